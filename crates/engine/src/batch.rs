@@ -1,22 +1,22 @@
-//! Writes that become durable and visible together.
+//! Batches: writes that become durable and visible together.
 //!
-//! A batch *is* the record that the write-ahead log will hold (see [`crate::wal::record`]): each cell is
-//! encoded once, by the thread that has it, and the log writes those bytes as they are.
+//! A batch *is* the record that the write-ahead log stores (see [`crate::wal::record`]). The
+//! submitting thread encodes each cell once, and the log writes those bytes unchanged.
 //!
-//! A cell that no record can hold makes the whole batch invalid, so that no part of it is written.
+//! A cell that does not fit into a record makes the whole batch invalid: no part of it is written.
 
 use crate::Error;
 use crate::disk::DiskDemand;
 use crate::wal::record::{RECORD_BYTES_MAX, RecordBuilder};
 use stdx::{CellKind, CellRef};
 
-/// Cells that are written in one record of the log: after a crash all of them are there, or none.
+/// Cells that are written in one record of the log: after a crash either all or none of them exist.
 #[derive(Debug, Default)]
 pub struct Batch {
     record: RecordBuilder,
     demand: DiskDemand,
     bypasses_stalls: bool,
-    /// Why the batch cannot be written: the first cell that was refused.
+    /// Reason for which the first invalid cell was refused.
     refusal: Option<String>,
 }
 
@@ -31,12 +31,14 @@ impl Batch {
         Self::default()
     }
 
-    /// Adds a cell of `key`. Which cell of a key is seen is decided by version, not by the order of calls.
+    /// Adds a cell of `key`. The visible cell of a key is decided by version, not by the order of
+    /// calls.
     ///
-    /// When the key is empty or longer than [`Batch::KEY_BYTES_MAX`], or the value longer than
-    /// [`Batch::VALUE_BYTES_MAX`], or all cells together take more than 2 GiB, the batch becomes invalid: no cell
-    /// of it is written, and [`Engine::submit`](crate::Engine::submit) and [`Engine::write`](crate::Engine::write)
-    /// answer [`Error::Invalid`].
+    /// The batch becomes invalid when the key is empty or longer than [`Batch::KEY_BYTES_MAX`],
+    /// when the value is longer than [`Batch::VALUE_BYTES_MAX`], or when all cells together take
+    /// more than 2 GiB. No cell of an invalid batch is written:
+    /// [`Engine::submit`](crate::Engine::submit) and [`Engine::write`](crate::Engine::write) return
+    /// [`Error::Invalid`].
     pub fn put(&mut self, key: &[u8], cell: CellRef<'_>) {
         self.demand = self.demand.max(match cell.meta.kind {
             CellKind::Value => DiskDemand::Value,
@@ -45,7 +47,8 @@ impl Batch {
         self.put_critical(key, cell);
     }
 
-    /// As [`Batch::put`], for a cell without which the host cannot go on: it is taken as long as the disk takes it.
+    /// Adds a cell that the host cannot operate without. It may use the whole disk reserve;
+    /// otherwise as [`Batch::put`].
     pub fn put_critical(&mut self, key: &[u8], cell: CellRef<'_>) {
         match self.refusal_of(key, cell) {
             None => self.record.push(key, cell),
@@ -53,7 +56,7 @@ impl Batch {
         }
     }
 
-    /// Why a cell cannot be in a batch behind those that are in this one.
+    /// The reason for which a cell cannot be added to this batch, if there is one.
     fn refusal_of(&self, key: &[u8], cell: CellRef<'_>) -> Option<String> {
         let (key_bytes, value_bytes) = (key.len(), cell.value.len());
         if !(1..=Self::KEY_BYTES_MAX).contains(&key_bytes) {
@@ -73,28 +76,28 @@ impl Batch {
         self.refusal.as_ref().map_or(Ok(()), |refusal| Err(Error::Invalid(refusal.clone())))
     }
 
-    /// It is let in whatever waits, and however full the memtables are: for a little now and then that the host cannot
-    /// go on without.
+    /// Exempts the batch from write stalls: it is admitted before stalled writes and although the
+    /// memtables are full. For small, rare writes that the host cannot operate without.
     pub const fn bypass_stalls(&mut self) {
         self.bypasses_stalls = true;
     }
 
-    /// Cells in the batch, those aside that were refused.
+    /// Number of cells in the batch, without refused cells.
     pub fn len(&self) -> usize {
         self.record.cells()
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no cells.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it will take in the log, in bytes.
+    /// Size of the batch in the log, in bytes.
     pub fn bytes(&self) -> usize {
         self.record.bytes()
     }
 
-    /// What it needs of the disk: what the cell needs that needs most.
+    /// The greatest demand on disk space among the cells.
     pub(crate) fn demand(&self) -> DiskDemand {
         self.demand
     }

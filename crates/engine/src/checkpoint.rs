@@ -1,29 +1,34 @@
-//! Checkpoints: a second directory that opens as an engine with what this one holds.
+//! Checkpoints: a second directory that opens as an engine with the same contents.
 //!
-//! **Promise.** When [`Engine::checkpoint`] returns, its directory is durable and holds all that was acknowledged
-//! before the call, and of later writes all up to one moment or nothing: no half batch, no write without those that
-//! were acknowledged before it. It opens with [`Engine::open`], and [`verify`](crate::verify) checks it, like any
-//! other. Writes, reads and jobs go on meanwhile. Whatever happens, this engine is as it was, and the directory is
-//! there whole or not at all.
+//! **Promise.** When [`Engine::checkpoint`] returns, its directory is durable. It holds all writes
+//! that were acknowledged before the call, and a prefix of the later ones: no partial batch, and no
+//! write without those acknowledged before it. [`Engine::open`] opens it and
+//! [`verify`](crate::verify) checks it like any other directory. Writes, reads and jobs continue
+//! meanwhile. On any failure this engine is unchanged, and the directory exists completely or not
+//! at all.
 //!
-//! **Mechanism.** Memtables are flushed, so that all of the promise is in tables. Those of one moment are *linked*
-//! into the new directory: tables never change, so a second name is as good as a copy, and costs neither time nor
-//! space. The view of that moment is held until the end, so that no file goes before it is linked. A manifest is
-//! written that names exactly these tables, beside a log with nothing to replay. All of this happens under a name
-//! of its own (`<dir>.tmp`); once it is durable, one rename makes it the checkpoint.
+//! **Mechanism.** Memtables are flushed, so that all promised writes are in tables. The tables of
+//! one view are hard-linked into the new directory: tables are immutable, so a second name equals a
+//! copy and costs neither time nor space. The view is held until the end, so that no file is
+//! removed before it is linked. A manifest that names exactly these tables is written, beside a log
+//! with nothing to replay. All of this happens in `<dir>.tmp`; once it is durable, one rename makes
+//! it the checkpoint.
 //!
-//! Nothing that goes on from a checkpoint collides with what is in it: its manifest gives out greater table ids than
-//! any of its tables has, and sequences begin anew at each start, for tables hold none.
+//! An engine that continues from a checkpoint does not collide with its contents. The manifest
+//! assigns table ids greater than those of its tables. Sequences start anew at each open, as tables
+//! hold none.
 //!
-//! A table that is set aside as damaged is linked as any other: what can be read of it may be nowhere else. The manifest
-//! of the checkpoint names it as damaged, so that an engine that opens the checkpoint looks at it at once, and
-//! [`verify`](crate::verify) says since when it is known.
+//! A quarantined table is linked like any other: its readable part may exist nowhere else. The
+//! manifest of the checkpoint lists it as damaged. An engine that opens the checkpoint therefore
+//! examines it at once, and [`verify`](crate::verify) reports that the damage was known when the
+//! checkpoint was made.
 //!
-//! **Caveats.** The directory must be on the file system of the data. What compaction removes here keeps its
-//! space for as long as a checkpoint names it. Two engines that go on from one checkpoint (or the one that was
-//! checkpointed and the one that was restored) give the same table ids to different tables: a file is known by its
-//! name only within one line of them. A crash, or a failure that even the clearing up does not survive, leaves
-//! `<dir>.tmp` behind; the next checkpoint of the same name begins by removing it.
+//! **Caveats.** The directory must be on the file system of the data. Files that compaction removes
+//! here keep their disk space for as long as a checkpoint names them. Two engines that continue
+//! from one checkpoint (or the original and a restored one) give the same table ids to different
+//! tables: a file name identifies a table only within one lineage. A crash, or a failure of the
+//! cleanup itself, leaves `<dir>.tmp` behind; the next checkpoint of the same name removes it
+//! first.
 
 use crate::engine::{Engine, Shared};
 use crate::manifest::{Levels, Manifest, VersionEdit};
@@ -35,41 +40,43 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-/// What a checkpoint holds.
+/// Contents of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointSummary {
-    /// Its tables, in no particular order.
+    /// The tables, in no particular order.
     pub tables: Vec<CheckpointTable>,
-    /// Length of their files together, in bytes.
+    /// Total length of the table files, in bytes.
     pub bytes: u64,
-    /// Cells in them: those of a key on different levels, tombstones and expired values all count.
+    /// Cells in the tables. Cells of one key on different levels, tombstones and expired values all
+    /// count.
     pub cells: u64,
 }
 
 /// A table of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointTable {
-    /// The name of its file in `tables/` below the directory of the checkpoint.
+    /// Name of the file in `tables/` below the checkpoint's directory.
     pub file_name: String,
     /// The length of the file, in bytes.
     pub file_bytes: u64,
-    /// The table cannot be read back: the engine had set it aside before the checkpoint.
+    /// Whether the table cannot be read back: the engine had quarantined it before the checkpoint.
     pub is_damaged: bool,
 }
 
 impl Engine {
-    /// Makes `dir`, which must not be there, a directory of an engine that holds what this one does. Directories
-    /// above it are made if need be. One checkpoint is made at a time; others wait. It waits for the disk.
+    /// Makes `dir`, which must not exist, the directory of an engine with the contents of this one.
+    /// Missing parent directories are created. Only one checkpoint is made at a time; other calls
+    /// wait. Blocks on disk I/O.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when `dir` is there, or on another file system; [`Error::Full`], [`Error::Io`]. Unless it
-    /// is [`Error::Poisoned`], this engine goes on as if nothing had been asked.
+    /// [`Error::Invalid`] when `dir` exists or is on another file system; [`Error::Full`],
+    /// [`Error::Io`]. Unless the error is [`Error::Poisoned`], this engine is unaffected.
     pub fn checkpoint(&self, dir: &Path) -> Result<CheckpointSummary, Error> {
         let _one_at_a_time = self.shared.checkpointing.lock();
         refuse_taken(&self.shared, dir)?;
         self.flush()?;
         let view = self.shared.view.load_full();
-        // Read after the levels: no table of them has this id or a greater one.
+        // Read after the levels: none of their tables has this id or a greater one.
         let next_table_id = TableId(self.shared.next_table_id.load(Ordering::Acquire));
         let damaged = damaged_in(&self.shared, &view.levels);
         if !damaged.is_empty() {
@@ -90,9 +97,12 @@ impl Engine {
         Ok(summary_of(&view.levels, &damaged))
     }
 
-    /// Takes back the tables of a checkpoint of this engine that only the checkpoint still names, before it is removed: they
-    /// are removed one after the other, as all that is obsolete. Their files stay whole for processes that have them open.
-    /// What cannot be taken is left where it is, and so is all that symbolic links lead to.
+    /// Moves the tables that only the checkpoint `dir` of this engine still names back to this
+    /// engine, for removal. To be called before the directory of the checkpoint is removed.
+    ///
+    /// The files are removed one after the other, like other obsolete files. Processes that have
+    /// them open keep reading whole files. Files that cannot be moved stay where they are, and
+    /// symbolic links are not followed.
     pub fn reclaim_checkpoint(&self, dir: &Path) {
         let Shared { env, paths, obsolete, checkpointing, .. } = &*self.shared;
         let _one_at_a_time = checkpointing.lock();
@@ -106,7 +116,7 @@ impl Engine {
             let to = paths.table(id);
             let is_nobodys =
                 matches!(env.fs.link_count(&from), Ok(1)) && matches!(env.fs.exists(&to), Ok(false));
-            // In between no name can come: only live tables are linked, and each of these has its name here.
+            // No name appears in between: only live tables are linked, and those have a name here.
             if is_nobodys && env.fs.rename(&from, &to).is_ok() {
                 obsolete.mark_shared(id);
                 obsolete.add(id);
@@ -115,7 +125,7 @@ impl Engine {
     }
 }
 
-/// Tables of `levels` that are set aside.
+/// The quarantined tables of `levels`.
 fn damaged_in(shared: &Shared, levels: &Levels) -> BTreeSet<TableId> {
     let quarantined = shared.jobs.damaged.quarantined.lock();
     levels.iter().map(|(_, table)| table.id()).filter(|id| quarantined.contains_key(id)).collect()
@@ -132,7 +142,7 @@ fn refuse_taken(shared: &Shared, dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Where a checkpoint is made that will be renamed to `dir`.
+/// The path at which a checkpoint is built before it is renamed to `dir`.
 fn unfinished_path(dir: &Path) -> PathBuf {
     dir.with_added_extension("tmp")
 }
@@ -144,7 +154,7 @@ fn remove_leftovers(shared: &Shared, unfinished: &Path) -> Result<(), Error> {
     }
 }
 
-/// Makes `dir` durably the directory of an engine with these tables.
+/// Makes `dir` the durable directory of an engine with these tables.
 fn fill(
     shared: &Shared,
     dir: &Path,
@@ -185,7 +195,7 @@ fn link(shared: &Shared, from: &Path, to: &Path) -> Result<(), Error> {
     })
 }
 
-/// Gives the finished directory its name, durably.
+/// Renames the finished directory to `dir`, durably.
 fn name(shared: &Shared, unfinished: &Path, dir: &Path) -> Result<(), Error> {
     let fs = &shared.env.fs;
     fs.rename(unfinished, dir).map_err(|error| Error::io("rename", unfinished, error))?;

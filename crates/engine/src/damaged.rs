@@ -1,18 +1,20 @@
-//! Tables that cannot be read back.
+//! Quarantine of tables that cannot be read back.
 //!
-//! **Promise.** A table of which a block is damaged costs what is in that block, and nothing else: reads of those keys
-//! fail and name the file, all others go on, and compaction goes on without the table. Nothing of it is given up
-//! before the host says that it has what was lost from elsewhere ([`Engine::allow_replacement`]); then [`heal`](crate::heal)
-//! replaces the table, and reads succeed again.
+//! **Promise.** A damaged block affects only its own contents: reads of those keys fail and name
+//! the file, all other reads succeed, and compaction continues without the table. No cell is
+//! abandoned before the host confirms that it has recovered the lost ranges from elsewhere
+//! ([`Engine::allow_replacement`]). Then [`heal`](crate::heal) replaces the table, and reads
+//! succeed again.
 //!
-//! **Mechanism.** Whoever cannot read a table makes it *suspected*, and it is looked at from end to end. One that is
-//! damaged is *set aside*, with the ranges of keys that are lost. It moves to level 0, where tables may overlap and so
-//! none is in the way of others, and no plan takes it again. As cells are merged by version, not by level, no answer
-//! changes.
+//! **Mechanism.** A failed read marks the table as *suspected*; it is then scanned from end to end.
+//! A damaged table is *quarantined*, with the ranges of keys that are lost. It moves to level 0,
+//! where tables may overlap, so it obstructs no other table, and no compaction picks it again.
+//! Cells are merged by version, not by level, so no read result changes.
 //!
-//! **Caveats.** Which tables are set aside is known until the engine is closed; the next one finds out anew, when it
-//! comes to what is damaged. Only the manifest of a checkpoint names them: they are suspected from the start. What such a table hides in others, and what others hide in it, keeps its room. Only the
-//! host can have other copies of what was lost.
+//! **Caveats.** The set of quarantined tables is in memory only: after a restart the next failed
+//! read detects the damage again. Only the manifest of a checkpoint lists them, and tables listed
+//! there are suspected from the start. Cells that a quarantined table shadows, and its own shadowed
+//! cells, keep their disk space. Only the host can have other copies of the lost cells.
 
 use crate::Error;
 use crate::engine::Engine;
@@ -25,40 +27,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::WallTime;
 
-/// What is known of tables that cannot be read.
+/// Tables that cannot be read, by state.
 #[derive(Debug, Default)]
 pub(crate) struct DamagedTables {
-    /// Those that are to be looked at.
+    /// Tables that are to be scanned.
     pub(crate) suspected: Mutex<BTreeSet<TableId>>,
     pub(crate) quarantined: Mutex<BTreeMap<TableId, QuarantinedTable>>,
 }
 
-/// A table that was set aside.
+/// A table that compaction does not pick any more because it is damaged.
 #[derive(Debug)]
 pub(crate) struct QuarantinedTable {
     path: PathBuf,
     dead_from: Option<WallTime>,
     pub(crate) lost: Vec<LostKeys>,
-    /// The host has what was lost, if anything was.
+    /// Whether the host has recovered all lost cells, or none were lost.
     pub(crate) is_replaceable: bool,
 }
 
 /// A table that cannot be read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedTable {
-    /// Which one.
+    /// Id of the table.
     pub id: TableId,
-    /// Its file.
+    /// Path of its file.
     pub path: PathBuf,
-    /// Where cells are lost, in key order.
+    /// Ranges of keys whose cells are lost, in key order.
     pub lost: Vec<LostKeys>,
-    /// When the first of its cells was or will be dead; `None` when there is none. What such a cell hid elsewhere in this
-    /// engine is seen again without it.
+    /// The earliest time at which a cell of the table is or was droppable; `None` when it has no
+    /// such cell. Cells of this engine that such a cell shadows become visible without it.
     pub dead_from: Option<WallTime>,
 }
 
 impl Engine {
-    /// The tables that were set aside because they cannot be read.
+    /// The quarantined tables.
     pub fn damaged_tables(&self) -> Vec<DamagedTable> {
         let quarantined = self.shared.jobs.damaged.quarantined.lock();
         let described = |(&id, table): (&TableId, &QuarantinedTable)| DamagedTable {
@@ -70,16 +72,17 @@ impl Engine {
         quarantined.iter().map(described).collect()
     }
 
-    /// Takes note of an error of a read. If it is one of a table, that is looked at by
-    /// [`Engine::step_healing`]. Reads of single keys do so themselves.
+    /// Reports the error of a read. If it is about a table, [`Engine::step_healing`] scans that
+    /// table. [`Engine::get`] and [`Engine::try_get`] report their errors themselves.
     pub fn note_failed_read(&self, error: &Error) {
         if let Some(path) = error.unreadable() {
             self.suspect(path);
         }
     }
 
-    /// The host has all cells that may have been lost with these ranges of a table from elsewhere, durable in this
-    /// engine: the table may be replaced by what can be read of it. Nothing happens when the table has lost others.
+    /// Confirms that all cells that may have been lost with these ranges are durable in this
+    /// engine: the table may be replaced by its readable part. Has no effect when the lost ranges
+    /// of the table differ.
     pub fn allow_replacement(&self, id: TableId, lost: &[LostKeys]) {
         let mut quarantined = self.shared.jobs.damaged.quarantined.lock();
         if let Some(table) = quarantined.get_mut(&id).filter(|table| table.lost == lost) {
@@ -88,7 +91,8 @@ impl Engine {
         }
     }
 
-    /// A table could not be read. `false`: the file is none of a table.
+    /// Marks the table of a file that could not be read. Returns `false` when the file is not a
+    /// table.
     pub(crate) fn suspect(&self, path: &Path) -> bool {
         let Some(id) = table_of_file(path) else { return false };
         let damaged = &self.shared.jobs.damaged;
@@ -98,7 +102,7 @@ impl Engine {
         true
     }
 
-    /// Goes on without a table, which no plan has and none is to have any more.
+    /// Quarantines a table, which no running compaction uses and none may use any more.
     pub(crate) fn quarantine(&self, level: usize, table: &Table, lost: Vec<LostKeys>) -> Result<(), Error> {
         self.move_to_level0(level, table)?;
         tracing::error!(

@@ -1,103 +1,110 @@
-//! Room on the disk: writes are slowed while it runs short, and values refused before the last of it is gone.
+//! Disk space: writes are slowed while it is low, and values are refused before it is exhausted.
 //!
-//! **Promise.** With the disk full or nearly so, values are refused with [`crate::Error::Full`], reads go on,
-//! deletes go on within a bounded part of the reserve, and no person has to disarm anything: once there is room,
-//! writes go on. Until a write is refused it is at most slowed: the *soft mark* refuses nothing.
+//! **Promise.** With the disk full or nearly so, values are refused with [`crate::Error::Full`].
+//! Reads go on, and deletes go on within a bounded part of the reserve. No operator has to
+//! intervene: once there is space, writes are admitted again. Above the reserve writes are only
+//! slowed: the *soft limit* refuses nothing.
 //!
-//! **Mechanism.** A *reserve* is kept: for flushing what is in memory, for the log of deletes, and for a compaction
-//! that brings the deletes down onto what they hide, for only that frees anything. Falling below it, a value that
-//! would, or being told by the file system that there is no room, closes the door to values; it opens again at a
-//! quarter more. A value so large that it would reach into the reserve from there is refused by itself. Twice
-//! the reserve is the soft mark; from there down to the reserve the rate of writes falls, so that compaction has the
-//! time to free what it can. What is admitted is subtracted from what was seen free last, and when that comes to
-//! much the free space is looked at again, so that the door closes in time however fast writes come.
+//! **Mechanism.** A *reserve* is kept for three purposes: to flush the memtables, to log deletes,
+//! and to compact deletes with the cells that they shadow, as only that frees space. Values are
+//! refused from one of three events on: free space falls below the reserve; the file system reports
+//! that it is full; or a value does not fit above the reserve while less than another quarter of it
+//! is left. They are admitted again at one quarter more than the reserve. A value that does not fit
+//! although more is left is refused alone.
 //!
-//! Below three quarters of the reserve, deletes too are refused once they have taken another quarter. What is left
-//! then is for the jobs that free space.
+//! The soft limit is twice the reserve. Between soft limit and reserve the permitted write rate
+//! falls, so that compaction has time to free space. Admitted bytes are subtracted from the free
+//! space that was measured last. When they reach a share of the remainder, the free space is
+//! measured again, so that the limit holds at any write rate.
 //!
-//! **Caveats.** Free space is looked at, not owned: another process may take it in between. Then a flush or a
-//! write fails for lack of space, is undone, and is tried again later. The reserve follows from what the engine
-//! had or could have of the disk when it was opened; on a disk that was full of other things then, it is small.
+//! Below three quarters of the reserve, deletes may use another quarter and are then refused too.
+//! The rest is for the jobs that free space.
+//!
+//! **Caveats.** Free space is measured, not owned: another process may take it in between. Then a
+//! flush or a write fails for lack of space, is undone, and is retried later. The reserve depends
+//! on the disk space that the engine used or could use when it was opened. On a disk that was full
+//! of other data then, it is small.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The reserve is at most this part of what the engine could ever use of the disk.
+/// The reserve is at most one sixth of the disk space that the engine could ever use.
 const RESERVE_SHARE: u64 = 6;
-/// Writes are slowed from so many times the reserve on.
+/// The soft limit, as a multiple of the reserve.
 const SOFT_RESERVES: u64 = 2;
-/// Deletes may take this part of the reserve. The door opens at so much more than the reserve, too.
+/// Divisor of the reserve: deletes may use a quarter of it, and values are admitted again at the
+/// reserve plus a quarter.
 const QUARTER: u64 = 4;
-/// At the slowest, what lies between soft mark and reserve lasts for so long.
+/// Time in which writes at the slowest rate use up the space between soft limit and reserve.
 const ZONE_TIME: Duration = Duration::from_secs(5);
-/// At the soft mark the rate is so many times the slowest.
+/// The permitted rate at the soft limit, as a multiple of the slowest.
 const RATE_SPAN: f64 = 32.0;
-/// The free space is looked at again when this part of what was left above the reserve was admitted, ...
+/// Free space is measured again after an eighth of the space above the reserve was admitted.
 const CHECK_SHARE: u64 = 8;
-/// ... but not before so many bytes.
+/// Least number of bytes admitted between two measurements.
 const CHECK_BYTES_MIN: u64 = 64 << 10;
 
-/// How much room the disk has.
+/// State of the disk space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DiskSpace {
-    /// Enough.
+    /// Above the soft limit.
     #[default]
     Ample,
-    /// Writes are slowed.
+    /// Below the soft limit: writes are slowed.
     Low,
-    /// Values are refused.
+    /// Below the reserve: values are refused.
     Full,
 }
 
-/// The room on the disk, in numbers; sizes in bytes.
+/// Figures of the disk space, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
-    /// What it comes to.
+    /// State that follows from the figures.
     pub space: DiskSpace,
-    /// What was free when it was looked at last.
+    /// Free space at the last measurement.
     pub available_bytes: u64,
-    /// With less than this, values are refused.
+    /// Below this, values are refused.
     pub reserve_bytes: u64,
-    /// With less than this, writes are slowed.
+    /// Below this, writes are slowed.
     pub soft_bytes: u64,
-    /// Once values are refused, they are taken again with so much.
+    /// From this on, refused values are admitted again.
     pub reopen_bytes: u64,
 }
 
-/// What a batch needs of the disk.
+/// The disk space that a batch may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DiskDemand {
-    /// Whatever there is: the host cannot go on without it.
+    /// All of it: the host cannot operate without the write.
     #[default]
     Critical,
     /// The part of the reserve that is for deletes.
     Delete,
-    /// Room beyond the reserve.
+    /// Only space beyond the reserve.
     Value,
 }
 
-/// Whether writes may come, by the room on the disk.
+/// Admission control of writes by free disk space.
 #[derive(Debug)]
 pub(crate) struct DiskGuard {
     wanted_bytes: u64,
-    /// The most that the engine had or could have of the disk at any look.
+    /// The greatest disk space that the engine used or could use at any measurement.
     usable_bytes: AtomicU64,
     available_bytes: AtomicU64,
-    /// What was admitted since the last look.
+    /// Bytes admitted since the last measurement.
     admitted_bytes: AtomicU64,
-    /// What deletes have taken since there was less than three quarters of the reserve.
+    /// Bytes of deletes admitted since free space fell below three quarters of the reserve.
     deleted_bytes: AtomicU64,
-    /// Deletes were admitted that are in the active memtable still, for all that is known.
+    /// Whether deletes that may still be in the active memtable were admitted.
     has_unflushed_deletes: AtomicBool,
     full: AtomicBool,
-    /// What the last look came to.
+    /// State that [`DiskGuard::observe`] returned last.
     reported: AtomicU8,
 }
 
 impl DiskGuard {
-    /// A guard that wants `wanted_bytes` in reserve on a disk of which `available_bytes` are free and the engine has
-    /// `engine_bytes`.
+    /// A guard with a target reserve of `wanted_bytes`, on a disk with `available_bytes` free and
+    /// `engine_bytes` used by the engine.
     pub(crate) fn new(wanted_bytes: u64, available_bytes: u64, engine_bytes: u64) -> Self {
         let guard = Self {
             wanted_bytes,
@@ -135,18 +142,19 @@ impl DiskGuard {
         }
     }
 
-    /// What may still be written, as far as is known.
+    /// Estimated free space after all admitted writes, in bytes.
     pub(crate) fn remaining_bytes(&self) -> u64 {
         let available = self.available_bytes.load(Ordering::Relaxed);
         available.saturating_sub(self.admitted_bytes.load(Ordering::Relaxed))
     }
 
-    /// The file system had no room, whatever it says is free. The door stays closed until the next look.
+    /// Records that the file system refused space, whatever free space it reports. Values are
+    /// refused until the next [`DiskGuard::observe`].
     pub(crate) fn mark_full(&self) {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a batch of `bytes` may be written; if so, it is counted.
+    /// Whether a batch of `bytes` is admitted; if so, it is counted.
     pub(crate) fn admit(&self, demand: DiskDemand, bytes: u64) -> bool {
         let admits = match demand {
             DiskDemand::Critical => true,
@@ -163,7 +171,8 @@ impl DiskGuard {
         let left = self.remaining_bytes();
         let admits = !self.is_full() && left >= self.reserve_bytes().saturating_add(bytes);
         if !admits && left < self.reopen_bytes() {
-            // From here on values are refused: so it is told, and no smaller one takes what is left.
+            // Values are refused from here on, so that the state is reported and no smaller value
+            // takes the rest.
             self.full.store(true, Ordering::Relaxed);
         }
         admits
@@ -183,7 +192,7 @@ impl DiskGuard {
         admits
     }
 
-    /// Whether so much was admitted since the last look that it is time for another.
+    /// Whether enough bytes were admitted since the last measurement to require another.
     pub(crate) fn is_check_due(&self) -> bool {
         let available = self.available_bytes.load(Ordering::Relaxed);
         let above = available.saturating_sub(self.reserve_bytes());
@@ -191,8 +200,8 @@ impl DiskGuard {
         admitted >= (above / CHECK_SHARE).max(CHECK_BYTES_MIN)
     }
 
-    /// Takes note of the free space, of what the engine holds, and of what was admitted and is not written. Returns
-    /// what it comes to, if that is something else than at the last look.
+    /// Records the free space, the bytes that the engine uses, and the bytes that are admitted but
+    /// not written. Returns the state if it changed since the last call.
     pub(crate) fn observe(
         &self,
         available_bytes: u64,
@@ -209,19 +218,20 @@ impl DiskGuard {
         (self.reported.swap(space as u8, Ordering::Relaxed) != space as u8).then_some(space)
     }
 
-    /// As [`DiskGuard::observe`], but leaves the door as it is.
+    /// As [`DiskGuard::observe`], but does not change whether values are refused.
     pub(crate) fn update(&self, available_bytes: u64, engine_bytes: u64, unwritten_bytes: u64) {
         self.usable_bytes.fetch_max(available_bytes.saturating_add(engine_bytes), Ordering::Relaxed);
         self.available_bytes.store(available_bytes, Ordering::Relaxed);
         self.admitted_bytes.store(unwritten_bytes, Ordering::Relaxed);
     }
 
-    /// Whether deletes came since the last call that only a flush brings to where they free anything.
+    /// Whether deletes were admitted since the last call. They free space only after a flush.
     pub(crate) fn take_unflushed_deletes(&self) -> bool {
         self.has_unflushed_deletes.swap(false, Ordering::Relaxed)
     }
 
-    /// How long `bytes` take at the rate that the room permits. Below the reserve only deletes come, unslowed.
+    /// The time that `bytes` take at the permitted rate. Below the reserve only deletes are
+    /// admitted, unslowed.
     pub(crate) fn time_for(&self, bytes: u64) -> Duration {
         let (soft, reserve) = (self.soft_bytes(), self.reserve_bytes());
         let left = self.remaining_bytes();

@@ -1,4 +1,4 @@
-//! The engine itself: what its components share, and how their states change.
+//! The engine handle, the state that its components share, and the transitions of that state.
 
 use crate::cache::BlockCache;
 use crate::commit::CommitQueue;
@@ -27,10 +27,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stdx::{Instant, Version, WallTime};
 
-/// The rate at which the room on the disk lets writes come is asked for so many bytes.
+/// Sample size for the write rate that the free disk space permits, in bytes.
 const RATE_UNIT: u64 = 1 << 20;
 
-/// A handle on an open engine; clones share it. The directory is released when the last one is dropped.
+/// A handle on an open engine. Clones share the engine; the directory is unlocked when the last one
+/// is dropped.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
@@ -42,49 +43,50 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What the components of one engine share.
+/// State shared by the components of one engine.
 pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) paths: Paths,
     pub(crate) options: Options,
     /// The size at which a memtable is sealed, in bytes.
     pub(crate) memtable_bytes: u64,
-    /// What memtables are made of.
+    /// Source of the memory of all memtables.
     pub(crate) chunk_pool: Arc<ChunkPool>,
     pub(crate) cache: Arc<BlockCache>,
-    /// What readers look at. Changed only by [`Shared::install_view`].
+    /// The view that readers load. Changed only by [`Shared::install_view`].
     pub(crate) view: ArcSwap<View>,
     view_change: Mutex<()>,
-    /// Readers see sequences up to this one: all of them are durable, or aborted.
+    /// The durable watermark: readers see sequences up to this one. All of them are durable or
+    /// aborted.
     pub(crate) watermark: AtomicU64,
-    /// Locked before `wal` is never held: take `wal` first, then `commit_queue`.
+    /// Lock order: `wal`, then `commit_queue`.
     pub(crate) commit_queue: Mutex<CommitQueue>,
-    /// Whoever holds it commits.
+    /// The write-ahead log. The thread that holds the lock is the one that commits.
     pub(crate) wal: Mutex<Wal>,
-    /// The segment that the last group went to.
+    /// The segment that received the last group.
     pub(crate) log_segment: AtomicU64,
     pub(crate) spares: Arc<Spares>,
     pub(crate) deferred_sync: Arc<DeferredSync>,
     pub(crate) wal_status: Arc<WalStatus>,
-    /// The next active memtable, made ahead: making a large one takes milliseconds.
+    /// The next active memtable, allocated ahead: allocating a large one takes milliseconds.
     pub(crate) spare_memtable: Mutex<Option<Arc<LoggedMemtable>>>,
     next_memtable_id: AtomicU64,
-    /// What left the view and is not freed.
+    /// Memtables that have left the view and are still referenced.
     pub(crate) pinned_memtables: PinnedMemtables,
     pub(crate) pacer: Pacer,
     pub(crate) background: BackgroundThroughput,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
     pub(crate) horizon: HorizonClock,
-    /// PinnedMemtables while a checkpoint is made.
+    /// Held while a checkpoint is made.
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) replayable: Mutex<ReplayableMemtables>,
     pub(crate) next_table_id: Arc<AtomicU64>,
     pub(crate) table_files: Arc<TableFiles>,
-    /// Of tables that no manifest names and no reader holds any more.
+    /// Files of tables that no manifest names and no reader references.
     pub(crate) obsolete: Arc<ObsoleteFiles>,
     pub(crate) disk: DiskGuard,
-    /// What compaction owes, in bytes, as of the present levels.
+    /// Compaction debt of the present levels, in bytes.
     pub(crate) debt_bytes: AtomicU64,
     pub(crate) signals: Signals,
     pub(crate) counters: Counters,
@@ -92,7 +94,7 @@ pub(crate) struct Shared {
     _lock: Box<dyn DirLock>,
 }
 
-/// The components that recovery found or made.
+/// Components that recovery read or created.
 pub(crate) struct Components {
     pub(crate) env: Env,
     pub(crate) paths: Paths,
@@ -155,18 +157,18 @@ impl Engine {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The options it was opened with.
+    /// The options that the engine was opened with.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
 
-    /// What waits for flush and compaction now.
+    /// The present backlog of flush and compaction.
     pub fn backlog(&self) -> Backlog {
         self.shared.backlog()
     }
 
-    /// Which part of the time compaction should have a processor whatever else wants it, from 0 to 1: it grows with what
-    /// compaction owes. For hosts that step the jobs themselves.
+    /// The fraction of a processor that compaction should get at the priority of serving threads,
+    /// from 0 to 1. It grows with the compaction debt. For hosts that step the jobs themselves.
     pub fn compaction_share(&self) -> f64 {
         self.shared.compaction_share()
     }
@@ -178,9 +180,9 @@ impl Engine {
         buffered.unwrap_or(Version::MIN).max(view.levels.version_max_from(0))
     }
 
-    /// Sets the horizon: cells that expired, or whose grace period ended, before it may be deleted by compactions that
-    /// begin from now on. A tombstone stays all the same when it is newer than `exchanged_to`, the time up to which
-    /// the replicas have exchanged all deletes. Both may go back.
+    /// Sets the horizon. Compactions that begin from now on may delete cells that expired, or whose
+    /// grace period ended, before it. They keep a tombstone that is newer than `exchanged_to`, the
+    /// time up to which the replicas have exchanged all deletes. Both times may go back.
     ///
     /// # Panics
     /// When the engine was not opened with [`HorizonSource::Host`](crate::HorizonSource::Host).
@@ -188,20 +190,23 @@ impl Engine {
         self.shared.horizon.set(wall, exchanged_to);
     }
 
-    /// Where the durable part of the log ends; `None` while a full disk keeps the log from having a segment. Takes no lock
-    /// that is held through I/O. A host that keeps it outside of the directory passes it to the next
-    /// opening as [`Options::known_log_end`], so that a log that was cut is found.
+    /// The end of the durable part of the log; `None` while a full disk keeps the log from having a
+    /// segment. Takes no lock that is held through I/O.
+    ///
+    /// A host that stores this position outside of the directory passes it to the next opening as
+    /// [`Options::known_log_end`], so that a truncated log is detected.
     pub fn durable_log_end(&self) -> Option<LogEnd> {
         self.shared.wal_status.durable_end()
     }
 
-    /// Why the engine stopped taking writes for good, if it did. The process should end and recover.
+    /// The reason for which the engine stopped taking writes for good; `None` while it works. The
+    /// process should end and recover.
     pub fn poison(&self) -> Option<&str> {
         self.shared.poison.get().map(String::as_str)
     }
 
-    /// Marks the log as complete up to here, so that damage to any of it is found at the next open. Called
-    /// when nothing was written for a while, and before the process ends.
+    /// Commits the queued batches and marks the log as complete, so that the next open detects
+    /// damage to any part of it. To be called before the process ends.
     ///
     /// # Errors
     /// [`Error::Poisoned`] when the log failed now or earlier.
@@ -211,7 +216,8 @@ impl Engine {
         self.step_idle()
     }
 
-    /// Writes the closing record of the log if groups came since the last one.
+    /// Writes the closing record of the log if groups followed the last one. To be called after a
+    /// while without writes.
     ///
     /// # Errors
     /// [`Error::Poisoned`] when the log failed now or earlier.
@@ -219,7 +225,8 @@ impl Engine {
         self.check_poison()?;
         match self.shared.lock_wal().idle() {
             Ok(()) => Ok(()),
-            // The record only helps to tell damage from an interrupted write; there will be another.
+            // The record only helps to tell damage from an interrupted write. The next idle period
+            // retries.
             Err(error) if error.is_shortage() => Ok(()),
             Err(error) => Err(self.poison_with(&error)),
         }
@@ -236,7 +243,7 @@ impl Engine {
         }
     }
 
-    /// Stops the engine: what is durable is no longer known.
+    /// Stops the engine: the durability of recent writes is unknown.
     pub(crate) fn poison_with(&self, error: &Error) -> Error {
         let reason = self.shared.poison.get_or_init(|| error.to_string()).clone();
         self.shared.signals.notify_all();
@@ -245,14 +252,14 @@ impl Engine {
 }
 
 impl Shared {
-    /// Replaces the view by what `change` makes of it.
+    /// Replaces the view by the result of `change`.
     pub(crate) fn install_view(&self, change: impl FnOnce(&View) -> View) {
         let _changing = self.view_change.lock();
         let next = change(&self.view.load());
         self.view.store(Arc::new(next));
     }
 
-    /// The view and a watermark that belong together: no table of the view holds a cell past the watermark.
+    /// A view and a watermark that match: no table of the view holds a cell past the watermark.
     pub(crate) fn consistent_view(&self) -> (Arc<View>, crate::Sequence) {
         let _no_change = self.view_change.lock();
         (self.view.load_full(), crate::Sequence(self.watermark.load(Ordering::Acquire)))
@@ -262,13 +269,13 @@ impl Shared {
         self.backlog_of(&self.view.load())
     }
 
-    /// Which part of the time compaction claims a processor, from 0 to 1.
+    /// The fraction of a processor that compaction claims, from 0 to 1.
     pub(crate) fn compaction_share(&self) -> f64 {
         let backlog = self.net_of_running(self.backlog());
         urgency::share(&backlog, self.background.compaction.bytes_per_second())
     }
 
-    /// A backlog less what the compactions under way have merged of it.
+    /// The backlog without the work that running compactions have completed.
     fn net_of_running(&self, backlog: Backlog) -> Backlog {
         let level0_merged = self.background.level0_merged() / self.options.level0_tables as f64;
         Backlog {
@@ -287,13 +294,16 @@ impl Shared {
         }
     }
 
-    /// What all memtables may hold.
+    /// The memory limit of all memtables together, in bytes.
     fn memtables_bytes(&self) -> u64 {
         self.memtable_bytes * self.options.memtables_max as u64
     }
 
-    /// What memtables of these sizes take of that. A single value may be larger than all of it, and whoever writes
-    /// small ones behind it is not to be refused for that: what a memtable takes beyond its size does not count, of one.
+    /// The part of that limit that memtables of these sizes use, in bytes.
+    ///
+    /// A single value may be larger than the whole limit, and small writes behind it must not be
+    /// refused for that. So the bytes by which the most oversized memtable exceeds its target size
+    /// do not count.
     fn buffered_bytes(&self, memtables: impl Iterator<Item = u64>) -> u64 {
         let (sum, beyond) = memtables.fold((0, 0), |(sum, beyond), bytes| {
             (sum + bytes, bytes.saturating_sub(self.memtable_bytes).max(beyond))
@@ -301,8 +311,11 @@ impl Shared {
         sum - beyond
     }
 
-    /// Whether memtables may take a write of so many bytes, but for the rate. Of those that are larger than a memtable one
-    /// comes behind the other: for them all of it counts. Where none waits to be flushed any is taken, whatever its size.
+    /// Whether the memtables have space for a write of `bytes`; the permitted rate is checked
+    /// elsewhere.
+    ///
+    /// Writes larger than a memtable are admitted one after the other: for them all bytes count.
+    /// While no memtable waits to be flushed, a write of any size is admitted.
     pub(crate) fn has_memtable_space(&self, view: &View, bytes: u64) -> bool {
         if view.sealed.is_empty() {
             return true;
@@ -312,13 +325,13 @@ impl Shared {
         used_bytes < self.memtables_bytes()
     }
 
-    /// What memtables have left for small writes.
+    /// The space that memtables have left for small writes, in bytes.
     pub(crate) fn memtable_space(&self, view: &View) -> u64 {
         let used = view.memtables().map(|logged| logged.memtable.bytes_used());
         self.memtables_bytes().saturating_sub(self.buffered_bytes(used))
     }
 
-    /// What decides how fast writes may come.
+    /// The inputs of the permitted write rate.
     pub(crate) fn pressure_of(&self, view: &View) -> Pressure {
         self.pressure_by(view, self.backlog_of(view))
     }
@@ -341,30 +354,32 @@ impl Shared {
         }
     }
 
-    /// Bytes per second that may be written now; `None`: as many as come.
+    /// The permitted write rate in bytes per second; `None` when it is unlimited.
     pub(crate) fn permitted_rate(&self, view: &View) -> Option<f64> {
         let disk = self.disk.time_for(RATE_UNIT);
         let of_disk = (!disk.is_zero()).then(|| RATE_UNIT as f64 / disk.as_secs_f64());
         self.sustainable_rate(view).into_iter().chain(of_disk).reduce(f64::min)
     }
 
-    /// What flush and compaction bear of that. The room on the disk slows writes, and refuses none before it is gone.
+    /// The write rate that flush and compaction sustain, in bytes per second; `None` when it is
+    /// unlimited. Low disk space is not part of it: it slows writes, but refuses none before the
+    /// reserve is reached.
     pub(crate) fn sustainable_rate(&self, view: &View) -> Option<f64> {
         let backlog = self.backlog_of(view);
         let slows = backlog.slows(self.background.compaction.bytes_per_second());
         slows.then(|| self.pressure_by(view, backlog).rate()).flatten()
     }
 
-    /// The first segment of the log that some memtable of `view` other than `flushed` needs.
+    /// The first segment of the log that any memtable of `view` other than `flushed` needs.
     pub(crate) fn log_floor(&self, flushed: &LoggedMemtable) -> SegmentId {
-        // Read before the memtables: a group that comes later goes to this segment or a later one.
+        // Read before the memtables: later groups go to this segment or a later one.
         let current = SegmentId(self.log_segment.load(Ordering::Acquire));
         let view = self.view.load();
         let others = view.memtables().filter(|logged| !std::ptr::eq(&***logged, flushed));
         others.filter_map(|logged| logged.log_from()).min().map_or(current, |floor| floor.min(current))
     }
 
-    /// Makes an edit of the table set durable and shows it to readers.
+    /// Makes an edit of the table set durable, then publishes it to readers.
     pub(crate) fn install_edit(
         &self,
         edit: &VersionEdit,
@@ -397,7 +412,8 @@ impl Shared {
     }
 }
 
-/// A table whose file becomes one of the `obsolete` when it is so itself and nobody holds it any more.
+/// Opens a table. When it is obsolete and its last reference is dropped, its file is added to
+/// `obsolete`.
 pub(crate) fn open_table(
     files: &Arc<TableFiles>,
     paths: &Paths,

@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! Errors of the engine, and the reaction that each calls for.
 
 use crate::sstable::NotOpened;
 use std::io;
@@ -8,61 +8,61 @@ use std::time::Duration;
 /// An error of the engine.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused a file operation.
+    /// A file operation failed.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb: `"read"`, `"sync"`.
+        /// The operation, as a verb: `"read"`, `"sync"`.
         operation: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::sync::Arc<io::Error>,
     },
-    /// Bytes on disk are not what was written.
+    /// Bytes on disk differ from the bytes written.
     #[error("{} is corrupt at byte {offset}: {detail}", path.display())]
     Corrupt {
-        /// In which file.
+        /// The file.
         path: PathBuf,
-        /// Where the bad part begins.
+        /// Offset of the damaged part, in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// Description of the damage.
         detail: String,
     },
-    /// A file that was durable is missing, or shorter than it was known to be: the directory has come back with less
-    /// than it had.
+    /// A durable file is missing, or shorter than it was: the directory has lost data since it was
+    /// last open.
     #[error("{} {detail}", path.display())]
     Lost {
         /// The file.
         path: PathBuf,
-        /// What of it is missing, as the rest of a sentence that begins with its path.
+        /// The missing part, as the rest of a sentence that begins with the path.
         detail: String,
     },
-    /// The disk has no room for writes. Reads go on; writes do again when there is room.
+    /// The disk has no space for writes. Reads go on; writes resume when there is space.
     #[error("the disk is full: {} cannot grow", path.display())]
     Full {
         /// The file that could not grow.
         path: PathBuf,
     },
-    /// The process or the system has no file descriptor, or no memory for one, left to open a file. Nothing was done.
+    /// No file descriptor, or no memory for one, is left to open a file. Nothing was changed.
     #[error("cannot {operation} {}: {source}", path.display())]
     Exhausted {
-        /// What was tried, as a verb: `"open"`.
+        /// The operation, as a verb: `"open"`.
         operation: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::sync::Arc<io::Error>,
     },
-    /// More waits than may wait. Nothing was stored.
+    /// The write backlog is at its bound. Nothing was stored.
     #[error("writes wait for flush and compaction; try again in {retry_after:?}")]
     Overloaded {
-        /// When there will be room.
+        /// Estimated time until there is space.
         retry_after: Duration,
     },
-    /// The host has no room for what was to be read. Nothing was.
+    /// The host's memory budget has no space for the value to be read. Nothing was read.
     #[error("there is no room in memory for a large value; try again in {retry_after:?}")]
     NoRoom {
-        /// When there may be room.
+        /// Estimated time until there is space.
         retry_after: Duration,
     },
     /// An earlier failure left the durability of writes unknown: the process must end and recover.
@@ -71,36 +71,36 @@ pub enum Error {
         /// The failure.
         reason: String,
     },
-    /// Another process, or another engine of this one, has the directory.
+    /// Another process, or another engine of this process, has the directory open.
     #[error("{} is in use by another process", path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
     },
-    /// What was asked makes no sense.
+    /// The argument is invalid.
     #[error("{0}")]
     Invalid(String),
 }
 
-/// What a caller can do about an [`Error`].
+/// The reaction that an [`Error`] calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Try again later.
+    /// Retry later.
     Retry,
-    /// Ask for something else.
+    /// Correct the request.
     Invalid,
-    /// Nothing, until whoever holds it lets go.
+    /// Wait until the other process closes the directory.
     Unavailable,
     /// Restore the file, or read another replica.
     Corrupt,
-    /// Make room.
+    /// Free disk space.
     Full,
-    /// Look at the disk, then restart.
+    /// Check the disk, then restart.
     Internal,
 }
 
 impl Error {
-    /// What a caller can do about it.
+    /// The reaction that this error calls for.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. } | Self::Poisoned { .. } => ErrorKind::Internal,
@@ -112,7 +112,7 @@ impl Error {
         }
     }
 
-    /// The file that could not be read back, if that is what went wrong.
+    /// The file that could not be read back, if that is the cause.
     pub(crate) fn unreadable(&self) -> Option<&Path> {
         match self {
             Self::Corrupt { path, .. } | Self::Io { operation: "read" | "stat", path, .. } => Some(path),
@@ -120,14 +120,14 @@ impl Error {
         }
     }
 
-    /// Whether a file operation failed for lack of something that there may be again: room on the disk, descriptors.
-    /// It can be undone and tried again.
+    /// Whether a file operation failed for lack of a resource that may become available: disk space
+    /// or file descriptors. The operation can be undone and retried.
     pub(crate) fn is_shortage(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Exhausted { .. })
     }
 
-    /// The error of a file operation. A full disk becomes [`Error::Full`], and a file that could not be opened for lack
-    /// of descriptors or memory [`Error::Exhausted`].
+    /// Wraps the error of a file operation. A full disk becomes [`Error::Full`]; lack of
+    /// descriptors or memory to open a file becomes [`Error::Exhausted`].
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
         let (operation, source) = match source.downcast::<NotOpened>() {
             Ok(NotOpened(source)) => ("open", source),
@@ -146,12 +146,12 @@ impl Error {
         }
     }
 
-    /// Bytes that are not what was written.
+    /// An [`Error::Corrupt`].
     pub(crate) fn corrupt(path: &Path, offset: u64, detail: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_owned(), offset, detail: detail.into() }
     }
 
-    /// A file that is missing or shorter than it was.
+    /// An [`Error::Lost`].
     pub(crate) fn lost(path: &Path, detail: impl Into<String>) -> Self {
         Self::Lost { path: path.to_owned(), detail: detail.into() }
     }

@@ -1,15 +1,19 @@
-//! HealJob tables that cannot be read back.
+//! Healing: replacing tables that cannot be read back.
 //!
-//! **Promise.** A table is replaced only by all that can still be read of it, and only when the host has what cannot
-//! ([`Engine::allow_replacement`]); both in one durable edit of the manifest, so that a stop anywhere leaves the one or the
-//! other. What was only out of reach for a while is not lost: it is read again, and taken along.
+//! **Promise.** A table is replaced only by everything that can still be read of it, and only after
+//! the host has recovered the rest ([`Engine::allow_replacement`]). Both happen in one durable edit
+//! of the manifest: a crash leaves either the old table or its replacement. Blocks that failed to
+//! read temporarily are not lost: they are read again and kept.
 //!
-//! **Mechanism.** A suspected table is walked from end to end, each block by itself and past the cache; filters are
-//! looked at too, and so are the ends of the file, of which an open table holds what it needs. If all of it reads back, nothing has happened. Else it is set aside. One that was given up is
-//! walked once more, and written anew to level 0; if more of it is lost by then, the host is asked again. Where only
-//! filters or ends are lost nobody needs to be asked.
+//! **Mechanism.** A suspected table is scanned from end to end, block by block and bypassing the
+//! cache. The scan includes the filters, and the ends of the file, whose contents an open table
+//! holds in memory. If everything reads back, the suspicion ends; otherwise the table is
+//! quarantined. Once the host allows its replacement, the table is scanned again and rewritten to
+//! level 0. If more ranges are lost by then, the host must confirm again. If only filters or ends
+//! are damaged, no confirmation is needed.
 //!
-//! **Caveats.** One table at a time. The blocks that are still in the cache are not taken from there.
+//! **Caveats.** One table at a time. Blocks that are still in the cache are not salvaged from
+//! there.
 
 use crate::Error;
 use crate::compaction::{FlushJob, Step};
@@ -21,16 +25,16 @@ use crate::sstable::{Damage, LostKeys, Reading, Table, TableCursor, TableId};
 use crate::view::View;
 use std::sync::Arc;
 
-/// What is done about one table.
+/// The healing of one table.
 pub(crate) struct HealJob {
     table: Arc<Table>,
     stage: Stage,
 }
 
 enum Stage {
-    /// It is seen what can be read.
+    /// Determining which blocks can be read.
     Scan { cursor: Box<TableCursor>, has_begun: bool },
-    /// What can be read is written anew.
+    /// Writing the readable cells to a new table.
     Rewrite(Box<FlushJob<TableCursor>>),
 }
 
@@ -53,11 +57,11 @@ impl HealJob {
 }
 
 impl Engine {
-    /// Goes on for about `budget_bytes` with looking at tables that could not be read, and with replacing those that
-    /// the host has given up.
+    /// Scans suspected tables and rewrites those that the host allows to be replaced, for about
+    /// `budget_bytes`.
     ///
     /// # Errors
-    /// [`Error::Full`]: the job was undone and will begin again. [`Error::Io`] when a table cannot be opened now.
+    /// [`Error::Full`]: the job was undone and starts over. [`Error::Io`] when a table cannot be opened now.
     /// [`Error::Poisoned`] after any other failed write.
     pub fn step_healing(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
@@ -91,7 +95,7 @@ impl Engine {
     }
 
     fn begin_scan(&self) -> Option<HealJob> {
-        // Locked before the levels are looked at: who has a table is known as long as it is live.
+        // Locked before the levels are read: while a table is live, its user is known.
         let mut busy = self.shared.jobs.busy.lock();
         let mut suspected = self.shared.jobs.damaged.suspected.lock();
         suspected.retain(|id| busy.has(*id) || self.live_table(*id).is_some());
@@ -102,7 +106,7 @@ impl Engine {
         Some(HealJob { table, stage })
     }
 
-    /// It is known what can be read of a suspected table.
+    /// Ends the scan of a suspected table.
     fn finish_scan(&self, table: &Table, damage: Damage) -> Result<(), Error> {
         let id = table.id();
         let path = table.path().display();
@@ -125,7 +129,7 @@ impl Engine {
         self.shared.jobs.busy.lock().release(id);
     }
 
-    /// What can be read of a table was written anew.
+    /// Installs the rewritten table.
     fn replace_table(&self, table: &Table, damage: &Damage, mut edit: VersionEdit) -> Result<(), Error> {
         let id = table.id();
         if !self.confirm_replaceable(id, &damage.lost) {
@@ -146,7 +150,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the host has all of what is lost. If not, it is told what that is by now.
+    /// Whether the host has recovered all lost ranges. If not, records the ranges that are lost by
+    /// now, for the host to confirm.
     fn confirm_replaceable(&self, id: TableId, lost: &[LostKeys]) -> bool {
         let mut quarantined = self.shared.jobs.damaged.quarantined.lock();
         let known = quarantined.get_mut(&id).expect("it is set aside until it is replaced");
@@ -170,7 +175,8 @@ impl Engine {
     }
 }
 
-/// What is not passed over, and says nothing of what was written.
+/// Whether a table could not be opened for reading. A salvaging scan does not skip such an error,
+/// and the written output is not affected.
 fn is_open_failure(error: &Error) -> bool {
     matches!(error, Error::Io { operation: "open", .. } | Error::Exhausted { .. })
 }

@@ -1,28 +1,29 @@
-//! The horizon: the time by which compaction judges expiry and grace periods.
+//! The horizon: the time against which compaction compares expiry times and grace periods.
 //!
-//! **Promise.** Compaction deletes nothing because of a wall clock that was just set wrong. What expired, or whose
-//! grace period ended, before the horizon is dead; all other cells are kept as they are. The horizon decides nothing
-//! else: which values a reader sees is the reader's matter.
+//! **Promise.** A wall clock that was just set wrong makes compaction delete nothing. Cells that
+//! expired, or whose grace period ended, before the horizon are dead; all other cells are kept. The
+//! horizon does not affect which values a reader sees.
 //!
-//! A tombstone also stays while a replica may not have heard of it: until the host says that the replicas have exchanged
-//! all deletes up to its time, however long ago its grace period ended.
+//! A tombstone also stays while a replica may not have received it: until the host reports that the
+//! replicas have exchanged all deletes up to its time, even long after the end of its grace period.
 //!
-//! **Mechanism.** Where the engine stands alone ([`HorizonSource::Clock`]) the horizon is the wall clock of the process,
-//! less steps forward until the clock has kept them for an hour ([`SteadyWall`]). A host that knows more clocks than
-//! its own ([`HorizonSource::Host`]) sets the horizon; before it does so for the first time nothing is dead. A
-//! compaction uses the horizon of the moment at which it began.
+//! **Mechanism.** A standalone engine ([`HorizonSource::Clock`]) uses the wall clock of the
+//! process; a forward step of the clock counts only after it has lasted an hour ([`SteadyWall`]). A
+//! host that compares several clocks ([`HorizonSource::Host`]) sets the horizon itself; before it
+//! does so for the first time nothing is dead. A compaction uses the horizon at its start.
 //!
-//! **Caveats.** An engine that stands alone believes the clock that it is opened with.
+//! **Caveats.** A standalone engine trusts the clock at its opening.
 
 use env::Clock;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{SteadyWall, WallTime};
 
-/// Who says by which time cells are judged to be dead.
+/// Source of the horizon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HorizonSource {
-    /// The wall clock of the engine's environment; a step forward counts after one hour ([`SteadyWall::HOLD`]).
+    /// The wall clock of the engine's environment. A forward step counts after
+    /// [`SteadyWall::HOLD`], one hour.
     #[default]
     Clock,
     /// The host, with [`Engine::set_horizon`](crate::Engine::set_horizon).
@@ -33,7 +34,7 @@ pub enum HorizonSource {
 #[derive(Debug)]
 pub(crate) enum HorizonClock {
     Own(Mutex<SteadyWall>),
-    /// Both in microseconds since 1970.
+    /// Both in microseconds since the Unix epoch.
     OfHost {
         wall: AtomicU64,
         exchanged_to: AtomicU64,
@@ -48,7 +49,7 @@ impl HorizonClock {
         }
     }
 
-    /// The horizon now.
+    /// The present horizon.
     pub(crate) fn wall(&self, clock: &dyn Clock) -> WallTime {
         match self {
             Self::Own(steady) => steady.lock().observe(clock.now()),
@@ -56,7 +57,8 @@ impl HorizonClock {
         }
     }
 
-    /// The time up to which the replicas have exchanged all deletes. An engine that stands alone has no replicas.
+    /// The time up to which the replicas have exchanged all deletes. A standalone engine has no
+    /// replicas.
     pub(crate) fn exchanged_to(&self) -> WallTime {
         let micros = match self {
             Self::Own(_) => u64::MAX,
@@ -65,8 +67,10 @@ impl HorizonClock {
         WallTime::from_micros_since_unix_epoch(micros)
     }
 
+    /// Sets both times.
+    ///
     /// # Panics
-    /// When the horizon is not the host's.
+    /// When the source is not [`HorizonSource::Host`].
     pub(crate) fn set(&self, now: WallTime, exchanged: WallTime) {
         match self {
             Self::Own(_) => panic!("the engine was opened with the horizon of its own clock"),

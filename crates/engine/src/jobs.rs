@@ -1,12 +1,13 @@
-//! BackgroundThroughput work, stepped by the host: flush, compaction, upkeep.
+//! Background jobs, stepped by the host: flush, compaction, upkeep.
 //!
-//! **Promise.** Each step is bounded by a budget. A job that stops anywhere (the process dies, the disk is
-//! full) leaves the live data as it was: its outputs become part of it in one durable edit of the manifest,
-//! and are removed otherwise.
+//! **Promise.** Each step is bounded by a budget. A job that is interrupted anywhere (by the end of
+//! the process or a full disk) leaves the live data unchanged. Its outputs become live in one
+//! durable edit of the manifest, and are removed otherwise.
 //!
-//! **Mechanism.** A memtable is flushed when it is sealed and all of it is durable; then the segments of the
-//! log that only it needed are released. Compactions are chosen by the picker; the tables of a running one
-//! are *busy* and not chosen again. Files of tables that nobody holds any more are removed by upkeep.
+//! **Mechanism.** A memtable is flushed when it is sealed and all of it is durable; then the log
+//! segments that only it needed are released. The picker chooses compactions; the tables of a
+//! running one are *busy* and are not picked again. Upkeep removes the files of tables without
+//! references.
 //!
 //! **Caveats.** Memtables are flushed one at a time, the oldest first.
 
@@ -29,16 +30,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stdx::{Instant, Version};
 
-/// What one step of a job did.
+/// Result of one step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// There was nothing to do.
     Idle,
-    /// Something was done, and there may be more.
+    /// The job advanced, and there may be more.
     Worked,
 }
 
-/// The jobs under way.
+/// The running jobs.
 #[derive(Default)]
 pub(crate) struct Jobs {
     flush: Mutex<Option<Flush>>,
@@ -47,13 +48,13 @@ pub(crate) struct Jobs {
     pub(crate) damaged: DamagedTables,
     pub(crate) healing: Mutex<Option<HealJob>>,
     pub(crate) scrub: Scrub,
-    /// While the disk is full, deletes are not flushed before this.
+    /// While the disk is full, deletes are not flushed before this time.
     deletes_flushed_next: Mutex<Instant>,
-    /// For each running compaction, the least versions of what was flushed since it began.
+    /// For each running compaction, the least versions of the cells flushed since it began.
     flushed_since: Mutex<BTreeMap<PlanId, MinVersions>>,
 }
 
-/// Locked through a step: threads that step the same slot take turns.
+/// Locked during a step: threads that step the same slot alternate.
 type CompactionSlot = Arc<Mutex<Option<Compaction>>>;
 
 impl Jobs {
@@ -77,20 +78,22 @@ struct Compaction {
     plan: PlanId,
 }
 
-/// A budget for steps that nobody is waiting behind, in bytes.
+/// Budget of one step that blocks no other thread, in bytes.
 const STEP_BYTES: u64 = 4 << 20;
-/// Each flush makes a table that is merged at once: while the disk is full, deletes wait so long for one another.
+/// Least time between two flushes of deletes while the disk is full. Each such flush makes a table
+/// that is merged at once.
 const DELETES_FLUSHED_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Works off everything that flush, compaction and healing owe, on this thread.
+    /// Runs flush, compaction and healing on this thread until none has work left.
     ///
     /// # Errors
     /// As [`Engine::step_flush`], [`Engine::step_compaction`] and [`Engine::step_healing`].
     pub fn run_jobs(&self) -> Result<(), Error> {
         loop {
             let flushed = self.step_flush(STEP_BYTES)?;
-            // What a compaction cannot read is looked at before the next one begins.
+            // Tables that a compaction failed to read are scanned before the next compaction
+            // begins.
             let healed = self.step_healing(STEP_BYTES)?;
             let compacted = self.step_compaction(0, STEP_BYTES)?;
             let upkept = self.step_upkeep(STEP_BYTES)?;
@@ -100,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// Commits and flushes all that was handed over before the call, on this thread or together with the workers.
-    /// However much is written meanwhile, it comes to an end.
+    /// Commits and flushes all batches that were submitted before the call, on this thread or
+    /// together with the workers. Terminates even under continuous writes.
     ///
     /// # Errors
     /// As [`Engine::step_flush`].
@@ -112,14 +115,14 @@ impl Engine {
             view.sealed.iter().any(|logged| sealed.iter().any(|sealed| Arc::ptr_eq(sealed, logged)))
         };
         while is_pending() {
-            // Only what is durable is flushed.
+            // Only durable memtables are flushed.
             self.step_commit()?;
             self.step_flush(STEP_BYTES)?;
         }
         Ok(())
     }
 
-    /// Seals the active memtable if it takes part in any write. Returns all that are sealed.
+    /// Seals the active memtable if sequences were assigned for it. Returns all sealed memtables.
     fn seal(&self) -> Vec<Arc<LoggedMemtable>> {
         let mut queue = self.shared.commit_queue.lock();
         if self.shared.view.load().active.last() > crate::Sequence::ZERO {
@@ -131,8 +134,8 @@ impl Engine {
     /// Flushes up to about `budget_bytes` of the oldest sealed memtable.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Exhausted`]: the job was undone and begins again with the next step. [`Error::Poisoned`] after any
-    /// other failed write.
+    /// [`Error::Full`], [`Error::Exhausted`]: the job was undone and starts over with the next
+    /// step. [`Error::Poisoned`] after any other failed write.
     pub fn step_flush(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
         let mut slot = self.shared.jobs.flush.lock();
@@ -147,7 +150,8 @@ impl Engine {
                 Ok(Progress::Worked)
             }
             Ok(Step::Done(edit)) => {
-                // The slot stays locked: until the view has changed, the memtable would be chosen again.
+                // The slot stays locked: until the view has changed, the same memtable would be
+                // chosen again.
                 let flush = slot.take().expect("it was stepped");
                 self.finish_flush(&flush, edit)?;
                 Ok(Progress::Worked)
@@ -177,7 +181,8 @@ impl Engine {
     fn finish_flush(&self, flush: &Flush, mut edit: VersionEdit) -> Result<(), Error> {
         let floor = self.shared.log_floor(&flush.source);
         edit.wal_floor = Some(floor);
-        // Before the view changes, so that no compaction misses its versions in both places.
+        // Before the view changes, so that a compaction finds its versions in at least one of the
+        // two.
         self.shared.replayable.lock().flushed(&flush.source);
         self.note_flushed(flush.source.oldest());
         let installed =
@@ -197,11 +202,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Compacts about `budget_bytes` in `slot`, a small number; jobs in different slots run side by side.
+    /// Compacts about `budget_bytes` in `slot`, a small index. Jobs in different slots run in
+    /// parallel.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Exhausted`], or [`Error::Corrupt`] or [`Error::Io`] of a table that cannot be read: the job was undone and
-    /// will be chosen again, or another without that table. [`Error::Poisoned`] after any other failed write.
+    /// [`Error::Full`], [`Error::Exhausted`], and [`Error::Corrupt`] or [`Error::Io`] of a table
+    /// that cannot be read: the job was undone; it, or one without that table, is picked again.
+    /// [`Error::Poisoned`] after any other failed write.
     pub fn step_compaction(&self, slot: usize, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
         let slot = self.shared.jobs.slot(slot);
@@ -234,7 +241,8 @@ impl Engine {
         }
     }
 
-    /// Makes what a compaction wrote live. Where that would show a cell that came late, the compaction to do instead.
+    /// Makes the outputs of a compaction live. If a late write would become visible by that,
+    /// returns the compaction to run instead.
     fn finish_compaction(
         &self,
         compaction: &Compaction,
@@ -253,8 +261,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// The same plan with every tombstone kept: that comes to an end whatever is written meanwhile. A rewrite in
-    /// place was only for what it would have dropped.
+    /// The same plan with every tombstone kept: it completes under any writes. A rewrite within one
+    /// level is abandoned, as its only purpose was to drop cells.
     fn restart_without_drops(&self, compaction: &Compaction) -> Option<Compaction> {
         let plan = compaction.job.plan().clone();
         if plan.inputs.iter().all(|input| input.level == plan.output_level) {
@@ -270,7 +278,7 @@ impl Engine {
     }
 
     fn begin_compaction(&self) -> Option<Compaction> {
-        // Locked before the levels are looked at: a plan that ends meanwhile must be in the one or the other.
+        // Locked before the levels are read: a plan that ends meanwhile is seen in one of the two.
         let mut busy = self.shared.jobs.busy.lock();
         let context = self.job_context();
         let plan = self.pick(&context, &busy)?;
@@ -281,14 +289,15 @@ impl Engine {
         Some(Compaction { job: Job::new(plan, context), plan: id })
     }
 
-    /// The next compaction that fits on the disk beside those that run. While room runs short, level 0 does not wait
-    /// for more tables: what comes down frees what it hides.
+    /// The next compaction that fits on the disk beside the running ones. While disk space is low,
+    /// one table in level 0 is enough to start: compacting deletes with the cells that they shadow
+    /// frees space.
     fn pick(&self, context: &JobContext, busy: &Busy) -> Option<compaction::Plan> {
         let mut options = Cow::Borrowed(&self.shared.options);
         if self.shared.disk.space() != DiskSpace::Ample {
             options.to_mut().level0_tables = 1;
         }
-        // A flush must find room meanwhile: it gives back more, of the log.
+        // A flush needs space meanwhile, and releases more than that, in the log.
         let kept_bytes = self.shared.memtable_bytes.saturating_add(busy.bytes());
         let bytes_max = self.shared.disk.remaining_bytes().saturating_sub(kept_bytes);
         compaction::pick_within(&context.levels, busy, &options, &context.horizon(), bytes_max)
@@ -327,15 +336,16 @@ impl Engine {
         }
     }
 
-    /// The least versions of cells that are, or can again be, in a memtable. `view` was loaded before the call:
-    /// a memtable that is not in it any more is among the replayable by now.
+    /// The least versions of cells that are, or can be replayed into, a memtable. `view` was loaded
+    /// before the call: a memtable that left it since is among the replayable ones.
     fn unflushed(&self, view: &View) -> MinVersions {
         let replayable = self.shared.replayable.lock().oldest();
         view.memtables().fold(replayable, |oldest, logged| oldest.with(logged.oldest()))
     }
 
-    /// Whether a cell came while the compaction ran that is older than a tombstone it dropped, and so would be
-    /// seen again. Only a write older than the grace period can be, or a late one of a local key.
+    /// Whether a write arrived during the compaction that is older than a tombstone that it
+    /// dropped, and would become visible. Only a write older than the grace period, or a late write
+    /// of a local key, can be.
     fn has_late_write(&self, compaction: &Compaction) -> bool {
         let dropped = compaction.job.dropped();
         if dropped == Dropped::default() {
@@ -343,7 +353,8 @@ impl Engine {
         }
         let view = self.shared.view.load_full();
         let unflushed = self.unflushed(&view);
-        // After the view: what is not in its memtables any more was noted before it left them.
+        // Read after the view: versions of a memtable that left the view were recorded before it
+        // left.
         let flushed = self.shared.jobs.flushed_since.lock().get(&compaction.plan).copied();
         let oldest = unflushed.with(flushed.unwrap_or_default());
         let reaches = |oldest: Option<Version>, dropped: Option<Version>| {
@@ -353,11 +364,12 @@ impl Engine {
             || reaches(oldest.local_version_min, dropped.local_version_max)
     }
 
-    /// Makes full segments of the log durable, gives back what nobody needs of files and memory, keeps the next memtable and spare segments of the log ready, looks
-    /// at the free space.
+    /// Makes full log segments durable, releases unused files and memory, keeps the next memtable
+    /// and spare log segments ready, and measures the free disk space.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no room for a segment of the log; [`Error::Poisoned`] when it failed; [`Error::Io`] when a file cannot be removed.
+    /// [`Error::Full`] when there is no space for a log segment; [`Error::Poisoned`] when the log
+    /// failed; [`Error::Io`] when a file cannot be removed.
     pub fn step_upkeep(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
         let settled = self.shared.deferred_sync.step().map_err(|error| self.job_failed(error))?;
@@ -375,7 +387,7 @@ impl Engine {
         Ok(if settled || removed || more { Progress::Worked } else { Progress::Idle })
     }
 
-    /// Gives back what obsolete files hold, as much as is due. Whether there was anything.
+    /// Removes obsolete files as far as is due. Returns whether there were any.
     fn remove_obsolete_files(&self) -> Result<bool, Error> {
         let Shared { obsolete, env, paths, disk, signals, .. } = &*self.shared;
         let pace = match disk.space() {
@@ -386,12 +398,12 @@ impl Engine {
         obsolete.step(&*env.fs, paths, pace)
     }
 
-    /// When [`Engine::step_upkeep`] will have something to do, as far as that is known.
+    /// The time until [`Engine::step_upkeep`] has work, if that is known.
     pub(crate) fn upkeep_due(&self) -> Option<Duration> {
         self.shared.obsolete.has_pending().then_some(PIECE_EVERY)
     }
 
-    /// Looks at the free space, and tells what it has come to.
+    /// Measures the free disk space, and reports a change of state.
     pub(crate) fn check_disk_space(&self) {
         let Some([available, held, unwritten]) = self.disk_figures() else { return };
         if let Some(room) = self.shared.disk.observe(available, held, unwritten) {
@@ -399,7 +411,8 @@ impl Engine {
         }
     }
 
-    /// The file system had no room: values are refused from here on, and told how much there is by now.
+    /// Records that the file system refused space: values are refused from now on. Also measures
+    /// the free space.
     pub(crate) fn note_disk_full(&self) {
         self.shared.disk.mark_full();
         if let Some([available, held, unwritten]) = self.disk_figures() {
@@ -407,13 +420,14 @@ impl Engine {
         }
     }
 
-    /// What is free, what the engine holds, and what is admitted and not written.
+    /// Free space, bytes that the engine uses, and bytes that are admitted but not written.
     fn disk_figures(&self) -> Option<[u64; 3]> {
         let root = self.shared.paths.root();
         let available = match self.shared.env.fs.available_bytes(root) {
             Ok(available) => available,
             Err(error) => {
-                // What was seen last holds on; a write that finds no room says so itself.
+                // The last measurement remains in force. A write that finds no space reports that
+                // itself.
                 tracing::debug!(%error, "cannot ask for the free space");
                 return None;
             }
@@ -444,18 +458,18 @@ impl Engine {
         match room {
             DiskSpace::Ample => {}
             DiskSpace::Low => self.shared.signals.compact.notify(),
-            // What is in memory is flushed, so that its part of the log can go.
+            // The memtable is flushed so that its part of the log can be released.
             DiskSpace::Full => self.flush_for_space(),
         }
         self.shared.signals.capacity.notify();
     }
 
-    /// Deletes free nothing before they are flushed and merged with what they hide: while the disk is full they are
-    /// not left in memory for long.
+    /// Flushes deletes while the disk is full: they free no space before they are merged with the
+    /// cells that they shadow.
     fn flush_deletes(&self) {
         let now = self.now();
         let mut next = self.shared.jobs.deletes_flushed_next.lock();
-        // Those that wait behind a flush under way are looked at again after it.
+        // Deletes behind a running flush are handled after it.
         if *next <= now
             && self.shared.view.load().sealed.is_empty()
             && self.shared.disk.take_unflushed_deletes()
@@ -466,7 +480,7 @@ impl Engine {
         }
     }
 
-    /// Seals what is in memory, unless a flush is under way.
+    /// Seals the active memtable, unless a flush is running.
     fn flush_for_space(&self) {
         let mut queue = self.shared.commit_queue.lock();
         let view = self.shared.view.load();
@@ -487,8 +501,8 @@ impl Engine {
         }
     }
 
-    /// An edit was not taken: what it would have added is removed. Unless it may be durable all the same: then
-    /// the next open needs the files, or removes them.
+    /// Handles a failed edit: removes its outputs, unless the edit may be durable all the same.
+    /// Then the next open needs the files, or removes them.
     pub(crate) fn edit_failed(&self, edit: &VersionEdit, error: Error) -> Error {
         if error.is_shortage() {
             self.discard_outputs(edit);

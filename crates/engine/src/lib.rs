@@ -1,19 +1,20 @@
 //! An embedded, ordered key-value store: a log-structured merge tree of versioned cells.
 //!
-//! **Promise.** A write that was acknowledged under [`Durability::Sync`] survives the death of the process
-//! and the loss of power. A read returns, of all durable cells of its key, the one with the greatest
-//! version, in whatever order they arrived; it never returns what a crash can still undo. What the disk
-//! gives back is believed only after its checksum was seen to match.
+//! **Promise.** A write that was acknowledged under [`Durability::Sync`] survives the death of the
+//! process and the loss of power. A read returns the durable cell of its key with the greatest
+//! version, whatever the order of arrival; it never returns a write that a crash can still undo.
+//! Bytes from the disk are used only after their checksum was verified.
 //!
-//! **Mechanism.** Writes go to a write-ahead log ([`wal`]), many writers sharing one `fdatasync`, and into a
-//! [`memtable`]; full memtables are flushed to sorted tables ([`sstable`]), which [`compaction`] merges into
-//! levels. The set of live tables is kept by a [`manifest`] of edits. Blocks that were read are kept in a
-//! [`cache`] under one budget. Within a key, cells are ordered by version: writes never read before they
-//! write, and a read may stop as soon as what it found is newer than all it has not looked at. Tables never change, so
-//! a [`Snapshot`] is a set of references, and a checkpoint ([`Engine::checkpoint`]) a directory of hard links.
+//! **Mechanism.** Writes go to a write-ahead log ([`wal`]), where many writers share one
+//! `fdatasync`, and into a [`memtable`]. Full memtables are flushed to sorted tables ([`sstable`]),
+//! which [`compaction`] merges into levels. A [`manifest`] of edits records the set of live tables.
+//! A [`cache`] with one budget keeps blocks that were read. Within a key, cells are ordered by
+//! version. So writes never read first, and a read stops as soon as the cell found is newer than
+//! everything not yet searched. Tables are immutable: a [`Snapshot`] is a set of references, and a
+//! checkpoint ([`Engine::checkpoint`]) a directory of hard links.
 //!
-//! No thread is started here unless the host calls [`workers::start`]: committing, flushing and compacting
-//! are jobs that the host steps, so that a simulator can step them too.
+//! The engine starts no thread unless the host calls [`workers::start`]. Commit, flush and
+//! compaction are jobs that the host steps, so that a simulator can step them too.
 //!
 //! ```
 //! use engine::iter::Cursor;
@@ -26,7 +27,7 @@
 //! let (engine, recovery) = Engine::open(env::Env::os(), dir, Options::default())?;
 //! assert_eq!(recovery.cells, 0, "a new directory");
 //!
-//! // Who writes says the version. The greatest wins, in whatever order they come.
+//! // The writer chooses the version. The greatest wins, in any order of arrival.
 //! let version = |clock| Version::new(Hlc::from_bits(clock), NodeTag(7));
 //! let mut batch = Batch::new();
 //! batch.put(b"apple", Cell::value(version(2), 1, "red".into()).as_ref());
@@ -42,16 +43,16 @@
 //! cursor.seek(b"b")?;
 //! let (key, cell) = cursor.entry().expect("one key is left");
 //! assert_eq!(key, b"pear");
-//! assert_eq!(cell.to_cell(), Cell::tombstone(version(3), 1), "a delete is seen until compaction drops it");
+//! assert_eq!(cell.to_cell(), Cell::tombstone(version(3), 1), "a delete is visible until compaction drops it");
 //!
-//! engine.flush()?; // Hosts mostly leave this to `workers::start`.
+//! engine.flush()?; // `workers::start` does this in the background.
 //! engine.close()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! **Caveats.** One process at a time. A key has one visible cell: older versions go at the next flush or
-//! merge. Ranges are read forward only.
+//! **Caveats.** One process at a time. A key has one visible cell: the next flush or merge removes older
+//! versions. Ranges are read forward only.
 
 mod batch;
 pub mod cache;

@@ -1,15 +1,16 @@
-//! Whether the files that the next start needs still have their names.
+//! Detection of files that were removed from the directory of a running engine.
 //!
-//! **Promise.** [`Engine::find_missing_file`] tells when somebody has removed a file or a directory of a running engine that
-//! it goes on to write to. Its open descriptors would otherwise take writes into files that no start finds again.
+//! **Promise.** [`Engine::find_missing_file`] reports when a file or directory that the engine
+//! still writes to was removed. Through its open descriptors the engine would otherwise write to
+//! files that the next start does not find.
 //!
-//! **Mechanism.** A few questions to the file system, and one small read: are the directories, `CURRENT`, the manifest
-//! that it names, and the segment that takes groups there by their names? The engine itself replaces `CURRENT` and
-//! the manifest, and begins segments, at any moment. So a manifest or a segment counts as missing only if it is
-//! still the present one after it was not found.
+//! **Mechanism.** A few lookups and one small read: do the directories, `CURRENT`, the manifest
+//! that it names, and the active log segment exist under their names? The engine itself replaces
+//! `CURRENT` and the manifest, and begins segments, at any time. So a manifest or segment counts as
+//! missing only if it is still the current one after the lookup failed.
 //!
-//! **Caveats.** Live tables and older segments are not looked for: there may be thousands. Who removes one of these
-//! removes no place of future writes, and the next start notices it.
+//! **Caveats.** Live tables and older segments are not checked: there may be thousands. No future
+//! writes go to them, and the next start detects that one is missing.
 
 use crate::Engine;
 use crate::manifest;
@@ -18,17 +19,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 impl Engine {
-    /// The directories that keep their names and their places for as long as the engine is open.
+    /// The directories whose paths must not change while the engine is open.
     pub fn directories(&self) -> [PathBuf; 3] {
         let paths = &self.shared.paths;
         [paths.root().to_owned(), paths.wal(), paths.tables()]
     }
 
-    /// A file or directory that the next start needs and that has no name any more, if there is one. Waits for the
-    /// disk; costs a few system calls.
+    /// The path of a file or directory that the next start needs and that does not exist any more.
+    /// Blocks on the disk for a few system calls.
     ///
     /// # Errors
-    /// The disk does not answer, so it is not known.
+    /// The file system failed to answer; the state is unknown.
     pub fn find_missing_file(&self) -> io::Result<Option<PathBuf>> {
         let fs = &*self.shared.env.fs;
         for directory in self.directories() {

@@ -1,21 +1,24 @@
-//! The files of tables that nobody needs any more.
+//! Removal of the files of obsolete tables.
 //!
-//! **Promise.** Each is removed soon after the last reader let go of its table, and its room is given back little by
-//! little, so that no sync of the log waits long for it.
+//! **Promise.** Each file is removed soon after the last reader drops its table. Its disk space is
+//! released in small pieces, so that no sync of the log waits long for that.
 //!
-//! **Mechanism.** What a file system gives back at once it tells the device at once, where it is mounted with `discard`,
-//! and the next syncs wait behind that: 10 to 40 ms for each table of 64 MiB on the disk where it was measured. So a file
-//! is cut shorter by a piece every now and then, and removed when not more than a piece is left; the more files wait, the
-//! more pieces at once. A file that has another name, as those of a checkpoint, is not cut: its bytes are somebody's, and
-//! to take away a name gives back nothing. Where room is short it is given back at once.
+//! **Mechanism.** On a file system mounted with `discard`, released space is reported to the device
+//! at once, and the next syncs wait behind that: 10 to 40 ms for each table of 64 MiB on the disk
+//! where it was measured. So a file is truncated by one piece at an interval, and removed when at
+//! most a piece is left. The more files are pending, the more pieces are released at once. A file
+//! with another name, such as one of a checkpoint, is not truncated: its bytes are in use, and
+//! removing a name releases no space. While disk space is low, whole files are removed at once.
 //!
-//! A file that was ever linked into a checkpoint is not cut either, also when the checkpoint is gone: another process may
-//! still have it open, or be about to link it, and would copy a part of it as if it were the whole. It is removed in one
-//! step, and the system gives its room back when the last process closes it.
+//! A file that was ever linked into a checkpoint is not truncated either, even when the checkpoint
+//! is gone. Another process may still have it open, or be about to link it, and would copy a
+//! truncated file as if it were whole. It is removed in one step; the system releases its space
+//! when the last process closes it.
 //!
-//! **Caveats.** That a file was in a checkpoint of an earlier process is not known any more. What is left when the process ends is removed by the next one at its start, at once: no manifest names
-//! it. A file is cut only where nobody can come to need it again: its table was dropped by a durable edit, or was
-//! never in one.
+//! **Caveats.** Links that an earlier process made are not known. Files that are pending when the
+//! process ends are removed at the next start, at once: no manifest names them. Only files that can
+//! never be needed again are truncated: their table was dropped by a durable edit, or was never in
+//! one.
 
 use crate::Error;
 use crate::paths::Paths;
@@ -28,14 +31,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::Instant;
 
-/// A piece is given back so often, if there is no pace...
+/// Interval between two pieces at the normal pace.
 pub(crate) const PIECE_EVERY: Duration = Duration::from_millis(40);
-/// ... and is this part of a table: of one of 64 MiB, 4 MiB, which is 100 MiB/s.
+/// Pieces in the file of a full table: 4 MiB each for 64 MiB, so 100 MiB/s.
 const PIECES_PER_TABLE: u64 = 16;
-/// For each so many files that wait, one more piece is given back at once.
+/// One more piece is released at once for each 8 pending files.
 const FILES_PER_PIECE: u64 = 8;
 
-/// See the module.
+/// Files of obsolete tables that are still to be removed.
 pub(crate) struct ObsoleteFiles {
     piece_bytes: u64,
     pending: Mutex<Vec<TableId>>,
@@ -47,54 +50,56 @@ pub(crate) struct ObsoleteFiles {
 #[derive(Default)]
 struct Removal {
     current: Option<PartialFile>,
-    /// When a piece was last given back.
+    /// When a piece was last released.
     last: Option<Instant>,
 }
 
-/// A file on its way out.
+/// A file that is being removed.
 struct PartialFile {
     path: PathBuf,
-    /// To be cut, if it may be and has more than a piece, and how long it still is.
+    /// Handle and present length of the file, if it is to be truncated.
     cut: Option<(Arc<dyn File>, u64)>,
 }
 
-/// How much of a pace there is.
+/// Pace at which files are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemovalPace {
-    /// A piece every [`PIECE_EVERY`], as of now.
+    /// One piece every [`PIECE_EVERY`], by this time.
     Paced(Instant),
-    /// Nobody waits for a sync meanwhile: all of it, by pieces.
+    /// All pieces at once: no sync of the log is waiting.
     Unpaced,
-    /// The room is needed: all of it, whole files at once.
+    /// Whole files at once: the space is needed.
     WholeFiles,
 }
 
 impl ObsoleteFiles {
-    /// No files yet, for tables of about so many bytes.
+    /// An empty list, for tables of about `table_bytes`.
     pub(crate) fn new(table_bytes: u64) -> Self {
         let piece_bytes = (table_bytes / PIECES_PER_TABLE).max(1);
         Self { piece_bytes, pending: Mutex::default(), shared: Mutex::default(), removal: Mutex::default() }
     }
 
-    /// Takes in the file of a table.
+    /// Adds the file of a table.
     pub(crate) fn add(&self, id: TableId) {
         self.pending.lock().push(id);
     }
 
-    /// Notes that other processes may read the file of this table from here on: it will be removed and not cut.
+    /// Records that other processes may read the file of this table: it will be removed without
+    /// truncation.
     pub(crate) fn mark_shared(&self, id: TableId) {
         self.shared.lock().insert(id);
     }
 
-    /// Whether there is something to give back.
+    /// Whether files are pending.
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.lock().is_empty() || self.removal.lock().current.is_some()
     }
 
-    /// Gives back what is due. Whether there was anything.
+    /// Removes the files that are due. Returns whether there were any.
     ///
     /// # Errors
-    /// [`Error::Io`] when a file cannot be removed: it is forgotten, and the others are still there for the next call.
+    /// [`Error::Io`] when a file cannot be removed: it is skipped, and the others remain for the
+    /// next call.
     pub(crate) fn step(&self, fs: &dyn Fs, paths: &Paths, pace: RemovalPace) -> Result<bool, Error> {
         let mut removal = self.removal.lock();
         let mut pieces = match pace {
@@ -126,7 +131,7 @@ impl ObsoleteFiles {
         let id = self.pending.lock().pop()?;
         let path = paths.table(id);
         let may_cut = !self.shared.lock().remove(&id) && may_cut;
-        // Whatever fails here, it can still be removed as it is.
+        // If any of this fails, the file can still be removed without truncation.
         let cut = match may_cut.then(|| fs.link_count(&path)) {
             Some(Ok(1)) => fs.open(&path, OpenMode::ReadWrite).and_then(|file| Ok((file.len()?, file))).ok(),
             _ => None,
@@ -136,7 +141,7 @@ impl ObsoleteFiles {
 }
 
 impl PartialFile {
-    /// Gives back a piece, or all of it. What is left then.
+    /// Releases one piece, or all of the file. Returns the remaining file.
     fn release_piece(self, fs: &dyn Fs, piece_bytes: Option<u64>) -> Result<Option<Self>, Error> {
         if let (Some((file, len)), Some(piece_bytes)) = (self.cut, piece_bytes)
             && let Some(rest) = len.checked_sub(piece_bytes).filter(|rest| *rest > 0)
@@ -169,7 +174,8 @@ mod tests {
     }
 
     impl Scene {
-        /// Files of so many MiB, obsolete all of them, of tables of 16 MiB.
+        /// A scene with one obsolete file for each of these lengths, in MiB; a full table has 16
+        /// MiB.
         fn with(lens: &[u64]) -> Self {
             let (fs, paths) = (MemFs::new(), Paths::new(Path::new("/d")));
             fs.create_dir_all(&paths.tables()).unwrap();
@@ -187,7 +193,7 @@ mod tests {
             self.files.step(&self.fs, &self.paths, pace).unwrap()
         }
 
-        /// The lengths of the files that are there, in MiB.
+        /// The lengths of the existing files, in MiB.
         fn lens(&self) -> Vec<u64> {
             let names = self.fs.read_dir(&self.paths.tables()).unwrap();
             let open = |name| self.fs.open(&self.paths.tables().join(name), OpenMode::Read).unwrap();

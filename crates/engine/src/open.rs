@@ -1,19 +1,20 @@
-//! Opening: from what a crash left on the disk to an engine that serves.
+//! Opening an engine: recovery from the state that a crash left on disk.
 //!
-//! **Promise.** Every write that was acknowledged is there, and nothing is served that a second crash could
-//! take back: the log is replayed and synced before the first read.
+//! **Promise.** Every acknowledged write is recovered, and no read returns a write that a second
+//! crash could undo: the log is replayed and synced before the first read.
 //!
-//! **Mechanism.** The manifest tells the live tables; none of them is read. Tables that no manifest names are
-//! what an interrupted job left, and are removed. The log is replayed from the manifest's floor into
-//! memtables. So the time to open depends on the log still to be replayed, which the memory for memtables
-//! bounds, not on the data.
+//! **Mechanism.** The manifest lists the live tables; none of them is read. Table files that no
+//! manifest names are leftovers of interrupted jobs, and are removed. The log is replayed into
+//! memtables from the floor that the manifest records. So the time to open depends on the length of
+//! that part of the log, which the memtable budget bounds, and not on the amount of data.
 //!
-//! What comes back with less than it had is refused with [`Error::Lost`]: a manifest, a live table or a segment of the
-//! log that is missing, a segment that is shorter than the next one says, and, where the host knows an end that the log
-//! has had ([`Options::known_log_end`]), a log that ends before it or a directory that was emptied.
+//! A directory that has lost files is refused with [`Error::Lost`]. This covers a missing manifest,
+//! live table or log segment, and a segment that is shorter than its successor says. If the host
+//! knows an earlier end of the log ([`Options::known_log_end`]), it also covers a log that ends
+//! before that, and an emptied directory.
 //!
-//! **Caveats.** A log written under a larger memory budget is replayed whole: memtables may then be over
-//! their part of the budget until they are flushed.
+//! **Caveats.** A log written under a larger memory budget is replayed completely: memtables may
+//! exceed their budget until they are flushed.
 
 use crate::cache::BlockCache;
 use crate::commit::CommitQueue;
@@ -36,57 +37,60 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use stdx::Version;
 
-/// Segments of the log may take at most this part of the disk that the engine could use, one of them.
+/// A log segment may take at most 1/64 of the disk space that the engine could use.
 const SEGMENT_SHARE: u64 = 64;
-/// A memtable may be at most this part of it: on a small disk there must be room to flush it beside the log.
+/// A memtable may take at most 1/32 of it: on a small disk, the log and the flushed table must both
+/// fit.
 const MEMTABLE_SHARE: u64 = 32;
-/// A table may be at most this part of it, ...
+/// A table may take at most 1/128 of it.
 const TABLE_SHARE: u64 = 128;
-/// ... and level 1: then a merge fits into the reserve.
+/// Level 1 may take at most 1/16 of it, so that a merge fits into the reserve.
 const LEVEL1_SHARE: u64 = 16;
-/// The least size at which tables are cut for a small disk, in bytes, ...
+/// Least limit of the table size on a small disk, in bytes.
 const TABLE_BYTES_MIN: u64 = 256 << 10;
-/// ... and of level 1.
+/// Least limit of the size of level 1 on a small disk, in bytes.
 const LEVEL1_BYTES_MIN: u64 = 1 << 20;
-/// Whatever the disk, a memtable may have so many bytes, if the options say so.
+/// Least limit of the memtable size on a small disk, in bytes.
 const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
-/// The least size of a segment of the log, in bytes.
+/// Least size of a log segment, in bytes.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
-/// Segments of the log kept ready for reuse, besides those of one memtable.
+/// Log segments kept for reuse, besides those of one memtable.
 const SPARE_SEGMENTS: u64 = 2;
 
-/// What opening found.
+/// Results of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Live tables.
     pub tables: usize,
     /// Records replayed from the log.
     pub records: u64,
-    /// Cells in them.
+    /// Cells in these records.
     pub cells: u64,
     /// Bytes of the log that were replayed.
     pub wal_bytes: u64,
-    /// Bytes of an interrupted, never acknowledged write that were cut from the end of the log.
+    /// Bytes of an interrupted write that were cut from the end of the log. It was never
+    /// acknowledged.
     pub cut_bytes: u64,
     /// Files of interrupted jobs that were removed.
     pub orphans: usize,
-    /// The greatest version found.
+    /// Greatest version of any recovered cell.
     pub version_max: Version,
 }
 
 impl Engine {
-    /// Opens the engine in `dir`, which is made if it is not there.
+    /// Opens the engine in `dir`, which is created if it does not exist.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another process has it, [`Error::Corrupt`] when manifest or log are not what was
-    /// written, [`Error::Lost`] when the directory has less than it had, [`Error::Full`] when there is no room to begin a log, [`Error::Invalid`] for impossible options.
+    /// [`Error::Locked`] when another process has it open; [`Error::Corrupt`] when manifest or log
+    /// are damaged; [`Error::Lost`] when the directory has lost files; [`Error::Full`] when there
+    /// is no space to begin a log; [`Error::Invalid`] for invalid options.
     pub fn open(env: Env, dir: &Path, options: Options) -> Result<(Self, Recovery), Error> {
         options.validate()?;
         let paths = Paths::new(dir);
         make_dirs(&env, &paths)?;
         let lock = lock(&env, &paths)?;
         if options.known_log_end.is_some() {
-            // It held data: a manifest is not begun again.
+            // The directory held data: a missing manifest must not be replaced by a new one.
             Manifest::inspect(&env.fs, paths.root())?;
         }
         let (manifest, recovered) = Manifest::recover(&env.fs, paths.root())?;
@@ -153,29 +157,29 @@ impl Engine {
             obsolete,
             lock,
         });
-        // They are looked at without waiting for a read that comes to what is damaged.
+        // Damaged tables are scanned now, and not only after a failed read.
         engine.shared.jobs.damaged.suspected.lock().extend(&recovered.damaged);
         let version_max = engine.version_max();
         Ok((engine, Recovery { version_max, ..recovery }))
     }
 }
 
-/// What is known of the log by a manifest, and by the host.
+/// The properties of the log that the manifest and the host know.
 pub(crate) fn known_log(manifest: &RecoveredState, known_end: Option<LogEnd>) -> KnownLog {
     let floor = manifest.wal_floor;
-    // The segment of the floor was there when the floor was recorded, and is never removed by itself.
+    // The floor segment existed when the floor was recorded, and is never removed alone.
     let was_there = floor > SegmentId(0) || !manifest.tables.is_empty();
     let by_manifest = was_there.then_some(LogEnd { segment: floor, len: SEGMENT_LEN_MIN });
     KnownLog { floor, known_end: known_end.max(by_manifest) }
 }
 
-/// Memtables that fill as the log is replayed.
+/// Memtables under construction during replay.
 struct MemtableReplay {
     memtable_bytes: u64,
     chunk_pool: Arc<ChunkPool>,
     local_end: Option<Bytes>,
     tower_seed: u64,
-    /// The newest last.
+    /// In the order of the log: the newest is last.
     memtables: Vec<Arc<LoggedMemtable>>,
     last: Sequence,
 }
@@ -242,8 +246,8 @@ fn available_bytes(env: &Env, paths: &Paths) -> Result<u64, Error> {
     env.fs.available_bytes(root).map_err(|error| Error::io("ask the free space of", root, error))
 }
 
-/// The options with levels and tables so small that a compaction fits into the reserve of a disk of which the engine
-/// has or could have `usable_bytes`.
+/// The options, with level and table sizes reduced so that a compaction fits into the reserve of a
+/// disk of which the engine uses or can use `usable_bytes`.
 fn sized_for(options: Options, usable_bytes: u64) -> Options {
     let at_most = |share: u64, least: u64| (usable_bytes / share).max(least);
     Options {
@@ -253,9 +257,9 @@ fn sized_for(options: Options, usable_bytes: u64) -> Options {
     }
 }
 
-/// What must be left of the disk for the engine to free any of it: room for flushing two memtables, for the log, and
-/// for the larger of the merges that bring deletes down: of a memtable into level 1, or of a table with those that it
-/// overlaps on the level below.
+/// The reserve in bytes: the disk space that the engine needs in order to free any. It covers
+/// flushing two memtables, one log segment, and the larger of two merges that bring deletes down: a
+/// memtable into level 1, or a table with those that it overlaps one level below.
 fn reserve_bytes(options: &Options, memtable_bytes: u64, segment_bytes: u64) -> u64 {
     let into_level1 = memtable_bytes.saturating_add(options.level1_bytes);
     let below = options.table_bytes.saturating_mul(options.level_growth + 1);

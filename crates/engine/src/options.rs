@@ -1,76 +1,79 @@
-//! What an operator may choose.
+//! Options of an engine.
 
 use crate::wal::LogEnd;
 use crate::{Error, HorizonSource};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// When a write is acknowledged.
+/// The moment at which a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// After `fdatasync`: it survives the loss of power.
+    /// After `fdatasync`: the write survives the loss of power.
     #[default]
     Sync,
-    /// After the operating system has it: it survives the death of the process, not the loss of power.
+    /// After the write to the operating system: it survives the death of the process, not the loss
+    /// of power.
     Os,
 }
 
-/// How blocks of tables are compressed.
+/// Compression of the blocks of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// LZ4: fast both ways.
+    /// LZ4: fast in both directions.
     #[default]
     Lz4,
-    /// Zstandard at this level (1 to 19): smaller, slower.
+    /// Zstandard at this level, 1 to 19: smaller and slower.
     Zstd(i32),
 }
 
 /// Options of an engine. The defaults suit a node that shares its machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// When a write is acknowledged.
+    /// The moment at which a write is acknowledged.
     pub durability: Durability,
-    /// What memtables, the block cache and the buffers of jobs may take together, in bytes. At least 16 MiB.
+    /// Budget of memtables, block cache and job buffers together, in bytes. At least 16 MiB.
     pub memory_bytes: u64,
-    /// A memtable of this size is flushed, in bytes. `None`: an eighth of the budget, 256 MiB at most.
+    /// Size at which a memtable is flushed, in bytes. `None`: an eighth of the budget, at most 256
+    /// MiB.
     pub memtable_bytes: Option<u64>,
-    /// How many memtables, the active one included, may exist before writes are refused.
+    /// Number of memtables, the active one included, at which writes are refused. At least 2.
     pub memtables_max: usize,
-    /// Data blocks are cut at this size before compression, in bytes.
+    /// Size of a data block before compression, in bytes.
     pub block_bytes: usize,
     /// Compression of tables.
     pub compression: Compression,
-    /// Bits of filter for each key of a table on the last level; upper levels spend more.
+    /// Filter bits per key of a table on the last level; upper levels use more.
     pub filter_bits_per_key: u32,
-    /// Compaction cuts tables at this size, in bytes.
+    /// Size of the tables that compaction writes, in bytes.
     pub table_bytes: u64,
-    /// So many tables in level 0 start a compaction.
+    /// Number of tables in level 0 that triggers a compaction.
     pub level0_tables: usize,
-    /// Level 1 may hold so many bytes; each level below it `level_growth` times the one above.
+    /// Target size of level 1, in bytes.
     pub level1_bytes: u64,
-    /// See `level1_bytes`.
+    /// Ratio of the target sizes of two successive levels, from level 1 down.
     pub level_growth: u64,
-    /// How long a tombstone is kept at least, so that every replica sees it before it goes.
+    /// Least time for which a tombstone is kept, so that every replica receives it before it is
+    /// dropped.
     pub tombstone_grace: Duration,
-    /// Keys below this one are this engine's own: no replica has them, so their tombstones need no grace period
-    /// and go as soon as nothing older can be left of their key.
+    /// End of the range of local keys, which no replica has. Their tombstones need no grace period:
+    /// they are dropped as soon as no older cell of their key can be left.
     pub local_keys_end: Option<Vec<u8>>,
-    /// Who says by which time expiry and grace periods are judged.
+    /// Source of the time against which expiry and grace periods are compared.
     pub horizon: HorizonSource,
     /// Size of a segment of the write-ahead log, in bytes.
     pub wal_segment_bytes: u64,
-    /// So many files of tables are kept open at most; others are opened when they are read. At least 1.
+    /// Limit of the table files that stay open; others are opened for each read. At least 1.
     pub table_files_max: usize,
-    /// Seed of the tower heights in memtables. A host whose clients choose the keys draws it anew for each process,
-    /// so that no client can guess the heights. Simulations fix it.
+    /// Seed of the tower heights in memtables. A host whose clients choose the keys uses a random
+    /// seed per process, so that clients cannot predict the heights. Simulations fix it.
     pub tower_seed: u64,
-    /// All tables are read and checked once in this time. `None`: they are not.
+    /// Period in which all tables are read and checked once. `None`: no scrubbing.
     pub scrub_period: Option<Duration>,
-    /// An end of the log that the host has seen while the directory was last open: see
-    /// [`Engine::durable_log_end`](crate::Engine::durable_log_end). A directory whose log ends before it is not opened.
-    /// `None`: the host knows of none.
+    /// A position up to which the log was durable when the directory was last open
+    /// ([`Engine::durable_log_end`](crate::Engine::durable_log_end)). A directory whose log ends
+    /// before it is not opened. `None`: not known.
     pub known_log_end: Option<LogEnd>,
 }
 
@@ -100,13 +103,13 @@ impl Default for Options {
     }
 }
 
-/// The least memory budget, in bytes.
+/// Least memory budget, in bytes.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
-/// Levels of Zstandard.
+/// Valid levels of Zstandard.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
-/// The greatest size of a memtable or a segment, in bytes.
+/// Greatest size of a memtable or a segment, in bytes.
 const SIZE_MAX: u64 = 64 << 30;
-/// The least and the greatest size of a block, in bytes.
+/// Valid sizes of a block, in bytes.
 const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 256..=1 << 20;
 
 impl Options {
@@ -140,13 +143,13 @@ impl Options {
         self.memtable_bytes.unwrap_or_else(|| (self.memory_bytes / 8).clamp(1 << 20, 256 << 20))
     }
 
-    /// See [`Options::local_keys_end`].
+    /// [`Options::local_keys_end`] as shared bytes.
     pub(crate) fn local_end(&self) -> Option<Bytes> {
         self.local_keys_end.as_deref().map(Bytes::copy_from_slice)
     }
 
-    /// What the block cache may hold, in bytes: the budget less the memtables and a sixteenth for jobs, but an
-    /// eighth of the budget at least.
+    /// Capacity of the block cache in bytes: the budget without the memtables and a sixteenth for
+    /// jobs, and at least an eighth of the budget.
     pub fn cache_bytes(&self) -> u64 {
         let memtables = self.memtable_bytes() * self.memtables_max as u64;
         self.memory_bytes.saturating_sub(memtables + self.memory_bytes / 16).max(self.memory_bytes / 8)

@@ -1,4 +1,4 @@
-//! Where the files of an engine are.
+//! Paths of the files of an engine.
 
 use crate::sstable::{TableId, file_name};
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
-//! Memtables that were flushed and that snapshots still hold.
+//! Accounting of flushed memtables that snapshots still reference.
 //!
-//! **Promise.** What readers of the past keep of memory is known: all bytes of each memtable from its flush on until its
-//! last reference goes, whoever has it.
+//! **Promise.** The memory that old snapshots pin is known: all bytes of each memtable, from its
+//! flush until its last reference is dropped.
 //!
-//! **Mechanism.** When a memtable leaves the view it is noted by a weak reference; those without a memtable any more are
-//! forgotten at the next look.
+//! **Mechanism.** A memtable that leaves the view is recorded by a weak reference. References to
+//! freed memtables are removed at the next flush.
 //!
-//! **Caveats.** The engine frees nothing by itself: whoever keeps snapshots lets go of the oldest when they hold more
+//! **Caveats.** The engine frees no snapshot itself: its owner drops the oldest when they pin more
 //! than [`Engine::pinned_memtable_bytes_max`].
 
 use crate::engine::Engine;
@@ -14,17 +14,17 @@ use crate::memtable::Memtable;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
-/// Snapshots may hold this part of the memory budget, ...
+/// Snapshots may pin a quarter of the memory budget.
 const SHARE_OF_BUDGET: u64 = 4;
-/// ... and always so many memtables: one is held by any snapshot during which a flush ends.
+/// Snapshots may always pin two memtables: any snapshot that is open when a flush ends pins one.
 const MEMTABLES_MIN: u64 = 2;
 
-/// See the module.
+/// Flushed memtables that may still be referenced.
 #[derive(Default)]
 pub(crate) struct PinnedMemtables(Mutex<Vec<Weak<Memtable>>>);
 
 impl PinnedMemtables {
-    /// Takes note of a memtable that has left the view.
+    /// Records a memtable that has left the view.
     pub(crate) fn flushed(&self, memtable: &Arc<Memtable>) {
         let mut flushed = self.0.lock();
         flushed.retain(|memtable| memtable.strong_count() > 0);
@@ -32,19 +32,21 @@ impl PinnedMemtables {
     }
 
     fn bytes(&self) -> u64 {
-        // Collected under the lock and dropped after it: one of them may be the last reference by now.
+        // Collected under the lock and dropped after it: one of these may be the last reference by
+        // now.
         let held: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         held.iter().map(|memtable| memtable.bytes()).sum()
     }
 }
 
 impl Engine {
-    /// Bytes of memtables that were flushed and are held by snapshots and their cursors alone.
+    /// Bytes of flushed memtables that only snapshots and their cursors reference.
     pub fn pinned_memtable_bytes(&self) -> u64 {
         self.shared.pinned_memtables.bytes()
     }
 
-    /// More than this snapshots should not hold: a quarter of the memory budget, or two memtables if that is more.
+    /// Limit of the bytes that snapshots should pin: a quarter of the memory budget, or two
+    /// memtables if that is more.
     pub fn pinned_memtable_bytes_max(&self) -> u64 {
         let options = &self.shared.options;
         (options.memory_bytes / SHARE_OF_BUDGET).max(options.memtable_bytes() * MEMTABLES_MIN)

@@ -1,6 +1,6 @@
-//! Memory that is wanted soon.
+//! Prefetching of memory into the processor's caches.
 
-/// Asks the processor for the cache line at `address`, which need not be ours.
+/// Prefetches the cache line at `address`, which may be invalid.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

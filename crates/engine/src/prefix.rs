@@ -1,9 +1,9 @@
-//! The beginning of a key as a number.
+//! Fixed-length prefixes of keys, comparable as numbers.
 
-/// So many bytes of a key are in its prefix.
+/// Length of a prefix, in bytes.
 pub(crate) const PREFIX_BYTES: usize = size_of::<u128>();
 
-/// The first bytes of a key as a number that orders like them; short keys are filled up with zeros.
+/// The first bytes of a key as a number in the same order. Short keys are padded with zeros.
 #[inline]
 pub(crate) fn prefix(key: &[u8]) -> u128 {
     let mut bytes = [0; PREFIX_BYTES];

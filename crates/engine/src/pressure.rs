@@ -1,89 +1,101 @@
-//! How fast writes may come: slowed smoothly while flush or compaction lags, never stopped at a cliff.
+//! Backpressure on writes: the permitted rate falls continuously while flush or compaction lags.
 //!
-//! **Promise.** The permitted rate settles at what flush and compaction bear, whatever disk and processor: a burst is
-//! taken as it comes, a lasting overload is slowed down to that rate, and what is beyond it is refused: a write that
-//! would have to wait longer than [`WAIT_MAX`] is, at once, with the time until there is room again, unless it is one of
-//! few (see [`commit`](crate::commit)). What is permitted never falls to nothing while the background work moves on.
+//! **Promise.** The permitted rate settles at the rate that flush and compaction sustain, on any
+//! disk and processor. Bursts are admitted at full speed; a lasting overload is slowed to that
+//! rate, and the excess is refused. A write that would wait longer than [`WAIT_MAX`] is refused at
+//! once, with the estimated time until there is space, unless few writes wait (see
+//! [`commit`](crate::commit)). The permitted rate does not reach zero while background jobs
+//! advance.
 //!
-//! **Mechanism.** The rate is that at which the work goes by measurement (see [`throughput`](crate::throughput)), times a factor
-//! that falls continuously as the backlog grows. *Memtables* have a hard bound, so there the factor is such that the room
-//! that is left lasts until the flush under way is done: with the room of one memtable left at the beginning of a flush,
-//! writes come exactly as fast as they are flushed; with more, faster; with less, slower; and a flush that takes
-//! longer than it should is expected to take as much longer again. For *level 0* and the *debt* of compaction the factor is a power of
-//! how far the backlog is above what is free, so that it settles where one comes as fast as the other goes.
-//! Debt counts in bytes and in the time that it takes to work off: a slow disk may owe less.
+//! **Mechanism.** The rate is the measured throughput of the jobs (see
+//! [`throughput`](crate::throughput)) times a factor that falls continuously as the backlog grows.
 //!
-//! A group of writes is charged when it is committed; the next waits until it is paid for. Under pressure groups are
-//! small, so that each second has many.
+//! *Memtables* have a hard limit. Their factor makes the remaining space last until the running
+//! flush is done. With space for exactly one memtable at the start of a flush, writes are as fast
+//! as the flush; with more space they are faster, with less they are slower. A flush that is
+//! overdue by some time is expected to take that time again.
 //!
-//! **Caveats.** The rate is that of the whole engine, whoever writes. Where keys are overwritten level 0 has less than
-//! was written: the factor makes up for that.
+//! For *level 0* and the *compaction debt* the factor is a power of the excess of the backlog over
+//! its slowdown threshold. So it settles where input and output are balanced. Debt is measured in
+//! bytes and in the time needed to pay it off: a slow disk may have less of it.
+//!
+//! The pacer is a token bucket: a group of writes is charged when it is committed, and the next
+//! group waits until that cost is paid. Under pressure groups are small, so that each second has
+//! many.
+//!
+//! **Caveats.** The rate is that of the whole engine, not of one client. Overwrites make level 0
+//! receive fewer bytes than were written; the factor compensates for that.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::Instant;
 
-/// The longest that a write waits for its turn before it is refused.
+/// Longest time that a queued write may wait for the permitted rate before it is refused.
 pub(crate) const WAIT_MAX: Duration = Duration::from_millis(250);
-/// The longest pause before the rate is looked at again.
+/// Longest pause before the rate is computed again.
 const PAUSE_MAX: Duration = Duration::from_millis(10);
-/// A group takes what the rate permits in this time, and one write at least, ...
+/// A group may take the bytes that the rate permits in this time, and at least one write.
 const GROUP_TIME: Duration = Duration::from_millis(5);
-/// ... and what was left of the time before it, so that long syncs do not lower the rate.
+/// Limit of the unused time before a group that adds to its size, so that long syncs do not lower
+/// the rate.
 const CREDIT_MAX: Duration = Duration::from_millis(100);
-/// No group holds up the next for longer, however large its one write: so nobody who writes alone is refused.
+/// Longest delay that one group causes for the next, even if its only write is large. So a single
+/// client that writes sequentially is never refused.
 const CHARGE_MAX: Duration = WAIT_MAX;
-/// No rate is lower than this, in bytes per second, ...
+/// Lower bound of the permitted rate, in bytes per second.
 const RATE_MIN: f64 = 64.0 * 1024.0;
-/// ... or one at which memtables are filled in so many seconds: where all is full, writes are refused.
+/// The lower bound is less for small memtables: the rate that fills them in 256 seconds. Once they
+/// are full, writes are refused.
 const FILL_SECONDS: f64 = 256.0;
-/// A higher rate is none at all.
+/// Rates from here on count as unlimited, in bytes per second.
 const RATE_MAX: f64 = 4.0 * (1u64 << 30) as f64;
-/// Who was refused is not told to come back earlier or later than this.
+/// Bounds of the retry time that a refused write reports.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// Each backlog slows nobody until it is *free*; from *held* on writes come no faster than it is worked off.
+/// Thresholds of a backlog. Below `slowdown` it slows no write; from `balance` on, the permitted
+/// rate is at most the rate at which it drains.
 struct Thresholds {
     slowdown: f64,
     balance: f64,
 }
 
-/// Memtables, as a part of the memory that they may take.
+/// Memtables, as a fraction of the memory that they may take.
 const BUFFERED: Thresholds = Thresholds { slowdown: 0.5, balance: 0.75 };
-/// Tables in level 0, for each that starts a compaction.
+/// Tables in level 0, as a multiple of the number that triggers a compaction.
 const LEVEL0: Thresholds = Thresholds { slowdown: 2.0, balance: 5.0 };
-/// What compaction owes, in bytes...
+/// Compaction debt in bytes.
 const DEBT: Thresholds =
     Thresholds { slowdown: 16.0 * (1u64 << 30) as f64, balance: 64.0 * (1u64 << 30) as f64 };
-/// ... and in seconds of work.
+/// Compaction debt in seconds of work.
 const DEBT_TIME: Thresholds = Thresholds { slowdown: 60.0, balance: 300.0 };
 
-/// The rate falls with this power of the excess of level 0 or of the debt, up to where it is held, ...
+/// Exponent with which the rate falls with the excess of level 0 or debt, below `balance`.
 const EXPONENT_BELOW_BALANCE: i32 = 2;
-/// ... and beyond: there the speed must have been measured wrong.
+/// The same beyond `balance`, which is reached only if the throughput was measured wrong.
 const EXPONENT_ABOVE_BALANCE: i32 = 6;
 
 impl Thresholds {
-    /// How far a backlog is from free, 0, to held, 1, and beyond.
+    /// Position of a backlog between the thresholds: 0 up to `slowdown`, 1 at `balance`, more
+    /// beyond.
     fn excess(&self, value: f64) -> f64 {
         ((value - self.slowdown) / (self.balance - self.slowdown)).max(0.0)
     }
 }
 
-/// What waits for flush and compaction.
+/// Work that flush and compaction have not done yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Backlog {
-    /// Bytes held by all memtables, against what they may hold.
+    /// Bytes of all memtables, relative to their limit.
     pub buffered_fraction: f64,
-    /// Tables in level 0, against the number that starts a compaction.
+    /// Tables in level 0, relative to the number that triggers a compaction.
     pub level0_fraction: f64,
-    /// Bytes that compaction would have to rewrite for every level to be within its size.
+    /// Bytes that compaction must rewrite until every level is within its target size.
     pub debt_bytes: u64,
 }
 
 impl Backlog {
-    /// Whether it slows writes at all, where compaction merges so many bytes a second.
+    /// Whether the backlog slows writes, at this throughput of compaction in bytes per second.
     pub(crate) fn slows(&self, compaction_throughput: f64) -> bool {
         self.buffered_fraction > BUFFERED.slowdown
             || self.level0_fraction > LEVEL0.slowdown
@@ -96,31 +108,31 @@ impl Backlog {
     }
 }
 
-/// What the permitted rate follows from.
+/// Inputs of the permitted rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure {
-    /// Less what the jobs under way have finished of level 0 and of the debt.
+    /// The backlog without the work that running compactions have completed.
     pub(crate) backlog: Backlog,
-    /// What all memtables may hold.
+    /// Memory limit of all memtables, in bytes.
     pub(crate) memtables_bytes: u64,
-    /// Of that, what writes may still take.
+    /// The part of that limit that writes may still use, in bytes.
     pub(crate) memtable_space_bytes: u64,
-    /// What memtables take for each byte that is written.
+    /// Memory that memtables take per byte written.
     pub(crate) overhead: f64,
-    /// Seconds until the next memtable is flushed; `None` when none waits for it.
+    /// Estimated seconds until the next memtable is flushed; `None` when none is sealed.
     pub(crate) flush_seconds_left: Option<f64>,
-    /// What level 0 is above its bound, in bytes as they were written.
+    /// Excess of level 0 over its slowdown threshold, in bytes as they were written.
     pub(crate) level0_over_bytes: u64,
-    /// Bytes per second: of memtables that are flushed, ...
+    /// Bytes of memtables flushed per second.
     pub(crate) flush_throughput: f64,
-    /// ... of what leaves level 0, ...
+    /// Bytes that leave level 0 per second.
     pub(crate) level0_throughput: f64,
-    /// ... and of tables that are merged.
+    /// Bytes of tables merged per second.
     pub(crate) compaction_throughput: f64,
 }
 
 impl Pressure {
-    /// Bytes per second that may be written; `None`: as many as come.
+    /// The permitted rate in bytes per second; `None` when it is unlimited.
     pub(crate) fn rate(&self) -> Option<f64> {
         let rate = self.memtable_rate().min(self.compaction_rate());
         let least = RATE_MIN.min(self.memtables_bytes as f64 / FILL_SECONDS);
@@ -148,14 +160,15 @@ impl Pressure {
         self.backlog.debt_bytes as f64 / self.compaction_throughput
     }
 
-    /// How long a write waits that finds the memtables full, and so many bytes before it.
+    /// Estimated wait of a write that finds the memtables full and `before_bytes` of stalled writes
+    /// before it.
     pub(crate) fn wait_for_room(&self, before_bytes: u64) -> Duration {
         let seconds = self.flush_seconds_left.unwrap_or(0.0)
             + before_bytes as f64 * self.overhead / self.flush_throughput;
         Duration::from_secs_f64(seconds.min(RETRY_AFTER_MAX.as_secs_f64()))
     }
 
-    /// When there will be room again if no more is written: every backlog is free then.
+    /// Estimated time until every backlog is below its slowdown threshold, if no more is written.
     pub(crate) fn retry_after(&self) -> Duration {
         let buffered = (self.backlog.buffered_fraction - BUFFERED.slowdown) * self.memtables_bytes as f64;
         let seconds = [
@@ -168,51 +181,52 @@ impl Pressure {
         Duration::from_secs_f64(longest.min(RETRY_AFTER_MAX.as_secs_f64())).max(RETRY_AFTER_MIN)
     }
 
-    /// How many tables level 0 has above its free bound, of so many that start a compaction.
+    /// Number of tables that level 0 has above its slowdown threshold.
     pub(crate) fn level0_over(level0_fraction: f64, level0_tables: usize) -> f64 {
         (level0_fraction - LEVEL0.slowdown).max(0.0) * level0_tables as f64
     }
 }
 
-/// How long `bytes` take at `rate`, in bytes per second.
+/// The time that `bytes` take at `rate`, in bytes per second.
 pub(crate) fn time_at(rate: f64, bytes: u64) -> Duration {
     Duration::from_secs_f64(bytes as f64 / rate)
 }
 
-/// How many bytes take so long at a rate in bytes per second.
+/// The bytes that `rate`, in bytes per second, permits in `time`.
 pub(crate) fn bytes_at(rate: f64, time: Duration) -> u64 {
     (rate * time.as_secs_f64()) as u64
 }
 
-/// Spreads writes over time so that they keep a rate.
+/// Paces writes: a token bucket that is kept as the time at which its debt is paid.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// When all that was committed so far is paid for, in nanoseconds of the clock.
+    /// Time at which the cost of all commits so far is paid, in nanoseconds of the clock.
     paid_at: AtomicU64,
-    /// Whether anybody asks for pauses.
+    /// Whether the host asks for pauses. If not, nothing is charged.
     is_polled: AtomicBool,
 }
 
 impl Pacer {
-    /// Charges a group of `bytes` that was committed `now`. To be called by whoever has the log. Where nobody asks for
-    /// pauses nothing would ever be paid.
+    /// Charges a group of `bytes` that was committed `now`. To be called by the thread that holds
+    /// the log. If the host never asks for pauses, nothing is charged: the debt would never be
+    /// paid.
     pub(crate) fn charge(&self, bytes: u64, rate: Option<f64>, now: Instant) {
         if !self.is_polled.load(Ordering::Relaxed) {
             return;
         }
         let cost = rate.map_or(Duration::ZERO, |rate| time_at(rate, bytes)).min(CHARGE_MAX);
-        // The present end of what is paid, but not so long ago that a rest would be saved up.
+        // Idle time before this does not count: it would be saved up as a burst.
         let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(CREDIT_MAX.as_nanos() as u64));
         let paid_at = (self.paid_at().max(earliest) + cost).min(now + CHARGE_MAX);
         self.paid_at.store(if cost.is_zero() { 0 } else { paid_at.as_nanos() }, Ordering::Relaxed);
     }
 
-    /// The most bytes of a group at `rate`.
+    /// Size limit of a group at `rate`, in bytes.
     pub(crate) fn group_bytes_max(&self, rate: f64, now: Instant) -> usize {
         (rate * (GROUP_TIME + self.credit(now)).as_secs_f64()) as usize
     }
 
-    /// The time since all was paid for that the next group may use.
+    /// The time since the debt was paid that the next group may use.
     fn credit(&self, now: Instant) -> Duration {
         now.saturating_since(self.paid_at()).min(CREDIT_MAX)
     }
@@ -221,17 +235,17 @@ impl Pacer {
         Instant::from_nanos(self.paid_at.load(Ordering::Relaxed))
     }
 
-    /// Whether all that was committed is paid for, whatever the time.
+    /// Whether no debt is open at any time, because the last group was not throttled.
     pub(crate) fn is_unthrottled(&self) -> bool {
         self.is_polled.load(Ordering::Relaxed) && self.paid_at.load(Ordering::Relaxed) == 0
     }
 
-    /// How long it takes until what was committed is paid for.
+    /// The time until the debt is paid.
     pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.paid_at().saturating_since(now)
     }
 
-    /// How long to pause now; when that is over the rate may be another.
+    /// The pause to make now. After it the permitted rate is computed again.
     pub(crate) fn pause(&self, now: Instant) -> Duration {
         if !self.is_polled.load(Ordering::Relaxed) {
             self.is_polled.store(true, Ordering::Relaxed);
@@ -295,7 +309,8 @@ mod tests {
         assert_eq!(pressure(256 * MIB, 0).rate(), Some(RATE_MIN));
     }
 
-    /// Writes as fast as they may come while memtables are flushed at a speed that was measured wrong by `wrong`.
+    /// Writes at the permitted rate, while the estimate of the flush throughput is wrong by the
+    /// factor `wrong`.
     fn flood(wrong: f64) {
         let step = Duration::from_millis(10);
         let (mut buffered, mut flushed, mut accepted) = (0.0, 0.0, Vec::new());

@@ -1,15 +1,17 @@
 //! Point reads.
 //!
-//! **Promise.** A read returns the durable cell that supersedes all others of its key, whichever memtable or
-//! table it is in. What was returned once is returned again, or something newer, also after a crash.
+//! **Promise.** A read returns the durable cell that supersedes all others of its key, in any
+//! memtable or table. Later reads return the same cell or a newer one, even after a crash.
 //!
-//! **Mechanism.** Sources are looked at from where new cells are likely: memtables, level 0, then downwards.
-//! The place of a cell says nothing about its version, so a source is skipped only when its greatest version
-//! is below that of what was found; a hot key is found in the memtable and nothing else is touched. Key
-//! ranges and filters spare the rest. A table that cannot be read fails the read unless what the others have is
-//! newer than all that it can hold.
+//! **Mechanism.** Sources are searched in the order in which new cells are likely: memtables, level
+//! 0, then downwards. The position of a cell says nothing about its version, so a source is skipped
+//! only when its greatest version is below that of the cell found. A hot key is found in the
+//! memtable and touches nothing else. Key ranges and filters exclude other sources. A table that
+//! cannot be read fails the read, unless the cell found in the other sources is newer than all
+//! cells of that table.
 //!
-//! Who reads for others, and has to answer for the memory, says so ([`read_with_consent`](crate::read_with_consent)).
+//! A caller that accounts for the memory of a read wraps it in
+//! [`read_with_consent`](crate::read_with_consent).
 
 use crate::engine::Engine;
 use crate::sstable::{LargeRead, Lookup, Wait, consent};
@@ -18,16 +20,16 @@ use std::sync::atomic::Ordering;
 use stdx::{Cell, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a read that may not wait found.
+/// Result of a read that must not block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TryGet {
-    /// The newest cell, if there is one.
+    /// The newest cell, or `None` when there is none.
     Ready(Option<Cell>),
-    /// The disk would have to be waited for.
+    /// The read would have to wait for the disk.
     WouldWait,
 }
 
-/// The newest cell seen so far.
+/// The newest cell found so far.
 #[derive(Default)]
 struct Newest(Option<Cell>);
 
@@ -39,18 +41,19 @@ impl Newest {
         }
     }
 
-    /// Whether cells of up to this version could still supersede what is held.
+    /// Whether cells of up to this version could still supersede the cell found.
     fn may_be_superseded_by(&self, version_max: Version) -> bool {
         self.0.as_ref().is_none_or(|held| version_max >= held.meta.version)
     }
 }
 
 impl Engine {
-    /// The newest durable cell of `key`, tombstones and expired values included. May wait for the disk.
+    /// The newest durable cell of `key`, including tombstones and expired values. May block on disk
+    /// I/O.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the newest cell cannot be read; [`Error::NoRoom`] when
-    /// it is large, and the host that it is read for has no room.
+    /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the newest cell cannot be
+    /// read; [`Error::NoRoom`] when the value is large and the host has no memory for it.
     pub fn get(&self, key: &[u8]) -> Result<Option<Cell>, Error> {
         match self.lookup(key, Wait::Allowed)? {
             TryGet::Ready(cell) => Ok(cell),
@@ -58,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::get`], if it can be done without waiting for the disk.
+    /// As [`Engine::get`], if the read does not have to wait for the disk.
     ///
     /// # Errors
     /// As [`Engine::get`].
@@ -66,8 +69,9 @@ impl Engine {
         self.lookup(key, Wait::Never)
     }
 
-    /// Waits for a turn to copy a large value of so many bytes, as if it were read from a table. The turn lasts until it is
-    /// dropped, or is that of the errand in which the value is copied (see [`read_with_consent`](crate::read_with_consent)).
+    /// Acquires a permit to copy a large value of `bytes`, as if it were read from a table. The
+    /// permit lasts until it is dropped, or belongs to the enclosing
+    /// [`read_with_consent`](crate::read_with_consent) in which the value is copied.
     ///
     /// # Errors
     /// [`Error::NoRoom`] when the host does not consent.
@@ -76,7 +80,8 @@ impl Engine {
     }
 
     fn lookup(&self, key: &[u8], wait: Wait) -> Result<TryGet, Error> {
-        // The view first: it has every memtable and table with cells up to the watermark read after it.
+        // The view is loaded first: it has all memtables and tables with cells up to the watermark
+        // read after it.
         let view = self.shared.view.load();
         let visible = Sequence(self.shared.watermark.load(Ordering::Acquire));
         let hash = xxh3_64(key);

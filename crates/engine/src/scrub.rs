@@ -1,22 +1,28 @@
-//! Scrubbing: reading all tables now and then, so that damage is found while others still have what is lost.
+//! Scrubbing: periodic reads of all tables, so that damage is found while other replicas still have
+//! the data.
 //!
-//! **Promise.** Every table that is live when a round begins, and still is when its turn comes, is checked in that round,
-//! whether anybody reads it or not, and a round takes no longer than [`Options::scrub_period`](crate::Options) where
-//! [`RATE_MAX`] suffices for that. What is found damaged becomes *suspected* as after a failed read, and heals as after one. The
-//! work keeps out of the way: over time it reads no faster than it has to, and never faster than [`RATE_MAX`] but for one
-//! piece; it takes no more than a tenth of the time of the disk, however slow that is; while writes are slowed, or the disk
-//! is short of room, it stands still. Caches are left about as they are.
+//! **Promise.** Each round checks every table that is live at its start and still live when its
+//! position in the round is reached. A round takes no longer than
+//! [`Options::scrub_period`](crate::Options), if [`RATE_MAX`] suffices for that. A damaged table
+//! becomes *suspected* and heals as after a failed read.
 //!
-//! **Mechanism.** A round is a list of the live tables, oldest first but for where it begins: at one chosen by the time. So
-//! whoever is restarted often does not check the same tables again and again. Tables are read in pieces
-//! ([`Inspection`]); after each the next one waits, for as long as the piece takes at the rate at which what is left would fill what is
-//! left of the period, and nine times as long as it took. The engine itself keeps the time: a host may call
-//! [`Engine::step_scrub`] as often as it likes.
+//! Scrubbing has the lowest priority. Over time it reads no faster than the period requires, and
+//! never exceeds [`RATE_MAX`] by more than one piece. It uses at most a tenth of the disk's time,
+//! however slow the disk is. It pauses while writes are slowed or disk space is low. It leaves the
+//! caches nearly unchanged.
 //!
-//! **Caveats.** Tables that come after a round has begun have their turn in the next. How far a round is, is forgotten when
-//! the engine is closed. A table is held for a few seconds after compaction has replaced it, no longer. The log is not read:
-//! what it holds is flushed and goes. What is damaged on the device while the system holds it in memory, and drops it not when
-//! asked, is not seen.
+//! **Mechanism.** A round is a list of the live tables from the oldest to the newest, rotated to a
+//! start that depends on the time. So an engine that restarts often does not check the same tables
+//! again and again. Tables are read in pieces ([`Inspection`]). After each piece the next one waits
+//! for the longer of two times: the time of the piece at the rate that completes the rest within
+//! the period, and nine times its duration. The engine keeps the time itself: a host may call
+//! [`Engine::step_scrub`] at any interval.
+//!
+//! **Caveats.** Tables created during a round are checked in the next. The position in a round is
+//! lost when the engine is closed. A table is referenced for at most a few seconds after compaction
+//! replaced it. The log is not read: its contents are flushed, and it is released. Damage on the
+//! device is not found while the page cache holds an intact copy that the system does not drop on
+//! request.
 
 use crate::Error;
 use crate::disk::DiskSpace;
@@ -30,35 +36,36 @@ use std::time::Duration;
 use stdx::{Instant, WallTime};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// No round goes faster, in bytes per second, ...
+/// Upper bound of the scrub rate, in bytes per second.
 const RATE_MAX: f64 = 4.0 * (1 << 20) as f64;
-/// ... or slower: what is little is soon checked, also by who is restarted often.
+/// Lower bound of the scrub rate, in bytes per second: a small engine is checked completely even if
+/// it restarts often.
 const RATE_MIN: f64 = 64.0 * 1024.0;
-/// Rounds are planned to end after this part of the period: work that has to wait needs the rest.
+/// Fraction of the period after which a round is planned to end. The rest compensates for pauses.
 const PLANNED_FRACTION: f64 = 0.8;
-/// For each second that a piece took, so many are left to others.
+/// Idle seconds after each second of reading.
 const IDLE_PER_BUSY: u32 = 9;
-/// What holds it up is looked at again after this.
+/// Interval at which a paused scrub checks whether it may continue.
 const PAUSED_RECHECK: Duration = Duration::from_secs(1);
-/// A host need not ask more often where there is nothing to do.
+/// Interval until the next call when there is nothing to scrub.
 const IDLE_RECHECK: Duration = Duration::from_secs(60);
 
-/// What scrubbing has done since the engine was opened.
+/// Results of scrubbing since the engine was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStats {
     /// Bytes of tables read.
     pub bytes: u64,
-    /// Blocks that are what was written.
+    /// Blocks that were intact.
     pub blocks: u64,
-    /// Tables in which it has found damage.
+    /// Tables in which scrubbing found damage.
     pub tables_damaged: u64,
-    /// Rounds that came to their end.
+    /// Completed rounds.
     pub rounds: u64,
-    /// When the last of them did.
+    /// Time at which the last round was completed.
     pub last_round: Option<WallTime>,
 }
 
-/// The work of scrubbing, and what it has come to.
+/// State and results of scrubbing.
 #[derive(Default)]
 pub(crate) struct Scrub {
     state: Mutex<State>,
@@ -66,21 +73,21 @@ pub(crate) struct Scrub {
     blocks: AtomicU64,
     tables_damaged: AtomicU64,
     rounds: AtomicU64,
-    /// In microseconds since 1970; 0: none has ended.
+    /// In microseconds since the Unix epoch; 0 while no round is complete.
     last_round: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
     round: Option<Round>,
-    /// Nothing is read before.
+    /// Earliest time of the next read.
     next: Instant,
 }
 
 /// One round over all tables.
 struct Round {
     began: Instant,
-    /// Those that are still to be begun, with their sizes in bytes; the next one last.
+    /// Tables that are still to be read, with their sizes in bytes; the next one is last.
     remaining: Vec<(TableId, u64)>,
     inspection: Option<Inspection>,
 }
@@ -93,18 +100,18 @@ impl Round {
         self.remaining.iter().map(|(_, bytes)| bytes).sum::<u64>() + of_this
     }
 
-    /// Bytes per second, so that the rest is done in time.
+    /// The rate that completes the round in time, in bytes per second.
     fn rate(&self, period: Duration, now: Instant) -> f64 {
         let planned = period.mul_f64(PLANNED_FRACTION);
         let left = planned.saturating_sub(now.saturating_since(self.began)).as_secs_f64();
-        // With no time left it is as fast as it may be.
+        // Without time left, the rate is `RATE_MAX`.
         (self.left_bytes() as f64 / left.max(1e-3)).clamp(RATE_MIN, RATE_MAX)
     }
 }
 
 impl Engine {
-    /// Reads and checks one more piece of the tables, if it is time to. How long there will be nothing to do; a host may
-    /// come back earlier.
+    /// Reads and checks the next piece, if it is due. Returns the time until the next call has
+    /// work; calling earlier is harmless.
     pub fn step_scrub(&self) -> Duration {
         let Some(period) = self.options().scrub_period.filter(|_| self.poison().is_none()) else {
             return IDLE_RECHECK;
@@ -126,7 +133,7 @@ impl Engine {
         state.next.saturating_since(self.now())
     }
 
-    /// What scrubbing has done.
+    /// Results of scrubbing.
     pub(crate) fn scrub_stats(&self) -> ScrubStats {
         let scrub = &self.shared.jobs.scrub;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -140,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with a round by one piece, and says when it goes on again.
+    /// Reads one piece of a round, and sets the time of the next.
     fn step_round(&self, state: &mut State, mut round: Round, period: Duration) {
         let began = self.now();
         let rate = round.rate(period, began);
@@ -159,7 +166,7 @@ impl Engine {
         state.round = Some(round);
     }
 
-    /// Reads and checks a piece: how many bytes that were. `None`: all is done.
+    /// Reads and checks a piece. Returns its length in bytes; `None` when the round is complete.
     fn inspect(&self, round: &mut Round) -> Option<u64> {
         let mut inspection = match round.inspection.take() {
             Some(inspection) => inspection,
@@ -183,7 +190,7 @@ impl Engine {
         }
     }
 
-    /// A table cannot be read back: whoever heals looks at all of it. For how many bytes to wait.
+    /// Reports a damaged table to healing, which scans all of it. Returns the bytes to charge.
     fn report_damage(&self, table: &Table, error: &Error) -> u64 {
         tracing::error!(path = %table.path().display(), %error, "scrubbing cannot read a table back");
         if let Some(path) = error.unreadable() {
@@ -193,7 +200,7 @@ impl Engine {
         PIECE_BYTES as u64
     }
 
-    /// The next table that is live and not known to be damaged.
+    /// The next live table that is not known to be damaged.
     fn next_to_inspect(&self, round: &mut Round) -> Option<Arc<Table>> {
         loop {
             let (id, _) = round.remaining.pop()?;
@@ -231,14 +238,15 @@ impl Engine {
         );
     }
 
-    /// A table that compaction has replaced keeps its room on the disk as long as somebody reads it.
+    /// Drops the inspection of a table that compaction has replaced, so that its disk space can be
+    /// released.
     fn drop_replaced_inspection(&self, state: &mut State) {
         if let Some(round) = &mut state.round {
             round.inspection.take_if(|inspection| self.live_table(inspection.table().id()).is_none());
         }
     }
 
-    /// Whether the disk is for others now.
+    /// Whether scrubbing pauses: disk space is low, or writes are slowed.
     fn is_paused(&self) -> bool {
         self.shared.disk.space() != DiskSpace::Ample
             || self.shared.sustainable_rate(&self.shared.view.load()).is_some()

@@ -1,7 +1,8 @@
-//! The local order of commits.
+//! Sequences: the local order of commits.
 
-/// The position of a cell in the order in which this engine took its writes. Never written to tables, and
-/// unrelated to the version of the cell: a late write has a small version and a great sequence.
+/// Position of a cell in the order in which this engine accepted its writes. It is never written to
+/// tables, and is unrelated to the version of the cell: a late write has a small version and a
+/// large sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Sequence(pub u64);
 

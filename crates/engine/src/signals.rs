@@ -1,11 +1,11 @@
-//! Waking those who wait: workers for work, writers for room and for their commit.
+//! Signals between threads: for workers that wait for work, and writers that wait for space or a
+//! commit.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
-/// A place to wait for something to change. A notification while nobody waits is kept for the next who does,
-/// once.
+/// A condition to wait for. A notification without a waiter is kept for the next one, once.
 #[derive(Default)]
 pub(crate) struct Signal {
     raised: Mutex<bool>,
@@ -14,7 +14,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Wakes all who wait; costs one atomic read and a short lock when nobody does.
+    /// Wakes all waiters. Without a waiter it costs one atomic load and a short lock.
     pub(crate) fn notify(&self) {
         *self.raised.lock() = true;
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -22,10 +22,11 @@ impl Signal {
         }
     }
 
-    /// Wakes those who wait in [`Signal::wait_unless`]; nothing is kept for later. Costs two atomic operations
-    /// when nobody waits. What `done` looks at must have changed before.
+    /// Wakes the waiters in [`Signal::wait_unless`]; nothing is kept for later. Without a waiter it
+    /// costs two atomic operations. The state that `done` reads must have changed before.
     pub(crate) fn wake_waiters(&self) {
-        // Against the increment in `wait_unless`: either it is seen here, or the change is seen by `done` there.
+        // Pairs with the increment in `wait_unless`: either this load sees it, or `done` there sees
+        // the change.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             drop(self.raised.lock());
@@ -33,7 +34,8 @@ impl Signal {
         }
     }
 
-    /// Waits for a notification, or for as long as `timeout`. Returns whether there was one that nobody else took.
+    /// Waits for a notification for at most `timeout`. Returns whether there was one that no other
+    /// thread consumed.
     pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut raised = self.raised.lock();
         if !*raised {
@@ -44,7 +46,8 @@ impl Signal {
         std::mem::take(&mut *raised)
     }
 
-    /// Waits for a notification unless `done` holds. `done` must become true only before a notification.
+    /// Waits for a notification unless `done` holds. `done` must become true only before a
+    /// notification.
     pub(crate) fn wait_unless(&self, done: impl Fn() -> bool) {
         let mut raised = self.raised.lock();
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -56,30 +59,30 @@ impl Signal {
     }
 }
 
-/// Everything that threads wait for.
+/// The signals of an engine.
 #[derive(Default)]
 pub(crate) struct Signals {
-    /// A batch waits to be committed.
+    /// A batch was queued for the commit.
     pub(crate) commit: Signal,
     /// A group was committed.
     pub(crate) committed: Signal,
-    /// A memtable was sealed, or a spare segment was taken.
+    /// A memtable was sealed, or the log has work for the upkeep.
     pub(crate) flush: Signal,
     /// The levels have changed.
     pub(crate) compact: Signal,
-    /// The pauses of who compacts in a urgent_compaction: only the end of the engine is told.
+    /// Ends the pauses of the urgent compaction thread when the engine closes.
     pub(crate) urgent_compaction: Signal,
     /// A memtable was flushed, or the backlog shrank.
     pub(crate) capacity: Signal,
-    /// Nobody has anything to say to who scrubs but the end of the engine.
+    /// Ends the pauses of the scrub thread when the engine closes.
     pub(crate) scrub: Signal,
-    /// For pauses before a failed job is tried again: only the end of the engine is told.
+    /// Ends the pause before a failed job is retried when the engine closes.
     pub(crate) retry: Signal,
     workers: AtomicUsize,
 }
 
 impl Signals {
-    /// Wakes everybody: the engine or its workers are stopping.
+    /// Wakes all threads: the engine or its workers are stopping.
     pub(crate) fn notify_all(&self) {
         let Self { commit, committed, flush, compact, urgent_compaction, capacity, scrub, retry, .. } = self;
         for signal in [commit, committed, flush, compact, urgent_compaction, capacity, scrub, retry] {
@@ -95,7 +98,7 @@ impl Signals {
         self.workers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether threads of the host step the jobs.
+    /// Whether worker threads step the jobs.
     pub(crate) fn has_workers(&self) -> bool {
         self.workers.load(Ordering::SeqCst) > 0
     }

@@ -1,15 +1,17 @@
-//! How fast flush and compaction are, and how far those under way have come: what the control of writes predicts by.
+//! Measured throughput and progress of flush and compaction: the inputs for predictions of
+//! backpressure.
 //!
-//! **Promise.** These are estimates, by measurement of this disk and this processor under their present load. They
-//! are read without a lock, and nobody waits for anything here.
+//! **Promise.** These are estimates, measured on this disk and processor under the present load.
+//! They are read without a lock.
 //!
-//! **Mechanism.** A [`Throughput`] is what was done by the time that it took, where older work counts less and less. Flushes
-//! are measured from begin to end; compaction by the time its steps take; what leaves level 0 by the time from one of
-//! its compactions to the next, with whatever else had to be done between them, since that is what writes can count on.
-//! Of jobs under way the finished part counts as done, so that the backlog shrinks as the work goes on and not in leaps
-//! at the end of a job.
+//! **Mechanism.** A [`Throughput`] is a moving average: work divided by time, with exponential
+//! decay. A flush is measured from begin to end, and a compaction by the duration of its steps. The
+//! throughput of level 0 is measured from the end of one of its compactions to the next, including
+//! the other compactions in between, as that is the rate that writes can rely on. The finished part
+//! of a running job counts as done, so that the backlog shrinks continuously and not at the end of
+//! each job.
 //!
-//! **Caveats.** A change of speed is seen at the end of a job.
+//! **Caveats.** A change of throughput is seen at the end of a job.
 
 use crate::compaction::{Plan, PlanId};
 use parking_lot::Mutex;
@@ -18,14 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::Instant;
 
-/// Taken for true before anything was measured, in bytes per second.
+/// Assumed before the first measurement, in bytes per second.
 const THROUGHPUT_INITIAL: f64 = 64.0 * (1 << 20) as f64;
-/// No more than this is believed: on a clock that stands still all work takes no time.
+/// Upper bound, in bytes per second: on a clock that stands still all work takes no time.
 const THROUGHPUT_MAX: f64 = 64.0 * (1u64 << 30) as f64;
-/// What was measured counts half after so much more work.
+/// Work after which the weight of an older measurement is halved.
 const HALF_LIFE: Duration = Duration::from_secs(4);
 
-/// Bytes per second, by measurement.
+/// A moving average of bytes per second.
 #[derive(Debug, Default)]
 pub(crate) struct Throughput {
     /// Seconds per byte, as the bits of an `f64`; 0 before the first measurement.
@@ -40,8 +42,8 @@ struct DecayedSums {
 }
 
 impl Throughput {
-    /// Takes note that `bytes` took so long. It counts as much as it took: what costs each job the same, however little
-    /// it has to do, is not taken for the cost of its bytes.
+    /// Records that `bytes` took this long. The weight is the duration, so that the fixed costs of
+    /// a tiny job are not taken for the cost of its bytes.
     pub(crate) fn note(&self, bytes: u64, took: Duration) {
         if bytes == 0 {
             return;
@@ -68,31 +70,32 @@ impl Throughput {
     }
 }
 
-/// The work in the background, measured.
+/// Throughput and progress of the background jobs.
 #[derive(Debug, Default)]
 pub(crate) struct BackgroundThroughput {
-    /// Bytes of memtables that a flush writes.
+    /// Bytes of memtables flushed.
     pub(crate) flush: Throughput,
     level0: Throughput,
-    /// The same of those that merge level 0 now, while they are at work.
+    /// As `level0`, measured from the steps of compactions that are still running.
     level0_running: Throughput,
-    /// Bytes of tables that a compaction merges.
+    /// Bytes of tables merged by compactions.
     pub(crate) compaction: Throughput,
-    /// Bytes of the oldest sealed memtable that are written.
+    /// Bytes of the oldest sealed memtable that are already flushed.
     flushed_bytes: AtomicU64,
-    /// Since when its flush is owed, in nanoseconds of the clock; 0 when none is.
+    /// Time since which that memtable is waiting, in nanoseconds of the clock; 0 when none is.
     flush_pending_since: AtomicU64,
     running: Mutex<RunningCompactions>,
-    /// Tables of level 0 that have been merged by the compactions under way, in thousandths.
+    /// Tables of level 0 that running compactions have merged, in thousandths.
     level0_merged: AtomicU64,
-    /// Bytes of tables that have.
+    /// Bytes of tables that running compactions have merged.
     merged_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct RunningCompactions {
     plans: BTreeMap<PlanId, RunningCompaction>,
-    /// When the last compaction of level 0 ended, or the first of any kind began after an idle time.
+    /// When the last compaction of level 0 ended, or the first of any kind began after an idle
+    /// period.
     level0_since: Instant,
 }
 
@@ -121,12 +124,12 @@ impl RunningCompaction {
 }
 
 impl BackgroundThroughput {
-    /// So much of the oldest sealed memtable is written.
+    /// Sets how many bytes of the oldest sealed memtable are flushed.
     pub(crate) fn set_flushed_bytes(&self, bytes: u64) {
         self.flushed_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// A memtable is there to be flushed, from now on if there was none before.
+    /// Records that a memtable waits to be flushed, unless one is waiting already.
     pub(crate) fn note_pending_flush(&self, now: Instant) {
         let _owed_before = self.flush_pending_since.compare_exchange(
             0,
@@ -136,8 +139,8 @@ impl BackgroundThroughput {
         );
     }
 
-    /// Seconds until the flush of the oldest sealed memtable, which has so many bytes, is done: by the speed of those
-    /// before it, and as long again as it is overdue.
+    /// Estimated seconds until the flush of the oldest sealed memtable, of `bytes`, is done: by the
+    /// measured throughput, and by the time that it is overdue.
     pub(crate) fn flush_seconds_left(&self, bytes: u64, now: Instant) -> f64 {
         let speed = self.flush.bytes_per_second();
         let left_bytes = bytes.saturating_sub(self.flushed_bytes.load(Ordering::Relaxed));
@@ -148,7 +151,7 @@ impl BackgroundThroughput {
         left_bytes as f64 / speed + overdue.max(0.0)
     }
 
-    /// A flush is over: what it freed, if it came to its end.
+    /// Ends a flush. `freed` is its size and duration, if it succeeded.
     pub(crate) fn flush_ended(&self, freed: Option<(u64, Duration)>) {
         self.set_flushed_bytes(0);
         self.flush_pending_since.store(0, Ordering::Relaxed);
@@ -157,7 +160,7 @@ impl BackgroundThroughput {
         }
     }
 
-    /// Bytes of keys and values that leave level 0 each second while compaction is at work.
+    /// Bytes of keys and values that leave level 0 per second while compaction is running.
     pub(crate) fn level0_throughput(&self) -> f64 {
         self.level0.measured().unwrap_or_else(|| self.level0_running.bytes_per_second())
     }
@@ -170,7 +173,7 @@ impl BackgroundThroughput {
         running.plans.insert(id, RunningCompaction::of(plan));
     }
 
-    /// The part `done` of a compaction is done, and the last step of it took so long.
+    /// Records the completed fraction of a compaction, and the duration of its last step.
     pub(crate) fn note_compaction_step(&self, id: PlanId, done: f64, took: Duration) {
         let mut running = self.running.lock();
         if let Some(compacting) = running.plans.get_mut(&id) {
@@ -182,7 +185,7 @@ impl BackgroundThroughput {
         self.add_up(&running);
     }
 
-    /// A compaction is over; only one whose outputs became live tells how fast it was.
+    /// Ends a compaction. Its throughput counts only if its outputs became live.
     pub(crate) fn compaction_ended(&self, id: PlanId, is_live: bool, now: Instant) {
         let mut running = self.running.lock();
         if let Some(ended) = running.plans.remove(&id).filter(|ended| is_live && !ended.moves) {
@@ -203,12 +206,12 @@ impl BackgroundThroughput {
         self.merged_bytes.store(sum(|plan| plan.bytes), Ordering::Relaxed);
     }
 
-    /// How many tables of level 0 the compactions under way have merged.
+    /// Number of tables of level 0 that running compactions have merged.
     pub(crate) fn level0_merged(&self) -> f64 {
         self.level0_merged.load(Ordering::Relaxed) as f64 / 1000.0
     }
 
-    /// How many bytes of tables they have.
+    /// Bytes of tables that running compactions have merged.
     pub(crate) fn merged_bytes(&self) -> u64 {
         self.merged_bytes.load(Ordering::Relaxed)
     }

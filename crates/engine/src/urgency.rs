@@ -1,35 +1,39 @@
-//! How much of a processor compaction claims.
+//! The share of a processor that compaction claims.
 //!
-//! **Promise.** What compaction owes stays bounded while writes come slower than it can work with a processor of its own,
-//! however busy the processors are with serving.
+//! **Promise.** Compaction debt stays bounded on processors that are busy with serving, while
+//! writes are slower than compaction with a processor of its own.
 //!
-//! **Mechanism.** The compaction threads run at a low priority: they take what nobody else wants, and on a busy machine
-//! that may be less than what comes. So there is another thread at the priority of those who serve, which works on the same
-//! job for a *share* of the time ([`share`]). The share grows with what is owed, from nothing to the whole time, and is
-//! whole before the debt slows writes ([`pressure`](crate::pressure)): so the debt settles where one comes as fast as the
-//! other goes.
+//! **Mechanism.** The compaction threads run at low priority and use idle processor time, which on
+//! a busy machine may be too little. So one more thread, at the priority of the serving threads,
+//! works on the same job for a *share* of the time ([`share`]). The share grows with the debt from
+//! 0 to 1, and is 1 before the debt slows writes ([`pressure`](crate::pressure)). So the debt
+//! settles where input and output are balanced.
 //!
-//! **Caveats.** The share is one of the processor. How much of a job waits for the device at once does not depend on it.
+//! **Caveats.** The share is one of processor time. It does not change the number of device
+//! requests of a job in flight.
 
 use crate::pressure::Backlog;
 use std::time::Duration;
 
-/// Seconds of work that compaction may owe before it claims anything, ...
+/// Up to this debt, in seconds of work, compaction claims no share.
 const DEBT_SECONDS_FREE: f64 = 5.0;
-/// ... and from which on it claims a processor.
+/// From this debt on, in seconds of work, compaction claims the whole processor.
 const DEBT_SECONDS_WHOLE: f64 = 40.0;
-/// Tables in level 0, for each that starts a compaction: a compaction that keeps up begins at 1 and ends soon after.
+/// The same for tables in level 0, as a multiple of the number that triggers a compaction. A
+/// compaction that keeps up begins at 1 and ends soon after.
 const LEVEL0_FREE: f64 = 1.25;
 const LEVEL0_WHOLE: f64 = 2.0;
-/// A smaller share is none: it is not worth the wake-ups.
+/// Shares below this are rounded to 0: they are not worth the wake-ups.
 const SHARE_MIN: f64 = 0.02;
-/// From here on the thread of low priority stands back: there would be nothing left for it.
+/// From this share on the low-priority thread is idle: there would be no time left for it.
 const SHARE_ALONE: f64 = 0.9;
-/// Work and pause of a share together. In the pause the thread of low priority may work. On a busy machine it holds up the
-/// other one in the middle of a step, so this is much longer than a step.
+/// Length of one duty cycle of work and pause. The low-priority thread may work in the pause. On a
+/// busy machine it delays the other thread in the middle of a step, so this is much longer than a
+/// step.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Which part of the time compaction claims a processor, from 0 to 1, by what it owes and how many bytes it merges a second.
+/// The share of a processor that compaction claims, from 0 to 1, by its debt and its throughput in
+/// bytes per second.
 pub(crate) fn share(backlog: &Backlog, compaction_throughput: f64) -> f64 {
     let debt_seconds = backlog.debt_bytes as f64 / compaction_throughput.max(1.0);
     let of_debt = (debt_seconds - DEBT_SECONDS_FREE) / (DEBT_SECONDS_WHOLE - DEBT_SECONDS_FREE);
@@ -38,12 +42,12 @@ pub(crate) fn share(backlog: &Backlog, compaction_throughput: f64) -> f64 {
     if share < SHARE_MIN { 0.0 } else { share }
 }
 
-/// Whether only the thread at the priority of those who serve is to work.
+/// Whether only the thread at the priority of the serving threads works.
 pub(crate) fn is_exclusive(share: f64) -> bool {
     share >= SHARE_ALONE
 }
 
-/// How long to work, and how long to pause then.
+/// Durations of work and pause in one cycle.
 pub(crate) fn duty_cycle(share: f64) -> (Duration, Duration) {
     let work = PERIOD.mul_f64(share.min(1.0));
     (work, PERIOD - work)

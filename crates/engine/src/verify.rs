@@ -1,15 +1,16 @@
-//! Checking every byte of a data directory that no process has open.
+//! Offline verification: checks every byte of a data directory that no process has open.
 //!
-//! **Promise.** When [`verify`] finds nothing wrong, every live table and every record of the log reads back as
-//! it was written, no segment of the log is missing, and the log is not shorter than it was known to be. Nothing is changed but the lock, which is held meanwhile and made where it is missing.
+//! **Promise.** If [`verify`] succeeds, every live table and every record of the log reads back as
+//! written, no log segment is missing, and the log is not shorter than its known end. It changes
+//! nothing but the lock file, which it creates if needed and holds meanwhile.
 //!
-//! **Mechanism.** The manifest is read; each table it names is walked, block by block, its order, counts,
-//! filters and description checked; each segment of the log that would be replayed is replayed into nothing.
+//! **Mechanism.** The manifest is read. Each table that it names is read block by block, with its
+//! order, counts, filters and description. Each log segment that recovery would replay is decoded.
 //!
-//! Damage to a table that was set aside when a checkpoint was made of it is told as such.
+//! Damage to a table that was quarantined when its checkpoint was made is reported as such.
 //!
-//! **Caveats.** The end of the log may be an interrupted write; that is how a crash leaves it, not damage, and
-//! [`VerifyReport::log_tail`] says so.
+//! **Caveats.** The log may end with an interrupted write. That is the normal state after a crash,
+//! not damage; [`VerifyReport::log_tail`] reports it.
 
 use crate::cache::BlockCache;
 use crate::engine::open_table;
@@ -25,56 +26,57 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Blocks are not kept: each is looked at once.
+/// Capacity of the block cache. Blocks are not reused: each is read once.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// How far [`verify`] is.
+/// Progress of [`verify`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyProgress {
     /// Bytes of tables that were checked.
     pub bytes_done: u64,
-    /// Bytes of tables in all.
+    /// Total bytes of tables.
     pub bytes_total: u64,
 }
 
-/// What [`verify`] has seen.
+/// Results of a successful [`verify`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Live tables.
     pub tables: usize,
-    /// Their files together, in bytes.
+    /// Total length of the table files, in bytes.
     pub table_bytes: u64,
-    /// Cells in them.
+    /// Cells in the tables.
     pub cells: u64,
-    /// Records in the log that a start would replay.
+    /// Records in the log that recovery would replay.
     pub wal_records: u64,
-    /// Where the log ends; `None` without a segment.
+    /// End of the log; `None` without a segment.
     pub log_end: Option<LogEnd>,
-    /// How the log ends.
+    /// State of the end of the log.
     pub log_tail: LogTail,
 }
 
-/// How a log ends.
+/// State of the end of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogTail {
-    /// With a closing record, or without a record: it was closed, or nothing was written for a while.
+    /// With a closing record, or without a record: it was closed, or was idle for a while.
     #[default]
     Closed,
-    /// With a whole group and no closing record: the process or the machine stopped while it wrote.
+    /// With a whole group and no closing record: the process or the machine stopped during writes.
     Open,
-    /// With an interrupted, never acknowledged write. A start cuts it.
+    /// With an interrupted write that was never acknowledged. Recovery cuts it.
     Torn {
-        /// How long that is, in bytes.
+        /// Length of the interrupted write, in bytes.
         cut_bytes: u64,
     },
 }
 
-/// Checks the directory of an engine that is not open. `known_log_end` is what
-/// [`Options::known_log_end`](crate::Options::known_log_end) is for opening it.
+/// Verifies the directory of an engine that is not open. `known_log_end` has the meaning of
+/// [`Options::known_log_end`](crate::Options::known_log_end).
 ///
 /// # Errors
-/// All that is wrong, at least one: [`Error::Corrupt`] of each file that is damaged, and where; [`Error::Lost`] of each
-/// that is missing or cut short; [`Error::Io`] of each that cannot be read; [`Error::Locked`] alone when a process has the directory.
+/// All damage found, at least one entry: [`Error::Corrupt`] for each damaged file, with the offset;
+/// [`Error::Lost`] for each file that is missing or cut short; [`Error::Io`] for each that cannot
+/// be read. [`Error::Locked`] alone when a process has the directory open.
 pub fn verify(
     env: &Env,
     dir: &Path,
@@ -84,7 +86,8 @@ pub fn verify(
     verify_showing(env, dir, known_log_end, progress, &mut |_, _| ())
 }
 
-/// As [`verify`]; `show` is called with each key and what its cell is, once for each cell in the tables and the log.
+/// As [`verify`]; also calls `show` with the key and metadata of each cell in the tables and the
+/// log.
 ///
 /// # Errors
 /// As [`verify`].
@@ -103,7 +106,7 @@ pub fn verify_showing(
     let recovered = Manifest::inspect(&env.fs, dir).map_err(|error| vec![error])?;
     let cache = Arc::new(BlockCache::new(CACHE_BYTES));
     let files = Arc::new(TableFiles::new(Arc::clone(&env.fs), 1));
-    // Nothing becomes so here.
+    // No file becomes obsolete here.
     let obsolete = Arc::new(ObsoleteFiles::new(0));
     let bytes_total = recovered.tables.iter().map(|(_, meta)| meta.file_bytes).sum();
     let mut verified =
@@ -138,7 +141,7 @@ pub fn verify_showing(
     if damage.is_empty() { Ok(verified) } else { Err(damage) }
 }
 
-/// The error of a table that was damaged when the checkpoint was made.
+/// Adds to an error that the table was damaged when the checkpoint was made.
 fn known_damage(error: Error) -> Error {
     match error {
         Error::Corrupt { path, offset, detail } => {

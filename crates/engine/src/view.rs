@@ -1,8 +1,8 @@
-//! What a reader looks at: the memtables and the levels, as they were at one moment.
+//! Views: the memtables and levels at one moment, as readers see them.
 //!
-//! A [`View`] never changes. Whoever rotates a memtable, finishes a flush or finishes a compaction makes a
-//! new one and puts it in place; readers keep the one they began with, and with it the memtables and tables
-//! it names. What they hold of memtables that are gone from the view is in the account of [`pinned_memtables`](crate::pinned_memtables).
+//! A [`View`] is immutable. A rotation, flush or compaction installs a new one. Readers keep the
+//! view that they began with, and with it its memtables and tables. The memory of memtables that
+//! left the view is accounted for in [`pinned_memtables`](crate::pinned_memtables).
 
 use crate::manifest::Levels;
 use crate::memtable::{ChunkPool, Memtable};
@@ -14,27 +14,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{CellKind, CellRef, Hlc, NodeTag, Version};
 
-/// More is not believed of what a memtable takes for each byte that is written: one that was replayed was not written.
+/// Upper bound of [`LoggedMemtable::overhead`]: the records of a replayed memtable were not
+/// counted.
 const OVERHEAD_MAX: f64 = 8.0;
 
-/// A memtable, and where its cells are in the log and in the order of commits.
+/// A memtable with the range of its records in the log and of its sequences.
 pub(crate) struct LoggedMemtable {
     pub(crate) memtable: Arc<Memtable>,
     local_end: Option<Bytes>,
-    /// The least clock value of a value of a local key; `u64::MAX` before the first.
+    /// Least clock value of the values of local keys; `u64::MAX` before the first.
     local_hlc_min: AtomicU64,
-    /// The first segment of the log that holds a record of it; `u64::MAX` before the first.
+    /// The first log segment with a record of this memtable; `u64::MAX` before the first record.
     log_from: AtomicU64,
-    /// The last such segment.
+    /// The last log segment with a record of this memtable.
     log_to: AtomicU64,
-    /// Bytes of its records in the log, as far as they were written since the engine was opened.
+    /// Bytes of its records that were written to the log since the engine was opened.
     logged_bytes: AtomicU64,
-    /// The greatest sequence given out for it.
+    /// The greatest sequence assigned for this memtable.
     last: AtomicU64,
 }
 
 impl LoggedMemtable {
-    /// Keys below `local_end` are local. `seed` is [`Options::tower_seed`](crate::Options::tower_seed).
+    /// An empty memtable. Keys below `local_end` are local. `seed` is
+    /// [`Options::tower_seed`](crate::Options::tower_seed).
     pub(crate) fn new(id: u64, pool: &Arc<ChunkPool>, local_end: Option<Bytes>, seed: u64) -> Self {
         Self {
             memtable: Arc::new(Memtable::from_pool(id, pool, seed)),
@@ -47,7 +49,7 @@ impl LoggedMemtable {
         }
     }
 
-    /// Inserts cells: see [`Memtable::insert_all`].
+    /// Inserts cells with [`Memtable::insert_all`].
     pub(crate) fn insert_all<'c>(
         &self,
         first: Sequence,
@@ -57,8 +59,8 @@ impl LoggedMemtable {
         self.memtable.insert_all(first, cells)
     }
 
-    /// Inserts cells of a batch, and finds those that may be superseded by what older memtables and tables hold, where
-    /// versions up to `older_max` are.
+    /// Inserts the cells of a batch, and determines those that may be superseded by cells of older
+    /// memtables and tables, which hold versions up to `older_max`.
     pub(crate) fn insert_new<'c>(
         &self,
         first: Sequence,
@@ -93,7 +95,7 @@ impl LoggedMemtable {
         }
     }
 
-    /// The least versions of what was inserted.
+    /// The least versions of the inserted cells.
     pub(crate) fn oldest(&self) -> MinVersions {
         let local = self.local_hlc_min.load(Ordering::Relaxed);
         MinVersions {
@@ -102,19 +104,20 @@ impl LoggedMemtable {
         }
     }
 
-    /// Tells that so many bytes of records of this memtable were written to the log. To be called by whoever has it.
+    /// Adds to the bytes of this memtable's records in the log. To be called by the thread that
+    /// holds the log.
     pub(crate) fn logged(&self, bytes: u64) {
         let before = self.logged_bytes.load(Ordering::Relaxed);
         self.logged_bytes.store(before + bytes, Ordering::Relaxed);
     }
 
-    /// Bytes in memory for each that was written, at least 1.
+    /// Bytes of memory per byte written to the log, at least 1.
     pub(crate) fn overhead(&self) -> f64 {
         let logged_bytes = self.logged_bytes.load(Ordering::Relaxed).max(1);
         (self.memtable.bytes_used() as f64 / logged_bytes as f64).clamp(1.0, OVERHEAD_MAX)
     }
 
-    /// Tells that a record of this memtable is in `segment`.
+    /// Records that `segment` has a record of this memtable.
     pub(crate) fn logged_in(&self, segment: SegmentId) {
         self.log_from.fetch_min(segment.0, Ordering::AcqRel);
         self.log_to.fetch_max(segment.0, Ordering::AcqRel);
@@ -126,35 +129,36 @@ impl LoggedMemtable {
         (segment != u64::MAX).then_some(SegmentId(segment))
     }
 
-    /// Tells that sequences up to `last` were given out for this memtable.
+    /// Records that sequences up to `last` were assigned for this memtable.
     pub(crate) fn extend_to(&self, last: Sequence) {
         self.last.fetch_max(last.0, Ordering::AcqRel);
     }
 
-    /// The greatest sequence given out for it. Final once it is sealed.
+    /// The greatest sequence assigned for this memtable. Final once it is sealed.
     pub(crate) fn last(&self) -> Sequence {
         Sequence(self.last.load(Ordering::Acquire))
     }
 }
 
-/// What is known of the cells of a batch when they are in the memtable: as in [`CommitOutcome`](crate::CommitOutcome).
+/// Cells of an inserted batch that are or may be superseded, as in
+/// [`CommitOutcome`](crate::CommitOutcome).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InsertOutcome {
     pub(crate) superseded: Vec<u32>,
     pub(crate) possibly_superseded: Vec<PossiblySuperseded>,
 }
 
-/// The least versions of some cells.
+/// The least versions of a set of cells.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct MinVersions {
-    /// Of all of them.
+    /// Least version of all cells.
     pub(crate) version_min: Option<Version>,
-    /// Of values of local keys.
+    /// Least version of values of local keys.
     pub(crate) local_version_min: Option<Version>,
 }
 
 impl MinVersions {
-    /// Those of the cells of both.
+    /// The least versions of the union of both sets.
     pub(crate) fn with(self, other: Self) -> Self {
         let least = |a: Option<Version>, b: Option<Version>| a.into_iter().chain(b).min();
         Self {
@@ -166,11 +170,11 @@ impl MinVersions {
 
 /// Memtables and levels at one moment.
 pub(crate) struct View {
-    /// Takes the writes.
+    /// Receives the writes.
     pub(crate) active: Arc<LoggedMemtable>,
-    /// Full memtables that wait to be flushed, the newest first.
+    /// Memtables that wait to be flushed, the newest first.
     pub(crate) sealed: Vec<Arc<LoggedMemtable>>,
-    /// The tables.
+    /// The live tables.
     pub(crate) levels: Arc<Levels>,
 }
 
@@ -180,18 +184,18 @@ impl View {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
-    /// What all memtables take, in bytes.
+    /// Memory of all memtables, in bytes.
     pub(crate) fn memtable_bytes(&self) -> u64 {
         self.memtables().map(|logged| logged.memtable.bytes()).sum()
     }
 
-    /// This view after the active memtable was sealed and `active` took its place.
+    /// This view with the active memtable sealed and replaced by `active`.
     pub(crate) fn rotated(&self, active: Arc<LoggedMemtable>) -> Self {
         let sealed = self.memtables().cloned().collect();
         Self { active, sealed, levels: Arc::clone(&self.levels) }
     }
 
-    /// This view after `flushed` became tables of `levels`.
+    /// This view without `flushed`, whose tables are in `levels`.
     pub(crate) fn flushed(&self, flushed: &Arc<LoggedMemtable>, levels: Arc<Levels>) -> Self {
         let sealed = self.sealed.iter().filter(|logged| !Arc::ptr_eq(logged, flushed)).cloned().collect();
         Self { active: Arc::clone(&self.active), sealed, levels }
@@ -203,28 +207,29 @@ impl View {
     }
 }
 
-/// Memtables that were flushed, but some of whose records are still in segments that a recovery would replay,
-/// since another memtable needs those. So their cells can come back into a memtable, and compaction must not
-/// drop a tombstone that hides one.
+/// Flushed memtables of which some records are still in segments that recovery would replay,
+/// because another memtable needs those segments. Their cells can reappear in a memtable, so
+/// compaction must not drop a tombstone that shadows one.
 #[derive(Default)]
 pub(crate) struct ReplayableMemtables {
-    /// By the memtable's id: the last segment that has a record of it, and its least versions.
+    /// By memtable id: the last segment with a record of it, and its least versions.
     flushed: BTreeMap<u64, (SegmentId, MinVersions)>,
 }
 
 impl ReplayableMemtables {
-    /// Takes note of a memtable whose flush is about to count.
+    /// Records a memtable whose flush is about to become durable.
     pub(crate) fn flushed(&mut self, logged: &LoggedMemtable) {
         let log_to = SegmentId(logged.log_to.load(Ordering::Acquire));
         self.flushed.insert(logged.memtable.id(), (log_to, logged.oldest()));
     }
 
-    /// Takes note that segments before `floor` will not be replayed any more.
+    /// Forgets memtables whose records are all in segments below `floor`, which are not replayed
+    /// any more.
     pub(crate) fn released(&mut self, floor: SegmentId) {
         self.flushed.retain(|_, (log_to, _)| *log_to >= floor);
     }
 
-    /// The least versions of cells that may come back.
+    /// The least versions of cells that may reappear.
     pub(crate) fn oldest(&self) -> MinVersions {
         self.flushed.values().fold(MinVersions::default(), |oldest, (_, other)| oldest.with(*other))
     }

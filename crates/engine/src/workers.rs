@@ -1,10 +1,11 @@
-//! Threads that step the jobs of an engine, for hosts that want them.
+//! Worker threads that step the jobs of an engine, for hosts that want them.
 //!
-//! One thread commits, one flushes and does the upkeep, the others compact, the first of them also heals; if the host
-//! wants it, one scrubs. All but the first run at a lower priority, so that work which nobody waits for does not take
-//! the processor from those who serve. One more thread compacts at the priority of those who serve, for a share of the
-//! time that grows with what compaction owes (see [`urgency`]). The commit thread paces: between two groups it pauses as
-//! long as the backlog asks for.
+//! One thread commits. One flushes and does the upkeep. The others compact, and the first of them
+//! also heals. If scrubbing is enabled, one thread scrubs. All but the commit thread run at a lower
+//! priority, so that background work does not take processor time from serving threads. One more
+//! thread compacts at the priority of the serving threads, for a share of the time that grows with
+//! the compaction debt (see [`urgency`]). The commit thread also paces: it pauses between two
+//! groups as the backlog requires.
 
 use crate::Error;
 use crate::engine::Engine;
@@ -16,30 +17,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// After so long without a write the closing record of the log is written.
+/// Idle time after which the closing record of the log is written.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
-/// A worker without work looks for some at least so often.
+/// Longest time that an idle worker sleeps before it checks for work.
 const IDLE_POLL: Duration = Duration::from_millis(200);
-/// A job that failed is tried again after this.
+/// Pause before a failed job is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// A worker looks at least so often, in bytes of work, whether it should stop.
+/// Bytes of work per step: after each, a worker checks whether it should stop.
 const STEP_BYTES: u64 = 1 << 20;
-/// The same of who compacts in a hurry, and of those who compact beside it: they take turns.
+/// The same while the urgent compaction thread is active: it and the other one alternate on the
+/// same job.
 const URGENT_STEP_BYTES: u64 = 256 << 10;
-/// How far the priority of background threads is lowered, on the scale of `nice`.
+/// Increments of the `nice` values of background threads.
 const FLUSH_NICE: i32 = 5;
 const COMPACTION_NICE: i32 = 15;
-/// The least of all; schedulers of disks follow it.
+/// The lowest priority; disk schedulers respect it too.
 const SCRUB_NICE: i32 = 19;
-/// A table that was replaced is held by who scrubs for no longer than this.
+/// Longest time for which the scrub thread references a replaced table.
 const SCRUB_POLL: Duration = Duration::from_secs(2);
 
-/// What the host chooses.
+/// Options of the workers.
 pub struct WorkerOptions {
-    /// How many compactions may run at once. At least 1.
+    /// Number of compactions that may run at once. At least 1.
     pub compaction_threads: usize,
-    /// Called once, from a worker, when the engine stops taking writes for good, with the reason. The process
-    /// should end.
+    /// Called once, from a worker, with the reason when the engine stops taking writes for good.
+    /// The process should end.
     pub on_poison: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -101,7 +103,7 @@ pub fn start(engine: &Engine, options: WorkerOptions) -> io::Result<Workers> {
 }
 
 impl Workers {
-    /// Lets each worker finish its step, and waits for it.
+    /// Lets each worker finish its step, and joins it.
     pub fn stop(self) {
         drop(self);
     }
@@ -128,7 +130,7 @@ struct Worker {
     engine: Engine,
     stopping: Arc<AtomicBool>,
     on_poison: Arc<PoisonHook>,
-    /// Which of the compactions that may run at once.
+    /// Slot of the compaction that this worker steps.
     slot: usize,
 }
 
@@ -149,8 +151,8 @@ impl Worker {
         }
         while !self.is_stopping() {
             self.pace();
-            // Where cores are short, those who are about to bring more go first: the group is larger, the syncs are
-            // fewer. Where nobody waits for this core it costs a system call.
+            // On scarce processors, other writers run first and join the group: fewer and larger
+            // syncs. On idle processors the cost is one system call.
             std::thread::yield_now();
             match self.engine.step_commit() {
                 Ok(true) => {}
@@ -164,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Nothing was written for a while.
+    /// Writes the closing record after an idle period. Returns `false` when the engine has stopped.
     fn write_closing_record(&self) -> bool {
         match self.engine.step_idle() {
             Ok(()) => true,
@@ -216,7 +218,8 @@ impl Worker {
         }
     }
 
-    /// Steps the compaction in the first slot, at the priority of those who serve, for its share of the time.
+    /// Steps the compaction in slot 0 at the priority of the serving threads, for its share of the
+    /// time.
     fn compact_urgently(&self) {
         while !self.is_stopping() {
             let share = self.engine.compaction_share();
@@ -255,7 +258,8 @@ impl Worker {
         self.report(stepped, "healing")
     }
 
-    /// What a step did; a failed one is told, and tried again later. `None` when the engine has stopped.
+    /// Handles the result of a step: logs an error and waits before the retry. Returns `None` when
+    /// the engine has stopped.
     fn report(&self, stepped: Result<Progress, Error>, job: &str) -> Option<Progress> {
         match stepped {
             Ok(progress) => Some(progress),
@@ -287,7 +291,8 @@ impl Worker {
     }
 }
 
-/// Where the system does not allow it, background work competes on equal terms.
+/// Lowers the priority of this thread. If the system refuses, background work runs at normal
+/// priority.
 fn lower_priority(nice: i32) {
     if let Err(error) = env::os_process::lower_current_thread_priority(nice) {
         tracing::debug!(%error, "cannot lower the priority of a background thread");

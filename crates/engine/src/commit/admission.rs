@@ -1,8 +1,9 @@
-//! Who is let into the commit queue, who waits before it, who is refused.
+//! Admission control of the commit queue: which writes are queued, stalled or refused.
 //!
-//! A batch that is let in has a memtable with room for it, a turn that comes soon at the rate that is permitted, and the
-//! room that it needs on the disk. Who lacks one of the first two waits, if he may: see [`stall_queue`](super::stall_queue).
-//! What the host cannot go on without needs the last only.
+//! A batch is admitted when three conditions hold: a memtable has space for it; at the permitted
+//! rate it will be committed soon; and the disk has the space that it demands. A batch that fails
+//! one of the first two may be stalled: see [`stall_queue`](super::stall_queue). A batch that
+//! bypasses stalls needs only the third.
 
 use super::queue::Completions;
 use super::stall_queue::{FEW_CELLS, Requirements, STALL_MAX, WriteRequest};
@@ -16,14 +17,15 @@ use crate::wal::record::Record;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 
-/// So many bytes may wait to be committed before writes are refused, if the memory budget is not small...
+/// Upper limit of the queued bytes.
 const QUEUE_BYTES_MAX: u64 = 64 << 20;
-/// ... and at most this part of it.
+/// The queued bytes may take at most an eighth of the memory budget.
 const QUEUE_SHARE: u64 = 8;
 
 impl Engine {
-    /// About how many bytes of writes would be let in now, for whoever writes much and would rather wait than be
-    /// refused. Others write meanwhile, so better no more than a part of it is used.
+    /// Estimate of the bytes of writes that would be admitted now. For callers with many writes
+    /// that prefer to wait over being refused. Other clients write concurrently, so a caller should
+    /// use only a part of it.
     pub fn admissible_bytes(&self) -> u64 {
         let waiting_bytes = {
             let queue = self.shared.commit_queue.lock();
@@ -42,7 +44,7 @@ impl Engine {
         by_queue.min(by_memory).min(by_rate)
     }
 
-    /// Takes in a batch that waits for no room.
+    /// Queues a batch, or refuses it when it would have to stall.
     pub(super) fn enqueue(&self, request: WriteRequest) -> Result<Arc<PendingBatch>, RefusedWrite> {
         let mut queue = self.shared.commit_queue.lock();
         match self.admit_behind_stalled(&mut queue, &request) {
@@ -51,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::enqueue`]; `None`: it waits for room.
+    /// As [`Engine::enqueue`]; returns `None` when the batch was stalled.
     pub(super) fn enqueue_or_stall(
         &self,
         request: WriteRequest,
@@ -67,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// Lets in what waits for room, as far as there is some, and refuses what has waited for too long.
-    /// Whether batches wait for the log then, and whether some still wait for room.
+    /// Admits stalled batches as far as there is space, and refuses those that have waited too
+    /// long. Returns whether batches wait for the log, and whether some are still stalled.
     pub(super) fn admit_stalled(&self) -> (bool, bool) {
         loop {
             let mut queue = self.shared.commit_queue.lock();
@@ -92,14 +94,14 @@ impl Engine {
         }
     }
 
-    /// Tells those that wait for room that there will be none.
+    /// Refuses all stalled batches with `error`.
     pub(crate) fn refuse_stalled(&self, error: &Error) {
         let mut completions = Completions::default();
         self.refuse_stalled_with(error, &mut completions);
         completions.end();
     }
 
-    /// As [`Engine::refuse_stalled`], beside other completions.
+    /// As [`Engine::refuse_stalled`], with the completions of other batches.
     pub(super) fn refuse_stalled_with(&self, error: &Error, completions: &mut Completions) {
         loop {
             let Some(request) = self.shared.commit_queue.lock().stalled.pop() else { return };
@@ -112,7 +114,7 @@ impl Engine {
         (request.completion.expect("whoever blocks is told otherwise"))(Err(error));
     }
 
-    /// Why a batch is refused; what it takes to tell is not done with the queue locked.
+    /// A refused batch with its error. Releases the queue before it computes the error.
     fn refused(
         &self,
         queue: MutexGuard<'_, CommitQueue>,
@@ -132,7 +134,7 @@ impl Engine {
         Error::Overloaded { retry_after: pressure.retry_after() }
     }
 
-    /// As [`Engine::admit`], behind those that wait for room.
+    /// As [`Engine::admit`]; refuses if others are stalled, so that they go first.
     fn admit_behind_stalled(
         &self,
         queue: &mut CommitQueue,
@@ -144,7 +146,7 @@ impl Engine {
         self.admit(queue, request.requirements())
     }
 
-    /// The memtable that takes a batch, if it may come at all.
+    /// The memtable for a batch, if the batch is admitted.
     fn admit(
         &self,
         queue: &mut CommitQueue,
@@ -157,12 +159,14 @@ impl Engine {
             return Err(full());
         }
         let mut view = self.shared.view.load();
-        // One that holds nothing takes a write whatever its size, else none could ever be taken.
+        // An empty memtable takes a write of any size; otherwise the largest could never be
+        // written.
         let active = &view.active.memtable;
         let is_full = active.bytes_used() >= self.shared.memtable_bytes && !active.is_empty();
         let rotates = is_full && view.sealed.len() + 1 < self.shared.options.memtables_max;
         if rotates {
-            // Also when the write is refused below: a full memtable is worked off only once it is sealed.
+            // Also when the write is refused below: a full memtable can be flushed only once it is
+            // sealed.
             drop(view);
             self.rotate(queue);
             view = self.shared.view.load();
@@ -175,15 +179,15 @@ impl Engine {
                 return Err(Refusal::RateExceeded);
             }
         }
-        // Last: what is admitted counts.
+        // Checked last: an admitted batch is counted.
         if !self.shared.disk.admit(demand, bytes) {
             return Err(full());
         }
         Ok(Arc::clone(&view.active))
     }
 
-    /// Whether a write would wait too long behind those that are queued. Its own size does not count, so that large ones
-    /// get their turn as small ones do.
+    /// Whether a write would wait too long behind the queued ones. Its own size does not count, so
+    /// that large writes are admitted as small ones are.
     fn waits_too_long(&self, queue: &CommitQueue, view: &View) -> bool {
         let waiting_bytes = queue.waiting_bytes() as u64;
         if waiting_bytes > self.queue_bytes_max() {
@@ -194,7 +198,7 @@ impl Engine {
         unpaid + time_at(rate, waiting_bytes) > WAIT_MAX
     }
 
-    /// Whether a write that is not let in may wait for that: there are few, or the flush will surely be done soon.
+    /// Whether a write may stall: few cells are stalled, or the flush is expected to be done soon.
     fn may_stall(&self, queue: &CommitQueue, record: &Record, refusal: &Refusal) -> bool {
         if matches!(refusal, Refusal::Other(_)) || queue.queued_bytes() as u64 > self.queue_bytes_max() {
             return false;
@@ -214,16 +218,16 @@ impl Engine {
     }
 }
 
-/// Why a batch is not let in.
+/// Reason for which a batch is not admitted.
 enum Refusal {
     /// The memtables are full.
     MemtablesFull,
-    /// Too much is before it.
+    /// Too many bytes are queued before it, at the permitted rate.
     RateExceeded,
     Other(Error),
 }
 
-/// A batch that was not let in.
+/// A batch that was not admitted.
 pub(super) struct RefusedWrite {
     pub(super) error: Error,
     pub(super) request: WriteRequest,

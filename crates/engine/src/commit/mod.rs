@@ -1,19 +1,22 @@
-//! Group commit: many writers, one sync.
+//! Group commit: many writers share one sync.
 //!
-//! **Promise.** A write is acknowledged after the log holds it durably (or, under `Durability::Os`, after the
-//! operating system has it), and becomes visible at that moment, not before. Cells of one batch become
-//! visible together. A write that failed for lack of space is never seen, also not after a restart.
+//! **Promise.** A write is acknowledged after the log holds it durably (under `Durability::Os`,
+//! after the operating system has it). It becomes visible at that moment. The cells of one batch
+//! become visible together. A write that failed for lack of space never becomes visible, not even
+//! after a restart.
 //!
-//! **Mechanism.** A writer takes its place in the queue, which gives its cells their sequences and its batch a
-//! memtable, and then inserts the cells itself, while others do the same. Readers do not see them: they look
-//! only at sequences up to the *durable watermark*. Whoever holds the log (a worker of the host, or a
-//! blocked writer) takes all that waits as one group, appends and syncs it, waits for the inserts of the
-//! group, moves the watermark past it and tells the writers. The next group gathers meanwhile.
+//! **Mechanism.** A writer enqueues its batch, which assigns sequences to the cells and a memtable
+//! to the batch. Then it inserts the cells itself, in parallel with other writers. Readers do not
+//! see them: they read only sequences up to the *durable watermark*. The thread that holds the log
+//! (a worker, or a blocked writer) takes all queued batches as one group. It appends and syncs the
+//! group, waits for its inserts, advances the watermark past it and completes its batches. The next
+//! group gathers meanwhile.
 //!
-//! When the disk is full, or no descriptor is left for the next segment of the log, the group is cut from the log, its sequences are marked as aborted in their
-//! memtables, and the watermark moves past them. Any other failure of the log poisons the engine.
+//! When the disk is full, or no descriptor is left for the next log segment, the group is cut from
+//! the log. Its sequences are marked as aborted in their memtables, and the watermark advances past
+//! them. Any other failure of the log poisons the engine.
 //!
-//! A write for which the memtables have no room waits for it, if that does not take long: see [`stall_queue`].
+//! A write for which the memtables have no space stalls, if the wait is short: see [`stall_queue`].
 //!
 //! **Caveats.** One group is in flight at a time.
 
@@ -41,45 +44,47 @@ use std::time::Duration;
 use stdx::Version;
 use times::GroupStart;
 
-/// How long a blocking write waits for room before it is refused.
+/// Longest time that a blocking write waits for space before it is refused.
 const BLOCKED_MAX: Duration = Duration::from_secs(10);
-/// A blocking write looks for room at least so often.
+/// Longest time between two checks for space by a blocking write.
 const BLOCKED_SLICE: Duration = Duration::from_millis(10);
 
-/// What a batch came to.
+/// Result of a committed batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommitOutcome {
-    /// Positions in the batch of cells that found a greater version when they came, in ascending order. Only what the
-    /// active memtable shows is known; a cell in it whose group found the disk full counts too.
+    /// Positions in the batch, in ascending order, of cells whose key already had a greater version
+    /// in the active memtable. Older memtables and tables are not searched. Cells of a group that
+    /// failed on a full disk count too.
     pub superseded: Vec<u32>,
-    /// Other cells that may have been superseded by what older memtables or tables hold: those hold a version as great,
-    /// of this key or of another. A read of the key tells. Cells of local keys are left out.
+    /// The other cells that may have been superseded by older memtables or tables, which hold a
+    /// version at least as great, of this or another key. A read of the key decides. Cells of local
+    /// keys are left out.
     pub possibly_superseded: Vec<PossiblySuperseded>,
-    /// When its group was through with what; of an empty batch, nothing.
+    /// Timestamps of the commit stages of its group; the default for an empty batch.
     pub times: CommitTimes,
 }
 
-/// A cell of a batch of which a commit does not tell whether a greater version was there already.
+/// A cell for which the commit does not determine whether a greater version existed already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PossiblySuperseded {
-    /// Its position in the batch.
+    /// Position of the cell in the batch.
     pub position: u32,
-    /// Its key.
+    /// Key of the cell.
     pub key: Bytes,
-    /// Its version.
+    /// Version of the cell.
     pub version: Version,
 }
 
-/// Called once with what a batch came to. Mostly on the thread that commits, which holds the log meanwhile:
-/// it must be quick, and must not commit or write with [`Engine::write`].
+/// Called once with the result of a batch, usually by the commit thread, which holds the log. So it
+/// must be quick, and must not commit or call [`Engine::write`].
 ///
-/// It should not panic. If it does, the other batches of its group are told all the same, and the panic is then
-/// resumed on the thread that commits.
+/// It should not panic. If it does, the other batches of its group are completed all the same; then
+/// the panic resumes on the commit thread.
 pub type Completion = Box<dyn FnOnce(Result<CommitOutcome, Error>) + Send>;
 
 impl Engine {
-    /// Hands a batch over and returns at once. `completion` is called exactly once: on this thread when the
-    /// batch is refused, else by whoever commits it (see [`Engine::step_commit`]).
+    /// Submits a batch without blocking. `completion` is called exactly once: on this thread when
+    /// the batch is refused, otherwise by the thread that commits it (see [`Engine::step_commit`]).
     pub fn submit(&self, batch: Batch, completion: Completion) {
         if let Err(invalid) = batch.check() {
             return completion(Err(invalid));
@@ -98,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// Inserts the cells of a batch that has its place.
+    /// Inserts the cells of a queued batch.
     fn insert(&self, pending: &PendingBatch) {
         let view = self.shared.view.load();
         let others = view.sealed.iter().filter(|sealed| !Arc::ptr_eq(sealed, &pending.target));
@@ -106,18 +111,18 @@ impl Engine {
         pending.insert(others.map(|sealed| sealed.memtable.version_max()).fold(of_tables, Version::max));
     }
 
-    /// Whether batches wait, for the log or for room in the memtables. While they do there will be something for
-    /// [`Engine::step_commit`] to do, once jobs have made room.
+    /// Whether batches wait for the log or are stalled. If so, [`Engine::step_commit`] will have
+    /// work once jobs have freed space.
     pub fn has_waiting_writes(&self) -> bool {
         self.shared.commit_queue.lock().queued_bytes() > 0
     }
 
-    /// Writes a batch and returns when it is committed. Commits it itself, with all that waits, when nobody
-    /// else is committing.
+    /// Writes a batch and returns when it is committed. If no other thread is committing, this one
+    /// commits all queued batches.
     ///
     /// # Errors
-    /// [`Error::Overloaded`] after ten seconds without room, [`Error::Invalid`] when a cell of the batch was refused
-    /// ([`Batch::put`]), [`Error::Full`], [`Error::Poisoned`].
+    /// [`Error::Overloaded`] after ten seconds without space; [`Error::Invalid`] when a cell of the
+    /// batch was refused ([`Batch::put`]); [`Error::Full`], [`Error::Poisoned`].
     pub fn write(&self, batch: Batch) -> Result<CommitOutcome, Error> {
         batch.check()?;
         if batch.is_empty() {
@@ -145,7 +150,7 @@ impl Engine {
         self.commit_until_done(&pending)
     }
 
-    /// Takes what waits as one group and commits it. Returns whether there was anything.
+    /// Commits the queued batches as one group. Returns whether there were any.
     ///
     /// # Errors
     /// [`Error::Poisoned`] when the log failed now or earlier.
@@ -154,9 +159,9 @@ impl Engine {
         self.commit_group(&mut self.shared.lock_wal())
     }
 
-    /// How long a host that commits should pause before the next [`Engine::step_commit`], so that writes keep the rate
-    /// that the backlog and the disk permit. It is short, and to be asked again when it is over, until it is zero. The
-    /// groups of a host that never asks are not paced.
+    /// The pause that a committing host should make before the next [`Engine::step_commit`], so
+    /// that writes keep to the rate that backlog and disk space permit. Each pause is short; the
+    /// host repeats the call until the result is zero. Without such calls, groups are not paced.
     pub fn pause_before_group(&self) -> Duration {
         let pause = match self.admit_stalled() {
             (true, _) => self.pause(),
@@ -184,7 +189,7 @@ impl Engine {
         pause
     }
 
-    /// A blocking writer keeps the rate itself. Without workers it does the work that is owed instead.
+    /// Paces a blocking writer. Without workers it runs the pending jobs itself instead.
     fn pace_writer(&self) {
         while self.shared.signals.has_workers() {
             match self.pause() {
@@ -194,7 +199,7 @@ impl Engine {
         }
     }
 
-    /// A blocking writer has no room: works off the backlog itself when nobody else does, else waits a little.
+    /// Frees space for a blocking writer: waits briefly, or without workers runs the jobs itself.
     fn relieve_backlog(&self) -> Result<Duration, Error> {
         if self.shared.signals.has_workers() {
             self.shared.signals.capacity.wait(BLOCKED_SLICE);
@@ -223,8 +228,8 @@ impl Engine {
         }
     }
 
-    /// Seals the active memtable, whatever it holds, and puts a new one in its place. The queue is locked, so
-    /// no sequence is given out meanwhile.
+    /// Seals the active memtable, even if it is empty, and installs a new one. The locked queue
+    /// ensures that no sequence is assigned meanwhile.
     pub(crate) fn rotate(&self, _queue: &mut CommitQueue) {
         let spare = self.shared.spare_memtable.lock().take();
         let fresh = spare.unwrap_or_else(|| self.shared.new_memtable());
@@ -235,7 +240,7 @@ impl Engine {
 
     fn commit_group(&self, wal: &mut Wal) -> Result<bool, Error> {
         if let Err(poisoned) = self.check_poison() {
-            // A failed job may have poisoned the engine while these waited.
+            // A failed job may have poisoned the engine while these batches waited.
             self.fail_all(Vec::new(), &poisoned);
             return Err(poisoned);
         }
@@ -254,7 +259,7 @@ impl Engine {
                 }
                 self.shared.log_segment.store(segment.0, Ordering::Release);
                 if self.shared.deferred_sync.take_pending_work() {
-                    // The flusher is also the worker that does the upkeep.
+                    // The flush thread also does the upkeep.
                     self.shared.signals.flush.notify();
                 }
                 let size = group_size(&group);
@@ -284,7 +289,7 @@ impl Engine {
         }
     }
 
-    /// Moves the watermark past the group and tells its writers.
+    /// Advances the watermark past the group and completes its batches.
     fn publish(
         &self,
         group: &[Arc<PendingBatch>],
@@ -302,7 +307,8 @@ impl Engine {
         completions.end();
     }
 
-    /// A sealed memtable can be flushed once its last group is durable: that may be this one.
+    /// Wakes the flush thread: a sealed memtable can be flushed once its last group, possibly this
+    /// one, is durable.
     fn notify_flusher(&self, group: &[Arc<PendingBatch>]) {
         let active = Arc::clone(&self.shared.view.load().active);
         if group.iter().any(|pending| !Arc::ptr_eq(&pending.target, &active)) {
@@ -310,7 +316,7 @@ impl Engine {
         }
     }
 
-    /// Fails a group, the batches that wait for the log, and those that wait for room.
+    /// Fails a group, the queued batches and the stalled ones.
     fn fail_all(&self, mut group: Vec<Arc<PendingBatch>>, error: &Error) {
         group.extend(self.shared.commit_queue.lock().take_all());
         let mut completions = Completions::default();
@@ -320,7 +326,7 @@ impl Engine {
     }
 }
 
-/// What a group amounts to.
+/// Size of a group.
 pub(crate) struct GroupSize {
     pub(crate) batches: u64,
     pub(crate) cells: u64,

@@ -1,4 +1,4 @@
-//! Batches on their way through the commit, and where they wait.
+//! The commit queue and its batches.
 
 use super::stall_queue::{StallQueue, WriteRequest};
 use super::{CommitOutcome, CommitTimes, Completion};
@@ -12,19 +12,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stdx::Version;
 
-/// A group takes no further batch once it has so many bytes.
+/// Size from which a group takes no further batch, in bytes.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// A batch on its way through the commit.
+/// A batch that has its sequences and is not yet committed.
 pub(crate) struct PendingBatch {
     pub(super) record: Record,
     pub(super) target: Arc<LoggedMemtable>,
     pub(super) first: Sequence,
     /// Set when all cells are in the memtable.
     inserted: OnceLock<InsertOutcome>,
-    /// Set when the group of the batch is done.
+    /// Set when the group of the batch has succeeded or failed.
     pub(super) outcome: OnceLock<Result<CommitTimes, Error>>,
-    /// Whom to tell; a blocking writer looks at `outcome` instead.
+    /// Callback of the writer; a blocking writer reads `outcome` instead.
     completion: Mutex<Option<Completion>>,
 }
 
@@ -39,7 +39,7 @@ impl PendingBatch {
         assert!(newly.is_ok(), "a batch is inserted once");
     }
 
-    /// Waits for the thread that is inserting the cells: it began before the group was appended.
+    /// Waits for the thread that inserts the cells. It began before the group was appended.
     pub(super) fn wait_inserted(&self) -> &InsertOutcome {
         loop {
             if let Some(inserted) = self.inserted.get() {
@@ -73,8 +73,8 @@ impl PendingBatch {
 
 /// Sets the outcome of every batch of a group, then calls their completions.
 ///
-/// A blocked writer looks at its own outcome alone, so every outcome is set before the first
-/// completion runs: a completion that panics can then leave no writer without one.
+/// A blocked writer reads only its own outcome. So every outcome is set before the first completion
+/// runs: a completion that panics leaves no writer without one.
 pub(super) fn finish(
     group: &[Arc<PendingBatch>],
     outcome: &Result<CommitTimes, Error>,
@@ -88,7 +88,7 @@ pub(super) fn finish(
     }
 }
 
-/// Calls completions one after the other, of which each is called even if another one panics.
+/// Runs completions one after the other. A panic does not prevent the later ones.
 #[derive(Default)]
 #[must_use = "a panic is resumed by `end`"]
 pub(super) struct Completions {
@@ -98,7 +98,7 @@ pub(super) struct Completions {
 
 impl Completions {
     pub(super) fn call(&mut self, completion: impl FnOnce()) {
-        // Nothing of the engine is shared with a completion but what it was passed by value.
+        // A completion shares no engine state except its arguments, which it owns.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(completion)) {
             self.panic.get_or_insert(panic);
         }
@@ -117,11 +117,11 @@ impl Completions {
 pub(crate) struct CommitQueue {
     waiting: Vec<Arc<PendingBatch>>,
     waiting_bytes: usize,
-    /// Those that have no sequence yet.
+    /// Batches without sequences.
     pub(super) stalled: StallQueue,
-    /// How long whoever commits pauses before the next group.
+    /// Total pause since the last group.
     paused: Duration,
-    /// The greatest sequence given out.
+    /// The greatest sequence assigned.
     last: Sequence,
 }
 
@@ -138,7 +138,7 @@ impl CommitQueue {
         self.waiting_bytes
     }
 
-    /// The bytes of all that waits, for the log or for room.
+    /// Bytes of all batches that wait for the log or are stalled.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.waiting_bytes + self.stalled.bytes()
     }
@@ -161,12 +161,12 @@ impl CommitQueue {
         pending
     }
 
-    /// Whoever commits pauses for so long before it takes the next group.
+    /// Adds to the pause before the next group.
     pub(super) fn pauses(&mut self, pause: Duration) {
         self.paused += pause;
     }
 
-    /// The next group, of at most `bytes_max` but with one batch at least, and for how long it was paused before.
+    /// The next group, of at most `bytes_max` but at least one batch, and the pause before it.
     pub(super) fn take_group(&mut self, bytes_max: usize) -> (Vec<Arc<PendingBatch>>, Duration) {
         let (mut bytes, bytes_max) = (0, bytes_max.min(GROUP_BYTES_MAX));
         let fits = |pending: &Arc<PendingBatch>| {

@@ -1,13 +1,15 @@
-//! Writes that wait for room in the memtables.
+//! Write stalls: writes that wait for space in the memtables.
 //!
-//! **Promise.** Few who write one at a time are not refused because a flush is under way: they wait for it. So does
-//! whoever comes while the flush is expected to be done soon. They are let in in the order in which they came. Who would
-//! wait for longer is refused at once, and nobody waits for longer than [`STALL_MAX`].
+//! **Promise.** While few cells are stalled ([`FEW_CELLS`]), a write is not refused because a flush
+//! is running: it waits. So does any write while the flush is expected to be done soon. Stalled
+//! writes are admitted in the order of their arrival. A write that would wait longer is refused at
+//! once, and no write waits longer than [`STALL_MAX`].
 //!
-//! **Mechanism.** What waits has no sequence and no memtable yet. Whoever commits looks before each group whether there
-//! is room, and refuses those that have waited for too long. A request goes behind them.
+//! **Mechanism.** A stalled write has no sequence and no memtable yet. Before each group the commit
+//! thread checks whether there is space, and refuses writes that have waited too long. New writes
+//! queue behind the stalled ones.
 //!
-//! **Caveats.** What waits is held in memory beside the commit queue, under one bound with it.
+//! **Caveats.** Stalled writes are held in memory beside the commit queue, under a common limit.
 
 use super::Completion;
 use crate::Batch;
@@ -17,28 +19,28 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::Instant;
 
-/// The longest that a write waits for room.
+/// Longest time that a write is stalled.
 pub(crate) const STALL_MAX: Duration = Duration::from_millis(750);
-/// So many cells may wait whatever is expected: whoever writes alone is no flood.
+/// Number of cells that may stall in any case: a client that writes sequentially is no overload.
 pub(super) const FEW_CELLS: usize = 16;
-/// Whoever commits looks for room so often while writes wait for it.
+/// Interval at which the commit thread checks for space while writes are stalled.
 pub(super) const ADMISSION_RETRY: Duration = Duration::from_millis(2);
 
-/// A batch that is not let in yet.
+/// A batch that is not admitted yet.
 pub(super) struct WriteRequest {
     pub(super) record: Record,
     demand: DiskDemand,
     pub(super) bypasses_stalls: bool,
-    /// Whom to tell; nobody waits for room without.
+    /// Callback of the writer. Only writes with a callback are stalled.
     pub(super) completion: Option<Completion>,
 }
 
-/// What a batch asks for.
+/// Resources that a batch needs.
 #[derive(Clone, Copy)]
 pub(super) struct Requirements {
     pub(super) bytes: u64,
     pub(super) demand: DiskDemand,
-    /// It waits for neither room nor turn.
+    /// The write is exempt from stalls and pacing.
     pub(super) bypasses_stalls: bool,
 }
 
@@ -57,7 +59,7 @@ impl WriteRequest {
     }
 }
 
-/// See the module.
+/// Stalled writes, oldest first.
 #[derive(Default)]
 pub(super) struct StallQueue {
     waiting: VecDeque<(WriteRequest, Instant)>,
@@ -78,19 +80,19 @@ impl StallQueue {
         self.bytes
     }
 
-    /// Takes in one more, behind all others.
+    /// Adds a write behind all others.
     pub(super) fn push(&mut self, request: WriteRequest, now: Instant) {
         self.cells += request.record.cells();
         self.bytes += request.record.bytes().len();
         self.waiting.push_back((request, now));
     }
 
-    /// What the one that has waited longest asks for, and since when it waits.
+    /// Requirements of the oldest stalled write, and the time since which it is stalled.
     pub(super) fn first(&self) -> Option<(Requirements, Instant)> {
         self.waiting.front().map(|(request, since)| (request.requirements(), *since))
     }
 
-    /// The one that has waited longest.
+    /// Removes the oldest stalled write.
     pub(super) fn pop(&mut self) -> Option<WriteRequest> {
         let (request, _) = self.waiting.pop_front()?;
         self.cells -= request.record.cells();

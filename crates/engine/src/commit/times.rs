@@ -1,25 +1,26 @@
-//! When a group went through the commit.
+//! Timestamps of a group commit.
 
 use crate::wal::Wal;
 use std::time::Duration;
 use stdx::Instant;
 
-/// When a group was through with what, by the engine's clock: each is not before the one above it.
+/// Timestamps of the commit stages of a group, by the engine's clock, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitTimes {
-    /// How long writes were held up just before it was dequeued, to keep the rate that the backlog permits.
+    /// Time for which writes were paused just before this group, to keep to the permitted rate.
     pub paused: Duration,
-    /// It was dequeued from the queue.
+    /// The group was taken from the queue.
     pub dequeued: Instant,
-    /// The log had it, not durably yet.
+    /// The group was written to the log, but not yet durable.
     pub written: Instant,
-    /// It was durable. Without a sync of its own, as under `Durability::Os`, when it was published.
+    /// The group was durable. Equals `published` for a group without its own sync, as under
+    /// `Durability::Os`.
     pub synced: Instant,
-    /// Readers could see it.
+    /// The group was visible to readers.
     pub published: Instant,
 }
 
-/// The times of a group on its way.
+/// The begin of a group commit.
 #[derive(Clone, Copy)]
 pub(super) struct GroupStart {
     pub(super) at: Instant,
@@ -27,7 +28,7 @@ pub(super) struct GroupStart {
 }
 
 impl GroupStart {
-    /// The times of a group that `wal` took last, and that readers see `now`.
+    /// The timestamps of the group that `wal` appended last, and that became visible `now`.
     pub(super) fn published(self, wal: &Wal, now: Instant) -> CommitTimes {
         let Self { at: dequeued, paused } = self;
         let (written, synced) = wal.last_sync().filter(|(began, _)| *began >= dequeued).unwrap_or((now, now));

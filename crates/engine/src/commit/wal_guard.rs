@@ -1,4 +1,4 @@
-//! The log in the hands of the one who commits.
+//! Exclusive access to the log for the committing thread.
 
 use crate::engine::Shared;
 use crate::signals::Signals;
@@ -6,20 +6,20 @@ use crate::wal::Wal;
 use parking_lot::MutexGuard;
 use std::ops::{Deref, DerefMut};
 
-/// The log, held by the one who commits. Letting go of it wakes the writers who wait: for their group, or for
-/// somebody to commit it, which one of them may have to do now.
+/// The locked log. Dropping it wakes blocked writers: their group is committed, or one of them may
+/// have to commit it.
 pub(crate) struct WalGuard<'a> {
     wal: Option<MutexGuard<'a, Wal>>,
     signals: &'a Signals,
 }
 
 impl Shared {
-    /// Waits for the log.
+    /// Locks the log, waiting if necessary.
     pub(crate) fn lock_wal(&self) -> WalGuard<'_> {
         WalGuard { wal: Some(self.wal.lock()), signals: &self.signals }
     }
 
-    /// The log, if nobody holds it.
+    /// Locks the log, if no other thread holds it.
     pub(super) fn try_lock_wal(&self) -> Option<WalGuard<'_>> {
         self.wal.try_lock().map(|wal| WalGuard { wal: Some(wal), signals: &self.signals })
     }

@@ -1,4 +1,4 @@
-//! The files around a manifest: its name, its header, and `CURRENT`, which says which manifest counts.
+//! Files of a manifest: its name, its header, and `CURRENT`, which names the current manifest.
 
 use crate::Error;
 use env::{Fs, OpenMode};
@@ -10,11 +10,11 @@ const CURRENT: &str = "CURRENT";
 const CURRENT_NEXT: &str = "CURRENT.tmp";
 const PREFIX: &str = "manifest-";
 
-/// Magic, format version, number, checksum.
+/// Length of a manifest header in bytes: magic, format version, number, checksum.
 pub(super) const HEADER_BYTES: usize = 8 + 4 + 8 + 4;
 const MAGIC: [u8; 8] = *b"vechemft";
 const FORMAT_VERSION: u32 = 1;
-/// No file of a manifest is longer, in bytes.
+/// Greatest length of a manifest, in bytes.
 const FILE_BYTES_MAX: u64 = 2 << 30;
 
 /// The path of manifest `number`.
@@ -36,13 +36,13 @@ fn manifest_number(name: &str) -> Option<u64> {
     (manifest_name(number) == name).then_some(number)
 }
 
-/// The numbers of all manifests in the directory, whether they count or not.
+/// The numbers of all manifests in the directory, current or not.
 pub(super) fn manifest_numbers(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Vec<u64>, Error> {
     let names = fs.read_dir(dir).map_err(|error| Error::io("list", dir, error))?;
     Ok(names.iter().filter_map(|name| manifest_number(name)).collect())
 }
 
-/// The number of the manifest that counts; `None` when there was never one.
+/// The number of the current manifest; `None` when there was never one.
 pub(super) fn read_current(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<u64>, Error> {
     let path = current_path(dir);
     let Some(bytes) = read_file(fs, &path)? else { return Ok(None) };
@@ -55,10 +55,11 @@ pub(super) fn read_current(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<u64>, 
     }
 }
 
-/// Why a manifest was not made the one that counts.
+/// Failure of a switch to another manifest.
 pub(super) struct SwitchError {
     pub(super) error: Error,
-    /// Whether the manifest counts that did before, durably. If not, either may: both must stay.
+    /// Whether the previous manifest is durably the current one. If not, either may be: both files
+    /// must stay.
     pub(super) is_undone: bool,
 }
 
@@ -69,23 +70,25 @@ impl From<Error> for SwitchError {
     }
 }
 
-/// `CURRENT`, or the manifest that it names, of an engine that is open in `dir`, if it has no name any more.
+/// The path of `CURRENT`, or of the manifest that it names, if the file does not exist. `dir` is
+/// that of an open engine.
 pub(crate) fn find_missing_file(fs: &Arc<dyn Fs>, dir: &Path) -> io::Result<Option<PathBuf>> {
     let current = current_path(dir);
     if !fs.exists(&current)? {
         return Ok(Some(current));
     }
-    // What else is wrong with it is damage, and not for this question.
+    // Other faults of the file are damage, which this check does not report.
     let number = || read_current(fs, dir).ok().flatten();
     let Some(named) = number() else { return Ok(None) };
     let path = manifest_path(dir, named);
-    // The engine may have replaced it meanwhile.
+    // The engine may have replaced the manifest meanwhile.
     Ok((!fs.exists(&path)? && number() == Some(named)).then_some(path))
 }
 
-/// Makes manifest `number` the one that counts. Durable after the directory was synced.
+/// Makes manifest `number` the current one. Durable once the directory is synced.
 ///
-/// A rename that failed may have taken effect all the same. So `CURRENT` is read again before anything is concluded.
+/// A failed rename may have taken effect all the same. So `CURRENT` is read again before the result
+/// is decided.
 pub(super) fn write_current(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<(), SwitchError> {
     let next = dir.join(CURRENT_NEXT);
     let written = fs.open(&next, OpenMode::CreateOrTruncate).and_then(|file| {
@@ -123,7 +126,7 @@ pub(super) fn header(number: u64) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// What is wrong with the header of manifest `number`, if anything.
+/// Description of the fault in the header of manifest `number`, if there is one.
 pub(super) fn header_fault(bytes: &[u8], number: u64) -> Option<&'static str> {
     let Some(found) = bytes.first_chunk::<HEADER_BYTES>() else {
         return Some("it is shorter than its header");
@@ -138,7 +141,7 @@ pub(super) fn header_fault(bytes: &[u8], number: u64) -> Option<&'static str> {
     }
 }
 
-/// All bytes of a file; `None` when it is not there.
+/// Contents of a file; `None` when it does not exist.
 pub(super) fn read_file(fs: &Arc<dyn Fs>, path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let file = match fs.open(path, OpenMode::Read) {
         Ok(file) => file,
@@ -154,7 +157,7 @@ pub(super) fn read_file(fs: &Arc<dyn Fs>, path: &Path) -> Result<Option<Vec<u8>>
     Ok(Some(bytes))
 }
 
-/// Removes all manifests but `number`. One that stays does no harm.
+/// Removes all manifests but `number`. A failure is harmless.
 pub(super) fn remove_others(fs: &Arc<dyn Fs>, dir: &Path, number: u64) {
     for other in manifest_numbers(fs, dir).unwrap_or_default() {
         if other != number {

@@ -1,4 +1,4 @@
-//! The step from one set of live tables to the next.
+//! Edits of the set of live tables.
 
 use crate::sstable::{TableId, TableMeta};
 use crate::wal::SegmentId;
@@ -6,22 +6,23 @@ use bytes::Bytes;
 use stdx::WallTime;
 use stdx::codec::{Reader, Truncated, put_bytes, put_varint, put_version};
 
-/// What changes in the set of live tables, all of it at once.
+/// An atomic change of the set of live tables (the version edit of LevelDB).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionEdit {
     /// Tables that become live, with their levels.
     pub added: Vec<(u8, TableMeta)>,
-    /// Tables that no longer are, with the levels they leave. A table in both lists moves.
+    /// Tables that are no longer live, with their levels. A table in both lists moves.
     pub removed: Vec<(u8, TableId)>,
-    /// No table with this id or a greater one was begun before this edit.
+    /// Ids from this one on were not used before this edit.
     pub next_table_id: Option<TableId>,
-    /// Recovery replays the log from this segment; what came before is in tables.
+    /// The segment from which recovery replays the log; all earlier records are in tables.
     pub wal_floor: Option<SegmentId>,
-    /// Tables that were set aside as damaged when a checkpoint was made of them. A running engine records none.
+    /// Tables that were quarantined when a checkpoint was made of them. A running engine records
+    /// none.
     pub damaged: Vec<TableId>,
 }
 
-/// Tags of the parts of an encoded edit.
+/// Tags of the fields of an encoded edit.
 mod tag {
     pub(super) const ADDED: u8 = 1;
     pub(super) const REMOVED: u8 = 2;
@@ -31,7 +32,7 @@ mod tag {
 }
 
 impl VersionEdit {
-    /// Tables that are gone after this edit: removed and not added to another level.
+    /// Tables that this edit removes and does not add to another level.
     pub fn dropped(&self) -> impl Iterator<Item = TableId> + '_ {
         let moves = |id: TableId| self.added.iter().any(|(_, meta)| meta.id == id);
         self.removed.iter().map(|(_, id)| *id).filter(move |id| !moves(*id))
@@ -61,10 +62,10 @@ impl VersionEdit {
         }
     }
 
-    /// The edit that these bytes encode, all of them.
+    /// Decodes an edit that takes all of `bytes`.
     ///
     /// # Errors
-    /// What cannot be understood.
+    /// A description of the fault.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut reader = Reader::new(bytes);
         let mut edit = Self::default();

@@ -1,25 +1,25 @@
-//! Frames: the unit in which a manifest is written and believed.
+//! Frames: the units in which a manifest is written and verified.
 //!
-//! A frame is believed when its checksum matches, which also covers which manifest it belongs to and at which
-//! offset: bytes that are whole but in the wrong place are not believed.
+//! A frame is valid when its checksum matches. The checksum also covers the number of the manifest
+//! and the offset: intact bytes in the wrong place are not valid.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Checksum, payload length, kind.
+/// Length of a frame header in bytes: checksum, payload length, kind.
 pub(super) const HEADER_BYTES: usize = 4 + 4 + 1;
-/// The longest payload, in bytes.
+/// Greatest length of a payload, in bytes.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
-/// What a frame holds.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An encoded edit.
     Edit = 1,
-    /// Nothing: everything before it is durable.
+    /// Mark without payload: everything before it is durable.
     Mark = 2,
 }
 
-/// A frame that is believed.
+/// A valid frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
     pub(super) kind: Kind,
@@ -27,13 +27,13 @@ pub(super) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// What it takes in the file, in bytes.
+    /// Length of the frame in the file, in bytes.
     pub(super) fn len(&self) -> usize {
         HEADER_BYTES + self.payload.len()
     }
 }
 
-/// Appends a frame whose payload `write` appends, for `offset` in manifest `number`.
+/// Appends a frame for `offset` in manifest `number`; `write` appends its payload.
 pub(super) fn put(out: &mut Vec<u8>, number: u64, offset: u64, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
@@ -46,8 +46,8 @@ pub(super) fn put(out: &mut Vec<u8>, number: u64, offset: u64, kind: Kind, write
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The frame at the start of `bytes`, which stand at `offset` of manifest `number`; `None` when there is none
-/// to be believed.
+/// Decodes the frame at the start of `bytes`, which are at `offset` of manifest `number`; `None`
+/// when it is not valid.
 pub(super) fn at(bytes: &[u8], number: u64, offset: u64) -> Option<Frame<'_>> {
     let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
     let [c0, c1, c2, c3, l0, l1, l2, l3, kind] = *header;

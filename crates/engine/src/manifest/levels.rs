@@ -1,9 +1,10 @@
-//! The live tables in memory, level by level.
+//! The live tables in memory, by level.
 //!
-//! Level 0 holds tables as they were flushed: their key ranges overlap. In every other level the ranges do
-//! not overlap and ascend. A level says *nothing* about versions: a late write is flushed to level 0 with a
-//! version smaller than what lies below it. So a read takes from all tables that may hold its key the cell
-//! with the greatest version, and may stop early only because of version bounds, never because of a level.
+//! Level 0 holds tables as they were flushed: their key ranges overlap. In every other level the
+//! ranges are disjoint and ascend. A level says *nothing* about versions: a late write is flushed
+//! to level 0 with a version below those of deeper levels. So a read takes the cell with the
+//! greatest version from all tables that may hold its key. It may stop early only because of
+//! version bounds, never because of a level.
 
 use super::VersionEdit;
 use crate::sstable::{Table, TableId, TableMeta};
@@ -12,13 +13,13 @@ use std::fmt;
 use std::sync::Arc;
 use stdx::Version;
 
-/// Levels 0 to 6.
+/// Number of levels, from 0 to 6.
 pub const LEVELS: usize = 7;
 
-/// What a table tells of itself without being read. The picker needs no more, so tests give it bare
+/// Types that have the metadata of a table. The picker needs no more, so its tests use bare
 /// [`TableMeta`]s.
 pub trait HasMeta {
-    /// The description.
+    /// The metadata.
     fn meta(&self) -> &TableMeta;
 }
 
@@ -34,7 +35,7 @@ impl HasMeta for Table {
     }
 }
 
-/// The live tables at one moment. Immutable; [`Levels::apply`] makes the next.
+/// The live tables at one moment. Immutable; [`Levels::apply`] returns a changed copy.
 pub struct Levels<T = Table> {
     levels: [Arc<[Arc<T>]>; LEVELS],
     version_max_from: [Version; LEVELS],
@@ -53,15 +54,15 @@ impl<T: HasMeta> Default for Levels<T> {
 }
 
 impl<T: HasMeta> Levels<T> {
-    /// The tables of a level: in level 0 those with the greatest versions first, in all others by key.
+    /// The tables of a level: in level 0 by descending greatest version, in all others by key.
     ///
     /// # Panics
-    /// When there is no such level, as for every method below.
+    /// When the level does not exist, as for every method below.
     pub fn level(&self, level: usize) -> &[Arc<T>] {
         &self.levels[level]
     }
 
-    /// As [`Levels::level`], to be held on to.
+    /// As [`Levels::level`], as a shared reference.
     pub(crate) fn shared_level(&self, level: usize) -> &Arc<[Arc<T>]> {
         &self.levels[level]
     }
@@ -74,22 +75,23 @@ impl<T: HasMeta> Levels<T> {
             .flat_map(|(level, tables)| tables.iter().map(move |table| (level, table)))
     }
 
-    /// Levels from the first to the deepest that holds a table: all that a reader has to look at.
+    /// Number of levels down to the deepest one with a table: those that a reader must search.
     pub fn depth(&self) -> usize {
         self.levels.iter().rposition(|tables| !tables.is_empty()).map_or(0, |deepest| deepest + 1)
     }
 
-    /// Length of the files of all tables, in bytes.
+    /// Total length of all table files, in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.iter().map(|(_, table)| table.meta().file_bytes).sum()
     }
 
-    /// Length of all files of a level, in bytes.
+    /// Total length of the table files of a level, in bytes.
     pub fn bytes(&self, level: usize) -> u64 {
         self.level(level).iter().map(|table| table.meta().file_bytes).sum()
     }
 
-    /// The greatest version in this level and all below it. A reader that has found a newer one stops here.
+    /// The greatest version in this level and all below it. A reader that has found a newer cell
+    /// stops here.
     pub fn version_max_from(&self, level: usize) -> Version {
         self.version_max_from[level]
     }
@@ -100,7 +102,7 @@ impl<T: HasMeta> Levels<T> {
         self.overlapping(level, key, key)
     }
 
-    /// The tables of a level whose key ranges meet `min..=max`.
+    /// The tables of a level whose key ranges overlap `min..=max`.
     pub fn overlapping<'a>(
         &'a self,
         level: usize,
@@ -112,12 +114,12 @@ impl<T: HasMeta> Levels<T> {
         tables.iter().filter(move |table| table.meta().overlaps(min, max))
     }
 
-    /// The levels after `edit`. A table that the edit removes from one level and adds to another is kept as
-    /// it is; every other added one is opened with `open`.
+    /// The levels after `edit`. A table that moves between levels is reused; every other added
+    /// table is opened with `open`.
     ///
     /// # Errors
-    /// What is wrong with the edit: it removes what is not there, adds what is there already, names a level
-    /// that does not exist or makes tables of a level overlap.
+    /// A description of the fault: the edit removes a table that does not exist, adds one that
+    /// does, names an unknown level, or makes tables of a level overlap.
     pub fn apply(
         &self,
         edit: &VersionEdit,
@@ -171,7 +173,7 @@ impl<T: HasMeta> fmt::Debug for Levels<T> {
     }
 }
 
-/// `tables` less those that are `leaving`, which go to `removed`.
+/// `tables` without those in `leaving`, which are added to `removed`.
 fn take<T: HasMeta>(
     level: usize,
     tables: &[Arc<T>],
@@ -187,7 +189,7 @@ fn take<T: HasMeta>(
     Ok(kept.into())
 }
 
-/// `tables` and `coming` in the order of `level`, if they may be in one level.
+/// `tables` and `coming` in the order of `level`, if they may share a level.
 fn joined<T: HasMeta>(level: usize, tables: &[Arc<T>], coming: Vec<Arc<T>>) -> Result<Arc<[Arc<T>]>, String> {
     let mut all: Vec<_> = tables.iter().cloned().chain(coming).collect();
     if let Some(table) = all.iter().find(|table| table.meta().key_min > table.meta().key_max) {
@@ -210,7 +212,7 @@ fn joined<T: HasMeta>(level: usize, tables: &[Arc<T>], coming: Vec<Arc<T>>) -> R
     Ok(all.into())
 }
 
-/// The part of `tables`, sorted and without overlap, that meets `min..=max`.
+/// The subslice of sorted, disjoint `tables` that overlaps `min..=max`.
 fn sorted_overlap<'a, T: HasMeta>(tables: &'a [Arc<T>], min: &[u8], max: &[u8]) -> &'a [Arc<T>] {
     let from = tables.partition_point(|table| table.meta().key_max < min);
     let count = tables[from..].partition_point(|table| table.meta().key_min <= max);

@@ -1,18 +1,21 @@
-//! The file of all edits since a snapshot.
+//! The manifest file: a snapshot and the edits since.
 //!
-//! **Promise.** An edit is durable when [`Manifest::append`] returns; one whose append failed with
-//! [`Error::Full`] will never be seen again, and the next may be tried. Damage to anything that was durable is
-//! found at the next open, also in the last edit.
+//! **Promise.** An edit is durable when [`Manifest::append`] returns. An edit whose append failed
+//! with [`Error::Full`] never takes effect, and the next may be tried. The next open detects damage
+//! to any durable edit, also to the last.
 //!
-//! **Mechanism.** Edits are frames, synced one by one. After the sync a *mark* is written behind the last
-//! frame, without another sync: it says that all before it was durable. The next frame overwrites it. So
-//! a bad frame at the end was torn by a crash and is cut, while a bad frame with a mark or another frame
-//! behind it is damage. A new manifest begins with a snapshot and counts once `CURRENT` names it; the old
-//! one counts until then. A rename of `CURRENT` that failed may have taken effect: `CURRENT` is read again, and where
-//! that does not settle which manifest counts, both stay, nothing more is appended, and the next open finds out.
+//! **Mechanism.** Edits are frames, synced one by one. After the sync a *mark* is written behind
+//! the last frame, without another sync: it states that everything before it was durable. The next
+//! frame overwrites it. So a bad frame at the end was torn by a crash and is cut. A bad frame with
+//! a mark or another frame behind it is damage.
 //!
-//! **Caveats.** The mark reaches the disk when the system writes it. Until then, damage to the very last edit
-//! that comes together with a loss of power is taken for a torn write.
+//! A new manifest begins with a snapshot, and becomes current once `CURRENT` names it; until then
+//! the old one is current. A failed rename of `CURRENT` may have taken effect: `CURRENT` is read
+//! again. If that does not decide which manifest is current, both stay, nothing more is appended,
+//! and the next open decides.
+//!
+//! **Caveats.** The mark reaches the disk when the system writes it. Until then, damage to the very
+//! last edit combined with power loss is taken for a torn write.
 
 use super::VersionEdit;
 use super::current::{
@@ -30,23 +33,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The number of a directory's first manifest.
+/// Number of the first manifest of a directory.
 const FIRST_NUMBER: u64 = 1;
-/// A manifest is written anew when it is longer than this, and than twice its snapshot, in bytes.
+/// A manifest is rewritten when it is longer than this, in bytes, and than twice its snapshot.
 const OUTGROWN_BYTES_MIN: u64 = 1 << 20;
 
-/// What a data directory held when it was opened.
+/// State of a data directory when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredState {
-    /// The live tables with their levels. [`Levels::apply`](super::Levels::apply) takes them.
+    /// The live tables with their levels, for [`Levels::apply`](super::Levels::apply).
     pub tables: Vec<(u8, TableMeta)>,
-    /// No file of a table has this id or a greater one.
+    /// No table file has this id or a greater one.
     pub next_table_id: TableId,
-    /// The log is to be replayed from here.
+    /// The segment from which the log is replayed.
     pub wal_floor: SegmentId,
-    /// Live tables that were set aside as damaged when the checkpoint was made with which the directory began.
+    /// Live tables that were quarantined when the checkpoint was made from which the directory
+    /// began.
     pub damaged: BTreeSet<TableId>,
-    /// Tables that have a file but are not live: a job was interrupted. The files may be removed.
+    /// Tables that have a file but are not live, because a job was interrupted. The files may be
+    /// removed.
     pub orphans: Vec<TableId>,
     /// Bytes of an interrupted write that were cut from the end of the manifest.
     pub cut_bytes: u64,
@@ -57,17 +62,17 @@ pub struct Manifest {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     state: State,
-    /// The manifest that counts.
+    /// The current manifest.
     tail: Tail,
-    /// No manifest has this number or a greater one.
+    /// Manifest numbers from this one on are unused.
     next_number: u64,
-    /// Whether a loss of power may still bring the previous manifest back.
+    /// Whether power loss may still make the previous manifest current.
     switch_is_unsynced: bool,
-    /// Why nothing can be appended any more.
+    /// Reason for which nothing can be appended any more.
     broken: Option<String>,
 }
 
-/// A manifest file, and where its next frame goes.
+/// A manifest file with the offset of its next frame.
 struct Tail {
     file: Arc<dyn File>,
     path: PathBuf,
@@ -77,12 +82,13 @@ struct Tail {
 }
 
 impl Manifest {
-    /// Recovers the manifest of `dir`, an existing directory, or begins one if there was none. To be called
-    /// before there is data in the directory: tables are in `tables/` below it, the log in `wal/`.
+    /// Recovers the manifest of `dir`, an existing directory, or creates one if there was none. To
+    /// be called before there is data in the directory: tables are in `tables/` below it, the log
+    /// in `wal/`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when the manifest is damaged; [`Error::Lost`] when it or a live table is missing, or there is
-    /// data without a manifest; [`Error::Full`] and [`Error::Io`].
+    /// [`Error::Corrupt`] when the manifest is damaged; [`Error::Lost`] when it or a live table is
+    /// missing, or when there is data without a manifest; [`Error::Full`] and [`Error::Io`].
     pub fn recover(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(Self, RecoveredState), Error> {
         let current = read_current(fs, dir)?;
         let replayed = match current {
@@ -115,8 +121,9 @@ impl Manifest {
         Ok((manifest, recovered))
     }
 
-    /// Makes the first manifest of `dir`, an existing directory without one: it names the tables that `live` adds,
-    /// which are durable already, their names too. It counts, durably, when this returns.
+    /// Creates the first manifest of `dir`, an existing directory. It names the tables that `live`
+    /// adds, whose contents and names are durable already. The manifest is durably current when
+    /// this returns.
     ///
     /// # Errors
     /// [`Error::Full`] and [`Error::Io`]: there is no manifest, or one that may not be durable.
@@ -127,7 +134,7 @@ impl Manifest {
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))
     }
 
-    /// What the manifest of `dir` says, without changing anything.
+    /// Reads the manifest of `dir` without changes.
     ///
     /// # Errors
     /// As [`Manifest::recover`]; also when there is no manifest.
@@ -140,14 +147,16 @@ impl Manifest {
         Ok(state.recovered(orphans, cut_bytes))
     }
 
-    /// Makes an edit durable. The tables it adds must be durable already, their names too.
+    /// Makes an edit durable. The contents and names of the tables that it adds must be durable
+    /// already.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Exhausted`]: the edit did not happen and never will; another may be tried. Any other error: it is
-    /// not known whether it happened, and nothing can be appended any more.
+    /// [`Error::Full`], [`Error::Exhausted`]: the edit did not happen and never will; another may
+    /// be tried. After any other error it is unknown whether it happened, and nothing can be
+    /// appended any more.
     ///
     /// # Panics
-    /// When the edit cannot follow those before it.
+    /// When the edit contradicts earlier ones.
     pub fn append(&mut self, edit: &VersionEdit) -> Result<(), Error> {
         if let Some(reason) = &self.broken {
             return Err(Error::Poisoned { reason: reason.clone() });
@@ -162,13 +171,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// Begins a new manifest if this one has grown too long, and sees to it that the one that counts will do
-    /// so after a loss of power.
+    /// Begins a new manifest if this one is too long, and makes the last switch durable.
     fn prepare(&mut self) -> Result<(), Error> {
         if self.tail.is_outgrown() {
             match self.switch() {
                 Ok(()) => {}
-                // There is still the old one; the next edit tries again.
+                // The old manifest remains current; the next edit tries again.
                 Err(SwitchError { error, is_undone: true }) if error.is_shortage() => {}
                 Err(SwitchError { error, .. }) => return Err(self.break_with(error)),
             }
@@ -192,7 +200,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Cuts off what a failed append may have left, so that it is never taken for an edit.
+    /// Removes the remains of a failed append, so that they are never taken for an edit.
     fn undo(&mut self, error: Error) -> Error {
         if !error.is_shortage() {
             return self.break_with(error);
@@ -217,7 +225,7 @@ impl Manifest {
 }
 
 impl Tail {
-    /// A new file that holds `state`, which counts from here on.
+    /// Creates a file that holds `state`, and makes it current.
     fn renew(fs: &Arc<dyn Fs>, dir: &Path, number: u64, state: &State) -> Result<Self, SwitchError> {
         let tail = Self::begin(fs, dir, number, state)?;
         write_current(fs, dir, number).inspect_err(|not| {
@@ -228,7 +236,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// A new file that holds `state`, durable, its name too.
+    /// Creates a file that holds `state`. The file and its name are durable.
     fn begin(fs: &Arc<dyn Fs>, dir: &Path, number: u64, state: &State) -> Result<Self, Error> {
         let path = manifest_path(dir, number);
         let mut bytes = header(number).to_vec();
@@ -250,7 +258,8 @@ impl Tail {
         }
     }
 
-    /// The manifest that was read up to `len`, to be gone on with: all of it durable, nothing behind it.
+    /// Reopens a manifest that was read up to `len`, to append to it. Everything behind `len` is
+    /// removed.
     fn resume(fs: &Arc<dyn Fs>, dir: &Path, number: u64, len: u64) -> Result<Self, Error> {
         let path = manifest_path(dir, number);
         let file = fs.open(&path, OpenMode::ReadWrite).map_err(|error| Error::io("open", &path, error))?;
@@ -269,15 +278,15 @@ impl Tail {
         Ok(())
     }
 
-    /// Says that all before is durable. Without the mark an edit is as durable, only damage to it may pass
-    /// for a torn write: so that it could not be written is no error.
+    /// Marks everything before as durable. Without the mark an edit is equally durable; only damage
+    /// to it may be taken for a torn write. So a failure to write the mark is ignored.
     fn mark(&self) {
         let mut bytes = Vec::new();
         frame::put(&mut bytes, self.number, self.len, Kind::Mark, |_| {});
         let _only_a_help = self.file.write_at(&bytes, self.len);
     }
 
-    /// Takes off everything behind the last edit, durably.
+    /// Removes everything behind the last edit, durably.
     fn cut(&self) -> Result<(), Error> {
         let cut = self.file.set_len(self.len).and_then(|()| self.file.sync_data());
         cut.map_err(|error| Error::io("cut", &self.path, error))
@@ -296,8 +305,8 @@ fn read_manifest(fs: &Arc<dyn Fs>, dir: &Path, number: u64) -> Result<ReplayedMa
     }
 }
 
-/// Whether `dir` is the directory of an engine in which there is data, or was: it has a manifest, tables or a log. It
-/// need not exist.
+/// Whether `dir`, which need not exist, is the directory of an engine with data: it has a manifest,
+/// tables or a log.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -307,7 +316,7 @@ pub fn holds_data(fs: &Arc<dyn Fs>, dir: &Path) -> Result<bool, Error> {
     Ok(is_begun || data_in(fs, dir)?.is_some())
 }
 
-/// The state of a directory without `CURRENT`, in which there must be no data.
+/// The state of a directory without `CURRENT`, which must not hold data.
 fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<ReplayedManifest, Error> {
     match data_in(fs, dir)? {
         Some(data) => Err(Error::lost(&current_path(dir), format!("is missing, but {data}/ holds data"))),
@@ -315,7 +324,7 @@ fn begun(fs: &Arc<dyn Fs>, dir: &Path) -> Result<ReplayedManifest, Error> {
     }
 }
 
-/// The first of the directories below `dir` that is not empty.
+/// The first data directory below `dir` that is not empty.
 fn data_in(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<&'static str>, Error> {
     for data in ["tables", "wal"] {
         if !names_in(fs, &dir.join(data))?.is_empty() {
@@ -325,7 +334,7 @@ fn data_in(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Option<&'static str>, Error> 
     Ok(None)
 }
 
-/// Tables that have a file but are not live. Sees to it that their ids are not given out again.
+/// Table files that are not live. Ensures that their ids are not assigned again.
 fn find_orphans(fs: &Arc<dyn Fs>, dir: &Path, state: &mut State) -> Result<Vec<TableId>, Error> {
     let tables_dir = dir.join("tables");
     let mut missing: BTreeSet<TableId> = state.tables.keys().copied().collect();

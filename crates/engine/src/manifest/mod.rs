@@ -1,16 +1,18 @@
-//! Which tables are live, and where.
+//! The manifest: the durable record of the live tables and their levels.
 //!
-//! **Promise.** The set of live tables changes only by whole edits: after a crash at any moment it is the set
-//! after some number of edits, and every edit whose [`Manifest::append`] returned is among them. A damaged
-//! manifest is an error that names the file and the place, never a smaller set of tables.
+//! **Promise.** The set of live tables changes only by whole edits. After a crash at any moment it
+//! is the set after some number of edits, which includes every edit whose [`Manifest::append`]
+//! returned. A damaged manifest is an error that names the file and the offset, never a smaller set
+//! of tables.
 //!
-//! **Mechanism.** [`Levels`] is the set in memory: immutable, shared, replaced as a whole. A [`VersionEdit`]
-//! is the step from one set to the next: tables added, tables removed, the segment of the log from which
-//! recovery must replay. [`Manifest`] is the file of all edits since a snapshot; the file `CURRENT` names the
-//! manifest that counts. It is written anew at every start and whenever it has outgrown its snapshot.
+//! **Mechanism.** [`Levels`] is the set in memory: immutable, shared, replaced as a whole. A
+//! [`VersionEdit`] changes one set into the next: tables added, tables removed, and the segment
+//! from which recovery replays the log. [`Manifest`] is a file with a snapshot and all edits since;
+//! the file `CURRENT` names the current one. It is rewritten at every start and whenever it has
+//! outgrown its snapshot.
 //!
-//! **Caveats.** Opening reads the whole manifest: about 200 bytes for each live table with keys of ordinary
-//! length, so a terabyte of tables costs some megabytes.
+//! **Caveats.** Opening reads the whole manifest: about 200 bytes for each live table with keys of
+//! ordinary length, so some megabytes for a terabyte of tables.
 
 mod current;
 mod edit;

@@ -1,4 +1,4 @@
-//! All that a manifest says, and how it is read from one.
+//! The state that a manifest describes, and its replay.
 
 use super::frame::{self, Kind};
 use super::{Levels, RecoveredState, VersionEdit, current};
@@ -9,21 +9,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A snapshot is written in edits of about this size, in bytes.
+/// Approximate size of the edits of a snapshot, in bytes.
 const SNAPSHOT_EDIT_BYTES: usize = 1 << 20;
 
-/// The sum of all edits.
+/// The result of all edits.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) tables: BTreeMap<TableId, (u8, TableMeta)>,
     pub(super) next_table_id: TableId,
     pub(super) wal_floor: SegmentId,
-    /// Live tables that were damaged when the checkpoint was made with which this directory began.
+    /// Live tables that were quarantined when the checkpoint was made from which this directory
+    /// began.
     pub(super) damaged: BTreeSet<TableId>,
 }
 
 impl State {
-    /// Before the first edit.
+    /// The state before the first edit.
     pub(super) fn empty() -> Self {
         Self {
             tables: BTreeMap::new(),
@@ -33,7 +34,7 @@ impl State {
         }
     }
 
-    /// Whether `edit` can follow what came before it; why not, if it cannot.
+    /// Checks that `edit` does not contradict earlier edits. The error describes the contradiction.
     pub(super) fn check_edit(&self, edit: &VersionEdit) -> Result<(), String> {
         for (level, id) in &edit.removed {
             if self.tables.get(id).is_none_or(|(held, _)| held != level) {
@@ -48,7 +49,7 @@ impl State {
         }
     }
 
-    /// Adds an edit that [`State::check_edit`] allows.
+    /// Applies an edit that [`State::check_edit`] accepts.
     pub(super) fn apply(&mut self, edit: &VersionEdit) {
         for (_, id) in &edit.removed {
             self.tables.remove(id);
@@ -63,7 +64,7 @@ impl State {
         self.damaged.retain(|id| self.tables.contains_key(id));
     }
 
-    /// The state as a start finds it.
+    /// The state as recovery returns it.
     pub(super) fn recovered(&self, orphans: Vec<TableId>, cut_bytes: u64) -> RecoveredState {
         RecoveredState {
             tables: self.tables.values().cloned().collect(),
@@ -75,7 +76,7 @@ impl State {
         }
     }
 
-    /// The state as edits on nothing.
+    /// The state as a sequence of edits.
     pub(super) fn snapshot(&self) -> Vec<VersionEdit> {
         let mut edits = vec![VersionEdit {
             next_table_id: Some(self.next_table_id),
@@ -91,12 +92,12 @@ impl State {
             bytes += size_of::<TableMeta>() + meta.key_min.len() + meta.key_max.len();
             edits.last_mut().expect("it began with one").added.push((*level, meta.clone()));
         }
-        // In the last edit: by then every table is there.
+        // In the last edit: by then every table has been added.
         edits.last_mut().expect("it began with one").damaged.extend(&self.damaged);
         edits
     }
 
-    /// Whether the tables can be levels.
+    /// Checks that the tables form valid levels.
     fn check(&self) -> Result<(), String> {
         let added = self.tables.values().cloned().collect();
         let all = VersionEdit { added, ..VersionEdit::default() };
@@ -104,18 +105,18 @@ impl State {
     }
 }
 
-/// What a manifest says.
+/// A replayed manifest.
 #[derive(Debug)]
 pub(super) struct ReplayedManifest {
     pub(super) state: State,
-    /// Where the next edit goes.
+    /// Offset of the next edit.
     pub(super) len: u64,
-    /// Bytes at the end that an interrupted write left.
+    /// Bytes of an interrupted write at the end.
     pub(super) cut_bytes: u64,
 }
 
-/// Reads all edits of manifest `number`. A frame that is not to be believed ends it, unless one that is comes
-/// later: then what lies between was durable once, and is damaged.
+/// Replays all edits of manifest `number`. An invalid frame ends it, unless a valid frame follows:
+/// then the invalid one was durable once, and is damaged.
 pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<ReplayedManifest, Error> {
     if let Some(fault) = current::header_fault(bytes, number) {
         return Err(Error::corrupt(path, 0, fault));
@@ -139,16 +140,16 @@ pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<ReplayedM
     Ok(ReplayedManifest { state, len: offset as u64, cut_bytes: (bytes.len() - end) as u64 })
 }
 
-/// Reads a whole manifest from bytes that may be anything, for tests and fuzzing.
+/// Replays a manifest from arbitrary bytes, for tests and fuzzing.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the fault.
 pub fn check_bytes(bytes: &[u8]) -> Result<(), Error> {
     let number = bytes.get(12..20).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
     replay(bytes, number, Path::new("manifest")).map(drop)
 }
 
-/// Whether a frame to be believed begins anywhere after `offset`.
+/// Whether a valid frame begins anywhere after `offset`.
 fn has_frame_after(bytes: &[u8], number: u64, offset: usize) -> bool {
     (offset + 1..bytes.len()).any(|later| frame::at(&bytes[later..], number, later as u64).is_some())
 }

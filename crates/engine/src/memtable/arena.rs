@@ -1,16 +1,17 @@
-//! Memory that is taken in small pieces and given back all at once.
+//! A lock-free arena: small allocations that are freed all at once.
 //!
-//! **Promise.** A piece stays where it is until the arena goes. [`Arena::bytes`] is what the arena holds of
-//! the global allocator, to the byte.
+//! **Promise.** An allocation does not move while the arena lives. [`Arena::bytes`] is exactly the
+//! memory that the arena holds of the global allocator.
 //!
-//! **Mechanism.** Chunks of one size, from a [`ChunkPool`]; a piece is one `fetch_add` on the current chunk. When that
-//! overshoots, whoever notices takes a new chunk and swings the current one to it; who loses that race puts its own back.
-//! Keys and cells have chunks of their own: a search reads only keys, and the denser they lie, the more of
-//! them, and of the page tables that lead to them, stay in the processor's caches. Values too large to share a
-//! chunk are allocated alone, as [`Bytes`], so that a reader can take them without a copy.
+//! **Mechanism.** Chunks of one size come from a [`ChunkPool`]. An allocation is one `fetch_add` on
+//! the current chunk. The thread whose allocation overshoots takes a new chunk and makes it the
+//! current one; a thread that loses that race returns its chunk. Keys and cells have separate
+//! chunks: a search reads only keys, and dense keys need fewer cache lines and page-table entries.
+//! Values too large to share a chunk are allocated alone, as [`Bytes`], so that a reader can share
+//! them without a copy.
 //!
-//! **Caveats.** What is left of a chunk when a piece does not fit is lost: at most [`ALLOCATION_BYTES_MAX`],
-//! and mostly nothing to speak of.
+//! **Caveats.** The rest of a chunk that is too small for an allocation is wasted: at most
+//! [`ALLOCATION_BYTES_MAX`], and usually far less.
 
 use super::chunk_pool::{CACHE_LINE, CHUNK_BYTES_MIN, ChunkPool};
 use super::sync::{AtomicPtr, AtomicUsize, Ordering};
@@ -18,16 +19,17 @@ use bytes::Bytes;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// Pieces begin at multiples of this.
+/// Alignment of all allocations, in bytes.
 pub(super) const ALLOCATION_ALIGN: usize = 8;
-/// The greatest piece: every node with its key, its tower and a small value.
+/// Greatest allocation, in bytes: any node with its key, its tower and a small value.
 pub(super) const ALLOCATION_BYTES_MAX: usize = CHUNK_BYTES_MIN / 2;
-/// Values longer than this share of a chunk are allocated alone.
+/// Values longer than this fraction of a chunk are allocated alone.
 const LARGE_VALUE_SHARE: usize = 32;
-/// So are values longer than this, which leaves room in a piece for the rest of a cell.
+/// Values longer than this, in bytes, are allocated alone too: an allocation must also hold the
+/// cell header.
 const LARGE_VALUE_BYTES: usize = ALLOCATION_BYTES_MAX / 2;
 
-/// See the module.
+/// Allocator for one memtable.
 pub(super) struct Arena {
     pool: Arc<ChunkPool>,
     keys: Lane,
@@ -36,21 +38,21 @@ pub(super) struct Arena {
     large_bytes: AtomicUsize,
 }
 
-/// Chunks for pieces of one kind.
+/// The chunks for allocations of one kind.
 struct Lane {
     current: AtomicPtr<Chunk>,
     bytes: AtomicUsize,
     chunk_bytes: usize,
 }
 
-/// The head of a chunk; the pieces follow it.
+/// Header of a chunk; the allocations follow it.
 #[repr(C)]
 struct Chunk {
     used: AtomicUsize,
     older: *mut Chunk,
 }
 
-/// Where the first piece of a chunk begins.
+/// Offset of the first allocation in a chunk.
 const CHUNK_HEAD: usize = size_of::<Chunk>().next_multiple_of(CACHE_LINE);
 
 /// A value with an allocation of its own.
@@ -59,14 +61,14 @@ pub(super) struct LargeValue {
     older: *mut LargeValue,
 }
 
-// SAFETY: what the pointers lead to is owned by the arena, reached by other threads only through the atomics,
-// and freed only by `drop`, which has the arena to itself.
+// SAFETY: the arena owns the memory behind the pointers. Other threads reach it only through the
+// atomics, and only `drop`, with exclusive access, frees it.
 unsafe impl Send for Arena {}
-// SAFETY: as above; pieces are handed out once each, so no two threads are given the same memory.
+// SAFETY: as above; each allocation is handed out once, so no two threads receive the same memory.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena of chunks of this pool. It holds two from the start.
+    /// An arena with chunks of this pool. It takes two at once.
     pub(super) fn new(pool: Arc<ChunkPool>) -> Self {
         Self {
             keys: Lane::new(&pool),
@@ -77,8 +79,8 @@ impl Arena {
         }
     }
 
-    /// Uninitialised memory of `bytes` bytes for a key, aligned to [`ALLOCATION_ALIGN`], that is nobody else's for
-    /// as long as the arena lives.
+    /// Allocates `bytes` bytes of uninitialised memory for a key, aligned to [`ALLOCATION_ALIGN`].
+    /// The caller has exclusive use of it while the arena lives.
     ///
     /// # Panics
     /// When `bytes` is greater than [`ALLOCATION_BYTES_MAX`].
@@ -86,12 +88,12 @@ impl Arena {
         self.keys.allocate(&self.pool, bytes)
     }
 
-    /// [`Arena::allocate_key`], for a cell.
+    /// As [`Arena::allocate_key`], for a cell.
     pub(super) fn allocate_cell(&self, bytes: usize) -> NonNull<u8> {
         self.cells.allocate(&self.pool, bytes)
     }
 
-    /// Whether a value of `bytes` bytes goes to [`Arena::allocate_large`].
+    /// Whether a value of `bytes` bytes belongs in [`Arena::allocate_large`].
     pub(super) fn is_large(&self, bytes: usize) -> bool {
         bytes > (self.cells.chunk_bytes / LARGE_VALUE_SHARE).min(LARGE_VALUE_BYTES)
     }
@@ -105,7 +107,8 @@ impl Arena {
         let kept = Box::into_raw(Box::new(LargeValue { bytes, older: ptr::null_mut() }));
         let mut newest = self.large.load(Ordering::Relaxed);
         loop {
-            // SAFETY: `kept` came from a box just now, and nobody else knows it before the exchange succeeds.
+            // SAFETY: `kept` comes from a box, and no other thread has it before the exchange
+            // succeeds.
             unsafe { (*kept).older = newest };
             match self.large.compare_exchange(newest, kept, Ordering::AcqRel, Ordering::Relaxed) {
                 // SAFETY: a box is never null.
@@ -115,12 +118,13 @@ impl Arena {
         }
     }
 
-    /// What the arena holds of the global allocator, in bytes.
+    /// Memory that the arena holds of the global allocator, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.keys.bytes() + self.cells.bytes() + self.large_bytes.load(Ordering::Relaxed)
     }
 
-    /// What of [`Arena::bytes`] is taken or lost: all but the rest of the current chunks.
+    /// The part of [`Arena::bytes`] that is used or wasted: all but the free rest of the current
+    /// chunks.
     pub(super) fn bytes_used(&self) -> usize {
         self.bytes().saturating_sub(self.keys.rest_bytes() + self.cells.rest_bytes())
     }
@@ -164,7 +168,7 @@ impl Lane {
         }
     }
 
-    /// Puts a new chunk in the place of `full`, unless somebody did.
+    /// Replaces the chunk `full` by a new one, unless another thread has.
     #[cold]
     fn grow(&self, pool: &ChunkPool, full: *mut Chunk) {
         if self.current.load(Ordering::Acquire) != full {
@@ -175,12 +179,12 @@ impl Lane {
             Ok(_) => {
                 self.bytes.fetch_add(self.chunk_bytes, Ordering::Relaxed);
             }
-            // SAFETY: `fresh` was taken just now, and nobody else has seen it.
+            // SAFETY: `fresh` was just taken, and no other thread has seen it.
             Err(_) => unsafe { Chunk::put_back(fresh, pool) },
         }
     }
 
-    /// Puts all chunks back, which leaves nothing to allocate from.
+    /// Returns all chunks to the pool. Nothing can be allocated any more.
     fn empty(&mut self, pool: &ChunkPool) {
         let mut chunk = self.current.swap(ptr::null_mut(), Ordering::Acquire);
         while let Some(last) = NonNull::new(chunk) {
@@ -196,7 +200,7 @@ impl Lane {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What is free of the current chunk.
+    /// Free bytes of the current chunk.
     fn rest_bytes(&self) -> usize {
         let chunk = self.current.load(Ordering::Acquire);
         // SAFETY: `current` is never null, and chunks are freed only by `drop`.
@@ -208,15 +212,19 @@ impl Lane {
 impl Chunk {
     fn take(pool: &ChunkPool, older: *mut Self) -> NonNull<Self> {
         let chunk = pool.take().cast::<Self>();
-        // SAFETY: the chunk is ours, aligned to a cache line and longer than the head.
+        // SAFETY: this thread owns the chunk, which is aligned to a cache line and longer than the
+        // header.
         unsafe { chunk.write(Self { used: AtomicUsize::new(CHUNK_HEAD), older }) };
         chunk
     }
 
+    /// Returns a chunk to the pool.
+    ///
     /// # Safety
     /// `chunk` came from [`Chunk::take`] of the same pool, and nothing refers to it any more.
     unsafe fn put_back(chunk: NonNull<Self>, pool: &ChunkPool) {
-        // SAFETY: as the caller promises. The head is dropped for the atomics of the schedule tests.
+        // SAFETY: guaranteed by the caller. The header is dropped for shuttle's atomics in the
+        // schedule tests.
         unsafe {
             ptr::drop_in_place(chunk.as_ptr());
             pool.put_back(chunk.cast());

@@ -1,16 +1,17 @@
-//! Chunks of memory that go from one memtable to the next.
+//! A pool of memory chunks that successive memtables reuse.
 //!
-//! **Promise.** Memtables of one pool, together with what the pool keeps, hold no more of the allocator than those
-//! memtables have held at their most, give or take a chunk. What is kept is at most what one memtable is to hold, and
-//! [`ChunkPool::bytes`] says how much it is.
+//! **Promise.** The memtables of a pool and its free chunks together hold no more memory than those
+//! memtables held at their peak, give or take a chunk. The free chunks never exceed the capacity of
+//! one memtable, and [`ChunkPool::bytes`] reports their size.
 //!
-//! **Mechanism.** A list of free chunks, all of one size. A memtable that goes leaves its chunks here, and whoever needs one
-//! looks here first. So while anything is kept, nothing is asked of the allocator but large values; and as much as those
-//! take, the pool gives back. So it does what nobody needed for a minute or two. The chunks themselves are never cleared:
-//! what was in them is written over.
+//! **Mechanism.** A list of free chunks of one size. A dropped memtable returns its chunks, and new
+//! ones are taken from the list first. So while the list is not empty, only large values are
+//! allocated from the global allocator, and the pool frees as much as they take. Chunks that were
+//! not used for one to two minutes are freed too. Chunks are never cleared; new contents overwrite
+//! the old ones.
 //!
-//! A chunk that is new must be mapped and cleared by the system, which takes a twentieth of a small write that is not
-//! synced, and more where the system is itself a guest.
+//! The system must map and clear a new chunk, which costs a twentieth of a small unsynced write,
+//! and more in a virtual machine.
 
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -18,40 +19,40 @@ use std::ptr::NonNull;
 use std::time::Duration;
 use stdx::Instant;
 
-/// The least chunk.
+/// Least size of a chunk, in bytes.
 pub(super) const CHUNK_BYTES_MIN: usize = 64 << 10;
 const CHUNK_BYTES_MAX: usize = 2 << 20;
-/// About so many chunks make up the capacity of a memtable.
+/// Approximate number of chunks in the capacity of a memtable.
 const CHUNKS: usize = 32;
-/// It is looked so often what was not needed meanwhile.
+/// Interval at which unused chunks are freed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// What a chunk is aligned to.
+/// Alignment of a chunk, in bytes.
 pub(super) const CACHE_LINE: usize = 64;
 
-/// Memory for memtables of one capacity. See the module.
+/// Memory for memtables of one capacity.
 pub struct ChunkPool {
     capacity_bytes: usize,
     layout: Layout,
     free: Mutex<FreeChunks>,
 }
 
-/// Chunks that nobody uses.
+/// The free chunks.
 #[derive(Default)]
 struct FreeChunks {
     chunks: Vec<NonNull<u8>>,
-    /// The low_watermark that there were since it was last looked: so many were of no use to anybody.
+    /// The least number of free chunks since the last check: this many were not needed.
     low_watermark: usize,
-    /// When it was last looked.
+    /// Time of the last check for unused chunks.
     checked_at: Option<Instant>,
-    /// What large values have taken that no chunk was given back for yet.
+    /// Bytes of large values for which no chunk was freed yet.
     pending_release_bytes: usize,
 }
 
-// SAFETY: what the pointers lead to belongs to the pool alone, and may be freed by any thread.
+// SAFETY: the pool alone owns the memory behind the pointers, and any thread may free it.
 unsafe impl Send for FreeChunks {}
 
 impl ChunkPool {
-    /// An empty pool for memtables that are to hold about `capacity_bytes`.
+    /// An empty pool for memtables of about `capacity_bytes`.
     pub fn new(capacity_bytes: u64) -> Self {
         let capacity_bytes = usize::try_from(capacity_bytes).unwrap_or(usize::MAX / 2);
         let chunk_bytes =
@@ -63,32 +64,32 @@ impl ChunkPool {
         Self { capacity_bytes, layout, free: Mutex::new(free) }
     }
 
-    /// What is kept for the next memtables, in bytes.
+    /// Size of the free chunks, in bytes.
     pub fn bytes(&self) -> u64 {
         (self.free.lock().chunks.len() * self.chunk_bytes()) as u64
     }
 
-    /// What a memtable is to hold.
+    /// Capacity of a memtable, in bytes.
     pub(super) fn capacity_bytes(&self) -> usize {
         self.capacity_bytes
     }
 
-    /// The size of every chunk.
+    /// Size of each chunk, in bytes.
     pub(super) fn chunk_bytes(&self) -> usize {
         self.layout.size()
     }
 
-    /// A chunk, aligned to a cache line, whose bytes may be anything.
+    /// Takes a chunk, aligned to a cache line, with arbitrary contents.
     pub(super) fn take(&self) -> NonNull<u8> {
         let kept = self.free.lock().pop();
         kept.unwrap_or_else(|| {
-            // SAFETY: the layout has a size.
+            // SAFETY: the size of the layout is not zero.
             let fresh = unsafe { alloc(self.layout) };
             NonNull::new(fresh).unwrap_or_else(|| handle_alloc_error(self.layout))
         })
     }
 
-    /// Takes a chunk back.
+    /// Returns a chunk.
     ///
     /// # Safety
     /// It came from [`ChunkPool::take`] of the same pool, and nothing refers to it any more.
@@ -98,11 +99,11 @@ impl ChunkPool {
             return free.chunks.push(chunk);
         }
         drop(free);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.free_chunks([chunk]) };
     }
 
-    /// Gives as much back to the allocator as a large value took of it.
+    /// Frees as much memory as a large value takes.
     pub(super) fn release_for_large(&self, bytes: usize) {
         let surplus = {
             let mut free = self.free.lock();
@@ -113,12 +114,12 @@ impl ChunkPool {
             free.pending_release_bytes = pending_release_bytes % self.chunk_bytes();
             free.split_off(pending_release_bytes / self.chunk_bytes())
         };
-        // SAFETY: what is free came from `take`, and the list was the only one to know it.
+        // SAFETY: free chunks came from `take`, and only this list referred to them.
         unsafe { self.free_chunks(surplus) };
     }
 
-    /// Gives back to the allocator what nobody has needed for [`CHECK_INTERVAL`]. To be called now and then; mostly it costs
-    /// a short lock.
+    /// Frees the chunks that were not used for [`CHECK_INTERVAL`]. To be called regularly; usually
+    /// costs one short lock.
     pub fn release_unused(&self, now: Instant) {
         let unused = {
             let mut free = self.free.lock();
@@ -131,10 +132,12 @@ impl ChunkPool {
             (free.low_watermark, free.checked_at) = (free.chunks.len(), Some(now));
             unused
         };
-        // SAFETY: what is free came from `take`, and the list was the only one to know it.
+        // SAFETY: free chunks came from `take`, and only this list referred to them.
         unsafe { self.free_chunks(unused) };
     }
 
+    /// Frees chunks.
+    ///
     /// # Safety
     /// Each came from [`ChunkPool::take`], and nothing refers to it any more.
     unsafe fn free_chunks(&self, chunks: impl IntoIterator<Item = NonNull<u8>>) {
@@ -152,7 +155,7 @@ impl FreeChunks {
         chunk
     }
 
-    /// So many of them, or all there are.
+    /// Removes up to `count` chunks from the list.
     fn split_off(&mut self, count: usize) -> Vec<NonNull<u8>> {
         let off = self.chunks.split_off(self.chunks.len().saturating_sub(count));
         self.low_watermark = self.low_watermark.min(self.chunks.len());
@@ -163,7 +166,7 @@ impl FreeChunks {
 impl Drop for ChunkPool {
     fn drop(&mut self) {
         let free = std::mem::take(self.free.get_mut());
-        // SAFETY: what is free came from `take`, and the list was the only one to know it.
+        // SAFETY: free chunks came from `take`, and only this list referred to them.
         unsafe { self.free_chunks(free.chunks) };
     }
 }
@@ -180,7 +183,7 @@ mod tests {
 
     fn put_back(pool: &ChunkPool, chunks: Vec<NonNull<u8>>) {
         for chunk in chunks {
-            // SAFETY: each was taken from this pool, is put back once and used no more.
+            // SAFETY: each was taken from this pool, is returned once and not used any more.
             unsafe { pool.put_back(chunk) };
         }
     }

@@ -1,4 +1,4 @@
-//! Walking a memtable in key order.
+//! Iteration over a memtable in key order.
 
 use super::node::{CellNode, KeyHead, KeyNode};
 use super::table::Memtable;
@@ -9,19 +9,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use stdx::CellRef;
 
-/// A cursor over a memtable, which it keeps alive: each key once, with the superseding cell among those
-/// that were committed at or before the cursor's sequence, for the greatest `from` of all cells of the key (see
-/// [`MergeCursor`](crate::iter::MergeCursor)). Keys without such a cell are passed over.
+/// A cursor over a memtable, which it keeps alive. It shows each key once, with the superseding
+/// cell among those committed at or before the cursor's sequence, and with the greatest `from` of
+/// all cells of the key (see [`MergeCursor`](crate::iter::MergeCursor)). It skips keys without such
+/// a cell.
 ///
-/// Keys inserted behind its back show up if they are visible to it and ahead of it.
+/// Keys that are inserted during the iteration appear if they are visible and ahead of the cursor.
 pub struct MemtableCursor {
     memtable: Arc<Memtable>,
     visible: Sequence,
     position: Option<Position>,
 }
 
-/// The lifetimes are a lie that stays in here: the nodes live as long as the memtable beside them, and leave
-/// only with the lifetime of a borrow of the cursor.
+/// The `'static` lifetimes are not true and never leave this module: the nodes live as long as the
+/// memtable beside them, and are exposed only with the lifetime of a borrow of the cursor.
 #[derive(Clone, Copy)]
 struct Position {
     node: KeyNode<'static>,
@@ -33,10 +34,10 @@ impl MemtableCursor {
         Self { memtable, visible, position: None }
     }
 
-    /// Moves to the first node from `address` on that has a cell to show.
+    /// Moves to the first node from `address` on that has a visible cell.
     fn settle(&mut self, address: Option<NonNull<KeyHead>>) {
-        // SAFETY: the address is that of a node of our memtable's arena, which `self.memtable` keeps alive for
-        // as long as `position` exists; see `Position`.
+        // SAFETY: the address is that of a node in the memtable's arena, which `self.memtable`
+        // keeps alive while `position` exists; see `Position`.
         let mut next = address.map(|address| unsafe { KeyNode::<'static>::at(address) });
         self.position = None;
         while let Some(node) = next {

@@ -1,16 +1,17 @@
-//! The nodes of a memtable by the hash of their key.
+//! A lock-free hash index of the nodes of a memtable.
 //!
-//! **Promise.** After [`Index::publish`] of a node returned, [`Index::find`] of its key finds the node or says
-//! that it does not know; it never says that the key is absent.
+//! **Promise.** After [`Index::publish`] of a node has returned, [`Index::find`] of its key returns
+//! the node or [`Lookup::Unknown`], never [`Lookup::Absent`].
 //!
-//! **Mechanism.** A table of buckets, one cache line each. A node goes to the first empty slot of the few
-//! buckets from the one its hash names; slots are never emptied. So an empty slot ends a search, and a
-//! *window* that is full once is full for ever: its further keys are left to the skiplist. Publishing a node
-//! twice, even at the same time, puts it in one slot, since both come by the same slots in the same order.
-//! A slot keeps 16 bits of the hash in the upper bits of the address, so that other keys are seldom touched.
+//! **Mechanism.** A table of buckets of one cache line each. A node takes the first empty slot in a
+//! *window* of buckets that begins at the one for its hash. Slots are never emptied. So an empty
+//! slot ends a search, and a full window stays full: its further keys are found by the skiplist
+//! only. A node that is published twice, even concurrently, takes one slot, because both searches
+//! visit the same slots in the same order. A slot keeps 16 bits of the hash in the upper bits of
+//! the address, so that nodes of other keys are seldom read.
 //!
-//! **Caveats.** The table does not grow. Keys chosen to share a window make it answer that it does not know,
-//! which costs a search of the skiplist and no more.
+//! **Caveats.** The table does not grow. Keys that are chosen to share a window only cause
+//! `Unknown` results, each of which costs a search of the skiplist.
 
 use super::arena::Arena;
 use super::node::{KeyHead, KeyNode, Probe};
@@ -19,13 +20,13 @@ use crate::prefetch::prefetch;
 use std::cmp::Ordering as Order;
 use std::ptr::{self, NonNull};
 
-/// One slot for so many bytes of capacity.
+/// Bytes of capacity per slot.
 const BYTES_PER_SLOT: usize = 128;
 const SLOTS_PER_BUCKET: usize = 8;
-/// The buckets a key may be in.
+/// Number of buckets in a window.
 const WINDOW_BUCKETS: usize = 4;
 const BUCKETS_MIN: usize = 8;
-/// User space ends below 2^48 on all systems we run on, unless a process asks for more.
+/// User space ends below 2^48 on all supported systems, unless a process requests more.
 const ADDRESS_BITS: u32 = 48;
 
 type Slot = AtomicPtr<KeyHead>;
@@ -33,23 +34,23 @@ type Slot = AtomicPtr<KeyHead>;
 #[repr(align(64))]
 struct Bucket([Slot; SLOTS_PER_BUCKET]);
 
-/// See the module.
+/// Hash table of the nodes.
 pub(super) struct Index {
     buckets: Box<[Bucket]>,
 }
 
-/// What an [`Index`] knows of a key.
+/// Result of a lookup.
 pub(super) enum Lookup<'a> {
-    /// Its node.
+    /// The node of the key.
     Found(KeyNode<'a>),
-    /// It is not in the memtable.
+    /// The key is not in the memtable.
     Absent,
-    /// There was no room to know.
+    /// The window is full: the key may be in the skiplist.
     Unknown,
 }
 
 impl Index {
-    /// An index for a memtable that is to hold about `capacity_bytes`.
+    /// An index for a memtable of about `capacity_bytes`.
     pub(super) fn new(capacity_bytes: usize) -> Self {
         let slots = (capacity_bytes / BYTES_PER_SLOT).next_power_of_two();
         let buckets = (slots / SLOTS_PER_BUCKET).max(BUCKETS_MIN);
@@ -57,19 +58,19 @@ impl Index {
         Self { buckets: (0..buckets).map(|_| empty()).collect() }
     }
 
-    /// What the index holds of the global allocator, in bytes.
+    /// Memory that the index holds of the global allocator, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
     }
 
-    /// Asks the processor for where a key with this hash is looked for first.
+    /// Prefetches the first bucket for a key with this hash.
     pub(super) fn prefetch(&self, hash: u64) {
         if let Some(slot) = self.window(hash).next() {
             prefetch(ptr::from_ref(slot).cast());
         }
     }
 
-    /// Asks the processor for the node that is probably that of a key with this hash.
+    /// Prefetches the node that probably has a key with this hash.
     pub(super) fn prefetch_node(&self, hash: u64, arena: &Arena) {
         for slot in self.window(hash).take(SLOTS_PER_BUCKET) {
             let entry = slot.load(Ordering::Acquire);
@@ -82,7 +83,7 @@ impl Index {
         }
     }
 
-    /// Looks for the node of a key with this hash. `arena` is that of the published nodes.
+    /// Finds the node of a key with this hash. `arena` is that of the published nodes.
     pub(super) fn find<'a>(&self, hash: u64, probe: &Probe<'_>, arena: &'a Arena) -> Lookup<'a> {
         for slot in self.window(hash) {
             let entry = slot.load(Ordering::Acquire);
@@ -100,7 +101,7 @@ impl Index {
         Lookup::Unknown
     }
 
-    /// Whether a key with this hash may be in the index, or may be elsewhere for want of room.
+    /// Whether a key with this hash may be in the memtable. `false` is certain.
     pub(super) fn may_contain(&self, hash: u64) -> bool {
         for slot in self.window(hash) {
             let entry = slot.load(Ordering::Acquire);
@@ -111,7 +112,8 @@ impl Index {
         true
     }
 
-    /// Makes `node`, whose key has this hash, known. It may be known already, or become so at the same time.
+    /// Adds `node`, whose key has this hash. It may be in the index already, or be added
+    /// concurrently.
     pub(super) fn publish(&self, hash: u64, node: KeyNode<'_>) {
         let address = node.address().as_ptr();
         assert_eq!(address.addr() & TAG_MASK, 0, "user space beyond {ADDRESS_BITS} bits");
@@ -141,15 +143,16 @@ const _: () = assert!(usize::BITS == 64 && BUCKETS_MIN >= WINDOW_BUCKETS);
 /// The bits of a slot that hold a part of the hash.
 const TAG_MASK: usize = !0 << ADDRESS_BITS;
 
-/// The part of the hash that a slot holds, where it holds it.
+/// The part of the hash that a slot holds, in place.
 fn tag(hash: u64) -> usize {
     hash as usize & TAG_MASK
 }
 
-/// The node of an entry of a slot.
+/// The node in a slot.
 fn node_of(entry: *mut KeyHead, _: &Arena) -> KeyNode<'_> {
     let address = entry.map_addr(|address| address & !TAG_MASK);
     let address = NonNull::new(address).expect("a slot holds a node");
-    // SAFETY: slots hold only what `publish` put there, nodes of the arena that callers of `find` pass.
+    // SAFETY: slots hold only nodes that `publish` stored, of the arena that callers of `find`
+    // pass.
     unsafe { KeyNode::at(address) }
 }

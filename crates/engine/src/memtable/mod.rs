@@ -1,29 +1,32 @@
-//! The cells that are in memory and not yet in a table.
+//! The memtable: cells that are in memory and not yet in a table.
 //!
-//! **Promise.** Any number of threads insert while any number read; nobody waits for anybody. A reader at a
-//! [`Sequence`](crate::Sequence) sees exactly the cells that were inserted at or below it, provided their
-//! `insert` had returned before the reader learned of that sequence. Every byte a memtable takes from the
-//! allocator is in [`Memtable::bytes`].
+//! **Promise.** Any number of threads insert and read concurrently without waiting for each other.
+//! A reader at a [`Sequence`](crate::Sequence) sees exactly the cells that were inserted at or
+//! below it, provided that their `insert` had returned before the reader learned of that sequence.
+//! [`Memtable::bytes`] covers every byte that a memtable takes from the allocator.
 //!
-//! **Mechanism.** Each key has one *node* in a skiplist ordered by key, and the node heads a list of the
-//! key's cells, the superseding one first. An index by hash finds the node of a known key in one step, so an
-//! overwrite does not search the skiplist, and a read of a key that is not here ends after one cache line.
-//! The keys of a batch are looked for side by side, a comparison of each in turn, so that a core waits for many lines
-//! of memory at once instead of for one after the other.
-//! All of it is linked by compare-and-swap and never unlinked; the memory comes from an arena that is freed
-//! whole. What it leaves serves the next memtable. The `unsafe` code is in `arena`, `chunk_pool` and `node`; elsewhere
-//! it only names a node by its address.
+//! **Mechanism.** Each key has one *node* in a skiplist ordered by key. The node heads a list of
+//! the key's cells, the superseding one first. A hash index finds the node of a known key in one
+//! step. So an overwrite does not search the skiplist, and a read of an absent key ends after one
+//! cache line. The keys of a batch are searched concurrently, one comparison of each in turn, so
+//! that a core waits for many cache lines at once instead of one after the other.
 //!
-//! The index is an accelerator, never an authority: what decides that a key has *one* node is the lowest
-//! level of the skiplist, and whoever inserts a cell sees to it before returning that the index has the node,
-//! if it can have it at all. So a miss in the index is an answer, unless the index says that it had no room.
+//! All nodes are linked by compare-and-swap and never unlinked. Their memory comes from an arena
+//! that is freed as a whole, and its chunks serve the next memtable. The `unsafe` code is in
+//! `arena`, `chunk_pool` and `node`; elsewhere it only obtains a node from its address.
 //!
-//! The heights of the skiplist's towers depend on a secret seed, so that clients cannot choose keys whose towers are all
-//! low: a search would then walk the whole list.
+//! The index is an accelerator, never an authority. The lowest level of the skiplist decides that a
+//! key has *one* node. A thread that inserts a cell ensures before it returns that the index has
+//! the node, if its window has a slot. So a miss in the index is definite, unless the window is
+//! full.
 //!
-//! **Caveats.** A cell costs as many steps as there are cells of its key that supersede it: a memtable full
-//! of one key, written from the newest cell to the oldest, takes quadratic time. An index holds about one key
-//! for each 128 bytes of the capacity; with smaller entries than that, some lookups fall back to the skiplist.
+//! The heights of the towers depend on a secret seed, so that clients cannot choose keys whose
+//! towers are all low: a search would then walk the whole list.
+//!
+//! **Caveats.** An insert takes as many steps as there are cells of its key that supersede it: a
+//! memtable of one key, written from the newest cell to the oldest, takes quadratic time. The index
+//! holds about one key per 128 bytes of capacity; with smaller entries, some lookups fall back to
+//! the skiplist.
 
 mod arena;
 mod chunk_pool;
@@ -34,7 +37,7 @@ mod skiplist;
 mod sync;
 mod table;
 
-// Shuttle switches stacks, which Miri cannot follow.
+// Shuttle switches stacks, which Miri does not support.
 #[cfg(all(test, not(miri)))]
 mod schedules;
 #[cfg(test)]
@@ -44,7 +47,7 @@ pub use chunk_pool::ChunkPool;
 pub use cursor::MemtableCursor;
 pub use table::Memtable;
 
-/// The hash of a key, as the index and [`Memtable::get`] take it.
+/// The hash of a key for the index and [`Memtable::get`].
 pub fn hash_key(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }

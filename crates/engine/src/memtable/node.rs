@@ -1,9 +1,10 @@
-//! The nodes of a memtable: how keys and cells lie in the arena.
+//! The nodes of a memtable: layout of keys and cells in the arena.
 //!
-//! **Promise.** The handles [`KeyNode`] and [`CellNode`] are safe to use: what they show was written before
-//! it could be reached, never changes but for the links, and lives as long as their lifetime says.
+//! **Promise.** The handles [`KeyNode`] and [`CellNode`] are safe to use. The data that they expose
+//! was written before the node was reachable, never changes except for the links, and lives as long
+//! as their lifetime says.
 //!
-//! **Mechanism.** A key is one piece of the arena, and so is each of its cells:
+//! **Mechanism.** A key is one allocation of the arena, and so is each of its cells:
 //!
 //! ```text
 //! key:   links of levels height-1 .. 1 | KeyHead: link of level 0, first cell, key length
@@ -12,11 +13,12 @@
 //!                                      | [expiry] value, or the address of a large value
 //! ```
 //!
-//! The handle of a key points at the link of level 0, so that a search finds a link and the first bytes of
-//! the key close together.
+//! The handle of a key points at the link of level 0, so that a search finds a link and the first
+//! bytes of the key close together.
 //!
-//! **Soundness** rests on one rule, which the privacy of this module's parent holds: nodes are linked only to
-//! nodes of the same arena, and whoever holds a handle of lifetime `'a` has borrowed that arena for `'a`.
+//! **Soundness** rests on one rule, which the privacy of the parent module enforces: nodes are
+//! linked only to nodes of the same arena, and the holder of a handle of lifetime `'a` has borrowed
+//! that arena for `'a`.
 
 use super::arena::{ALLOCATION_ALIGN, Arena, LargeValue};
 use super::chunk_pool::CACHE_LINE;
@@ -31,9 +33,10 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
 
-/// The greatest height of a tower: with a quarter of the nodes going up a level, enough for 16 million keys.
+/// Greatest height of a tower. A quarter of the nodes of each level is in the next, so it suffices
+/// for 16 million keys.
 pub(super) const HEIGHT_MAX: usize = 12;
-/// The longest key, in bytes.
+/// Greatest length of a key, in bytes.
 pub(super) const KEY_BYTES_MAX: usize = 16 << 10;
 
 const EXPIRY_BYTES: usize = size_of::<u64>();
@@ -43,7 +46,7 @@ const FLAG_TOMBSTONE: u8 = 1;
 const FLAG_EXPIRES: u8 = 2;
 const FLAG_LARGE: u8 = 4;
 
-/// A cell with a value of 100 bytes or so.
+/// Cache lines of a cell to prefetch: enough for a value of about 100 bytes.
 const PREFETCHED_LINES: usize = 3;
 
 type Link = AtomicPtr<KeyHead>;
@@ -54,7 +57,7 @@ pub(super) struct KeyHead {
     next: Link,
     cells: AtomicPtr<CellHead>,
     key_bytes: u32,
-    /// The greatest `from` of the cells.
+    /// Greatest `from` of the cells.
     from_max: AtomicU8,
 }
 
@@ -73,7 +76,7 @@ struct CellHead {
 const _: () =
     assert!(align_of::<KeyHead>() <= ALLOCATION_ALIGN && align_of::<CellHead>() <= ALLOCATION_ALIGN);
 
-/// A key to look for, with what makes comparing cheap.
+/// A key to search for, with its prefix for fast comparison.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'k> {
     key: &'k [u8],
@@ -91,14 +94,14 @@ impl<'k> Probe<'k> {
     }
 }
 
-/// A key of the memtable and the cells under it.
+/// A key of the memtable with its cells.
 #[derive(Clone, Copy)]
 pub(super) struct KeyNode<'a> {
     head: NonNull<KeyHead>,
     arena: PhantomData<&'a Arena>,
 }
 
-// SAFETY: a handle is a shared borrow of memory whose only changing parts are atomics.
+// SAFETY: a handle is a shared borrow of memory in which only atomics change.
 unsafe impl Send for KeyNode<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for KeyNode<'_> {}
@@ -110,12 +113,12 @@ impl PartialEq for KeyNode<'_> {
 }
 
 impl<'a> KeyNode<'a> {
-    /// A node that is less than every key, has no cell, and has links on all levels.
+    /// The head of the list: less than every key, without cells, with links on all levels.
     pub(super) fn sentinel(arena: &'a Arena) -> Self {
         Self::allocate(arena, HEIGHT_MAX, &[], None)
     }
 
-    /// A node of `height` levels, linked nowhere yet, with one cell.
+    /// An unlinked node of `height` levels with one cell.
     pub(super) fn new(arena: &'a Arena, height: usize, key: &[u8], first: CellNode<'a>) -> Self {
         Self::allocate(arena, height, key, Some(first))
     }
@@ -126,8 +129,9 @@ impl<'a> KeyNode<'a> {
         let tower_bytes = (height - 1) * LINK_BYTES;
         let head_bytes = tower_bytes + size_of::<KeyHead>();
         let piece = arena.allocate_key(head_bytes + key.len().max(PREFIX_BYTES));
-        // SAFETY: all of it lies within the piece, which is ours alone; links and head are aligned, for the
-        // piece is, and the length of a link is a multiple of the alignment.
+        // SAFETY: everything lies within the allocation, which this thread owns. Links and head are
+        // aligned, because the allocation is, and because the length of a link is a multiple of the
+        // alignment.
         unsafe {
             for level in 0..height - 1 {
                 piece.cast::<Link>().add(level).write(AtomicPtr::new(ptr::null_mut()));
@@ -146,7 +150,7 @@ impl<'a> KeyNode<'a> {
         }
     }
 
-    /// The handle of an address that [`KeyNode::address`] gave.
+    /// The handle for an address from [`KeyNode::address`].
     ///
     /// # Safety
     /// The arena of the node lives for `'a`.
@@ -154,7 +158,7 @@ impl<'a> KeyNode<'a> {
         Self { head, arena: PhantomData }
     }
 
-    /// Where the node is; see [`KeyNode::at`].
+    /// Address of the node, for [`KeyNode::at`].
     pub(super) fn address(self) -> NonNull<KeyHead> {
         self.head
     }
@@ -162,40 +166,41 @@ impl<'a> KeyNode<'a> {
     /// The key.
     pub(super) fn key(self) -> &'a [u8] {
         let bytes = self.head_ref().key_bytes as usize;
-        // SAFETY: `allocate` wrote so many bytes there, and nothing changes them for `'a`.
+        // SAFETY: `allocate` wrote this many bytes there, and nothing changes them for `'a`.
         unsafe { slice::from_raw_parts(self.key_at().as_ptr(), bytes) }
     }
 
-    /// Whether the key is less than, equal to or greater than the probe's.
+    /// Compares the key with that of the probe.
     pub(super) fn compare(self, probe: &Probe<'_>) -> Order {
         // SAFETY: `allocate` wrote at least these bytes, and nothing changes them for `'a`.
         let prefix = u128::from_be_bytes(unsafe { self.key_at().cast::<[u8; PREFIX_BYTES]>().read() });
         prefix.cmp(&probe.prefix).then_with(|| self.key().cmp(probe.key))
     }
 
-    /// The next node on `level`, which must be one that this node has.
+    /// The next node on `level`, which this node must have.
     pub(super) fn next(self, level: usize) -> Option<KeyNode<'a>> {
         Self::from_link(self.link(level).load(Ordering::Acquire))
     }
 
-    /// Sets the next node on `level`, before anybody else can see this one.
+    /// Sets the next node on `level`, before the node is visible to other threads.
     pub(super) fn set_next(self, level: usize, next: Option<KeyNode<'a>>) {
         self.link(level).store(Self::to_link(next), Ordering::Relaxed);
     }
 
-    /// Puts `new` behind this node on `level` if `next` is still what follows.
+    /// Links `new` behind this node on `level` if `next` still follows it. Returns whether it did.
     pub(super) fn link_next(self, level: usize, next: Option<KeyNode<'a>>, new: KeyNode<'a>) -> bool {
         let link = self.link(level);
         let next = Self::to_link(next);
         link.compare_exchange(next, new.head.as_ptr(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The greatest `from` of all cells of the key that this thread can see, and perhaps of later ones.
+    /// The greatest `from` of all cells of the key that are visible to this thread, and possibly of
+    /// later ones.
     pub(super) fn greatest_from(self) -> u8 {
         self.head_ref().from_max.load(Ordering::Relaxed)
     }
 
-    /// The cells of the key, each before those that it supersedes.
+    /// The cells of the key; each precedes those that it supersedes.
     pub(super) fn cells(self) -> impl Iterator<Item = CellNode<'a>> {
         let mut next = CellNode::from_link(self.head_ref().cells.load(Ordering::Acquire));
         std::iter::from_fn(move || {
@@ -205,7 +210,8 @@ impl<'a> KeyNode<'a> {
         })
     }
 
-    /// Puts `new` in its place among the cells of this key. Returns whether one with a greater version was there.
+    /// Links `new` in order among the cells of this key. Returns whether a cell with a greater
+    /// version was present.
     pub(super) fn insert_cell(self, new: CellNode<'a>) -> bool {
         let from_max = &self.head_ref().from_max;
         if new.from() > from_max.load(Ordering::Relaxed) {
@@ -232,15 +238,15 @@ impl<'a> KeyNode<'a> {
         }
     }
 
-    /// Asks the processor to fetch the node.
+    /// Prefetches the node.
     pub(super) fn prefetch(self) {
         let head = self.head.as_ptr().cast::<u8>();
         prefetch(head);
-        // Half of the nodes begin so late in their line that what is compared is in the next one.
+        // In half of the nodes, the compared bytes extend into the next cache line.
         prefetch(head.wrapping_add(size_of::<KeyHead>() + PREFIX_BYTES - 1));
     }
 
-    /// Asks the processor to fetch the first cell.
+    /// Prefetches the first cell.
     pub(super) fn prefetch_cell(self) {
         let cell = self.head_ref().cells.load(Ordering::Relaxed).cast::<u8>();
         for line in 0..PREFETCHED_LINES {
@@ -249,8 +255,9 @@ impl<'a> KeyNode<'a> {
     }
 
     fn link(self, level: usize) -> &'a Link {
-        // SAFETY: the links of higher levels lie below the head, the one of level 0 is its first field;
-        // callers ask only for levels the node was made with, as they came here by a link of that level.
+        // SAFETY: the links of higher levels lie below the head, and that of level 0 is its first
+        // field. Callers request only levels that the node has, as they reached it by a link of
+        // that level.
         unsafe { self.head.cast::<Link>().sub(level).as_ref() }
     }
 
@@ -260,7 +267,7 @@ impl<'a> KeyNode<'a> {
     }
 
     fn key_at(self) -> NonNull<u8> {
-        // SAFETY: the key follows the head within the piece.
+        // SAFETY: the key follows the head within the allocation.
         unsafe { self.head.add(1).cast() }
     }
 
@@ -280,13 +287,13 @@ pub(super) struct CellNode<'a> {
     arena: PhantomData<&'a Arena>,
 }
 
-// SAFETY: a handle is a shared borrow of memory whose only changing part is an atomic.
+// SAFETY: a handle is a shared borrow of memory in which only one atomic changes.
 unsafe impl Send for CellNode<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for CellNode<'_> {}
 
 impl<'a> CellNode<'a> {
-    /// A cell, linked nowhere yet.
+    /// An unlinked cell.
     pub(super) fn new(arena: &'a Arena, sequence: Sequence, cell: &CellRef<'_>) -> Self {
         assert!(u32::try_from(cell.value.len()).is_ok(), "a value of {} bytes", cell.value.len());
         let large = arena.is_large(cell.value.len()).then(|| arena.allocate_large(cell.value));
@@ -294,8 +301,9 @@ impl<'a> CellNode<'a> {
         let expiry_bytes = if cell.meta.expires_at.is_some() { EXPIRY_BYTES } else { 0 };
         let piece = arena.allocate_cell(size_of::<CellHead>() + expiry_bytes + value_bytes);
         let head = piece.cast::<CellHead>();
-        // SAFETY: all of it lies within the piece, which is ours alone; the parts are aligned, for the piece
-        // is, and head and expiry are multiples of the alignment long.
+        // SAFETY: everything lies within the allocation, which this thread owns. The parts are
+        // aligned, because the allocation is, and the lengths of head and expiry are multiples of
+        // the alignment.
         unsafe {
             head.write(CellHead::new(sequence, cell, large.is_some()));
             if let Some(expires_at) = cell.meta.expires_at {
@@ -310,7 +318,7 @@ impl<'a> CellNode<'a> {
         Self { head, arena: PhantomData }
     }
 
-    /// When it was committed.
+    /// The sequence of its commit.
     pub(super) fn sequence(self) -> Sequence {
         Sequence(self.head_ref().sequence)
     }
@@ -324,7 +332,7 @@ impl<'a> CellNode<'a> {
     pub(super) fn cell(self) -> CellRef<'a> {
         let value = match self.large_value() {
             Some(large) => &large.bytes,
-            // SAFETY: the value was written there, so long, by `new`, and never changes.
+            // SAFETY: `new` wrote a value of this length there, and it never changes.
             None => unsafe {
                 slice::from_raw_parts(self.value_at().as_ptr(), self.head_ref().value_bytes as usize)
             },
@@ -332,7 +340,7 @@ impl<'a> CellNode<'a> {
         CellRef { meta: self.meta(), value }
     }
 
-    /// The cell, for keeps: a small value is copied, a large one shared.
+    /// An owned copy of the cell: a small value is copied, a large one shared.
     pub(super) fn to_cell(self) -> Cell {
         let value = match self.large_value() {
             Some(large) => large.bytes.clone(),
@@ -341,8 +349,8 @@ impl<'a> CellNode<'a> {
         Cell { meta: self.meta(), value }
     }
 
-    /// Whether this cell stands before `other` of the same key: the superseding cell first, and of equal ones
-    /// the one committed later.
+    /// Whether this cell precedes `other` of the same key: the superseding cell is first, and of
+    /// equal ones the one committed later.
     fn precedes(self, other: Self) -> bool {
         match self.version().cmp(&other.version()) {
             Order::Greater => true,
@@ -361,7 +369,7 @@ impl<'a> CellNode<'a> {
         let head = self.head_ref();
         let kind = if head.flags & FLAG_TOMBSTONE == 0 { CellKind::Value } else { CellKind::Tombstone };
         let expires_at = (head.flags & FLAG_EXPIRES != 0).then(|| {
-            // SAFETY: the flag says that `new` put an aligned expiry right behind the head.
+            // SAFETY: the flag says that `new` put an aligned expiry directly behind the head.
             WallTime::from_micros_since_unix_epoch(unsafe { self.head.add(1).cast::<u64>().read() })
         });
         CellMeta { version: self.version(), kind, expires_at, from: head.from }
@@ -370,14 +378,15 @@ impl<'a> CellNode<'a> {
     fn large_value(self) -> Option<&'a LargeValue> {
         (self.head_ref().flags & FLAG_LARGE != 0).then(|| {
             // SAFETY: the flag says that `new` put the address of a large value of the same arena
-            // there; it lives and stays as it is for `'a`.
+            // there, which lives unchanged for `'a`.
             unsafe { self.value_at().cast::<NonNull<LargeValue>>().read().as_ref() }
         })
     }
 
     fn value_at(self) -> NonNull<u8> {
         let expiry = if self.head_ref().flags & FLAG_EXPIRES == 0 { 0 } else { EXPIRY_BYTES };
-        // SAFETY: the value follows the head and, if there is one, the expiry, within the piece.
+        // SAFETY: the value follows the head and the expiry, if there is one, within the
+        // allocation.
         unsafe { self.head.add(1).cast::<u8>().add(expiry) }
     }
 

@@ -1,11 +1,12 @@
-//! The memtable under a scheduler that chooses, at every atomic operation, which thread goes on.
+//! Schedule tests: the memtable under a scheduler that chooses the next thread at every atomic
+//! operation.
 //!
-//! The files of the memtable are mounted here a second time, over shuttle's atomics in the place of the
-//! standard ones: so the code that is tested is the code that ships, and no build option is needed. What this
-//! does not see are reorderings that a weak memory model allows: shuttle's atomics are sequentially
-//! consistent whatever they are asked for.
+//! The files of the memtable are mounted here a second time, with shuttle's atomics instead of the
+//! standard ones. So the tested code is the shipped code, and no build option is needed.
+//! Reorderings of a weak memory model are not covered: shuttle's atomics are always sequentially
+//! consistent.
 //!
-//! A failing schedule is printed by shuttle, to be passed to `shuttle::replay`.
+//! Shuttle prints a failing schedule, which `shuttle::replay` accepts.
 
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 #[path = "arena.rs"]
@@ -48,10 +49,10 @@ use sync::{AtomicU64, Ordering};
 use table::Memtable;
 
 const SCHEDULES: usize = 3_000;
-/// How many preemptions the adversarial scheduler splices.
+/// Number of preemptions that the adversarial scheduler inserts.
 const PREEMPTIONS: usize = 3;
 
-/// A write of a test: the version is the value, too.
+/// A write of a test. The value equals the version.
 #[derive(Clone, Copy)]
 struct Write {
     sequence: u64,
@@ -73,7 +74,7 @@ fn insert(table: &Memtable, write: Write) -> bool {
     table.insert(Sequence(write.sequence), write.key, CellRef { meta, value: &write.version.to_be_bytes() })
 }
 
-/// Writes of consecutive sequences.
+/// Inserts writes with consecutive sequences.
 fn insert_all(table: &Memtable, writes: &[Write]) {
     let values: Vec<_> = writes.iter().map(|write| write.version.to_be_bytes()).collect();
     let cells = writes.iter().zip(&values).map(|(write, value)| {
@@ -106,8 +107,9 @@ fn expected(writes: &[&[Write]], key: &[u8], visible: u64) -> Option<u64> {
     seen.map(|write| write.version).max()
 }
 
-/// Writers insert; each then raises the watermark as soon as all before it are in. Readers at the watermark
-/// must see exactly what was written up to it, by key and in order.
+/// Runs writers that record each finished insert, and a reader at the watermark: the sequence up to
+/// which all writes are inserted. The reader must see exactly the writes up to it, by key and in
+/// order.
 fn writers_and_a_reader(writes: &'static [&'static [Write]]) {
     let table = Arc::new(Memtable::new(0, 0));
     let inserted = Arc::new(AtomicU64::new(0));
@@ -269,7 +271,8 @@ fn pieces_taken_while_the_arena_grows_do_not_overlap_and_all_chunks_are_counted(
             threads.into_iter().flat_map(|thread| thread.join().expect("a thread failed")).collect();
         pieces.sort_unstable();
         assert!(pieces.windows(2).all(|pair| pair[0] + ALLOCATION_BYTES_MAX <= pair[1]), "{pieces:?}");
-        // A chunk has room for one such piece besides its head: five more chunks, each as large as the first.
+        // A chunk fits one such allocation besides its header: five more chunks of the first one's
+        // size.
         assert_eq!(arena.bytes(), empty + 5 * empty / 2);
     });
 }

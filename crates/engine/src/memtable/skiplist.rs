@@ -1,12 +1,12 @@
-//! The keys of a memtable in order.
+//! The keys of a memtable in order: a lock-free skiplist.
 //!
-//! **Promise.** Each key has one node, whoever inserts it and however many try at once. A walk along level 0
-//! meets every key whose insertion had ended when the walk came by, in order.
+//! **Promise.** Each key has one node, even under concurrent inserts. A walk along level 0 meets,
+//! in order, every key whose insertion had ended when the walk reached its position.
 //!
-//! **Mechanism.** A skiplist (Pugh, 1990) with a quarter of the nodes of each level on the next. A node is
-//! linked from level 0 upwards, each link by one compare-and-swap; it exists once level 0 has it, and two
-//! threads that bring the same key are told apart there. Nothing is ever unlinked, so a predecessor that was
-//! found once stays one, and a lost race is repeated from where it was lost.
+//! **Mechanism.** A skiplist (Pugh, 1990) in which a quarter of the nodes of each level is on the
+//! next. A node is linked from level 0 upwards, each link by one compare-and-swap. It exists once
+//! level 0 has it, which also decides between two threads that insert the same key. Nodes are never
+//! unlinked, so a predecessor stays valid, and a lost race is repeated from the same position.
 
 use super::arena::Arena;
 use super::chunk_pool::ChunkPool;
@@ -18,10 +18,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use stdx::CellRef;
 
-/// A level has a quarter of the nodes of the one below it: two bits of chance for each.
+/// Random bits per level: a quarter of the nodes of a level is on the next.
 const BITS_PER_LEVEL: u32 = 2;
 
-/// See the module.
+/// The ordered list of keys.
 pub(super) struct Skiplist {
     arena: Arena,
     sentinel: NonNull<KeyHead>,
@@ -30,14 +30,14 @@ pub(super) struct Skiplist {
 
 // SAFETY: the sentinel is a node of the arena, which the skiplist owns and which may be sent.
 unsafe impl Send for Skiplist {}
-// SAFETY: nodes may be shared, and what changes here is atomic.
+// SAFETY: nodes may be shared, and only atomics change.
 unsafe impl Sync for Skiplist {}
 
-/// What became of a cell.
+/// Result of an insert.
 pub(super) struct InsertedCell<'a> {
-    /// The node of its key.
+    /// The node of the key.
     pub(super) node: KeyNode<'a>,
-    /// Whether a cell that supersedes it was there already.
+    /// Whether a cell that supersedes the new one was present.
     pub(super) superseded: bool,
 }
 
@@ -71,7 +71,7 @@ impl Skiplist {
         search.found.or(search.splices[0].after)
     }
 
-    /// Begins to look for where a key belongs.
+    /// Begins the search for a key.
     pub(super) fn search<'k>(&self, probe: Probe<'k>) -> Search<'_, 'k> {
         let start = Splice { before: self.sentinel(), after: None };
         let mut search = Search {
@@ -87,8 +87,8 @@ impl Skiplist {
         search
     }
 
-    /// Puts a cell under the key that `search` was for, and makes a node if there is none. `chance` is random: it
-    /// chooses the height of the node.
+    /// Adds a cell under the key of `search`, with a new node if there is none. `chance` is random,
+    /// and determines the height of the node.
     pub(super) fn insert<'a>(
         &'a self,
         search: &mut Search<'a, '_>,
@@ -111,7 +111,8 @@ impl Skiplist {
                 }
                 match Splice::on_level(level, splice.before, &search.probe) {
                     Ok(moved) => *splice = moved,
-                    // Somebody else's node has the key; ours stays unlinked, but its cell does not.
+                    // Another thread's node has the key. This node stays unlinked, and its cell
+                    // moves to the other.
                     Err(theirs) => return Self::add(theirs, first),
                 }
             }
@@ -122,7 +123,7 @@ impl Skiplist {
         InsertedCell { node, superseded: false }
     }
 
-    /// Puts a cell under a key that has a node.
+    /// Adds a cell under a key that has a node.
     pub(super) fn insert_under<'a>(
         &'a self,
         node: KeyNode<'a>,
@@ -137,31 +138,33 @@ impl Skiplist {
     }
 
     fn sentinel(&self) -> KeyNode<'_> {
-        // SAFETY: the sentinel is in our arena, which lives as long as the borrow of `self`.
+        // SAFETY: the sentinel is in the arena of `self`, which lives as long as the borrow.
         unsafe { KeyNode::at(self.sentinel) }
     }
 }
 
-/// The way down to where a key belongs, in steps of one comparison. What a step is to look at was asked for by the
-/// one before, so whoever has several keys makes a step of each in turn and waits for the memory once.
+/// A search for a key, in steps of one comparison. Each step prefetches the memory of the next. So
+/// a caller with several keys alternates between their searches, and waits for their memory in
+/// parallel.
 pub(super) struct Search<'a, 'k> {
     probe: Probe<'k>,
-    /// The level it has come down to.
+    /// The present level.
     level: usize,
-    /// The last node met with a lesser key.
+    /// The last node with a lesser key.
     before: KeyNode<'a>,
-    /// The last node met with a greater key.
+    /// The last node with a greater key.
     greater: Option<KeyNode<'a>>,
-    /// What the next step compares; none when there is nothing to look for any more.
+    /// The node that the next step compares; `None` at the end of the search.
     candidate: Option<KeyNode<'a>>,
-    /// The node of the very key.
+    /// The node of the key.
     found: Option<KeyNode<'a>>,
-    /// The splices on the levels above, and on all when the search ends without having found the key.
+    /// The splices of the levels above; of all levels when the search ended without finding the
+    /// key.
     splices: [Splice<'a>; HEIGHT_MAX],
 }
 
 impl Search<'_, '_> {
-    /// Makes the next comparison. Whether there is another one.
+    /// Makes the next comparison. Returns whether another one follows.
     pub(super) fn step(&mut self) -> bool {
         let Some(node) = self.candidate else { return false };
         match node.compare(&self.probe) {
@@ -176,14 +179,14 @@ impl Search<'_, '_> {
         self.candidate.is_some()
     }
 
-    /// Makes all comparisons that are left.
+    /// Makes all remaining comparisons.
     fn end(&mut self) {
         while self.step() {
             self.prefetch_below();
         }
     }
 
-    /// Goes down to the first level with a node that must be compared.
+    /// Descends to the first level with a node that must be compared.
     fn descend(&mut self) {
         loop {
             let after = self.before.next(self.level);
@@ -199,8 +202,9 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Half of the comparisons end a level: has the first node of the next one on its way. That is for who looks for one
-    /// key alone; with others it would take the place of lines that they are sure to need.
+    /// Prefetches the first node of the next level: half of the comparisons end a level. Only for
+    /// searches of a single key; in a batch it would displace lines that other searches are certain
+    /// to need.
     fn prefetch_below(&self) {
         if let Some(below) = self.level.checked_sub(1).and_then(|level| self.before.next(level)) {
             below.prefetch();
@@ -208,7 +212,8 @@ impl Search<'_, '_> {
     }
 }
 
-/// Between which nodes of one level a key belongs.
+/// The two neighbours between which a key belongs on one level (a splice, as in LevelDB's
+/// descendants).
 #[derive(Clone, Copy)]
 struct Splice<'a> {
     /// The last node with a lesser key.
@@ -218,7 +223,7 @@ struct Splice<'a> {
 }
 
 impl<'a> Splice<'a> {
-    /// The place on `level`, sought from `before` on; or the node that has the very key.
+    /// Searches the splice on `level` from `before` on. The error is the node that has the key.
     fn on_level(level: usize, mut before: KeyNode<'a>, probe: &Probe<'_>) -> Result<Self, KeyNode<'a>> {
         loop {
             let after = before.next(level);
@@ -232,7 +237,7 @@ impl<'a> Splice<'a> {
     }
 }
 
-/// A height with the distribution of a skiplist, from uniform bits.
+/// A random height with the distribution of a skiplist, from uniform bits.
 fn tower_height(chance: u64) -> usize {
     (1 + (chance.trailing_zeros() / BITS_PER_LEVEL) as usize).min(HEIGHT_MAX)
 }

@@ -1,3 +1,3 @@
-//! The atomics of the memtable, in one splice, so that the schedule tests can put others under the same code.
+//! The atomics of the memtable, re-exported so that the schedule tests can replace them.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};

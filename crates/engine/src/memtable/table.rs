@@ -1,4 +1,4 @@
-//! The memtable itself: skiplist, index, visibility and counters put together.
+//! The memtable: skiplist, index, visibility and counters combined.
 
 use super::chunk_pool::ChunkPool;
 use super::cursor::MemtableCursor;
@@ -13,11 +13,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use stdx::{Cell, CellRef, Hlc, NodeTag, Version};
 
-/// So many keys are looked for side by side: what one waits for has come when its turn comes again. A core has fewer
-/// lines of memory on their way at once, but many a step finds what it needs in the caches.
+/// Number of keys whose searches are interleaved. A core has fewer cache misses in flight at once,
+/// but many steps hit the caches.
 const WAVE_CELLS: usize = 64;
 
-/// The cells that are in memory and not yet in a table. See the module.
+/// The cells that are in memory and not yet in a table.
 pub struct Memtable {
     id: u64,
     /// Seed of the tower heights.
@@ -31,15 +31,15 @@ pub struct Memtable {
 }
 
 impl Memtable {
-    /// An empty memtable that is to hold about `capacity_bytes`, its own overhead included, of memory that no other
-    /// has had. See [`Memtable::from_pool`].
+    /// An empty memtable of about `capacity_bytes`, its own overhead included, with a pool of its
+    /// own.
     pub fn new(id: u64, capacity_bytes: u64) -> Self {
         Self::from_pool(id, &Arc::new(ChunkPool::new(capacity_bytes)), 0)
     }
 
-    /// An empty memtable that is to hold about what the pool was made for, its own overhead included. It can hold more,
-    /// but gets slower then. Takes about a sixteenth of that at once, and touches it. `seed` decides the heights of
-    /// its towers.
+    /// An empty memtable of about the capacity of the pool, its own overhead included. It can hold
+    /// more, but becomes slower. Allocates and touches about a sixteenth of the capacity at once.
+    /// `seed` determines the heights of the towers.
     pub fn from_pool(id: u64, pool: &Arc<ChunkPool>, seed: u64) -> Self {
         Self {
             id,
@@ -53,24 +53,25 @@ impl Memtable {
         }
     }
 
-    /// The number it was made with.
+    /// The id that it was created with.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Inserts a cell that was committed as `sequence`. Whether a cell of the key that supersedes it was here
-    /// already, visible or not.
+    /// Inserts a cell that was committed as `sequence`. Returns whether a cell of the key that
+    /// supersedes it was present, visible or not.
     ///
     /// # Panics
-    /// When the key is longer than 16 KiB or the value than 4 GiB.
+    /// When the key is longer than 16 KiB or the value longer than 4 GiB.
     pub fn insert(&self, sequence: Sequence, key: &[u8], cell: CellRef<'_>) -> bool {
         let new_cell = self.prepare(0, key, cell);
         let mut location = self.locate(&new_cell);
         self.insert_at(sequence, &new_cell, &mut location)
     }
 
-    /// Inserts cells that were committed as `first` and the sequences behind it, as [`Memtable::insert`] does one after
-    /// the other, but in less time. The positions of those that found a greater version, in ascending order.
+    /// Inserts cells that were committed as `first` and the sequences after it. Equivalent to
+    /// repeated calls of [`Memtable::insert`], but faster. Returns the positions of cells whose key
+    /// had a greater version, in ascending order.
     ///
     /// # Panics
     /// As [`Memtable::insert`].
@@ -107,7 +108,8 @@ impl Memtable {
         NewCell { at, key, hash, cell }
     }
 
-    /// Finds where the keys of a wave are or belong, side by side: nearly all of the time goes by waiting for memory.
+    /// Searches the keys of a wave in an interleaved way: nearly all time is spent waiting for
+    /// memory.
     fn locate_all<'a, 'c>(&'a self, wave: &[NewCell<'c>], locations: &mut Vec<Location<'a, 'c>>) {
         for new_cell in wave {
             self.index.prefetch_node(new_cell.hash, self.skiplist.arena());
@@ -133,7 +135,7 @@ impl Memtable {
         }
     }
 
-    /// Inserts a cell whose key was looked for. Whether it found a greater version.
+    /// Inserts a cell whose key was searched. Returns whether its key had a greater version.
     fn insert_at<'a>(
         &'a self,
         sequence: Sequence,
@@ -164,33 +166,35 @@ impl Memtable {
         self.visible_cell(node, visible).map(CellNode::to_cell)
     }
 
-    /// Whether a key with this [`hash_key`] may be here: false is certain.
+    /// Whether a key with this [`hash_key`] may be present: `false` is certain.
     pub fn may_contain(&self, hash: u64) -> bool {
         self.index.may_contain(hash)
     }
 
-    /// A cursor over the keys, each with its superseding cell among those committed at or before `visible`.
+    /// A cursor over the keys, each with its superseding cell among those committed at or before
+    /// `visible`.
     pub fn cursor(self: &Arc<Self>, visible: Sequence) -> MemtableCursor {
         MemtableCursor::new(Arc::clone(self), visible)
     }
 
-    /// Hides the cells of these sequences for ever: their group failed. To be called before any reader is
-    /// given a sequence at or beyond them.
+    /// Hides the cells of these sequences for ever, because their group failed. To be called before
+    /// any reader is given a sequence at or beyond them.
     pub fn abort(&self, sequences: Range<Sequence>) {
         self.aborted.add(sequences);
     }
 
-    /// What the memtable holds of the global allocator, in bytes, and leaves to it or to its pool.
+    /// Memory that the memtable holds of the global allocator, in bytes. It returns to the
+    /// allocator or the pool.
     pub fn bytes(&self) -> u64 {
         (self.skiplist.arena().bytes() + self.index.bytes()) as u64
     }
 
-    /// What of [`Memtable::bytes`] is in use: all but the free rest of the current chunk of its arena.
+    /// The part of [`Memtable::bytes`] in use: all but the free rest of the arena's current chunks.
     pub fn bytes_used(&self) -> u64 {
         (self.skiplist.arena().bytes_used() + self.index.bytes()) as u64
     }
 
-    /// Cells inserted, aborted ones included.
+    /// Number of cells inserted, aborted ones included.
     pub fn cells(&self) -> u64 {
         self.cells.load(Ordering::Relaxed)
     }
@@ -200,13 +204,13 @@ impl Memtable {
         self.cells() == 0
     }
 
-    /// Less than or equal to the version of every cell inserted; [`Version::MAX`] while there is none.
+    /// Lower bound of the versions of all cells; [`Version::MAX`] while there is none.
     pub fn version_min(&self) -> Version {
         let hlc = self.hlc_min.load(Ordering::Relaxed);
         if hlc == u64::MAX { Version::MAX } else { Version::new(Hlc::from_bits(hlc), NodeTag(0)) }
     }
 
-    /// Greater than or equal to the version of every cell inserted; [`Version::MIN`] while there is none.
+    /// Upper bound of the versions of all cells; [`Version::MIN`] while there is none.
     pub fn version_max(&self) -> Version {
         if self.is_empty() {
             return Version::MIN;
@@ -214,7 +218,7 @@ impl Memtable {
         Version::new(Hlc::from_bits(self.hlc_max.load(Ordering::Relaxed)), NodeTag(u64::MAX))
     }
 
-    /// The first cell of the node that a reader at `visible` may see: it supersedes those behind it.
+    /// The first cell of the node that is visible at `visible`: it supersedes the later ones.
     pub(super) fn visible_cell<'a>(&self, node: KeyNode<'a>, visible: Sequence) -> Option<CellNode<'a>> {
         node.cells().find(|cell| cell.sequence() <= visible && !self.aborted.contains(cell.sequence()))
     }
@@ -223,7 +227,7 @@ impl Memtable {
         &self.skiplist
     }
 
-    /// Counts a cell, before anybody can see it.
+    /// Counts a cell, before it is visible to any thread.
     fn count(&self, hlc: Hlc) {
         let hlc = hlc.to_bits();
         if hlc < self.hlc_min.load(Ordering::Relaxed) {
@@ -236,16 +240,16 @@ impl Memtable {
     }
 }
 
-/// A cell on its way in.
+/// A cell to be inserted.
 struct NewCell<'c> {
-    /// Its position among those that came with it.
+    /// Position in its batch.
     at: u64,
     key: &'c [u8],
     hash: u64,
     cell: CellRef<'c>,
 }
 
-/// Where a key is, or is looked for.
+/// State of the search for a key.
 #[expect(clippy::large_enum_variant, reason = "most are the large one")]
 enum Location<'a, 'c> {
     Known(KeyNode<'a>),
@@ -253,7 +257,7 @@ enum Location<'a, 'c> {
 }
 
 impl Location<'_, '_> {
-    /// Looks a step further. Whether there is another one.
+    /// Makes the next step. Returns whether another one follows.
     fn step(&mut self) -> bool {
         match self {
             Self::Known(_) => false,
@@ -262,7 +266,7 @@ impl Location<'_, '_> {
     }
 }
 
-/// The sequences of failed groups. There are none on most days, which takes one load to know.
+/// The sequences of failed groups. The common case, none, costs one load.
 struct Aborted {
     any: AtomicBool,
     ranges: RwLock<Vec<Range<Sequence>>>,
@@ -275,7 +279,8 @@ impl Default for Aborted {
 }
 
 impl Aborted {
-    /// Groups fail in the order of their sequences, mostly one after the other: neighbours become one range.
+    /// Adds a range. Groups fail in the order of their sequences, usually in succession, so
+    /// adjacent ranges are merged.
     fn add(&self, range: Range<Sequence>) {
         let mut ranges = self.ranges.write();
         match ranges.last_mut() {
@@ -286,7 +291,8 @@ impl Aborted {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// Relaxed suffices: who was given a sequence beyond an aborted one learned of the abort by that.
+    /// Relaxed suffices: a reader that has a sequence beyond an aborted one received it after the
+    /// abort.
     fn contains(&self, sequence: Sequence) -> bool {
         self.any.load(Ordering::Relaxed) && self.ranges.read().iter().any(|range| range.contains(&sequence))
     }
@@ -294,15 +300,15 @@ impl Aborted {
 
 /// Uniform bits for the height of a new node.
 ///
-/// A client chooses the hash and may guess the sequence. Without the seed it can choose neither so
-/// that the heights are what it wants.
+/// A client chooses the hash and may guess the sequence. Without the seed it cannot choose either
+/// to control the heights.
 pub(super) fn tower_chance(seed: u64, sequence: Sequence, hash: u64) -> u64 {
-    // The seed is spread over the sequence first: else a hash that cancels the sequence out would
-    // give all nodes one height, whatever the seed.
+    // The seed is mixed into the sequence first: otherwise a hash that cancels the sequence out
+    // would give all nodes the same height, for any seed.
     scramble(scramble(seed ^ sequence.0) ^ hash)
 }
 
-/// Spreads what is nearly a counter over all bits (the finalizer of splitmix64; Steele et al., 2014).
+/// Mixes bits that are nearly a counter (the finalizer of splitmix64; Steele et al., 2014).
 fn scramble(bits: u64) -> u64 {
     let bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

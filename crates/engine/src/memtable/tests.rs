@@ -1,4 +1,4 @@
-//! The memtable against a model: random histories on one thread.
+//! Model tests of the memtable: random single-threaded histories.
 
 use super::node::Probe;
 use super::table::tower_chance;
@@ -13,17 +13,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 
-/// The least memtable: its index has so few slots that histories of some hundred keys overflow it.
+/// Capacity of the smallest memtable: histories of some hundred keys overflow its index.
 const CAPACITY_BYTES: u64 = 4 << 10;
-/// A memtable with room to spare. A sixteenth of it is touched at once, which takes Miri a minute where it is large.
+/// Capacity of a memtable that does not overflow. A sixteenth of it is touched at once, which takes
+/// Miri a minute for a large one.
 const LARGE_CAPACITY_BYTES: u64 = if cfg!(miri) { 64 << 10 } else { 1 << 20 };
-/// Miri takes some thousand times as long: it runs the same code with less of everything.
+/// Miri is about a thousand times slower: it runs the same code with fewer cases.
 const CASES: u32 = if cfg!(miri) { 1 } else { 128 };
 const WRITES_MAX: usize = if cfg!(miri) { 12 } else { 400 };
-/// Near the longest key of a client. Under Miri hashing it would take most of the time.
+/// Near the greatest length of a client's key. Under Miri, hashing it would take most of the time.
 const LONG_KEY_BYTES: usize = if cfg!(miri) { 300 } else { 8_299 };
 
-/// `count`, or fewer under Miri, which then still fills chunks and the index.
+/// `count`, or fewer under Miri, which still fill chunks and the index.
 const fn scaled(count: u64) -> u64 {
     if cfg!(miri) { count / 25 } else { count }
 }
@@ -72,7 +73,7 @@ impl Model {
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
-        // Around the length of the compared prefix, with the zeros that fill it up.
+        // Around the length of the compared prefix, including zeros as in its padding.
         4 => vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 1..=10),
         3 => (0u16..400).prop_map(|number| format!("a/shared/prefix/{number:04}").into_bytes()),
         1 => vec(any::<u8>(), 1..=3),
@@ -111,7 +112,7 @@ fn entries_from(table: &Arc<Memtable>, key: &[u8], visible: Sequence) -> Vec<(Ve
     entries
 }
 
-/// The batches of these sizes, again and again, that `writes` come in.
+/// Splits `writes` into batches of these sizes, repeated cyclically.
 fn in_batches<'a, T>(mut writes: &'a [T], sizes: &[usize]) -> Vec<&'a [T]> {
     let mut sizes = sizes.iter().cycle();
     let mut batches = Vec::new();
@@ -124,7 +125,7 @@ fn in_batches<'a, T>(mut writes: &'a [T], sizes: &[usize]) -> Vec<&'a [T]> {
     batches
 }
 
-/// A batch of one goes in as such.
+/// Inserts a batch; a batch of one cell by `insert`.
 fn insert_all(table: &Memtable, first: Sequence, batch: &[(Vec<u8>, Cell)]) -> Vec<u32> {
     match batch {
         [(key, cell)] if table.insert(first, key, cell.as_ref()) => vec![0],
@@ -224,7 +225,7 @@ fn bytes_in_use_grow_with_what_is_inserted_and_stay_within_bytes_held() {
     }
 }
 
-/// Comparisons that a search for `key` makes.
+/// Number of comparisons in a search for `key`.
 fn search_steps(table: &Memtable, key: &[u8]) -> usize {
     let mut search = table.skiplist().search(Probe::new(key));
     let mut steps = 0;
@@ -234,8 +235,8 @@ fn search_steps(table: &Memtable, key: &[u8]) -> usize {
     steps
 }
 
-/// Steps of a search behind all keys, in a memtable with `seed`, of 4,000 keys that would all have the lowest towers if
-/// the seed were `guessed`.
+/// Number of steps of a search beyond all keys, in a memtable with `seed`, of 4,000 keys that would
+/// all have the lowest towers if the seed were `guessed`.
 fn steps_behind_chosen_keys(seed: u64, guessed: u64) -> usize {
     let table = Memtable::from_pool(0, &Arc::new(ChunkPool::new(CAPACITY_BYTES)), seed);
     let mut key = 0u64;
@@ -257,7 +258,8 @@ fn who_does_not_know_the_seed_cannot_choose_keys_that_make_searches_long() {
     }
 }
 
-/// Hashes that cancel the sequence out would give all nodes one height if both were only mixed by `xor`.
+/// Hashes that cancel the sequence out would give all nodes one height if both were only combined
+/// by `xor`.
 #[test]
 fn hashes_that_follow_the_sequence_have_towers_of_all_heights() {
     for seed in 0..8 {

@@ -1,6 +1,7 @@
-//! Counts kept while running. Relaxed: a reader may see them a little apart.
+//! Counters of the running engine. They are relaxed: values read together may be from different
+//! moments.
 //!
-//! None is on the way of a read: those are kept by thread, beside the cache.
+//! No counter is updated by reads: those are counted per thread, beside the cache.
 
 use super::{JobStats, StallStats, WalStats};
 use crate::Error;
@@ -16,7 +17,7 @@ use stdx::histogram::Histogram;
 pub(crate) struct Counters {
     batches: AtomicU64,
     data_bytes: AtomicU64,
-    /// Recorded by whoever has the log, as `group_bytes` is.
+    /// Recorded by the thread that holds the log, as is `group_bytes`.
     group_cells: Histogram,
     group_bytes: Histogram,
     flushes: AtomicU64,
@@ -33,7 +34,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A group was committed. To be called by whoever has the log.
+    /// Counts a committed group. To be called by the thread that holds the log.
     pub(crate) fn record_group(&self, size: &GroupSize) {
         add(&self.batches, size.batches);
         add(&self.data_bytes, size.data_bytes);
@@ -46,7 +47,7 @@ impl Counters {
         add(&self.flushed_bytes, added_bytes(edit));
     }
 
-    /// A compaction has written what `edit` would make live.
+    /// Counts the bytes of a compaction that has written its outputs.
     pub(crate) fn record_merge(&self, plan: &Plan, edit: &VersionEdit) {
         if !plan.moves {
             add(&self.merged_bytes, plan.bytes());
@@ -54,24 +55,24 @@ impl Counters {
         }
     }
 
-    /// What a compaction wrote is live.
+    /// Counts a compaction whose outputs became live.
     pub(crate) fn record_compaction(&self, plan: &Plan) {
         add(&self.compactions, 1);
         add(&self.moves, u64::from(plan.moves));
     }
 
-    /// A damaged table was replaced.
+    /// Counts a replaced damaged table.
     pub(crate) fn record_healed_table(&self) {
         add(&self.tables_healed, 1);
     }
 
-    /// Writes were made to wait.
+    /// Counts a pause of writes.
     pub(crate) fn record_pause(&self, pause: Duration) {
         add(&self.pauses, 1);
         add(&self.paused_nanos, pause.as_nanos() as u64);
     }
 
-    /// A batch was not let in.
+    /// Counts a batch that was not admitted.
     pub(crate) fn record_refusal(&self, error: &Error) {
         match error {
             Error::Overloaded { .. } => add(&self.refused_overloaded, 1),

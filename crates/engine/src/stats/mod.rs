@@ -1,16 +1,17 @@
-//! What the engine did and holds, in numbers.
+//! Statistics of an engine.
 //!
-//! **Promise.** [`Engine::stats`] disturbs nobody: it waits for no disk and for no lock that is held longer than
-//! a few microseconds, and takes a time that grows with the number of tables alone, some tens of nanoseconds for
-//! each. It can be called each second; [`Engine::memory_stats`], which adds up less, more often.
+//! **Promise.** [`Engine::stats`] is cheap: it waits for no disk, and for no lock that is held
+//! longer than a few microseconds. Its duration grows only with the number of tables, by some tens
+//! of nanoseconds for each. It can be called each second; [`Engine::memory_stats`], which sums up
+//! less, more often.
 //!
-//! **Mechanism.** What is counted while running is counted where it happens: of a group by whoever commits it
-//! ([`WalStats`]), of reads by thread ([`CacheStats`], [`FilterStats`]), so that reads on different cores write
-//! no common cache line. Sizes are added up when asked for.
+//! **Mechanism.** Events are counted where they happen: groups by the committing thread
+//! ([`WalStats`]), reads per thread ([`CacheStats`], [`FilterStats`]), so that reads on different
+//! cores write no common cache line. Sizes are summed up on demand.
 //!
-//! **Caveats.** Counts are since the engine was opened, and relaxed: those of one reading may be a little apart.
-//! Amplification is of counts since then, too: what recovery found in the log is flushed, and counted as written,
-//! without having been accepted since.
+//! **Caveats.** Counts begin when the engine is opened, and are relaxed: those of one reading may
+//! be from slightly different moments. This affects amplification too: cells that recovery found in
+//! the log are flushed, and counted as written, without having been accepted since.
 
 mod counters;
 
@@ -28,64 +29,65 @@ use env::IoCounts;
 use std::sync::Arc;
 use stdx::{WallTime, histogram};
 
-/// A reading of an engine's numbers. Counts are since it was opened; sizes are in bytes.
+/// A reading of all statistics. Counts begin when the engine is opened; sizes are in bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Memory by part, against the budget.
+    /// Memory by use, and the budget.
     pub memory: MemoryStats,
     /// The block cache.
     pub cache: CacheStats,
-    /// What filters answered.
+    /// Results of filter lookups.
     pub filters: FilterStats,
     /// Batches that wait for the log; their bytes are [`MemoryStats::queue_bytes`].
     pub queued_batches: usize,
     /// Memtables, the active one included; their bytes are [`MemoryStats::memtable_bytes`].
     pub memtables: usize,
-    /// Tables and their sizes, by level, down to the deepest that has any.
+    /// Number and size of the tables, by level, down to the deepest level with a table.
     pub levels: Vec<LevelStats>,
-    /// Of the bytes of all tables, those that are surely live: see [`Stats::space_amplification`].
+    /// Lower bound of the live bytes in tables; see [`Stats::space_amplification`].
     pub live_bytes: u64,
     /// The write-ahead log.
     pub wal: WalStats,
-    /// Background work.
+    /// Background jobs.
     pub jobs: JobStats,
-    /// What flush and compaction owe.
+    /// Backlog of flush and compaction.
     pub backlog: Backlog,
     /// Writes that were slowed down or refused.
     pub stalls: StallStats,
-    /// What was asked of the file system, by whoever uses it.
+    /// Operations on the file system, by all its users.
     pub io: IoCounts,
-    /// The room on the disk.
+    /// Disk space.
     pub disk: DiskStats,
-    /// Tables that cannot be read back, and that no compaction takes any more.
+    /// Quarantined tables: they cannot be read back, and compaction does not pick them.
     pub tables_quarantined: u64,
-    /// Of such, those that were replaced since the engine was opened.
+    /// Quarantined tables that were replaced since the engine was opened.
     pub tables_healed: u64,
-    /// What was read in the background, to see whether it can be.
+    /// Background checks of tables.
     pub scrub: ScrubStats,
-    /// The time by which compaction judges expiry and grace periods; 0 before the host has set it.
+    /// The horizon: the time against which compaction compares expiry and grace periods; 0 before
+    /// the host has set it.
     pub horizon: WallTime,
 }
 
-/// Memory by part.
+/// Memory by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// What all parts may take together.
+    /// Budget of all uses together.
     pub budget_bytes: u64,
-    /// Memtables, with the one that is ready to be the next, and what is kept for those behind it.
+    /// Memtables, including the prepared next one and the free chunks for later ones.
     pub memtable_bytes: u64,
-    /// Memtables that were flushed and that snapshots hold.
+    /// Flushed memtables that snapshots reference.
     pub pinned_memtable_bytes: u64,
     /// Blocks in the cache: data, indexes, filters.
     pub cache_bytes: u64,
-    /// What is kept for each table outside the cache.
+    /// Memory per table outside of the cache.
     pub table_bytes: u64,
     /// Batches that wait for the log.
     pub queue_bytes: u64,
 }
 
 impl MemoryStats {
-    /// All parts together.
+    /// Memory of all uses.
     pub fn used_bytes(&self) -> u64 {
         self.memtable_bytes
             + self.pinned_memtable_bytes
@@ -98,15 +100,15 @@ impl MemoryStats {
 /// One level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelStats {
-    /// Tables in it.
+    /// Number of tables.
     pub tables: usize,
-    /// Their files together.
+    /// Total length of the table files.
     pub file_bytes: u64,
-    /// Their keys and values together, before compression and prefix sharing.
+    /// Total length of keys and values, before compression and prefix sharing.
     pub data_bytes: u64,
-    /// Their cells together.
+    /// Number of cells.
     pub cells: u64,
-    /// Of these, tombstones.
+    /// Number of tombstones among the cells.
     pub tombstones: u64,
 }
 
@@ -115,78 +117,81 @@ pub struct LevelStats {
 pub struct WalStats {
     /// Groups committed.
     pub groups: u64,
-    /// Batches in them.
+    /// Batches in these groups.
     pub batches: u64,
-    /// Cells in them: writes.
+    /// Cells in these groups: writes.
     pub cells: u64,
-    /// Keys and values of these cells: the bytes that were accepted.
+    /// Keys and values of these cells: the accepted bytes.
     pub data_bytes: u64,
-    /// Bytes of the batches as the log has them.
+    /// Encoded bytes of the batches.
     pub bytes: u64,
-    /// Bytes written to the log: the batches, the headers of groups, closing records.
+    /// Bytes written to the log: batches, group headers and closing records.
     pub written_bytes: u64,
-    /// Cells in each group.
+    /// Distribution of cells per group.
     pub group_cells: histogram::Snapshot,
-    /// Bytes of the batches in each group.
+    /// Distribution of the encoded bytes per group.
     pub group_bytes: histogram::Snapshot,
-    /// How long each `fdatasync` of the log took, in nanoseconds: one for each group where writes are
-    /// acknowledged when they are durable, else only those at the end of a segment and before a pause.
+    /// Durations of `fdatasync` on the log, in nanoseconds. Under
+    /// [`Durability::Sync`](crate::Durability::Sync) one per group; otherwise only those at the end
+    /// of a segment and before an idle period.
     pub sync_nanos: histogram::Snapshot,
 }
 
-/// Background work.
+/// Background jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobStats {
     /// Memtables flushed.
     pub flushes: u64,
-    /// Bytes of tables they became.
+    /// Bytes of the tables that flushes wrote.
     pub flushed_bytes: u64,
-    /// Compactions finished.
+    /// Completed compactions.
     pub compactions: u64,
-    /// Of these, those that gave tables another level and wrote nothing.
+    /// Compactions that only moved tables to another level and wrote nothing.
     pub moves: u64,
-    /// Bytes of tables that compactions merged.
+    /// Bytes of tables that compactions read.
     pub merged_bytes: u64,
-    /// Bytes of tables that compactions wrote, whether they became live or not.
+    /// Bytes of tables that compactions wrote, including those that did not become live.
     pub compacted_bytes: u64,
 }
 
 /// Writes that were slowed down or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallStats {
-    /// How often writes had to wait so that the backlog does not outgrow its bounds.
+    /// Number of pauses that limited the backlog.
     pub pauses: u64,
-    /// How long these pauses were together, in nanoseconds. A pause holds up all that wait for the same group.
+    /// Total duration of these pauses, in nanoseconds. A pause delays all batches of the next
+    /// group.
     pub paused_nanos: u64,
-    /// Batches refused because the backlog, or what waits for the log, was too great.
+    /// Batches refused because the backlog or the commit queue was at its bound.
     pub refused_overloaded: u64,
     /// Batches refused before they were logged because the disk is nearly full.
     pub refused_full: u64,
 }
 
 impl Stats {
-    /// Bytes of all tables.
+    /// Total bytes of tables.
     pub fn table_bytes(&self) -> u64 {
         self.levels.iter().map(|level| level.file_bytes).sum()
     }
 
-    /// Bytes written to the disk for the sake of writes: to the log, by flushes and by compactions. Spare segments
-    /// of the log and the manifest are not among them.
+    /// Bytes written for writes: to the log, by flushes and by compactions. Without spare log
+    /// segments and the manifest.
     pub fn written_bytes(&self) -> u64 {
         self.wal.written_bytes + self.jobs.flushed_bytes + self.jobs.compacted_bytes
     }
 
-    /// Bytes written for each byte of keys and values that was accepted. `None` before anything was.
+    /// Bytes written per accepted byte of keys and values. `None` before the first write.
     pub fn write_amplification(&self) -> Option<f64> {
         ratio(self.written_bytes(), self.wal.data_bytes)
     }
 
-    /// Bytes of tables for each of their live bytes, at most. `None` when there are none.
+    /// Upper estimate of the bytes of tables per live byte. `None` without tables.
     ///
-    /// A level below the first has each key once, and so has each table of the first: what is live is at least
-    /// the largest of these. In a tree at rest it is the deepest level and has nearly all, so that the estimate is
-    /// close; with a few tables of level 0 alone it can be their number. Tombstones above that level, and expired
-    /// values in it, make true amplification greater than this.
+    /// Each level below level 0 has each key once, and so has each table of level 0. So the live
+    /// bytes are at least the largest of these. In a tree at rest that is the deepest level, which
+    /// has nearly all data, and the estimate is close. With only a few tables in level 0, the
+    /// estimate can be their number. Tombstones above that level, and expired values in it, make
+    /// the true amplification greater than the estimate.
     pub fn space_amplification(&self) -> Option<f64> {
         ratio(self.table_bytes(), self.live_bytes)
     }
@@ -210,7 +215,7 @@ impl LevelStats {
     }
 }
 
-/// Bytes of the tables that together have the most and no key twice.
+/// Size of the largest set of tables that has no key twice.
 fn live_bytes(levels: &Levels, sums: &[LevelStats]) -> u64 {
     let alone = levels.level(0).iter().map(|table| table.meta().file_bytes);
     let together = sums.iter().skip(1).map(|level| level.file_bytes);
@@ -218,22 +223,22 @@ fn live_bytes(levels: &Levels, sums: &[LevelStats]) -> u64 {
 }
 
 impl Engine {
-    /// Whether values are refused for lack of room on the disk. Costs one atomic load.
+    /// Whether values are refused for lack of disk space. Costs one atomic load.
     pub fn is_disk_full(&self) -> bool {
         self.shared.disk.is_full()
     }
 
-    /// The room on the disk, as it was last seen. Costs a few atomic loads.
+    /// The disk space at the last measurement. Costs a few atomic loads.
     pub fn disk_stats(&self) -> DiskStats {
         self.shared.disk.stats()
     }
 
-    /// The log alone.
+    /// Statistics of the log.
     pub fn wal_stats(&self) -> WalStats {
         self.shared.counters.wal(&self.shared.wal_status)
     }
 
-    /// The memory alone. Costs a look at each table, and allocates nothing.
+    /// Statistics of memory. Visits each table, and allocates nothing.
     pub fn memory_stats(&self) -> MemoryStats {
         self.memory_of(&self.shared.view.load())
     }
@@ -252,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// The numbers now.
+    /// All statistics.
     pub fn stats(&self) -> Stats {
         let shared = &self.shared;
         let view = shared.view.load();
@@ -316,7 +321,7 @@ mod tests {
         assert_eq!((stalls.pauses, stalls.paused_nanos), (pauses.len() as u64, together.as_nanos() as u64));
     }
 
-    /// Memtables are shuttle's in tests of this crate.
+    /// Runs under shuttle, as memtables use shuttle's atomics in tests of this crate.
     #[test]
     fn pauses_are_counted_as_long_as_they_were_asked_for() {
         shuttle::check_random(pauses_are_counted, 1);

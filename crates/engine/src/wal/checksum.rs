@@ -1,11 +1,11 @@
-//! The checksum of everything in the log.
+//! The checksum used throughout the log.
 
-/// CRC32C (Castagnoli), by the processor's instructions where it has them.
+/// CRC32C (Castagnoli), with the processor's instructions where available.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// CRC32C over the checksums of a group's records, in their order.
+/// CRC32C over the checksums of a group's records, in order.
 pub(super) struct Digest(crc_fast::Digest);
 
 impl Digest {
@@ -26,7 +26,7 @@ impl Digest {
 mod tests {
     use super::*;
 
-    /// The check value of RFC 3720, appendix B.4, and of every catalogue of CRCs.
+    /// The check value of RFC 3720, appendix B.4, which is also in every catalogue of CRCs.
     #[test]
     fn the_checksum_is_crc32c() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

@@ -1,19 +1,22 @@
-//! Making the end of a segment durable away from the writers, under [`Durability::Os`](crate::Durability::Os).
+//! Deferred sync of full segments, under [`Durability::Os`](crate::Durability::Os).
 //!
-//! **Promise.** A writer that needs no sync waits for none: neither for those of the segment that is full nor for those
-//! of the next segment's header and name. At most one full segment is not durable, so power loss takes the end of two
-//! segments at most. What [`WalStatus::durable_end`](super::WalStatus::durable_end) names is durable.
+//! **Promise.** A writer that requires no sync waits for none: neither for the syncs of the full
+//! segment nor for those of the next segment's header and name. At most one full segment is not
+//! durable, so power loss affects the end of at most two segments. Everything below
+//! [`WalStatus::durable_end`](super::WalStatus::durable_end) is durable.
 //!
-//! **Mechanism.** The segment that is full is handed over, and the next one begins with a header and a name that are
-//! not synced. A background worker, or the commit thread when the next segment is full too, *settles* the pair
-//! ([`DeferredSync::step`]): it syncs the full segment, then the next one, then the directory, and then clears the flag
-//! [`SegmentHeader::is_unsynced`] of the full one. While the flag is set, recovery takes a successor without a header, or
-//! an end before that which the successor names, for the loss of power. Afterwards both are damage, as ever.
+//! **Mechanism.** A full segment is handed over, and the next one begins with an unsynced header
+//! and name. A background worker *settles* the pair ([`DeferredSync::step`]); if the next segment
+//! fills up first, the commit thread does. It syncs the full segment, the next one and the
+//! directory, in this order, and then clears the flag [`SegmentHeader::is_unsynced`] of the full
+//! one. While the flag is set, recovery attributes two states to power loss: a successor without a
+//! header, and an end before the one that the successor names. After that, both count as damage.
 //!
-//! The worker also asks the device to begin writing what was written to the log: that call waits while the queue of
-//! the device is full.
+//! The worker also starts the writeback of written log data, as that call blocks while the device
+//! queue is full.
 //!
-//! **Caveats.** A full segment is not released before it is settled: its file would get another header.
+//! **Caveats.** A full segment is not released before it is settled: its file would get another
+//! header.
 
 use super::format::{LogEnd, SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};
 use super::segment::{Segment, SyncFailureFlag};
@@ -26,24 +29,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The full segment of a log that is not known to be durable, if there is one. See the module.
+/// The full segment of a log that may not be durable yet, if there is one.
 pub struct DeferredSync {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     status: Arc<WalStatus>,
     /// Held through I/O: one thread at a time settles.
     pair: Mutex<Option<SegmentPair>>,
-    /// The full segment. Locked for a moment only, as the two below are.
+    /// Id of the full segment. Locked briefly, as the next two fields are.
     full: Mutex<Option<SegmentId>>,
     written: Mutex<Option<WritebackRange>>,
-    /// Whether a worker is to be woken.
+    /// Whether a worker should be woken.
     has_pending_work: AtomicBool,
 }
 
-/// A full segment, and the one that follows it.
+/// A full segment and its successor.
 struct SegmentPair {
     full: Segment,
-    /// `None` while the disk has no room for it.
+    /// `None` while the disk has no space for a successor.
     next: Option<Successor>,
 }
 
@@ -53,11 +56,11 @@ pub(super) struct Successor {
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn File>,
     pub(super) sync_failed: SyncFailureFlag,
-    /// Whether a sync that failed may have dropped the header.
+    /// Whether a failed sync may have dropped the header.
     pub(super) is_header_doubtful: bool,
 }
 
-/// Bytes of a file that the device may begin to write.
+/// A range of a file whose writeback may start.
 struct WritebackRange {
     file: Arc<dyn File>,
     bytes: Range<u64>,
@@ -76,30 +79,30 @@ impl DeferredSync {
         }
     }
 
-    /// Begins the writing of what was written, and settles a full segment. True when there was one.
+    /// Starts pending writeback, and settles a full segment. Returns whether there was one.
     ///
     /// # Errors
-    /// As [`Wal::append`](super::Wal::append): after [`Error::Full`] it can be called again, after any other error nothing
-    /// may be written to the log.
+    /// As [`Wal::append`](super::Wal::append). After [`Error::Full`] the call can be repeated.
+    /// After any other error nothing may be written to the log.
     pub fn step(&self) -> Result<bool, Error> {
         self.start_writeback();
         self.settle()
     }
 
-    /// Whether there is something to do for [`DeferredSync::step`] since the last call of this function.
+    /// Whether [`DeferredSync::step`] has had new work since the last call of this function.
     pub(crate) fn take_pending_work(&self) -> bool {
         self.has_pending_work.load(Ordering::Relaxed) && self.has_pending_work.swap(false, Ordering::AcqRel)
     }
 
-    /// The segment that is full and not settled.
+    /// The full segment that is not settled.
     pub(super) fn full(&self) -> Option<SegmentId> {
         *self.full.lock()
     }
 
-    /// Takes a segment that is full.
+    /// Hands over a full segment.
     ///
     /// # Panics
-    /// When there is one already.
+    /// When one is pending already.
     pub(super) fn hand_over(&self, full: Segment) {
         let id = full.id;
         let before = self.pair.lock().replace(SegmentPair { full, next: None });
@@ -107,7 +110,7 @@ impl DeferredSync {
         *self.full.lock() = Some(id);
     }
 
-    /// The full segment has a successor.
+    /// Sets the successor of the full segment.
     ///
     /// # Panics
     /// When there is no full segment.
@@ -116,7 +119,7 @@ impl DeferredSync {
         self.has_pending_work.store(true, Ordering::Release);
     }
 
-    /// These bytes were written and will not be written over soon.
+    /// Records that this range was written and will not be overwritten soon.
     pub(super) fn wrote(&self, file: &Arc<dyn File>, bytes: Range<u64>) {
         let mut written = self.written.lock();
         match &mut *written {
@@ -128,7 +131,7 @@ impl DeferredSync {
         self.has_pending_work.store(true, Ordering::Release);
     }
 
-    /// Promises nothing, so its failure is nothing: the sync of the segment reports it.
+    /// Starts pending writeback. A failure is ignored: the sync of the segment reports it.
     fn start_writeback(&self) {
         let written = self.written.lock().take();
         if let Some(WritebackRange { file, bytes }) = written {
@@ -136,8 +139,8 @@ impl DeferredSync {
         }
     }
 
-    /// Makes the full segment durable, and then its successor. Returns whether there was one to settle. A full segment
-    /// without a successor is made durable, and stays.
+    /// Makes the full segment durable, and then its successor. Returns whether a pair was settled.
+    /// A full segment without a successor becomes durable, but remains pending.
     pub(super) fn settle(&self) -> Result<bool, Error> {
         let mut pair = self.pair.lock();
         let Some(SegmentPair { full, next }) = pair.as_mut() else { return Ok(false) };
@@ -154,11 +157,11 @@ impl DeferredSync {
 }
 
 impl Successor {
-    /// Makes the header durable, and what was written behind it so far.
+    /// Makes the header durable, with the groups written so far.
     fn sync(&mut self) -> Result<(), Error> {
         let mut has_failed = self.sync_failed.lock();
         if self.is_header_doubtful {
-            // The groups are written again by the sync that needs them.
+            // The groups are written again by the sync that covers them.
             let written = self.file.write_at(&self.header.encode(), 0);
             written.map_err(|error| Error::io("write", &self.path, error))?;
         }

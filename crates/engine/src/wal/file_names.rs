@@ -1,16 +1,16 @@
-//! Names of the log's files.
+//! File names of the log.
 //!
-//! `<id>.wal` is a segment, `<number>.spare` a file that waits to become one, `*.tmp` a file that is being
-//! made and is worth nothing after a crash. Ids and numbers are 16 hexadecimal digits.
+//! `<id>.wal` is a segment, `<number>.spare` a prepared file that can become one. `*.tmp` is a file
+//! under construction, worthless after a crash. Ids and numbers have 16 hexadecimal digits.
 
 use super::format::SegmentId;
 use std::path::{Path, PathBuf};
 
-/// Numbers the spare files of a directory.
+/// Number of a spare file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SpareNumber(pub(super) u64);
 
-/// What a name in the log's directory means.
+/// Meaning of a file name in the log's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     Segment(SegmentId),
@@ -26,12 +26,12 @@ pub(super) fn spare_path(dir: &Path, number: SpareNumber) -> PathBuf {
     dir.join(format!("{:016x}.spare", number.0))
 }
 
-/// Where a file is made that will be renamed to `path`.
+/// The path at which a file is built before it is renamed to `path`.
 pub(super) fn unfinished_path(path: &Path) -> PathBuf {
     path.with_added_extension("tmp")
 }
 
-/// `None` for names that are not the log's.
+/// The meaning of a file name; `None` for files that do not belong to the log.
 pub(super) fn parse(name: &str) -> Option<FileKind> {
     if name.ends_with(".wal.tmp") || name.ends_with(".spare.tmp") {
         return Some(FileKind::Unfinished);

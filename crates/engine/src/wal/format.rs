@@ -1,22 +1,22 @@
-//! Headers of segments and groups: the bytes between the records.
+//! Encoding of the headers of segments and groups.
 //!
-//! Drawn byte by byte in `docs/storage-format/wal.md`. Nothing here touches a file.
+//! `docs/storage-format/wal.md` shows the format byte by byte. This module does no I/O.
 
 use super::checksum::crc32c;
 use stdx::codec::{Reader, Truncated};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Names a segment of the log; ids grow and are never used twice.
+/// Id of a log segment. Ids ascend and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SegmentId(pub u64);
 
-/// Tells the groups of one use of a file from what earlier uses left in it.
+/// Distinguishes the groups of one use of a file from remains of earlier uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// The epoch of segment `id`. It depends on all that was ever logged before, so that who chooses values
-    /// cannot foresee it, and no two uses of a file have the same.
+    /// The epoch of segment `id`. It depends on the whole earlier log: a client that chooses values
+    /// cannot predict it, and no two uses of a file have the same.
     pub(super) fn of(id: SegmentId, previous: Option<(Self, Option<GroupHeader>)>) -> Self {
         let (epoch, last_group) = previous.unwrap_or((Self(0), None));
         let seed = match last_group {
@@ -27,30 +27,31 @@ impl Epoch {
     }
 }
 
-/// The segment before another, and how much of it is durable: all that will ever be read of it.
+/// The segment before another, with its durable length. Nothing beyond that length is ever read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreviousSegment {
-    /// Which segment.
+    /// Id of the segment.
     pub id: SegmentId,
-    /// Its durable length, in bytes.
+    /// Durable length of the segment, in bytes.
     pub len: u64,
 }
 
-/// A place in the log: every byte before it is durable.
+/// A position in the log: every byte before it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogEnd {
     /// The last segment.
     pub segment: SegmentId,
-    /// The durable length of this segment, in bytes.
+    /// Durable length of this segment, in bytes.
     pub len: u64,
 }
 
-/// What is known of a log before it is read.
+/// Properties of a log that are known before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownLog {
     /// Segments below this one are not needed.
     pub floor: SegmentId,
-    /// An end that the log has had. A log that ends before it has lost acknowledged records. `None`: not known.
+    /// A position up to which the log was durable. A log that ends before it has lost acknowledged
+    /// records. `None`: not known.
     pub known_end: Option<LogEnd>,
 }
 
@@ -61,38 +62,39 @@ impl From<SegmentId> for KnownLog {
     }
 }
 
-/// What a segment begins with: one sector of the disk, so that it is written whole or not at all.
+/// Header of a segment. It is one disk sector, so that it is written atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Which segment.
+    /// Id of the segment.
     pub id: SegmentId,
-    /// The epoch of its groups.
+    /// Epoch of the groups in the segment.
     pub epoch: Epoch,
-    /// The segment before it, if there ever was one.
+    /// The segment before this one, if there was one.
     pub previous: Option<PreviousSegment>,
-    /// Whether power loss may take the end of this segment although another follows it, and the header and the name of
-    /// that one. Only under [`Durability::Os`](crate::Durability::Os), until the segment that follows is durable.
+    /// Whether power loss may take the end of this segment although another follows, and the header
+    /// and name of that one. Only under [`Durability::Os`](crate::Durability::Os), until the next
+    /// segment is durable.
     pub is_unsynced: bool,
 }
 
-/// What a group begins with.
+/// Header of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupHeader {
-    /// The epoch of the segment.
+    /// Epoch of the segment.
     pub(super) epoch: Epoch,
-    /// How many records follow; none for a closing record.
+    /// Number of records; 0 for a closing record.
     pub(super) records: u32,
-    /// Where in the file this header lies, in bytes.
+    /// Offset of this header in the file, in bytes.
     pub(super) offset: u64,
     /// Length of the records, in bytes.
     pub(super) length: u64,
-    /// Every byte of the segment below this offset was durable when the group was written.
+    /// Offset below which the segment was durable when the group was written.
     pub(super) durable: u64,
-    /// CRC32C over the checksums of the records: binds the header to these records and no others.
+    /// CRC32C over the checksums of the records: binds the header to these records.
     pub(super) digest: u32,
 }
 
-/// Length of a segment's header, in bytes; its first group begins here.
+/// Length of a segment header, in bytes; the first group follows it.
 pub(super) const SEGMENT_HEADER_LEN: usize = 512;
 /// Length of a group's header, in bytes.
 pub(super) const GROUP_HEADER_LEN: usize = 48;
@@ -106,10 +108,10 @@ const FLAG_UNSYNCED: u32 = 1 << 1;
 const GROUP_MAGIC: [u8; 4] = *b"vGRP";
 const GROUP_CHECKED_LEN: usize = 44;
 
-/// Length of what all group headers of a segment begin with.
+/// Length of the common prefix of the group headers of a segment, in bytes.
 pub(super) const GROUP_START_LEN: usize = 12;
 
-/// What all group headers of a segment begin with: to search for them.
+/// Common prefix of the group headers of a segment, to search for them.
 pub(super) fn group_start(epoch: Epoch) -> [u8; GROUP_START_LEN] {
     let mut start = [0; GROUP_START_LEN];
     start[..4].copy_from_slice(&GROUP_MAGIC);
@@ -136,7 +138,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header at the start of `bytes`, or what is wrong with it.
+    /// Decodes the header at the start of `bytes`. The error describes the damage.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let short = |_: Truncated| "the file ends inside the segment's header".to_owned();
         let bytes = bytes.get(..SEGMENT_HEADER_LEN).ok_or_else(|| short(Truncated))?;
@@ -181,7 +183,7 @@ impl GroupHeader {
         bytes
     }
 
-    /// The header of a group of `epoch` that lies at `offset` of `segment`; `None` for anything else.
+    /// Decodes the header of a group of `epoch` at `offset` of `segment`; `None` if there is none.
     pub(super) fn decode(segment: &[u8], offset: usize, epoch: Epoch) -> Option<Self> {
         let bytes = segment.get(offset..)?.get(..GROUP_HEADER_LEN)?;
         let fields = |mut reader: Reader<'_>| -> Result<(Self, u32), Truncated> {
@@ -198,7 +200,7 @@ impl GroupHeader {
         is_ours.then_some(header)
     }
 
-    /// Where the group ends, in bytes from the start of the file.
+    /// Offset of the end of the group in the file, in bytes.
     pub(super) fn end(&self) -> u64 {
         self.offset.saturating_add(GROUP_HEADER_LEN as u64).saturating_add(self.length)
     }

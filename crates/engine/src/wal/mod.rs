@@ -1,40 +1,45 @@
-//! The write-ahead log: what a store reads back after a crash.
+//! The write-ahead log, which recovery replays after a crash.
 //!
-//! **Promise.** Once [`Wal::append`] has returned under [`Durability::Sync`], its records are replayed by every
-//! later [`Wal::open`], through the death of the process and the loss of power at any moment, until their
-//! segment is released. A record is replayed whole or not at all; what `append` refused with [`Error::Full`]
-//! never is. Damage to what was durable is an error that names file and offset, not a shorter log.
+//! **Promise.** Once [`Wal::append`] has returned under [`Durability::Sync`], every later
+//! [`Wal::open`] replays its records until their segment is released, in spite of process crashes
+//! and power loss. A record is replayed completely or not at all. Records that `append` refused
+//! with [`Error::Full`] are never replayed. Damage to durable data is an error that names file and
+//! offset, not a shorter log.
 //!
-//! **Mechanism.** The log is a chain of *segments*: files that are prepared ahead ([`Spares`]) and used again
-//! once they are released. A segment holds *groups*: a header and the [`Record`]s of all writers that shared
-//! one sync. Three things in the headers carry the promise:
+//! **Mechanism.** The log is a chain of *segments*: files that are prepared ahead ([`Spares`]) and
+//! recycled after their release. A segment holds *groups*: a header and the [`Record`]s of all
+//! writers that shared one sync. Three fields of the headers ensure the promise:
 //!
-//! * the *epoch* of the segment and the offset of the group: what an earlier use of the file left there is
-//!   never taken for a group of this one;
-//! * a *digest* over the checksums of the group's records: an old record under a new header is found, in
-//!   whatever order the device wrote their sectors;
-//! * the *durable offset* at the time of writing: a bad group below the greatest that any header names is
-//!   damage, one at or above it is the torn tail of the last crash ([`replay`]).
+//! * The *epoch* of the segment and the offset of the group distinguish it from the remains of an
+//!   earlier use of the file.
+//! * A *digest* over the checksums of the records detects an old record under a new header, in
+//!   whatever order the device wrote their sectors.
+//! * The *durable offset* at the time of writing separates damage from torn writes. A bad group
+//!   below the greatest durable offset of any header is damage. One at or above it is the torn tail
+//!   of the last crash ([`replay`]).
 //!
-//! A segment's header names the segment before it with its durable length, so a tail that was cut stays cut,
-//! and a missing file is seen. It is durable, and then the segment's name is, before the first group is
-//! written: a segment never lacks a header. Before that, all of the segment before it is durable.
+//! A segment header names the previous segment with its durable length. So a tail that was cut
+//! stays cut, and a missing file is detected. Before the first group is written, the previous
+//! segment is durable, then the header, and then the name of the segment: a segment never lacks a
+//! header.
 //!
-//! When nothing comes for a while, a *closing record* ([`Wal::idle`]) names everything as durable, so that
-//! damage to the last group is found too.
+//! In an idle period, a *closing record* ([`Wal::idle`]) marks all groups as durable, so that
+//! damage to the last group is detected too.
 //!
-//! Under [`Durability::Os`] the end of a full segment and the beginning of the next become durable away from the writers
-//! ([`DeferredSync`]); a flag in the header of the full one says so until then.
+//! Under [`Durability::Os`], the end of a full segment and the beginning of the next become durable
+//! in the background ([`DeferredSync`]). Until then a flag in the header of the full segment says
+//! so.
 //!
-//! A file that is cut exactly at the end of a group, or the loss of the newest segment, leaves no trace in the log. So
-//! whoever opens the log may know an end that it has had ([`KnownLog::known_end`], taken from
-//! [`WalStatus::durable_end`] while it was open): a log that ends before that place is [`Error::Lost`].
+//! Two losses leave no trace in the log: truncation exactly at the end of a group, and loss of the
+//! newest segment. So the host may supply a known end ([`KnownLog::known_end`], from
+//! [`WalStatus::durable_end`] while the log was open). A log that ends before it is
+//! [`Error::Lost`].
 //!
-//! **Caveats.** Under [`Durability::Os`], power loss takes what was written since the last sync, from the
-//! first group that did not reach the disk on: the end of two segments at most. A release that does not know the flag takes
-//! that for damage. Damage to the very last group, before the next group or a
-//! closing record, looks like a torn tail, and the loss of the newest segment file looks like a log that ended before
-//! it, unless an end behind them is known. The format is drawn in `docs/storage-format/wal.md`.
+//! **Caveats.** Under [`Durability::Os`], power loss takes all groups from the first one that did
+//! not reach the disk: at most the ends of two segments. A release that does not know the flag
+//! reports that as damage. Without a known end, damage to the very last group, before a later group
+//! or closing record, looks like a torn tail. The loss of the newest segment file then looks like a
+//! log that ended before it. `docs/storage-format/wal.md` shows the format.
 
 mod checksum;
 mod deferred_sync;
@@ -67,7 +72,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::Instant;
 
-/// The least size of a segment, in bytes: room for its header and a small group.
+/// Least size of a segment, in bytes: space for its header and a small group.
 pub const SEGMENT_BYTES_MIN: u64 = 1024;
 
 /// Length of a segment without groups, in bytes.
@@ -76,38 +81,38 @@ pub(crate) const SEGMENT_LEN_MIN: u64 = format::SEGMENT_HEADER_LEN as u64;
 /// Options of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalOptions {
-    /// A segment takes groups up to this size, in bytes; a group that is longer has one of its own.
+    /// Size up to which a segment takes groups, in bytes. A longer group has a segment of its own.
     pub segment_bytes: u64,
     /// Whether a group is synced before it is acknowledged.
     pub durability: Durability,
-    /// How many files may wait to become segments.
+    /// Limit of the number of spare files.
     pub spares_max: usize,
 }
 
-/// What [`Wal::open`] found.
+/// Results of [`Wal::open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalRecovery {
     /// Segments that were read.
     pub segments: u64,
     /// Records that were replayed.
     pub records: u64,
-    /// Cells in them.
+    /// Cells in these records.
     pub cells: u64,
     /// Bytes of the segments, up to the end of the last whole group of each.
     pub bytes: u64,
-    /// Bytes that were cut from the last segment: a group that a crash tore, and what was written behind it.
-    /// What cannot be told from bytes of an earlier use of the file is not counted.
+    /// Bytes that were cut from the last segment: a torn group and later ones. Bytes that may be
+    /// remains of an earlier use of the file are not counted.
     pub cut_bytes: u64,
-    /// Whether the log ends with a closing record or a segment without groups, as a clean stop leaves it.
+    /// Whether the log ends with a closing record or an empty segment, as after a clean stop.
     pub is_closed: bool,
-    /// Where the last whole group ends; `None` without a segment.
+    /// End of the last whole group; `None` without a segment.
     pub end: Option<LogEnd>,
 }
 
-/// Takes one replayed record.
+/// Callback for each replayed record.
 pub type ReplayFn<'a> = &'a mut dyn FnMut(SegmentId, RecordCells<'_>) -> Result<(), Error>;
 
-/// An open log. See the module.
+/// An open log.
 pub struct Wal {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
@@ -117,34 +122,34 @@ pub struct Wal {
     deferred_sync: Arc<DeferredSync>,
     /// Segments below this one are not needed.
     floor: SegmentId,
-    /// Segments that take no more groups and were not released, oldest first.
+    /// Full segments that were not released, oldest first.
     sealed: VecDeque<SegmentId>,
-    /// The segment that takes groups. None after a full disk kept one from being made.
+    /// The segment that receives groups. `None` after a full disk prevented its creation.
     active: Option<Segment>,
-    /// What the next segment continues.
+    /// The state that the next segment continues.
     tail: Tail,
-    /// The next segment's id.
+    /// Id of the next segment.
     next: SegmentId,
-    /// The failure after which nothing may be written.
+    /// A failure that forbids further writes.
     failure: Option<String>,
 }
 
-/// What a new segment says of the segment before it.
+/// State of the previous segment for the header of the next.
 #[derive(Clone, Copy, Default)]
 struct Tail {
     link: Option<PreviousSegment>,
     last_group: Option<(Epoch, Option<GroupHeader>)>,
 }
 
-/// Reads all that [`Wal::open`] would replay, and changes nothing.
+/// Checks everything that [`Wal::open`] would replay, without changes.
 ///
 /// # Errors
-/// As [`Wal::open`], of each segment.
+/// As [`Wal::open`], for each segment.
 pub fn verify(fs: &Arc<dyn Fs>, dir: &Path, known: KnownLog) -> Result<WalRecovery, Vec<Error>> {
     verify_showing(fs, dir, known, &mut |_, _| ())
 }
 
-/// The same. `show` is called with each key and what its cell is.
+/// As [`verify`]; also calls `show` with each key and the metadata of its cell.
 ///
 /// # Errors
 /// As [`verify`].
@@ -157,8 +162,8 @@ pub fn verify_showing(
     recovery::inspect(&**fs, dir, known, show)
 }
 
-/// Begins a log in `dir`, which is made, for a directory in which there was never one. Returns its only segment,
-/// which holds no group; it is durable, its name too.
+/// Creates a log in `dir`, which is created and never had one. Returns its only segment, which is
+/// empty. Its header and name are durable.
 ///
 /// # Errors
 /// Errors of the file system.
@@ -174,14 +179,15 @@ pub(crate) fn begin(fs: &Arc<dyn Fs>, dir: &Path) -> Result<SegmentId, Error> {
 }
 
 impl Wal {
-    /// Replays every segment from the floor on that lies in `dir` (which is made if need be), oldest first, and
-    /// begins a segment behind them. Segments below the floor are left to [`Spares::step`].
+    /// Replays the segments in `dir` from the floor on, oldest first, and begins a new segment
+    /// behind them. The directory is created if it does not exist. Segments below the floor are
+    /// left to [`Spares::step`].
     ///
-    /// With a full disk the log opens without a segment: every append is refused until there is room.
+    /// On a full disk the log opens without a segment: appends are refused until there is space.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when what was durable is damaged, [`Error::Lost`] when a segment is missing or the log is
-    /// shorter than it was known to be; errors of the file system, and of `replay`.
+    /// [`Error::Corrupt`] when durable data is damaged; [`Error::Lost`] when a segment is missing
+    /// or the log is shorter than its known end; errors of the file system and of `replay`.
     pub fn open(
         env: &Env,
         dir: &Path,
@@ -197,7 +203,7 @@ impl Wal {
         make_dir(&**fs, dir)?;
         let listing = recovery::list(&**fs, dir, floor)?;
         let (last, recovery) = recovery::recover(&**fs, dir, known, &listing, replay)?;
-        // Whatever the directory shows must stay so: groups may go into what is there already.
+        // The names in the directory must be durable: groups may go into existing files.
         fs.sync_dir(dir).map_err(|error| Error::io("sync", dir, error))?;
         recovery::settle(&**fs, dir, &last.unsynced)?;
 
@@ -208,7 +214,7 @@ impl Wal {
         spares.release(listing.released);
         let status = Arc::new(WalStatus::new(env.clock.clone()));
         if let (None, Some(end)) = (&last.segment, known_end) {
-            // Power loss took all that was not released, of which nothing was durable.
+            // Power loss took all segments that were not released; nothing in them was durable.
             status.set_durable_end(end);
         }
         let deferred_sync = DeferredSync::new(fs.clone(), dir.to_owned(), status.clone());
@@ -230,12 +236,13 @@ impl Wal {
         Ok((wal, recovery))
     }
 
-    /// Writes the records as one group, and under [`Durability::Sync`] makes it durable. Returns the segment
-    /// that holds it. Without records, nothing is written.
+    /// Writes the records as one group, and under [`Durability::Sync`] makes it durable. Returns
+    /// the segment of the group. Without records, writes nothing.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Exhausted`]: none of the records was or will be stored; the log stays usable. After any
-    /// other error their fate is unknown until the log is opened again: nothing more can be written ([`Error::Poisoned`]).
+    /// [`Error::Full`], [`Error::Exhausted`]: no record was or will be stored; the log remains
+    /// usable. After any other error the fate of the records is unknown until the log is opened
+    /// again, and every later append fails with [`Error::Poisoned`].
     pub fn append(&mut self, records: &[&Record]) -> Result<SegmentId, Error> {
         self.check_usable()?;
         if records.is_empty() {
@@ -246,25 +253,26 @@ impl Wal {
         self.record_failure(result)
     }
 
-    /// The newest segment that there is: no later group goes to one before it. It never goes back.
+    /// The newest segment: later groups go to this one or a later one. The result never decreases.
     pub fn segment(&self) -> SegmentId {
         let newest = self.active.as_ref().map(|segment| segment.id).or(self.sealed.back().copied());
         newest.unwrap_or(self.next)
     }
 
-    /// Makes every group durable and writes a closing record, if groups came since the last one. To be called
-    /// when nothing was written for a while, and before the log is dropped.
+    /// Makes all groups durable and writes a closing record, if groups followed the last one. To be
+    /// called in an idle period, and before the log is dropped.
     ///
     /// # Errors
-    /// As [`Wal::append`]; with [`Error::Full`] there is no closing record, and nothing that was durable is lost.
+    /// As [`Wal::append`]. With [`Error::Full`] there is no closing record, and no durable data is
+    /// lost.
     pub fn idle(&mut self) -> Result<(), Error> {
         self.check_usable()?;
         let result = self.settle().and_then(|()| self.active.as_mut().map_or(Ok(()), Segment::close));
         self.record_failure(result)
     }
 
-    /// Segments below `floor` are not needed any more, and this is durably known: they will not be replayed.
-    /// The segment that takes groups is kept. Does no I/O: [`Spares::step`] recycles or removes the files.
+    /// Releases the segments below `floor`, which the caller has durably recorded as not needed.
+    /// The active segment is kept. Does no I/O: [`Spares::step`] recycles or removes the files.
     ///
     /// A segment that is not durable yet is released once it is.
     pub fn release(&mut self, floor: SegmentId) {
@@ -274,22 +282,22 @@ impl Wal {
         self.spares.release(self.sealed.drain(..released));
     }
 
-    /// The files that wait to become segments, for the worker that prepares them.
+    /// The spare files, for the worker that prepares them.
     pub fn spares(&self) -> Arc<Spares> {
         self.spares.clone()
     }
 
-    /// What makes full segments durable away from the writers, for the worker that does it.
+    /// The deferred sync of full segments, for the worker that runs it.
     pub fn deferred_sync(&self) -> Arc<DeferredSync> {
         self.deferred_sync.clone()
     }
 
-    /// How it fares, also while somebody writes.
+    /// Status and statistics of the log, readable during writes.
     pub fn status(&self) -> Arc<WalStatus> {
         self.status.clone()
     }
 
-    /// When the last sync began and ended.
+    /// Begin and end of the last sync.
     pub(crate) fn last_sync(&self) -> Option<(Instant, Instant)> {
         self.status.last_sync()
     }
@@ -307,10 +315,10 @@ impl Wal {
         Ok(segment.id)
     }
 
-    /// Ends the active segment. From here on it takes no group, whatever becomes of the next segment: that
-    /// one's header, which may be on disk already, says where this one ends.
+    /// Ends the active segment. It takes no group from here on, even if the next segment cannot be
+    /// made: the header of that one, which may be on disk already, names the end of this one.
     fn seal(&mut self) -> Result<(), Error> {
-        // Only one full segment at a time is not durable.
+        // At most one full segment is not durable.
         self.settle()?;
         if let (Some(segment), Durability::Sync) = (&mut self.active, self.options.durability) {
             segment.sync()?;
@@ -326,7 +334,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes the full segment durable if no worker has done so.
+    /// Settles the full segment if no worker has done so.
     fn settle(&mut self) -> Result<(), Error> {
         if self.deferred_sync.full().is_some() {
             self.deferred_sync.settle()?;
@@ -335,8 +343,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Makes the next segment, for a first group of `bytes`. After a shortage it can be tried again, with
-    /// the same id: should the name be on disk already, it is replaced.
+    /// Begins the next segment, for a first group of `bytes`. After a shortage the call can be
+    /// repeated with the same id: if the name exists on disk already, it is replaced.
     fn begin(&mut self, bytes: u64) -> Result<(), Error> {
         let id = self.next;
         let header = SegmentHeader {
@@ -360,8 +368,9 @@ impl Wal {
         Ok(())
     }
 
-    /// A file of this name whose header is durable, unless the segment before it is not: a spare, or a new one when there is none or the group is
-    /// too long for it.
+    /// Makes the file of a segment from a spare; from a new file when there is no spare or the
+    /// group is too long for it. The header is durable, unless the previous segment is still
+    /// unsynced.
     fn make_file(&self, header: &SegmentHeader, path: &Path, bytes: u64) -> Result<Arc<dyn File>, Error> {
         let fits_spare = format::SEGMENT_HEADER_LEN as u64 + bytes <= self.options.segment_bytes;
         let spare = if fits_spare { self.spares.take() } else { None };
@@ -382,13 +391,13 @@ impl Wal {
     fn discard(&self, spare: Option<SpareNumber>, unfinished: &Path) {
         match spare {
             Some(number) => self.spares.put_back(number),
-            // Should this fail, the next start removes it.
+            // If this fails, the next start removes the file.
             None => drop(self.fs.remove_file(unfinished)),
         }
     }
 
-    /// Goes on behind what was read: in the last segment when it has no group, so that starting again and
-    /// again makes no files, else in a new one.
+    /// Continues after the replayed segments: in the last one when it has no group, so that
+    /// repeated restarts create no files; otherwise in a new one.
     fn continue_after(&mut self, last: Option<LastSegment>) -> Result<(), Error> {
         if let Some(last) = last {
             self.status.set_durable_end(LogEnd { segment: last.id, len: last.len });
@@ -407,7 +416,8 @@ impl Wal {
         }
     }
 
-    /// What a torn first group left behind has the epoch of the groups to come, so it must not stay.
+    /// Reuses an empty last segment. It is truncated, because remains of a torn first group have
+    /// the epoch of the groups to come.
     fn reuse_empty(&mut self, last: LastSegment) -> Result<(), Error> {
         let is_unsynced = self.options.durability == Durability::Os;
         let header = SegmentHeader { is_unsynced, ..last.header };

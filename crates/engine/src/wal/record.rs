@@ -1,13 +1,16 @@
-//! Records: batches of cells as the log holds them.
+//! Records: encoded batches of cells.
 //!
-//! **Promise.** A record is replayed whole or not at all, and only when its bytes are those that were sealed.
+//! **Promise.** A record is replayed completely or not at all, and only if its bytes are those that
+//! were sealed.
 //!
-//! **Mechanism.** A [`RecordBuilder`] encodes each cell once, behind room for a header that [`seal`] fills in:
-//! checksum, length and count of cells. The log writes the sealed bytes as they are. Bytes from disk go
-//! through [`decode`], which checks the checksum and walks every cell, so that walking them again cannot fail.
+//! **Mechanism.** A [`RecordBuilder`] encodes each cell once, behind space for a header that
+//! [`seal`] fills in: checksum, length, and number of cells. The log writes the sealed bytes
+//! unchanged. [`decode`] verifies the checksum of bytes from disk and walks every cell, so that a
+//! second walk cannot fail.
 //!
-//! **Caveats.** A record does not know where it lies: an old one at the right place would pass. The header of
-//! its group, which holds a digest over the records' checksums, is what tells them apart.
+//! **Caveats.** A record does not contain its position: an old record at the right offset would be
+//! accepted. The header of its group, with a digest over the checksums of the records, excludes
+//! that.
 //!
 //! [`seal`]: RecordBuilder::seal
 
@@ -15,22 +18,22 @@ use super::checksum::crc32c;
 use stdx::codec::{Reader, Truncated, put_varint, put_version, varint_len};
 use stdx::{CellKind, CellMeta, CellRef, Version, WallTime};
 
-/// Length of a record's header, in bytes: checksum, length of the cells, count of the cells.
+/// Length of a record header in bytes: checksum, length of the cells, number of cells.
 pub const RECORD_HEADER_LEN: usize = 12;
 
-/// The longest record, in bytes. It keeps the length within its field with room to spare.
+/// Greatest length of a record, in bytes. It fits into the length field with a margin.
 pub const RECORD_BYTES_MAX: usize = 1 << 31;
 
-/// Where the checksum ends and what it covers begins.
+/// Offset of the checksummed bytes, behind the checksum.
 const CHECKED_FROM: usize = 4;
 
 const FLAG_TOMBSTONE: u8 = 1 << 0;
 const FLAG_EXPIRES: u8 = 1 << 1;
 
-/// A record that still takes cells.
+/// A record under construction.
 #[derive(Debug, Default)]
 pub struct RecordBuilder {
-    /// Empty until the first cell, then the header's room and the cells.
+    /// Empty until the first cell; then the space of the header, and the cells.
     bytes: Vec<u8>,
     cells: u32,
     data_bytes: u64,
@@ -40,7 +43,8 @@ impl RecordBuilder {
     /// Adds a cell of `key`.
     ///
     /// # Panics
-    /// When the record would be longer than [`RECORD_BYTES_MAX`]: see [`RecordBuilder::has_room_for`].
+    /// When the record would exceed [`RECORD_BYTES_MAX`], which [`RecordBuilder::has_room_for`]
+    /// checks.
     pub fn push(&mut self, key: &[u8], cell: CellRef<'_>) {
         let len = self.bytes() + encoded_len(key, cell);
         assert!(len <= RECORD_BYTES_MAX, "a record of {len} bytes is longer than any may be");
@@ -51,22 +55,22 @@ impl RecordBuilder {
         self.data_bytes += (key.len() + cell.value.len()) as u64;
     }
 
-    /// Whether a cell can be pushed: the record stays within [`RECORD_BYTES_MAX`].
+    /// Whether the record stays within [`RECORD_BYTES_MAX`] with this cell.
     pub fn has_room_for(&self, key: &[u8], cell: CellRef<'_>) -> bool {
         self.bytes() + encoded_len(key, cell) <= RECORD_BYTES_MAX
     }
 
-    /// Cells so far.
+    /// Number of cells so far.
     pub fn cells(&self) -> usize {
         self.cells as usize
     }
 
-    /// What the record takes in the log so far, in bytes.
+    /// Encoded length so far, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len().max(RECORD_HEADER_LEN)
     }
 
-    /// Ends the record: nothing changes it any more.
+    /// Completes the record.
     pub fn seal(mut self) -> Record {
         self.begin();
         let length = (self.bytes.len() - RECORD_HEADER_LEN) as u32;
@@ -93,27 +97,27 @@ pub struct Record {
 }
 
 impl Record {
-    /// The checksum in its header.
+    /// The checksum in the header.
     pub(super) fn crc(&self) -> u32 {
         u32::from_le_bytes(*self.bytes.first_chunk().expect("a sealed record has a header"))
     }
 
-    /// What the log writes: header and cells.
+    /// The encoded record: header and cells.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// How many cells it has.
+    /// Number of cells.
     pub fn cells(&self) -> usize {
         self.cells as usize
     }
 
-    /// Keys and values of the cells, in bytes.
+    /// Total length of the keys and values, in bytes.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    /// The cells, in the order they were pushed.
+    /// The cells, in the order in which they were pushed.
     pub fn iter(&self) -> RecordCells<'_> {
         RecordCells { rest: Reader::new(&self.bytes[RECORD_HEADER_LEN..]), cells: self.cells }
     }
@@ -128,7 +132,7 @@ impl<'a> IntoIterator for &'a Record {
     }
 }
 
-/// Walks the keys and cells of a record that was sealed here or checked by [`decode`].
+/// Iterator over the keys and cells of a record that was sealed, or verified by [`decode`].
 #[derive(Clone, Debug)]
 pub struct RecordCells<'a> {
     rest: Reader<'a>,
@@ -151,40 +155,40 @@ impl<'a> Iterator for RecordCells<'a> {
 
 impl ExactSizeIterator for RecordCells<'_> {}
 
-/// A record that was found in bytes from disk.
+/// A record that was decoded from bytes.
 #[derive(Clone, Debug)]
 pub struct Decoded<'a> {
-    /// Its cells.
+    /// The cells.
     pub cells: RecordCells<'a>,
-    /// The checksum in its header.
+    /// The checksum in the header.
     pub crc: u32,
-    /// Its length in bytes, header included.
+    /// Length in bytes, header included.
     pub len: usize,
 }
 
-/// Why bytes are not a record.
+/// Reason for which bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The record is longer than the bytes, or than any record.
+    /// The record is longer than the bytes or than [`RECORD_BYTES_MAX`].
     #[error("the record ends beyond the bytes that are there")]
     Truncated,
-    /// Header or cells are not what was sealed.
+    /// Header or cells differ from those that were sealed.
     #[error("the record's checksum is {expected:08x} in its header, {got:08x} over its bytes")]
     Checksum {
-        /// What the header says.
+        /// Checksum in the header.
         expected: u32,
-        /// What the bytes give.
+        /// Checksum of the bytes.
         got: u32,
     },
-    /// The checksum holds but the cells make no sense: written by something else.
+    /// The checksum matches but the cells are malformed: another program wrote them.
     #[error("the record's cells are malformed")]
     Malformed,
 }
 
-/// Reads the record at the start of `bytes`, which may go on behind it.
+/// Decodes the record at the start of `bytes`, which may be followed by other data.
 ///
 /// # Errors
-/// When no whole record is there. Takes no memory whatever the bytes say.
+/// When there is no whole record. Allocates no memory that depends on the bytes.
 pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, RecordError> {
     let mut header = Reader::new(bytes);
     let crc = header.u32().map_err(truncated)?;
@@ -201,10 +205,10 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, RecordError> {
     Ok(Decoded { cells, crc, len })
 }
 
-/// The record at the start of bytes that [`decode`] accepted before, without checking again.
+/// Decodes a record that [`decode`] has verified before, without verification.
 ///
 /// # Panics
-/// When they were never accepted; or later, while its cells are walked.
+/// When the bytes were never verified; possibly later, while the cells are iterated.
 pub(super) fn decode_checked(bytes: &[u8]) -> (RecordCells<'_>, usize) {
     let mut reader = Reader::new(&bytes[CHECKED_FROM..]);
     let fields = reader.u32().and_then(|length| Ok((length as usize, reader.u32()?)));
@@ -310,7 +314,7 @@ mod tests {
             let _ = decode(&bytes);
         }
 
-        /// With a right checksum, what is behind it is still not believed.
+        /// A matching checksum does not make the bytes behind it trusted.
         #[test]
         fn cells_that_make_no_sense_are_refused_also_under_a_right_checksum(body: Vec<u8>, cells in 0u32..4) {
             let mut bytes = vec![0; RECORD_HEADER_LEN];

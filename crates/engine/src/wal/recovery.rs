@@ -1,16 +1,17 @@
-//! Reading the log back when it is opened.
+//! Recovery of the log when it is opened.
 //!
-//! **Promise.** Every record that was acknowledged is replayed, in order, or an error names the file and the
-//! place. What was replayed is durable when [`recover`] returns, so that what a reader sees after a start is
-//! not lost by the next crash.
+//! **Promise.** Every acknowledged record is replayed, in order, or an error names the file and the
+//! offset. The replayed records are durable when [`recover`] returns: the next crash does not undo
+//! writes that a reader has seen after the start.
 //!
-//! **Mechanism.** Each segment's header names the one before it and that one's durable length. So the chain of
-//! headers is read first: it shows missing segments, and where all segments but the last end. Only the last
-//! can have a torn tail ([`replay_bytes`]). Its end is written again before it is synced: after a failed sync,
-//! the system may take pages for clean that the device never saw, and would sync nothing.
+//! **Mechanism.** Each segment header names the previous segment with its durable length. So the
+//! chain of headers is read first: it reveals missing segments and the ends of all segments but the
+//! last. Only the last can have a torn tail ([`replay_bytes`]). Its end is written again before it
+//! is synced: after a failed sync the system may consider pages clean that the device never
+//! received, and would sync nothing.
 //!
-//! **Caveats.** A whole segment is in memory while it is read. The torn tail stays in the file; the header of
-//! the segment that follows keeps it from ever being read.
+//! **Caveats.** A whole segment is in memory while it is read. The torn tail stays in the file; the
+//! header of the next segment excludes it from later reads.
 
 use super::file_names::{self, FileKind, SpareNumber, segment_path, spare_path};
 use super::format::{
@@ -25,24 +26,24 @@ use env::{File, Fs, OpenMode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the directory holds.
+/// Contents of the log's directory.
 pub(super) struct Listing {
-    /// Segments that are needed, oldest first.
+    /// Segments from the floor on, oldest first.
     pub(super) live: Vec<SegmentId>,
     /// Segments below the floor.
     pub(super) released: Vec<SegmentId>,
-    /// Files that may become segments.
+    /// Files that can become segments.
     pub(super) spares: Vec<SpareNumber>,
 }
 
-/// The last segment, as it was read.
+/// The last segment as it was read.
 pub(super) struct LastSegment {
     pub(super) id: SegmentId,
     pub(super) header: SegmentHeader,
     pub(super) last_group: Option<GroupHeader>,
     pub(super) file: Arc<dyn File>,
     pub(super) path: PathBuf,
-    /// All that is believed of it, all durable, in bytes.
+    /// Length of the valid part, all of it durable, in bytes.
     pub(super) len: u64,
     pub(super) has_no_group: bool,
 }
@@ -57,17 +58,17 @@ impl LastSegment {
     }
 }
 
-/// What the log goes on behind.
+/// The state that an opened log continues.
 pub(super) struct RecoveredLog {
     /// The last segment.
     pub(super) segment: Option<LastSegment>,
-    /// The segments that are needed, oldest first: those that were listed, without one that power loss took.
+    /// The needed segments, oldest first, without those that power loss took.
     pub(super) live: Vec<SegmentId>,
-    /// Those of them whose header says that they were not synced. They are durable now.
+    /// Headers of these segments that are marked as unsynced. The segments are durable now.
     pub(super) unsynced: Vec<SegmentHeader>,
 }
 
-/// Sorts what is in the directory, and removes what a crash left unfinished.
+/// Classifies the files of the directory, and removes unfinished ones.
 pub(super) fn list(fs: &dyn Fs, dir: &Path, floor: SegmentId) -> Result<Listing, Error> {
     let mut listing = Listing { live: Vec::new(), released: Vec::new(), spares: Vec::new() };
     for name in fs.read_dir(dir).map_err(|error| Error::io("list", dir, error))? {
@@ -108,7 +109,7 @@ pub(super) fn recover(
             break;
         }
     }
-    // What follows a segment that power loss has cut is lost with its end.
+    // Segments after one that power loss truncated are lost with its end.
     for id in listing.live.iter().skip(continued.live.len()) {
         let path = segment_path(dir, *id);
         tracing::warn!(file = %path.display(), "power was lost before this segment of the log was durable");
@@ -120,7 +121,8 @@ pub(super) fn recover(
     Ok((continued, recovery))
 }
 
-/// Notes in the headers of segments that were not synced that they are durable now, and their names and successors.
+/// Clears the unsynced flag in these headers. The segments, their names and their successors are
+/// durable.
 pub(super) fn settle(fs: &dyn Fs, dir: &Path, unsynced: &[SegmentHeader]) -> Result<(), Error> {
     for header in unsynced {
         let path = segment_path(dir, header.id);
@@ -132,8 +134,9 @@ pub(super) fn settle(fs: &dyn Fs, dir: &Path, unsynced: &[SegmentHeader]) -> Res
     Ok(())
 }
 
-/// The live segments without the newest if that never began: its header is missing, and the segment before it, which may be
-/// released, was not synced. An end that the log has had must be in them, unless none is left and power loss explains that.
+/// The live segments, without a newest one that never began: its header is missing, and the
+/// previous segment, which may be released, was not synced. The known end must be in the result,
+/// unless the result is empty because of power loss.
 fn began<'a>(
     fs: &dyn Fs,
     dir: &Path,
@@ -159,7 +162,7 @@ fn began<'a>(
     Ok(began)
 }
 
-/// The header of a segment, if it has one that is whole.
+/// The header of a segment, if it is whole.
 fn whole_header(fs: &dyn Fs, dir: &Path, id: SegmentId) -> Result<Option<SegmentHeader>, Error> {
     match read_live_header(fs, dir, id) {
         Ok(header) => Ok(Some(header)),
@@ -168,8 +171,8 @@ fn whole_header(fs: &dyn Fs, dir: &Path, id: SegmentId) -> Result<Option<Segment
     }
 }
 
-/// Reads the live segments as [`recover`] does, and changes nothing. Goes on past what is wrong. Shows the cells of what
-/// is right.
+/// Checks the live segments as [`recover`] does, without changes, and continues after damage. Calls
+/// `show` with the cells of intact segments.
 pub(super) fn inspect(
     fs: &dyn Fs,
     dir: &Path,
@@ -204,12 +207,12 @@ pub(super) fn inspect(
     }
     for (i, header) in headers.iter().enumerate() {
         if let Some(header) = header {
-            // Of the segment before one whose header is damaged, the end is not known.
+            // If the next header is damaged, the end of this segment is not known.
             let next = headers.get(i + 1).and_then(Option::as_ref);
             let end = end_of(header, next, i + 2 == headers.len());
             let source = SegmentSource { dir, id: header.id, end, known_end };
             match inspect_segment(fs, source, &mut recovery, show) {
-                // What follows is lost with the end of this one.
+                // Later segments are lost with the end of this one.
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => damage.push(error),
@@ -248,7 +251,7 @@ impl SegmentSource<'_> {
         segment_path(self.dir, self.id)
     }
 
-    /// The groups in `bytes`, which are all that the file has of them.
+    /// Decodes the groups in `bytes`, the contents of the file up to its end.
     fn contents_of<'a>(&self, bytes: &'a [u8]) -> Result<SegmentContents<'a>, Error> {
         if let SegmentEnd::Known(len) = self.end
             && (bytes.len() as u64) < len
@@ -265,7 +268,7 @@ impl SegmentSource<'_> {
         }
     }
 
-    /// Whether power loss has taken the end, of a segment that has another behind it.
+    /// Whether power loss has truncated a segment that has a successor.
     fn is_cut(&self, contents: &SegmentContents<'_>) -> bool {
         matches!(self.end, SegmentEnd::Unsynced(len) if contents.len != len)
     }
@@ -277,7 +280,7 @@ impl SegmentSource<'_> {
     }
 }
 
-/// The newest segment is none before the one in which the log is known to have ended.
+/// Fails when the newest live segment is older than the segment of the known end.
 fn check_newest(dir: &Path, known_end: Option<LogEnd>, live: &[SegmentId]) -> Result<(), Error> {
     match known_end {
         Some(end) if live.last().is_none_or(|newest| *newest < end.segment) => {
@@ -288,7 +291,7 @@ fn check_newest(dir: &Path, known_end: Option<LogEnd>, live: &[SegmentId]) -> Re
     }
 }
 
-/// A crash in the middle of a rename can leave a spare's name on what is now a live segment.
+/// Whether a spare's file is also a live segment. A crash during a rename can leave both names.
 fn is_second_name(fs: &dyn Fs, path: &Path, floor: SegmentId) -> Result<bool, Error> {
     let file = fs.open(path, OpenMode::Read).map_err(|error| Error::io("open", path, error))?;
     let header = read_header(&*file).map_err(|error| Error::io("read", path, error))?;
@@ -299,7 +302,7 @@ fn remove(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
     fs.remove_file(path).map_err(|error| Error::io("remove", path, error))
 }
 
-/// Reads the headers of the live segments; each must name the one before it.
+/// Reads the headers of the live segments; each must name the previous one.
 fn read_chain(
     fs: &dyn Fs,
     dir: &Path,
@@ -321,7 +324,7 @@ fn read_live_header(fs: &dyn Fs, dir: &Path, id: SegmentId) -> Result<SegmentHea
     let mut bytes = [0; SEGMENT_HEADER_LEN];
     let len = file.read_at(&mut bytes, 0).map_err(|error| Error::io("read", &path, error))?;
     if len < SEGMENT_HEADER_LEN {
-        // The name of a segment is given to a file whose header is durable.
+        // A segment gets its name only after its header is durable.
         return Err(Error::lost(&path, format!("is cut short: {len} bytes are left, less than its header")));
     }
     let header = SegmentHeader::decode(&bytes[..len]).map_err(|detail| Error::corrupt(&path, 0, detail))?;
@@ -332,7 +335,7 @@ fn read_live_header(fs: &dyn Fs, dir: &Path, id: SegmentId) -> Result<SegmentHea
     Ok(header)
 }
 
-/// `expected` is the live segment before it.
+/// Checks that a header names `expected`, the live segment before it.
 fn check_predecessor(
     dir: &Path,
     floor: SegmentId,
@@ -340,7 +343,7 @@ fn check_predecessor(
     header: &SegmentHeader,
 ) -> Result<(), Error> {
     let named = header.previous.map(|link| link.id);
-    // Before the first live segment there may have been others, but only below the floor.
+    // Older segments may have existed before the first live one, but only below the floor.
     if expected == named || (expected.is_none() && named < Some(floor)) {
         return Ok(());
     }
@@ -387,7 +390,7 @@ fn recover_segment(
     Ok(Some(LastSegment { id, header, last_group, file, path, len, has_no_group }))
 }
 
-/// Each segment with where it ends: only the last can have a torn tail.
+/// Each segment with its end. Only the last can have a torn tail.
 fn with_ends(headers: &[SegmentHeader]) -> impl Iterator<Item = (&SegmentHeader, SegmentEnd)> {
     headers.iter().enumerate().map(|(i, header)| {
         let is_last_but_one = i + 2 == headers.len();
@@ -395,17 +398,17 @@ fn with_ends(headers: &[SegmentHeader]) -> impl Iterator<Item = (&SegmentHeader,
     })
 }
 
-/// Where a segment ends that has `next` behind it.
+/// The end of a segment, from the header of its successor.
 fn end_of(header: &SegmentHeader, next: Option<&SegmentHeader>, is_last_but_one: bool) -> SegmentEnd {
     match next.and_then(|next| next.previous) {
-        // The one behind the next begins when the next is durable.
+        // The segment after the successor begins once the successor is durable.
         Some(link) if header.is_unsynced && is_last_but_one => SegmentEnd::Unsynced(link.len),
         Some(link) => SegmentEnd::Known(link.len),
         None => SegmentEnd::Torn,
     }
 }
 
-/// The file, or what of it is needed.
+/// The contents of the file up to its end.
 fn read_up_to(file: &dyn File, end: SegmentEnd) -> std::io::Result<Vec<u8>> {
     let len = match end {
         SegmentEnd::Known(len) => len.min(file.len()?),
@@ -417,7 +420,7 @@ fn read_up_to(file: &dyn File, end: SegmentEnd) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes again what no header names as durable, and syncs it.
+/// Writes the bytes again that no header marks as durable, and syncs the file.
 fn make_durable(file: &dyn File, contents: &SegmentContents<'_>) -> std::io::Result<()> {
     let doubtful = contents.bytes_from(contents.durable);
     if !doubtful.is_empty() {

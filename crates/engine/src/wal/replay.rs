@@ -1,72 +1,75 @@
-//! Reading a segment: which of its groups are to be believed.
+//! Decoding of a segment: which of its groups are valid.
 //!
-//! **Promise.** Given the bytes of a segment, [`replay_bytes`] returns every group that was durable, or says
-//! that one of them is damaged; it never returns a part of a group, a group of an earlier use of the file, or
-//! a group behind a gap. It does no I/O, never panics, and takes no memory that grows with what the bytes say.
+//! **Promise.** Given the bytes of a segment, [`replay_bytes`] returns every durable group, or
+//! reports that one is damaged. It never returns a partial group, a group of an earlier use of the
+//! file, or a group behind a gap. It does no I/O, never panics, and allocates no memory that
+//! depends on the bytes.
 //!
-//! **Mechanism.** Groups are walked from the header on. The first that is not whole is either damage or the
-//! torn tail of a crash, and the log itself knows which: a group's header names the offset below which all
-//! was durable when it was written. So the rest is searched for headers of the same epoch, and when any names
-//! an offset beyond the bad group, that group had been acknowledged and is damaged. When a later segment
-//! names the durable length of this one, there is no tail: all below it must be whole.
+//! **Mechanism.** Groups are decoded from the header on. The first group that is not whole is
+//! either damage or the torn tail of a crash. The log itself distinguishes the two: a group header
+//! names the offset below which everything was durable when it was written. So the rest is searched
+//! for headers of the same epoch. If one names an offset beyond the bad group, that group had been
+//! acknowledged and is damaged. If a later segment names the durable length of this one, there is
+//! no tail: everything below that length must be whole.
 //!
-//! **Caveats.** Damage to the last durable group of the last segment cannot be told from a torn tail, unless
-//! a closing record follows it. A value that holds a forged header (it must guess the epoch and its own
-//! offset) can make a torn tail look like damage; it can never make damage look whole.
+//! **Caveats.** Damage to the last durable group of the last segment cannot be distinguished from a
+//! torn tail, unless a closing record follows. A value that contains a forged header (its author
+//! must guess the epoch and the offset) can make a torn tail look like damage; it can never make
+//! damage look whole.
 
 use super::checksum::Digest;
 use super::format::{Epoch, GROUP_HEADER_LEN, GroupHeader, SEGMENT_HEADER_LEN, SegmentHeader, group_start};
 use super::record::{self, RecordCells};
 use memchr::memmem;
 
-/// Where the groups of a segment end.
+/// The end of the groups of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentEnd {
-    /// At this offset: the next segment says so.
+    /// At this offset, which the next segment names.
     Known(u64),
-    /// At the first group that is not whole: no segment follows.
+    /// At the first group that is not whole. No segment follows.
     Torn,
-    /// At this offset, or before it at the first group that is not whole: the next segment names the offset, but power loss
-    /// may have taken the end before it was durable.
+    /// At this offset, which the next segment names, or earlier at the first group that is not
+    /// whole: power loss may have taken the end before it was durable.
     Unsynced(u64),
 }
 
-/// A segment whose groups were all checked.
+/// A segment whose groups were all verified.
 #[derive(Clone, Debug)]
 pub struct SegmentContents<'a> {
     bytes: &'a [u8],
-    /// What the segment begins with.
+    /// Header of the segment.
     pub header: SegmentHeader,
-    /// Groups, closing records included.
+    /// Number of groups, closing records included.
     pub groups: u64,
-    /// Records in them.
+    /// Number of records in the groups.
     pub records: u64,
-    /// Cells in these.
+    /// Number of cells in the records.
     pub cells: u64,
-    /// Where the last group ends, in bytes.
+    /// End of the last group, in bytes.
     pub len: u64,
-    /// The greatest offset that a group names as durable, in bytes.
+    /// Greatest durable offset in any group header, in bytes.
     pub durable: u64,
-    /// From `len` to the end of the last group that can be told to have begun behind it, in bytes.
+    /// Bytes from `len` to the end of the last torn group that can be recognised.
     pub cut_bytes: u64,
-    /// The header of the last group.
+    /// Header of the last group.
     pub(super) last_group: Option<GroupHeader>,
 }
 
-/// Bytes of a segment that are not what was written.
+/// Damage to a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {detail}")]
 pub struct Damage {
-    /// Where the bad part begins.
+    /// Offset of the damaged part, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub detail: String,
 }
 
-/// Checks one segment from its first byte to its end. `bytes` may go on behind the end.
+/// Verifies one segment up to its end. `bytes` may continue behind it.
 ///
 /// # Errors
-/// When something that was durable is not whole.
+/// When durable data is not whole.
 pub fn replay_bytes(bytes: &[u8], end: SegmentEnd) -> Result<SegmentContents<'_>, Damage> {
     let header = SegmentHeader::decode(bytes).map_err(|detail| Damage { offset: 0, detail })?;
     let mut contents = SegmentContents::empty(bytes, header);
@@ -79,7 +82,7 @@ pub fn replay_bytes(bytes: &[u8], end: SegmentEnd) -> Result<SegmentContents<'_>
 }
 
 impl<'a> SegmentContents<'a> {
-    /// The records, in the order they were written.
+    /// The records, in the order in which they were written.
     pub fn iter(&self) -> SegmentRecords<'a> {
         SegmentRecords {
             bytes: &self.bytes[..self.len as usize],
@@ -109,7 +112,7 @@ impl<'a> SegmentContents<'a> {
         }
     }
 
-    /// Takes groups up to exactly `len`.
+    /// Decodes groups up to exactly `len`.
     fn walk_to(&mut self, len: u64) -> Result<(), Damage> {
         while self.len != len {
             let group = self.next_group().map_err(|detail| Damage { offset: self.len, detail })?;
@@ -123,7 +126,8 @@ impl<'a> SegmentContents<'a> {
         Ok(())
     }
 
-    /// Takes groups while they are whole, at most up to `len`; then sees to it that nothing behind them had been durable.
+    /// Decodes groups while they are whole, at most up to `len`; then checks that no durable data
+    /// follows.
     fn walk_to_tail(&mut self, len: u64) -> Result<(), Damage> {
         let flaw = loop {
             if self.len == len {
@@ -178,15 +182,15 @@ impl<'a> IntoIterator for &SegmentContents<'a> {
     }
 }
 
-/// Walks the records of a checked segment.
+/// Iterator over the records of a verified segment.
 #[derive(Clone, Debug)]
 pub struct SegmentRecords<'a> {
     /// The segment up to the end of its last group.
     bytes: &'a [u8],
     epoch: Epoch,
-    /// Where the next record begins, or the next group when none is left of this one.
+    /// Offset of the next record, or of the next group when this one has none left.
     at: usize,
-    /// Records of the current group that are left.
+    /// Remaining records of the current group.
     records: u32,
 }
 
@@ -205,7 +209,7 @@ impl<'a> Iterator for SegmentRecords<'a> {
     }
 }
 
-/// The headers of this segment's groups, at `from` and behind it, that are whole; their records may not be.
+/// Whole group headers of this epoch at `from` or later. Their records may be damaged.
 fn headers_from(bytes: &[u8], from: usize, epoch: Epoch) -> impl Iterator<Item = GroupHeader> {
     let finder = memmem::Finder::new(&group_start(epoch)).into_owned();
     let mut at = from;
@@ -220,13 +224,14 @@ fn headers_from(bytes: &[u8], from: usize, epoch: Epoch) -> impl Iterator<Item =
     })
 }
 
-/// A group that is whole.
+/// A whole group.
 struct Group {
     header: GroupHeader,
     cells: u64,
 }
 
-/// Counts the cells of a group's records, which must fill `bytes` exactly and be those of the header.
+/// Verifies a group's records, which must fill `bytes` exactly and match the header. Returns their
+/// number of cells.
 fn check_records(header: &GroupHeader, bytes: &[u8]) -> Result<u64, String> {
     let mut rest = bytes;
     let mut cells = 0;

@@ -1,19 +1,23 @@
-//! The segment that takes groups.
+//! The active segment, which receives groups.
 //!
-//! **Promise.** Below `position` lie whole groups, and nothing else that a reader would take for one lies
-//! behind it. What [`Segment::append`] returned for is durable when `durable` has reached its end.
+//! **Promise.** Below `position` there are only whole groups, and behind it nothing that a reader
+//! would take for one. A group whose [`Segment::append`] returned is durable once `durable` has
+//! reached its end.
 //!
-//! **Mechanism.** A sync that fails may have dropped the bytes that it should have made durable: the kernel takes their
-//! pages for clean, and the next sync succeeds without them. So a later sync is believed only when all bytes between
-//! `durable` and `position` were written after the failure:
+//! **Mechanism.** A failed sync may have dropped the bytes that it should have made durable: the
+//! kernel marks their pages clean, and the next sync succeeds without them. So a later sync counts
+//! only if all bytes between `durable` and `position` were written after the failure:
 //!
-//! * a group that the caller waits for is cut off, and a closing record is written over by the next group;
-//! * groups that were acknowledged without a sync are read back and checked, and written again ([`Segment::sync`]).
-//!   Where their pages are gone by then, no copy is left, and the log ends with [`Error::Corrupt`].
+//! * A group that the caller waits for is cut off, and a closing record is overwritten by the next
+//!   group.
+//! * Groups that were acknowledged without a sync are read back, verified and written again
+//!   ([`Segment::sync`]). If their pages are gone by then, no copy is left, and the log fails with
+//!   [`Error::Corrupt`].
 //!
-//! A write into a part of a page that is not in the page cache makes the kernel read the page from the device first. The
-//! pages of a prepared or reused file are cold, and the read would hold up all writers. So each group is written with zeros
-//! behind it up to the end of its last page; the next group is written over them.
+//! A write to part of a page that is not in the page cache makes the kernel read the page from the
+//! device first. The pages of a prepared or recycled file are cold, and the read would delay all
+//! writers. So each group is written with zeros up to the end of its last page; the next group
+//! overwrites them.
 
 use super::checksum::Digest;
 use super::deferred_sync::{DeferredSync, Successor};
@@ -31,15 +35,16 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Size of the pages in which a file system reads what is overwritten in part, in bytes.
+/// Page size of the file system: a partial overwrite reads a whole page, in bytes.
 const PAGE_BYTES: u64 = 4096;
 static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 
-/// Without syncs, the device is asked to begin writing each part of the file of this size, in bytes, once it is full. A
-/// part that is written to meanwhile could keep the writers waiting.
+/// Without syncs, writeback of each part of this size starts once it is full, in bytes. Writeback
+/// of a part that is still written to could block the writers.
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
-/// Whether a failed sync may have dropped bytes of a segment that count as written. Locked through each sync of its file.
+/// Whether a failed sync may have dropped written bytes of a segment. Locked during each sync of
+/// its file.
 pub(super) type SyncFailureFlag = Arc<Mutex<bool>>;
 
 pub(super) struct Segment {
@@ -48,29 +53,29 @@ pub(super) struct Segment {
     path: PathBuf,
     file: Arc<dyn File>,
     status: Arc<WalStatus>,
-    /// What settles the segment before this one, which this one's durable end says nothing of.
+    /// Deferred sync of the previous segment, which must be durable before the durable end counts.
     deferred_sync: Arc<DeferredSync>,
-    /// Length of the file when it became this segment, or of what was left of it since, in bytes.
+    /// Length of the prepared file that is left, in bytes: less after a truncation.
     prepared: u64,
-    /// Where the next group goes.
+    /// Offset of the next group.
     position: u64,
-    /// Everything below is durable.
+    /// Everything below this offset is durable.
     durable: u64,
-    /// Of the bytes between `durable` and `position`.
+    /// Applies to the bytes between `durable` and `position`.
     sync_failed: SyncFailureFlag,
-    /// Writing of everything below was asked for.
+    /// Writeback has started for everything below this offset.
     written_back: u64,
     last_group: Option<GroupHeader>,
-    /// Whether nothing came since the last closing record.
+    /// Whether a closing record is the last group.
     closed: bool,
 }
 
 impl Segment {
-    /// A segment whose header is written and behind which no group lies. Both are durable unless the segment before it is
-    /// still to be settled.
+    /// A segment whose header is written and that has no group. The header and the end are durable,
+    /// unless the previous segment is not settled yet.
     ///
     /// # Errors
-    /// When the file cannot be measured.
+    /// When the length of the file cannot be read.
     pub(super) fn new(
         header: SegmentHeader,
         path: PathBuf,
@@ -100,7 +105,8 @@ impl Segment {
         Ok(segment)
     }
 
-    /// What makes the header of this segment durable, and what is written behind it by then.
+    /// The handle with which [`DeferredSync`] makes this segment's header durable, with the groups
+    /// written by then.
     pub(super) fn as_successor(&self) -> Successor {
         Successor {
             header: self.header,
@@ -111,8 +117,8 @@ impl Segment {
         }
     }
 
-    /// Whether a group of `bytes`, header included, and a closing record behind it stay within
-    /// `segment_bytes`. The first group always fits: one that is too long has a segment of its own.
+    /// Whether a group of `bytes`, header included, and a closing record fit into `segment_bytes`.
+    /// The first group always fits: a group that is too long has a segment of its own.
     pub(super) fn has_room(&self, bytes: u64, segment_bytes: u64) -> bool {
         let is_first = self.position == SEGMENT_HEADER_LEN as u64;
         is_first || self.position + bytes + GROUP_HEADER_LEN as u64 <= segment_bytes
@@ -121,8 +127,8 @@ impl Segment {
     /// Writes the records as one group.
     ///
     /// # Errors
-    /// [`Error::Full`]: the group is gone, as if it had never come. After any other error it may be there or
-    /// not, and the segment must not be used again.
+    /// [`Error::Full`]: the group was removed without a trace. After any other error it may exist or not, and the
+    /// segment must not be used again.
     pub(super) fn append(&mut self, records: &[&Record], durability: Durability) -> Result<(), Error> {
         let header = self.header_of(records);
         let before = self.position;
@@ -138,7 +144,8 @@ impl Segment {
         }
     }
 
-    /// Makes all groups durable and says so in a closing record, unless one is there already.
+    /// Makes all groups durable and records that in a closing record, unless it is the last group
+    /// already.
     pub(super) fn close(&mut self) -> Result<(), Error> {
         if self.closed {
             return Ok(());
@@ -147,8 +154,8 @@ impl Segment {
         let header = self.header_of(&[]);
         let before = self.position;
         if let Err(error) = self.write(&header, &[]).and_then(|()| self.sync()) {
-            // What is on the disk of the closing record may stay: it says what is true. The next group is written over
-            // it, so that no hole is left where the sync dropped it.
+            // Remains of the closing record may stay on disk: its statement is true. The next group
+            // overwrites it, so that no hole is left if the sync dropped it.
             self.position = before;
             *self.sync_failed.lock() = false;
             return Err(error);
@@ -158,16 +165,16 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes everything below the position durable.
+    /// Makes everything below `position` durable.
     ///
     /// # Errors
-    /// [`Error::Full`]: nothing more is durable than before, and it can be tried again. After any other error, nothing may
-    /// be written any more.
+    /// [`Error::Full`]: nothing more is durable than before, and the call can be repeated. After any other error,
+    /// nothing may be written any more.
     pub(super) fn sync(&mut self) -> Result<(), Error> {
         self.sync_by(|segment| segment.status.sync(&*segment.file))
     }
 
-    /// As [`Segment::sync`], away from the writers: the time of it is nobody's.
+    /// As [`Segment::sync`], without recording its duration, as no writer waits for it.
     pub(super) fn sync_unmeasured(&mut self) -> Result<(), Error> {
         self.sync_by(|segment| segment.file.sync_data())
     }
@@ -181,7 +188,7 @@ impl Segment {
         if *has_failed {
             self.write_again()?;
         }
-        // Until it has succeeded.
+        // Until the sync has succeeded.
         *has_failed = true;
         sync(self).map_err(|error| Error::io("sync", &self.path, error))?;
         *has_failed = false;
@@ -190,14 +197,15 @@ impl Segment {
         Ok(())
     }
 
-    /// The segment and its successor are durable: recovery takes nothing for lost any more.
+    /// Clears the unsynced flag in the header. The segment and its successor are durable.
     pub(super) fn clear_unsynced(&mut self) -> Result<(), Error> {
         self.header.is_unsynced = false;
         let written = self.file.write_at(&self.header.encode(), 0).and_then(|()| self.file.sync_data());
         written.map_err(|error| Error::io("settle", &self.path, error))
     }
 
-    /// Writes the bytes that may have been dropped again, as reads show them, if they still are what was written.
+    /// Writes the bytes again that a failed sync may have dropped, if reads still return them
+    /// unchanged.
     fn write_again(&self) -> Result<(), Error> {
         let mut bytes = vec![0; self.position as usize];
         let read = self.file.read_exact_at(&mut bytes, 0);
@@ -210,24 +218,24 @@ impl Segment {
         written.map_err(|error| Error::io("write", &self.path, error))
     }
 
-    /// What is durable of a segment counts once all before it is durable.
+    /// Publishes the durable end of this segment, once the previous segment is durable.
     fn publish_durable_end(&self) {
         if self.deferred_sync.full().is_none_or(|full| full == self.id) {
             self.status.set_durable_end(LogEnd { segment: self.id, len: self.durable });
         }
     }
 
-    /// What a next segment has to say of this one.
+    /// The id and length that the next segment's header names.
     ///
     /// # Panics
-    /// When not all of it is durable, and the header does not say that.
+    /// When not all of the segment is durable, and its header does not say so.
     pub(super) fn link(&self) -> PreviousSegment {
         let is_right = self.durable == self.position || self.header.is_unsynced;
         assert!(is_right, "a segment is linked to when all of it is durable");
         PreviousSegment { id: self.id, len: self.position }
     }
 
-    /// What the next segment's epoch depends on.
+    /// The state on which the next segment's epoch depends.
     pub(super) fn last_group(&self) -> (Epoch, Option<GroupHeader>) {
         (self.header.epoch, self.last_group)
     }
@@ -268,8 +276,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes sure that no reader finds the group that a full disk did not take, also after a crash. What is
-    /// cut off needs no room; the room that was prepared there is lost.
+    /// Removes a group that the full disk did not take, so that no reader finds it, even after a
+    /// crash. Prepared disk space behind it is lost.
     fn truncate_to(&mut self, position: u64) -> Result<(), Error> {
         self.position = position;
         self.prepared = self.prepared.min(position);
@@ -284,7 +292,7 @@ impl Segment {
             }
             self.file.sync_data()
         });
-        // Here a full disk is no excuse: whether the group will be read again is unknown.
+        // A full disk is not tolerated here: it is unknown whether the group will be read again.
         undone.map_err(|error| Error::Io {
             operation: "take back an unfinished group of",
             path: self.path.clone(),
@@ -297,7 +305,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Spreads the cost of the sync at the end of the segment.
+    /// Starts writeback early, which spreads the cost of the sync at the end of the segment.
     fn start_writeback(&mut self) {
         let full_to = self.position / WRITEBACK_BYTES * WRITEBACK_BYTES;
         if full_to > self.written_back {
@@ -307,7 +315,7 @@ impl Segment {
     }
 }
 
-/// Zeros from `end` to the end of its page, as far as a file of `prepared` bytes has that page.
+/// Zeros from `end` to the end of its page, if a file of `prepared` bytes has that page.
 pub(super) fn rest_of_page(end: u64, prepared: u64) -> &'static [u8] {
     let page_end = end.next_multiple_of(PAGE_BYTES).min(prepared);
     &ZEROS[..page_end.saturating_sub(end) as usize]

@@ -1,16 +1,17 @@
-//! Files that wait to become segments.
+//! Spare files that can become segments.
 //!
-//! **Promise.** Appending never waits for a file to be filled or removed: a background worker does both, by
-//! [`Spares::step`], and hands over through a list that is locked for a moment only.
+//! **Promise.** Appending never waits for a file to be filled or removed: a background worker does
+//! both ([`Spares::step`]), and shares only a briefly locked list with the log.
 //!
-//! **Mechanism.** Released segments are renamed to spares while there are fewer than the bound, else removed. The
-//! flush of a memtable releases all the segments that it was logged in at once: where the bound is not below that, the
-//! same files take the log again and again. When no spare is ready, one is filled with zeros, piece by piece:
-//! overwriting written blocks makes the sync of a group cheaper than extending a file does. What a recycled file held
-//! needs no wiping: its groups have another epoch.
+//! **Mechanism.** Released segments are renamed to spares up to a limit; others are removed. The
+//! flush of a memtable releases all segments of its records at once. If the limit covers them, the
+//! same files are recycled again and again. When no spare is ready, one is filled with zeros piece
+//! by piece: syncing overwritten blocks is cheaper than syncing a file that grows. The contents of
+//! a recycled file need no wiping: its groups have another epoch.
 //!
-//! **Caveats.** The page cache may not hold a spare: see `segment`. A spare's name is durable before the spare is handed out, so that a file never has two names
-//! of which one is live. Spares take room on the disk: the bound times the size of a segment.
+//! **Caveats.** The pages of a spare may not be in the page cache, which `segment` accounts for.
+//! The name of a spare is durable before the spare is used, so that a file never has two names of
+//! which one is live. Spares take disk space: the limit times the segment size.
 
 use super::file_names::{SpareNumber, segment_path, spare_path, unfinished_path};
 use super::format::{SEGMENT_HEADER_LEN, SegmentHeader, SegmentId};
@@ -21,24 +22,24 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Zeros are written in pieces of this size. The device has two of them at most to write, so that the log, which is
-/// synced meanwhile, does not wait for long.
+/// Size of the pieces in which zeros are written. The device has at most two of them in flight, so
+/// that concurrent syncs of the log do not wait long.
 const PIECE_BYTES: usize = 128 << 10;
-/// So many spares stay while the disk is full.
+/// Number of spares that are kept while the disk is full.
 const SPARES_KEPT: usize = 1;
 
-/// Spare segments of one log. See the module.
+/// Spare segments of one log.
 pub struct Spares {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     segment_bytes: u64,
     spares_max: usize,
     queues: Mutex<Queues>,
-    /// Held through a step's I/O: one worker at a time.
+    /// Locked through the I/O of a step: one worker at a time.
     fill_state: Mutex<FillState>,
 }
 
-/// What the log and the worker hand each other. Never held through I/O.
+/// State shared by the log and the worker. Never locked through I/O.
 #[derive(Default)]
 struct Queues {
     ready: Vec<SpareNumber>,
@@ -58,7 +59,7 @@ struct Filling {
 }
 
 impl Spares {
-    /// The spares `found` in the directory, and segments that are to be recycled or removed.
+    /// The spares that recovery found in the directory.
     pub(super) fn new(
         fs: Arc<dyn Fs>,
         dir: PathBuf,
@@ -76,16 +77,17 @@ impl Spares {
         }
     }
 
-    /// How many files are ready.
+    /// Number of ready files.
     pub fn ready(&self) -> usize {
         self.queues.lock().ready.len()
     }
 
-    /// Does a part of what there is to do: recycles or removes one released segment, or fills at most
-    /// `budget_bytes` (at least one piece) of a spare. True when there is more to do.
+    /// Recycles or removes one released segment, or fills up to `budget_bytes` (at least one piece)
+    /// of a spare. Returns whether more work is left.
     ///
     /// # Errors
-    /// Those of the file system. [`Error::Full`] leaves everything as it was; call again when there is room.
+    /// Those of the file system. [`Error::Full`] changes nothing; repeat the call when there is
+    /// space.
     pub fn step(&self, budget_bytes: u64) -> Result<bool, Error> {
         let mut fill_state = self.fill_state.lock();
         if !self.recycle_one(&mut fill_state, self.spares_max)? {
@@ -97,9 +99,9 @@ impl Spares {
         Ok(!self.queues.lock().released.is_empty() || self.wants_filling())
     }
 
-    /// As [`Spares::step`], for a disk that is full: gives room back instead of taking any. Removes one released
-    /// segment, or what is more than [`SPARES_KEPT`]; those are what deletes are logged in. False when there was
-    /// nothing to remove.
+    /// As [`Spares::step`], for a full disk: releases disk space instead of using it. Removes one
+    /// released segment, or one spare beyond [`SPARES_KEPT`]; the kept ones serve to log deletes.
+    /// Returns whether there was anything to remove.
     ///
     /// # Errors
     /// Those of the file system.
@@ -120,17 +122,17 @@ impl Spares {
         Ok(true)
     }
 
-    /// Segments that nobody needs any more.
+    /// Adds released segments, to be recycled or removed.
     pub(super) fn release(&self, ids: impl IntoIterator<Item = SegmentId>) {
         self.queues.lock().released.extend(ids);
     }
 
-    /// A file to make a segment of.
+    /// Takes a spare to make a segment of it.
     pub(super) fn take(&self) -> Option<SpareNumber> {
         self.queues.lock().ready.pop()
     }
 
-    /// A file that was taken and is still a spare.
+    /// Returns a spare that was taken and not used.
     pub(super) fn put_back(&self, spare: SpareNumber) {
         self.queues.lock().ready.push(spare);
     }
@@ -148,7 +150,7 @@ impl Spares {
 
     fn recycle(&self, id: SegmentId, fill_state: &mut FillState, spares_max: usize) -> Result<(), Error> {
         let path = segment_path(&self.dir, id);
-        // A step that failed half way is done again: then the file may be gone already.
+        // A step that failed half-way is repeated: the file may be gone already.
         if !self.fs.exists(&path).map_err(|error| Error::io("look for", &path, error))? {
             return Ok(());
         }
@@ -158,8 +160,9 @@ impl Spares {
         remove(&*self.fs, &path)
     }
 
-    /// Whether the file has the size of a spare and the name of its contents. A crash in the middle of a
-    /// rename can leave two names for one file, and the other may be live: then only this name must go.
+    /// Whether the file has the size of a spare, and the name that its header says. A crash during
+    /// a rename can leave two names for one file, and the other may be live: then only this name
+    /// must be removed.
     fn is_recyclable(&self, id: SegmentId, path: &Path) -> Result<bool, Error> {
         let file = self.fs.open(path, OpenMode::Read).map_err(|error| Error::io("open", path, error))?;
         let len = file.len().map_err(|error| Error::io("measure", path, error))?;
@@ -187,7 +190,7 @@ impl Spares {
         };
         let result = self.write_zeros(&mut filling, budget_bytes);
         if let Err(error) = result {
-            // The room it took is more use to others; should this fail, the next start removes it.
+            // Other files need the space more. If this fails, the next start removes the file.
             let _ = self.fs.remove_file(&filling.path);
             return Err(Error::io("fill", &filling.path, error));
         }
@@ -230,7 +233,7 @@ fn remove(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
     fs.remove_file(path).map_err(|error| Error::io("remove", path, error))
 }
 
-/// The header at the start of a file; `None` when there is none that is whole.
+/// The header at the start of a file; `None` when there is no whole one.
 pub(super) fn read_header(file: &dyn File) -> std::io::Result<Option<SegmentHeader>> {
     let mut bytes = [0; SEGMENT_HEADER_LEN];
     let len = file.read_at(&mut bytes, 0)?;

@@ -1,4 +1,4 @@
-//! How long the disk takes to make the log durable, and how much is written to it.
+//! Status and statistics of an open log.
 
 use super::format::{LogEnd, SegmentId};
 use env::{Clock, File};
@@ -9,16 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::Instant;
 use stdx::histogram::{Histogram, Snapshot};
 
-/// Figures of a log, from when it was opened. WritebackRange by whoever has the log in hands, read by anyone.
+/// Status and statistics of a log since it was opened. Written by the thread that holds the log,
+/// readable by any.
 pub struct WalStatus {
     clock: Arc<dyn Clock>,
     sync_nanos: Histogram,
     written_bytes: AtomicU64,
-    /// When the last sync that succeeded began and ended; 0: there was none.
+    /// Begin and end of the last successful sync, in nanoseconds of the clock; 0 before the first.
     last_sync: [AtomicU64; 2],
-    /// Where the durable part of the log ends. Locked for a moment only.
+    /// End of the durable part of the log. Locked briefly.
     durable_end: Mutex<Option<LogEnd>>,
-    /// The segment that takes groups. Locked for a moment only.
+    /// The segment that receives groups. Locked briefly.
     active: Mutex<Option<SegmentId>>,
 }
 
@@ -34,35 +35,36 @@ impl WalStatus {
         }
     }
 
-    /// How long each sync of a segment took that succeeded, in nanoseconds: mostly one for each group, and none
-    /// for those that need not be durable to be acknowledged. Syncs away from the writers are not counted.
+    /// Durations of successful syncs, in nanoseconds: usually one per group, and none for groups
+    /// that are acknowledged before they are durable. Deferred syncs are not counted.
     pub fn sync_nanos(&self) -> Snapshot {
         self.sync_nanos.snapshot()
     }
 
-    /// Bytes of groups and of closing records, headers included.
+    /// Bytes of groups and closing records, headers included.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// Where the durable part of the log ends, as of the last sync; `None` while there is no segment. It never goes
-    /// back while the log is open.
+    /// End of the durable part of the log at the last sync; `None` while there is no segment. It
+    /// never decreases while the log is open.
     pub fn durable_end(&self) -> Option<LogEnd> {
         *self.durable_end.lock()
     }
 
-    /// The segment that takes groups; its file has its name. `None` when the last one has ended and none was begun since, as
-    /// with a full disk. Of two answers the later one is not of an older segment.
+    /// The segment that receives groups; its file has its name. `None` between the end of one
+    /// segment and the beginning of the next, for example on a full disk. Successive results never
+    /// name an older segment.
     pub fn active(&self) -> Option<SegmentId> {
         *self.active.lock()
     }
 
-    /// A segment has begun.
+    /// Records that a segment has begun.
     pub(super) fn set_active(&self, segment: SegmentId) {
         *self.active.lock() = Some(segment);
     }
 
-    /// The segment that took groups takes no more, and may be released.
+    /// Records that the active segment has ended and may be released.
     pub(super) fn clear_active(&self) {
         *self.active.lock() = None;
     }
@@ -71,7 +73,7 @@ impl WalStatus {
         *self.durable_end.lock() = Some(end);
     }
 
-    /// Syncs `file`, and takes the time of it.
+    /// Syncs `file`, and records the duration.
     pub(super) fn sync(&self, file: &dyn File) -> io::Result<()> {
         let began = self.clock.now().mono;
         file.sync_data()?;
@@ -83,14 +85,15 @@ impl WalStatus {
         Ok(())
     }
 
-    /// When the last sync that succeeded began and ended. Only for whoever has the log: another may see half of it.
+    /// Begin and end of the last successful sync. Only for the thread that holds the log: others
+    /// may read a torn pair.
     pub(super) fn last_sync(&self) -> Option<(Instant, Instant)> {
         let [began, ended] = [0, 1].map(|part: usize| self.last_sync[part].load(Ordering::Relaxed));
         (ended > 0).then(|| (Instant::from_nanos(began), Instant::from_nanos(ended)))
     }
 
     pub(super) fn wrote(&self, bytes: u64) {
-        // No other thread has the log, so nothing is added in between.
+        // No other thread holds the log, so no update is lost.
         let before = self.written_bytes.load(Ordering::Relaxed);
         self.written_bytes.store(before + bytes, Ordering::Relaxed);
     }
