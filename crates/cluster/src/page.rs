@@ -137,8 +137,8 @@ impl Page {
     /// # Panics
     /// When there are not so many.
     #[must_use]
-    pub fn part(&self, places: Range<usize>) -> Self {
-        let spans = &self.spans[places];
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let spans = &self.spans[range];
         let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
             return Self::default();
         };
@@ -306,7 +306,7 @@ mod tests {
                 prop_assert_eq!(&page.line(at)[..], [entry.key, b"\n", entry.cell.value].concat());
             }
             for cut in 0..=page.len() {
-                let (before, behind) = (page.part(0..cut), page.part(cut..page.len()));
+                let (before, behind) = (page.slice(0..cut), page.slice(cut..page.len()));
                 prop_assert!(before.entries().chain(behind.entries()).eq(page.entries()));
                 prop_assert_eq!([&before.bytes()[..], behind.bytes()].concat(), &page.bytes()[..]);
                 let found = behind.entries().next();

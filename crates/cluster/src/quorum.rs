@@ -117,7 +117,7 @@ impl Tally {
     }
 
     /// Whether the quorum would be possible if these had not failed, and is not as they have.
-    pub(crate) const fn would_do_with(&self, lacking: ReplicaSet) -> bool {
+    pub(crate) const fn is_reachable_if_recovered(&self, lacking: ReplicaSet) -> bool {
         let failed = self.failed.without(lacking);
         self.is_impossible() && self.quorum.from - failed.len() >= self.quorum.ack
     }

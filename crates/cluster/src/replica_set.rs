@@ -16,26 +16,26 @@ impl ReplicaSet {
         Self(if len as usize == NODES_MAX { u64::MAX } else { (1 << len) - 1 })
     }
 
-    pub(crate) const fn one(place: u8) -> Self {
-        assert!((place as usize) < NODES_MAX);
-        Self(1 << place)
+    pub(crate) const fn one(replica_index: u8) -> Self {
+        assert!((replica_index as usize) < NODES_MAX);
+        Self(1 << replica_index)
     }
 
-    pub(crate) const fn contains(self, place: u8) -> bool {
-        self.0 & Self::one(place).0 != 0
+    pub(crate) const fn contains(self, replica_index: u8) -> bool {
+        self.0 & Self::one(replica_index).0 != 0
     }
 
     /// Adds a place; whether it was not in the set.
-    pub(crate) const fn insert(&mut self, place: u8) -> bool {
-        let is_new = !self.contains(place);
-        self.0 |= Self::one(place).0;
+    pub(crate) const fn insert(&mut self, replica_index: u8) -> bool {
+        let is_new = !self.contains(replica_index);
+        self.0 |= Self::one(replica_index).0;
         is_new
     }
 
     /// Removes a place; whether it was in the set.
-    pub(crate) const fn remove(&mut self, place: u8) -> bool {
-        let was_in = self.contains(place);
-        self.0 &= !Self::one(place).0;
+    pub(crate) const fn remove(&mut self, replica_index: u8) -> bool {
+        let was_in = self.contains(replica_index);
+        self.0 &= !Self::one(replica_index).0;
         was_in
     }
 
@@ -63,7 +63,7 @@ impl ReplicaSet {
     }
 
     /// The place that comes first in the list.
-    pub(crate) const fn first_place(self) -> Option<u8> {
+    pub(crate) const fn first_index(self) -> Option<u8> {
         if self.is_empty() { None } else { Some(self.0.trailing_zeros() as u8) }
     }
 }
@@ -73,9 +73,9 @@ impl Iterator for ReplicaSet {
 
     /// Takes out the first place, so that a loop passes over all in their order.
     fn next(&mut self) -> Option<u8> {
-        let place = self.first_place()?;
+        let replica_index = self.first_index()?;
         self.0 &= self.0 - 1;
-        Some(place)
+        Some(replica_index)
     }
 }
 
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn a_set_holds_every_place_of_the_longest_list() {
-        let mut places = ReplicaSet::EMPTY;
-        assert!(places.insert(63) && places.insert(0) && !places.insert(63));
-        assert_eq!(places.collect::<Vec<_>>(), [0, 63]);
-        assert_eq!((places.len(), places.first_place()), (2, Some(0)));
-        assert_eq!(ReplicaSet::first(64).without(places).len(), 62);
-        assert_eq!(places.intersection(ReplicaSet::first(63)), ReplicaSet::one(0));
-        assert!(places.remove(0) && !places.remove(0) && places == ReplicaSet::one(63));
-        assert_eq!(ReplicaSet::first(0).union(ReplicaSet::EMPTY).first_place(), None);
+        let mut replicas = ReplicaSet::EMPTY;
+        assert!(replicas.insert(63) && replicas.insert(0) && !replicas.insert(63));
+        assert_eq!(replicas.collect::<Vec<_>>(), [0, 63]);
+        assert_eq!((replicas.len(), replicas.first_index()), (2, Some(0)));
+        assert_eq!(ReplicaSet::first(64).without(replicas).len(), 62);
+        assert_eq!(replicas.intersection(ReplicaSet::first(63)), ReplicaSet::one(0));
+        assert!(replicas.remove(0) && !replicas.remove(0) && replicas == ReplicaSet::one(63));
+        assert_eq!(ReplicaSet::first(0).union(ReplicaSet::EMPTY).first_index(), None);
     }
 }

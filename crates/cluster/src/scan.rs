@@ -179,7 +179,7 @@ pub struct ScanRequest {
     /// See [`PageContent::Cells`].
     pub dead_since: WallTime,
     /// What is asked.
-    pub part: ScanTask,
+    pub task: ScanTask,
 }
 
 /// Which part of a scan a node is asked for.

@@ -54,7 +54,7 @@ impl Run {
         let nodes = 1 + rng.below(12).min(4) as u8;
         let limits = CoordinatorLimits {
             operations_max: 8,
-            stragglers_max: if rng.chance(0.5) { 2 } else { 100 },
+            replied_max: if rng.chance(0.5) { 2 } else { 100 },
             request_timeout: TIMEOUT,
             peer_requests_max: if rng.chance(0.2) { 3 } else { 1_000 },
             reads_for_one_of_all: rng.below(4) as u32,

@@ -259,7 +259,7 @@ fn parse_limits(options: &[&str]) -> (CoordinatorLimits, u64) {
             None if *option == "ask_all" => limits.reads_for_one_of_all = 1,
             Some(("requests_max", number)) => limits.peer_requests_max = number.parse().expect("a number"),
             Some(("hint_bytes_max", number)) => hint_bytes_max = number.parse().expect("a number"),
-            Some(("stragglers_max", number)) => limits.stragglers_max = number.parse().expect("a number"),
+            Some(("stragglers_max", number)) => limits.replied_max = number.parse().expect("a number"),
             _ => panic!("not an option: {option}"),
         }
     }
@@ -386,7 +386,7 @@ fn parse_request(words: &[&str]) -> PeerRequest {
             roles: ScanRoles { order: vec![NodeIndex(1), NodeIndex(0), NodeIndex(2)], ack: 2, from: 3 },
             at: WallTime::EPOCH_2020,
             dead_since: WallTime::EPOCH_2020,
-            part: match words[2..] {
+            task: match words[2..] {
                 [keys] => {
                     ScanTask::Check { digest: RangeDigest { keys: keys.parse().expect("a number"), sum: 0 } }
                 }
@@ -502,13 +502,13 @@ fn describe_peer_request(request: &PeerRequest) -> String {
         PeerRequest::KeepHints { key, version, targets } => {
             format!("keep-hints {key:?} {} {targets:?}", describe_hlc(version.hlc))
         }
-        PeerRequest::Scan(ScanRequest { snapshot, range, roles, part, .. }) => {
+        PeerRequest::Scan(ScanRequest { snapshot, range, roles, task, .. }) => {
             let (name, range) = (describe_snapshot(*snapshot), describe_range(range));
-            let part = match part {
+            let task = match task {
                 ScanTask::Cells { limit } => format!("cells {}", describe_limit(*limit)),
                 ScanTask::Check { digest } => format!("check {} keys", digest.keys),
             };
-            format!("{part} {name} {range} {:?} {}/{}", roles.order, roles.ack, roles.from)
+            format!("{task} {name} {range} {:?} {}/{}", roles.order, roles.ack, roles.from)
         }
         PeerRequest::EndScan { snapshot } => format!("end-scan {}", describe_snapshot(*snapshot)),
         request => panic!("a coordinator does not ask for {request:?}"),

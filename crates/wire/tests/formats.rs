@@ -113,10 +113,10 @@ fn snapshot() -> SnapshotId {
     SnapshotId { incarnation: Incarnation(0xb1b2_b3b4), requester: Requester::Coordinator(2), number: 0xc1c2 }
 }
 
-fn scan(range: KeyRange, part: ScanTask) -> ScanRequest {
+fn scan(range: KeyRange, task: ScanTask) -> ScanRequest {
     let roles = ScanRoles { order: vec![NodeIndex(2), NodeIndex(0), NodeIndex(63)], ack: 2, from: 3 };
     let (at, dead_since) = (wall(0xd1d2_d3d4), wall(0xe1e2));
-    ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, part }
+    ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, task }
 }
 
 /// How long the asker waits, for each request in turn.

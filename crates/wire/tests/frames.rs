@@ -409,7 +409,7 @@ fn scans_that_cannot_be_are_refused() {
         roles: ScanRoles { order: vec![NodeIndex(0), NodeIndex(1)], ack: 2, from: 2 },
         at: WallTime::EPOCH_2020,
         dead_since: WallTime::EPOCH_2020,
-        part: ScanTask::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
+        task: ScanTask::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
     };
     let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()), within: None };
     // 4: the time left; then, counted from here, 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1: from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
@@ -436,7 +436,7 @@ fn scans_that_cannot_be_are_refused() {
         panic!("another message arrived");
     };
     let limit = ScanLimit { entries: u32::MAX as usize, bytes: MESSAGE_BYTES_MAX };
-    let expected = ScanRequest { part: ScanTask::Cells { limit }, ..request };
+    let expected = ScanRequest { task: ScanTask::Cells { limit }, ..request };
     assert_eq!(arrived, expected, "a bound that is none arrives as the greatest");
 }
 

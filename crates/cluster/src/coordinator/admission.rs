@@ -18,21 +18,21 @@
 use super::Coordinator;
 use super::context::{Context, Subject};
 use super::peers::Availability;
-use super::put::{Demand, Plan};
+use super::put::{WritePlan, WriteRequirements};
 use crate::{Command, Failure, Key, NodeIndex, Quorum, RequestId};
 use std::time::Duration;
 use stdx::Now;
 
 /// The part of the deadline that a write may wait for the local log.
-const LOCAL_SHARE: u32 = 10;
+const LOCAL_WAIT_DIVISOR: u32 = 10;
 /// The part that a request may wait at a peer.
-const PEER_SHARE: u32 = 2;
+const PEER_WAIT_DIVISOR: u32 = 2;
 /// The same while this node is busy.
-const PEER_SHARE_WHILE_BUSY: u32 = 40;
+const PEER_WAIT_DIVISOR_WHILE_BUSY: u32 = 40;
 /// Writes that peers ask for may wait so many times as long as those of clients: to refuse them costs more.
-const REPLICA_PATIENCE: u32 = 2;
+const REPLICA_WAIT_FACTOR: u32 = 2;
 /// Whoever paces itself gets one in so many of the operations that may be under way.
-const PACED_SHARE: u64 = 2;
+const PACED_DIVISOR: u64 = 2;
 
 impl Coordinator {
     /// As [`Coordinator::submit`], for whoever keeps to [`Coordinator::write_capacity`]: not refused for the wait.
@@ -52,13 +52,14 @@ impl Coordinator {
         if self.operations.is_full() {
             return Some(context.retry_after());
         }
-        if !context.is_pressed() {
+        if !context.is_under_pressure() {
             return None;
         }
         let subject = context.subject(key.clone());
         let bytes = key.as_bytes().len() + value_len.unwrap_or_default();
-        let demand = Demand { subject: &subject, quorum, bytes, is_value: value_len.is_some() };
-        match Plan::of(context, demand) {
+        let requirements =
+            WriteRequirements { subject: &subject, quorum, bytes, is_value: value_len.is_some() };
+        match WritePlan::of(context, requirements) {
             Err(Failure::Overloaded { retry_after }) => Some(retry_after),
             _ => None,
         }
@@ -66,7 +67,7 @@ impl Coordinator {
 
     /// How many writes more can come in by [`Coordinator::submit_paced`].
     pub fn write_capacity(&self) -> usize {
-        self.context.writes.capacity(self.context.limits.request_timeout / LOCAL_SHARE, PACED_SHARE)
+        self.context.writes.capacity(self.context.limits.request_timeout / LOCAL_WAIT_DIVISOR, PACED_DIVISOR)
     }
 
     /// How long the writes under way will take here.
@@ -77,13 +78,14 @@ impl Coordinator {
 
 impl Context {
     /// Whether this node could be busy, or a peer.
-    fn is_pressed(&self) -> bool {
-        !self.admits_own() || self.peers.iter().any(|peer| !peer.delay.admits(self.peer_patience(false)))
+    fn is_under_pressure(&self) -> bool {
+        !self.admits_local_write()
+            || self.peers.iter().any(|peer| !peer.delay.admits(self.peer_wait_max(false)))
     }
 
     /// Whether this node holds a key, and too much waits for its log.
-    pub(super) fn is_own_busy(&self, subject: &Subject, from: u8) -> bool {
-        !self.is_paced && !self.admits_own() && self.place(subject, self.member.me) < from
+    pub(super) fn is_local_log_busy(&self, subject: &Subject, from: u8) -> bool {
+        !self.is_paced && !self.admits_local_write() && self.replica_index(subject, self.member.me) < from
     }
 
     /// Whether `node` can be asked to store `bytes` for a client.
@@ -92,11 +94,11 @@ impl Context {
         node: NodeIndex,
         bytes: usize,
         is_value: bool,
-        is_own_busy: bool,
+        is_local_log_busy: bool,
     ) -> Availability {
         let is_busy = match node == self.member.me {
-            true => is_own_busy,
-            false => is_own_busy && !self.peers[node.as_usize()].delay.admits(self.peer_patience(true)),
+            true => is_local_log_busy,
+            false => is_local_log_busy && !self.peers[node.as_usize()].delay.admits(self.peer_wait_max(true)),
         };
         match self.can_write(node, bytes, is_value) {
             Availability::Ready if is_busy => Availability::Busy,
@@ -105,13 +107,14 @@ impl Context {
     }
 
     /// How long a request may wait at a peer.
-    pub(super) fn peer_patience(&self, is_own_busy: bool) -> Duration {
-        self.limits.request_timeout / if is_own_busy { PEER_SHARE_WHILE_BUSY } else { PEER_SHARE }
+    pub(super) fn peer_wait_max(&self, is_local_log_busy: bool) -> Duration {
+        self.limits.request_timeout
+            / if is_local_log_busy { PEER_WAIT_DIVISOR_WHILE_BUSY } else { PEER_WAIT_DIVISOR }
     }
 
     /// How long a write that a peer asks for may wait.
-    pub(super) fn replica_patience(&self) -> Duration {
-        self.limits.request_timeout / LOCAL_SHARE * REPLICA_PATIENCE
+    pub(super) fn replica_wait_max(&self) -> Duration {
+        self.limits.request_timeout / LOCAL_WAIT_DIVISOR * REPLICA_WAIT_FACTOR
     }
 
     /// When what is under way will be done, here and at peers.
@@ -120,7 +123,7 @@ impl Context {
         self.writes.drain_time().max(peers.unwrap_or_default())
     }
 
-    fn admits_own(&self) -> bool {
-        self.writes.admits(self.limits.request_timeout / LOCAL_SHARE)
+    fn admits_local_write(&self) -> bool {
+        self.writes.admits(self.limits.request_timeout / LOCAL_WAIT_DIVISOR)
     }
 }

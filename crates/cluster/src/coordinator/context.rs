@@ -1,10 +1,10 @@
 //! What operations share: the cluster as this thread sees it, and the effects that they cause.
 
 use super::CoordinatorLimits;
-use super::hedge::{HedgeBudget, LateReads};
-use super::number::{self, Step};
+use super::hedge::{HedgeBudget, HedgeQueue};
 use super::peers::{Availability, Peer};
-use super::scan::{Casts, WantedRead};
+use super::request_number::{self, Step};
+use super::scan::{QueuedRead, RoleAssignmentCache};
 use super::table::OperationId;
 use crate::local_writes::LocalWrites;
 use crate::replica_set::ReplicaSet;
@@ -32,21 +32,21 @@ pub(super) struct Context {
     /// By node.
     pub(super) peers: Vec<Peer>,
     pub(super) effects: VecDeque<Effect>,
-    pub(super) late_reads: LateReads,
+    pub(super) hedge_queue: HedgeQueue,
     pub(super) hedge_budget: HedgeBudget,
     pub(super) rng: Rng,
     pub(super) requester: Requester,
-    pub(super) casts: Casts,
+    pub(super) role_assignments: RoleAssignmentCache,
     /// What scans want read, ...
-    pub(super) wanted_reads: VecDeque<WantedRead>,
+    pub(super) queued_reads: VecDeque<QueuedRead>,
     /// ... and what was read for them: by slot and number.
     pub(super) read_results: VecDeque<(u16, u64, Reply)>,
     /// Counts the requests of scans.
     scan_requests: u64,
     /// What that is an answer of which is being handled.
-    pub(super) came: WaitTarget,
+    pub(super) event_source: WaitTarget,
     /// Counts the requests of operations.
-    asked: u64,
+    requests_sent: u64,
 }
 
 /// Who gets the reply to an operation.
@@ -75,7 +75,7 @@ pub(super) struct Subject {
 
 /// One request of an operation, to one node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking {
+pub(super) struct RequestTarget {
     pub(super) operation: OperationId,
     pub(super) step: Step,
     pub(super) node: NodeIndex,
@@ -100,16 +100,16 @@ impl Context {
             writes: LocalWrites::new(),
             is_paced: false,
             effects: VecDeque::new(),
-            late_reads: LateReads::new(limits.operations_max),
+            hedge_queue: HedgeQueue::new(limits.operations_max),
             hedge_budget: HedgeBudget::new(),
             rng,
             requester: Requester::Coordinator(number),
-            casts: Casts::default(),
-            wanted_reads: VecDeque::new(),
+            role_assignments: RoleAssignmentCache::default(),
+            queued_reads: VecDeque::new(),
             read_results: VecDeque::new(),
             scan_requests: 0,
-            came: WaitTarget::Nothing,
-            asked: 0,
+            event_source: WaitTarget::Nothing,
+            requests_sent: 0,
         }
     }
 
@@ -120,35 +120,35 @@ impl Context {
 
     /// The node at this place of the preference list.
     #[inline]
-    pub(super) fn node(&self, subject: &Subject, place: u8) -> NodeIndex {
-        self.member.layout.preference_list(subject.partition)[usize::from(place)]
+    pub(super) fn node(&self, subject: &Subject, replica_index: u8) -> NodeIndex {
+        self.member.layout.preference_list(subject.partition)[usize::from(replica_index)]
     }
 
     /// The place of this node in the preference list.
     #[inline]
-    pub(super) fn place(&self, subject: &Subject, node: NodeIndex) -> u8 {
+    pub(super) fn replica_index(&self, subject: &Subject, node: NodeIndex) -> u8 {
         let list = self.member.layout.preference_list(subject.partition);
         list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
     }
 
     /// The place of this node, if it has refused the key: its answer does not count.
     #[inline]
-    pub(super) fn refused_place(&self, subject: &Subject) -> Option<u8> {
+    pub(super) fn refused_replica_index(&self, subject: &Subject) -> Option<u8> {
         let is_refused = self.view.refused.contains(&subject.key);
-        is_refused.then(|| self.place(subject, self.member.me))
+        is_refused.then(|| self.replica_index(subject, self.member.me))
     }
 
     /// Whether this node is at one of these places.
-    pub(super) fn is_own_among(&self, subject: &Subject, places: ReplicaSet) -> bool {
-        places.contains(self.place(subject, self.member.me))
+    pub(super) fn is_own_among(&self, subject: &Subject, replicas: ReplicaSet) -> bool {
+        replicas.contains(self.replica_index(subject, self.member.me))
     }
 
-    pub(super) fn nodes(&self, subject: &Subject, places: ReplicaSet) -> NodeSet {
-        places.map(|place| self.node(subject, place)).collect()
+    pub(super) fn nodes(&self, subject: &Subject, replicas: ReplicaSet) -> NodeSet {
+        replicas.map(|replica_index| self.node(subject, replica_index)).collect()
     }
 
     /// Whether a message came in answer to one of this machine, in this life.
-    pub(super) fn asked(&self, id: MessageId) -> bool {
+    pub(super) fn is_own_request(&self, id: MessageId) -> bool {
         id.incarnation == self.member.incarnation && id.requester == self.requester
     }
 
@@ -169,13 +169,13 @@ impl Context {
     #[inline]
     pub(super) fn can_read(&self, node: NodeIndex) -> Availability {
         if !self.view.peer(node).read_eligible {
-            return Availability::Gone;
+            return Availability::Unavailable;
         }
         if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
     }
 
     /// Whether a node that cannot be asked now lives, so that it may be soon: there will be a link to it.
-    pub(super) fn is_expected(&self, node: NodeIndex) -> bool {
+    pub(super) fn can_link_soon(&self, node: NodeIndex) -> bool {
         let view = self.view.peer(node);
         view.linking || matches!(view.state, PeerState::Up | PeerState::Suspected)
     }
@@ -183,8 +183,8 @@ impl Context {
     /// Whether a node that cannot be asked what it holds may be soon: there will be a link to it, or it will know that
     /// its answers count. One that is being filled takes longer than any read waits; so does a new one beside nodes
     /// that were not heard.
-    pub(super) fn is_expected_to_answer(&self, node: NodeIndex) -> bool {
-        self.is_expected(node) && !self.view.peer(node).rebuilding && self.view.unheard_peers.is_empty()
+    pub(super) fn can_read_soon(&self, node: NodeIndex) -> bool {
+        self.can_link_soon(node) && !self.view.peer(node).rebuilding && self.view.unheard_peers.is_empty()
     }
 
     /// The lower, the better to read from: itself, then by health, then by speed. Whoever is slow, this node's own disk
@@ -205,28 +205,29 @@ impl Context {
 
     /// Asks a node, which may be this one. `false`: there was nothing to do.
     #[inline]
-    pub(super) fn ask(&mut self, asking: Asking, request: PeerRequest, bytes: usize) -> bool {
-        let number = number::number(asking.operation, asking.step);
-        self.asked += 1;
-        if asking.node == self.member.me {
-            return self.ask_self(StoreId(number), request, asking.deadline);
+    pub(super) fn ask(&mut self, target: RequestTarget, request: PeerRequest, bytes: usize) -> bool {
+        let number = request_number::number(target.operation, target.step);
+        self.requests_sent += 1;
+        if target.node == self.member.me {
+            return self.ask_local_store(StoreId(number), request, target.deadline);
         }
-        self.peers[asking.node.as_usize()].begin(self.now, bytes);
-        self.send(asking.node, number, request, asking.deadline);
+        self.peers[target.node.as_usize()].begin(self.now, bytes);
+        self.send(target.node, number, request, target.deadline);
         true
     }
 
     /// How many requests operations have made.
     pub(super) const fn requests_made(&self) -> u64 {
-        self.asked
+        self.requests_sent
     }
 
     /// What it is to wait for the first of these places, of others rather than of this node.
-    pub(super) fn wait_target(&self, subject: &Subject, places: ReplicaSet) -> WaitTarget {
-        let mut nodes = places.map(|place| self.node(subject, place));
+    pub(super) fn wait_target(&self, subject: &Subject, replicas: ReplicaSet) -> WaitTarget {
+        let mut nodes = replicas.map(|replica_index| self.node(subject, replica_index));
         let other = nodes.find(|node| *node != self.member.me);
-        let first = other.or_else(|| places.first_place().map(|place| self.node(subject, place)));
-        first.map_or(self.came, |node| self.wait_target_of(node))
+        let first =
+            other.or_else(|| replicas.first_index().map(|replica_index| self.node(subject, replica_index)));
+        first.map_or(self.event_source, |node| self.wait_target_of(node))
     }
 
     /// What it is to wait for this node.
@@ -252,7 +253,7 @@ impl Context {
     /// The count of a new request of a scan; no other has it.
     pub(super) const fn next_scan_request(&mut self) -> u64 {
         self.scan_requests += 1;
-        self.scan_requests & number::USES_MASK
+        self.scan_requests & request_number::USES_MASK
     }
 
     /// Counts a request that was answered or given up.
@@ -270,7 +271,7 @@ impl Context {
 
     /// Replies because of what is being handled, and of nothing before it.
     pub(super) fn reply(&mut self, to: impl Into<ReplyTo>, reply: Reply) {
-        self.reply_after(WaitTrace::of(self.came), to, reply);
+        self.reply_after(WaitTrace::of(self.event_source), to, reply);
     }
 
     /// Replies after this wait.
@@ -281,17 +282,17 @@ impl Context {
         }
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn emit(&mut self, event: Event) {
         self.effects.push_back(Effect::Event(event));
     }
 
     fn can_send(&self, node: NodeIndex, bytes: usize) -> Availability {
         let peer = &self.peers[node.as_usize()];
         if !peer.dialer.is_open() || self.view.peer(node).state == PeerState::Unreachable {
-            return Availability::Gone;
+            return Availability::Unavailable;
         }
         let has_room = peer.has_room(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max);
-        if has_room && peer.delay.admits(self.peer_patience(false)) {
+        if has_room && peer.delay.admits(self.peer_wait_max(false)) {
             Availability::Ready
         } else {
             Availability::Busy
@@ -299,7 +300,7 @@ impl Context {
     }
 
     /// The local store is asked what a peer would be asked, under the same rules.
-    fn ask_self(&mut self, id: StoreId, request: PeerRequest, deadline: Option<Instant>) -> bool {
+    fn ask_local_store(&mut self, id: StoreId, request: PeerRequest, deadline: Option<Instant>) -> bool {
         let bytes = replica::size(&request);
         let request = match request {
             PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => StoreRequest::Read { key },

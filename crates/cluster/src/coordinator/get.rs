@@ -14,14 +14,14 @@
 //!
 //! **Caveats.** Whether what was found still lives is decided by this node's clock when the reply leaves.
 
-use super::answers::Answers;
-use super::context::{Asking, Context, ReplyTo, Subject};
-use super::early::Early;
-use super::number::Step;
+use super::context::{Context, ReplyTo, RequestTarget, Subject};
+use super::link_wait::LinkWaiter;
 use super::peers::Availability;
+use super::read_answers::ReadAnswers;
 use super::read_repair::{Repair, Spread};
+use super::request_number::Step;
 use super::table::OperationId;
-use super::{Coordinator, Operation, Work};
+use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
 use crate::{
@@ -34,7 +34,7 @@ use stdx::{Instant, Now};
 pub(super) struct Read {
     pub(super) subject: Subject,
     pub(super) tally: Tally,
-    pub(super) answers: Answers,
+    pub(super) answers: ReadAnswers,
     pub(super) repair: Repair,
     /// Who was asked, and for what, and has not answered.
     pub(super) open_cell: ReplicaSet,
@@ -42,24 +42,24 @@ pub(super) struct Read {
     /// Who could not read back what it holds.
     pub(super) damaged: ReplicaSet,
     /// When what is waited for now is late.
-    pub(super) late_at: Instant,
-    term: Term,
+    pub(super) overdue_at: Instant,
+    times: ReadTimes,
     /// Who was asked at the start: how long they take is measured.
-    measured: ReplicaSet,
+    timed: ReplicaSet,
     /// Who did not give its cell.
     unfetchable: ReplicaSet,
     busy: ReplicaSet,
     /// Who could not be asked and counts as failed, until it can be: see [`Read::reconsider`].
     unavailable: ReplicaSet,
     /// Why it could not go on with what it had found first.
-    stuck: Option<Shortfall>,
+    spread_failure: Option<Shortfall>,
     /// Why the only replica failed.
     fault: Option<Box<StoreFault>>,
 }
 
 /// The time of a read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Term {
+pub(super) struct ReadTimes {
     /// When the first was asked.
     pub(super) started: Instant,
     /// Nobody waits for it any more.
@@ -70,13 +70,18 @@ impl Coordinator {
     pub(super) fn submit_get(&mut self, now: Now, to: ReplyTo, key: Key, quorum: Quorum) {
         let context = &mut self.context;
         let deadline = now.mono + context.limits.request_timeout;
-        let mut read = Read::new(Term { started: now.mono, deadline }, context.subject(key), quorum);
+        let mut read = Read::new(ReadTimes { started: now.mono, deadline }, context.subject(key), quorum);
         read.fail_unavailable(context);
         if read.tally.is_impossible() {
             let failure = read.failure_for(context, Shortfall::Unreachable);
-            return self.fail_or_wait(now, to, Early::Read { subject: read.subject, quorum }, failure);
+            return self.fail_or_wait_for_links(
+                now,
+                to,
+                LinkWaiter::Read { subject: read.subject, quorum },
+                failure,
+            );
         }
-        let id = self.operations.insert(deadline, Operation::new(to, Work::Read(read)));
+        let id = self.operations.insert(deadline, Operation::new(to, OperationState::Read(read)));
         self.begin_read(now, id);
     }
 
@@ -91,14 +96,14 @@ impl Coordinator {
         if read.tally.is_impossible() {
             return Err(read.failure_for(&self.context, Shortfall::Unreachable));
         }
-        self.operations.get_mut(id).expect("it is under way").work = Work::Read(read);
+        self.operations.get_mut(id).expect("it is under way").state = OperationState::Read(read);
         self.begin_read(now, id);
         Ok(())
     }
 
     fn begin_read(&mut self, now: Now, id: OperationId) {
         let operation = self.operations.get_mut(id).expect("it was put there a moment ago");
-        let Work::Read(read) = &mut operation.work else {
+        let OperationState::Read(read) = &mut operation.state else {
             unreachable!("it is a read");
         };
         read.begin(now, &mut self.context, id);
@@ -106,90 +111,94 @@ impl Coordinator {
 }
 
 impl Read {
-    pub(super) fn new(term: Term, subject: Subject, quorum: Quorum) -> Self {
+    pub(super) fn new(times: ReadTimes, subject: Subject, quorum: Quorum) -> Self {
         Self {
             subject,
             tally: Tally::new(quorum),
-            answers: Answers::default(),
+            answers: ReadAnswers::default(),
             repair: Repair::default(),
             open_cell: ReplicaSet::EMPTY,
             open_meta: ReplicaSet::EMPTY,
             damaged: ReplicaSet::EMPTY,
-            late_at: term.started,
-            term,
-            measured: ReplicaSet::EMPTY,
+            overdue_at: times.started,
+            times,
+            timed: ReplicaSet::EMPTY,
             unfetchable: ReplicaSet::EMPTY,
             busy: ReplicaSet::EMPTY,
             unavailable: ReplicaSet::EMPTY,
-            stuck: None,
+            spread_failure: None,
             fault: None,
         }
     }
 
     fn begin(&mut self, now: Now, context: &mut Context, id: OperationId) {
-        self.ask_enough(context, id);
+        self.ask_quorum(context, id);
         if self.tally.silent() != self.open() && asks_all(context) {
-            for place in self.tally.silent().without(self.open()) {
-                self.ask(context, id, place, Step::Meta);
+            for replica_index in self.tally.silent().without(self.open()) {
+                self.ask(context, id, replica_index, Step::Meta);
             }
         }
-        self.measured = self.open();
+        self.timed = self.open();
         context.hedge_budget.earn();
         if self.tally.silent().union(self.unavailable).len() > self.tally.quorum().ack() {
-            let waits = self.open().map(|place| context.node(&self.subject, place));
+            let waits = self.open().map(|replica_index| context.node(&self.subject, replica_index));
             let waits = waits.map(|node| context.peers[node.as_usize()].latency.late_after());
             let wait = waits.max().unwrap_or_default();
-            self.late_at = context.late_reads.watch(now.mono, wait, id);
+            self.overdue_at = context.hedge_queue.watch(now.mono, wait, id);
         }
     }
 
     /// Takes the answer of a replica to one of its requests.
-    pub(super) fn take_answer(
+    pub(super) fn handle_answer(
         &mut self,
         now: Now,
         context: &mut Context,
-        place: u8,
+        replica_index: u8,
         step: Step,
         answer: PeerAnswer,
     ) {
         let was_open = match step {
-            Step::Cell => self.open_cell.remove(place),
-            Step::Meta => self.open_meta.remove(place),
-            Step::Write { round } => return self.take_repaired(context, place, round, &answer),
-            Step::Hints { .. } | Step::Greater => false,
+            Step::Cell => self.open_cell.remove(replica_index),
+            Step::Meta => self.open_meta.remove(replica_index),
+            Step::Write { round } => {
+                return self.handle_repair_answer(context, replica_index, round, &answer);
+            }
+            Step::Hints { .. } | Step::SupersededCheck => false,
         };
         if !was_open {
             return;
         }
-        let node = context.node(&self.subject, place);
+        let node = context.node(&self.subject, replica_index);
         context.end_request(node, 0);
-        if self.measured.remove(place) {
-            context.peers[node.as_usize()].latency.observe(now.mono - self.term.started);
+        if self.timed.remove(replica_index) {
+            context.peers[node.as_usize()].latency.observe(now.mono - self.times.started);
         }
         let (meta, cell) = match answer {
             PeerAnswer::Cell(cell) => (cell.as_ref().map(|cell| cell.meta), cell),
             PeerAnswer::Meta(meta) if step == Step::Meta => (meta, None),
-            PeerAnswer::Failed(fault) => return self.take_fault(place, fault),
+            PeerAnswer::Failed(fault) => return self.record_fault(replica_index, fault),
             answer => {
                 assert!(node != context.member.me, "the store answered a read with {answer:?}");
-                return self.fail(place);
+                return self.fail(replica_index);
             }
         };
-        self.tally.ack(place);
-        if self.tally.acked().contains(place) && self.answers.take(place, meta, cell, now.wall) {
+        self.tally.ack(replica_index);
+        if self.tally.acked().contains(replica_index)
+            && self.answers.record(replica_index, meta, cell, now.wall)
+        {
             self.begin_round(context);
         }
     }
 
     /// Requests that were under way at this replica will not be answered. Whether there were any.
-    pub(super) fn lose(&mut self, context: &mut Context, place: u8) -> bool {
-        let node = context.node(&self.subject, place);
-        let open = [self.open_cell.remove(place), self.open_meta.remove(place)];
+    pub(super) fn fail_replica(&mut self, context: &mut Context, replica_index: u8) -> bool {
+        let node = context.node(&self.subject, replica_index);
+        let open = [self.open_cell.remove(replica_index), self.open_meta.remove(replica_index)];
         for _ in open.iter().filter(|was_open| **was_open) {
             context.end_request(node, 0);
-            self.fail(place);
+            self.fail(replica_index);
         }
-        self.lose_repair(context, place) || open.contains(&true)
+        self.fail_repair(context, replica_index) || open.contains(&true)
     }
 
     /// Who was asked what it holds and has not answered.
@@ -200,20 +209,20 @@ impl Read {
     /// Asks on until the quorum can be reached. The reply, once the answers decide it.
     pub(super) fn advance(&mut self, now: Now, context: &mut Context, id: OperationId) -> Option<Reply> {
         if !self.tally.is_reached() {
-            self.ask_enough(context, id);
+            self.ask_quorum(context, id);
             return self.tally.is_impossible().then(|| Reply::Failed(self.failure(context)));
         }
         let acks = self.tally.acks();
         let Some(newest) = self.answers.newest() else {
             return Some(Reply::Missing { acks });
         };
-        if self.answers.differ() {
-            match self.spread(now, context, id) {
-                Spread::Wide => {}
-                Spread::UnderWay => return None,
-                Spread::Narrow => {
-                    self.stuck = Some(self.shortfall());
-                    let goes_on = self.ask_without_holders(context, id);
+        if self.answers.are_divergent() {
+            match self.ensure_spread(now, context, id) {
+                Spread::Sufficient => {}
+                Spread::InProgress => return None,
+                Spread::Insufficient => {
+                    self.spread_failure = Some(self.shortfall());
+                    let goes_on = self.restart_without_holders(context, id);
                     return (!goes_on).then(|| Reply::Failed(self.failure(context)));
                 }
             }
@@ -231,7 +240,7 @@ impl Read {
     /// Sees that the newest cell is on its way here; `false`: nobody can send it.
     pub(super) fn fetch(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
         let is_asked = !self.open_cell.is_empty();
-        if is_asked && now.mono < self.late_at {
+        if is_asked && now.mono < self.overdue_at {
             return true;
         }
         self.fetch_elsewhere(now, context, id) || is_asked
@@ -241,31 +250,32 @@ impl Read {
     pub(super) fn fetch_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
         let holders = self.answers.holders().without(self.unfetchable).without(self.open_cell);
         let others = self.tally.silent().without(self.open());
-        let place = self.best(context, holders).or_else(|| self.best(context, others));
-        if let Some(place) = place {
-            let node = context.node(&self.subject, place);
+        let replica_index =
+            self.best_replica(context, holders).or_else(|| self.best_replica(context, others));
+        if let Some(replica_index) = replica_index {
+            let node = context.node(&self.subject, replica_index);
             let wait = context.peers[node.as_usize()].latency.late_after();
-            self.late_at = context.late_reads.watch(now.mono, wait, id);
-            self.ask(context, id, place, Step::Cell);
+            self.overdue_at = context.hedge_queue.watch(now.mono, wait, id);
+            self.ask(context, id, replica_index, Step::Cell);
         }
-        place.is_some()
+        replica_index.is_some()
     }
 
     /// Asks one more replica that has not been asked; `false`: there is none.
     pub(super) fn ask_another(&mut self, context: &mut Context, id: OperationId) -> bool {
-        let place = self.best(context, self.tally.silent().without(self.open()));
-        if let Some(place) = place {
+        let replica_index = self.best_replica(context, self.tally.silent().without(self.open()));
+        if let Some(replica_index) = replica_index {
             let step = if self.answers.cell().is_some() { Step::Meta } else { Step::Cell };
-            self.ask(context, id, place, step);
+            self.ask(context, id, replica_index, step);
         }
-        place.is_some()
+        replica_index.is_some()
     }
 
     /// Counts those as late that were asked at the start and have not answered.
-    pub(super) fn measure_late(&mut self, now: Now, context: &mut Context) {
-        for place in self.measured.intersection(self.open()) {
-            let node = context.node(&self.subject, place);
-            context.peers[node.as_usize()].latency.observe(now.mono - self.term.started);
+    pub(super) fn record_overdue_latencies(&mut self, now: Now, context: &mut Context) {
+        for replica_index in self.timed.intersection(self.open()) {
+            let node = context.node(&self.subject, replica_index);
+            context.peers[node.as_usize()].latency.observe(now.mono - self.times.started);
         }
     }
 
@@ -275,11 +285,11 @@ impl Read {
     }
 
     /// Waits for no answer any more.
-    pub(super) fn give_up(&mut self, context: &mut Context) {
-        for place in std::mem::take(&mut self.open_cell).chain(std::mem::take(&mut self.open_meta)) {
-            context.end_request(context.node(&self.subject, place), 0);
+    pub(super) fn abandon(&mut self, context: &mut Context) {
+        for replica_index in std::mem::take(&mut self.open_cell).chain(std::mem::take(&mut self.open_meta)) {
+            context.end_request(context.node(&self.subject, replica_index), 0);
         }
-        self.give_up_repair(context);
+        self.abandon_repair(context);
     }
 
     /// Why it has failed, at the deadline or before.
@@ -289,8 +299,8 @@ impl Read {
 
     /// What it lacks, once some were asked.
     fn shortfall(&self) -> Shortfall {
-        match self.stuck {
-            Some(stuck) => stuck,
+        match self.spread_failure {
+            Some(spread_failure) => spread_failure,
             None if !self.tally.is_reached() => Shortfall::Unanswered,
             None if self.answers.cell().is_none() => Shortfall::NotFetched,
             None => Shortfall::NotSpread,
@@ -303,11 +313,14 @@ impl Read {
         {
             return (*fault).into();
         }
-        if self.tally.would_do_with(self.busy) || self.is_repair_busy() {
+        if self.tally.is_reachable_if_recovered(self.busy) || self.is_repair_busy() {
             return Failure::Overloaded { retry_after: context.retry_after() };
         }
-        let is_refused =
-            || context.refused_place(&self.subject).is_some_and(|place| self.tally.failed().contains(place));
+        let is_refused = || {
+            context
+                .refused_replica_index(&self.subject)
+                .is_some_and(|replica_index| self.tally.failed().contains(replica_index))
+        };
         match shortfall {
             Shortfall::Unreachable if is_refused() => self.tally.short(Shortfall::Refused),
             shortfall => self.tally.short(shortfall),
@@ -316,96 +329,97 @@ impl Read {
 
     /// Counts those as failed that have not been asked and cannot be.
     fn fail_unavailable(&mut self, context: &Context) {
-        if let Some(place) = context.refused_place(&self.subject)
-            && self.tally.silent().contains(place)
+        if let Some(replica_index) = context.refused_replica_index(&self.subject)
+            && self.tally.silent().contains(replica_index)
         {
-            self.tally.fail(place);
+            self.tally.fail(replica_index);
         }
-        for place in self.tally.silent().without(self.open()) {
-            match context.can_read(context.node(&self.subject, place)) {
+        for replica_index in self.tally.silent().without(self.open()) {
+            match context.can_read(context.node(&self.subject, replica_index)) {
                 Availability::Ready => continue,
-                Availability::Busy => self.busy.insert(place),
-                Availability::Full | Availability::Gone => false,
+                Availability::Busy => self.busy.insert(replica_index),
+                Availability::Full | Availability::Unavailable => false,
             };
-            self.tally.fail(place);
-            self.unavailable.insert(place);
+            self.tally.fail(replica_index);
+            self.unavailable.insert(replica_index);
         }
     }
 
     /// Replicas that could not be asked and can be now count as not asked: a peer that has just linked, or has just said
     /// that its answers count.
-    pub(super) fn reconsider(&mut self, context: &Context) {
-        for place in self.unavailable {
-            if context.can_read(context.node(&self.subject, place)) == Availability::Ready {
-                self.unavailable.remove(place);
-                self.busy.remove(place);
-                self.tally.reopen(place);
+    pub(super) fn reopen_available(&mut self, context: &Context) {
+        for replica_index in self.unavailable {
+            if context.can_read(context.node(&self.subject, replica_index)) == Availability::Ready {
+                self.unavailable.remove(replica_index);
+                self.busy.remove(replica_index);
+                self.tally.reopen(replica_index);
             }
         }
     }
 
     /// Asks the best of those not asked yet, as many as are needed for the quorum.
-    fn ask_enough(&mut self, context: &mut Context, id: OperationId) {
+    fn ask_quorum(&mut self, context: &mut Context, id: OperationId) {
         while self.tally.acks().got + self.open().len() < self.tally.quorum().ack() {
-            self.reconsider(context);
+            self.reopen_available(context);
             self.fail_unavailable(context);
-            let Some(place) = self.best(context, self.tally.silent().without(self.open())) else {
+            let Some(replica_index) = self.best_replica(context, self.tally.silent().without(self.open()))
+            else {
                 return;
             };
             let is_cell_coming = !self.open_cell.is_empty() || self.answers.cell().is_some();
-            self.ask(context, id, place, if is_cell_coming { Step::Meta } else { Step::Cell });
+            self.ask(context, id, replica_index, if is_cell_coming { Step::Meta } else { Step::Cell });
         }
     }
 
     /// Begins again without those that hold the newest cell, which cannot spread: any `ack` others are a quorum too, and
     /// if it was ever acknowledged or read, one of them holds it. `false`: the others are too few.
-    fn ask_without_holders(&mut self, context: &mut Context, id: OperationId) -> bool {
+    fn restart_without_holders(&mut self, context: &mut Context, id: OperationId) -> bool {
         let holders = self.answers.holders();
         let mut tally = Tally::new(self.tally.quorum());
-        for place in self.tally.failed().union(holders) {
-            tally.fail(place);
+        for replica_index in self.tally.failed().union(holders) {
+            tally.fail(replica_index);
         }
         if holders.is_empty() || tally.is_impossible() {
             return false;
         }
-        for place in holders {
-            self.lose(context, place);
+        for replica_index in holders {
+            self.fail_replica(context, replica_index);
         }
         self.begin_round(context);
         self.tally = tally;
-        self.answers = Answers::default();
-        self.ask_enough(context, id);
+        self.answers = ReadAnswers::default();
+        self.ask_quorum(context, id);
         !self.tally.is_impossible()
     }
 
     /// The best of these to read from.
-    fn best(&self, context: &Context, places: ReplicaSet) -> Option<u8> {
-        (places.map(|place| (place, context.node(&self.subject, place))))
+    fn best_replica(&self, context: &Context, replicas: ReplicaSet) -> Option<u8> {
+        (replicas.map(|replica_index| (replica_index, context.node(&self.subject, replica_index))))
             .filter(|&(_, node)| context.can_read(node) == Availability::Ready)
             .min_by_key(|&(_, node)| context.read_rank(node))
-            .map(|(place, _)| place)
+            .map(|(replica_index, _)| replica_index)
     }
 
-    fn ask(&mut self, context: &mut Context, id: OperationId, place: u8, step: Step) {
+    fn ask(&mut self, context: &mut Context, id: OperationId, replica_index: u8, step: Step) {
         let key = self.subject.key.clone();
         let request = match step {
             Step::Cell => PeerRequest::ReadCell { key },
             _ => PeerRequest::ReadMeta { key },
         };
         let open = if step == Step::Cell { &mut self.open_cell } else { &mut self.open_meta };
-        open.insert(place);
-        let node = context.node(&self.subject, place);
-        let deadline = Some(self.term.deadline);
-        context.ask(Asking { operation: id, step, node, deadline }, request, 0);
+        open.insert(replica_index);
+        let node = context.node(&self.subject, replica_index);
+        let deadline = Some(self.times.deadline);
+        context.ask(RequestTarget { operation: id, step, node, deadline }, request, 0);
     }
 
-    fn take_fault(&mut self, place: u8, fault: PeerFault) {
+    fn record_fault(&mut self, replica_index: u8, fault: PeerFault) {
         match &fault {
             PeerFault::Store(StoreFault::Corrupt { .. } | StoreFault::Io { .. }) => {
-                self.damaged.insert(place)
+                self.damaged.insert(replica_index)
             }
             PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired) | PeerFault::Busy => {
-                self.busy.insert(place)
+                self.busy.insert(replica_index)
             }
             PeerFault::Store(StoreFault::Full)
             | PeerFault::NotReadEligible
@@ -415,12 +429,12 @@ impl Read {
         if let PeerFault::Store(fault) = fault {
             self.fault = Some(Box::new(fault));
         }
-        self.fail(place);
+        self.fail(replica_index);
     }
 
-    fn fail(&mut self, place: u8) {
-        self.tally.fail(place);
-        self.unfetchable.insert(place);
+    fn fail(&mut self, replica_index: u8) {
+        self.tally.fail(replica_index);
+        self.unfetchable.insert(replica_index);
     }
 }
 

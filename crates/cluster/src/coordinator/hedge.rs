@@ -27,7 +27,7 @@ const HEDGES_SAVED_MAX: u32 = 16;
 
 /// The reads to look at again, in order of when.
 #[derive(Debug)]
-pub(super) struct LateReads {
+pub(super) struct HedgeQueue {
     queues: [VecDeque<(Instant, OperationId)>; WAITS_MS.len()],
     len_max: usize,
 }
@@ -41,27 +41,27 @@ pub(super) struct HedgeBudget {
 impl Read {
     /// An answer is late: one more replica is asked for what is still missing.
     pub(super) fn hedge(&mut self, now: Now, context: &mut Context, id: OperationId) {
-        if now.mono < self.late_at {
+        if now.mono < self.overdue_at {
             // What was late when this was set has come, and something else is waited for.
             return;
         }
-        self.measure_late(now, context);
-        self.reconsider(context);
+        self.record_overdue_latencies(now, context);
+        self.reopen_available(context);
         if self.is_repairing() {
             return self.repair_elsewhere(now, context, id);
         }
         if self.tally.is_reached() {
             if self.fetch_elsewhere(now, context, id) {
-                context.tell(Event::Hedged);
+                context.emit(Event::Hedged);
             }
         } else if context.hedge_budget.has_one() && self.ask_another(context, id) {
             context.hedge_budget.spend();
-            context.tell(Event::Hedged);
+            context.emit(Event::Hedged);
         }
     }
 }
 
-impl LateReads {
+impl HedgeQueue {
     /// Watches at most `len_max` reads per waiting time. One more is not watched.
     pub(super) fn new(len_max: u16) -> Self {
         let (least, greatest) = (WAITS_MS[0], WAITS_MS[WAITS_MS.len() - 1]);
@@ -154,7 +154,7 @@ mod tests {
     fn reads_are_due_in_order_and_those_that_ended_are_passed_over() {
         let id = |slot| OperationId { uses: 0, slot };
         let at = |millis| Instant::ZERO + Duration::from_millis(millis);
-        let mut late = LateReads::new(2);
+        let mut late = HedgeQueue::new(2);
         assert_eq!(late.watch(at(0), Duration::from_millis(60), id(0)), at(64));
         late.watch(at(1), Duration::from_micros(1), id(1));
         late.watch(at(2), Duration::from_millis(3), id(2));

@@ -22,12 +22,12 @@ const BELOW_FOR_ONE_ABOVE: u64 = 19;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Latency {
+pub(super) struct LatencyEstimate {
     mean_nanos: u64,
     p95_nanos: u64,
 }
 
-impl Latency {
+impl LatencyEstimate {
     /// Of a replica that has not answered yet: it counts as fast, so that it will be asked.
     pub(super) const UNKNOWN: Self = Self { mean_nanos: 0, p95_nanos: 10_000_000 };
 
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_estimate_is_near_the_percentile_of_what_it_saw() {
-        let mut latency = Latency::UNKNOWN;
+        let mut latency = LatencyEstimate::UNKNOWN;
         let mut rng = Rng::new(1);
         (0..20_000).for_each(|_| latency.observe(Duration::from_micros(2_000 + rng.below(10_000))));
         let late_after = latency.late_after().as_micros();
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_replica_that_hangs_is_slow_at_once_and_well_after_some_quick_answers() {
-        let mut latency = Latency::UNKNOWN;
+        let mut latency = LatencyEstimate::UNKNOWN;
         latency.observe(Duration::from_secs(1));
         assert!(latency.is_slow(), "one that let a read wait to its deadline");
         let quick = (0..).find(|_| {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn late_has_bounds() {
-        let mut latency = Latency::UNKNOWN;
+        let mut latency = LatencyEstimate::UNKNOWN;
         (0..10_000).for_each(|_| latency.observe(Duration::ZERO));
         assert_eq!(latency.late_after(), LATE_MIN);
         (0..10_000).for_each(|_| latency.observe(Duration::from_secs(1_000)));

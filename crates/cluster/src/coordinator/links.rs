@@ -6,7 +6,7 @@
 //! A peer that comes back with another identity has lost its disk. Acknowledgements that it gave before are
 //! taken back from the writes that still wait for their quorum, and count as failures.
 
-use super::{Coordinator, Work};
+use super::{Coordinator, OperationState};
 use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState, WaitTarget};
 use std::sync::Arc;
 use stdx::{Instant, Now};
@@ -14,7 +14,7 @@ use stdx::{Instant, Now};
 impl Coordinator {
     /// Takes what the node of this process says of the cluster.
     pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
-        self.context.came = WaitTarget::Links;
+        self.context.event_source = WaitTarget::Links;
         self.begin_input(now);
         let before = std::mem::replace(&mut self.context.view, view);
         for node in self.others() {
@@ -27,17 +27,17 @@ impl Coordinator {
                 self.hang_up(now, node);
             }
         }
-        self.lose_unbelieved(now);
+        self.drop_ineligible_participants(now);
         self.dial(now);
         self.resume_parked(now);
-        self.resume_early(now);
+        self.resume_link_waiters(now);
         self.resume_scans(now);
-        self.tend(now);
+        self.finish_input(now);
     }
 
     /// Takes news of a link of this thread.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
-        self.context.came = WaitTarget::Links;
+        self.context.event_source = WaitTarget::Links;
         self.begin_input(now);
         match event {
             LinkEvent::Opened(hello) => {
@@ -51,13 +51,13 @@ impl Coordinator {
                 }
             }
             LinkEvent::DialFailed { node, .. } | LinkEvent::Closed { node } => self.link_ended(now, node),
-            LinkEvent::AcceptedClosed { link } => self.replica.link_left(link),
+            LinkEvent::AcceptedClosed { link } => self.replica.link_closed(link),
             LinkEvent::AdmissionRequested { .. } => unreachable!("whom to let in, the node decides"),
         }
         self.dial(now);
-        self.resume_early(now);
+        self.resume_link_waiters(now);
         self.resume_scans(now);
-        self.tend(now);
+        self.finish_input(now);
     }
 
     /// Whether there is a link to every peer that is up.
@@ -95,43 +95,45 @@ impl Coordinator {
     fn link_ended(&mut self, now: Now, node: NodeIndex) {
         let context = &mut self.context;
         context.peers[node.as_usize()].dialer.failed(now.mono, &mut context.rng);
-        self.lose(now, node);
+        self.fail_requests_to(now, node);
     }
 
     /// Fails what is under way at a peer.
-    fn lose(&mut self, now: Now, node: NodeIndex) {
-        self.context.came = WaitTarget::Peer(node);
+    fn fail_requests_to(&mut self, now: Now, node: NodeIndex) {
+        self.context.event_source = WaitTarget::Peer(node);
         for slot in 0..self.operations.slots() {
             let Some((id, operation)) = self.operations.at(slot) else {
                 continue;
             };
-            let was_waiting = match &mut operation.work {
-                Work::Read(read) => {
-                    let place = self.context.place(&read.subject, node);
-                    read.lose(&mut self.context, place)
+            let was_waiting = match &mut operation.state {
+                OperationState::Read(read) => {
+                    let replica_index = self.context.replica_index(&read.subject, node);
+                    read.fail_replica(&mut self.context, replica_index)
                 }
-                Work::Write(write) => {
-                    let place = self.context.place(&write.subject, node);
-                    write.lose(&mut self.context, place)
+                OperationState::Write(write) => {
+                    let replica_index = self.context.replica_index(&write.subject, node);
+                    write.fail_replica(&mut self.context, replica_index)
                 }
-                Work::Parked(_) | Work::Early(_) | Work::Nothing => false,
+                OperationState::Parked(_) | OperationState::WaitingForLinks(_) | OperationState::Starting => {
+                    false
+                }
             };
             if was_waiting {
-                self.proceed(now, id);
+                self.advance_operation(now, id);
             }
         }
-        self.lose_scans(now, node);
+        self.fail_scan_requests(now, node);
     }
 
     /// A peer has lost what it acknowledged.
     fn revoke_acks(&mut self, now: Now, node: NodeIndex) {
-        self.context.came = WaitTarget::Peer(node);
+        self.context.event_source = WaitTarget::Peer(node);
         for slot in 0..self.operations.slots() {
             if let Some((id, operation)) = self.operations.at(slot)
-                && let Work::Write(write) = &mut operation.work
-                && write.revoke_ack(self.context.place(&write.subject, node))
+                && let OperationState::Write(write) = &mut operation.state
+                && write.revoke_ack(self.context.replica_index(&write.subject, node))
             {
-                self.proceed(now, id);
+                self.advance_operation(now, id);
             }
         }
     }

@@ -26,35 +26,35 @@
 //! **Caveats.** Nothing is cancelled: what was begun is carried out though its deadline has passed.
 
 mod admission;
-mod answers;
-mod bound;
+mod clock_bound;
 mod context;
-mod early;
 mod get;
 mod hedge;
+mod late_replicas;
 mod latency;
+mod link_wait;
 mod links;
-mod number;
 mod peers;
 mod put;
+mod read_answers;
 mod read_repair;
+mod request_number;
 mod scan;
-mod straggler;
 mod table;
 
 use crate::node::GRACE_DEFAULT;
-use crate::replica::{self, Demand, Replica, Tools};
+use crate::replica::{self, Replica, ReplicaContext, RequestHeader};
 use crate::{
     ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
     PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreRequest, StoreResponse, WaitTarget, WaitTrace,
 };
 use context::{Context, ReplyTo};
-use number::{Owner, Step};
+use late_replicas::FollowUp;
 use put::WriteIntent;
+use request_number::{RequestOwner, Step};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now, Rng};
-use straggler::Rest;
 use table::{OperationId, OperationTable};
 
 /// What a coordinator may use up.
@@ -64,7 +64,7 @@ pub struct CoordinatorLimits {
     pub operations_max: u16,
     /// Operations that have replied and still wait for replicas; past this the oldest waits no more. Together
     /// with `operations_max` less than 65,534.
-    pub stragglers_max: u16,
+    pub replied_max: u16,
     /// From `submit` to the reply.
     pub request_timeout: Duration,
     /// Requests under way at one peer; past this it counts as not to be had.
@@ -81,7 +81,7 @@ impl Default for CoordinatorLimits {
     fn default() -> Self {
         Self {
             operations_max: 16_384,
-            stragglers_max: 16_384,
+            replied_max: 16_384,
             request_timeout: Duration::from_secs(1),
             peer_requests_max: 16_384,
             peer_bytes_max: 64 << 20,
@@ -96,8 +96,8 @@ impl Default for CoordinatorLimits {
 pub struct Coordinator {
     context: Context,
     operations: OperationTable<Operation>,
-    bound: bound::ClockBound,
-    early: early::EarlyQueue,
+    bound: clock_bound::ClockBound,
+    link_waiters: link_wait::LinkWaitQueue,
     scans: scan::Scans,
     replica: Replica,
     next_dial: Option<Instant>,
@@ -108,14 +108,14 @@ pub struct Coordinator {
 struct Operation {
     to: ReplyTo,
     replied: bool,
-    work: Work,
+    state: OperationState,
     /// What it has waited for so far.
     wait: WaitTrace,
 }
 
 impl Operation {
-    fn new(to: ReplyTo, work: Work) -> Self {
-        Self { to, replied: false, work, wait: WaitTrace::default() }
+    fn new(to: ReplyTo, state: OperationState) -> Self {
+        Self { to, replied: false, state, wait: WaitTrace::default() }
     }
 }
 
@@ -125,15 +125,15 @@ impl Operation {
     clippy::large_enum_variant,
     reason = "operations stand in a table; a box each would be an allocation each"
 )]
-enum Work {
+enum OperationState {
     Read(get::Read),
     Write(put::Write),
     /// A write without a version: the clock has reached its bound. Nothing was sent or stored.
     Parked(Box<WriteIntent>),
     /// Waits for links. Nothing was sent or stored.
-    Early(early::Early),
+    WaitingForLinks(link_wait::LinkWaiter),
     /// What was parked or early, while it is begun.
-    Nothing,
+    Starting,
 }
 
 impl Coordinator {
@@ -148,9 +148,9 @@ impl Coordinator {
         let mut coordinator = Self {
             replica: Replica::new(member.clone()),
             context: Context::new(member, number, limits, view, rng),
-            operations: OperationTable::new(limits.operations_max, limits.stragglers_max),
-            bound: bound::ClockBound::default(),
-            early: early::EarlyQueue::default(),
+            operations: OperationTable::new(limits.operations_max, limits.replied_max),
+            bound: clock_bound::ClockBound::default(),
+            link_waiters: link_wait::LinkWaitQueue::default(),
             scans: scan::Scans::default(),
             next_dial: None,
         };
@@ -163,19 +163,19 @@ impl Coordinator {
     /// # Panics
     /// When a scan is begun under the id of one that is open, or goes on that is not.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
-        self.context.came = WaitTarget::Nothing;
+        self.context.event_source = WaitTarget::Nothing;
         self.begin_input(now);
         match command {
             Command::Scan { id, scan } => self.submit_scan(now, to, id, scan),
             Command::NextPage { id } => self.submit_next_page(now, to, id),
             command => self.submit_operation(now, to, command),
         }
-        self.tend_reads(now);
+        self.run_queued_reads(now);
     }
 
     fn submit_operation(&mut self, now: Now, to: RequestId, command: Command) {
         if self.operations.is_full() {
-            self.context.tell(Event::Refused);
+            self.context.emit(Event::Refused);
             let retry_after = self.context.retry_after();
             return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
         }
@@ -201,53 +201,58 @@ impl Coordinator {
     /// # Panics
     /// When the answer is not one to that request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
-        self.context.came = WaitTarget::Store;
+        self.context.event_source = WaitTarget::Store;
         self.begin_input(now);
         if matches!(response, StoreResponse::Failed(StoreFault::Expired)) {
-            self.context.tell(Event::Expired);
+            self.context.emit(Event::Expired);
         }
-        if Replica::made(id) {
+        if Replica::owns(id) {
             let Context { view, effects, .. } = &mut self.context;
             if self.replica.handle_stored(id, response, &view.refused, effects) {
                 self.context.writes.end(now.mono);
             }
             return;
         }
-        match number::parse(id.0) {
-            Some(Owner::Operation(id, step)) => {
+        match request_number::parse(id.0) {
+            Some(RequestOwner::Operation(id, step)) => {
                 if step.is_write() {
                     self.context.writes.end(now.mono);
                 }
-                self.take_own_answer(now, id, step, response);
+                self.handle_local_answer(now, id, step, response);
             }
-            Some(Owner::Scan { slot, serial }) => {
-                self.take_scan_answer(now, slot, serial, replica::answer(response));
+            Some(RequestOwner::Scan { slot, serial }) => {
+                self.handle_scan_answer(now, slot, serial, replica::answer(response));
             }
             None => self.handle_bound_raised(now, response),
         }
-        self.tend(now);
+        self.finish_input(now);
     }
 
     /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
-        self.context.came = WaitTarget::Peer(origin.node);
+        self.context.event_source = WaitTarget::Peer(origin.node);
         self.begin_input(now);
         match (origin.link, message) {
             (Destination::Accepted(_), Message::Request { id, request, within }) => {
                 let read_eligible = self.context.view.peer(self.context.member.me).read_eligible;
-                let patience = self.context.replica_patience();
+                let patience = self.context.replica_wait_max();
                 let Context { writes, effects, view, .. } = &mut self.context;
                 let refused = Some(&view.refused);
-                let tools = Tools { now, read_eligible, refused, writes: Some((writes, patience)), effects };
-                self.replica.handle_request(tools, Demand { origin, id, within }, request);
+                let cx =
+                    ReplicaContext { now, read_eligible, refused, writes: Some((writes, patience)), effects };
+                self.replica.handle_request(cx, RequestHeader { origin, id, within }, request);
             }
-            (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.asked(id) => {
-                match number::parse(id.number) {
-                    Some(Owner::Operation(id, step)) => self.take_answer(now, id, step, origin.node, answer),
-                    Some(Owner::Scan { slot, serial }) => self.take_scan_answer(now, slot, serial, answer),
+            (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.is_own_request(id) => {
+                match request_number::parse(id.number) {
+                    Some(RequestOwner::Operation(id, step)) => {
+                        self.handle_answer(now, id, step, origin.node, answer)
+                    }
+                    Some(RequestOwner::Scan { slot, serial }) => {
+                        self.handle_scan_answer(now, slot, serial, answer)
+                    }
                     None => {}
                 }
-                self.tend(now);
+                self.finish_input(now);
             }
             _ => {}
         }
@@ -255,11 +260,11 @@ impl Coordinator {
 
     /// Does what is due: fails what has reached its deadline, hedges what is late, dials.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.context.came = WaitTarget::Nothing;
+        self.context.event_source = WaitTarget::Nothing;
         self.context.writes.advance(now.mono);
         self.begin_input(now);
-        while let Some(id) = self.context.late_reads.take_due(now.mono) {
-            if let Some(Operation { replied: false, work: Work::Read(read), wait, .. }) =
+        while let Some(id) = self.context.hedge_queue.take_due(now.mono) {
+            if let Some(Operation { replied: false, state: OperationState::Read(read), wait, .. }) =
                 self.operations.get_mut(id)
             {
                 let (late, asked) = (read.wait_target(&self.context), self.context.requests_made());
@@ -269,13 +274,13 @@ impl Coordinator {
                     wait.end_span(late, now.mono);
                 }
                 if is_due {
-                    self.proceed(now, id);
+                    self.advance_operation(now, id);
                 }
             }
         }
-        self.tend_scans(now);
+        self.run_due_scans(now);
         self.dial(now);
-        self.tend(now);
+        self.finish_input(now);
     }
 
     /// What the coordinator wants done next.
@@ -286,7 +291,7 @@ impl Coordinator {
     /// When to call [`Coordinator::handle_timeout`]; `None` while nothing is under way.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.operations.oldest().map(|(_, deadline)| deadline);
-        let late = self.context.late_reads.next_due();
+        let late = self.context.hedge_queue.next_due();
         [deadline, late, self.scans.next_due(), self.next_dial].into_iter().flatten().min()
     }
 
@@ -297,40 +302,42 @@ impl Coordinator {
 
     /// Takes an answer of this node's store. A write of which only a read tells whether it was superseded counts when that
     /// read is answered.
-    fn take_own_answer(&mut self, now: Now, id: OperationId, step: Step, response: StoreResponse) {
+    fn handle_local_answer(&mut self, now: Now, id: OperationId, step: Step, response: StoreResponse) {
         let me = self.context.member.me;
-        let work = self.operations.get_mut(id).map(|operation| &operation.work);
-        let (step, answer) = match (work, response) {
-            (Some(Work::Write(_)), StoreResponse::WrittenUnchecked { key, .. }) => {
-                let id = StoreId(number::number(id, Step::Greater));
+        let state = self.operations.get_mut(id).map(|operation| &operation.state);
+        let (step, answer) = match (state, response) {
+            (Some(OperationState::Write(_)), StoreResponse::WrittenUnchecked { key, .. }) => {
+                let id = StoreId(request_number::number(id, Step::SupersededCheck));
                 return self.context.store(id, StoreRequest::Read { key }, None);
             }
             (_, StoreResponse::WrittenUnchecked { .. }) => (step, PeerAnswer::Written { superseded: false }),
-            (Some(Work::Write(write)), response) if step == Step::Greater => {
+            (Some(OperationState::Write(write)), response) if step == Step::SupersededCheck => {
                 (Step::Write { round: 0 }, replica::written(write.version, &replica::answer(response)))
             }
             (_, response) => (step, replica::answer(response)),
         };
-        self.take_answer(now, id, step, me, answer);
+        self.handle_answer(now, id, step, me, answer);
     }
 
-    fn take_answer(&mut self, now: Now, id: OperationId, step: Step, node: NodeIndex, answer: PeerAnswer) {
+    fn handle_answer(&mut self, now: Now, id: OperationId, step: Step, node: NodeIndex, answer: PeerAnswer) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
         let context = &mut self.context;
-        match &mut operation.work {
-            Work::Read(read) => {
-                let place = context.place(&read.subject, node);
-                read.take_answer(now, context, place, step, answer);
+        match &mut operation.state {
+            OperationState::Read(read) => {
+                let replica_index = context.replica_index(&read.subject, node);
+                read.handle_answer(now, context, replica_index, step, answer);
             }
-            Work::Write(write) => {
-                let place = context.place(&write.subject, node);
-                write.take_answer(context, place, step, answer);
+            OperationState::Write(write) => {
+                let replica_index = context.replica_index(&write.subject, node);
+                write.handle_answer(context, replica_index, step, answer);
             }
-            Work::Parked(_) | Work::Early(_) | Work::Nothing => return,
+            OperationState::Parked(_) | OperationState::WaitingForLinks(_) | OperationState::Starting => {
+                return;
+            }
         }
-        self.proceed(now, id);
+        self.advance_operation(now, id);
     }
 
     /// Ends the operations whose deadline has passed, before anything else happens at this time.
@@ -345,98 +352,98 @@ impl Coordinator {
     }
 
     /// Replies if it is time to, and does what is to be done after.
-    fn proceed(&mut self, now: Now, id: OperationId) {
+    fn advance_operation(&mut self, now: Now, id: OperationId) {
         let operation = self.operations.get_mut(id).expect("it is under way");
         let mut replies = false;
         if !operation.replied {
-            let (came, asked) = (self.context.came, self.context.requests_made());
-            let Some(reply) = operation.work.advance(now, &mut self.context, id) else {
+            let (event_source, asked) = (self.context.event_source, self.context.requests_made());
+            let Some(reply) = operation.state.advance(now, &mut self.context, id) else {
                 if self.context.requests_made() != asked {
-                    operation.wait.end_span(came, now.mono);
+                    operation.wait.end_span(event_source, now.mono);
                 }
                 return;
             };
-            self.context.reply_after(operation.wait.take(came), operation.to, reply);
+            self.context.reply_after(operation.wait.take(event_source), operation.to, reply);
             operation.replied = true;
             replies = true;
         }
-        let rest = operation.work.follow_up(now, &mut self.context, id);
-        self.settle(now, id, rest, replies);
+        let follow_up = operation.state.follow_up(now, &mut self.context, id);
+        self.retain_or_remove(now, id, follow_up, replies);
     }
 
     /// Ends the wait of an operation whose deadline has passed.
     fn expire(&mut self, now: Now, id: OperationId) {
         let operation = self.operations.get_mut(id).expect("it is the oldest under way");
         let replies = !operation.replied;
-        match &mut operation.work {
-            Work::Parked(_) => {
+        match &mut operation.state {
+            OperationState::Parked(_) => {
                 assert_eq!(
                     self.bound.unpark(),
                     Some(id),
                     "writes are parked in the order of their deadlines"
                 );
             }
-            Work::Early(_) => {
-                assert_eq!(self.early.pop(), Some(id), "what waits is in the order of deadlines");
+            OperationState::WaitingForLinks(_) => {
+                assert_eq!(self.link_waiters.pop(), Some(id), "what waits is in the order of deadlines");
             }
             // So that the next read does without whoever has let this one wait.
-            Work::Read(read) => read.measure_late(now, &mut self.context),
-            Work::Write(_) | Work::Nothing => {}
+            OperationState::Read(read) => read.record_overdue_latencies(now, &mut self.context),
+            OperationState::Write(_) | OperationState::Starting => {}
         }
         if replies {
-            let wait = operation.wait.take(operation.work.wait_target(&self.context));
-            let failure = operation.work.failure(&self.context);
-            self.context.tell(Event::DeadlinePassed);
+            let wait = operation.wait.take(operation.state.wait_target(&self.context));
+            let failure = operation.state.failure(&self.context);
+            self.context.emit(Event::DeadlinePassed);
             self.context.reply_after(wait, operation.to, Reply::Failed(failure));
             operation.replied = true;
         }
-        let rest = operation.work.end(&mut self.context, id);
-        self.settle(now, id, rest, replies);
+        let follow_up = operation.state.end(&mut self.context, id);
+        self.retain_or_remove(now, id, follow_up, replies);
     }
 
     /// Keeps of an operation that has replied what there is left to do.
-    fn settle(&mut self, now: Now, id: OperationId, rest: Rest, replies: bool) {
-        if rest == Rest::Done {
+    fn retain_or_remove(&mut self, now: Now, id: OperationId, follow_up: FollowUp, replies: bool) {
+        if follow_up == FollowUp::Done {
             self.operations.remove(id);
             return;
         }
-        if rest == Rest::BeginsAnew {
+        if follow_up == FollowUp::DeadlineExtended {
             self.operations.postpone(id, now.mono + self.context.limits.request_timeout);
         }
-        if replies && let Some(oldest) = self.operations.straggle(id) {
+        if replies && let Some(oldest) = self.operations.mark_replied(id) {
             let mut operation = self.operations.remove(oldest).expect("it is the oldest straggler");
-            operation.work.end(&mut self.context, oldest);
-            operation.work.give_up(&mut self.context);
+            operation.state.end(&mut self.context, oldest);
+            operation.state.abandon(&mut self.context);
         }
     }
 
     /// Does what is to be done after whatever has come.
-    fn tend(&mut self, now: Now) {
-        self.tend_reads(now);
-        self.forget_late();
+    fn finish_input(&mut self, now: Now) {
+        self.run_queued_reads(now);
+        self.forget_finished_reads();
     }
 
     /// Reads that have replied are not watched any more, so that no timer is set for them.
-    fn forget_late(&mut self) {
+    fn forget_finished_reads(&mut self) {
         let operations = &self.operations;
-        self.context.late_reads.forget(|id| operations.is_waiting(id));
+        self.context.hedge_queue.forget(|id| operations.is_waiting(id));
     }
 }
 
-impl Work {
+impl OperationState {
     fn advance(&mut self, now: Now, context: &mut Context, id: OperationId) -> Option<Reply> {
         match self {
             Self::Read(read) => read.advance(now, context, id),
             Self::Write(write) => write.advance(context),
-            Self::Parked(_) | Self::Early(_) | Self::Nothing => None,
+            Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => None,
         }
     }
 
-    fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> Rest {
+    fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> FollowUp {
         match self {
             Self::Read(read) => read.follow_up(now, context, id),
             Self::Write(write) => write.follow_up(context, id),
-            Self::Parked(_) | Self::Early(_) | Self::Nothing => Rest::Done,
+            Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => FollowUp::Done,
         }
     }
 
@@ -446,8 +453,8 @@ impl Work {
             Self::Read(read) => read.wait_target(context),
             Self::Write(write) => context.wait_target(&write.subject, write.open),
             Self::Parked(_) => WaitTarget::ClockBound,
-            Self::Early(_) => WaitTarget::Links,
-            Self::Nothing => WaitTarget::Nothing,
+            Self::WaitingForLinks(_) => WaitTarget::Links,
+            Self::Starting => WaitTarget::Nothing,
         }
     }
 
@@ -456,26 +463,26 @@ impl Work {
         match self {
             Self::Read(read) => read.failure(context),
             Self::Write(write) => write.failure(context),
-            Self::Parked(intent) => put::unversioned(intent),
-            Self::Early(early) => early.unsent(context),
-            Self::Nothing => unreachable!("what is begun is begun at once"),
+            Self::Parked(intent) => put::no_version_failure(intent),
+            Self::WaitingForLinks(waiter) => waiter.deadline_failure(context),
+            Self::Starting => unreachable!("what is begun is begun at once"),
         }
     }
 
     /// Waits no more for answers; hints that are missing are still asked for.
-    fn end(&mut self, context: &mut Context, id: OperationId) -> Rest {
-        self.give_up(context);
+    fn end(&mut self, context: &mut Context, id: OperationId) -> FollowUp {
+        self.abandon(context);
         match self {
             Self::Write(write) => write.follow_up(context, id),
-            Self::Read(_) | Self::Parked(_) | Self::Early(_) | Self::Nothing => Rest::Done,
+            Self::Read(_) | Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => FollowUp::Done,
         }
     }
 
-    fn give_up(&mut self, context: &mut Context) {
+    fn abandon(&mut self, context: &mut Context) {
         match self {
-            Self::Read(read) => read.give_up(context),
-            Self::Write(write) => write.give_up(context),
-            Self::Parked(_) | Self::Early(_) | Self::Nothing => {}
+            Self::Read(read) => read.abandon(context),
+            Self::Write(write) => write.abandon(context),
+            Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => {}
         }
     }
 }

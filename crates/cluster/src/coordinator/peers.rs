@@ -3,7 +3,7 @@
 //! What is under way at a peer is bounded in requests and in bytes, and by the time that it takes there (`admission`). A
 //! peer at its bound counts as failed for one more operation, so a slow one costs the others neither memory nor time.
 
-use super::latency::Latency;
+use super::latency::LatencyEstimate;
 use crate::DelayEstimator;
 use crate::dial::Dialer;
 use stdx::{Instant, NodeTag};
@@ -16,7 +16,7 @@ pub(super) struct Peer {
     /// The identity of its data directory, as of the last link to it.
     pub(super) tag: Option<NodeTag>,
     /// How fast it answers reads.
-    pub(super) latency: Latency,
+    pub(super) latency: LatencyEstimate,
     /// What is under way there, and how fast it is done.
     pub(super) delay: DelayEstimator,
     bytes: usize,
@@ -32,14 +32,14 @@ pub(super) enum Availability {
     /// Too much is under way there.
     Busy,
     /// There is no link to it, or its answer would not count.
-    Gone,
+    Unavailable,
 }
 
 impl Peer {
     /// A peer without a link.
     pub(super) fn new() -> Self {
         let (dialer, delay) = (Dialer::new(), DelayEstimator::batched());
-        Self { dialer, tag: None, latency: Latency::UNKNOWN, delay, bytes: 0 }
+        Self { dialer, tag: None, latency: LatencyEstimate::UNKNOWN, delay, bytes: 0 }
     }
 
     /// Whether one more request fits. One alone always does, however large.

@@ -7,13 +7,13 @@
 //! write to one replica, the *hint holder*. A write that fails for replicas that refused it says so: their disks are full,
 //! they have too much to do, or this node's clock is ahead, in this order where it is more than one of these. What is done for the others after the reply is in `straggler`.
 
-use super::context::{Asking, Context, Subject, write_bytes};
-use super::early::Early;
-use super::number::Step;
+use super::context::{Context, RequestTarget, Subject, write_bytes};
+use super::late_replicas::DeferredHints;
+use super::link_wait::LinkWaiter;
 use super::peers::Availability;
-use super::straggler::Keeping;
+use super::request_number::Step;
 use super::table::OperationId;
-use super::{Coordinator, Operation, Work};
+use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
 use crate::{
@@ -48,11 +48,11 @@ pub(super) struct Write {
     pub(super) hinted: ReplicaSet,
     /// ... which it has once it has stored the cell.
     pub(super) holder: Option<u8>,
-    pub(super) keeping: Keeping,
+    pub(super) deferred_hints: DeferredHints,
     /// Of those that failed: for lack of disk, because too much is under way, and because the version is ahead.
-    full: ReplicaSet,
+    disk_full: ReplicaSet,
     busy: ReplicaSet,
-    ahead: ReplicaSet,
+    clock_refused: ReplicaSet,
     /// When the busiest of them wants to be asked again.
     retry_after: Duration,
     superseded: bool,
@@ -64,19 +64,19 @@ pub(super) struct Write {
 
 /// Who can be asked to store something.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct WritePlan {
     tally: Tally,
-    full: ReplicaSet,
+    disk_full: ReplicaSet,
     busy: ReplicaSet,
     /// Would refuse the version: its clock is too far behind.
-    ahead: ReplicaSet,
+    clock_refused: ReplicaSet,
     /// Can be asked, but is late.
     suspected: ReplicaSet,
 }
 
 /// What a write asks of replicas.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Demand<'a> {
+pub(super) struct WriteRequirements<'a> {
     pub(super) subject: &'a Subject,
     pub(super) quorum: Quorum,
     /// Of key and value.
@@ -88,12 +88,12 @@ pub(super) struct Demand<'a> {
 pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTime>, Failure> {
     match lifetime {
         Lifetime::Forever => Ok(None),
-        Lifetime::For(duration) => in_time(wall.saturating_add(duration)),
-        Lifetime::Until(expires_at) => in_time(expires_at),
+        Lifetime::For(duration) => check_expiry(wall.saturating_add(duration)),
+        Lifetime::Until(expires_at) => check_expiry(expires_at),
     }
 }
 
-fn in_time(expires_at: WallTime) -> Result<Option<WallTime>, Failure> {
+fn check_expiry(expires_at: WallTime) -> Result<Option<WallTime>, Failure> {
     if expires_at < WallTime::EXPIRY_END {
         Ok(Some(expires_at))
     } else {
@@ -115,10 +115,10 @@ impl WriteIntent {
         Self { subject, kind: CellKind::Tombstone, expires_at: None, value: Bytes::new(), quorum }
     }
 
-    pub(super) fn demand(&self) -> Demand<'_> {
+    pub(super) fn requirements(&self) -> WriteRequirements<'_> {
         let Self { subject, quorum, .. } = self;
         let bytes = subject.key.as_bytes().len() + self.value.len();
-        Demand { subject, quorum: *quorum, bytes, is_value: self.kind == CellKind::Value }
+        WriteRequirements { subject, quorum: *quorum, bytes, is_value: self.kind == CellKind::Value }
     }
 
     pub(super) fn subject_and_quorum(&self) -> (&Subject, Quorum) {
@@ -137,51 +137,65 @@ impl Coordinator {
         let plan = match self.plan(now, &intent) {
             Ok(plan) => plan,
             Err(failure) => {
-                return self.fail_or_wait(now, to.into(), Early::Write(Box::new(intent)), failure);
+                return self.fail_or_wait_for_links(
+                    now,
+                    to.into(),
+                    LinkWaiter::Write(Box::new(intent)),
+                    failure,
+                );
             }
         };
         let deadline = now.mono + self.context.limits.request_timeout;
         match self.tick(now) {
-            Ok(hlc) if self.is_ahead(now, hlc) => self.context.reply(to, Reply::Failed(clock_ahead(&intent))),
+            Ok(hlc) if self.is_ahead(now, hlc) => {
+                self.context.reply(to, Reply::Failed(clock_ahead_failure(&intent)))
+            }
             Ok(hlc) => {
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
-                let work = Work::Write(Write::new(plan, subject, &cell));
-                let id = self.operations.insert(deadline, Operation::new(to.into(), work));
+                let state = OperationState::Write(Write::new(plan, subject, &cell));
+                let id = self.operations.insert(deadline, Operation::new(to.into(), state));
                 self.send_write(id, cell);
-                self.watch_clock(now, hlc);
+                self.report_clock_setback(now, hlc);
             }
             Err(TickError::Unheard) => {
-                let failure = unversioned(&intent);
-                return self.fail_or_wait(now, to.into(), Early::Write(Box::new(intent)), failure);
+                let failure = no_version_failure(&intent);
+                return self.fail_or_wait_for_links(
+                    now,
+                    to.into(),
+                    LinkWaiter::Write(Box::new(intent)),
+                    failure,
+                );
             }
-            Err(TickError::Ahead) => self.context.reply(to, Reply::Failed(clock_ahead(&intent))),
+            Err(TickError::Ahead) => self.context.reply(to, Reply::Failed(clock_ahead_failure(&intent))),
             Err(TickError::Exhausted) => {
-                let work = Work::Parked(Box::new(intent));
-                let id = self.operations.insert(deadline, Operation::new(to.into(), work));
+                let state = OperationState::Parked(Box::new(intent));
+                let id = self.operations.insert(deadline, Operation::new(to.into(), state));
                 self.bound.park(id);
             }
         }
-        self.tend_bound(now);
+        self.maintain_clock_bound(now);
     }
 
     /// Sends a write that was parked, now that there is a version for it.
     pub(super) fn resume_write(&mut self, now: Now, id: OperationId, hlc: Hlc) {
         let operation = self.operations.get_mut(id).expect("parked writes are under way");
-        let Work::Parked(intent) = &operation.work else {
+        let OperationState::Parked(intent) = &operation.state else {
             unreachable!("only parked writes wait for the clock's bound");
         };
-        let planned = match Plan::of(&self.context, intent.demand()) {
-            Ok(_) if is_ahead(&self.context, now, hlc) => Err(clock_ahead(intent)),
+        let planned = match WritePlan::of(&self.context, intent.requirements()) {
+            Ok(_) if is_ahead(&self.context, now, hlc) => Err(clock_ahead_failure(intent)),
             planned => planned,
         };
         match planned {
             Ok(plan) => {
                 operation.wait.end_span(WaitTarget::ClockBound, now.mono);
-                let Work::Parked(intent) = std::mem::replace(&mut operation.work, Work::Nothing) else {
+                let OperationState::Parked(intent) =
+                    std::mem::replace(&mut operation.state, OperationState::Starting)
+                else {
                     unreachable!("it was parked a moment ago");
                 };
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
-                operation.work = Work::Write(Write::new(plan, subject, &cell));
+                operation.state = OperationState::Write(Write::new(plan, subject, &cell));
                 self.send_write(id, cell);
             }
             Err(failure) => {
@@ -195,17 +209,17 @@ impl Coordinator {
     fn send_write(&mut self, id: OperationId, cell: Cell) {
         let deadline = self.operations.deadline(id);
         let operation = self.operations.get_mut(id).expect("it was inserted a moment ago");
-        let Work::Write(write) = &mut operation.work else {
+        let OperationState::Write(write) = &mut operation.state else {
             unreachable!("it is a write");
         };
         write.send(&mut self.context, id, deadline, cell);
     }
 
-    pub(super) fn plan(&self, now: Now, intent: &WriteIntent) -> Result<Plan, Failure> {
+    pub(super) fn plan(&self, now: Now, intent: &WriteIntent) -> Result<WritePlan, Failure> {
         if self.context.member.clock.check_wall(now) == Err(TickError::Ahead) {
-            return Err(clock_ahead(intent));
+            return Err(clock_ahead_failure(intent));
         }
-        Plan::of(&self.context, intent.demand())
+        WritePlan::of(&self.context, intent.requirements())
     }
 
     fn is_ahead(&self, now: Now, hlc: Hlc) -> bool {
@@ -214,17 +228,17 @@ impl Coordinator {
 }
 
 /// Why a write fails that has waited for a version.
-pub(super) fn unversioned(intent: &WriteIntent) -> Failure {
+pub(super) fn no_version_failure(intent: &WriteIntent) -> Failure {
     Tally::new(intent.quorum).short(Shortfall::NoVersion)
 }
 
 /// Why a write fails whose version too many replicas would refuse.
-pub(super) fn clock_ahead(intent: &WriteIntent) -> Failure {
+pub(super) fn clock_ahead_failure(intent: &WriteIntent) -> Failure {
     Failure::ClockAhead { acks: Tally::new(intent.quorum).acks(), maybe_stored: false }
 }
 
 /// Why a write fails that has waited for a version, when this node's store has failed to make durable what that takes.
-pub(super) fn unversioned_for(intent: &WriteIntent, fault: &StoreFault) -> Failure {
+pub(super) fn no_version_failure_for(intent: &WriteIntent, fault: &StoreFault) -> Failure {
     match fault {
         StoreFault::Full => {
             Failure::DiskFull { acks: Tally::new(intent.quorum).acks(), here: true, maybe_stored: false }
@@ -239,42 +253,47 @@ pub(super) fn is_ahead(context: &Context, now: Now, hlc: Hlc) -> bool {
     context.member.layout.len() > 1 && HybridClock::is_ahead(hlc, now.wall)
 }
 
-impl Plan {
+impl WritePlan {
     /// Who can be asked; the failure where those are too few.
-    pub(super) fn of(context: &Context, demand: Demand<'_>) -> Result<Self, Failure> {
-        let Demand { subject, quorum, bytes, is_value } = demand;
+    pub(super) fn of(context: &Context, requirements: WriteRequirements<'_>) -> Result<Self, Failure> {
+        let WriteRequirements { subject, quorum, bytes, is_value } = requirements;
         let (none, tally) = (ReplicaSet::EMPTY, Tally::new(quorum));
-        let mut plan = Self { tally, full: none, busy: none, ahead: none, suspected: none };
-        let is_own_busy = context.is_own_busy(subject, quorum.from());
-        for place in ReplicaSet::first(quorum.from()) {
-            let node = context.node(subject, place);
-            match context.admits_write(node, bytes, is_value, is_own_busy) {
-                Availability::Ready if context.view.refusing.contains(node) => plan.ahead.insert(place),
+        let mut plan = Self { tally, disk_full: none, busy: none, clock_refused: none, suspected: none };
+        let is_local_log_busy = context.is_local_log_busy(subject, quorum.from());
+        for replica_index in ReplicaSet::first(quorum.from()) {
+            let node = context.node(subject, replica_index);
+            match context.admits_write(node, bytes, is_value, is_local_log_busy) {
+                Availability::Ready if context.view.refusing.contains(node) => {
+                    plan.clock_refused.insert(replica_index)
+                }
                 Availability::Ready => {
                     if context.view.peer(node).state == PeerState::Suspected {
-                        plan.suspected.insert(place);
+                        plan.suspected.insert(replica_index);
                     }
                     continue;
                 }
-                Availability::Full => plan.full.insert(place),
-                Availability::Busy => plan.busy.insert(place),
-                Availability::Gone => true,
+                Availability::Full => plan.disk_full.insert(replica_index),
+                Availability::Busy => plan.busy.insert(replica_index),
+                Availability::Unavailable => true,
             };
-            plan.tally.fail(place);
+            plan.tally.fail(replica_index);
         }
         if plan.tally.is_impossible() { Err(plan.failure(context, subject)) } else { Ok(plan) }
     }
 
     fn failure(&self, context: &Context, subject: &Subject) -> Failure {
-        if self.tally.would_do_with(self.full) {
+        if self.tally.is_reachable_if_recovered(self.disk_full) {
             Failure::DiskFull {
                 acks: self.tally.acks(),
-                here: context.is_own_among(subject, self.full),
+                here: context.is_own_among(subject, self.disk_full),
                 maybe_stored: false,
             }
-        } else if self.tally.would_do_with(self.full.union(self.busy)) {
+        } else if self.tally.is_reachable_if_recovered(self.disk_full.union(self.busy)) {
             Failure::Overloaded { retry_after: context.retry_after() }
-        } else if self.tally.would_do_with(self.full.union(self.busy).union(self.ahead)) {
+        } else if self
+            .tally
+            .is_reachable_if_recovered(self.disk_full.union(self.busy).union(self.clock_refused))
+        {
             Failure::ClockAhead { acks: self.tally.acks(), maybe_stored: false }
         } else {
             self.tally.short(Shortfall::Unreachable)
@@ -283,8 +302,8 @@ impl Plan {
 }
 
 impl Write {
-    fn new(plan: Plan, subject: Subject, cell: &Cell) -> Self {
-        let Plan { tally, full, busy, ahead, suspected } = plan;
+    fn new(plan: WritePlan, subject: Subject, cell: &Cell) -> Self {
+        let WritePlan { tally, disk_full, busy, clock_refused, suspected } = plan;
         Self {
             version: cell.meta.version,
             bytes: write_bytes(&subject.key, cell),
@@ -293,10 +312,10 @@ impl Write {
             tally,
             hinted: tally.failed().union(suspected),
             holder: None,
-            keeping: Keeping::default(),
-            full,
+            deferred_hints: DeferredHints::default(),
+            disk_full,
             busy,
-            ahead,
+            clock_refused,
             retry_after: Duration::ZERO,
             superseded: false,
             may_be_stored: false,
@@ -310,58 +329,64 @@ impl Write {
         self.holder = if targets.is_empty() { None } else { self.choose_holder(context) };
         let mut rest = self.open;
         let mut cell = Some(cell);
-        while let Some(place) = rest.next() {
+        while let Some(replica_index) = rest.next() {
             let cell = if rest.is_empty() { cell.take() } else { cell.clone() };
             let cell = cell.expect("the last of them takes it");
-            let hints = if self.holder == Some(place) { targets } else { NodeSet::EMPTY };
-            let node = context.node(&self.subject, place);
+            let hints = if self.holder == Some(replica_index) { targets } else { NodeSet::EMPTY };
+            let node = context.node(&self.subject, replica_index);
             self.may_be_stored |= node != context.member.me;
             let request = PeerRequest::Write { key: self.subject.key.clone(), cell, hints };
-            let asking = Asking { operation: id, step: Step::Write { round: 0 }, node, deadline };
-            context.ask(asking, request, self.bytes);
+            let target = RequestTarget { operation: id, step: Step::Write { round: 0 }, node, deadline };
+            context.ask(target, request, self.bytes);
         }
     }
 
     /// Itself, else the first that is well, else the first.
     fn choose_holder(&self, context: &Context) -> Option<u8> {
-        let mut places = self.open;
-        (places.find(|&place| context.node(&self.subject, place) == context.member.me))
-            .or_else(|| self.open.without(self.hinted).first_place())
-            .or_else(|| self.open.first_place())
+        let mut replicas = self.open;
+        (replicas.find(|&replica_index| context.node(&self.subject, replica_index) == context.member.me))
+            .or_else(|| self.open.without(self.hinted).first_index())
+            .or_else(|| self.open.first_index())
     }
 
     /// Takes the answer of a replica to one of its requests.
-    pub(super) fn take_answer(&mut self, context: &mut Context, place: u8, step: Step, answer: PeerAnswer) {
+    pub(super) fn handle_answer(
+        &mut self,
+        context: &mut Context,
+        replica_index: u8,
+        step: Step,
+        answer: PeerAnswer,
+    ) {
         match step {
-            Step::Write { .. } if self.open.remove(place) => {
-                context.end_request(context.node(&self.subject, place), self.bytes);
-                self.take_outcome(context, place, answer);
+            Step::Write { .. } if self.open.remove(replica_index) => {
+                context.end_request(context.node(&self.subject, replica_index), self.bytes);
+                self.record_outcome(context, replica_index, answer);
             }
-            Step::Hints { attempt } => self.take_hints_kept(context, place, attempt, &answer),
+            Step::Hints { attempt } => self.handle_hints_answer(context, replica_index, attempt, &answer),
             _ => {}
         }
     }
 
     /// Requests that were under way at this replica will not be answered. Whether there were any.
-    pub(super) fn lose(&mut self, context: &mut Context, place: u8) -> bool {
-        let was_open = self.open.remove(place);
+    pub(super) fn fail_replica(&mut self, context: &mut Context, replica_index: u8) -> bool {
+        let was_open = self.open.remove(replica_index);
         if was_open {
-            context.end_request(context.node(&self.subject, place), self.bytes);
-            self.tally.fail(place);
+            context.end_request(context.node(&self.subject, replica_index), self.bytes);
+            self.tally.fail(replica_index);
         }
-        self.lose_keeper(context, place) || was_open
+        self.release_hint_keeper(context, replica_index) || was_open
     }
 
     /// This replica has lost its disk: its acknowledgement counts as a failure. Whether it had given one.
-    pub(super) fn revoke_ack(&mut self, place: u8) -> bool {
-        self.tally.revoke(place)
+    pub(super) fn revoke_ack(&mut self, replica_index: u8) -> bool {
+        self.tally.revoke(replica_index)
     }
 
     /// The reply, once the answers decide it.
     pub(super) fn advance(&mut self, context: &mut Context) -> Option<Reply> {
         if self.tally.is_reached() {
             if self.superseded {
-                context.tell(Event::WriteSuperseded);
+                context.emit(Event::WriteSuperseded);
             }
             let Self { version, superseded, .. } = *self;
             return Some(Reply::Written { version, superseded, acks: self.tally.acks() });
@@ -372,8 +397,8 @@ impl Write {
     /// Why it has failed, at the deadline or before.
     pub(super) fn failure(&mut self, context: &Context) -> Failure {
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
-        if self.tally.would_do_with(self.full) {
-            let here = context.is_own_among(&self.subject, self.full);
+        if self.tally.is_reachable_if_recovered(self.disk_full) {
+            let here = context.is_own_among(&self.subject, self.disk_full);
             return Failure::DiskFull { acks: self.tally.acks(), here, maybe_stored };
         }
         if let Some(fault) = self.fault.take()
@@ -382,44 +407,47 @@ impl Write {
             return (*fault).into();
         }
         let acks = self.tally.acks();
-        if self.tally.would_do_with(self.full.union(self.busy)) {
+        if self.tally.is_reachable_if_recovered(self.disk_full.union(self.busy)) {
             let retry_after = context.retry_after().max(self.retry_after);
             Failure::ReplicasOverloaded { acks, retry_after, maybe_stored }
-        } else if self.tally.would_do_with(self.full.union(self.busy).union(self.ahead)) {
+        } else if self
+            .tally
+            .is_reachable_if_recovered(self.disk_full.union(self.busy).union(self.clock_refused))
+        {
             Failure::ClockAhead { acks, maybe_stored }
         } else {
             self.tally.short(if maybe_stored { Shortfall::MaybeStored } else { Shortfall::Unanswered })
         }
     }
 
-    fn take_outcome(&mut self, context: &Context, place: u8, answer: PeerAnswer) {
-        let is_own = context.node(&self.subject, place) == context.member.me;
+    fn record_outcome(&mut self, context: &Context, replica_index: u8, answer: PeerAnswer) {
+        let is_own = context.node(&self.subject, replica_index) == context.member.me;
         match answer {
             PeerAnswer::Written { superseded } => {
                 self.superseded |= superseded;
-                self.tally.ack(place);
+                self.tally.ack(replica_index);
                 return;
             }
-            PeerAnswer::Failed(PeerFault::Store(fault)) => self.note_fault(place, fault, is_own),
+            PeerAnswer::Failed(PeerFault::Store(fault)) => self.note_fault(replica_index, fault, is_own),
             PeerAnswer::Failed(PeerFault::ClockAhead { .. }) => {
-                self.ahead.insert(place);
+                self.clock_refused.insert(replica_index);
             }
             PeerAnswer::Failed(PeerFault::Busy) => {
-                self.busy.insert(place);
+                self.busy.insert(replica_index);
             }
             PeerAnswer::Failed(PeerFault::NotReadEligible | PeerFault::NotServing) => {}
             answer => assert!(!is_own, "the store answered a write with {answer:?}"),
         }
-        self.tally.fail(place);
+        self.tally.fail(replica_index);
     }
 
-    fn note_fault(&mut self, place: u8, fault: StoreFault, is_own: bool) {
+    fn note_fault(&mut self, replica_index: u8, fault: StoreFault, is_own: bool) {
         if let StoreFault::Overloaded { retry_after } = fault {
             self.retry_after = self.retry_after.max(retry_after);
         }
         match &fault {
-            StoreFault::Full => self.full.insert(place),
-            StoreFault::Overloaded { .. } | StoreFault::Expired => self.busy.insert(place),
+            StoreFault::Full => self.disk_full.insert(replica_index),
+            StoreFault::Overloaded { .. } | StoreFault::Expired => self.busy.insert(replica_index),
             StoreFault::Corrupt { .. } | StoreFault::Io { .. } => {
                 self.may_be_stored = true;
                 true

@@ -15,13 +15,13 @@
 //!
 //! **Caveats.** No hints are kept for a repair that fails: the next read finds the same difference.
 
-use super::context::{Asking, Context, write_bytes};
+use super::context::{Context, RequestTarget, write_bytes};
 use super::get::Read;
+use super::late_replicas::FollowUp;
 use super::latency::LATE_MAX;
-use super::number::{Step, WRITE_ROUNDS_MAX};
 use super::peers::Availability;
 use super::put::is_ahead;
-use super::straggler::Rest;
+use super::request_number::{Step, WRITE_ROUNDS_MAX};
 use super::table::OperationId;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, PeerAnswer, PeerFault, PeerRequest, Reply, StoreFault};
@@ -36,7 +36,7 @@ const KEPT_BYTES_MAX: usize = 4 << 10;
 pub(super) struct Repair {
     round: u8,
     /// It has been told that there is something to repair.
-    is_told: bool,
+    is_reported: bool,
     /// Who was sent it and has not answered.
     open: ReplicaSet,
     /// Who has stored it.
@@ -55,26 +55,26 @@ pub(super) struct Repair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spread {
     /// A later read cannot miss it.
-    Wide,
+    Sufficient,
     /// It is on its way.
-    UnderWay,
+    InProgress,
     /// It cannot spread as far as it has to.
-    Narrow,
+    Insufficient,
 }
 
 impl Read {
     /// Sees that the newest cell is where a later read cannot miss it.
-    pub(super) fn spread(&mut self, now: Now, context: &mut Context, id: OperationId) -> Spread {
+    pub(super) fn ensure_spread(&mut self, now: Now, context: &mut Context, id: OperationId) -> Spread {
         if self.is_held_by_enough() || self.is_trusted() {
-            return Spread::Wide;
+            return Spread::Sufficient;
         }
         let goes_on = self.repair_before_reply(now, context, id);
         if self.is_trusted() {
-            Spread::Wide
+            Spread::Sufficient
         } else if goes_on || self.may_be_trusted() {
-            Spread::UnderWay
+            Spread::InProgress
         } else {
-            Spread::Narrow
+            Spread::Insufficient
         }
     }
 
@@ -94,7 +94,7 @@ impl Read {
 
     fn would_be_trusted_with(&self, held: ReplicaSet) -> bool {
         let from = self.answers.newest().map_or(0, |newest| newest.from);
-        let (within, answered) = (self.answers.within(), self.tally.acked());
+        let (within, answered) = (self.answers.intended_replicas(), self.tally.acked());
         let out_of_reach = self.tally.failed().union(self.repair.failed).union(self.repair.late);
         let trusted = within.intersection(out_of_reach).without(answered);
         from < self.tally.quorum().from()
@@ -112,12 +112,12 @@ impl Read {
         let Some(cell) = self.answers.cell() else {
             return self.fetch(now, context, id);
         };
-        if !self.repair.is_told {
-            self.late_at = context.late_reads.watch(now.mono, LATE_MAX, id);
+        if !self.repair.is_reported {
+            self.overdue_at = context.hedge_queue.watch(now.mono, LATE_MAX, id);
         }
-        self.tell(context, true);
-        for place in self.answers.lacking().without(self.repair.tried()) {
-            self.write(now, context, id, place, &cell);
+        self.report_repair(context, true);
+        for replica_index in self.answers.stale_replicas().without(self.repair.tried()) {
+            self.write(now, context, id, replica_index, &cell);
         }
         while self.held().union(self.repair.open).len() < self.holders_needed() {
             if !self.write_to_another(now, context, id, &cell) {
@@ -156,53 +156,59 @@ impl Read {
     }
 
     /// Does what is to be done after the reply.
-    pub(super) fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> Rest {
+    pub(super) fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> FollowUp {
         if !self.tally.is_reached() {
-            self.give_up(context);
-            return Rest::Done;
+            self.abandon(context);
+            return FollowUp::Done;
         }
         self.repair_after_reply(now, context, id);
         self.answers.drop_large(KEPT_BYTES_MAX);
-        if self.open().union(self.repair.open).is_empty() { Rest::Done } else { Rest::Waits }
+        if self.open().union(self.repair.open).is_empty() { FollowUp::Done } else { FollowUp::AwaitsReplicas }
     }
 
     /// Takes the answer of a replica that was sent the newest cell.
-    pub(super) fn take_repaired(&mut self, context: &mut Context, place: u8, round: u8, answer: &PeerAnswer) {
-        if round != self.repair.round || !self.repair.open.remove(place) {
+    pub(super) fn handle_repair_answer(
+        &mut self,
+        context: &mut Context,
+        replica_index: u8,
+        round: u8,
+        answer: &PeerAnswer,
+    ) {
+        if round != self.repair.round || !self.repair.open.remove(replica_index) {
             return;
         }
-        context.end_request(context.node(&self.subject, place), self.repair.bytes);
+        context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
         match answer {
-            PeerAnswer::Written { .. } => self.repair.stored.insert(place),
-            _ => self.repair.failed.insert(place),
+            PeerAnswer::Written { .. } => self.repair.stored.insert(replica_index),
+            _ => self.repair.failed.insert(replica_index),
         };
         if is_busy(answer) {
-            self.repair.busy.insert(place);
+            self.repair.busy.insert(replica_index);
         }
     }
 
     /// Whether this replica has stored what it was sent, it will not say. Whether it was sent anything.
-    pub(super) fn lose_repair(&mut self, context: &mut Context, place: u8) -> bool {
-        let was_open = self.repair.open.remove(place);
+    pub(super) fn fail_repair(&mut self, context: &mut Context, replica_index: u8) -> bool {
+        let was_open = self.repair.open.remove(replica_index);
         if was_open {
-            context.end_request(context.node(&self.subject, place), self.repair.bytes);
-            self.repair.failed.insert(place);
+            context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
+            self.repair.failed.insert(replica_index);
         }
         was_open
     }
 
     /// A newer cell was found than the one that was spread so far, if any was.
     pub(super) fn begin_round(&mut self, context: &mut Context) {
-        if self.repair.is_told {
-            self.give_up_repair(context);
+        if self.repair.is_reported {
+            self.abandon_repair(context);
             self.repair = Repair { round: self.repair.round + 1, ..Repair::default() };
         }
     }
 
     /// Waits for no replica any more that was sent the newest cell.
-    pub(super) fn give_up_repair(&mut self, context: &mut Context) {
-        for place in std::mem::take(&mut self.repair.open) {
-            context.end_request(context.node(&self.subject, place), self.repair.bytes);
+    pub(super) fn abandon_repair(&mut self, context: &mut Context) {
+        for replica_index in std::mem::take(&mut self.repair.open) {
+            context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
         }
     }
 
@@ -218,22 +224,22 @@ impl Read {
 
     /// Who is to be sent the newest cell and has not been.
     fn to_repair(&self) -> ReplicaSet {
-        let damaged = self.damaged.intersection(self.answers.within());
-        self.answers.lacking().union(damaged).without(self.repair.tried())
+        let damaged = self.damaged.intersection(self.answers.intended_replicas());
+        self.answers.stale_replicas().union(damaged).without(self.repair.tried())
     }
 
     fn repair_after_reply(&mut self, now: Now, context: &mut Context, id: OperationId) {
-        let places = self.to_repair();
-        if places.is_empty() {
+        let replicas = self.to_repair();
+        if replicas.is_empty() {
             return;
         }
         let Some(cell) = self.answers.cell() else {
             self.fetch(now, context, id);
             return;
         };
-        self.tell(context, false);
-        for place in places {
-            self.write(now, context, id, place, &cell);
+        self.report_repair(context, false);
+        for replica_index in replicas {
+            self.write(now, context, id, replica_index, &cell);
         }
     }
 
@@ -242,38 +248,45 @@ impl Read {
         let held = self.answers.holders().union(self.repair.tried());
         // Those beyond are not asked by a later read for as many replicas.
         let replicas = ReplicaSet::first(self.tally.quorum().from());
-        let mut others = self.answers.within().intersection(replicas).without(held);
-        others.any(|place| self.write(now, context, id, place, cell))
+        let mut others = self.answers.intended_replicas().intersection(replicas).without(held);
+        others.any(|replica_index| self.write(now, context, id, replica_index, cell))
     }
 
-    fn write(&mut self, now: Now, context: &mut Context, id: OperationId, place: u8, cell: &Cell) -> bool {
-        let node = context.node(&self.subject, place);
+    fn write(
+        &mut self,
+        now: Now,
+        context: &mut Context,
+        id: OperationId,
+        replica_index: u8,
+        cell: &Cell,
+    ) -> bool {
+        let node = context.node(&self.subject, replica_index);
         let bytes = write_bytes(&self.subject.key, cell);
         let is_value = cell.meta.kind == CellKind::Value;
         let is_refused = node == context.member.me && is_ahead(context, now, cell.meta.version.hlc);
         let has_rounds = self.repair.round < WRITE_ROUNDS_MAX;
         let availability = context.can_write(node, bytes, is_value);
         if is_refused || !has_rounds || availability != Availability::Ready {
-            self.repair.failed.insert(place);
+            self.repair.failed.insert(replica_index);
             if availability == Availability::Busy {
-                self.repair.busy.insert(place);
+                self.repair.busy.insert(replica_index);
             }
             return false;
         }
-        self.repair.open.insert(place);
+        self.repair.open.insert(replica_index);
         self.repair.bytes = bytes;
         let step = Step::Write { round: self.repair.round };
         let (key, cell) = (self.subject.key.clone(), cell.clone());
         let cell = cell.with_from_of_at_least(self.answers.greatest_from());
         let request = PeerRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
-        context.ask(Asking { operation: id, step, node, deadline: None }, request, bytes);
+        context.ask(RequestTarget { operation: id, step, node, deadline: None }, request, bytes);
         true
     }
 
-    fn tell(&mut self, context: &mut Context, blocking: bool) {
-        if !self.repair.is_told {
-            self.repair.is_told = true;
-            context.tell(Event::ReadRepaired { blocking });
+    fn report_repair(&mut self, context: &mut Context, blocking: bool) {
+        if !self.repair.is_reported {
+            self.repair.is_reported = true;
+            context.emit(Event::ReadRepaired { blocking });
         }
     }
 }

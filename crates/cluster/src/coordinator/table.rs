@@ -9,7 +9,7 @@
 //! time; one that gets new time goes to the end. A second list holds the *stragglers*, the operations whose reply
 //! has left, in the order in which they became it.
 
-use super::number::USES_MASK;
+use super::request_number::USES_MASK;
 use stdx::Instant;
 
 /// Stands for "no slot" in the lists.
@@ -42,7 +42,7 @@ struct Slot<W> {
 #[derive(Debug)]
 struct Occupant<W> {
     deadline: Instant,
-    is_straggler: bool,
+    has_replied: bool,
     operation: W,
 }
 
@@ -67,9 +67,9 @@ pub(super) struct OperationTable<W> {
     free: u16,
     ends: [Ends; LISTS],
     waiting: u16,
-    stragglers: u16,
+    replied: u16,
     waiting_max: u16,
-    stragglers_max: u16,
+    replied_max: u16,
 }
 
 impl Link {
@@ -85,17 +85,17 @@ impl<W> OperationTable<W> {
     ///
     /// # Panics
     /// When these are more than there are slots.
-    pub(super) fn new(waiting_max: u16, stragglers_max: u16) -> Self {
-        let slots_max = u32::from(waiting_max) + u32::from(stragglers_max) + 1;
-        assert!(slots_max < u32::from(NONE), "{waiting_max} operations and {stragglers_max} stragglers");
+    pub(super) fn new(waiting_max: u16, replied_max: u16) -> Self {
+        let slots_max = u32::from(waiting_max) + u32::from(replied_max) + 1;
+        assert!(slots_max < u32::from(NONE), "{waiting_max} operations and {replied_max} stragglers");
         Self {
             slots: Vec::new(),
             free: NONE,
             ends: [Ends::NONE; LISTS],
             waiting: 0,
-            stragglers: 0,
+            replied: 0,
             waiting_max,
-            stragglers_max,
+            replied_max,
         }
     }
 
@@ -117,7 +117,7 @@ impl<W> OperationTable<W> {
     pub(super) fn insert(&mut self, deadline: Instant, operation: W) -> OperationId {
         assert!(!self.is_full(), "{} operations are under way already", self.waiting);
         let slot = self.take_free_slot();
-        self.slots[usize::from(slot)].occupant = Some(Occupant { deadline, is_straggler: false, operation });
+        self.slots[usize::from(slot)].occupant = Some(Occupant { deadline, has_replied: false, operation });
         self.push(BY_DEADLINE, slot);
         self.waiting += 1;
         OperationId { uses: self.slots[usize::from(slot)].uses, slot }
@@ -137,7 +137,7 @@ impl<W> OperationTable<W> {
     pub(super) fn is_waiting(&self, id: OperationId) -> bool {
         let slot = self.slots.get(usize::from(id.slot));
         let occupant = slot.filter(|slot| slot.uses == id.uses).and_then(|slot| slot.occupant.as_ref());
-        occupant.is_some_and(|occupant| !occupant.is_straggler)
+        occupant.is_some_and(|occupant| !occupant.has_replied)
     }
 
     /// Takes out the operation of this id, if it is still under way.
@@ -152,9 +152,9 @@ impl<W> OperationTable<W> {
         slot.next_free = self.free;
         self.free = id.slot;
         self.unlink(BY_DEADLINE, id.slot);
-        if occupant.is_straggler {
+        if occupant.has_replied {
             self.unlink(BY_REPLY, id.slot);
-            self.stragglers -= 1;
+            self.replied -= 1;
         } else {
             self.waiting -= 1;
         }
@@ -165,16 +165,16 @@ impl<W> OperationTable<W> {
     ///
     /// # Panics
     /// When it is one already, or not under way.
-    pub(super) fn straggle(&mut self, id: OperationId) -> Option<OperationId> {
+    pub(super) fn mark_replied(&mut self, id: OperationId) -> Option<OperationId> {
         let slot = &mut self.slots[usize::from(id.slot)];
         let occupant = slot.occupant.as_mut().expect("it is under way");
-        assert!(slot.uses == id.uses && !occupant.is_straggler, "{id:?} has been replied to before");
-        occupant.is_straggler = true;
+        assert!(slot.uses == id.uses && !occupant.has_replied, "{id:?} has been replied to before");
+        occupant.has_replied = true;
         self.push(BY_REPLY, id.slot);
         self.waiting -= 1;
-        self.stragglers += 1;
+        self.replied += 1;
         let oldest = self.ends[BY_REPLY].oldest;
-        let too_many = self.stragglers > self.stragglers_max;
+        let too_many = self.replied > self.replied_max;
         too_many.then(|| OperationId { uses: self.slots[usize::from(oldest)].uses, slot: oldest })
     }
 
@@ -265,7 +265,7 @@ mod tests {
     enum Action {
         Insert,
         Remove(prop::sample::Index),
-        Straggle(prop::sample::Index),
+        MarkReplied(prop::sample::Index),
         Postpone(prop::sample::Index),
     }
 
@@ -273,21 +273,21 @@ mod tests {
         prop_oneof![
             3 => Just(Action::Insert),
             2 => any::<prop::sample::Index>().prop_map(Action::Remove),
-            1 => any::<prop::sample::Index>().prop_map(Action::Straggle),
+            1 => any::<prop::sample::Index>().prop_map(Action::MarkReplied),
             1 => any::<prop::sample::Index>().prop_map(Action::Postpone),
         ]
     }
 
     const WAITING_MAX: u16 = 6;
-    const STRAGGLERS_MAX: u16 = 3;
+    const REPLIED_MAX: u16 = 3;
 
     proptest! {
         /// Against two plain lists: all operations by deadline, and the stragglers among them by reply.
         #[test]
         fn it_is_two_lists(actions in prop::collection::vec(any_action(), 1..100)) {
-            let mut table = OperationTable::new(WAITING_MAX, STRAGGLERS_MAX);
+            let mut table = OperationTable::new(WAITING_MAX, REPLIED_MAX);
             let mut all: Vec<(OperationId, u64)> = Vec::new();
-            let mut stragglers: Vec<OperationId> = Vec::new();
+            let mut replied: Vec<OperationId> = Vec::new();
             let mut gone: Vec<OperationId> = Vec::new();
             for (time, action) in actions.into_iter().enumerate() {
                 let time = time as u64;
@@ -296,18 +296,18 @@ mod tests {
                     Action::Insert if !table.is_full() => all.push((table.insert(at, time), time)),
                     Action::Remove(index) if !all.is_empty() => {
                         let (id, _) = all.remove(index.index(all.len()));
-                        stragglers.retain(|straggler| *straggler != id);
+                        replied.retain(|straggler| *straggler != id);
                         prop_assert!(table.remove(id).is_some());
                         gone.push(id);
                     }
-                    Action::Straggle(index) if table.waiting() > 0 => {
+                    Action::MarkReplied(index) if table.waiting() > 0 => {
                         let waiting: Vec<_> =
-                            all.iter().filter(|(id, _)| !stragglers.contains(id)).copied().collect();
+                            all.iter().filter(|(id, _)| !replied.contains(id)).copied().collect();
                         let (id, _) = waiting[index.index(waiting.len())];
-                        stragglers.push(id);
-                        if let Some(oldest) = table.straggle(id) {
-                            prop_assert!(stragglers.len() > usize::from(STRAGGLERS_MAX));
-                            prop_assert_eq!(oldest, stragglers.remove(0));
+                        replied.push(id);
+                        if let Some(oldest) = table.mark_replied(id) {
+                            prop_assert!(replied.len() > usize::from(REPLIED_MAX));
+                            prop_assert_eq!(oldest, replied.remove(0));
                             all.retain(|(id, _)| *id != oldest);
                             prop_assert!(table.remove(oldest).is_some());
                             gone.push(oldest);
@@ -322,10 +322,10 @@ mod tests {
                 }
                 let oldest = table.oldest().map(|(id, deadline)| (id, deadline.as_nanos()));
                 prop_assert_eq!(oldest, all.first().copied());
-                prop_assert_eq!(table.waiting(), all.len() - stragglers.len());
+                prop_assert_eq!(table.waiting(), all.len() - replied.len());
                 for &(id, _) in &all {
                     prop_assert!(table.get_mut(id).is_some());
-                    prop_assert_eq!(table.is_waiting(id), !stragglers.contains(&id));
+                    prop_assert_eq!(table.is_waiting(id), !replied.contains(&id));
                 }
                 for &id in &gone {
                     prop_assert!(table.get_mut(id).is_none() && table.remove(id).is_none());

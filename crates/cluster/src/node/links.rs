@@ -198,14 +198,14 @@ impl Node {
         let peer = self.peer_mut(accepted.hello.node);
         peer.dials_awaited = 1 + u8::from(peer.dialer.is_dialing());
         if let Some(older) = self.peer_mut(accepted.hello.node).accepted.replace(accepted) {
-            self.replica.link_left(older.link);
+            self.replica.link_closed(older.link);
             self.outbox.link(LinkAction::Refuse(older.link));
         }
         self.outbox.link(LinkAction::Admit(accepted.link));
     }
 
     fn link_left(&mut self, link: LinkId) {
-        self.replica.link_left(link);
+        self.replica.link_closed(link);
         for node in self.peer_nodes() {
             let peer = self.peer_mut(node);
             peer.accepted.take_if(|accepted| accepted.link == link);

@@ -41,7 +41,7 @@ mod wall_clock;
 
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
-use crate::replica::{Demand, Replica, Tools};
+use crate::replica::{Replica, ReplicaContext, RequestHeader};
 use crate::{
     ClusterView, Damage, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex,
     NodeRecord, Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
@@ -188,7 +188,7 @@ impl Node {
             (Message::Request { id, request, within }, Destination::Accepted(link))
                 if self.is_let_in(origin.node, link) =>
             {
-                self.handle_request(now, link, Demand { origin, id, within }, request);
+                self.handle_request(now, link, RequestHeader { origin, id, within }, request);
             }
             (Message::Answer { id, answer }, Destination::Dialed(node)) if node == origin.node => {
                 self.handle_answer(now, node, id, answer);
@@ -209,7 +209,7 @@ impl Node {
             StoreResponse::WrittenUnchecked { .. } => StoreResponse::Written { superseded: false },
             response => response,
         };
-        if Replica::made(id) {
+        if Replica::owns(id) {
             self.replica.handle_stored(id, response, &self.view.refused, &mut self.outbox.effects);
             return;
         }
@@ -349,15 +349,15 @@ impl Node {
         self.publish(now);
     }
 
-    fn handle_request(&mut self, now: Now, link: LinkId, demand: Demand, request: PeerRequest) {
-        let Demand { origin, id, .. } = demand;
+    fn handle_request(&mut self, now: Now, link: LinkId, demand: RequestHeader, request: PeerRequest) {
+        let RequestHeader { origin, id, .. } = demand;
         match request {
             PeerRequest::Heartbeat(heartbeat) => self.heartbeat_came(now, link, id, origin.node, heartbeat),
             PeerRequest::Range(range) => self.range_came(origin.node, link, id, range),
             request => {
                 let read_eligible = self.is_read_eligible();
                 let effects = &mut self.outbox.effects;
-                let tools = Tools { now, read_eligible, refused: None, writes: None, effects };
+                let tools = ReplicaContext { now, read_eligible, refused: None, writes: None, effects };
                 self.replica.handle_request(tools, demand, request);
             }
         }

@@ -18,7 +18,7 @@
 //!
 //! **Caveats.** What a link leaves behind when it ends is still carried out; the answer is sent nowhere.
 
-mod scan_parts;
+mod scan_partitions;
 
 use crate::local_writes::LocalWrites;
 use crate::refused::PageScope;
@@ -27,7 +27,7 @@ use crate::{
     PeerFault, PeerRequest, RangeDigest, RefusedKeys, ScanAnswer, ScanTask, StoreId, StoreRequest,
     StoreResponse, hint_bytes,
 };
-use scan_parts::ScanParts;
+use scan_partitions::ScanPartitions;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use stdx::{Cell, Now, Version};
@@ -48,12 +48,12 @@ const REPLICA_BIT: u64 = 1 << 63;
 pub(crate) struct Replica {
     member: Member,
     jobs: Jobs,
-    links: BTreeMap<LinkId, Load>,
-    scan_parts: ScanParts,
+    links: BTreeMap<LinkId, LinkLoad>,
+    scan_partitions: ScanPartitions,
 }
 
 /// What a replica works with.
-pub(crate) struct Tools<'a> {
+pub(crate) struct ReplicaContext<'a> {
     pub(crate) now: Now,
     /// This node's reads count.
     pub(crate) read_eligible: bool,
@@ -66,13 +66,13 @@ pub(crate) struct Tools<'a> {
 
 /// Who asks, and for how long.
 #[derive(Clone, Copy)]
-pub(crate) struct Demand {
+pub(crate) struct RequestHeader {
     pub(crate) origin: Origin,
     pub(crate) id: MessageId,
     pub(crate) within: Option<Duration>,
 }
 
-impl Tools<'_> {
+impl ReplicaContext<'_> {
     /// Whether a write would wait for longer than it may, or than anybody waits for it.
     fn is_busy(&self, within: Option<Duration>) -> bool {
         self.writes.as_ref().is_some_and(|(writes, patience)| {
@@ -89,7 +89,7 @@ impl Tools<'_> {
 
 /// What is under way for a link.
 #[derive(Clone, Copy, Debug, Default)]
-struct Load {
+struct LinkLoad {
     requests: u32,
     bytes: usize,
     pages: u32,
@@ -100,7 +100,7 @@ struct Load {
 struct Job {
     link: LinkId,
     id: MessageId,
-    wants: Wants,
+    answer_kind: AnswerKind,
     bytes: usize,
     is_write: bool,
     /// Of a page that was asked for while keys were refused.
@@ -109,7 +109,7 @@ struct Job {
 
 /// What the asker wants of the store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wants {
+enum AnswerKind {
     Everything,
     Meta,
     /// Cells of a scan.
@@ -120,7 +120,7 @@ enum Wants {
     Superseded(Version),
 }
 
-impl Wants {
+impl AnswerKind {
     const fn is_page(self) -> bool {
         matches!(self, Self::Page | Self::Check(_))
     }
@@ -129,48 +129,58 @@ impl Wants {
 impl Replica {
     /// A replica with nothing under way.
     pub(crate) fn new(member: Member) -> Self {
-        Self { member, jobs: Jobs::default(), links: BTreeMap::new(), scan_parts: ScanParts::default() }
+        Self {
+            member,
+            jobs: Jobs::default(),
+            links: BTreeMap::new(),
+            scan_partitions: ScanPartitions::default(),
+        }
     }
 
     /// Takes a request that came over an accepted link; `believed`: this node's reads count. Requests that are
     /// not for a store are refused.
-    pub(crate) fn handle_request(&mut self, mut tools: Tools<'_>, demand: Demand, request: PeerRequest) {
-        let Demand { origin, id, within } = demand;
+    pub(crate) fn handle_request(
+        &mut self,
+        mut cx: ReplicaContext<'_>,
+        header: RequestHeader,
+        request: PeerRequest,
+    ) {
+        let RequestHeader { origin, id, within } = header;
         let Destination::Accepted(link) = origin.link else {
             return;
         };
         let bytes = size(&request);
         let is_page = matches!(request, PeerRequest::Scan(_));
-        let waits_too_long = matches!(request, PeerRequest::Write { .. }) && tools.is_busy(within);
-        let outcome = if self.has_room(link, bytes, is_page) && !waits_too_long {
-            self.judge(&mut tools, origin, request)
+        let waits_too_long = matches!(request, PeerRequest::Write { .. }) && cx.is_busy(within);
+        let outcome = if self.can_admit(link, bytes, is_page) && !waits_too_long {
+            self.plan_request(&mut cx, origin, request)
         } else {
             Err(PeerAnswer::Failed(PeerFault::Busy))
         };
         match outcome {
-            Ok((request, wants)) => {
+            Ok((request, answer_kind)) => {
                 let load = self.links.entry(link).or_default();
                 load.requests += 1;
                 load.bytes += bytes;
-                load.pages += u32::from(wants.is_page());
+                load.pages += u32::from(answer_kind.is_page());
                 let is_write = !request.is_read();
-                let scope = match (&request, tools.refused) {
+                let scope = match (&request, cx.refused) {
                     (StoreRequest::ReadPage(page), Some(refused)) => refused.scope_of(page),
                     _ => None,
                 };
-                let id = self.jobs.insert(Job { link, id, wants, bytes, is_write, scope });
+                let id = self.jobs.insert(Job { link, id, answer_kind, bytes, is_write, scope });
                 if is_write {
-                    tools.begin_write(bytes);
+                    cx.begin_write(bytes);
                 }
-                let deadline = within.map(|within| tools.now.mono + within);
-                tools.effects.push_back(Effect::Store { id, request, deadline });
+                let deadline = within.map(|within| cx.now.mono + within);
+                cx.effects.push_back(Effect::Store { id, request, deadline });
             }
-            Err(answer) => tools.effects.push_back(send(link, id, answer)),
+            Err(answer) => cx.effects.push_back(send(link, id, answer)),
         }
     }
 
     /// Whether the store request of this id was made by a replica.
-    pub(crate) const fn made(id: StoreId) -> bool {
+    pub(crate) const fn owns(id: StoreId) -> bool {
         id.0 & REPLICA_BIT != 0
     }
 
@@ -188,7 +198,7 @@ impl Replica {
     ) -> bool {
         if let StoreResponse::WrittenUnchecked { key, version } = response {
             let job = self.jobs.get_mut(id);
-            job.wants = Wants::Superseded(version);
+            job.answer_kind = AnswerKind::Superseded(version);
             let request = StoreRequest::Read { key };
             effects.push_back(Effect::Store { id, request, deadline: None });
             return std::mem::take(&mut job.is_write);
@@ -199,15 +209,15 @@ impl Replica {
         };
         load.requests -= 1;
         load.bytes -= job.bytes;
-        load.pages -= u32::from(job.wants.is_page());
+        load.pages -= u32::from(job.answer_kind.is_page());
         let is_unknown = job.scope.is_some_and(|scope| refused.are_in(&scope, &response));
-        let answer = match (job.wants, answer(response)) {
+        let answer = match (job.answer_kind, answer(response)) {
             _ if is_unknown => PeerAnswer::Failed(PeerFault::NotReadEligible),
-            (Wants::Meta, PeerAnswer::Cell(cell)) => PeerAnswer::Meta(cell.map(|cell| cell.meta)),
-            (Wants::Check(digest), PeerAnswer::Scan(answer)) => {
-                PeerAnswer::Scan(scan_parts::checked(digest, answer))
+            (AnswerKind::Meta, PeerAnswer::Cell(cell)) => PeerAnswer::Meta(cell.map(|cell| cell.meta)),
+            (AnswerKind::Check(digest), PeerAnswer::Scan(answer)) => {
+                PeerAnswer::Scan(scan_partitions::checked(digest, answer))
             }
-            (Wants::Superseded(version), answer) => written(version, &answer),
+            (AnswerKind::Superseded(version), answer) => written(version, &answer),
             (_, answer) => answer,
         };
         effects.push_back(send(job.link, job.id, answer));
@@ -215,11 +225,11 @@ impl Replica {
     }
 
     /// Takes note that an accepted link has ended.
-    pub(crate) fn link_left(&mut self, link: LinkId) {
+    pub(crate) fn link_closed(&mut self, link: LinkId) {
         self.links.remove(&link);
     }
 
-    fn has_room(&self, link: LinkId, bytes: usize, is_page: bool) -> bool {
+    fn can_admit(&self, link: LinkId, bytes: usize, is_page: bool) -> bool {
         let load = self.links.get(&link).copied().unwrap_or_default();
         let has_bytes = load.bytes == 0 || load.bytes + bytes <= LINK_BYTES_MAX;
         let has_pages = !is_page || load.pages < LINK_PAGES_MAX;
@@ -228,14 +238,14 @@ impl Replica {
     }
 
     /// What the store is to do; or the answer, where there is nothing for it to do.
-    fn judge(
+    fn plan_request(
         &mut self,
-        tools: &mut Tools<'_>,
+        cx: &mut ReplicaContext<'_>,
         origin: Origin,
         request: PeerRequest,
-    ) -> Result<(StoreRequest, Wants), PeerAnswer> {
-        let (now, read_eligible, effects) = (tools.now, tools.read_eligible, &mut *tools.effects);
-        let is_refused = |key| tools.refused.is_some_and(|refused| refused.contains(key));
+    ) -> Result<(StoreRequest, AnswerKind), PeerAnswer> {
+        let (now, read_eligible, effects) = (cx.now, cx.read_eligible, &mut *cx.effects);
+        let is_refused = |key| cx.refused.is_some_and(|refused| refused.contains(key));
         let request = match request {
             PeerRequest::ReadCell { .. } | PeerRequest::ReadMeta { .. } | PeerRequest::Scan(_)
                 if !read_eligible =>
@@ -245,7 +255,7 @@ impl Replica {
             PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } if is_refused(&key) => {
                 return Err(PeerAnswer::Failed(PeerFault::NotReadEligible));
             }
-            PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, Wants::Meta)),
+            PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, AnswerKind::Meta)),
             PeerRequest::ReadCell { key } => StoreRequest::Read { key },
             PeerRequest::Write { cell, .. } if !self.member.clock.accepts(cell.meta.version.hlc, now) => {
                 effects.push_back(Effect::Event(Event::ClockAhead { node: origin.node }));
@@ -260,18 +270,18 @@ impl Replica {
                 StoreRequest::KeepHints { key, version, targets }
             }
             PeerRequest::Scan(request) => {
-                let wants = match request.part {
-                    ScanTask::Cells { .. } => Wants::Page,
-                    ScanTask::Check { digest } => Wants::Check(digest),
+                let answer_kind = match request.task {
+                    ScanTask::Cells { .. } => AnswerKind::Page,
+                    ScanTask::Check { digest } => AnswerKind::Check(digest),
                 };
-                return Ok((self.scan_parts.page(&self.member, request), wants));
+                return Ok((self.scan_partitions.page(&self.member, request), answer_kind));
             }
             PeerRequest::EndScan { snapshot } => StoreRequest::EndSnapshot { id: snapshot },
             PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => {
                 return Err(PeerAnswer::Failed(PeerFault::NotServing));
             }
         };
-        Ok((request, Wants::Everything))
+        Ok((request, AnswerKind::Everything))
     }
 }
 

@@ -359,7 +359,7 @@ pub(crate) fn alter_send(
         (Plant::RebuildSkipped, PeerRequest::Range(range)) if range.cells => {
             SendOutcome::Answered(PeerAnswer::Range(RangeAnswer::Cells { entries: Vec::new(), until: None }))
         }
-        (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { part: ScanTask::Check { .. }, .. })) => {
+        (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { task: ScanTask::Check { .. }, .. })) => {
             SendOutcome::Answered(PeerAnswer::Scan(ScanAnswer::Same))
         }
         (Plant::ExtraReplica, PeerRequest::Write { key, cell, .. }) if cell.meta.version.tag == tag => {

@@ -37,7 +37,7 @@ pub(super) fn put_scan_request(out: &mut Vec<u8>, request: &ScanRequest) {
     put_roles(out, &request.roles);
     put_u64(out, request.at.micros_since_unix_epoch());
     put_u64(out, request.dead_since.micros_since_unix_epoch());
-    match request.part {
+    match request.task {
         ScanTask::Cells { limit } => {
             out.push(scan_part::CELLS);
             put_bounded(out, limit.entries, u32::MAX as usize);
@@ -58,11 +58,11 @@ pub(super) fn scan_request(reader: &mut Reader<'_>) -> Result<ScanRequest, WireE
         roles: roles(reader)?,
         at: wall(reader)?,
         dead_since: wall(reader)?,
-        part: part(reader)?,
+        task: task(reader)?,
     })
 }
 
-fn part(reader: &mut Reader<'_>) -> Result<ScanTask, WireError> {
+fn task(reader: &mut Reader<'_>) -> Result<ScanTask, WireError> {
     match reader.u8()? {
         scan_part::CELLS => {
             let limit = ScanLimit { entries: reader.u32()? as usize, bytes: reader.u32()? as usize };

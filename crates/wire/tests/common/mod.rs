@@ -299,13 +299,13 @@ fn any_scan_part() -> impl Strategy<Value = ScanTask> {
 
 fn any_scan_request() -> impl Strategy<Value = ScanRequest> {
     (any_snapshot(), any_key_range(), any_roles(), any_wall(), any_wall(), any_scan_part()).prop_map(
-        |(snapshot, range, roles, at, dead_since, part)| ScanRequest {
+        |(snapshot, range, roles, at, dead_since, task)| ScanRequest {
             snapshot,
             range,
             roles,
             at,
             dead_since,
-            part,
+            task,
         },
     )
 }

@@ -13,10 +13,10 @@
 //! source: such a key always differs. Or it is on the source and does not belong on the checker, which then has nothing to
 //! say about it. Both are read by themselves: right, but slow for many of them.
 
-use super::desk::{Desk, Lost};
-use super::progress::Progress;
-use super::sources::{Known, is_answer};
-use super::window::Terms;
+use super::request_state::RequestState;
+use super::scan_context::{LostParticipant, ScanContext};
+use super::sources::{Frontier, is_answer};
+use super::window::ScanParameters;
 use crate::{
     Cut, Key, KeyRange, Layout, NodeIndex, Page, PageEntry, Partition, PartitionSet, RangeDigest, ScanTask,
 };
@@ -32,40 +32,45 @@ pub(super) struct Check {
     /// What of the window is left to be checked.
     range: KeyRange,
     is_done: bool,
-    pub(super) progress: Progress,
+    pub(super) request_state: RequestState,
 }
 
 impl Check {
     /// Of what this node holds of these partitions in this range.
     pub(super) const fn new(node: NodeIndex, partitions: PartitionSet, range: KeyRange) -> Self {
-        Self { node, partitions, range, is_done: false, progress: Progress::Idle }
+        Self { node, partitions, range, is_done: false, request_state: RequestState::Idle }
     }
 
     /// Up to where all differences have been named.
-    pub(super) fn known(&self) -> Known {
+    pub(super) fn frontier(&self) -> Frontier {
         match &self.range.from {
-            _ if self.is_done => Known::All,
-            Some(from) => Known::To(from.clone()),
-            None => Known::Nothing,
+            _ if self.is_done => Frontier::All,
+            Some(from) => Frontier::To(from.clone()),
+            None => Frontier::Nothing,
         }
     }
 
     /// Asks the checker, if it is time to.
-    pub(super) fn ask(&mut self, desk: &mut Desk<'_>, terms: &Terms<'_>, pages: &[Page]) -> Result<(), Lost> {
-        if self.is_done || !self.progress.is_to_be_asked(desk.now.mono) {
+    pub(super) fn ask(
+        &mut self,
+        cx: &mut ScanContext<'_>,
+        parameters: &ScanParameters<'_>,
+        pages: &[Page],
+    ) -> Result<(), LostParticipant> {
+        if self.is_done || !self.request_state.is_due(cx.now.mono) {
             return Ok(());
         }
-        let layout = &desk.context.member.layout;
+        let layout = &cx.context.member.layout;
         let held =
-            self.checked(pages, None).filter(|entry| self.is_to_hold(layout, entry.key, &entry.cell.meta));
+            self.checked(pages, None).filter(|entry| self.is_replica_of(layout, entry.key, &entry.cell.meta));
         let digest = RangeDigest::of(held.map(|entry| (entry.key, entry.cell.meta.version)));
-        let request = terms.request(desk, self.range.clone(), ScanTask::Check { digest });
-        desk.ask_peer(&mut self.progress, self.node, request)
+        let request = parameters.request(cx, self.range.clone(), ScanTask::Check { digest });
+        cx.ask_peer(&mut self.request_state, self.node, request)
     }
 
     /// It holds the same.
     pub(super) const fn take_same(&mut self) {
-        self.progress = Progress::Idle;
+        self.request_state = RequestState::Idle;
         self.is_done = true;
     }
 
@@ -76,10 +81,10 @@ impl Check {
         pages: &[Page],
         theirs: &Page,
         rest: Option<Cut>,
-    ) -> Result<Vec<Key>, Lost> {
-        self.progress = Progress::Idle;
+    ) -> Result<Vec<Key>, LostParticipant> {
+        self.request_state = RequestState::Idle;
         if !is_answer(theirs, rest.as_ref(), &self.range, &self.partitions) {
-            return Err(Lost { node: self.node, fault: None });
+            return Err(LostParticipant { node: self.node, fault: None });
         }
         let differing = self.compare(layout, pages, theirs, rest.as_ref());
         match rest {
@@ -100,7 +105,7 @@ impl Check {
             unseen.remove(entry.key);
             let is_same = match theirs.get(entry.key) {
                 Some(version) => *version == entry.cell.meta.version,
-                None => !self.is_to_hold(layout, entry.key, &entry.cell.meta),
+                None => !self.is_replica_of(layout, entry.key, &entry.cell.meta),
             };
             if !is_same {
                 differing.push(entry.key);
@@ -125,7 +130,7 @@ impl Check {
     }
 
     /// Whether a cell belongs on the checker.
-    fn is_to_hold(&self, layout: &Layout, key: &[u8], meta: &CellMeta) -> bool {
+    fn is_replica_of(&self, layout: &Layout, key: &[u8], meta: &CellMeta) -> bool {
         let list = layout.preference_list(Partition::of(key, layout.partitions()));
         list[..usize::from(meta.from.min(layout.len()))].contains(&self.node)
     }

@@ -16,13 +16,16 @@
 //! they are first asked, not all at one time.
 
 use super::super::peers::Availability;
-use super::desk::{Desk, Lost};
-use super::progress::Progress;
-use super::reads::Enough;
-use super::roles::{Cast, TooFew, participants, usable, usable_soon, would_do};
-use super::sizes::PageSizes;
-use super::sources::{Known, Source};
-use super::window::{Finished, Terms, Window};
+use super::key_reads::PageTarget;
+use super::page_sizes::PageSizes;
+use super::request_state::RequestState;
+use super::roles::{
+    RoleAssignment, TooFewParticipants, can_form_quorum, participant_count, readable_nodes,
+    readable_or_busy_nodes,
+};
+use super::scan_context::{LostParticipant, ScanContext};
+use super::sources::{Frontier, Source};
+use super::window::{FinishedWindow, ScanParameters, Window};
 use crate::{
     Acks, Event, Failure, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
     ScanAnswer, Shortfall, StoreFault, WaitTarget,
@@ -33,9 +36,9 @@ use std::time::Duration;
 use stdx::{Instant, WallTime};
 
 /// Of the time that a participant has, after so much another one takes its place.
-const REPLACED_AFTER: u32 = 4;
+const REPLACEMENT_DIVISOR: u32 = 4;
 /// Who was left out may take part again after this.
-const BACK_AFTER: Duration = Duration::from_secs(2);
+const EXCLUSION_TIME: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ pub(super) struct ClusterScan {
     failed: Option<Failure>,
     reads_ahead: bool,
     /// Who has no part until when.
-    left_out: BTreeMap<NodeIndex, Instant>,
+    excluded: BTreeMap<NodeIndex, Instant>,
     /// Why the last participant was lost.
     fault: Option<StoreFault>,
 }
@@ -62,18 +65,18 @@ pub(super) struct ClusterScan {
 #[derive(Debug)]
 enum Stage {
     /// Waits for links to nodes that live, until then.
-    Early {
+    WaitingForLinks {
         until: Instant,
     },
-    Gathering(Box<Gathering>),
+    Gathering(Box<GatherState>),
     /// All pages are there, or it has failed.
-    Over,
+    Finished,
 }
 
 /// What is being gathered, in these roles.
 #[derive(Debug)]
-struct Gathering {
-    cast: Arc<Cast>,
+struct GatherState {
+    assignment: Arc<RoleAssignment>,
     sources: Vec<Source>,
     window: Option<Window>,
 }
@@ -81,13 +84,13 @@ struct Gathering {
 impl ClusterScan {
     /// Of this range, and so many entries at most; why it cannot be, if it cannot.
     pub(super) fn new(
-        desk: &mut Desk<'_>,
+        cx: &mut ScanContext<'_>,
         range: KeyRange,
         entries_left: Option<u64>,
         quorum: Quorum,
     ) -> Result<Self, Failure> {
-        let limits = desk.context.limits;
-        let at = desk.now.wall;
+        let limits = cx.context.limits;
+        let at = cx.now.wall;
         let mut scan = Self {
             quorum,
             range,
@@ -95,21 +98,21 @@ impl ClusterScan {
             sizes: PageSizes::new(),
             at,
             dead_since: at.saturating_sub(limits.grace),
-            stage: Stage::Early { until: desk.now.mono + limits.request_timeout },
+            stage: Stage::WaitingForLinks { until: cx.now.mono + limits.request_timeout },
             ready: None,
             failed: None,
             reads_ahead: true,
-            left_out: BTreeMap::new(),
+            excluded: BTreeMap::new(),
             fault: None,
         };
-        scan.begin(desk)?;
+        scan.begin(cx)?;
         Ok(scan)
     }
 
     /// Tries again what waits for links.
-    pub(super) fn resume(&mut self, desk: &mut Desk<'_>) {
-        if matches!(self.stage, Stage::Early { .. })
-            && let Err(failure) = self.begin(desk)
+    pub(super) fn resume(&mut self, cx: &mut ScanContext<'_>) {
+        if matches!(self.stage, Stage::WaitingForLinks { .. })
+            && let Err(failure) = self.begin(cx)
         {
             self.fail(failure);
         }
@@ -118,15 +121,15 @@ impl ClusterScan {
     /// When it is to be looked at, if a request has so much time.
     pub(super) fn due(&self, now: Instant, timeout: Duration) -> Option<Instant> {
         let gathering = match &self.stage {
-            Stage::Early { until } => return Some(*until),
+            Stage::WaitingForLinks { until } => return Some(*until),
             Stage::Gathering(gathering) => gathering,
-            Stage::Over => return None,
+            Stage::Finished => return None,
         };
-        let of_requests = gathering.asked().filter_map(|(_, progress)| {
-            let since = progress.since()?;
-            let replaced_at = since + timeout / REPLACED_AFTER;
+        let of_requests = gathering.asked().filter_map(|(_, request_state)| {
+            let since = request_state.since()?;
+            let replaced_at = since + timeout / REPLACEMENT_DIVISOR;
             let deadline = if now < replaced_at { replaced_at } else { since + timeout };
-            Some(progress.paused_until().map_or(deadline, |until| until.min(deadline)))
+            Some(request_state.paused_until().map_or(deadline, |until| until.min(deadline)))
         });
         let window = gathering.window.as_ref();
         let of_reads = window.and_then(Window::reading_since).map(|since| since + timeout);
@@ -135,8 +138,8 @@ impl ClusterScan {
     }
 
     /// Sees that there will be a page. The reply, if the reader waits and there is one.
-    pub(super) fn advance(&mut self, desk: &mut Desk<'_>, reader_waits: bool) -> Option<Reply> {
-        self.at = self.at.max(desk.now.wall);
+    pub(super) fn advance(&mut self, cx: &mut ScanContext<'_>, reader_waits: bool) -> Option<Reply> {
+        self.at = self.at.max(cx.now.wall);
         loop {
             if reader_waits && let Some(reply) = self.ready.take() {
                 return Some(reply);
@@ -144,28 +147,28 @@ impl ClusterScan {
             if reader_waits && let Some(failure) = self.failed.take() {
                 return Some(Reply::Failed(failure));
             }
-            match self.gather(desk, reader_waits) {
+            match self.gather(cx, reader_waits) {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(lost) => self.lose(desk, lost),
+                Err(lost) => self.replace_participant(cx, lost),
             }
         }
     }
 
     /// Takes the answer of a participant.
-    pub(super) fn take_answer(&mut self, desk: &mut Desk<'_>, serial: u64, answer: PeerAnswer) {
+    pub(super) fn handle_answer(&mut self, cx: &mut ScanContext<'_>, serial: u64, answer: PeerAnswer) {
         if let Stage::Gathering(gathering) = &mut self.stage
-            && let Err(lost) = gathering.take_answer(desk, serial, answer)
+            && let Err(lost) = gathering.handle_answer(cx, serial, answer)
         {
-            self.lose(desk, lost);
+            self.replace_participant(cx, lost);
         }
     }
 
     /// Takes the result of a read.
-    pub(super) fn take_read(&mut self, now: Instant, serial: u64, reply: Reply) {
+    pub(super) fn handle_read(&mut self, now: Instant, serial: u64, reply: Reply) {
         if let Stage::Gathering(gathering) = &mut self.stage
             && let Some(window) = &mut gathering.window
-            && let Err(failure) = window.take_read(now, serial, reply)
+            && let Err(failure) = window.handle_read(now, serial, reply)
         {
             self.fail(failure);
         }
@@ -180,18 +183,20 @@ impl ClusterScan {
     }
 
     /// Goes on without a node.
-    pub(super) fn lose(&mut self, desk: &mut Desk<'_>, lost: Lost) {
+    pub(super) fn replace_participant(&mut self, cx: &mut ScanContext<'_>, lost: LostParticipant) {
         let Stage::Gathering(gathering) = &self.stage else {
             return;
         };
-        if !gathering.cast.has_part(lost.node) {
+        if !gathering.assignment.has_role(lost.node) {
             return;
         }
         self.fault = lost.fault.or(self.fault.take());
-        self.left_out.insert(lost.node, desk.now.mono + BACK_AFTER);
-        let order = self.not_left_out(desk, usable_soon(desk.context));
-        match desk.context.casts.find(&desk.context.member.layout, order, self.quorum) {
-            Ok(cast) => self.stage = Stage::Gathering(Box::new(Gathering::new(cast, &self.range))),
+        self.excluded.insert(lost.node, cx.now.mono + EXCLUSION_TIME);
+        let order = self.without_excluded(cx, readable_or_busy_nodes(cx.context));
+        match cx.context.role_assignments.find(&cx.context.member.layout, order, self.quorum) {
+            Ok(assignment) => {
+                self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)))
+            }
             Err(too_few) => {
                 let failure = self.failure(too_few);
                 self.fail(failure);
@@ -200,71 +205,75 @@ impl ClusterScan {
     }
 
     /// Replaces a participant that is late if the others would do without it; gives up when its time is over.
-    pub(super) fn handle_due(&mut self, desk: &mut Desk<'_>) {
-        let (now, timeout) = (desk.now.mono, desk.context.limits.request_timeout);
+    pub(super) fn handle_due(&mut self, cx: &mut ScanContext<'_>) {
+        let (now, timeout) = (cx.now.mono, cx.context.limits.request_timeout);
         let gathering = match &self.stage {
-            Stage::Early { until } if *until <= now => {
-                return self.run_out_of_time(desk, NodeSet::EMPTY, false);
+            Stage::WaitingForLinks { until } if *until <= now => {
+                return self.run_out_of_time(cx, NodeSet::EMPTY, false);
             }
-            Stage::Early { .. } | Stage::Over => return,
+            Stage::WaitingForLinks { .. } | Stage::Finished => return,
             Stage::Gathering(gathering) => gathering,
         };
-        let waits = |progress: Progress, time| progress.since().is_some_and(|since| since + time <= now);
+        let waits = |request_state: RequestState, time| {
+            request_state.since().is_some_and(|since| since + time <= now)
+        };
         let late: NodeSet = (gathering.asked())
-            .filter(|(_, progress)| waits(*progress, timeout / REPLACED_AFTER))
+            .filter(|(_, request_state)| waits(*request_state, timeout / REPLACEMENT_DIVISOR))
             .map(|(node, _)| node)
             .collect();
-        desk.context.came =
-            late.iter().next().map_or(WaitTarget::Links, |node| desk.context.wait_target_of(node));
-        let order = self.not_left_out(desk, usable(desk.context));
+        cx.context.event_source =
+            late.iter().next().map_or(WaitTarget::Links, |node| cx.context.wait_target_of(node));
+        let order = self.without_excluded(cx, readable_nodes(cx.context));
         let others_do = |late: NodeIndex| {
-            would_do(&desk.context.member.layout, self.quorum, |node| node != late && order.contains(&node))
+            can_form_quorum(&cx.context.member.layout, self.quorum, |node| {
+                node != late && order.contains(&node)
+            })
         };
         if let Some(node) = late.iter().find(|node| others_do(*node)) {
-            return self.lose(desk, Lost { node, fault: None });
+            return self.replace_participant(cx, LostParticipant { node, fault: None });
         }
         let overdue: Vec<_> = gathering
             .asked()
-            .map(|(_, progress)| progress)
-            .filter(|progress| waits(*progress, timeout))
+            .map(|(_, request_state)| request_state)
+            .filter(|request_state| waits(*request_state, timeout))
             .collect();
         let is_reading = |window: &Window| window.reading_since().is_some_and(|since| since + timeout <= now);
         if !overdue.is_empty() || gathering.window.as_ref().is_some_and(is_reading) {
-            let is_busy = overdue.iter().all(|progress| progress.paused_until().is_some());
-            self.run_out_of_time(desk, late, is_busy);
+            let is_busy = overdue.iter().all(|request_state| request_state.paused_until().is_some());
+            self.run_out_of_time(cx, late, is_busy);
         }
     }
 
     /// Begins, if there are enough to begin with, or waits until there are; why neither can be, if so.
-    fn begin(&mut self, desk: &mut Desk<'_>) -> Result<(), Failure> {
-        let context = &mut *desk.context;
-        let order = usable(context);
-        let too_few = match context.casts.find(&context.member.layout, order, self.quorum) {
-            Ok(cast) => {
-                self.stage = Stage::Gathering(Box::new(Gathering::new(cast, &self.range)));
+    fn begin(&mut self, cx: &mut ScanContext<'_>) -> Result<(), Failure> {
+        let context = &mut *cx.context;
+        let order = readable_nodes(context);
+        let too_few = match context.role_assignments.find(&context.member.layout, order, self.quorum) {
+            Ok(assignment) => {
+                self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)));
                 return Ok(());
             }
             Err(too_few) => too_few,
         };
-        let would_do =
-            |is_in: &dyn Fn(NodeIndex) -> bool| would_do(&context.member.layout, self.quorum, is_in);
-        let is_had = |node| context.can_read(node) != Availability::Gone;
-        if would_do(&is_had) {
+        let can_form_quorum =
+            |is_in: &dyn Fn(NodeIndex) -> bool| can_form_quorum(&context.member.layout, self.quorum, is_in);
+        let is_had = |node| context.can_read(node) != Availability::Unavailable;
+        if can_form_quorum(&is_had) {
             return Err(Failure::Overloaded { retry_after: context.retry_after() });
         }
-        if would_do(&|node| is_had(node) || context.is_expected_to_answer(node)) {
+        if can_form_quorum(&|node| is_had(node) || context.can_read_soon(node)) {
             return Ok(());
         }
         Err(self.failure(too_few))
     }
 
     /// Does what can be done now. Whether there is more to do at once.
-    fn gather(&mut self, desk: &mut Desk<'_>, reader_waits: bool) -> Result<bool, Lost> {
+    fn gather(&mut self, cx: &mut ScanContext<'_>, reader_waits: bool) -> Result<bool, LostParticipant> {
         let Stage::Gathering(gathering) = &mut self.stage else {
             return Ok(false);
         };
-        let Gathering { cast, sources, window } = &mut **gathering;
-        let terms = Terms { cast, at: self.at, dead_since: self.dead_since };
+        let GatherState { assignment, sources, window } = &mut **gathering;
+        let parameters = ScanParameters { assignment, at: self.at, dead_since: self.dead_since };
         let is_enough = |window: &Window| {
             window.is_oversized() || self.entries_left.is_some_and(|left| window.len() as u64 >= left)
         };
@@ -273,34 +282,34 @@ impl ClusterScan {
         let reads_on = is_wanted && !window.as_ref().is_some_and(is_enough);
         for source in &mut *sources {
             // One that had to wait waits for its turn no longer than that.
-            if reads_on || source.progress.since().is_some() {
-                source.ask(desk, &terms, cells)?;
+            if reads_on || source.request_state.since().is_some() {
+                source.ask(cx, &parameters, cells)?;
             }
         }
-        let enough = Enough { cells, entries: self.entries_left };
+        let target = PageTarget { cells, entries: self.entries_left };
         if let Some(window) = window {
-            window.check(desk, &terms, enough)?;
+            window.run_checks(cx, &parameters, target)?;
         }
         if self.ready.is_some() {
             return Ok(false);
         }
         if let Some(window) = window {
             if is_wanted {
-                window.read(desk, self.quorum, enough);
+                window.run_reads(cx, self.quorum, target);
             }
-            let finished = window.take_done(enough);
+            let finished = window.take_finished(target);
             return Ok(finished.map(|finished| self.finish(finished)).is_some());
         }
-        let is_known = sources.iter().all(|source| *source.known() != Known::Nothing);
+        let is_known = sources.iter().all(|source| *source.frontier() != Frontier::Nothing);
         if is_known {
-            *window = Some(next_window(&desk.context.member.layout, cast, sources, &self.range));
+            *window = Some(next_window(&cx.context.member.layout, assignment, sources, &self.range));
             self.sizes.grow();
         }
         Ok(is_known)
     }
 
     /// Makes a page of what is done of the window.
-    fn finish(&mut self, finished: Finished) {
+    fn finish(&mut self, finished: FinishedWindow) {
         let Stage::Gathering(gathering) = &mut self.stage else {
             unreachable!("there is a window");
         };
@@ -318,7 +327,7 @@ impl ClusterScan {
             self.range = self.range.rest(end);
         }
         if is_last {
-            self.stage = Stage::Over;
+            self.stage = Stage::Finished;
         }
         if is_last || !page.is_empty() {
             self.ready = Some(Reply::Page { page, is_last });
@@ -326,31 +335,31 @@ impl ClusterScan {
     }
 
     /// Fails because of nodes that have not answered in time.
-    fn run_out_of_time(&mut self, desk: &mut Desk<'_>, late: NodeSet, is_busy: bool) {
-        desk.context.tell(Event::DeadlinePassed);
-        let mut order = self.not_left_out(desk, usable(desk.context));
+    fn run_out_of_time(&mut self, cx: &mut ScanContext<'_>, late: NodeSet, is_busy: bool) {
+        cx.context.emit(Event::DeadlinePassed);
+        let mut order = self.without_excluded(cx, readable_nodes(cx.context));
         order.retain(|node| !late.contains(*node));
-        let participants = participants(&desk.context.member.layout, order, self.quorum);
+        let participants = participant_count(&cx.context.member.layout, order, self.quorum);
         self.fail(if is_busy {
-            Failure::Overloaded { retry_after: desk.context.retry_after() }
+            Failure::Overloaded { retry_after: cx.context.retry_after() }
         } else {
-            self.failure(TooFew { participants })
+            self.failure(TooFewParticipants { participants })
         });
     }
 
     /// Those of these nodes that may have a part.
-    fn not_left_out(&self, desk: &Desk<'_>, mut order: Vec<NodeIndex>) -> Vec<NodeIndex> {
-        order.retain(|node| self.left_out.get(node).is_none_or(|until| *until <= desk.now.mono));
+    fn without_excluded(&self, cx: &ScanContext<'_>, mut order: Vec<NodeIndex>) -> Vec<NodeIndex> {
+        order.retain(|node| self.excluded.get(node).is_none_or(|until| *until <= cx.now.mono));
         order
     }
 
-    fn failure(&self, too_few: TooFew) -> Failure {
+    fn failure(&self, too_few: TooFewParticipants) -> Failure {
         let (ack, from) = (self.quorum.ack(), self.quorum.from());
         match &self.fault {
             Some(fault) if from == 1 => fault.clone().into(),
             _ => {
                 let acks = Acks { got: too_few.participants, from };
-                let is_begun = !matches!(self.stage, Stage::Early { .. });
+                let is_begun = !matches!(self.stage, Stage::WaitingForLinks { .. });
                 let shortfall = if is_begun { Shortfall::Unanswered } else { Shortfall::Unreachable };
                 Failure::NotEnoughReplicas { acks, ack, shortfall }
             }
@@ -358,42 +367,47 @@ impl ClusterScan {
     }
 
     fn fail(&mut self, failure: Failure) {
-        self.stage = Stage::Over;
+        self.stage = Stage::Finished;
         self.failed = Some(failure);
     }
 }
 
-impl Gathering {
-    fn new(cast: Arc<Cast>, range: &KeyRange) -> Self {
-        let sources = cast.parts.iter().filter(|part| !part.sourced.is_empty());
+impl GatherState {
+    fn new(assignment: Arc<RoleAssignment>, range: &KeyRange) -> Self {
+        let sources = assignment.node_roles.iter().filter(|role| !role.sourced.is_empty());
         let sources =
-            sources.map(|part| Source::new(part.node, part.sourced.clone(), range.clone())).collect();
-        Self { cast, sources, window: None }
+            sources.map(|role| Source::new(role.node, role.sourced.clone(), range.clone())).collect();
+        Self { assignment, sources, window: None }
     }
 
     /// Who was asked for what it is the source or the checker of, and how far that is.
-    fn asked(&self) -> impl Iterator<Item = (NodeIndex, Progress)> {
+    fn asked(&self) -> impl Iterator<Item = (NodeIndex, RequestState)> {
         let checks = self.window.iter().flat_map(|window| &window.checks);
-        let sources = self.sources.iter().map(|source| (source.node, source.progress));
-        sources.chain(checks.map(|check| (check.node, check.progress)))
+        let sources = self.sources.iter().map(|source| (source.node, source.request_state));
+        sources.chain(checks.map(|check| (check.node, check.request_state)))
     }
 
-    fn take_answer(&mut self, desk: &mut Desk<'_>, serial: u64, answer: PeerAnswer) -> Result<(), Lost> {
-        if let Some(source) = self.sources.iter_mut().find(|source| source.progress.awaits(serial)) {
+    fn handle_answer(
+        &mut self,
+        cx: &mut ScanContext<'_>,
+        serial: u64,
+        answer: PeerAnswer,
+    ) -> Result<(), LostParticipant> {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.request_state.awaits(serial)) {
             return match answer {
                 PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
-                    if rest.is_none() && !page.is_oversized() && source.node == desk.context.member.me {
-                        desk.errands.let_go(source.node);
+                    if rest.is_none() && !page.is_oversized() && source.node == cx.context.member.me {
+                        cx.in_flight.forget_snapshot(source.node);
                     }
                     source.take_page(page, rest)
                 }
-                answer => refused(desk, source.node, &mut source.progress, answer),
+                answer => refused(cx, source.node, &mut source.request_state, answer),
             };
         }
         let Some(Window { checks, pages, .. }) = &mut self.window else {
             return Ok(());
         };
-        let Some(check) = checks.iter_mut().find(|check| check.progress.awaits(serial)) else {
+        let Some(check) = checks.iter_mut().find(|check| check.request_state.awaits(serial)) else {
             return Ok(());
         };
         let differing = match answer {
@@ -402,44 +416,49 @@ impl Gathering {
                 return Ok(());
             }
             PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
-                check.take_page(&desk.context.member.layout, pages, &page, rest)?
+                check.take_page(&cx.context.member.layout, pages, &page, rest)?
             }
-            answer => return refused(desk, check.node, &mut check.progress, answer),
+            answer => return refused(cx, check.node, &mut check.request_state, answer),
         };
-        self.window.as_mut().expect("it is being checked").differ(differing);
+        self.window.as_mut().expect("it is being checked").add_differing(differing);
         Ok(())
     }
 }
 
 /// What all sources have sent up to where all of them are known.
-fn next_window(layout: &Layout, cast: &Cast, sources: &mut [Source], range: &KeyRange) -> Window {
-    let end = match sources.iter().map(Source::known).min() {
-        Some(Known::To(cut)) => Some(cut.clone()),
-        Some(Known::Nothing | Known::All) | None => None,
+fn next_window(
+    layout: &Layout,
+    assignment: &RoleAssignment,
+    sources: &mut [Source],
+    range: &KeyRange,
+) -> Window {
+    let end = match sources.iter().map(Source::frontier).min() {
+        Some(Frontier::To(cut)) => Some(cut.clone()),
+        Some(Frontier::Nothing | Frontier::All) | None => None,
     };
     let pages = sources.iter_mut().map(|source| source.take_until(end.as_ref())).collect();
-    Window::new(layout, cast, pages, range, end)
+    Window::new(layout, assignment, pages, range, end)
 }
 
 /// A participant did not do its part: it has too much to do for now, or cannot.
 fn refused(
-    desk: &Desk<'_>,
+    cx: &ScanContext<'_>,
     node: NodeIndex,
-    progress: &mut Progress,
+    request_state: &mut RequestState,
     answer: PeerAnswer,
-) -> Result<(), Lost> {
+) -> Result<(), LostParticipant> {
     match answer {
         PeerAnswer::Failed(
             PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired),
         ) => {
-            progress.pause(desk.now.mono);
+            request_state.pause(cx.now.mono);
             Ok(())
         }
-        PeerAnswer::Failed(PeerFault::Store(fault)) => Err(Lost { node, fault: Some(fault) }),
-        PeerAnswer::Failed(PeerFault::NotReadEligible) => Err(Lost { node, fault: None }),
+        PeerAnswer::Failed(PeerFault::Store(fault)) => Err(LostParticipant { node, fault: Some(fault) }),
+        PeerAnswer::Failed(PeerFault::NotReadEligible) => Err(LostParticipant { node, fault: None }),
         answer => {
-            assert!(node != desk.context.member.me, "the store answered ReadPage with {answer:?}");
-            Err(Lost { node, fault: None })
+            assert!(node != cx.context.member.me, "the store answered ReadPage with {answer:?}");
+            Err(LostParticipant { node, fault: None })
         }
     }
 }

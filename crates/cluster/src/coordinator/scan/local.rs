@@ -6,9 +6,9 @@
 //! passed over. A page that passes over a key which this node has [refused](crate::RefusedKeys) ends the scan with a
 //! failure.
 
-use super::desk::Desk;
-use super::progress::Progress;
-use super::sizes::PageSizes;
+use super::page_sizes::PageSizes;
+use super::request_state::RequestState;
+use super::scan_context::ScanContext;
 use crate::{
     Acks, Cut, Event, Failure, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply,
     ScanAnswer, Shortfall, StoreFault, WaitTarget,
@@ -23,7 +23,7 @@ pub(super) struct LocalScan {
     range: KeyRange,
     entries_left: Option<u64>,
     sizes: PageSizes,
-    progress: Progress,
+    request_state: RequestState,
     /// What the reader has not asked for yet.
     ready: Option<Reply>,
     has_begun: bool,
@@ -33,62 +33,62 @@ pub(super) struct LocalScan {
 impl LocalScan {
     /// Of this range, and so many entries at most.
     pub(super) const fn new(range: KeyRange, entries_left: Option<u64>) -> Self {
-        let (sizes, progress) = (PageSizes::new(), Progress::Idle);
-        Self { range, entries_left, sizes, progress, ready: None, has_begun: false, reads_ahead: true }
+        let (sizes, request_state) = (PageSizes::new(), RequestState::Idle);
+        Self { range, entries_left, sizes, request_state, ready: None, has_begun: false, reads_ahead: true }
     }
 
     /// When it is to be looked at, if a request has so much time.
     pub(super) fn due(&self, timeout: Duration) -> Option<Instant> {
-        let deadline = self.progress.since()? + timeout;
-        Some(self.progress.paused_until().map_or(deadline, |until| until.min(deadline)))
+        let deadline = self.request_state.since()? + timeout;
+        Some(self.request_state.paused_until().map_or(deadline, |until| until.min(deadline)))
     }
 
     /// Sees that there will be a page. The reply, if the reader waits and there is one.
-    pub(super) fn advance(&mut self, desk: &mut Desk<'_>, reader_waits: bool) -> Option<Reply> {
+    pub(super) fn advance(&mut self, cx: &mut ScanContext<'_>, reader_waits: bool) -> Option<Reply> {
         if reader_waits && let Some(reply) = self.ready.take() {
             return Some(reply);
         }
         let wants = self.ready.is_none() && (reader_waits || self.reads_ahead);
-        if wants && self.progress.is_to_be_asked(desk.now.mono) {
+        if wants && self.request_state.is_due(cx.now.mono) {
             let request = PageRequest {
-                snapshot: desk.errands.snapshot(),
+                snapshot: cx.in_flight.snapshot(),
                 range: self.range.clone(),
                 partitions: None,
                 limit: self.sizes.limit(self.entries_left),
-                content: PageContent::Live { at: desk.now.wall },
+                content: PageContent::Live { at: cx.now.wall },
             };
-            desk.ask_store(&mut self.progress, request);
+            cx.ask_store(&mut self.request_state, request);
         }
         None
     }
 
     /// Takes the store's answer, for which the reader waits or not.
-    pub(super) fn take_answer(
+    pub(super) fn handle_answer(
         &mut self,
-        desk: &mut Desk<'_>,
+        cx: &mut ScanContext<'_>,
         serial: u64,
         answer: PeerAnswer,
         reader_waits: bool,
     ) {
-        if !self.progress.awaits(serial) {
+        if !self.request_state.awaits(serial) {
             return;
         }
         match answer {
             PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
                 // The store keeps its snapshot behind such a page, since it may be read again.
                 if rest.is_none() && !page.is_oversized() {
-                    desk.errands.let_go(desk.context.member.me);
+                    cx.in_flight.forget_snapshot(cx.context.member.me);
                 }
                 if reader_waits || !page.is_oversized() {
                     self.take_page(page, rest);
                 } else {
-                    (self.progress, self.reads_ahead) = (Progress::Idle, false);
+                    (self.request_state, self.reads_ahead) = (RequestState::Idle, false);
                 }
             }
             PeerAnswer::Failed(PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired))
                 if self.has_begun =>
             {
-                self.progress.pause(desk.now.mono);
+                self.request_state.pause(cx.now.mono);
             }
             PeerAnswer::Failed(PeerFault::NotReadEligible) => {
                 let acks = Acks { got: 0, from: 1 };
@@ -103,18 +103,18 @@ impl LocalScan {
     }
 
     /// Gives up when its time is over.
-    pub(super) fn handle_due(&mut self, desk: &mut Desk<'_>) {
-        let retry_after = desk.context.limits.request_timeout;
-        if self.progress.since().is_some_and(|since| since + retry_after <= desk.now.mono) {
-            desk.context.came = WaitTarget::Store;
-            desk.context.tell(Event::DeadlinePassed);
+    pub(super) fn handle_due(&mut self, cx: &mut ScanContext<'_>) {
+        let retry_after = cx.context.limits.request_timeout;
+        if self.request_state.since().is_some_and(|since| since + retry_after <= cx.now.mono) {
+            cx.context.event_source = WaitTarget::Store;
+            cx.context.emit(Event::DeadlinePassed);
             self.end(Reply::Failed(Failure::Overloaded { retry_after }));
         }
     }
 
     fn take_page(&mut self, page: Page, rest: Option<Cut>) {
         self.has_begun = true;
-        self.progress = Progress::Idle;
+        self.request_state = RequestState::Idle;
         self.sizes.grow();
         let left = self.entries_left.map(|left| left.saturating_sub(page.len() as u64));
         let is_last = rest.is_none() || left == Some(0);
@@ -129,7 +129,7 @@ impl LocalScan {
     }
 
     fn end(&mut self, reply: Reply) {
-        self.progress = Progress::Idle;
+        self.request_state = RequestState::Idle;
         self.ready = Some(reply);
     }
 }

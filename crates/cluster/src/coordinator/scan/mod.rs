@@ -19,13 +19,13 @@
 
 mod checks;
 mod cluster;
-mod desk;
-mod errands;
+mod in_flight;
+mod key_reads;
 mod local;
-mod progress;
-mod reads;
+mod page_sizes;
+mod request_state;
 mod roles;
-mod sizes;
+mod scan_context;
 mod sources;
 mod window;
 
@@ -35,18 +35,18 @@ use crate::{
     Event, Failure, NodeIndex, PeerAnswer, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanScope, SnapshotId,
 };
 use cluster::ClusterScan;
-use desk::{Desk, Lost};
-use errands::Errands;
-pub(super) use errands::WantedRead;
+use in_flight::InFlightRequests;
+pub(super) use in_flight::QueuedRead;
 use local::LocalScan;
-pub(super) use roles::Casts;
+pub(super) use roles::RoleAssignmentCache;
+use scan_context::{LostParticipant, ScanContext};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{Instant, Now};
 
 /// Scans of one coordinator; one more is refused.
 const SCANS_MAX: usize = 1_024;
 /// The part of all operations that reads for scans may be, one in so many.
-const READS_SHARE: u16 = 4;
+const READS_DIVISOR: u16 = 4;
 
 /// The scans of a coordinator. See the module.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ pub(super) struct Scans {
     begun: u64,
     /// How many wait for a reply.
     waiting: usize,
-    /// Reads for scans that are under way.
+    /// KeyReads for scans that are under way.
     reads: u16,
 }
 
@@ -70,18 +70,18 @@ struct OpenScan {
     name: ScanId,
     /// The command that waits for its reply.
     reader: Option<RequestId>,
-    errands: Errands,
-    work: Work,
+    in_flight: InFlightRequests,
+    state: ScanState,
     due: Option<Instant>,
 }
 
 /// What a scan is doing.
 #[derive(Debug)]
-enum Work {
+enum ScanState {
     Local(Box<LocalScan>),
     Cluster(Box<ClusterScan>),
     /// It is over; some stores have not answered yet. They are waited for until then.
-    Leaving {
+    Closing {
         until: Instant,
     },
 }
@@ -95,13 +95,13 @@ impl Coordinator {
             return;
         };
         self.reply_to_reader(slot, Reply::Failed(Failure::Closed));
-        self.leave(now, slot);
+        self.close(now, slot);
     }
 
     pub(super) fn submit_scan(&mut self, now: Now, to: RequestId, name: ScanId, scan: Scan) {
         assert!(!self.scans.names.contains_key(&name), "{name:?} is open");
         if self.scans.len() == SCANS_MAX {
-            self.context.tell(Event::Refused);
+            self.context.emit(Event::Refused);
             let retry_after = self.context.retry_after();
             return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
         }
@@ -110,83 +110,83 @@ impl Coordinator {
         }
         let slot = self.scans.insert(&self.context, name);
         let Scan { range, limit, scope } = scan;
-        let work = match scope {
-            ScanScope::Node => Ok(Work::Local(Box::new(LocalScan::new(range, limit)))),
+        let state = match scope {
+            ScanScope::Node => Ok(ScanState::Local(Box::new(LocalScan::new(range, limit)))),
             ScanScope::Cluster(quorum) => {
-                let (_, mut desk) = self.scans.open(slot, now, &mut self.context);
-                ClusterScan::new(&mut desk, range, limit, quorum).map(|scan| Work::Cluster(Box::new(scan)))
+                let (_, mut cx) = self.scans.open(slot, now, &mut self.context);
+                ClusterScan::new(&mut cx, range, limit, quorum).map(|scan| ScanState::Cluster(Box::new(scan)))
             }
         };
-        match work {
-            Ok(work) => {
-                self.scans.find(slot).expect("it was put there a moment ago").work = work;
-                self.take_reader(now, slot, to);
+        match state {
+            Ok(state) => {
+                self.scans.find(slot).expect("it was put there a moment ago").state = state;
+                self.attach_reader(now, slot, to);
             }
             Err(failure) => {
                 self.context.reply(to, Reply::Failed(failure));
-                self.leave(now, slot);
+                self.close(now, slot);
             }
         }
     }
 
     pub(super) fn submit_next_page(&mut self, now: Now, to: RequestId, name: ScanId) {
         let slot = *self.scans.names.get(&name).expect("a page is asked for of a scan that is open");
-        self.take_reader(now, slot, to);
+        self.attach_reader(now, slot, to);
     }
 
     /// Takes the answer to a request of a scan; one that is not waited for any more is ignored.
-    pub(super) fn take_scan_answer(&mut self, now: Now, slot: u16, serial: u64, answer: PeerAnswer) {
+    pub(super) fn handle_scan_answer(&mut self, now: Now, slot: u16, serial: u64, answer: PeerAnswer) {
         let Some(scan) = self.scans.find(slot) else {
             return;
         };
-        let Some((node, answer)) = scan.errands.take(&mut self.context, serial, answer) else {
+        let Some((node, answer)) = scan.in_flight.take_answer(&mut self.context, serial, answer) else {
             return;
         };
         let waits = scan.reader.is_some();
-        let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
-        match work {
-            Work::Local(local) => local.take_answer(&mut desk, serial, answer, waits),
-            Work::Cluster(cluster) => cluster.take_answer(&mut desk, serial, answer),
-            Work::Leaving { .. } => {
+        let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+        match state {
+            ScanState::Local(local) => local.handle_answer(&mut cx, serial, answer, waits),
+            ScanState::Cluster(cluster) => cluster.handle_answer(&mut cx, serial, answer),
+            ScanState::Closing { .. } => {
                 if let PeerAnswer::Scan(ScanAnswer::Page { rest: None, .. }) = answer
-                    && node == desk.context.member.me
+                    && node == cx.context.member.me
                 {
-                    desk.errands.let_go(node);
+                    cx.in_flight.forget_snapshot(node);
                 }
             }
         }
-        self.proceed_scan(now, slot);
+        self.advance_scan(now, slot);
     }
 
     /// Looks at the scans for which it is time.
-    pub(super) fn tend_scans(&mut self, now: Now) {
+    pub(super) fn run_due_scans(&mut self, now: Now) {
         while let Some(slot) = self.scans.take_due(now.mono) {
-            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
-            match work {
-                Work::Local(local) => local.handle_due(&mut desk),
-                Work::Cluster(cluster) => cluster.handle_due(&mut desk),
-                Work::Leaving { .. } => desk.errands.give_up(desk.context),
+            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            match state {
+                ScanState::Local(local) => local.handle_due(&mut cx),
+                ScanState::Cluster(cluster) => cluster.handle_due(&mut cx),
+                ScanState::Closing { .. } => cx.in_flight.abandon(cx.context),
             }
-            self.proceed_scan(now, slot);
+            self.advance_scan(now, slot);
         }
     }
 
     /// Begins reads that scans want while there is room for them, and brings the results to those that wait for them.
-    pub(super) fn tend_reads(&mut self, now: Now) {
+    pub(super) fn run_queued_reads(&mut self, now: Now) {
         loop {
             if let Some((slot, serial, reply)) = self.context.read_results.pop_front() {
                 self.scans.reads -= 1;
-                if let Some(OpenScan { work: Work::Cluster(cluster), .. }) = self.scans.find(slot) {
-                    cluster.take_read(now.mono, serial, reply);
-                    self.proceed_scan(now, slot);
+                if let Some(OpenScan { state: ScanState::Cluster(cluster), .. }) = self.scans.find(slot) {
+                    cluster.handle_read(now.mono, serial, reply);
+                    self.advance_scan(now, slot);
                 }
                 continue;
             }
-            let share = (self.context.limits.operations_max / READS_SHARE).max(1);
+            let share = (self.context.limits.operations_max / READS_DIVISOR).max(1);
             if self.scans.reads == share || self.operations.is_full() {
                 return;
             }
-            let Some(WantedRead { slot, serial, key, quorum }) = self.context.wanted_reads.pop_front() else {
+            let Some(QueuedRead { slot, serial, key, quorum }) = self.context.queued_reads.pop_front() else {
                 return;
             };
             if self.scans.wants_read(slot, serial) {
@@ -198,60 +198,60 @@ impl Coordinator {
 
     /// Tries again what waits for links.
     pub(super) fn resume_scans(&mut self, now: Now) {
-        for slot in self.scans.taken() {
-            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
-            if let Work::Cluster(cluster) = work {
-                cluster.resume(&mut desk);
-                self.proceed_scan(now, slot);
+        for slot in self.scans.open_slots() {
+            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            if let ScanState::Cluster(cluster) = state {
+                cluster.resume(&mut cx);
+                self.advance_scan(now, slot);
             }
         }
     }
 
     /// Goes on without a node: the link to it has ended.
-    pub(super) fn lose_scans(&mut self, now: Now, node: NodeIndex) {
-        for slot in self.scans.taken() {
-            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
-            desk.errands.lose(desk.context, node);
-            if let Work::Cluster(cluster) = work {
-                cluster.lose(&mut desk, Lost { node, fault: None });
+    pub(super) fn fail_scan_requests(&mut self, now: Now, node: NodeIndex) {
+        for slot in self.scans.open_slots() {
+            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            cx.in_flight.forget_node(cx.context, node);
+            if let ScanState::Cluster(cluster) = state {
+                cluster.replace_participant(&mut cx, LostParticipant { node, fault: None });
             }
-            self.proceed_scan(now, slot);
+            self.advance_scan(now, slot);
         }
     }
 
     /// Goes on without those whose answers do not count.
-    pub(super) fn lose_unbelieved(&mut self, now: Now) {
-        for slot in self.scans.taken() {
-            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
-            let Work::Cluster(cluster) = work else {
+    pub(super) fn drop_ineligible_participants(&mut self, now: Now) {
+        for slot in self.scans.open_slots() {
+            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            let ScanState::Cluster(cluster) = state else {
                 continue;
             };
-            for node in desk.context.member.layout.nodes() {
-                if !desk.context.view.peer(node).read_eligible {
-                    cluster.lose(&mut desk, Lost { node, fault: None });
+            for node in cx.context.member.layout.nodes() {
+                if !cx.context.view.peer(node).read_eligible {
+                    cluster.replace_participant(&mut cx, LostParticipant { node, fault: None });
                 }
             }
-            self.proceed_scan(now, slot);
+            self.advance_scan(now, slot);
         }
     }
 
-    fn take_reader(&mut self, now: Now, slot: u16, to: RequestId) {
+    fn attach_reader(&mut self, now: Now, slot: u16, to: RequestId) {
         let scan = self.scans.find(slot).expect("it is open");
         assert!(scan.reader.is_none(), "a scan has one reader");
         scan.reader = Some(to);
         self.scans.waiting += 1;
-        self.proceed_scan(now, slot);
+        self.advance_scan(now, slot);
     }
 
     /// Replies if it is time to, and does what is to be done after.
-    fn proceed_scan(&mut self, now: Now, slot: u16) {
+    fn advance_scan(&mut self, now: Now, slot: u16) {
         loop {
             let waits = self.scans.find(slot).expect("it is there").reader.is_some();
-            let (work, mut desk) = self.scans.open(slot, now, &mut self.context);
-            let reply = match work {
-                Work::Local(local) => local.advance(&mut desk, waits),
-                Work::Cluster(cluster) => cluster.advance(&mut desk, waits),
-                Work::Leaving { .. } => None,
+            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            let reply = match state {
+                ScanState::Local(local) => local.advance(&mut cx, waits),
+                ScanState::Cluster(cluster) => cluster.advance(&mut cx, waits),
+                ScanState::Closing { .. } => None,
             };
             let Some(reply) = reply else {
                 break;
@@ -259,10 +259,10 @@ impl Coordinator {
             let is_over = matches!(reply, Reply::Failed(_) | Reply::Page { is_last: true, .. });
             self.reply_to_reader(slot, reply);
             if is_over {
-                return self.leave(now, slot);
+                return self.close(now, slot);
             }
         }
-        self.settle_scan(now, slot);
+        self.finish_or_reschedule(now, slot);
     }
 
     fn reply_to_reader(&mut self, slot: u16, reply: Reply) {
@@ -274,25 +274,26 @@ impl Coordinator {
     }
 
     /// A scan is over but for what is under way.
-    fn leave(&mut self, now: Now, slot: u16) {
+    fn close(&mut self, now: Now, slot: u16) {
         let scan = self.scans.find(slot).expect("it is there");
-        scan.work = Work::Leaving { until: now.mono + self.context.limits.request_timeout };
+        scan.state = ScanState::Closing { until: now.mono + self.context.limits.request_timeout };
         let name = scan.name;
         self.scans.names.remove(&name);
-        self.context.wanted_reads.retain(|wanted| !wanted.is_of(slot));
-        self.settle_scan(now, slot);
+        self.context.queued_reads.retain(|wanted| !wanted.is_of(slot));
+        self.finish_or_reschedule(now, slot);
     }
 
     /// Forgets a scan of which nothing is left, and sees to when it is looked at again.
-    fn settle_scan(&mut self, now: Now, slot: u16) {
+    fn finish_or_reschedule(&mut self, now: Now, slot: u16) {
         let scan = self.scans.find(slot).expect("it is there");
-        let is_done = matches!(scan.work, Work::Leaving { .. }) && scan.errands.end(&mut self.context);
+        let is_done = matches!(scan.state, ScanState::Closing { .. })
+            && scan.in_flight.release_snapshots(&mut self.context);
         let timeout = self.context.limits.request_timeout;
-        let due = match &scan.work {
+        let due = match &scan.state {
             _ if is_done => None,
-            Work::Local(local) => local.due(timeout),
-            Work::Cluster(cluster) => cluster.due(now.mono, timeout),
-            Work::Leaving { until } => Some(*until),
+            ScanState::Local(local) => local.due(timeout),
+            ScanState::Cluster(cluster) => cluster.due(now.mono, timeout),
+            ScanState::Closing { until } => Some(*until),
         };
         self.scans.set_due(slot, due);
         if is_done {
@@ -325,9 +326,9 @@ impl Scans {
         let incarnation = context.member.incarnation;
         let snapshot = SnapshotId { incarnation, requester: context.requester, number: self.begun };
         self.begun += 1;
-        let errands = Errands::new(slot, snapshot);
-        let work = Work::Leaving { until: Instant::ZERO };
-        self.slots[usize::from(slot)] = Some(OpenScan { name, reader: None, errands, work, due: None });
+        let in_flight = InFlightRequests::new(slot, snapshot);
+        let state = ScanState::Closing { until: Instant::ZERO };
+        self.slots[usize::from(slot)] = Some(OpenScan { name, reader: None, in_flight, state, due: None });
         self.names.insert(name, slot);
         slot
     }
@@ -342,20 +343,27 @@ impl Scans {
     }
 
     /// The slots that are taken.
-    fn taken(&self) -> Vec<u16> {
+    fn open_slots(&self) -> Vec<u16> {
         let slots = self.slots.iter().enumerate();
         slots.filter(|(_, scan)| scan.is_some()).map(|(slot, _)| slot as u16).collect()
     }
 
     /// The work of a scan that is there, and what it works with.
-    fn open<'a>(&'a mut self, slot: u16, now: Now, context: &'a mut Context) -> (&'a mut Work, Desk<'a>) {
-        let OpenScan { work, errands, .. } = self.find(slot).expect("it is there");
-        (work, Desk { now, context, errands })
+    fn open<'a>(
+        &'a mut self,
+        slot: u16,
+        now: Now,
+        context: &'a mut Context,
+    ) -> (&'a mut ScanState, ScanContext<'a>) {
+        let OpenScan { state, in_flight, .. } = self.find(slot).expect("it is there");
+        (state, ScanContext { now, context, in_flight })
     }
 
     fn wants_read(&mut self, slot: u16, serial: u64) -> bool {
         let scan = self.find(slot);
-        scan.is_some_and(|scan| matches!(&scan.work, Work::Cluster(cluster) if cluster.wants_read(serial)))
+        scan.is_some_and(
+            |scan| matches!(&scan.state, ScanState::Cluster(cluster) if cluster.wants_read(serial)),
+        )
     }
 
     fn take_due(&mut self, now: Instant) -> Option<u16> {

@@ -9,19 +9,19 @@ use crate::{Layout, NodeIndex, Partition, PartitionSet, Quorum, ScanRoles};
 use std::sync::Arc;
 
 /// So many casts are kept.
-const CASTS_MAX: usize = 8;
+const ASSIGNMENTS_MAX: usize = 8;
 
 /// The roles of a scan, and which partitions follow from them.
 #[derive(Debug, PartialEq)]
-pub(super) struct Cast {
+pub(super) struct RoleAssignment {
     pub(super) roles: ScanRoles,
     /// Of those that have a part.
-    pub(super) parts: Vec<Part>,
+    pub(super) node_roles: Vec<NodeRole>,
 }
 
 /// The part of a node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct NodeRole {
     pub(super) node: NodeIndex,
     pub(super) sourced: PartitionSet,
     pub(super) checked: PartitionSet,
@@ -29,30 +29,34 @@ pub(super) struct Part {
 
 /// Why there are no roles: so few nodes take part in some partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooFew {
+pub(super) struct TooFewParticipants {
     pub(super) participants: u8,
 }
 
-impl Cast {
+impl RoleAssignment {
     /// The roles of nodes in this order.
-    pub(super) fn new(layout: &Layout, order: Vec<NodeIndex>, quorum: Quorum) -> Result<Self, TooFew> {
+    pub(super) fn new(
+        layout: &Layout,
+        order: Vec<NodeIndex>,
+        quorum: Quorum,
+    ) -> Result<Self, TooFewParticipants> {
         let roles = ScanRoles { order, ack: quorum.ack(), from: quorum.from() };
-        let participants = least_participants(layout, &roles);
+        let participants = fewest_participants(layout, &roles);
         if participants < quorum.ack() {
-            return Err(TooFew { participants });
+            return Err(TooFewParticipants { participants });
         }
-        let part = |node: &NodeIndex| Part {
+        let role = |node: &NodeIndex| NodeRole {
             node: *node,
             sourced: roles.sourced_by(layout, *node),
             checked: roles.checked_by(layout, *node),
         };
-        let parts = roles.order.iter().map(part).filter(|part| !part.is_empty()).collect();
-        Ok(Self { roles, parts })
+        let node_roles = roles.order.iter().map(role).filter(|role| !role.is_empty()).collect();
+        Ok(Self { roles, node_roles })
     }
 
     /// Whether fewer of those that have a part are to hold a cell, by the cell's own `from`, than have to hold what was
     /// read, so that it stays: they alone cannot say whether it does.
-    pub(super) fn are_strangers_to(&self, layout: &Layout, key: &[u8], from: u8) -> bool {
+    pub(super) fn lacks_replica_quorum(&self, layout: &Layout, key: &[u8], from: u8) -> bool {
         if from >= self.roles.from {
             return false;
         }
@@ -64,55 +68,55 @@ impl Cast {
     }
 
     /// Whether `node` has a part.
-    pub(super) fn has_part(&self, node: NodeIndex) -> bool {
-        self.parts.iter().any(|part| part.node == node)
+    pub(super) fn has_role(&self, node: NodeIndex) -> bool {
+        self.node_roles.iter().any(|role| role.node == node)
     }
 }
 
 /// The latest casts: one scan after the other has the same.
 #[derive(Debug, Default)]
-pub(in crate::coordinator) struct Casts(Vec<Arc<Cast>>);
+pub(in crate::coordinator) struct RoleAssignmentCache(Vec<Arc<RoleAssignment>>);
 
-impl Casts {
+impl RoleAssignmentCache {
     /// The cast of nodes in this order.
     pub(super) fn find(
         &mut self,
         layout: &Layout,
         order: Vec<NodeIndex>,
         quorum: Quorum,
-    ) -> Result<Arc<Cast>, TooFew> {
+    ) -> Result<Arc<RoleAssignment>, TooFewParticipants> {
         let is_it = |roles: &ScanRoles| {
             roles.order == order && (roles.ack, roles.from) == (quorum.ack(), quorum.from())
         };
-        if let Some(cast) = self.0.iter().find(|cast| is_it(&cast.roles)) {
-            return Ok(Arc::clone(cast));
+        if let Some(assignment) = self.0.iter().find(|assignment| is_it(&assignment.roles)) {
+            return Ok(Arc::clone(assignment));
         }
-        let cast = Arc::new(Cast::new(layout, order, quorum)?);
-        if self.0.len() == CASTS_MAX {
+        let assignment = Arc::new(RoleAssignment::new(layout, order, quorum)?);
+        if self.0.len() == ASSIGNMENTS_MAX {
             self.0.remove(0);
         }
-        self.0.push(Arc::clone(&cast));
-        Ok(cast)
+        self.0.push(Arc::clone(&assignment));
+        Ok(assignment)
     }
 }
 
-impl Part {
+impl NodeRole {
     fn is_empty(&self) -> bool {
         self.sourced.is_empty() && self.checked.is_empty()
     }
 }
 
 /// Those of all nodes that can be asked now, the best first.
-pub(super) fn usable(context: &Context) -> Vec<NodeIndex> {
-    order_of(context, |availability| availability == Availability::Ready)
+pub(super) fn readable_nodes(context: &Context) -> Vec<NodeIndex> {
+    ranked_nodes(context, |availability| availability == Availability::Ready)
 }
 
 /// The same, and behind them those that only have too much to do for now.
-pub(super) fn usable_soon(context: &Context) -> Vec<NodeIndex> {
-    order_of(context, |availability| matches!(availability, Availability::Ready | Availability::Busy))
+pub(super) fn readable_or_busy_nodes(context: &Context) -> Vec<NodeIndex> {
+    ranked_nodes(context, |availability| matches!(availability, Availability::Ready | Availability::Busy))
 }
 
-fn order_of(context: &Context, is_usable: impl Fn(Availability) -> bool) -> Vec<NodeIndex> {
+fn ranked_nodes(context: &Context, is_usable: impl Fn(Availability) -> bool) -> Vec<NodeIndex> {
     let mut order: Vec<_> =
         context.member.layout.nodes().filter(|node| is_usable(context.can_read(*node))).collect();
     // Also where its disk is slow: it has no link to itself to be asked for a check.
@@ -124,18 +128,18 @@ fn order_of(context: &Context, is_usable: impl Fn(Availability) -> bool) -> Vec<
 }
 
 /// How many nodes in this order would take part in the partition of which the fewest would.
-pub(super) fn participants(layout: &Layout, order: Vec<NodeIndex>, quorum: Quorum) -> u8 {
-    least_participants(layout, &ScanRoles { order, ack: quorum.ack(), from: quorum.from() })
+pub(super) fn participant_count(layout: &Layout, order: Vec<NodeIndex>, quorum: Quorum) -> u8 {
+    fewest_participants(layout, &ScanRoles { order, ack: quorum.ack(), from: quorum.from() })
 }
 
 /// Whether the nodes of which this holds would be enough.
-pub(super) fn would_do(layout: &Layout, quorum: Quorum, is_in: impl Fn(NodeIndex) -> bool) -> bool {
+pub(super) fn can_form_quorum(layout: &Layout, quorum: Quorum, is_in: impl Fn(NodeIndex) -> bool) -> bool {
     let order = layout.nodes().filter(|node| is_in(*node)).collect();
-    participants(layout, order, quorum) == quorum.ack()
+    participant_count(layout, order, quorum) == quorum.ack()
 }
 
 /// How many take part in the partition of which the fewest do.
-fn least_participants(layout: &Layout, roles: &ScanRoles) -> u8 {
+fn fewest_participants(layout: &Layout, roles: &ScanRoles) -> u8 {
     let count = |partition| roles.participants(layout, Partition(partition)).count() as u8;
     (0..layout.partitions()).map(count).min().expect("a layout has partitions")
 }
@@ -185,26 +189,28 @@ mod tests {
     }
 
     fn check(layout: &Layout, order: &[NodeIndex], quorum: Quorum) {
-        let usable = |partition: u32| {
+        let readable_nodes = |partition: u32| {
             let replicas = &layout.preference_list(Partition(partition))[..usize::from(quorum.from())];
             order.iter().filter(|node| replicas.contains(node)).copied().collect::<Vec<_>>()
         };
-        let least = (0..PARTITIONS).map(|partition| usable(partition).len()).min().expect("partitions");
-        let cast = Cast::new(layout, order.to_vec(), quorum);
-        assert_eq!(cast.is_ok(), least >= usize::from(quorum.ack()));
-        assert_eq!(would_do(layout, quorum, |node| order.contains(&node)), cast.is_ok());
-        let Ok(cast) = cast else {
-            assert_eq!(cast.err(), Some(TooFew { participants: least as u8 }));
+        let least =
+            (0..PARTITIONS).map(|partition| readable_nodes(partition).len()).min().expect("partitions");
+        let assignment = RoleAssignment::new(layout, order.to_vec(), quorum);
+        assert_eq!(assignment.is_ok(), least >= usize::from(quorum.ack()));
+        assert_eq!(can_form_quorum(layout, quorum, |node| order.contains(&node)), assignment.is_ok());
+        let Ok(assignment) = assignment else {
+            assert_eq!(assignment.err(), Some(TooFewParticipants { participants: least as u8 }));
             return;
         };
         for partition in 0..PARTITIONS {
-            let with = |has: fn(&Part) -> &PartitionSet| {
-                let parts = cast.parts.iter().filter(|part| has(part).contains(Partition(partition)));
-                parts.map(|part| part.node).collect::<Vec<_>>()
+            let with = |has: fn(&NodeRole) -> &PartitionSet| {
+                let node_roles =
+                    assignment.node_roles.iter().filter(|role| has(role).contains(Partition(partition)));
+                node_roles.map(|role| role.node).collect::<Vec<_>>()
             };
-            let participants = &usable(partition)[..usize::from(quorum.ack())];
-            assert_eq!(with(|part| &part.sourced), participants[..1]);
-            assert_eq!(with(|part| &part.checked), participants[1..]);
+            let participants = &readable_nodes(partition)[..usize::from(quorum.ack())];
+            assert_eq!(with(|role| &role.sourced), participants[..1]);
+            assert_eq!(with(|role| &role.checked), participants[1..]);
         }
     }
 }

@@ -3,9 +3,9 @@
 //! **Promise.** What a source gives out is of its partitions and of the range that it was asked for, in order: an answer
 //! that is not, is as good as none. No more than one page of each is held.
 
-use super::desk::{Desk, Lost};
-use super::progress::Progress;
-use super::window::{Terms, take_until};
+use super::request_state::RequestState;
+use super::scan_context::{LostParticipant, ScanContext};
+use super::window::{ScanParameters, take_until};
 use crate::{Cut, KeyRange, NodeIndex, Page, PageContent, PageRequest, PartitionSet, ScanLimit, ScanTask};
 
 /// See the module.
@@ -15,15 +15,15 @@ pub(super) struct Source {
     partitions: PartitionSet,
     /// What has not come yet.
     range: KeyRange,
-    known: Known,
+    frontier: Frontier,
     /// What has come and was not taken.
     page: Page,
-    pub(super) progress: Progress,
+    pub(super) request_state: RequestState,
 }
 
 /// Up to where it is known what a node holds, behind all that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Known {
+pub(super) enum Frontier {
     Nothing,
     To(Cut),
     All,
@@ -32,51 +32,55 @@ pub(super) enum Known {
 impl Source {
     /// That of these partitions in this range.
     pub(super) fn new(node: NodeIndex, partitions: PartitionSet, range: KeyRange) -> Self {
-        let (known, page, progress) = (Known::Nothing, Page::default(), Progress::Idle);
-        Self { node, partitions, range, known, page, progress }
+        let (frontier, page, request_state) = (Frontier::Nothing, Page::default(), RequestState::Idle);
+        Self { node, partitions, range, frontier, page, request_state }
     }
 
-    pub(super) const fn known(&self) -> &Known {
-        &self.known
+    pub(super) const fn frontier(&self) -> &Frontier {
+        &self.frontier
     }
 
     /// Asks for the next page, if it is time to.
     pub(super) fn ask(
         &mut self,
-        desk: &mut Desk<'_>,
-        terms: &Terms<'_>,
+        cx: &mut ScanContext<'_>,
+        parameters: &ScanParameters<'_>,
         limit: ScanLimit,
-    ) -> Result<(), Lost> {
-        if self.known != Known::Nothing || !self.progress.is_to_be_asked(desk.now.mono) {
+    ) -> Result<(), LostParticipant> {
+        if self.frontier != Frontier::Nothing || !self.request_state.is_due(cx.now.mono) {
             return Ok(());
         }
-        if self.node != desk.context.member.me {
-            let request = terms.request(desk, self.range.clone(), ScanTask::Cells { limit });
-            return desk.ask_peer(&mut self.progress, self.node, request);
+        if self.node != cx.context.member.me {
+            let request = parameters.request(cx, self.range.clone(), ScanTask::Cells { limit });
+            return cx.ask_peer(&mut self.request_state, self.node, request);
         }
         let request = PageRequest {
-            snapshot: desk.errands.snapshot(),
+            snapshot: cx.in_flight.snapshot(),
             range: self.range.clone(),
             partitions: Some(self.partitions.clone()),
             limit,
-            content: PageContent::Cells { at: terms.at, dead_since: terms.dead_since, versions_only: false },
+            content: PageContent::Cells {
+                at: parameters.at,
+                dead_since: parameters.dead_since,
+                versions_only: false,
+            },
         };
-        desk.ask_store(&mut self.progress, request);
+        cx.ask_store(&mut self.request_state, request);
         Ok(())
     }
 
     /// Takes the page that was asked for.
-    pub(super) fn take_page(&mut self, page: Page, rest: Option<Cut>) -> Result<(), Lost> {
-        self.progress = Progress::Idle;
+    pub(super) fn take_page(&mut self, page: Page, rest: Option<Cut>) -> Result<(), LostParticipant> {
+        self.request_state = RequestState::Idle;
         if !is_answer(&page, rest.as_ref(), &self.range, &self.partitions) {
-            return Err(Lost { node: self.node, fault: None });
+            return Err(LostParticipant { node: self.node, fault: None });
         }
         self.page = page;
         match rest {
-            None => self.known = Known::All,
+            None => self.frontier = Frontier::All,
             Some(cut) => {
                 self.range = self.range.rest(cut.clone());
-                self.known = Known::To(cut);
+                self.frontier = Frontier::To(cut);
             }
         }
         Ok(())
@@ -84,10 +88,10 @@ impl Source {
 
     /// Takes out what is before the end of a window; `None`: all of it.
     pub(super) fn take_until(&mut self, end: Option<&Cut>) -> Page {
-        if let (Known::To(known), Some(end)) = (&self.known, end)
-            && known <= end
+        if let (Frontier::To(frontier), Some(end)) = (&self.frontier, end)
+            && frontier <= end
         {
-            self.known = Known::Nothing;
+            self.frontier = Frontier::Nothing;
         }
         match end {
             None => std::mem::take(&mut self.page),
@@ -96,7 +100,7 @@ impl Source {
     }
 }
 
-impl Known {
+impl Frontier {
     /// Whether it is known of this key.
     pub(super) fn reaches(&self, key: &[u8]) -> bool {
         match self {

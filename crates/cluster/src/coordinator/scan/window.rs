@@ -16,11 +16,11 @@
 //! time: up to there the window is finished, and what is behind stays.
 
 use super::checks::Check;
-use super::desk::{Desk, Lost};
-use super::reads::{Done, Enough, Reads};
-use super::roles::Cast;
-use super::sizes::PAGE_BYTES_MAX;
-use super::sources::Known;
+use super::key_reads::{CompletedReads, KeyReads, PageTarget};
+use super::page_sizes::PAGE_BYTES_MAX;
+use super::roles::RoleAssignment;
+use super::scan_context::{LostParticipant, ScanContext};
+use super::sources::Frontier;
 use crate::{
     Cut, Failure, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, Quorum, Reply, ScanRequest, ScanTask,
 };
@@ -29,8 +29,8 @@ use stdx::{Cell, CellRef, Instant, WallTime};
 
 /// What all requests of a scan have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms<'a> {
-    pub(super) cast: &'a Cast,
+pub(super) struct ScanParameters<'a> {
+    pub(super) assignment: &'a RoleAssignment,
     /// What has expired by then is dead.
     pub(super) at: WallTime,
     /// What has been dead since before then is not looked at.
@@ -45,25 +45,25 @@ pub(super) struct Window {
     /// What the sources sent.
     pub(super) pages: Vec<Page>,
     pub(super) checks: Vec<Check>,
-    reads: Reads,
+    key_reads: KeyReads,
 }
 
 /// What is done of a window.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct FinishedWindow {
     /// Where it ends; `None`: with the range.
     pub(super) end: Option<Cut>,
     /// Whether nothing of the window is left.
     pub(super) is_whole: bool,
     pages: Vec<Page>,
-    read: Done,
+    completed: CompletedReads,
 }
 
-impl Terms<'_> {
+impl ScanParameters<'_> {
     /// Asks a node for a part.
-    pub(super) fn request(&self, desk: &Desk<'_>, range: KeyRange, part: ScanTask) -> ScanRequest {
-        let (snapshot, roles) = (desk.errands.snapshot(), self.cast.roles.clone());
-        ScanRequest { snapshot, range, roles, at: self.at, dead_since: self.dead_since, part }
+    pub(super) fn request(&self, cx: &ScanContext<'_>, range: KeyRange, task: ScanTask) -> ScanRequest {
+        let (snapshot, roles) = (cx.in_flight.snapshot(), self.assignment.roles.clone());
+        ScanRequest { snapshot, range, roles, at: self.at, dead_since: self.dead_since, task }
     }
 }
 
@@ -71,22 +71,22 @@ impl Window {
     /// That of these pages in this range, which ends with the window.
     pub(super) fn new(
         layout: &Layout,
-        cast: &Cast,
+        assignment: &RoleAssignment,
         pages: Vec<Page>,
         range: &KeyRange,
         end: Option<Cut>,
     ) -> Self {
-        let checkers = cast.parts.iter().filter(|part| !part.checked.is_empty());
+        let checkers = assignment.node_roles.iter().filter(|role| !role.checked.is_empty());
         let to = end.clone().or_else(|| range.to.clone());
         let range = KeyRange { from: range.from.clone(), to };
         let checks =
-            checkers.map(|part| Check::new(part.node, part.checked.clone(), range.clone())).collect();
+            checkers.map(|role| Check::new(role.node, role.checked.clone(), range.clone())).collect();
         let pages: Vec<Page> = pages.into_iter().filter(|page| !page.is_empty()).collect();
-        let mut reads = Reads::default();
+        let mut key_reads = KeyReads::default();
         for page in &pages {
-            reads.want(unsure(layout, cast, page));
+            key_reads.enqueue(keys_without_quorum(layout, assignment, page));
         }
-        Self { end, pages, checks, reads }
+        Self { end, pages, checks, key_reads }
     }
 
     /// How many cells the sources sent.
@@ -100,92 +100,92 @@ impl Window {
     }
 
     /// Asks the checkers, if it is time to.
-    pub(super) fn check(
+    pub(super) fn run_checks(
         &mut self,
-        desk: &mut Desk<'_>,
-        terms: &Terms<'_>,
-        enough: Enough,
-    ) -> Result<(), Lost> {
+        cx: &mut ScanContext<'_>,
+        parameters: &ScanParameters<'_>,
+        target: PageTarget,
+    ) -> Result<(), LostParticipant> {
         let checked = self.checked();
-        let has_room = self.reads.len() < enough.cells.entries;
-        let holds_up_reads = !self.reads.has_to_do(&checked);
-        for check in &mut self.checks {
-            let is_last = check.known() == checked;
-            if has_room || (is_last && holds_up_reads) || check.progress.since().is_some() {
-                check.ask(desk, terms, &self.pages)?;
+        let has_room = self.key_reads.len() < target.cells.entries;
+        let holds_up_reads = !self.key_reads.has_queued(&checked);
+        for run_checks in &mut self.checks {
+            let is_last = run_checks.frontier() == checked;
+            if has_room || (is_last && holds_up_reads) || run_checks.request_state.since().is_some() {
+                run_checks.ask(cx, parameters, &self.pages)?;
             }
         }
         Ok(())
     }
 
     /// Has keys read, if it is time to.
-    pub(super) fn read(&mut self, desk: &mut Desk<'_>, quorum: Quorum, enough: Enough) {
-        self.reads.advance(desk, quorum, &self.checked(), enough);
+    pub(super) fn run_reads(&mut self, cx: &mut ScanContext<'_>, quorum: Quorum, target: PageTarget) {
+        self.key_reads.advance(cx, quorum, &self.checked(), target);
     }
 
     /// What is done of it, if that is enough or all.
-    pub(super) fn take_done(&mut self, enough: Enough) -> Option<Finished> {
-        let (end, is_whole) = match self.reads.done_to(&self.checked(), enough) {
-            Known::Nothing => return None,
-            Known::To(cut) => (Some(cut), false),
-            Known::All => (self.end.clone(), true),
+    pub(super) fn take_finished(&mut self, target: PageTarget) -> Option<FinishedWindow> {
+        let (end, is_whole) = match self.key_reads.completed_to(&self.checked(), target) {
+            Frontier::Nothing => return None,
+            Frontier::To(cut) => (Some(cut), false),
+            Frontier::All => (self.end.clone(), true),
         };
         let pages = match &end {
             Some(cut) if !is_whole => self.pages.iter_mut().map(|page| take_until(page, cut)).collect(),
             _ => std::mem::take(&mut self.pages),
         };
-        Some(Finished { end, is_whole, pages, read: self.reads.take_done() })
+        Some(FinishedWindow { end, is_whole, pages, completed: self.key_reads.take_completed() })
     }
 
     /// Has these keys read.
-    pub(super) fn differ(&mut self, keys: Vec<Key>) {
-        self.reads.want(keys);
+    pub(super) fn add_differing(&mut self, keys: Vec<Key>) {
+        self.key_reads.enqueue(keys);
     }
 
     /// Takes the result of a read; why the scan has failed, if it has.
-    pub(super) fn take_read(&mut self, now: Instant, serial: u64, reply: Reply) -> Result<(), Failure> {
-        self.reads.take(now, serial, reply)
+    pub(super) fn handle_read(&mut self, now: Instant, serial: u64, reply: Reply) -> Result<(), Failure> {
+        self.key_reads.take_result(now, serial, reply)
     }
 
     /// Whether this read is wanted still.
     pub(super) fn wants_read(&self, serial: u64) -> bool {
-        self.reads.awaits(serial)
+        self.key_reads.awaits(serial)
     }
 
     /// Since when a result of a read is waited for.
     pub(super) const fn reading_since(&self) -> Option<Instant> {
-        self.reads.since()
+        self.key_reads.since()
     }
 
     /// When reads that had to wait go on.
     pub(super) const fn reads_paused_until(&self) -> Option<Instant> {
-        self.reads.paused_until()
+        self.key_reads.paused_until()
     }
 
     /// Up to where every checker has said what it holds.
-    fn checked(&self) -> Known {
-        self.checks.iter().map(Check::known).min().unwrap_or(Known::All)
+    fn checked(&self) -> Frontier {
+        self.checks.iter().map(Check::frontier).min().unwrap_or(Frontier::All)
     }
 }
 
-impl Finished {
+impl FinishedWindow {
     /// Whether it holds more than pages are to hold.
     pub(super) fn is_oversized(&self) -> bool {
-        self.read.bytes > 2 * PAGE_BYTES_MAX || has_oversized(&self.pages)
+        self.completed.bytes > 2 * PAGE_BYTES_MAX || has_oversized(&self.pages)
     }
 
     /// What lives in it at `at`, so many entries at most.
     pub(super) fn page(mut self, at: WallTime, entries_max: Option<u64>) -> Page {
         let entries_max = entries_max.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         let is_live = |entry: &PageEntry<'_>| entry.cell.meta.is_live_at(at);
-        if self.pages.len() <= 1 && self.read.cells.is_empty() {
+        if self.pages.len() <= 1 && self.completed.cells.is_empty() {
             let page = self.pages.pop().unwrap_or_default();
             if page.entries().all(|entry| is_live(&entry)) {
-                return if page.len() > entries_max { page.part(0..entries_max) } else { page };
+                return if page.len() > entries_max { page.slice(0..entries_max) } else { page };
             }
             self.pages.push(page);
         }
-        let read = self.read.cells.iter();
+        let read = self.completed.cells.iter();
         let read: BTreeMap<&[u8], Option<&Cell>> =
             read.map(|(key, cell)| (key.as_bytes(), cell.as_ref())).collect();
         let unread = self.pages.iter().flat_map(Page::entries);
@@ -204,10 +204,15 @@ impl Finished {
 }
 
 /// The keys of which the participants cannot say whether what the source holds stays.
-fn unsure(layout: &Layout, cast: &Cast, page: &Page) -> impl Iterator<Item = Key> {
-    let is_unsure = |entry: &PageEntry<'_>| cast.are_strangers_to(layout, entry.key, entry.cell.meta.from);
-    let unsure = page.entries().enumerate().filter(move |(_, entry)| is_unsure(entry));
-    unsure.map(|(at, _)| page.key(at))
+fn keys_without_quorum(
+    layout: &Layout,
+    assignment: &RoleAssignment,
+    page: &Page,
+) -> impl Iterator<Item = Key> {
+    let is_unsure =
+        |entry: &PageEntry<'_>| assignment.lacks_replica_quorum(layout, entry.key, entry.cell.meta.from);
+    let keys_without_quorum = page.entries().enumerate().filter(move |(_, entry)| is_unsure(entry));
+    keys_without_quorum.map(|(at, _)| page.key(at))
 }
 
 fn has_oversized(pages: &[Page]) -> bool {
@@ -217,7 +222,7 @@ fn has_oversized(pages: &[Page]) -> bool {
 /// Takes out of a page what is before a cut.
 pub(super) fn take_until(page: &mut Page, cut: &Cut) -> Page {
     let taken = page.partition_point(|key| !cut.is_passed_by(key));
-    let rest = page.part(taken..page.len());
+    let rest = page.slice(taken..page.len());
     let page = std::mem::replace(page, rest);
-    if taken == page.len() { page } else { page.part(0..taken) }
+    if taken == page.len() { page } else { page.slice(0..taken) }
 }

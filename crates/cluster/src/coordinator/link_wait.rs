@@ -9,11 +9,11 @@
 //! again at each change of the view, of a link, or of the clock's bound.
 
 use super::context::{Context, ReplyTo, Subject};
-use super::get::{Read, Term};
+use super::get::{Read, ReadTimes};
 use super::peers::Availability;
-use super::put::{self, Plan, WriteIntent};
+use super::put::{self, WriteIntent, WritePlan};
 use super::table::OperationId;
-use super::{Coordinator, Operation, Work};
+use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
 use crate::{Failure, Quorum, Reply, Shortfall, TickError, WaitTarget};
@@ -22,28 +22,30 @@ use stdx::Now;
 
 /// An operation that waits for links.
 #[derive(Debug)]
-pub(super) enum Early {
+pub(super) enum LinkWaiter {
     Read { subject: Subject, quorum: Quorum },
     Write(Box<WriteIntent>),
 }
 
 /// Those that wait, in the order in which they came and reach their deadlines; all of them are in the table.
 #[derive(Debug, Default)]
-pub(super) struct EarlyQueue(VecDeque<OperationId>);
+pub(super) struct LinkWaitQueue(VecDeque<OperationId>);
 
-impl EarlyQueue {
+impl LinkWaitQueue {
     /// Takes out the one that has waited longest.
     pub(super) fn pop(&mut self) -> Option<OperationId> {
         self.0.pop_front()
     }
 }
 
-impl Early {
+impl LinkWaiter {
     /// Why it has failed at its deadline.
-    pub(super) fn unsent(&self, context: &Context) -> Failure {
+    pub(super) fn deadline_failure(&self, context: &Context) -> Failure {
         let shortfall = match self {
             // Its links have come, and the clock has reached its bound.
-            Self::Write(intent) if Plan::of(context, intent.demand()).is_ok() => Shortfall::NoVersion,
+            Self::Write(intent) if WritePlan::of(context, intent.requirements()).is_ok() => {
+                Shortfall::NoVersion
+            }
             Self::Read { .. } | Self::Write(_) => Shortfall::Unreachable,
         };
         let (_, quorum) = self.parts();
@@ -60,68 +62,77 @@ impl Early {
 
 impl Coordinator {
     /// Fails an operation that cannot be begun now, or lets it wait.
-    pub(super) fn fail_or_wait(&mut self, now: Now, to: ReplyTo, early: Early, failure: Failure) {
-        if !self.is_early(&early, &failure) {
+    pub(super) fn fail_or_wait_for_links(
+        &mut self,
+        now: Now,
+        to: ReplyTo,
+        waiter: LinkWaiter,
+        failure: Failure,
+    ) {
+        if !self.may_wait_for_links(&waiter, &failure) {
             return self.context.reply(to, Reply::Failed(failure));
         }
         let deadline = now.mono + self.context.limits.request_timeout;
-        let work = Work::Early(early);
-        let id = self.operations.insert(deadline, Operation::new(to, work));
-        self.early.0.push_back(id);
+        let state = OperationState::WaitingForLinks(waiter);
+        let id = self.operations.insert(deadline, Operation::new(to, state));
+        self.link_waiters.0.push_back(id);
     }
 
     /// Tries again what waits.
-    pub(super) fn resume_early(&mut self, now: Now) {
-        for id in std::mem::take(&mut self.early.0) {
+    pub(super) fn resume_link_waiters(&mut self, now: Now) {
+        for id in std::mem::take(&mut self.link_waiters.0) {
             let operation = self.operations.get_mut(id).expect("what waits is under way");
             operation.wait.end_span(WaitTarget::Links, now.mono);
-            let Work::Early(early) = std::mem::replace(&mut operation.work, Work::Nothing) else {
+            let OperationState::WaitingForLinks(waiter) =
+                std::mem::replace(&mut operation.state, OperationState::Starting)
+            else {
                 unreachable!("only what is early waits for links");
             };
-            match early {
-                Early::Read { subject, quorum } => self.resume_early_read(now, id, subject, quorum),
-                Early::Write(intent) => self.resume_early_write(now, id, intent),
+            match waiter {
+                LinkWaiter::Read { subject, quorum } => self.resume_waiting_read(now, id, subject, quorum),
+                LinkWaiter::Write(intent) => self.resume_waiting_write(now, id, intent),
             }
         }
     }
 
-    fn resume_early_read(&mut self, now: Now, id: OperationId, subject: Subject, quorum: Quorum) {
+    fn resume_waiting_read(&mut self, now: Now, id: OperationId, subject: Subject, quorum: Quorum) {
         let deadline = self.operations.deadline(id).expect("it is under way");
-        let read = Read::new(Term { started: now.mono, deadline }, subject.clone(), quorum);
+        let read = Read::new(ReadTimes { started: now.mono, deadline }, subject.clone(), quorum);
         match self.try_begin_read(now, id, read) {
             Ok(()) => {}
-            Err(failure) => self.fail_or_wait_on(id, Early::Read { subject, quorum }, failure),
+            Err(failure) => self.fail_or_requeue(id, LinkWaiter::Read { subject, quorum }, failure),
         }
     }
 
-    fn resume_early_write(&mut self, now: Now, id: OperationId, intent: Box<WriteIntent>) {
+    fn resume_waiting_write(&mut self, now: Now, id: OperationId, intent: Box<WriteIntent>) {
         if let Err(failure) = self.plan(now, &intent) {
-            return self.fail_or_wait_on(id, Early::Write(intent), failure);
+            return self.fail_or_requeue(id, LinkWaiter::Write(intent), failure);
         }
-        self.tend_bound(now);
-        let work = |operations: &mut super::OperationTable<Operation>, work| {
-            operations.get_mut(id).expect("it is under way").work = work;
+        self.maintain_clock_bound(now);
+        let state = |operations: &mut super::OperationTable<Operation>, state| {
+            operations.get_mut(id).expect("it is under way").state = state;
         };
         match self.tick(now) {
             Ok(hlc) => {
-                work(&mut self.operations, Work::Parked(intent));
+                state(&mut self.operations, OperationState::Parked(intent));
                 self.resume_write(now, id, hlc);
             }
             Err(TickError::Ahead) => {
-                let failure = put::clock_ahead(&intent);
-                self.fail_or_wait_on(id, Early::Write(intent), failure);
+                let failure = put::clock_ahead_failure(&intent);
+                self.fail_or_requeue(id, LinkWaiter::Write(intent), failure);
             }
             Err(TickError::Exhausted | TickError::Unheard) => {
-                work(&mut self.operations, Work::Early(Early::Write(intent)));
-                self.early.0.push_back(id);
+                state(&mut self.operations, OperationState::WaitingForLinks(LinkWaiter::Write(intent)));
+                self.link_waiters.0.push_back(id);
             }
         }
     }
 
-    fn fail_or_wait_on(&mut self, id: OperationId, early: Early, failure: Failure) {
-        if self.is_early(&early, &failure) {
-            self.operations.get_mut(id).expect("it is under way").work = Work::Early(early);
-            self.early.0.push_back(id);
+    fn fail_or_requeue(&mut self, id: OperationId, waiter: LinkWaiter, failure: Failure) {
+        if self.may_wait_for_links(&waiter, &failure) {
+            self.operations.get_mut(id).expect("it is under way").state =
+                OperationState::WaitingForLinks(waiter);
+            self.link_waiters.0.push_back(id);
         } else {
             let mut operation = self.operations.remove(id).expect("it is under way");
             let wait = operation.wait.take(WaitTarget::Links);
@@ -130,18 +141,22 @@ impl Coordinator {
     }
 
     /// Whether an operation failed only because peers that live cannot be asked yet.
-    fn is_early(&self, early: &Early, failure: &Failure) -> bool {
-        let (subject, quorum) = early.parts();
-        let can_ask = |place: &u8| {
-            let node = self.context.node(subject, *place);
-            if matches!(early, Early::Read { .. }) && self.context.refused_place(subject) == Some(*place) {
+    fn may_wait_for_links(&self, waiter: &LinkWaiter, failure: &Failure) -> bool {
+        let (subject, quorum) = waiter.parts();
+        let can_ask = |replica_index: &u8| {
+            let node = self.context.node(subject, *replica_index);
+            if matches!(waiter, LinkWaiter::Read { .. })
+                && self.context.refused_replica_index(subject) == Some(*replica_index)
+            {
                 return false;
             }
-            let (availability, is_expected) = match early {
-                Early::Read { .. } => (self.context.can_read(node), self.context.is_expected_to_answer(node)),
-                Early::Write(_) => (self.context.can_write(node, 0, false), self.context.is_expected(node)),
+            let (availability, can_link_soon) = match waiter {
+                LinkWaiter::Read { .. } => (self.context.can_read(node), self.context.can_read_soon(node)),
+                LinkWaiter::Write(_) => {
+                    (self.context.can_write(node, 0, false), self.context.can_link_soon(node))
+                }
             };
-            availability != Availability::Gone || is_expected
+            availability != Availability::Unavailable || can_link_soon
         };
         let soon = ReplicaSet::first(quorum.from()).filter(can_ask).count();
         matches!(failure, Failure::NotEnoughReplicas { .. }) && soon >= usize::from(quorum.ack())

@@ -32,14 +32,14 @@ pub(super) enum Step {
     /// Keeps hints; the first or the second attempt.
     Hints { attempt: u8 },
     /// Reads whether a write of this node's store was superseded.
-    Greater,
+    SupersededCheck,
     /// Writes a cell; which one, by the round.
     Write { round: u8 },
 }
 
 /// Whose request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum RequestOwner {
     /// This one of an operation.
     Operation(OperationId, Step),
     /// This one of the scan in a slot.
@@ -57,7 +57,7 @@ impl Step {
             Self::Cell => 0,
             Self::Meta => 1,
             Self::Hints { attempt } => 2 + attempt as u64,
-            Self::Greater => 5,
+            Self::SupersededCheck => 5,
             Self::Write { round } => 8 + round as u64,
         }
     }
@@ -67,7 +67,7 @@ impl Step {
             0 => Self::Cell,
             1 => Self::Meta,
             attempt @ 2..=3 => Self::Hints { attempt: attempt - 2 },
-            5 => Self::Greater,
+            5 => Self::SupersededCheck,
             round @ 8..=15 => Self::Write { round: round - 8 },
             _ => return None,
         })
@@ -85,16 +85,16 @@ pub(super) const fn scan_number(slot: u16, serial: u64) -> u64 {
 }
 
 /// What the number stands for; `None` for those of [`own_store_id`], and for what is none of them.
-pub(super) const fn parse(number: u64) -> Option<Owner> {
+pub(super) const fn parse(number: u64) -> Option<RequestOwner> {
     let slot = number as u16;
     if slot == NO_SLOT {
         return None;
     }
     let uses = number >> (SLOT_BITS + STEP_BITS);
     match number >> SLOT_BITS & ((1 << STEP_BITS) - 1) {
-        SCAN_BITS => Some(Owner::Scan { slot, serial: uses }),
+        SCAN_BITS => Some(RequestOwner::Scan { slot, serial: uses }),
         step => match Step::from_bits(step) {
-            Some(step) => Some(Owner::Operation(OperationId { uses, slot }, step)),
+            Some(step) => Some(RequestOwner::Operation(OperationId { uses, slot }, step)),
             None => None,
         },
     }
@@ -114,7 +114,7 @@ mod tests {
         prop_oneof![
             Just(Step::Cell),
             Just(Step::Meta),
-            Just(Step::Greater),
+            Just(Step::SupersededCheck),
             (0u8..2).prop_map(|attempt| Step::Hints { attempt }),
             (0..WRITE_ROUNDS_MAX).prop_map(|round| Step::Write { round }),
         ]
@@ -126,8 +126,8 @@ mod tests {
             uses in 0..=USES_MASK, slot in 0..NO_SLOT, step in any_step(),
         ) {
             let id = OperationId { uses, slot };
-            prop_assert_eq!(parse(number(id, step)), Some(Owner::Operation(id, step)));
-            prop_assert_eq!(parse(scan_number(slot, uses)), Some(Owner::Scan { slot, serial: uses }));
+            prop_assert_eq!(parse(number(id, step)), Some(RequestOwner::Operation(id, step)));
+            prop_assert_eq!(parse(scan_number(slot, uses)), Some(RequestOwner::Scan { slot, serial: uses }));
             for number in [number(id, step), scan_number(slot, uses)] {
                 prop_assert!(number >> 63 == 0, "the highest bit is the replica's");
             }

@@ -10,10 +10,10 @@
 //! **Caveats.** Stragglers are bounded: past the bound the oldest ends early, and whether its hints are kept is not
 //! waited for. Those of a process that dies are gone with it, until a read or anti-entropy finds the difference.
 
-use super::context::{Asking, Context};
-use super::number::Step;
+use super::context::{Context, RequestTarget};
 use super::peers::Availability;
 use super::put::Write;
+use super::request_number::Step;
 use super::table::OperationId;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, PeerAnswer, PeerRequest};
@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: u8 = 2;
 
 /// How far the hints of a write have come that its hint holder did not take along.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Keeping {
+pub(super) struct DeferredHints {
     /// Attempts that were made.
     attempts: u8,
     /// Who has been asked and has not answered.
@@ -34,80 +34,80 @@ pub(super) struct Keeping {
 
 /// What is left of an operation after its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum FollowUp {
     /// Nothing.
     Done,
-    /// Answers that are still to come.
-    Waits,
+    /// ReadAnswers that are still to come.
+    AwaitsReplicas,
     /// A request was made that has all the time of a new one.
-    BeginsAnew,
+    DeadlineExtended,
 }
 
 impl Write {
     /// Does what is to be done after the reply.
-    pub(super) fn follow_up(&mut self, context: &mut Context, id: OperationId) -> Rest {
-        if !self.open.is_empty() || self.keeping.keeper.is_some() {
-            return Rest::Waits;
+    pub(super) fn follow_up(&mut self, context: &mut Context, id: OperationId) -> FollowUp {
+        if !self.open.is_empty() || self.deferred_hints.keeper.is_some() {
+            return FollowUp::AwaitsReplicas;
         }
-        if self.keep_hints(context, id) { Rest::BeginsAnew } else { Rest::Done }
+        if self.request_hints(context, id) { FollowUp::DeadlineExtended } else { FollowUp::Done }
     }
 
     /// Waits for no answer any more.
-    pub(super) fn give_up(&mut self, context: &mut Context) {
-        for place in std::mem::take(&mut self.open) {
-            context.end_request(context.node(&self.subject, place), self.bytes);
+    pub(super) fn abandon(&mut self, context: &mut Context) {
+        for replica_index in std::mem::take(&mut self.open) {
+            context.end_request(context.node(&self.subject, replica_index), self.bytes);
         }
-        if let Some(keeper) = self.keeping.keeper.take() {
+        if let Some(keeper) = self.deferred_hints.keeper.take() {
             context.end_request(context.node(&self.subject, keeper), 0);
         }
     }
 
     /// Takes the answer of a replica that was asked to keep hints.
-    pub(super) fn take_hints_kept(
+    pub(super) fn handle_hints_answer(
         &mut self,
         context: &mut Context,
-        place: u8,
+        replica_index: u8,
         attempt: u8,
         answer: &PeerAnswer,
     ) {
-        if self.keeping.keeper == Some(place) && self.keeping.attempts == attempt + 1 {
-            self.lose_keeper(context, place);
-            self.keeping.is_done = *answer == PeerAnswer::HintsKept;
+        if self.deferred_hints.keeper == Some(replica_index) && self.deferred_hints.attempts == attempt + 1 {
+            self.release_hint_keeper(context, replica_index);
+            self.deferred_hints.is_done = *answer == PeerAnswer::HintsKept;
         }
     }
 
     /// Whether this replica keeps hints, it will not say. Whether it was asked to.
-    pub(super) fn lose_keeper(&mut self, context: &mut Context, place: u8) -> bool {
-        let was_asked = self.keeping.keeper.take_if(|keeper| *keeper == place).is_some();
+    pub(super) fn release_hint_keeper(&mut self, context: &mut Context, replica_index: u8) -> bool {
+        let was_asked = self.deferred_hints.keeper.take_if(|keeper| *keeper == replica_index).is_some();
         if was_asked {
-            context.end_request(context.node(&self.subject, place), 0);
+            context.end_request(context.node(&self.subject, replica_index), 0);
         }
         was_asked
     }
 
     /// Asks a replica to keep what hints are missing; `false`: none are, or nobody can.
-    fn keep_hints(&mut self, context: &mut Context, id: OperationId) -> bool {
+    fn request_hints(&mut self, context: &mut Context, id: OperationId) -> bool {
         let missing = self.missing();
-        if missing.is_empty() || self.keeping.is_done || self.tally.acked().is_empty() {
+        if missing.is_empty() || self.deferred_hints.is_done || self.tally.acked().is_empty() {
             return false;
         }
         let targets = context.nodes(&self.subject, missing);
-        if self.keeping.attempts < ATTEMPTS_MAX
-            && let Some(place) = self.choose_keeper(context)
+        if self.deferred_hints.attempts < ATTEMPTS_MAX
+            && let Some(replica_index) = self.choose_keeper(context)
         {
-            let step = Step::Hints { attempt: self.keeping.attempts };
-            self.keeping.attempts += 1;
-            self.keeping.tried.insert(place);
+            let step = Step::Hints { attempt: self.deferred_hints.attempts };
+            self.deferred_hints.attempts += 1;
+            self.deferred_hints.tried.insert(replica_index);
             let (key, version) = (self.subject.key.clone(), self.version);
-            let node = context.node(&self.subject, place);
-            let asking = Asking { operation: id, step, node, deadline: None };
-            let asked = context.ask(asking, PeerRequest::KeepHints { key, version, targets }, 0);
-            self.keeping.keeper = asked.then_some(place);
+            let node = context.node(&self.subject, replica_index);
+            let target = RequestTarget { operation: id, step, node, deadline: None };
+            let asked = context.ask(target, PeerRequest::KeepHints { key, version, targets }, 0);
+            self.deferred_hints.keeper = asked.then_some(replica_index);
             return asked;
         }
         for target in targets.iter() {
             context.member.hints.count_dropped(target, 1);
-            context.tell(Event::HintDropped { target });
+            context.emit(Event::HintDropped { target });
         }
         false
     }
@@ -122,10 +122,10 @@ impl Write {
 
     /// Of those that stored it: this node, else the one that answers fastest.
     fn choose_keeper(&self, context: &Context) -> Option<u8> {
-        (self.tally.acked().without(self.keeping.tried))
-            .map(|place| (place, context.node(&self.subject, place)))
+        (self.tally.acked().without(self.deferred_hints.tried))
+            .map(|replica_index| (replica_index, context.node(&self.subject, replica_index)))
             .filter(|&(_, node)| context.can_write(node, 0, false) == Availability::Ready)
             .min_by_key(|&(_, node)| context.read_rank(node))
-            .map(|(place, _)| place)
+            .map(|(replica_index, _)| replica_index)
     }
 }

@@ -7,7 +7,7 @@
 //! may leave a snapshot behind, which ends by its age.
 
 use super::super::context::Context;
-use super::super::number;
+use super::super::request_number;
 use crate::refused::PageScope;
 use crate::{
     Key, NodeIndex, NodeSet, PageRequest, PeerAnswer, PeerFault, PeerRequest, Quorum, ScanAnswer,
@@ -16,17 +16,17 @@ use crate::{
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Errands {
+pub(super) struct InFlightRequests {
     slot: u16,
     snapshot: SnapshotId,
-    under_way: Vec<Errand>,
+    requests: Vec<InFlightRequest>,
     /// Who may keep the snapshot.
-    kept: NodeSet,
+    snapshot_holders: NodeSet,
 }
 
 /// A request under way at a store.
 #[derive(Debug)]
-struct Errand {
+struct InFlightRequest {
     serial: u64,
     node: NodeIndex,
     /// Of a page of this node's store that was asked for while keys were refused.
@@ -35,24 +35,24 @@ struct Errand {
 
 /// A key that a scan wants read, as a user would.
 #[derive(Debug)]
-pub(in crate::coordinator) struct WantedRead {
+pub(in crate::coordinator) struct QueuedRead {
     pub(super) slot: u16,
     pub(super) serial: u64,
     pub(super) key: Key,
     pub(super) quorum: Quorum,
 }
 
-impl WantedRead {
+impl QueuedRead {
     /// Whether the scan in this slot wants it.
     pub(super) const fn is_of(&self, slot: u16) -> bool {
         self.slot == slot
     }
 }
 
-impl Errands {
+impl InFlightRequests {
     /// Those of the scan in this slot: none yet.
     pub(super) const fn new(slot: u16, snapshot: SnapshotId) -> Self {
-        Self { slot, snapshot, under_way: Vec::new(), kept: NodeSet::EMPTY }
+        Self { slot, snapshot, requests: Vec::new(), snapshot_holders: NodeSet::EMPTY }
     }
 
     /// The scan's name in all stores.
@@ -66,7 +66,7 @@ impl Errands {
         let serial = self.begin(context, context.member.me, scope);
         let deadline = Some(context.now + context.limits.request_timeout);
         context.store(
-            StoreId(number::scan_number(self.slot, serial)),
+            StoreId(request_number::scan_number(self.slot, serial)),
             StoreRequest::ReadPage(request),
             deadline,
         );
@@ -78,27 +78,32 @@ impl Errands {
         let serial = self.begin(context, node, None);
         context.peers[node.as_usize()].begin(context.now, 0);
         let deadline = Some(context.now + context.limits.request_timeout);
-        context.send(node, number::scan_number(self.slot, serial), PeerRequest::Scan(request), deadline);
+        context.send(
+            node,
+            request_number::scan_number(self.slot, serial),
+            PeerRequest::Scan(request),
+            deadline,
+        );
         serial
     }
 
     /// Has a key read; by which number the result is known.
     pub(super) fn read(&self, context: &mut Context, key: Key, quorum: Quorum) -> u64 {
         let serial = context.next_scan_request();
-        context.wanted_reads.push_back(WantedRead { slot: self.slot, serial, key, quorum });
+        context.queued_reads.push_back(QueuedRead { slot: self.slot, serial, key, quorum });
         serial
     }
 
     /// Takes note of an answer, and says whose it is, and what it amounts to: a page of this node that passes over a
     /// refused key is a failure. `None`: it is waited for no more.
-    pub(super) fn take(
+    pub(super) fn take_answer(
         &mut self,
         context: &mut Context,
         serial: u64,
         answer: PeerAnswer,
     ) -> Option<(NodeIndex, PeerAnswer)> {
-        let at = self.under_way.iter().position(|errand| errand.serial == serial)?;
-        let Errand { node, scope, .. } = self.under_way.swap_remove(at);
+        let at = self.requests.iter().position(|request| request.serial == serial)?;
+        let InFlightRequest { node, scope, .. } = self.requests.swap_remove(at);
         context.end_request(node, 0);
         let is_unknown = match (&answer, &scope) {
             (PeerAnswer::Scan(ScanAnswer::Page { rest, .. }), Some(scope)) => {
@@ -112,47 +117,47 @@ impl Errands {
 
     /// A store has come to the end of what it was asked for, and keeps nothing; unless something else is under way there,
     /// which may take the snapshot anew.
-    pub(super) fn let_go(&mut self, node: NodeIndex) {
-        if self.under_way.iter().all(|errand| errand.node != node) {
-            self.kept.remove(node);
+    pub(super) fn forget_snapshot(&mut self, node: NodeIndex) {
+        if self.requests.iter().all(|request| request.node != node) {
+            self.snapshot_holders.remove(node);
         }
     }
 
     /// The link to a peer has ended: no answer will come, and the snapshot there ends by its age.
-    pub(super) fn lose(&mut self, context: &mut Context, node: NodeIndex) {
-        self.kept.remove(node);
-        for _ in self.under_way.extract_if(.., |errand| errand.node == node) {
+    pub(super) fn forget_node(&mut self, context: &mut Context, node: NodeIndex) {
+        self.snapshot_holders.remove(node);
+        for _ in self.requests.extract_if(.., |request| request.node == node) {
             context.end_request(node, 0);
         }
     }
 
     /// Lets go of the snapshots at stores where nothing is under way. Whether nothing is left.
-    pub(super) fn end(&mut self, context: &mut Context) -> bool {
-        let busy: NodeSet = self.under_way.iter().map(|errand| errand.node).collect();
+    pub(super) fn release_snapshots(&mut self, context: &mut Context) -> bool {
+        let busy: NodeSet = self.requests.iter().map(|request| request.node).collect();
         let snapshot = self.snapshot;
-        for node in self.kept.without(busy).iter() {
-            self.kept.remove(node);
-            let number = number::scan_number(self.slot, context.next_scan_request());
+        for node in self.snapshot_holders.without(busy).iter() {
+            self.snapshot_holders.remove(node);
+            let number = request_number::scan_number(self.slot, context.next_scan_request());
             if node == context.member.me {
                 context.store(StoreId(number), StoreRequest::EndSnapshot { id: snapshot }, None);
             } else {
                 context.send(node, number, PeerRequest::EndScan { snapshot }, None);
             }
         }
-        self.under_way.is_empty()
+        self.requests.is_empty()
     }
 
     /// Waits for no answer any more.
-    pub(super) fn give_up(&mut self, context: &mut Context) {
-        for errand in std::mem::take(&mut self.under_way) {
-            context.end_request(errand.node, 0);
+    pub(super) fn abandon(&mut self, context: &mut Context) {
+        for request in std::mem::take(&mut self.requests) {
+            context.end_request(request.node, 0);
         }
     }
 
     fn begin(&mut self, context: &mut Context, node: NodeIndex, scope: Option<Box<PageScope>>) -> u64 {
         let serial = context.next_scan_request();
-        self.under_way.push(Errand { serial, node, scope });
-        self.kept.insert(node);
+        self.requests.push(InFlightRequest { serial, node, scope });
+        self.snapshot_holders.insert(node);
         serial
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Roles of which the partitions are remembered.
-const KEPT_MAX: usize = 8;
+const CACHED_MAX: usize = 8;
 /// What may be asked for at once.
 const CELLS_MAX: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
 /// What is compared at once; more than sources send at once.
@@ -18,26 +18,26 @@ const CHECK: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct ScanParts {
+pub(super) struct ScanPartitions {
     /// The latest last.
-    kept: Vec<Parts>,
+    cached: Vec<RolePartitions>,
 }
 
 /// The partitions of this node in these roles.
 #[derive(Debug)]
-struct Parts {
+struct RolePartitions {
     roles: ScanRoles,
     sourced: PartitionSet,
     checked: PartitionSet,
 }
 
-impl ScanParts {
+impl ScanPartitions {
     /// What the store is to read.
     pub(super) fn page(&mut self, member: &Member, request: ScanRequest) -> StoreRequest {
-        let ScanRequest { snapshot, range, roles, at, dead_since, part } = request;
-        let parts = self.parts(member, roles);
+        let ScanRequest { snapshot, range, roles, at, dead_since, task } = request;
+        let parts = self.partitions_of(member, roles);
         let content = |versions_only| PageContent::Cells { at, dead_since, versions_only };
-        StoreRequest::ReadPage(match part {
+        StoreRequest::ReadPage(match task {
             ScanTask::Cells { limit } => PageRequest {
                 snapshot,
                 range,
@@ -58,20 +58,20 @@ impl ScanParts {
         })
     }
 
-    fn parts(&mut self, member: &Member, roles: ScanRoles) -> &Parts {
-        let parts = match self.kept.iter().position(|kept| kept.roles == roles) {
-            Some(at) => self.kept.remove(at),
+    fn partitions_of(&mut self, member: &Member, roles: ScanRoles) -> &RolePartitions {
+        let parts = match self.cached.iter().position(|cached| cached.roles == roles) {
+            Some(at) => self.cached.remove(at),
             None => {
                 let sourced = roles.sourced_by(&member.layout, member.me);
                 let checked = roles.checked_by(&member.layout, member.me);
-                Parts { roles, sourced, checked }
+                RolePartitions { roles, sourced, checked }
             }
         };
-        if self.kept.len() == KEPT_MAX {
-            self.kept.remove(0);
+        if self.cached.len() == CACHED_MAX {
+            self.cached.remove(0);
         }
-        self.kept.push(parts);
-        self.kept.last().expect("it was put there a moment ago")
+        self.cached.push(parts);
+        self.cached.last().expect("it was put there a moment ago")
     }
 }
 

@@ -7,10 +7,10 @@
 //!
 //! Writes are parked too while the node *holds writes* (`node::readiness`): they wait until a view takes that back.
 
-use super::number::own_store_id;
 use super::put::{self, WriteIntent};
+use super::request_number::own_store_id;
 use super::table::OperationId;
-use super::{Coordinator, Work};
+use super::{Coordinator, OperationState};
 use crate::{Effect, Event, Failure, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitTarget};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const CLOCK_BEHIND_MIN: Duration = Duration::from_secs(4);
 #[derive(Debug, Default)]
 pub(super) struct ClockBound {
     started: u64,
-    under_way: bool,
+    in_flight: bool,
     /// Writes that wait, oldest first; all of them are in the table.
     parked: VecDeque<OperationId>,
     /// The wall clock was set back, and it has been said.
@@ -46,13 +46,13 @@ impl ClockBound {
 impl Coordinator {
     /// Takes the answer to the request that raises the clock's bound.
     pub(super) fn handle_bound_raised(&mut self, now: Now, response: StoreResponse) {
-        assert!(self.bound.under_way, "nobody asked to raise the bound");
-        self.bound.under_way = false;
+        assert!(self.bound.in_flight, "nobody asked to raise the bound");
+        self.bound.in_flight = false;
         match response {
             StoreResponse::ClockBoundRaised { bound } => {
                 self.context.member.clock.raise_bound(bound);
                 self.resume_parked(now);
-                self.resume_early(now);
+                self.resume_link_waiters(now);
             }
             StoreResponse::Failed(fault) => self.fail_parked(&fault),
             response => unreachable!("the store answered a raise of the clock's bound with {response:?}"),
@@ -60,9 +60,9 @@ impl Coordinator {
     }
 
     /// Keeps the bound ahead of the clock, after a write was taken.
-    pub(super) fn tend_bound(&mut self, now: Now) {
+    pub(super) fn maintain_clock_bound(&mut self, now: Now) {
         self.raise_bound_in_time(now);
-        if !self.bound.parked.is_empty() && !self.bound.under_way {
+        if !self.bound.parked.is_empty() && !self.bound.in_flight {
             // Another thread has raised the bound since the clock refused: no answer will come here.
             self.resume_parked(now);
         }
@@ -77,7 +77,7 @@ impl Coordinator {
     }
 
     /// Says once when the wall clock was set back.
-    pub(super) fn watch_clock(&mut self, now: Now, issued: Hlc) {
+    pub(super) fn report_clock_setback(&mut self, now: Now, issued: Hlc) {
         let is_behind = now.wall.saturating_add(CLOCK_BEHIND_MIN) < issued.wall();
         if is_behind && !self.bound.is_behind {
             self.context.effects.push_back(Effect::Event(Event::ClockBehind { issued }));
@@ -92,7 +92,7 @@ impl Coordinator {
                     self.bound.parked.pop_front();
                     self.resume_write(now, id, hlc);
                 }
-                Err(TickError::Ahead) => return self.end_parked(put::clock_ahead),
+                Err(TickError::Ahead) => return self.end_parked(put::clock_ahead_failure),
                 Err(TickError::Exhausted | TickError::Unheard) => break,
             }
         }
@@ -102,13 +102,13 @@ impl Coordinator {
     }
 
     fn fail_parked(&mut self, fault: &StoreFault) {
-        self.end_parked(|intent| put::unversioned_for(intent, fault));
+        self.end_parked(|intent| put::no_version_failure_for(intent, fault));
     }
 
     fn end_parked(&mut self, failure_of: impl Fn(&WriteIntent) -> Failure) {
         while let Some(id) = self.bound.parked.pop_front() {
             let mut operation = self.operations.remove(id).expect("parked writes are under way");
-            let Work::Parked(intent) = &operation.work else {
+            let OperationState::Parked(intent) = &operation.state else {
                 unreachable!("only parked writes wait for the bound");
             };
             let failure = failure_of(intent);
@@ -118,13 +118,13 @@ impl Coordinator {
     }
 
     fn raise_bound_in_time(&mut self, now: Now) {
-        if self.bound.under_way {
+        if self.bound.in_flight {
             return;
         }
         if let Some(bound) = self.context.member.clock.bound_wanted(now) {
             let id = own_store_id(self.bound.started);
             self.bound.started += 1;
-            self.bound.under_way = true;
+            self.bound.in_flight = true;
             self.context.store(id, StoreRequest::RaiseClockBound { bound }, None);
         }
     }

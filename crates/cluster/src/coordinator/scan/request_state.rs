@@ -10,34 +10,34 @@ pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Progress {
+pub(super) enum RequestState {
     /// Nothing is asked for.
     Idle,
     /// It was asked.
-    UnderWay { serial: u64, since: Instant },
+    InFlight { serial: u64, since: Instant },
     /// It had too much to do, and is to be asked again.
     Paused { until: Instant, since: Instant },
 }
 
-impl Progress {
+impl RequestState {
     /// Whether it is the answer of this number that is waited for.
     pub(super) fn awaits(self, number: u64) -> bool {
-        matches!(self, Self::UnderWay { serial, .. } if serial == number)
+        matches!(self, Self::InFlight { serial, .. } if serial == number)
     }
 
     /// Since when an answer is waited for.
     pub(super) const fn since(self) -> Option<Instant> {
         match self {
             Self::Idle => None,
-            Self::UnderWay { since, .. } | Self::Paused { since, .. } => Some(since),
+            Self::InFlight { since, .. } | Self::Paused { since, .. } => Some(since),
         }
     }
 
     /// Whether it is time to ask.
-    pub(super) fn is_to_be_asked(self, now: Instant) -> bool {
+    pub(super) fn is_due(self, now: Instant) -> bool {
         match self {
             Self::Idle => true,
-            Self::UnderWay { .. } => false,
+            Self::InFlight { .. } => false,
             Self::Paused { until, .. } => until <= now,
         }
     }
@@ -46,13 +46,13 @@ impl Progress {
     pub(super) const fn paused_until(self) -> Option<Instant> {
         match self {
             Self::Paused { until, .. } => Some(until),
-            Self::Idle | Self::UnderWay { .. } => None,
+            Self::Idle | Self::InFlight { .. } => None,
         }
     }
 
     /// It is asked, for the first time or again.
     pub(super) fn begin(&mut self, now: Instant, serial: u64) {
-        *self = Self::UnderWay { serial, since: self.since().unwrap_or(now) };
+        *self = Self::InFlight { serial, since: self.since().unwrap_or(now) };
     }
 
     /// It is to be asked later.

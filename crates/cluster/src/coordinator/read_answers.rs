@@ -11,46 +11,46 @@ use stdx::{Cell, CellMeta, WallTime};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct ReadAnswers {
     newest: Option<CellMeta>,
     cell: Option<Cell>,
     /// Who holds the newest, something older, or nothing.
     holders: ReplicaSet,
-    older: ReplicaSet,
-    without: ReplicaSet,
+    stale: ReplicaSet,
+    empty_handed: ReplicaSet,
     /// The greatest `from` of all that was answered.
     greatest_from: u8,
 }
 
-impl Answers {
+impl ReadAnswers {
     /// Takes the answer of a replica, with the cell if it sent it. A second answer of a replica replaces its first.
     /// Whether another cell is the newest now.
-    pub(super) fn take(
+    pub(super) fn record(
         &mut self,
-        place: u8,
+        replica_index: u8,
         meta: Option<CellMeta>,
         cell: Option<Cell>,
         wall: WallTime,
     ) -> bool {
-        for set in [&mut self.holders, &mut self.older, &mut self.without] {
-            set.remove(place);
+        for set in [&mut self.holders, &mut self.stale, &mut self.empty_handed] {
+            set.remove(replica_index);
         }
         let Some(meta) = meta else {
-            self.without.insert(place);
+            self.empty_handed.insert(replica_index);
             return false;
         };
         self.greatest_from = self.greatest_from.max(meta.from);
         let order = self.newest.map_or(Ordering::Greater, |newest| order(&meta, &newest, wall));
         match order {
             Ordering::Less => {
-                self.older.insert(place);
+                self.stale.insert(replica_index);
             }
             Ordering::Equal => {
-                self.holders.insert(place);
+                self.holders.insert(replica_index);
                 let is_same = self.newest == Some(meta);
                 if is_same && cell.is_some() {
                     self.cell = cell;
-                } else if !is_same && self.cell().is_none() && (cell.is_some() || is_bare(&meta)) {
+                } else if !is_same && self.cell().is_none() && (cell.is_some() || is_tombstone(&meta)) {
                     // Dead both. Of this one all is known, and the other may be nowhere any more.
                     self.newest = Some(meta);
                     self.cell = cell;
@@ -58,8 +58,8 @@ impl Answers {
                 }
             }
             Ordering::Greater => {
-                self.older = self.older.union(self.holders);
-                self.holders = ReplicaSet::one(place);
+                self.stale = self.stale.union(self.holders);
+                self.holders = ReplicaSet::one(replica_index);
                 self.newest = Some(meta);
                 self.cell = cell;
             }
@@ -78,13 +78,13 @@ impl Answers {
     }
 
     /// Whether some answered otherwise than the others.
-    pub(super) const fn differ(&self) -> bool {
-        self.newest.is_some() && !self.older.union(self.without).is_empty()
+    pub(super) const fn are_divergent(&self) -> bool {
+        self.newest.is_some() && !self.stale.union(self.empty_handed).is_empty()
     }
 
     /// Who is to be sent the newest: those that are to hold it and do not, and whoever holds something older.
-    pub(super) fn lacking(&self) -> ReplicaSet {
-        self.older.union(self.without.intersection(self.within()))
+    pub(super) fn stale_replicas(&self) -> ReplicaSet {
+        self.stale.union(self.empty_handed.intersection(self.intended_replicas()))
     }
 
     /// The greatest `from` of all versions that were answered. What replaces one of them is for as many nodes.
@@ -93,7 +93,7 @@ impl Answers {
     }
 
     /// The replicas that are to hold the newest.
-    pub(super) fn within(&self) -> ReplicaSet {
+    pub(super) fn intended_replicas(&self) -> ReplicaSet {
         let from = self.newest.map_or(0, |newest| newest.from);
         ReplicaSet::first(from.min(NODES_MAX as u8))
     }
@@ -102,7 +102,7 @@ impl Answers {
     pub(super) fn cell(&self) -> Option<Cell> {
         self.cell
             .clone()
-            .or_else(|| self.newest.filter(is_bare).map(|meta| Cell { meta, value: Default::default() }))
+            .or_else(|| self.newest.filter(is_tombstone).map(|meta| Cell { meta, value: Default::default() }))
     }
 
     /// The same, and it is kept no longer.
@@ -121,7 +121,7 @@ impl Answers {
     }
 }
 
-fn is_bare(meta: &CellMeta) -> bool {
+fn is_tombstone(meta: &CellMeta) -> bool {
     meta.kind == stdx::CellKind::Tombstone
 }
 
@@ -150,10 +150,10 @@ mod tests {
         CellMeta::value(Version::new(Hlc::from_bits(hlc), NodeTag(1)), 2)
     }
 
-    fn answers(metas: &[Option<CellMeta>]) -> Answers {
-        let mut answers = Answers::default();
-        for (place, meta) in metas.iter().enumerate() {
-            answers.take(place as u8, *meta, None, WALL);
+    fn answers(metas: &[Option<CellMeta>]) -> ReadAnswers {
+        let mut answers = ReadAnswers::default();
+        for (replica_index, meta) in metas.iter().enumerate() {
+            answers.record(replica_index as u8, *meta, None, WALL);
         }
         answers
     }
@@ -163,24 +163,24 @@ mod tests {
         for metas in [[Some(meta(1)), Some(meta(2)), None], [None, Some(meta(2)), Some(meta(1))]] {
             let answers = answers(&metas);
             assert_eq!((answers.newest(), answers.holders()), (Some(meta(2)), ReplicaSet::one(1)));
-            assert!(answers.differ());
+            assert!(answers.are_divergent());
         }
         // Place 2 is not to hold it, and is sent it only where it holds something older.
-        assert_eq!(answers(&[Some(meta(1)), Some(meta(2)), None]).lacking(), ReplicaSet::one(0));
+        assert_eq!(answers(&[Some(meta(1)), Some(meta(2)), None]).stale_replicas(), ReplicaSet::one(0));
         assert_eq!(
-            answers(&[None, Some(meta(2)), Some(meta(1))]).lacking(),
+            answers(&[None, Some(meta(2)), Some(meta(1))]).stale_replicas(),
             ReplicaSet::one(0).union(ReplicaSet::one(2))
         );
-        assert!(!answers(&[None, None]).differ() && !answers(&[Some(meta(1)); 3]).differ());
+        assert!(!answers(&[None, None]).are_divergent() && !answers(&[Some(meta(1)); 3]).are_divergent());
     }
 
     #[test]
     fn an_expired_value_and_its_tombstone_are_equal_once_it_has_expired() {
         let expired = CellMeta { expires_at: Some(WALL), ..meta(1) };
         let purged = expired.buried();
-        assert!(!answers(&[Some(expired), Some(purged)]).differ());
+        assert!(!answers(&[Some(expired), Some(purged)]).are_divergent());
         let alive = CellMeta { expires_at: Some(WALL.saturating_add_micros(1)), ..meta(1) };
-        assert!(answers(&[Some(alive), Some(purged)]).differ());
+        assert!(answers(&[Some(alive), Some(purged)]).are_divergent());
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
             let answers = answers(&metas);
             let holder = u8::from(metas[1] == Some(value));
             assert_eq!((answers.newest(), answers.holders()), (Some(value), ReplicaSet::one(holder)));
-            assert_eq!(answers.lacking(), ReplicaSet::one(1 - holder));
+            assert_eq!(answers.stale_replicas(), ReplicaSet::one(1 - holder));
         }
     }
 
@@ -198,8 +198,8 @@ mod tests {
     fn the_second_answer_of_a_replica_replaces_its_first() {
         let mut answers = answers(&[Some(meta(1)), Some(meta(2))]);
         let cell = Cell { meta: meta(3), value: Default::default() };
-        assert!(answers.take(1, Some(meta(3)), Some(cell.clone()), WALL));
+        assert!(answers.record(1, Some(meta(3)), Some(cell.clone()), WALL));
         assert_eq!((answers.cell(), answers.holders()), (Some(cell), ReplicaSet::one(1)));
-        assert_eq!(answers.lacking(), ReplicaSet::one(0));
+        assert_eq!(answers.stale_replicas(), ReplicaSet::one(0));
     }
 }
