@@ -1,54 +1,60 @@
-//! The one version clock of a process.
+//! The version clock of a process.
 //!
-//! **Promise.** No value is issued twice, not by two threads and not by two lives of the process, and each is
-//! at least the wall time. A value issued after another one is greater. No value is issued from a wall clock that the
-//! peers would not believe, so that no version exists that this node stores and they refuse.
+//! **Promise.** No value is issued twice, neither by two threads nor by two generations of the
+//! process, and each is at least the wall time. A value issued after another one is greater. No
+//! value is issued from a wall clock that the peers would reject, so this node stores no version
+//! that its peers refuse.
 //!
-//! **Mechanism.** A hybrid logical clock in one atomic: the next value is the wall time or one more than the
-//! last, whichever is greater; the counter of a microsecond carries into the microseconds. Nothing is issued
-//! past a *bound* that is durable before it is raised here, and a restart begins at the durable bound, so it
-//! is past everything that its former life can have issued, whatever the wall clock says by then.
+//! **Mechanism.** A hybrid logical clock in one atomic: the next value is the greater of the wall
+//! time and the last value plus one. The counter within a microsecond carries into the
+//! microseconds. Nothing is issued past a *bound*, which is made durable before it is raised in
+//! memory. A restart begins at the durable bound, hence past every value that an earlier generation
+//! can have issued, wherever the wall clock stands.
 //!
-//! The wall clock is followed up to a *ceiling*, which the node sets from its peers' wall clocks (`node/wall_clock`).
-//! It is kept as a [`ClockAnchor`], so it advances with the monotonic clock and not with this node's wall clock: a step
-//! of the wall clock shows itself at the first value that is asked for, before any peer is heard again. While the wall
-//! clock is past the ceiling nothing is issued and no bound is wanted. After a step back below it, values are issued
-//! again at once, from where they were: the step has moved nothing.
+//! The clock follows the wall clock up to a *ceiling*, which the node sets from its peers' wall
+//! clocks (`node/wall_clock`). The ceiling is a [`ClockAnchor`]: it advances with the monotonic
+//! clock, not with this node's wall clock. A step of the wall clock is therefore detected at the
+//! next requested value, before any peer is heard. While the wall clock is past the ceiling, no
+//! value is issued and no bound is requested. After a step back below the ceiling, values are
+//! issued again at once from the last value: the step has advanced nothing.
 //!
-//! Clocks of other nodes are *observed*: values issued later are greater than what those nodes had issued. A clock that
-//! is more than [`HybridClock::SKEW_MAX`] ahead of this node's wall clock is not observed, for it would drag all others
-//! along. For the same reason a cell of a peer with such a version is not stored. These are all the paths by which a
-//! peer's cell comes to this node's store, and where each of them checks its version:
+//! Clocks of other nodes are *observed*: later values are greater than those that the other nodes
+//! had issued. A clock more than [`HybridClock::SKEW_MAX`] ahead of this node's wall clock is not
+//! observed, because it would drag all others along. For the same reason a peer's cell with such a
+//! version is not stored. These are all the paths by which a peer's cell reaches this node's store,
+//! and where each of them checks the version:
 //!
 //! | path | check |
 //! |---|---|
-//! | writes, hints, read repair and anti-entropy that a peer sends | `replica`, at the request |
+//! | writes, hints, read repair and anti-entropy sent by a peer | `replica`, at the request |
 //! | read repair by this node's own coordinator | `coordinator/read_repair`, before it asks its own store |
-//! | anti-entropy that this node asked for | `node/repair/exchange`, at the answer of the peer |
+//! | anti-entropy requested by this node | `node/repair/exchange`, at the answer of the peer |
 //! | rebuilding and healing | `node/pull`, at the answer of the source |
 //! | a refused key that is tried again | `node/refused`, at the answer of the holder |
 //! | `veche import` | none: entries are written anew, under new versions |
-//! | `veche restore` | none: files are copied as they are; the start of the node looks at them (`store`) |
+//! | `veche restore` | none: files are copied as they are; the start of the node checks them (`store`) |
 //!
-//! A start takes the durable bound, and the newest version on disk only where it is not ahead of the wall clock by more
-//! than [`HybridClock::SKEW_MAX`]: see [`HybridClock::start_of`].
+//! A start takes the durable bound, and the newest version on disk only where that is at most
+//! [`HybridClock::SKEW_MAX`] ahead of the wall clock: [`HybridClock::start_of`].
 //!
-//! **Caveats.** A restart may begin up to [`HybridClock::RESERVATION`] ahead of the wall clock. While clocks of a
-//! cluster are ahead of the wall, writes through different nodes are ordered only by what the nodes have heard of
-//! each other; so the reservation is small, a node holds writes meanwhile if it can reach a peer (`node::readiness`), and
-//! does not show peers what it has merely reserved. A clean stop records the greatest value issued, and a start after it
-//! begins there. After an idle time longer than that, the first write waits for the bound.
+//! **Caveats.** A restart may begin up to [`HybridClock::RESERVATION`] ahead of the wall clock.
+//! While clocks of a cluster are ahead of the wall clock, writes through different nodes are
+//! ordered only by the values that the nodes have observed of each other. The reservation is
+//! therefore small, a node that can reach a peer holds writes meanwhile (`node::readiness`), and
+//! peers are not shown values that are merely reserved. A clean stop records the greatest value
+//! issued, and the next start begins there. After an idle time longer than the reservation, the
+//! first write waits for the bound.
 //!
-//! A node without peers, or one that starts while it can reach none of them, goes by its own wall clock. A bound that a
-//! former life made durable under a wrong wall clock stays: versions of one tag never go back. A node with peers then
-//! takes no writes before its wall clock has come near that bound. Filled anew from its peers it has another tag, and so
-//! another bound.
+//! A node without peers, or one that can reach none of them at its start, follows its own wall
+//! clock. A bound made durable under a wrong wall clock stays: versions of one tag never go back. A
+//! node with peers then takes no writes until its wall clock has come near that bound. A node that
+//! is rebuilt from its peers has another tag, and so another bound.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::{ClockAnchor, Hlc, Instant, Now, WallTime};
 
-/// Issues versions to all threads of a process. See the module.
+/// Issues versions to all threads of a process: a hybrid logical clock with a durable bound.
 #[derive(Debug)]
 pub struct HybridClock {
     start: Hlc,
@@ -58,24 +64,24 @@ pub struct HybridClock {
     ceiling: AtomicU64,
 }
 
-/// Up to which time the wall clock of this node is followed.
+/// The time up to which this node's wall clock is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WallCeiling {
-    /// Any: there are no peers who could refuse a version, or none that can be reached.
+    /// No limit: there are no peers that could refuse a version, or none that can be reached.
     Unlimited,
-    /// None yet: peers may be reachable, and none of them has told its time.
+    /// Nothing is followed yet: peers may be reachable, and none of them has reported its time.
     Unheard,
-    /// The time that a clock shows which ran on from this anchor without a step.
+    /// The time shown by a clock that has run from this anchor without a step.
     At(ClockAnchor),
 }
 
-/// Why no value was issued.
+/// The reason why no value was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TickError {
     /// The next value lies past the durable bound.
     #[error("the version clock has reached its durable bound")]
     Exhausted,
-    /// No peer has told its time yet, see [`WallCeiling::Unheard`].
+    /// No peer has reported its time yet: [`WallCeiling::Unheard`].
     #[error("no peer has told its time yet")]
     Unheard,
     /// The wall clock is past its ceiling: peers would refuse the value.
@@ -108,19 +114,21 @@ impl WallCeiling {
 }
 
 impl HybridClock {
-    /// How far ahead the bound is made durable.
+    /// Distance from the wall clock to the bound that is made durable.
     pub const RESERVATION: Duration = Duration::from_secs(1);
-    /// How far the bound is made durable ahead of what was issued, where that is ahead of the wall clock: then
-    /// values advance only as they are issued, 4,096 to a microsecond, and restarts in quick succession must not
-    /// drive the clock away from the wall.
+    /// Distance from the greatest issued value to the bound that is made durable, where issued
+    /// values are ahead of the wall clock. Values then advance only as they are issued, 4,096 to a
+    /// microsecond, and restarts in quick succession must not drive the clock away from the wall
+    /// clock.
     pub const RESERVATION_AHEAD: Duration = Duration::from_millis(200);
-    /// A clock of another node further ahead of this node's wall clock than this is not believed.
+    /// Greatest accepted distance by which a clock of another node is ahead of this node's wall
+    /// clock.
     pub const SKEW_MAX: Duration = Duration::from_secs(10);
 
-    /// A clock that counts `start` as issued and may issue nothing until [`HybridClock::raise_bound`]. It follows any
-    /// wall clock until [`HybridClock::set_ceiling`].
+    /// Creates a clock that counts `start` as issued and may issue nothing until
+    /// [`HybridClock::raise_bound`]. It follows any wall clock until [`HybridClock::set_ceiling`].
     ///
-    /// `start` is what [`HybridClock::start_of`] says.
+    /// `start` is the result of [`HybridClock::start_of`].
     pub const fn new(start: Hlc) -> Self {
         Self {
             start,
@@ -130,18 +138,19 @@ impl HybridClock {
         }
     }
 
-    /// Where the clock of a process begins whose former lives made `bound` durable, and whose disk holds no version
-    /// above `newest`.
+    /// Start value of the clock of a process whose earlier generations made `bound` durable, and
+    /// whose disk holds no version above `newest`.
     ///
-    /// The bound alone keeps versions from being issued twice: a former life issued nothing past it. A version on disk
-    /// past the bound is of another node, and is passed so that later writes supersede it. One that is further ahead
-    /// of `wall` than any node's clock may be would drag this clock along, so it is left behind: writes to its key are
-    /// superseded, and all others go on.
+    /// The bound alone prevents that versions are issued twice: earlier generations issued nothing
+    /// past it. A version on disk past the bound comes from another node; the clock starts behind
+    /// it so that later writes supersede it. A version further ahead of `wall` than any node's
+    /// clock may be would drag this clock along, so it is ignored: writes to its key are
+    /// superseded, and writes to all other keys go on.
     pub fn start_of(bound: Hlc, newest: Hlc, wall: WallTime) -> Hlc {
         if Self::is_ahead(newest, wall) { bound } else { bound.max(newest) }
     }
 
-    /// A value greater than all issued before, and not before the wall time.
+    /// Issues a value greater than all issued before, and not before the wall time.
     ///
     /// # Errors
     /// [`TickError`]; nothing was issued.
@@ -168,10 +177,10 @@ impl HybridClock {
         }
     }
 
-    /// Whether the wall clock may be followed.
+    /// Checks that the wall clock may be followed.
     ///
     /// # Errors
-    /// [`TickError`]: it may not.
+    /// [`TickError`]: it may not be followed.
     #[inline]
     pub fn check_wall(&self, now: Now) -> Result<(), TickError> {
         match self.ceiling() {
@@ -182,8 +191,9 @@ impl HybridClock {
         }
     }
 
-    /// Takes note of a value that another node has issued: values issued from now on are greater. `false`, and
-    /// nothing is noted, when it is too far ahead of the wall clock, or of its ceiling where that is less.
+    /// Observes a value that another node has issued: values issued from now on are greater.
+    /// Returns `false`, and observes nothing, if it is too far ahead of the wall clock, or of its
+    /// ceiling where that is less.
     #[inline]
     pub fn observe(&self, seen: Hlc, now: Now) -> bool {
         let is_accepted = self.accepts(seen, now);
@@ -193,7 +203,8 @@ impl HybridClock {
         is_accepted
     }
 
-    /// Whether a version of another node is not too far ahead of the wall clock, or of its ceiling where that is less.
+    /// Whether another node's version is not too far ahead of the wall clock, or of its ceiling
+    /// where that is less.
     #[inline]
     pub fn accepts(&self, seen: Hlc, now: Now) -> bool {
         let wall = match self.ceiling() {
@@ -203,13 +214,13 @@ impl HybridClock {
         !Self::is_ahead(seen, wall)
     }
 
-    /// Whether `seen` is further ahead of `wall` than is believed.
+    /// Whether `seen` is more than [`HybridClock::SKEW_MAX`] ahead of `wall`.
     #[inline]
     pub fn is_ahead(seen: Hlc, wall: WallTime) -> bool {
         seen.wall() > wall.saturating_add(Self::SKEW_MAX)
     }
 
-    /// Follows the wall clock up to this ceiling from now on.
+    /// Sets the ceiling up to which the wall clock is followed.
     pub fn set_ceiling(&self, ceiling: WallCeiling) {
         let bits = ceiling.to_bits();
         if self.ceiling.load(Ordering::Relaxed) != bits {
@@ -217,18 +228,19 @@ impl HybridClock {
         }
     }
 
-    /// Up to which time the wall clock is followed.
+    /// The ceiling up to which the wall clock is followed.
     pub fn ceiling(&self) -> WallCeiling {
         WallCeiling::from_bits(self.ceiling.load(Ordering::Relaxed))
     }
 
-    /// Allows values up to `bound`, which is durable now. A lower bound than the present one changes nothing.
+    /// Allows values up to `bound`, which is durable now. A bound below the present one has no
+    /// effect.
     pub fn raise_bound(&self, bound: Hlc) {
         self.bound.fetch_max(bound.to_bits(), Ordering::Relaxed);
     }
 
-    /// The bound to make durable, when less than half of the reservation is left. `None` while the wall clock may
-    /// not be followed: a bound outlives the process, and with it a wrong clock.
+    /// The bound to make durable, if less than half of the reservation is left. `None` while the
+    /// wall clock may not be followed: a bound outlives the process, and with it a wrong clock.
     #[inline]
     pub fn bound_wanted(&self, now: Now) -> Option<Hlc> {
         self.check_wall(now).ok()?;
@@ -247,20 +259,20 @@ impl HybridClock {
         Hlc::from_bits(self.issued.load(Ordering::Relaxed))
     }
 
-    /// What this life began with: nothing up to it is issued (again).
+    /// The value at which this generation began: no value up to it is issued again.
     pub const fn start(&self) -> Hlc {
         self.start
     }
 
-    /// What other nodes are to hear: the greatest value issued or observed in this life, and nothing before there
-    /// is one.
+    /// The value to report to other nodes: the greatest issued or observed in this generation, or
+    /// zero before there is one.
     pub fn shown(&self) -> Hlc {
         let issued = self.issued();
         if issued == self.start { Hlc::ZERO } else { issued }
     }
 
-    /// The greatest value issued or observed in this life behind which no start of a later life begins, however this
-    /// one ends: it is not past the durable bound. 0 before there is one.
+    /// The greatest value issued or observed in this generation behind which no later generation
+    /// starts, however this one ends: it is not past the durable bound. Zero before there is one.
     pub fn secured(&self) -> Hlc {
         let secured = self.issued().min(self.bound());
         if secured > self.start { secured } else { Hlc::ZERO }
@@ -281,12 +293,12 @@ mod tests {
         WallTime::EPOCH_2020.saturating_add_micros(micros)
     }
 
-    /// A moment at which both clocks have advanced by this much.
+    /// A moment at which both clocks have advanced by `micros` microseconds.
     fn at(micros: u64) -> Now {
         Now { mono: Instant::from_nanos(micros * 1_000), wall: wall(micros) }
     }
 
-    /// What the coordinator does, with a disk that never fails.
+    /// Ticks as the coordinator does, with a disk that never fails.
     fn tick_raising(clock: &HybridClock, now: Now) -> Hlc {
         if let Some(bound) = clock.bound_wanted(now) {
             clock.raise_bound(bound);
@@ -296,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_rise_whatever_the_wall_clock_does(walls: Vec<u32>) {
+        fn values_rise_for_any_sequence_of_wall_times(walls: Vec<u32>) {
             let clock = HybridClock::new(Hlc::ZERO);
             let mut last = Hlc::ZERO;
             for micros in walls {
@@ -364,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_merely_reserved_is_not_shown() {
+    fn reserved_values_are_not_shown_to_peers() {
         let start = Hlc::at(wall(2_000_000));
         let clock = HybridClock::new(start);
         assert_eq!(clock.shown(), Hlc::ZERO);
@@ -376,17 +388,18 @@ mod tests {
     }
 
     #[test]
-    fn what_another_node_issued_is_passed_unless_it_is_far_ahead() {
+    fn observed_values_are_exceeded_unless_they_are_far_ahead() {
         let clock = HybridClock::new(Hlc::ZERO);
         let seen = Hlc::at(wall(10_000_000));
         assert!(clock.observe(seen, at(0)));
-        clock.raise_bound(clock.bound_wanted(at(0)).expect("what was seen is past the bound"));
+        clock.raise_bound(clock.bound_wanted(at(0)).expect("the observed value is past the bound"));
         assert_eq!(clock.tick(at(0)), Ok(seen.next()));
         assert!(!clock.observe(Hlc::at(wall(10_000_001)), at(0)));
         assert_eq!(clock.issued(), seen.next());
     }
 
-    /// A clock whose peers showed `wall(0)` when the monotonic clock was at zero, with room in its bound.
+    /// A clock whose peers showed `wall(0)` when the monotonic clock was at zero, far below its
+    /// bound.
     fn compared() -> HybridClock {
         let clock = HybridClock::new(Hlc::ZERO);
         clock.raise_bound(Hlc::at(wall(3_600_000_000_000)));
@@ -395,13 +408,14 @@ mod tests {
         clock
     }
 
-    /// The clocks after `micros`, when the wall clock was set forward by an hour meanwhile.
+    /// The clocks after `micros` microseconds, during which the wall clock was set forward by an
+    /// hour.
     fn stepped(micros: u64) -> Now {
         Now { wall: wall(micros + 3_600_000_000), ..at(micros) }
     }
 
     #[test]
-    fn a_step_past_the_ceiling_moves_nothing_and_ends_with_the_step_back() {
+    fn a_step_past_the_ceiling_advances_nothing_and_ends_with_the_step_back() {
         let clock = compared();
         let before = clock.tick(at(1_000)).expect("the clock is right");
         assert_eq!(clock.tick(stepped(2_000)), Err(TickError::Ahead));
@@ -421,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_issued_before_a_peer_was_heard_and_without_peers_the_wall_clock_is_followed() {
+    fn nothing_is_issued_before_a_peer_is_heard_unless_there_are_no_peers() {
         let clock = compared();
         clock.set_ceiling(WallCeiling::Unheard);
         assert_eq!(clock.tick(at(0)), Err(TickError::Unheard));
@@ -431,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_from_the_future_does_not_drag_the_start_along() {
+    fn a_version_from_the_future_does_not_advance_the_start() {
         let (bound, now) = (Hlc::at(wall(1_000)), wall(500));
         assert_eq!(HybridClock::start_of(bound, Hlc::at(wall(2_000)), now), Hlc::at(wall(2_000)));
         assert_eq!(HybridClock::start_of(bound, Hlc::at(wall(10_000_501)), now), bound);
@@ -439,7 +453,7 @@ mod tests {
         assert_eq!(
             HybridClock::start_of(far, far.next(), now),
             far,
-            "this node may have issued up to its bound"
+            "this node may have issued values up to its bound"
         );
     }
 

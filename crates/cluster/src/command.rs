@@ -1,4 +1,4 @@
-//! What a user asks for.
+//! Commands of clients, and keys.
 
 use crate::{Quorum, Scan, ScanId};
 use bytes::Bytes;
@@ -6,35 +6,35 @@ use std::fmt;
 use std::time::Duration;
 use stdx::WallTime;
 
-/// The largest value that is accepted unless configured otherwise, in bytes: 16 MiB.
+/// Default limit of the size of a value, in bytes: 16 MiB.
 pub const VALUE_BYTES_MAX_DEFAULT: usize = 16 << 20;
 
-/// The key of an entity: 1 to [`Key::LEN_MAX`] bytes, any bytes.
+/// Key of an entity: 1 to [`Key::LEN_MAX`] arbitrary bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Bytes);
 
-/// Why some bytes are not a key.
+/// The reason why some bytes are not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// No bytes at all.
+    /// There are no bytes.
     #[error("a key has at least 1 byte")]
     Empty,
-    /// More than [`Key::LEN_MAX`] bytes.
+    /// There are more than [`Key::LEN_MAX`] bytes.
     #[error("a key has at most {} bytes, this one has {len}", Key::LEN_MAX)]
     TooLong {
-        /// How many it has.
+        /// Number of bytes.
         len: usize,
     },
 }
 
 impl Key {
-    /// The longest key, in bytes.
+    /// Length of the longest key, in bytes.
     pub const LEN_MAX: usize = 8_192;
 
-    /// The key of these bytes.
+    /// Creates the key of these bytes.
     ///
     /// # Errors
-    /// [`KeyError`] when there are none or too many.
+    /// [`KeyError`] if there are no bytes or too many.
     pub fn new(bytes: Bytes) -> Result<Self, KeyError> {
         match bytes.len() {
             0 => Err(KeyError::Empty),
@@ -55,55 +55,57 @@ impl fmt::Debug for Key {
     }
 }
 
-/// How long a value lives.
+/// Lifetime of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// Until it is overwritten or deleted.
     Forever,
-    /// For this long from the moment the coordinator takes the write, by the coordinator's clock.
+    /// For this duration from the moment the coordinator takes the write, by the coordinator's
+    /// clock.
     For(Duration),
-    /// Until this time, by the clock of whoever reads.
+    /// Until this time, by the clock of the node that reads.
     Until(WallTime),
 }
 
-/// A request for one entity.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Read the newest value.
+    /// Reads the newest value.
     Get {
-        /// Of this key.
+        /// Key to read.
         key: Key,
-        /// From so many replicas.
+        /// Replicas that must answer.
         quorum: Quorum,
     },
-    /// Write a value.
+    /// Writes a value.
     Put {
-        /// Under this key.
+        /// Key to write.
         key: Key,
         /// The value; may be empty.
         value: Bytes,
-        /// How long it lives.
+        /// Lifetime of the value.
         lifetime: Lifetime,
-        /// On so many replicas.
+        /// Replicas that must acknowledge.
         quorum: Quorum,
     },
-    /// Delete the value, if any.
+    /// Deletes the value, if there is one.
     Delete {
-        /// Of this key.
+        /// Key to delete.
         key: Key,
-        /// On so many replicas.
+        /// Replicas that must acknowledge.
         quorum: Quorum,
     },
-    /// Begin a scan; its first page.
+    /// Begins a scan, and reads its first page.
     Scan {
-        /// Names it from now on.
+        /// Identifies the scan in later commands.
         id: ScanId,
-        /// What is wanted.
+        /// Range, limit and scope of the scan.
         scan: Scan,
     },
-    /// The next page of a scan. Only when its last page has come, and was not the last of all.
+    /// Reads the next page of a scan. Allowed only after the previous page was returned and was not
+    /// the last.
     NextPage {
-        /// Which scan.
+        /// The scan.
         id: ScanId,
     },
 }

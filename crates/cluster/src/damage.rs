@@ -1,28 +1,30 @@
-//! What the local store cannot read back.
+//! Damage of the local store: tables that cannot be read back as they were written.
 
 use crate::Key;
 use stdx::WallTime;
 
 /// A table of the local store that cannot be read back as it was written.
 ///
-/// Until it was [given up](crate::StoreRequest::AbandonTable), reads of what may have been lost with it fail.
+/// Until the table is [abandoned](crate::StoreRequest::AbandonTable), reads of keys that may have
+/// been lost with it fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Names the table; no other one ever has its number.
+    /// Number of the table; no other table ever has it.
     pub table: u64,
-    /// Where entities may be lost, in key order.
+    /// Key ranges in which entities may be lost, in key order.
     pub ranges: Vec<LostRange>,
-    /// Cells of the node's own may be lost too: hints, what it remembers, the bound of its clock.
+    /// Whether cells of the node itself may be lost too: hints, its record, the bound of its clock.
     pub own_cells: bool,
-    /// When the first delete in it was made, or value will have expired; `None` when there is none.
+    /// The earliest time at which a cell of the table is dead, by a delete or by expiry; `None` if
+    /// there is no such cell.
     pub dead_from: Option<WallTime>,
 }
 
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
-    /// It begins behind this key; `None`: at the first of all.
+    /// The range begins behind this key; `None`: at the first key.
     pub after: Option<Key>,
-    /// It ends with this key; `None`: with the last of all.
+    /// The range ends with this key; `None`: with the last key.
     pub until: Option<Key>,
 }

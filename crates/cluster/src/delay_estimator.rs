@@ -1,70 +1,75 @@
-//! How long a newcomer would wait for a resource: what is under way there, by the rate at which such work is done.
+//! Estimates the queueing delay of a resource, for admission control.
 //!
-//! **Promise.** A flow that is asked before each newcomer keeps what is under way near what the resource does in the
-//! time that the newcomer may wait, whatever the resource: nothing is configured. Something always comes in, or its
-//! rate would never be known.
+//! **Promise.** If each operation asks for admission with the delay that it tolerates, the
+//! operations in flight stay near the number that the resource completes in that time, for any
+//! resource and without configuration. Some operations are always admitted, because otherwise the
+//! rate could not be measured.
 //!
-//! **Mechanism.** Little's law: the wait is the work under way divided by the rate. The rate is measured over the last
-//! [`WINDOW`] to twice that, of the time in which there was any work: idle time says nothing. It is kept in operations
-//! and in bytes, and the lesser of the two predictions counts: a large value after small ones, and small ones after large, would
-//! else be taken for a slow disk.
+//! **Mechanism.** Little's law: the delay is the work in flight divided by the rate of completion.
+//! The rate is measured over the last one to two [`WINDOW`]s of the time in which work was in
+//! flight; idle time says nothing about the rate. It is kept in operations and in bytes, and the
+//! lesser of the two predictions counts. Otherwise a large value after small ones, or small ones
+//! after large ones, would be mistaken for a slow disk.
 //!
-//! What is done in groups is done faster the more of it there is ([`DelayEstimator::in_groups`]). So the rate of few says little of
-//! many, and as much as one small group holds comes in anyway; as does a burst, for [`BURST_TIME`] from the time at which
-//! nothing was under way. After that it is no burst. A moment without work within a flood does not begin the next burst:
-//! where there was work for longer than [`BURST_TIME`], as long a rest must come first.
+//! Batched work is completed faster the more of it there is ([`DelayEstimator::batched`]). The rate
+//! at low load therefore says little about high load, and as much work as one small batch holds is
+//! always admitted. So is a burst, for [`BURST_TIME`] after nothing was in flight. A moment without
+//! work within a flood does not begin a new burst: if there was work for longer than
+//! [`BURST_TIME`], an equally long rest must come first.
 //!
-//! **Caveats.** A resource that takes longer than a newcomer may wait even for the least work gets one small group at a
-//! time. (J. D. C. Little, "A proof for the queuing formula L = λW", 1961; Nichols and Jacobson, "Controlling queue delay", 2012,
-//! on telling a burst from a queue that stands.)
+//! **Caveats.** A resource that takes longer than the tolerated delay even for the least work gets
+//! one small batch at a time.
+//!
+//! Sources: J. D. C. Little, "A proof for the queuing formula L = λW", 1961; Nichols and Jacobson,
+//! "Controlling queue delay", 2012, on telling a burst from a standing queue.
 
 use std::time::Duration;
 use stdx::{Instant, nanos};
 
-/// A window of the rate, in time with work.
+/// Length of a measurement window, in time with work in flight.
 const WINDOW: Duration = Duration::from_millis(100);
-/// The rate of less time than this is none.
+/// A rate measured over less time than this is ignored.
 const MEASURED_MIN: Duration = Duration::from_millis(1);
-/// What an operation counts as beside its own bytes.
+/// Bytes that an operation counts for in addition to its own.
 const OPERATION_BYTES: u64 = 64;
 
-/// How long a burst may last.
+/// Longest duration of a burst.
 const BURST_TIME: Duration = Duration::from_millis(100);
-/// What a burst may hold: less than each of these.
-const BURST: Load = Load { operations: 4_096, bytes: 16 << 20 };
-/// What a small group holds: the same.
-const GROUP: Load = Load { operations: 256, bytes: 256 << 10 };
-/// The same of what is done one by one.
-const BURST_OF_ONES: Load = Load { operations: 256, bytes: u64::MAX };
-const FEW: Load = Load { operations: 16, bytes: u64::MAX };
-/// So many operations come in whatever they hold.
+/// Bound of a burst of batched work: it holds less than each of these.
+const BATCHED_BURST: Load = Load { operations: 4_096, bytes: 16 << 20 };
+/// Bound of a small batch, which is always admitted.
+const BATCHED_LEAST: Load = Load { operations: 256, bytes: 256 << 10 };
+/// Bound of a burst of sequential work.
+const SEQUENTIAL_BURST: Load = Load { operations: 256, bytes: u64::MAX };
+const SEQUENTIAL_LEAST: Load = Load { operations: 16, bytes: u64::MAX };
+/// Less than this number of operations in flight are always admitted, regardless of their bytes.
 const OPERATIONS_MIN: u64 = 4;
 
-/// See the module.
+/// Estimates the delay of an operation from the work in flight and the measured rate.
 #[derive(Clone, Copy, Debug)]
 pub struct DelayEstimator {
-    /// What comes in from idle, and always.
+    /// Bound of the work admitted in a burst; `least` bounds the work that is always admitted.
     burst: Load,
     least: Load,
     under_way: Load,
-    /// When something came and nothing was under way, after a rest if one was due.
+    /// Time at which an operation began while nothing was in flight, after a rest if one was due.
     busy_since: Instant,
-    /// When the last operation under way ended.
+    /// Time at which the last operation in flight ended.
     idle_since: Instant,
-    /// When something was seen last.
+    /// Time of the last input.
     seen: Instant,
     current: Window,
     former: Window,
 }
 
-/// Operations, and what they hold.
+/// Operations, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     operations: u64,
     bytes: u64,
 }
 
-/// What was done in some time with work.
+/// Work completed during some time with work in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     done: Load,
@@ -72,14 +77,16 @@ struct Window {
 }
 
 impl DelayEstimator {
-    /// Of what is done in groups, as many at a time as there are.
+    /// Creates an estimator for a resource that completes work in batches, each of all work
+    /// waiting.
     pub const fn batched() -> Self {
-        Self::new(BURST, GROUP)
+        Self::new(BATCHED_BURST, BATCHED_LEAST)
     }
 
-    /// Of what is done one by one, or a few at a time.
+    /// Creates an estimator for a resource that completes operations one by one, or a few at a
+    /// time.
     pub const fn sequential() -> Self {
-        Self::new(BURST_OF_ONES, FEW)
+        Self::new(SEQUENTIAL_BURST, SEQUENTIAL_LEAST)
     }
 
     const fn new(burst: Load, least: Load) -> Self {
@@ -97,7 +104,7 @@ impl DelayEstimator {
         }
     }
 
-    /// An operation that holds so many bytes begins.
+    /// Records that an operation of `bytes` bytes begins.
     #[inline]
     pub fn begin(&mut self, now: Instant, bytes: usize) {
         self.advance(now);
@@ -108,14 +115,17 @@ impl DelayEstimator {
         self.under_way.bytes += bytes as u64 + OPERATION_BYTES;
     }
 
-    /// An operation that holds so many bytes has ended.
+    /// Records that an operation of `bytes` bytes has ended.
     ///
     /// # Panics
-    /// When none has begun.
+    /// If no operation of that size is in flight.
     #[inline]
     pub fn end(&mut self, now: Instant, bytes: usize) {
         let bytes = bytes as u64 + OPERATION_BYTES;
-        assert!(self.under_way.operations > 0 && self.under_way.bytes >= bytes, "it ends twice");
+        assert!(
+            self.under_way.operations > 0 && self.under_way.bytes >= bytes,
+            "no such operation is in flight"
+        );
         self.advance(now);
         self.under_way.operations -= 1;
         self.under_way.bytes -= bytes;
@@ -126,7 +136,7 @@ impl DelayEstimator {
         self.current.done.bytes += bytes;
     }
 
-    /// Whether a newcomer would wait no longer than `within`, as far as is known.
+    /// Whether one more operation is expected to wait no longer than `within`.
     #[inline]
     pub fn admits(&self, within: Duration) -> bool {
         let Load { operations, .. } = self.under_way;
@@ -136,8 +146,9 @@ impl DelayEstimator {
             || self.wait().is_some_and(|wait| wait <= within)
     }
 
-    /// How many operations more would wait no longer than `within`, if they are as large as the last ones; of all that may
-    /// be under way no more than one in `share`, so that others find room as well.
+    /// Number of further operations that would wait no longer than `within`, if they are as large
+    /// as the last ones. All operations in flight together take at most one `share`th of the total,
+    /// so that others are admitted as well.
     pub fn capacity(&self, within: Duration, share: u64) -> usize {
         let Window { done, busy_nanos } = self.measured();
         let by_rate = u128::from(done.operations) * within.as_nanos() / u128::from(busy_nanos.max(1));
@@ -146,16 +157,16 @@ impl DelayEstimator {
         (by_rate.max(most) / share).saturating_sub(self.under_way.operations) as usize
     }
 
-    /// How long what is under way will take.
+    /// Expected time until the work in flight is done.
     pub fn drain_time(&self) -> Duration {
         if self.under_way.operations == 0 {
             return Duration::ZERO;
         }
-        // Where nothing was done yet, it takes at least as long again.
+        // If nothing was completed yet, the work takes at least as long again.
         self.wait().unwrap_or(self.seen - self.busy_since)
     }
 
-    /// Time has passed.
+    /// Advances the measurement to `now`.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
         let passed = nanos(now - self.seen);
@@ -164,7 +175,7 @@ impl DelayEstimator {
         }
         self.seen = now;
         if self.under_way.operations > 0 {
-            // What ends at one time is of the time before it.
+            // Operations that end at this time belong to the window before it.
             if self.current.busy_nanos >= nanos(WINDOW) {
                 self.former = std::mem::take(&mut self.current);
             }
@@ -172,12 +183,12 @@ impl DelayEstimator {
         }
     }
 
-    /// Operations under way.
+    /// Operations in flight.
     pub fn operations(&self) -> usize {
         self.under_way.operations as usize
     }
 
-    /// Whether what comes after nothing was under way begins a burst.
+    /// Whether an operation that begins while nothing is in flight begins a burst.
     fn is_rested(&self, now: Instant) -> bool {
         let was_brief = self.idle_since.saturating_since(self.busy_since) < BURST_TIME;
         was_brief || now.saturating_since(self.idle_since) >= BURST_TIME
@@ -187,7 +198,7 @@ impl DelayEstimator {
         self.seen - self.busy_since < BURST_TIME
     }
 
-    /// How long a newcomer would wait; `None`: nothing is known.
+    /// Expected delay of one more operation; `None` if no rate is known.
     fn wait(&self) -> Option<Duration> {
         let Window { done, busy_nanos } = self.measured();
         if done.operations == 0 || busy_nanos < nanos(MEASURED_MIN) {
@@ -222,7 +233,8 @@ mod tests {
     const TARGET: Duration = Duration::from_millis(100);
     const MILLIS: Duration = Duration::from_millis(1);
 
-    /// A disk that does so many operations in a millisecond, in order, ten times as many of which are asked for.
+    /// Models a disk that completes `rate` operations per millisecond in order, while ten times as
+    /// many are requested.
     fn flood(
         delay: &mut DelayEstimator,
         mut now: Instant,
@@ -245,15 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_comes_near_what_is_done_in_the_time_that_may_pass() {
+    fn work_in_flight_approaches_what_completes_in_the_tolerated_delay() {
         for (rate, bytes) in [(5, 2_000), (50, 100), (400, 100), (10, 100_000)] {
             let mut delay = DelayEstimator::batched();
             let (_, refused) = flood(&mut delay, Instant::ZERO, 2_000, rate, bytes);
             let wait = delay.operations() as f64 / rate as f64;
-            let least = if bytes < 1_000 { GROUP.operations as f64 / rate as f64 } else { 0.0 };
+            let least = if bytes < 1_000 { BATCHED_LEAST.operations as f64 / rate as f64 } else { 0.0 };
             assert!(
                 (80.0..=120.0_f64.max(least + 10.0)).contains(&wait),
-                "at {rate} in 1 ms a newcomer waits {wait} ms"
+                "at {rate} operations per ms an operation waits {wait} ms"
             );
             assert!(refused > 0);
             assert!(
@@ -265,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_becomes_slow_is_known_as_slow_soon() {
+    fn a_disk_that_becomes_slow_is_detected_soon() {
         let mut delay = DelayEstimator::batched();
         let (now, _) = flood(&mut delay, Instant::ZERO, 1_000, 100, 1_000);
         let (now, _) = flood(&mut delay, now, 1_500, 10, 1_000);
@@ -275,16 +287,16 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_let_in_and_a_stand_still_is_not() {
+    fn a_burst_is_admitted_and_a_standstill_is_not() {
         let mut delay = DelayEstimator::batched();
         let mut came = 0;
         while delay.admits(TARGET) {
             delay.begin(Instant::ZERO, 100);
             came += 1;
         }
-        assert_eq!((came, delay.capacity(TARGET, 1)), (BURST.operations, 0));
+        assert_eq!((came, delay.capacity(TARGET, 1)), (BATCHED_BURST.operations, 0));
         (0..came / 4 * 3).for_each(|_| delay.end(Instant::ZERO, 100));
-        assert_eq!(delay.capacity(TARGET, 2), BURST.operations as usize / 4);
+        assert_eq!(delay.capacity(TARGET, 2), BATCHED_BURST.operations as usize / 4);
         (0..came / 4 * 3).for_each(|_| delay.begin(Instant::ZERO, 100));
         let later = Instant::ZERO + Duration::from_secs(3);
         (0..came).for_each(|_| delay.end(later, 100));
@@ -295,12 +307,13 @@ mod tests {
             delay.begin(later + Duration::from_secs(1), 100);
             came += 1;
         }
-        assert_eq!(came + 1, GROUP.operations, "nothing was done for a second");
+        assert_eq!(came + 1, BATCHED_LEAST.operations, "nothing was completed for a second");
     }
 
-    /// A disk that ends each group at once, after the time of its bytes. Ten times as much comes as it bears.
+    /// Models a disk that completes each batch at once, after the time of its bytes. Ten times as
+    /// much is requested as it sustains.
     #[test]
-    fn a_flood_in_groups_has_one_burst() {
+    fn a_flood_in_batches_has_one_burst() {
         const BYTES: usize = 5_000;
         let mut delay = DelayEstimator::batched();
         let (mut now, mut longest) = (Instant::ZERO, Duration::ZERO);
@@ -325,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn large_values_after_small_ones_are_no_slow_disk() {
+    fn large_values_after_small_ones_are_not_mistaken_for_a_slow_disk() {
         let mut delay = DelayEstimator::batched();
         let mut now = Instant::ZERO;
         for _ in 0..1_000 {

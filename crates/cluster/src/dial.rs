@@ -1,18 +1,19 @@
-//! When to dial a peer: at once, and after failures with back-off.
+//! Schedule of dialing a peer: at once, and after failures with exponential back-off.
 //!
-//! The wait doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`], and each is up to a quarter shorter or longer by
-//! chance, so that nodes which lost each other at one time do not all come back at one time. A sign of life of
-//! the peer ends it.
+//! The wait doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`]. Random jitter makes each wait up to
+//! a quarter shorter or longer, so that nodes that lost each other at the same time do not all come
+//! back at the same time. A sign of life of the peer ends the back-off.
 
 use std::time::Duration;
 use stdx::{Instant, Rng};
 
 /// The wait after the first failure.
 pub(crate) const BACK_OFF_MIN: Duration = Duration::from_millis(50);
-/// The wait that is not exceeded, but for jitter.
+/// The longest wait, before jitter.
 pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 
-/// The state of what is dialed to one peer. It decides only *when*; whoever asks it says what happened.
+/// State of the link dialed to one peer. It decides only *when* to dial; its owner reports the
+/// outcomes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dialer {
     state: State,
@@ -21,7 +22,7 @@ pub(crate) struct Dialer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not to be dialed before this.
+    /// The peer is not dialed before `until`.
     Down {
         until: Instant,
     },
@@ -30,12 +31,12 @@ enum State {
 }
 
 impl Dialer {
-    /// May dial at once.
+    /// A dialer that may dial at once.
     pub(crate) const fn new() -> Self {
         Self { state: State::Down { until: Instant::ZERO }, back_off: BACK_OFF_MIN }
     }
 
-    /// Whether to dial now; if so, it is being dialed from now on.
+    /// Begins to dial if that is due now, and returns whether it is.
     pub(crate) fn start(&mut self, now: Instant) -> bool {
         let is_due = matches!(self.state, State::Down { until } if until <= now);
         if is_due {
@@ -44,7 +45,7 @@ impl Dialer {
         is_due
     }
 
-    /// When [`Dialer::start`] will agree; `None` while dialing or open.
+    /// The time from which [`Dialer::start`] returns `true`; `None` while dialing or open.
     pub(crate) const fn due(&self) -> Option<Instant> {
         match self.state {
             State::Down { until } => Some(until),
@@ -62,19 +63,19 @@ impl Dialer {
         matches!(self.state, State::Dialing)
     }
 
-    /// The link is open.
+    /// Records that the link is open.
     pub(crate) const fn opened(&mut self) {
         *self = Self { state: State::Open, back_off: BACK_OFF_MIN };
     }
 
-    /// The link could not be opened, has ended, or was hung up.
+    /// Records that the link could not be opened, has ended, or was hung up.
     pub(crate) fn failed(&mut self, now: Instant, rng: &mut Rng) {
         let jitter = 0.75 + rng.unit() / 2.0;
         self.state = State::Down { until: now + self.back_off.mul_f64(jitter) };
         self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
     }
 
-    /// The peer has shown that it lives: no more waiting.
+    /// Ends the back-off, because the peer has shown that it is alive.
     pub(crate) const fn end_back_off(&mut self) {
         self.back_off = BACK_OFF_MIN;
         if let State::Down { .. } = self.state {
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_greatest_and_differ_by_a_quarter_at_most() {
+    fn waits_double_up_to_the_maximum_with_a_quarter_of_jitter() {
         let mut dialer = Dialer::new();
         let mut rng = Rng::new(1);
         let now = Instant::ZERO + Duration::from_secs(10);

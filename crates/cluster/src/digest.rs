@@ -1,10 +1,11 @@
-//! Digests of keys with their versions: how two nodes find out that they hold the same without telling what.
+//! Digests of keys with their versions, by which two nodes find out that they hold the same without
+//! sending it.
 
 use crate::RangeDigest;
 use stdx::Version;
 
 impl RangeDigest {
-    /// What these keys and versions amount to, in whatever order they come.
+    /// The digest of these keys and versions, in any order.
     pub(crate) fn of<'a>(entries: impl Iterator<Item = (&'a [u8], Version)>) -> Self {
         let mut bytes = Vec::new();
         entries.fold(Self::default(), |digest, (key, version)| {
@@ -36,7 +37,7 @@ mod tests {
     const PINNED: u64 = 0x358d_de20_6e54_1eca;
 
     #[test]
-    fn a_digest_tells_keys_and_versions_apart() {
+    fn a_digest_depends_on_keys_and_versions() {
         let one = digest(&[("a", 1), ("b", 2)]);
         for other in [digest(&[("a", 1)]), digest(&[("a", 2), ("b", 1)]), digest(&[("a", 1), ("b", 3)])] {
             assert_ne!(one, other);

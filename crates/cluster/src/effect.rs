@@ -1,4 +1,4 @@
-//! What a machine wants done.
+//! Effects: the actions that a state machine requests from its driver.
 
 use crate::{
     ClusterView, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest, WaitTrace,
@@ -7,154 +7,165 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, Instant, WallTime};
 
-/// Names a submitted command; chosen by whoever submits, unique among those without a reply.
+/// Identifies a submitted command. Chosen by the submitter, unique among commands without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Names a request to the local store; chosen by the machine that makes it, never reused by it.
+/// Identifies a request to the local store. Chosen by the state machine that makes it, which never
+/// reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreId(pub u64);
 
-/// What a machine wants done, in the order in which it wants it.
+/// An action that a state machine requests. Effects are carried out in the order in which they are
+/// returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Carry this out on the local store and bring the answer to `handle_stored`, once.
+    /// Carry out a request on the local store, and pass its answer to `handle_stored` once.
     Store {
-        /// Comes back with the answer.
+        /// Identifies the request in `handle_stored`.
         id: StoreId,
-        /// What to do.
+        /// The request.
         request: StoreRequest,
-        /// Nobody waits for it past this time: what has not been begun by then is answered with
-        /// [`StoreFault::Expired`](crate::StoreFault::Expired). `None`: it is to be done whenever.
+        /// Time after which the answer is not needed: a request that has not been started by then
+        /// is answered with [`StoreFault::Expired`](crate::StoreFault::Expired). `None`: there is
+        /// no deadline.
         deadline: Option<Instant>,
     },
-    /// Send this, if the link is still open; else forget it.
+    /// Send a message if the link is still open, else drop it.
     Send {
-        /// Over which link.
+        /// The link.
         to: Destination,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Answer a user. The only effect that names this request, and the last.
+    /// Answer a client. This is the only and last effect that names this request.
     Reply {
-        /// Which command.
+        /// The command.
         to: RequestId,
         /// The answer.
         reply: Reply,
-        /// What it waited for.
+        /// The events that the reply waited for.
         wait: WaitTrace,
     },
     /// Open or close a link.
     Link(LinkAction),
-    /// Only from `Node`: bring this to every coordinator's `handle_view`.
+    /// Only from `Node`: pass this view to every coordinator's `handle_view`.
     Publish(Arc<ClusterView>),
-    /// Something that an operator may want counted or told.
+    /// An event for counters and logs.
     Event(Event),
 }
 
-/// Something that an operator may want counted or told.
+/// An event that operators may want counted or logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A write was acknowledged although a greater version was already there.
+    /// A write was acknowledged although a greater version was already stored.
     WriteSuperseded,
     /// An operation reached its deadline before its answers.
     DeadlinePassed,
-    /// What nobody waited for any more was dropped when its turn came, here or for a peer.
+    /// A request of this node or of a peer was dropped, because its deadline passed before it was
+    /// started.
     Expired,
-    /// A command was refused because too many are under way.
+    /// A command was refused because too many are in flight.
     Refused,
-    /// The wall clock is further behind the versions already issued than a restart explains: it was set back.
-    /// Said once, until it has caught up.
+    /// The wall clock is further behind the issued versions than a restart explains: it was set
+    /// back. Reported once, until it has caught up.
     ClockBehind {
         /// The newest version clock issued.
         issued: Hlc,
     },
     /// A write was refused because its version is too far ahead of this node's clock.
     ClockAhead {
-        /// Whose version it is.
+        /// The node that issued the version.
         node: NodeIndex,
     },
-    /// A cell that this node asked a peer for was not stored because its version is too far ahead of this node's clock.
-    /// Told again whenever it is asked for again.
+    /// A cell requested from a peer was not stored, because its version is too far ahead of this
+    /// node's clock. Reported again each time it is requested.
     CellRefused {
-        /// Who holds it.
+        /// The node that holds the cell.
         node: NodeIndex,
     },
-    /// A read asked one more replica because an answer was late.
+    /// A read asked one more replica because an answer was overdue.
     Hedged,
-    /// Replicas that answered a read differed, and the older were sent the newest cell.
+    /// Replicas answered a read differently, and the newest cell was sent to those with an older
+    /// one.
     ReadRepaired {
-        /// The reply waited for it.
+        /// Whether the reply waited for it.
         blocking: bool,
     },
-    /// A hint was given up: no room for it, or kept for too long.
+    /// A hint was dropped: the ledger was full, or the hint was too old.
     HintDropped {
-        /// For whom.
+        /// The node that the hint was for.
         target: NodeIndex,
     },
     /// A hinted cell reached its target.
     HintDelivered {
-        /// Who.
+        /// The target.
         target: NodeIndex,
     },
-    /// The last round of anti-entropy is recorded with a time in the future, by a clock that was wrong. The time is
-    /// ignored, and a round begins.
+    /// The last round of anti-entropy is recorded with a time in the future, by a clock that was
+    /// wrong. The time is ignored, and a round begins.
     RoundInFuture {
         /// The recorded time.
         at: WallTime,
     },
-    /// Anti-entropy passed over a range of keys, because a block is damaged here or on the peer. Told again by each
-    /// pass that meets it.
+    /// Anti-entropy skipped a range of keys, because a block is damaged here or on the peer.
+    /// Reported again by each pass that meets it.
     RangeSkipped {
         /// The peer with which the range was not compared.
         node: NodeIndex,
     },
-    /// A cell was exchanged by anti-entropy.
+    /// Anti-entropy exchanged a cell.
     Repaired {
-        /// With whom.
+        /// The peer.
         node: NodeIndex,
     },
-    /// This node begins to rebuild itself from the others, or goes on with that after a start.
+    /// This node begins to rebuild itself from the others, or continues after a start.
     RebuildBegan {
-        /// Why.
+        /// The reason.
         why: RebuildReason,
     },
-    /// This node has been rebuilt: its answers to reads count from now on.
+    /// This node has been rebuilt: it is eligible for reads from now on.
     RebuildEnded {
-        /// Cells that were stored for that since the process started or the rebuild began anew.
+        /// Cells that were stored for the rebuild since the process started or the rebuild was
+        /// restarted.
         cells: u64,
         /// The time since then.
         took: Duration,
-        /// Nodes that were read and had not lost their own data. If there is none, nothing of before came back.
+        /// Nodes that were read and had not lost their own data. If there are none, no earlier data
+        /// was recovered.
         from: NodeSet,
     },
-    /// This node has settled with a new directory: no node that was heard remembers another one at its address.
+    /// This node has settled with a new directory: none of the nodes that were heard remembers
+    /// another directory at its address.
     SettledAsNew {
         /// Nodes that were not heard.
         unheard: NodeSet,
     },
 }
 
-/// Why a node rebuilds itself.
+/// The reason why a node rebuilds itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RebuildReason {
-    /// The data directory said so at the start: it had lost data, is a restored copy, or an earlier rebuild had not ended.
+    /// The data directory says so at the start: it had lost data, is a restored copy, or an earlier
+    /// rebuild had not ended.
     Directory,
-    /// The data directory is new, and a peer remembers another one at this address: a lost disk.
+    /// The disk was lost: the data directory is new, and a peer remembers another one at this
+    /// address.
     LostDisk {
         /// The peer.
         told_by: NodeIndex,
     },
-    /// The data directory is an older state of itself, or a copy beside which another one ran: a peer remembers a life
-    /// that it does not know.
+    /// The data directory is an older state of itself, or a copy beside which another process ran:
+    /// a peer remembers a generation that the directory does not know.
     OlderState {
         /// The peer.
         told_by: NodeIndex,
     },
-    /// Peers refuse this process because they are linked with another one of this node: one of the two runs on a copy of
-    /// the directory.
+    /// Peers refuse this process because they are linked with another process of this node: one of
+    /// the two runs on a copy of the directory.
     Copy,
-    /// The data directory is new, and a peer rebuilds itself: that peer cannot tell what was before.
+    /// The data directory is new, and a peer is rebuilding itself: that peer cannot tell which
+    /// directory was here before.
     PeerRebuilds {
         /// The peer.
         peer: NodeIndex,

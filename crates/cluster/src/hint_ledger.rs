@@ -1,15 +1,15 @@
-//! How many hints a process holds, and for whom: shared by its machines.
+//! Counts the hints that a process holds for each node. All state machines of the process share it.
 //!
-//! **Promise.** What the ledger counts is never less than what was kept since it was last counted afresh, so a
-//! bound that is held here is held on disk. A count is 0 only when there are no hints.
+//! **Promise.** The count is never less than the number of hints kept since the last recount, so a
+//! bound on the count also bounds the hints on disk. A count is 0 only if there are no hints.
 //!
-//! **Caveats.** A newer hint for the same key and node replaces the older, and both are counted until the next
-//! count afresh.
+//! **Caveats.** A newer hint for the same key and node replaces the older one, but both are counted
+//! until the next recount.
 
 use crate::{Key, NODES_MAX, NodeIndex};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module.
+/// Counts of hints by target node, bounded in bytes.
 #[derive(Debug)]
 pub struct HintLedger {
     entries: Vec<Entry>,
@@ -23,29 +23,30 @@ struct Entry {
     dropped: AtomicU64,
 }
 
-/// What is held for one node.
+/// The hints held for one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintCount {
-    /// Hints.
+    /// Number of hints.
     pub hints: u64,
-    /// Bytes that they take.
+    /// Bytes that the hints occupy.
     pub bytes: u64,
 }
 
-/// What a hint for `key` counts for, in bytes: about what it takes in the log and in tables.
+/// The size that a hint for `key` is counted with, in bytes: about its size in the log and in
+/// tables.
 pub fn hint_bytes(key: &Key) -> u64 {
     const OVERHEAD: u64 = 48;
     key.as_bytes().len() as u64 + OVERHEAD
 }
 
 impl HintLedger {
-    /// An empty ledger that lets hints take `bytes_max` in all.
+    /// Creates an empty ledger that allows hints of `bytes_max` bytes in total.
     pub fn new(bytes_max: u64) -> Self {
         Self { entries: (0..NODES_MAX).map(|_| Entry::default()).collect(), bytes_max }
     }
 
-    /// Counts a hint that is about to be kept for `target`; `false`: there is no room, it is counted as dropped
-    /// and must not be kept.
+    /// Counts a hint that is about to be kept for `target`. Returns `false` if it does not fit: it
+    /// is then counted as dropped and must not be kept.
     pub fn try_keep(&self, target: NodeIndex, bytes: u64) -> bool {
         let entry = &self.entries[target.as_usize()];
         if self.bytes() + bytes > self.bytes_max {
@@ -62,7 +63,7 @@ impl HintLedger {
         self.entries[target.as_usize()].dropped.fetch_add(hints, Ordering::Relaxed);
     }
 
-    /// Takes back hints that are gone.
+    /// Subtracts hints that were removed.
     pub fn remove(&self, target: NodeIndex, gone: HintCount) {
         let entry = &self.entries[target.as_usize()];
         let saturating = |counter: &AtomicU64, by: u64| {
@@ -73,7 +74,8 @@ impl HintLedger {
         saturating(&entry.bytes, gone.bytes);
     }
 
-    /// What was counted afresh replaces what was held when the count began; what was kept since stays counted.
+    /// Replaces the count at the beginning of a recount by its result. Hints kept since then stay
+    /// counted.
     pub fn recount(&self, target: NodeIndex, at_begin: HintCount, counted: HintCount) {
         let entry = &self.entries[target.as_usize()];
         let replace = |counter: &AtomicU64, old: u64, new: u64| {
@@ -85,7 +87,7 @@ impl HintLedger {
         replace(&entry.bytes, at_begin.bytes, counted.bytes);
     }
 
-    /// What is held for `target`.
+    /// The hints held for `target`.
     pub fn held(&self, target: NodeIndex) -> HintCount {
         let entry = &self.entries[target.as_usize()];
         HintCount { hints: entry.hints.load(Ordering::Relaxed), bytes: entry.bytes.load(Ordering::Relaxed) }
@@ -96,7 +98,7 @@ impl HintLedger {
         self.entries[target.as_usize()].dropped.load(Ordering::Relaxed)
     }
 
-    /// Bytes that all hints take.
+    /// Bytes that all hints occupy.
     pub fn bytes(&self) -> u64 {
         self.entries.iter().map(|entry| entry.bytes.load(Ordering::Relaxed)).sum()
     }
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_afresh_keeps_what_came_meanwhile() {
+    fn a_recount_keeps_hints_added_meanwhile() {
         let ledger = HintLedger::new(1_000);
         (0..3).for_each(|_| assert!(ledger.try_keep(TARGET, 10)));
         let at_begin = ledger.held(TARGET);

@@ -1,29 +1,30 @@
 //! Ranges of keys.
 //!
-//! A range lies between two cuts, each right before or right behind a key. So one form serves for ranges that hold
-//! their first or last key and for those that do not, and the rest of a range is a range.
+//! A range lies between two cuts, each immediately before or behind a key. One form thus serves
+//! ranges that include their first or last key and ranges that do not, and the rest of a range is a
+//! range.
 
 use crate::Key;
 use std::cmp::Ordering;
 
-/// A place between two keys that follow each other.
+/// A position between two adjacent keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Right before this key.
+    /// Immediately before this key.
     Before(Key),
-    /// Right behind this key.
+    /// Immediately behind this key.
     After(Key),
 }
 
 impl Cut {
-    /// The key that it is beside.
+    /// The key next to the cut.
     pub const fn key(&self) -> &Key {
         match self {
             Self::Before(key) | Self::After(key) => key,
         }
     }
 
-    /// Whether `key` is behind it.
+    /// Whether `key` is behind the cut.
     pub fn is_passed_by(&self, key: &[u8]) -> bool {
         match self {
             Self::Before(at) => key >= at.as_bytes(),
@@ -48,29 +49,29 @@ impl PartialOrd for Cut {
 /// The keys between two cuts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// `None`: from the first key of all.
+    /// `None`: from the first key.
     pub from: Option<Cut>,
-    /// `None`: to the last key of all.
+    /// `None`: to the last key.
     pub to: Option<Cut>,
 }
 
 impl KeyRange {
-    /// Whether no key can be in it.
+    /// Whether no key can be in the range.
     pub fn is_empty(&self) -> bool {
         matches!((&self.from, &self.to), (Some(from), Some(to)) if from >= to)
     }
 
-    /// Whether `key` is in it.
+    /// Whether `key` is in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.from.as_ref().is_none_or(|from| from.is_passed_by(key)) && !self.is_passed_by(key)
     }
 
-    /// Whether `key` is behind its end.
+    /// Whether `key` is behind the end of the range.
     pub fn is_passed_by(&self, key: &[u8]) -> bool {
         self.to.as_ref().is_some_and(|to| to.is_passed_by(key))
     }
 
-    /// What of it is behind `cut`.
+    /// The part of the range behind `cut`.
     #[must_use]
     pub fn rest(&self, cut: Cut) -> Self {
         let from = match &self.from {
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_stand_in_the_order_of_the_places_they_name() {
+    fn cuts_are_ordered_by_position() {
         let before_a = Cut::Before(key("a"));
         let after_a = Cut::After(key("a"));
         let before_b = Cut::Before(key("b"));
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_what_is_behind_its_first_cut_and_before_its_second() {
+    fn a_range_holds_keys_behind_its_first_cut_and_before_its_second() {
         let range = between(Cut::Before(key("b")), Cut::Before(key("d")));
         let held: Vec<_> = ["a", "b", "ba", "c", "d", "e"]
             .into_iter()

@@ -1,19 +1,20 @@
-//! The protocol as a value: what the nodes of a cluster decide, with no socket, file, clock or thread in sight.
+//! The cluster protocol as deterministic state machines, without sockets, files, clocks or threads.
 //!
-//! **Promise.** Whatever reaches a machine (a user's [`Command`], a [`Message`] of a peer, an answer of the local
-//! store, the passing of time) goes in as an argument, and whatever it wants done comes out as an [`Effect`]. The
-//! same inputs give the same effects, so that a process and a simulator drive the same code. Each command that is
-//! submitted gets exactly one [`Reply`].
+//! **Promise.** Each input is an argument: a client's [`Command`], a [`Message`] of a peer, an
+//! answer of the local store, the current time. Each action is an [`Effect`] that the driver
+//! carries out. Equal inputs give equal effects, so a process and a simulator run the same code.
+//! Each submitted command gets exactly one [`Reply`].
 //!
-//! **Mechanism.** Two machines. A [`Coordinator`] for each I/O thread takes commands to their replies; the one
-//! [`Node`] of a process knows how its peers are, hands over hints, rebuilds and repairs. The [`Layout`], which all
-//! nodes compute alike, says who holds a key. The local replica is one more message target: it is asked with
-//! [`Effect::Store`], and an acknowledgement is what a machine makes of its answer, so nothing is acknowledged
-//! before a store said that it is durable. Versions come from the one [`HybridClock`] of the process, which never
-//! hands out a value that a restart could hand out again; of two cells of a key the greater version wins everywhere.
+//! **Mechanism.** There are two state machines. A [`Coordinator`] on each I/O thread takes commands
+//! to their replies. The one [`Node`] of a process detects failures of peers, delivers hints,
+//! rebuilds and repairs. The [`Layout`], which all nodes compute alike, maps a key to its replicas.
+//! The local replica is treated like any other: a state machine asks it with [`Effect::Store`], and
+//! acknowledges a write only after a store reported it durable. Versions come from the
+//! [`HybridClock`] of the process, which issues no value twice, not even after a restart. Of two
+//! cells of a key, every replica keeps the one with the greater version (last write wins).
 //!
-//! **Caveats.** The list of nodes is fixed while they run. Of two writes at one time, one is lost: the one with the
-//! lesser version.
+//! **Caveats.** The list of nodes is fixed while they run. Of two concurrent writes to a key, the
+//! one with the lesser version is lost.
 
 mod clock;
 mod command;

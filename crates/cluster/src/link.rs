@@ -1,89 +1,93 @@
-//! What a machine wants done with links, and what it is told of them.
+//! Link actions requested by the state machines, and link events reported to them.
 //!
-//! The driver opens sockets, shakes hands (`wire::handshake`) and moves bytes. *When* to dial, with what back-off,
-//! when to give a link up, and whom to let in, machines decide.
+//! The driver opens sockets, performs the handshake (`wire::handshake`) and moves bytes. The state
+//! machines decide when to dial, with which back-off, when to close a link, and which links to
+//! admit.
 
 use crate::{Incarnation, LinkId, NodeIndex, Requester, SyncState};
 use stdx::{Hlc, NodeTag};
 
-/// What a peer said of itself in the handshake, once it has proved that it knows the cluster's secret, and that
-/// node list, partition count and hash are the same.
+/// The hello message of a peer that has proved knowledge of the cluster's secret, and whose node
+/// list, partition count and hash are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerHello {
-    /// Who it is.
+    /// The peer.
     pub node: NodeIndex,
-    /// Its data directory's identity.
+    /// Identity of its data directory.
     pub tag: NodeTag,
-    /// Which of its machines dials; `Node` of one that was dialed.
+    /// The state machine that dials; `Node` in the hello of a dialed peer.
     pub requester: Requester,
-    /// Its life.
+    /// Its process.
     pub incarnation: Incarnation,
     /// Its version clock.
     pub clock: Hlc,
-    /// Whether its answers count.
+    /// Its sync state.
     pub sync_state: SyncState,
 }
 
-/// What a machine is told of its links.
+/// An event of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// What was dialed to this peer is open, and messages may be sent.
+    /// The link dialed to this peer is open, and messages may be sent.
     Opened(PeerHello),
-    /// It could not be dialed.
+    /// A peer could not be dialed.
     DialFailed {
-        /// Who was dialed.
+        /// The peer.
         node: NodeIndex,
-        /// Why.
+        /// The reason.
         reason: DialFailure,
     },
-    /// A link that was open is not any more: what was under way on it will not be answered.
+    /// An open link has ended: requests in flight on it will not be answered.
     Closed {
-        /// To whom.
+        /// The peer.
         node: NodeIndex,
     },
-    /// Only to `Node`: a peer wants its link let in; answered by [`LinkAction::Admit`] or [`LinkAction::Refuse`].
+    /// Only to `Node`: a peer requests admission of its link. The answer is [`LinkAction::Admit`]
+    /// or [`LinkAction::Refuse`].
     AdmissionRequested {
-        /// Names the link from now on.
+        /// Identifies the link from now on.
         link: LinkId,
-        /// Who it is.
+        /// The peer's hello message.
         hello: PeerHello,
     },
-    /// Only to the machine that it was let in to: an accepted link has ended.
+    /// Only to the state machine that the link was admitted to: an accepted link has ended.
     AcceptedClosed {
-        /// Which one.
+        /// The link.
         link: LinkId,
     },
 }
 
-/// Why a peer could not be dialed.
+/// The reason why a peer could not be dialed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialFailure {
-    /// Nobody listens there, or the connection was reset.
+    /// Nothing listens there, or the connection was reset.
     Refused,
-    /// No answer in time.
+    /// There was no answer in time.
     TimedOut,
-    /// It is there, and refused this node: another list, another secret, another protocol.
+    /// The peer rejected this node: another node list, secret or protocol.
     Rejected,
-    /// It belongs to the same cluster and did not admit this process for now: another process of this node answered at
-    /// this node's address a moment ago.
+    /// The peer belongs to the same cluster and did not admit this process for now: another process
+    /// of this node answered at this node's address a moment ago.
     NotAdmitted,
-    /// As [`DialFailure::NotAdmitted`], and that process goes on answering: it runs on a copy of this data directory,
-    /// or this one does.
+    /// As [`DialFailure::NotAdmitted`], and the other process goes on answering: one of the two
+    /// runs on a copy of the data directory.
     Copy,
 }
 
-/// What a machine wants done with links.
+/// An action on links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkAction {
-    /// Dial this peer, and say how it went. Never while a link to it is open or being dialed.
+    /// Dial this peer, and report the outcome. Never requested while a link to it is open or being
+    /// dialed.
     Dial(NodeIndex),
-    /// Close what was dialed to this peer; `Closed` is not said.
+    /// Close the link dialed to this peer; `Closed` is not reported.
     HangUp(NodeIndex),
-    /// Only from `Node`: let this link in.
+    /// Only from `Node`: admit this link.
     Admit(LinkId),
-    /// Only from `Node`: do not let this link in, or close it.
+    /// Only from `Node`: refuse this link, or close it.
     Refuse(LinkId),
-    /// Only from `Node`: do not let this link in, since another process answers at the address of that node. The
-    /// dialing process runs on a copy of its data directory, or under its name by mistake.
+    /// Only from `Node`: refuse this link, because another process answers at the address of that
+    /// node. The dialing process runs on a copy of its data directory, or under its name by
+    /// mistake.
     RefuseCopy(LinkId),
 }

@@ -1,14 +1,14 @@
-//! The writes that the local store has not answered: its own, and those that peers asked for.
+//! The writes that the local store has not answered: this node's own, and those requested by peers.
 //!
-//! What each of them holds is taken back in the order in which they came. The store answers nearly in that order, so the
-//! bytes under way are nearly right, and right again whenever nothing is under way.
+//! Their sizes are released in the order in which the writes began. The store answers nearly in
+//! that order, so the bytes in flight are nearly exact, and exact whenever nothing is in flight.
 
 use crate::DelayEstimator;
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::Instant;
 
-/// See the module.
+/// Estimates the delay of the local log from the writes in flight.
 #[derive(Debug)]
 pub(crate) struct LocalWrites {
     delay: DelayEstimator,
@@ -16,42 +16,43 @@ pub(crate) struct LocalWrites {
 }
 
 impl LocalWrites {
-    /// None.
+    /// Creates the state of a store without writes in flight.
     pub(crate) const fn new() -> Self {
         Self { delay: DelayEstimator::batched(), sizes: VecDeque::new() }
     }
 
-    /// The store is asked to write so many bytes.
+    /// Counts a write of `bytes` bytes that the store is asked for.
     pub(crate) fn begin(&mut self, now: Instant, bytes: usize) {
         self.delay.begin(now, bytes);
         self.sizes.push_back(bytes);
     }
 
-    /// The store has answered.
+    /// Counts a write that the store has answered.
     ///
     /// # Panics
-    /// When it was not asked.
+    /// If no write is in flight.
     pub(crate) fn end(&mut self, now: Instant) {
         let bytes = self.sizes.pop_front().expect("the store answers each write once");
         self.delay.end(now, bytes);
     }
 
-    /// Whether one more would wait no longer than `within`, as far as is known.
+    /// Whether one more write is expected to wait no longer than `within`.
     pub(crate) fn admits(&self, within: Duration) -> bool {
         self.delay.admits(within)
     }
 
-    /// How many more would wait no longer than `within`.
+    /// Number of further writes that would wait no longer than `within`, within a `share`th of the
+    /// total.
     pub(crate) fn capacity(&self, within: Duration, share: u64) -> usize {
         self.delay.capacity(within, share)
     }
 
-    /// How long those under way will take.
+    /// Expected time until the writes in flight are done.
     pub(crate) fn drain_time(&self) -> Duration {
         self.delay.drain_time()
     }
 
-    /// Time has passed.
+    /// Advances the measurement to `now`.
     pub(crate) fn advance(&mut self, now: Instant) {
         self.delay.advance(now);
     }

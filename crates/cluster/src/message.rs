@@ -1,12 +1,12 @@
-//! What nodes say to each other.
+//! Messages between nodes.
 //!
-//! A node *dials* each other node and sends requests over what it dialed; answers come back the same way. What
-//! it accepts from others carries their requests and its answers. So a link has one direction of asking, and two
-//! nodes that know each other have at least two links.
+//! A node *dials* each other node and sends requests over the dialed link; answers come back the
+//! same way. An accepted link carries the requests of the peer and this node's answers. Requests on
+//! a link thus go in one direction, and two nodes that know each other have at least two links.
 //!
-//! Messages may be lost with their link, come twice, late, or out of order: each request can be carried out any
-//! number of times. Ids carry the incarnation of the asking process, so that a process never takes an answer to
-//! its former life for one to itself.
+//! Messages may be lost with their link, duplicated, delayed or reordered: each request can be
+//! carried out any number of times. Message ids contain the incarnation of the requesting process,
+//! so that a process never accepts an answer to an earlier process of its node.
 
 use crate::{
     Generation, Key, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, StoreFault, SyncState,
@@ -15,7 +15,7 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 
-/// One life of a node's process: 64 random bits, drawn at its start.
+/// Identifies a process of a node: 64 random bits, drawn at its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -25,64 +25,64 @@ impl std::fmt::Debug for Incarnation {
     }
 }
 
-/// Names a request among all that were ever made.
+/// Identifies a request among all requests ever made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId {
-    /// The life of the process that asks.
+    /// The requesting process.
     pub incarnation: Incarnation,
-    /// Which of its machines asks.
+    /// Its state machine that requests.
     pub requester: Requester,
-    /// Counts the requests of that machine. Its meaning is the asker's own.
+    /// Number of the request. Its encoding is private to the requester.
     pub number: u64,
 }
 
-/// A machine of a node.
+/// A state machine of a node, as the source of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Requester {
     /// The process's `Node`.
     Node,
-    /// The `Coordinator` of the I/O thread of this number.
+    /// The `Coordinator` of the I/O thread with this number.
     Coordinator(u8),
 }
 
-/// An accepted link, by a number that the driver never reuses.
+/// Identifies an accepted link; the driver never reuses a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
 /// The other end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
-    /// What this machine dialed to that node.
+    /// The link that this state machine dialed to a node.
     Dialed(NodeIndex),
-    /// What this machine accepted.
+    /// A link that this state machine accepted.
     Accepted(LinkId),
 }
 
-/// Where a message came from.
+/// Source of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Which node.
+    /// The sender.
     pub node: NodeIndex,
-    /// Over what: also where an answer goes.
+    /// The link, which is also the destination of an answer.
     pub link: Destination,
 }
 
-/// What nodes say to each other.
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Asks for something. Answered once, or never.
+    /// A request, which is answered at most once.
     Request {
-        /// Comes back with the answer.
+        /// Repeated in the answer.
         id: MessageId,
-        /// What is asked.
+        /// The request.
         request: PeerRequest,
-        /// How long the asker waits for the answer, from when this was sent; what would come later need not be
-        /// done. `None`: it is to be done whenever. It travels in milliseconds.
+        /// Time from sending for which the requester waits for the answer; a request that cannot be
+        /// answered by then need not be carried out. `None`: no limit. Sent in milliseconds.
         within: Option<Duration>,
     },
-    /// Answers a request.
+    /// The answer to a request.
     Answer {
-        /// Which one.
+        /// The id of the request.
         id: MessageId,
         /// The answer.
         answer: PeerAnswer,
@@ -90,9 +90,9 @@ pub enum Message {
 }
 
 impl Message {
-    /// What is to be sent in place of an answer with data for which the link has no room: the node is busy, so that the
-    /// asker tries again or elsewhere, and does not wait for its deadline. `None` for requests, for answers that are as
-    /// short, and for answers that acknowledge something.
+    /// The message to send in place of an answer with data that does not fit into the link's
+    /// buffer: the node is busy, so the requester retries or asks elsewhere instead of waiting for
+    /// its deadline. `None` for requests, for answers that are as short, and for acknowledgements.
     pub fn refusal(&self) -> Option<Self> {
         match self {
             Self::Answer {
@@ -105,46 +105,46 @@ impl Message {
     }
 }
 
-/// What a node asks of another.
+/// A request to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerRequest {
-    /// The newest durable cell of a key, tombstones and expired values included.
+    /// Reads the newest durable cell of a key, tombstones and expired values included.
     ReadCell {
-        /// Which key.
+        /// The key.
         key: Key,
     },
-    /// The same without the value.
+    /// As `ReadCell`, without the value.
     ReadMeta {
-        /// Which key.
+        /// The key.
         key: Key,
     },
-    /// Store a cell, durably; and in the same batch, markers that these nodes lack it.
+    /// Stores a cell durably, and in the same batch hints for nodes that lack it.
     Write {
-        /// Under which key.
+        /// The key.
         key: Key,
-        /// What to store.
+        /// The cell.
         cell: Cell,
         /// Nodes to keep hints for.
         hints: NodeSet,
     },
-    /// Keep hints that these nodes lack this version of a key, which the asked node holds.
+    /// Keeps hints that nodes lack a version of a key that the receiver holds.
     KeepHints {
-        /// Which key.
+        /// The key.
         key: Key,
-        /// Which version.
+        /// The version.
         version: Version,
-        /// Who lacks it.
+        /// The nodes that lack it.
         targets: NodeSet,
     },
-    /// Are you there, and how are you? From `Node` to `Node`.
+    /// Probes a peer and reports the sender's state. From `Node` to `Node`.
     Heartbeat(HeartbeatPayload),
-    /// What of this range is yours and mine? From `Node` to `Node`.
+    /// Reads the keys of a range that both nodes replicate. From `Node` to `Node`.
     Range(RangeRequest),
-    /// What is your part in this scan?
+    /// Requests the receiver's part of a scan.
     Scan(ScanRequest),
-    /// A scan is over: let go of its snapshot.
+    /// Releases the snapshot of a finished scan.
     EndScan {
-        /// Names the scan.
+        /// Identifies the scan.
         snapshot: SnapshotId,
     },
 }
@@ -152,129 +152,132 @@ pub enum PeerRequest {
 /// The answer to a [`PeerRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerAnswer {
-    /// To `ReadCell`.
+    /// Answers `ReadCell`.
     Cell(Option<Cell>),
-    /// To `ReadMeta`.
+    /// Answers `ReadMeta`.
     Meta(Option<CellMeta>),
-    /// To `Write`: it is durable, with its hints.
+    /// Answers `Write`: the cell is durable, with its hints.
     Written {
-        /// A greater version was there already. `false` may be wrong.
+        /// Whether a greater version was already stored. `false` may be wrong.
         superseded: bool,
     },
-    /// To `KeepHints`: they are durable.
+    /// Answers `KeepHints`: the hints are durable.
     HintsKept,
-    /// To `Heartbeat`.
+    /// Answers `Heartbeat`.
     Heartbeat(HeartbeatPayload),
-    /// To `Range`.
+    /// Answers `Range`.
     Range(RangeAnswer),
-    /// To `Scan`.
+    /// Answers `Scan`.
     Scan(ScanAnswer),
-    /// To `EndScan`.
+    /// Answers `EndScan`.
     ScanEnded,
-    /// It was not done.
+    /// The request was not carried out.
     Failed(PeerFault),
 }
 
-/// Why a node did not do as another asked.
+/// The reason why a node did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerFault {
     /// Its store failed.
     Store(StoreFault),
-    /// Its answers to reads count for nothing yet: see [`SyncState`].
+    /// It is not read-eligible, as a whole or for this key: [`SyncState`],
+    /// [`RefusedKeys`](crate::RefusedKeys).
     NotReadEligible,
-    /// The version is further ahead of its clock than it allows.
+    /// The version is too far ahead of the receiver's clock.
     ClockAhead {
-        /// What its wall clock showed.
+        /// Time of the receiver's wall clock.
         wall: WallTime,
     },
-    /// Too much of this asker's is under way there.
+    /// Too many requests of this requester, or in total, are in flight there.
     Busy,
-    /// It has not recovered yet, or is leaving.
+    /// It has not recovered yet, or is shutting down.
     NotServing,
 }
 
-/// How a node is, as it tells its peers with each heartbeat and with each answer to one.
+/// The state of a node, as it reports it to its peers in each heartbeat and in each answer to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeartbeatPayload {
-    /// When it was sent, by the asker's monotonic clock; the answer repeats the asker's.
+    /// Send time by the requester's monotonic clock; the answer repeats it.
     pub sent: Instant,
     /// The sender's wall clock.
     pub wall: WallTime,
-    /// Whether the sender's answers to reads count.
+    /// The sender's sync state, which decides whether it is read-eligible.
     pub sync_state: SyncState,
-    /// The sender is about to end.
+    /// Whether the sender is about to shut down.
     pub draining: bool,
-    /// The sender has no room for values.
+    /// Whether the sender's disk is too full for values.
     pub disk_full: bool,
-    /// Hints that the sender still holds for the receiver; an estimate that is 0 only when there are none.
+    /// Hints that the sender still holds for the receiver; an estimate that is 0 only if there are
+    /// none.
     pub hints_for_you: u64,
-    /// The receiver may lack writes that the sender has given up bringing it: it owes itself a pass over all keys
-    /// with its peers.
+    /// Whether the receiver may lack writes that the sender has stopped trying to deliver. The
+    /// receiver must then compare all keys with its peers.
     pub repair_pending: bool,
-    /// The identity that the sender remembers of the receiver's address, before this life of it.
+    /// The identity that the sender remembers of the receiver's address, from before the receiver's
+    /// present generation.
     pub remembered_tag_of_you: Option<NodeTag>,
-    /// The newest life of that identity that the sender remembers; the clock is the greatest that it heard in
-    /// that life.
+    /// The newest generation of that identity that the sender remembers; its clock is the greatest
+    /// value that the sender heard in that generation.
     pub remembered_generation_of_you: Option<Generation>,
-    /// The sender's own life: its number and the durable bound of its version clock. `None` from a sender that does
-    /// not count its starts.
+    /// The sender's own generation. `None` from a sender that does not count its starts.
     pub generation: Option<GenerationReport>,
-    /// How many replicas hold a key when a request to the sender does not say it; `None` from a sender of a release
-    /// that does not report it.
+    /// Default number of replicas of a key for requests to the sender; `None` from a sender of a
+    /// release that does not report it.
     pub default_from: Option<NonZeroU8>,
 }
 
-/// A life as its own process reports it; the incarnation is known from the link.
+/// A generation as its own process reports it. The incarnation is known from the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationReport {
-    /// Number of the start, from 1 on.
+    /// Number of the start, from 1.
     pub number: u64,
-    /// The greatest value of the version clock in this life behind which no later life begins; 0 before there is one.
-    /// See [`HybridClock::secured`](crate::HybridClock::secured).
+    /// The greatest value of the version clock in this generation behind which no later generation
+    /// starts; 0 before there is one: [`HybridClock::secured`](crate::HybridClock::secured).
     pub clock: Hlc,
 }
 
-/// Asks what a node holds in a range of keys that both it and the asker are to hold.
+/// Requests the cells of a range of keys that both nodes replicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest {
-    /// The range begins behind this key; `None`: at the first key of all.
+    /// The range begins behind this key; `None`: at the first key.
     pub after: Option<Key>,
-    /// It ends with this key; `None`: with the last key of all.
+    /// The range ends with this key; `None`: with the last key.
     pub until: Option<Key>,
-    /// Cells with greater versions are left out: they may still be on their way.
+    /// Cells with greater versions are left out, because they may still be in flight.
     pub cutoff: Hlc,
-    /// What the asker's part of the range amounts to; `None`: it wants what there is.
+    /// Digest of the requester's cells in the range; `None`: the entries are wanted in any case.
     pub digest: Option<RangeDigest>,
-    /// Wants cells, not only versions.
+    /// Whether cells are wanted, not only versions.
     pub cells: bool,
 }
 
 /// The answer to a [`RangeRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// Both hold the same.
+    /// Both nodes hold the same.
     Same,
-    /// What the answering node holds, in key order.
+    /// The versions that the answering node holds, in key order.
     Versions {
         /// Keys with their versions.
         entries: Vec<(Key, CellMeta)>,
-        /// The part of the range that was looked at ends with this key; `None`: all of it was.
+        /// Last key of the part of the range that was read; `None`: all of it was read.
         until: Option<Key>,
     },
-    /// What the answering node holds, in key order.
+    /// The cells that the answering node holds, in key order.
     Cells {
         /// Keys with their cells.
         entries: Vec<(Key, Cell)>,
-        /// As above.
+        /// Last key of the part of the range that was read; `None`: all of it was read.
         until: Option<Key>,
     },
 }
 
-/// What a set of keys and versions amounts to: equal sets have equal digests, different ones almost surely not.
+/// Digest of a set of keys and versions: equal sets have equal digests, different sets almost
+/// surely not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeDigest {
-    /// How many keys.
+    /// Number of keys.
     pub keys: u64,
-    /// The wrapping sum of a hash of each key with its version.
+    /// Wrapping sum of a hash of each key with its version.
     pub sum: u64,
 }

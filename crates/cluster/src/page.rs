@@ -1,31 +1,33 @@
-//! Pages: some entries of a range, in one piece of memory.
+//! Pages: consecutive entries of a range in one buffer.
 //!
-//! **Promise.** The keys of a page ascend, and each is one (1 to [`Key::LEN_MAX`] bytes). Tombstones have no value.
+//! **Promise.** The keys of a page ascend, and each has 1 to [`Key::LEN_MAX`] bytes. Tombstones
+//! have no value.
 //!
-//! **Mechanism.** All bytes stand in one buffer, entry behind entry: the key, a line feed, the value. That is the form
-//! in which ranges are sent by default, so an entry goes from the page to the socket as a slice, without a copy. What
-//! is not bytes stands beside.
+//! **Mechanism.** One buffer holds all bytes, entry by entry: the key, a line feed, the value. That
+//! is the default format of ranges in HTTP responses, so an entry goes from the page to the socket
+//! as a slice, without a copy. Lengths and metadata are kept beside the buffer.
 //!
-//! A value that is much larger than pages are is not copied for its page: the page is made in the memory that it stands in.
+//! A value that is much larger than a page is not copied: its page is built in the buffer that
+//! holds the value.
 //!
-//! **Caveats.** A slice of a page keeps all of it in memory.
+//! **Caveats.** A slice of a page keeps the whole page in memory.
 
 use crate::Key;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::ops::Range;
 use stdx::{Cell, CellKind, CellMeta, CellRef};
 
-/// Stands between a key and its value.
+/// Separates a key from its value.
 const SEPARATOR: u8 = b'\n';
 
-/// Some entries of a range. See the module.
+/// Consecutive entries of a range, in one buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     bytes: Bytes,
     spans: Vec<Span>,
 }
 
-/// Where an entry is in its page, and what it is beside its bytes.
+/// Position and metadata of an entry in its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: u32,
@@ -37,52 +39,52 @@ struct Span {
 /// An entry of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageEntry<'a> {
-    /// Its key.
+    /// The key.
     pub key: &'a [u8],
-    /// What it holds.
+    /// The cell.
     pub cell: CellRef<'a>,
 }
 
-/// The length of an entry's parts, and what it is beside its bytes: how pages travel.
+/// Lengths and metadata of an entry: the part of a page that is encoded beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageEntryHead {
-    /// Bytes of the key.
+    /// Length of the key, in bytes.
     pub key_len: usize,
-    /// Bytes of the value.
+    /// Length of the value, in bytes.
     pub value_len: usize,
-    /// The rest of the cell.
+    /// Metadata of the cell.
     pub meta: CellMeta,
 }
 
 impl Page {
-    /// Pages have at most so many bytes, but for one entry that alone is larger.
+    /// Greatest size of a page in bytes, except for one entry that alone is larger.
     pub const USUAL_BYTES_MAX: usize = 128 << 10;
 
-    /// Whether it is larger than pages are, for the sake of one large value. A reader that has not asked for it yet does
-    /// not keep it in memory, and reads it again later.
+    /// Whether the page is larger than usual because of one large value. A reader that has not
+    /// asked for such a page yet does not keep it in memory, and reads it again later.
     pub fn is_oversized(&self) -> bool {
         self.bytes.len() > Self::USUAL_BYTES_MAX
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// All of its bytes: of each entry the key, a line feed, and the value.
+    /// All bytes: for each entry the key, a line feed, and the value.
     pub const fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The entry at this place.
+    /// The entry at index `at`.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If `at` is out of bounds.
     pub fn entry(&self, at: usize) -> PageEntry<'_> {
         let span = &self.spans[at];
         let bytes = &self.bytes[span.range()];
@@ -95,7 +97,8 @@ impl Page {
         (0..self.len()).map(|at| self.entry(at))
     }
 
-    /// The lengths of the entries at their places: with [`Page::bytes`], all there is to a page.
+    /// Lengths and metadata of the entries, in order. Together with [`Page::bytes`] they describe
+    /// the whole page.
     pub fn heads(&self) -> impl ExactSizeIterator<Item = PageEntryHead> {
         self.spans.iter().map(|span| PageEntryHead {
             key_len: span.key_len as usize,
@@ -104,38 +107,38 @@ impl Page {
         })
     }
 
-    /// Key, line feed and value of the entry at this place, as a slice of the page.
+    /// Key, line feed and value of the entry at index `at`, as a slice of the page.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If `at` is out of bounds.
     pub fn line(&self, at: usize) -> Bytes {
         self.bytes.slice(self.spans[at].range())
     }
 
-    /// The key at this place, as a slice of the page.
+    /// The key at index `at`, as a slice of the page.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If `at` is out of bounds.
     pub fn key(&self, at: usize) -> Key {
         let span = &self.spans[at];
         let start = span.start as usize;
         Key::new(self.bytes.slice(start..start + span.key_len as usize)).expect("a page holds keys")
     }
 
-    /// The cell at this place; its value is a slice of the page.
+    /// The cell at index `at`; its value is a slice of the page.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If `at` is out of bounds.
     pub fn cell(&self, at: usize) -> Cell {
         let span = &self.spans[at];
         let end = span.range().end;
         Cell { meta: span.meta, value: self.bytes.slice(end - span.value_len as usize..end) }
     }
 
-    /// The entries at these places, as a slice of the page.
+    /// The entries in this range of indexes, as a slice of the page.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// If the range is out of bounds.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let spans = &self.spans[range];
@@ -147,7 +150,8 @@ impl Page {
         Self { bytes, spans }
     }
 
-    /// How many entries come before the first whose key is not so; those that are, come first.
+    /// Index of the first entry whose key does not satisfy `is_so`; all entries before it must
+    /// satisfy it.
     pub fn partition_point(&self, is_so: impl Fn(&[u8]) -> bool) -> usize {
         let key = |span: &Span| {
             let start = span.start as usize;
@@ -156,10 +160,12 @@ impl Page {
         self.spans.partition_point(|span| is_so(key(span)))
     }
 
-    /// The page of one entry, made in the memory that its value stands in, at `value`: what stands beside it is written over.
+    /// Builds a page of one entry in the buffer that holds its value at `value`. The bytes around
+    /// the value are overwritten.
     ///
     /// # Panics
-    /// When `key` is none, `value` is not within `bytes`, or the page passes 4 GiB.
+    /// If the length of `key` is out of bounds, `value` is not within `bytes`, or the page exceeds
+    /// 4 GiB.
     pub fn of_value(key: &[u8], meta: CellMeta, mut bytes: Vec<u8>, value: Range<usize>) -> Self {
         assert!((1..=Key::LEN_MAX).contains(&key.len()), "a key has 1 to {} bytes", Key::LEN_MAX);
         let span = Span::new(0, key.len(), value.len(), meta).expect("a page has less than 4 GiB");
@@ -175,8 +181,9 @@ impl Page {
         Self { bytes: bytes.into(), spans: vec![span] }
     }
 
-    /// The page of these heads and bytes, as another page had them. `None` when they make no page: lengths that do not
-    /// add up, keys that do not ascend or are none, a tombstone with a value.
+    /// Reassembles a page from the heads and bytes of another page. `None` if they form no page:
+    /// the lengths do not add up, keys do not ascend or have a length out of bounds, or a tombstone
+    /// has a value.
     pub fn assemble(bytes: Bytes, heads: &[PageEntryHead]) -> Option<Self> {
         let mut spans = Vec::with_capacity(heads.len());
         let (mut start, mut last): (usize, &[u8]) = (0, &[]);
@@ -208,7 +215,7 @@ impl Span {
     }
 }
 
-/// Makes a page, entry by entry.
+/// Builds a page entry by entry.
 #[derive(Debug, Default)]
 pub struct PageBuilder {
     bytes: BytesMut,
@@ -216,7 +223,7 @@ pub struct PageBuilder {
 }
 
 impl PageBuilder {
-    /// One with room for so many bytes before it grows.
+    /// Creates a builder with capacity for `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { bytes: BytesMut::with_capacity(bytes), spans: Vec::new() }
     }
@@ -224,7 +231,8 @@ impl PageBuilder {
     /// Appends an entry. A tombstone's value is left out.
     ///
     /// # Panics
-    /// When `key` is none, or not greater than the one before; or when the page passes 4 GiB.
+    /// If the length of `key` is out of bounds, `key` is not greater than its predecessor, or the
+    /// page exceeds 4 GiB.
     pub fn push(&mut self, key: &[u8], cell: CellRef<'_>) {
         assert!((1..=Key::LEN_MAX).contains(&key.len()), "a key has 1 to {} bytes", Key::LEN_MAX);
         assert!(self.last_key().is_none_or(|last| last < key), "the keys of a page ascend");
@@ -238,22 +246,22 @@ impl PageBuilder {
         self.spans.push(span);
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// How many bytes they take, keys and values and what stands between.
+    /// Size of the page in bytes: keys, values and separators.
     pub fn bytes_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The page.
+    /// Finishes the page.
     pub fn finish(self) -> Page {
         Page { bytes: self.bytes.freeze(), spans: self.spans }
     }
@@ -289,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_page_holds_what_was_put_in(
+        fn a_page_holds_the_pushed_entries(
             entries: BTreeMap<[u8; 3], Option<Vec<u8>>>,
         ) {
             let entries = entries.into_iter().map(|(key, value)| (key.to_vec(), value)).collect();
@@ -319,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_one_value_is_made_where_the_value_is() {
+    fn a_page_of_one_value_equals_its_copy() {
         let value = b"some value";
         for (before, behind) in [(0, 0), (1, 0), (3, 2), (17, 9), (40, 40)] {
             for key in [&b"k"[..], b"key", &[b'k'; 30]] {
@@ -334,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_add_up_makes_no_page() {
+    fn inconsistent_heads_form_no_page() {
         let bytes = Bytes::from_static(b"a\n1b\n2");
         let head =
             |key_len, value_len| PageEntryHead { key_len, value_len, meta: CellMeta::value(version(1), 1) };

@@ -1,19 +1,19 @@
-//! Quorum arithmetic: how many replicas hold a key, and how many of them must answer.
+//! Quorum arithmetic: the number of replicas that hold a key, and the number that must answer.
 //!
-//! **Promise.** `from` replicas hold the key, `ack` of them must answer. A read and a write of the same key
-//! meet in at least one replica when `ack(read) + ack(write) > from`. A [`Tally`] counts each replica once,
-//! however often it answers.
+//! **Promise.** `from` replicas hold the key, `ack` of them must answer. A read and a write of the
+//! same key share at least one replica if `ack(read) + ack(write) > from`. A [`Tally`] counts each
+//! replica once, even if it answers repeatedly.
 
 use crate::replica_set::ReplicaSet;
 use crate::{Acks, Failure, Shortfall};
 use std::num::NonZeroU8;
 
-/// What a user chose; what was not chosen takes its default.
+/// The quorum parameters of a request; those not given take their defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuorumChoice {
-    /// How many must answer.
+    /// Number of replicas that must answer.
     pub ack: Option<u32>,
-    /// How many hold the key.
+    /// Number of replicas that hold the key.
     pub from: Option<u32>,
 }
 
@@ -24,7 +24,7 @@ pub struct Quorum {
     from: u8,
 }
 
-/// Why a choice is not a quorum.
+/// The reason why a choice is not a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("1 <= ack <= from <= {nodes} must hold, here ack is {ack} and from is {from}")]
 pub struct QuorumError {
@@ -32,12 +32,12 @@ pub struct QuorumError {
     pub ack: u32,
     /// `from`, chosen or default.
     pub from: u32,
-    /// How many nodes there are.
+    /// Number of nodes.
     pub nodes: u8,
 }
 
 impl QuorumChoice {
-    /// The quorum meant in a cluster of `nodes` nodes: `from` defaults to `default_from`, `ack` to the
+    /// The quorum for a cluster of `nodes` nodes: `from` defaults to `default_from`, `ack` to the
     /// majority of `from`.
     ///
     /// # Errors
@@ -57,19 +57,19 @@ impl QuorumChoice {
 }
 
 impl Quorum {
-    /// How many replicas must answer.
+    /// Number of replicas that must answer.
     pub const fn ack(self) -> u8 {
         self.ack
     }
 
-    /// How many replicas hold the key.
+    /// Number of replicas that hold the key.
     pub const fn from(self) -> u8 {
         self.from
     }
 }
 
-/// Counts the answers of the replicas of one key. Replicas are named by their place in the key's preference
-/// list, `0..from`.
+/// Counts the answers of the replicas of one key, which are named by their replica index,
+/// `0..from`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tally {
     quorum: Quorum,
@@ -78,30 +78,31 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// No answers yet.
+    /// Creates a tally without answers.
     pub(crate) const fn new(quorum: Quorum) -> Self {
         Self { quorum, acked: ReplicaSet::EMPTY, failed: ReplicaSet::EMPTY }
     }
 
-    /// Counts a replica that did as asked; whether it counts. Only the first answer of a replica does.
+    /// Counts a replica that did as asked, and returns whether it counts. Only the first answer of
+    /// a replica does.
     ///
     /// # Panics
-    /// When `replica` does not hold the key, as [`Tally::fail`].
+    /// If `replica` does not hold the key, as [`Tally::fail`].
     pub(crate) fn ack(&mut self, replica: u8) -> bool {
         self.is_first_answer_of(replica) && self.acked.insert(replica)
     }
 
-    /// Counts a replica that cannot do as asked; whether it counts.
+    /// Counts a replica that cannot do as asked, and returns whether it counts.
     pub(crate) fn fail(&mut self, replica: u8) -> bool {
         self.is_first_answer_of(replica) && self.failed.insert(replica)
     }
 
-    /// Counts a replica that could not as one that was not asked. Whether it could not.
+    /// Counts a failed replica as one that was not asked. Returns whether it had failed.
     pub(crate) fn reopen(&mut self, replica: u8) -> bool {
         self.failed.remove(replica)
     }
 
-    /// Counts a replica that did as asked as one that cannot. Whether it did as asked.
+    /// Counts a replica that did as asked as failed. Returns whether it had done as asked.
     pub(crate) fn revoke(&mut self, replica: u8) -> bool {
         self.acked.remove(replica) && self.failed.insert(replica)
     }
@@ -111,43 +112,43 @@ impl Tally {
         self.acked.len() >= self.quorum.ack
     }
 
-    /// Whether too many failed for the quorum ever to be reached.
+    /// Whether too many replicas failed for the quorum ever to be reached.
     pub(crate) const fn is_impossible(&self) -> bool {
         self.quorum.from - self.failed.len() < self.quorum.ack
     }
 
-    /// Whether the quorum would be possible if these had not failed, and is not as they have.
+    /// Whether the quorum is impossible only because the replicas in `lacking` have failed.
     pub(crate) const fn is_reachable_if_recovered(&self, lacking: ReplicaSet) -> bool {
         let failed = self.failed.without(lacking);
         self.is_impossible() && self.quorum.from - failed.len() >= self.quorum.ack
     }
 
-    /// How many did as asked, of how many.
+    /// Number of replicas that did as asked, of those that hold the key.
     pub(crate) const fn acks(&self) -> Acks {
         Acks { got: self.acked.len(), from: self.quorum.from }
     }
 
-    /// The failure of a command that came so far.
+    /// The failure of a command with these answers.
     pub(crate) const fn short(&self, shortfall: Shortfall) -> Failure {
         Failure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack, shortfall }
     }
 
-    /// Who did as asked.
+    /// Replicas that did as asked.
     pub(crate) const fn acked(&self) -> ReplicaSet {
         self.acked
     }
 
-    /// Who cannot.
+    /// Replicas that cannot do as asked.
     pub(crate) const fn failed(&self) -> ReplicaSet {
         self.failed
     }
 
-    /// Whose answer is still to come.
+    /// Replicas that have not answered.
     pub(crate) const fn silent(&self) -> ReplicaSet {
         ReplicaSet::first(self.quorum.from).without(self.acked).without(self.failed)
     }
 
-    /// What is counted for.
+    /// The quorum to reach.
     pub(crate) const fn quorum(&self) -> Quorum {
         self.quorum
     }
@@ -170,7 +171,7 @@ mod tests {
         QuorumChoice { ack, from }.resolve(nodes, nodes.get()).map(|quorum| (quorum.ack(), quorum.from()))
     }
 
-    /// All that clusters of up to [`NODES_MAX`] nodes can form.
+    /// All quorums that clusters of up to [`NODES_MAX`] nodes can form.
     fn quorums() -> impl Iterator<Item = Quorum> {
         (1..=NODES_MAX).flat_map(|from| (1..=from).map(move |ack| Quorum { ack, from }))
     }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_choice_is_the_quorum_it_says_or_an_error() {
+    fn every_choice_resolves_to_its_quorum_or_an_error() {
         let choices = || (0..=u32::from(NODES_MAX) + 2).map(Some).chain([None, Some(256), Some(u32::MAX)]);
         for nodes in 1..=NODES_MAX {
             for (ack, from) in choices().flat_map(|ack| choices().map(move |from| (ack, from))) {
@@ -208,7 +209,7 @@ mod tests {
         assert!(QuorumChoice::default().resolve(NonZeroU8::MIN, 2).is_err());
     }
 
-    /// Every replica is silent, acknowledges or fails, in every combination, and says so twice.
+    /// Every replica is silent, acknowledges or fails, in every combination, and answers twice.
     #[test]
     fn a_tally_counts_each_replica_once() {
         for quorum in quorums() {
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// The reason for all of it, over every pair of answering sets.
+    /// The property that quorums exist for, over every pair of answering sets.
     #[test]
     fn overlapping_quorums_meet_in_a_replica() {
         for (read, write) in quorums().flat_map(|read| quorums().map(move |write| (read, write))) {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greatest_cluster_is_counted_too() {
+    fn a_tally_counts_the_largest_cluster() {
         let quorum = Quorum { ack: 64, from: 64 };
         let mut tally = Tally::new(quorum);
         (0..63).for_each(|replica| assert!(tally.ack(replica)));
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "does not hold the key")]
-    fn a_stranger_is_not_counted() {
+    fn a_node_that_is_no_replica_is_not_counted() {
         Tally::new(Quorum { ack: 1, from: 1 }).ack(1);
     }
 }

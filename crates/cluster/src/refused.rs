@@ -1,31 +1,34 @@
-//! Keys whose newest cell this node has refused, as its version lies too far in the future.
+//! Keys whose newest cell this node has refused, because its version lies too far in the future.
 //!
-//! **Promise.** A replica that was filled from its peers, and had to leave out a cell that one of them holds, does not
-//! know the newest state of that key. Its answers for the key are failures, never "no such key", also after a restart.
-//! All other keys are answered as ever.
+//! **Promise.** A replica that was filled from its peers, and had to leave out a cell that one of
+//! them holds, does not know the newest state of that key. Its answers for the key are failures,
+//! never "no such key", also after a restart. All other keys are answered as usual.
 //!
-//! **Mechanism.** The node keeps these keys in its [record](crate::NodeRecord) and shows them to the coordinators in
-//! its [view](crate::ClusterView). The paths of a key, and what each does:
+//! **Mechanism.** The node keeps these keys in its [record](crate::NodeRecord) and publishes them
+//! to the coordinators in its [view](crate::ClusterView). The paths that read or write a key:
 //!
 //! | path | behaviour |
 //! |---|---|
-//! | a read of a user, here or for a coordinator of a peer | the replica counts as failed: here it is not asked, a peer hears [`PeerFault::NotReadEligible`](crate::PeerFault) |
-//! | a range of this node | fails at the first page whose part of the range holds the key |
-//! | a range of the cluster | the replica loses its part in the scan from that page on; others take it |
-//! | writes, hints, read repair to this node | stored as ever: they win or lose by their version |
-//! | anti-entropy, pulls of peers | take part with what is stored: they move cells, and claim nothing about a key |
+//! | a client's read, here or through a coordinator of a peer | the replica counts as failed: here it is not asked, a peer receives [`PeerFault::NotReadEligible`](crate::PeerFault) |
+//! | a scan of this node | fails at the first page whose part of the range holds the key |
+//! | a scan of the cluster | the replica loses its role in the scan from that page on; others take it |
+//! | writes, hints, read repair to this node | stored as usual: they win or lose by their version |
+//! | anti-entropy, pulls by peers | use the stored cells: they move cells, and claim nothing about a key |
 //!
-//! So digests of replicas that hold the same are equal, whether one of them has refused a cell or not.
+//! Digests of replicas that hold the same are therefore equal, whether one of them has refused a
+//! cell or not.
 //!
-//! A key leaves the set (`node/refused`) when its cell could be stored, when no peer that had the cell holds it any more,
-//! or when this node holds a version that was issued after the refusal: that write came later than the refused cell,
-//! whatever the version of that says. An older version that arrives later says nothing about the refused one.
+//! A key leaves the set (`node/refused`) in three cases: its cell could be stored; no peer that had
+//! the cell holds it any more; or this node holds a version issued after the refusal. Such a write
+//! came later than the refused cell, whatever version that cell has. An older version that arrives
+//! later proves nothing about the refused one.
 //!
-//! **Bounds.** [`RefusedKeys::COUNT_MAX`] keys and [`RefusedKeys::BYTES_MAX`] bytes of keys. A pull that meets one more
-//! stays open for the range that holds it.
+//! **Bounds.** [`RefusedKeys::COUNT_MAX`] keys and [`RefusedKeys::BYTES_MAX`] bytes of keys. A pull
+//! that meets one more stays open for the range that holds it.
 //!
-//! **Caveats.** A peer that is filled from this node does not learn which keys are refused here. If it loses its disk
-//! while it is the only holder of a refused cell, that cell is lost with it.
+//! **Caveats.** A peer that is filled from this node does not learn which keys are refused here. If
+//! that peer loses its disk while it is the only holder of a refused cell, the cell is lost with
+//! it.
 
 use crate::{Cut, Key, KeyRange, NodeSet, PageRequest, PartitionSet, StoreResponse};
 use std::collections::BTreeMap;
@@ -33,26 +36,26 @@ use std::ops::Bound;
 use std::sync::Arc;
 use stdx::Hlc;
 
-/// The refused keys of a node. Clones share them until one is changed. See the module.
+/// The refused keys of a node. Clones share them until one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedKeys(Arc<BTreeMap<Key, Refusal>>);
 
-/// What is known of a refused key.
+/// A refused key's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The version clock of this node when it first refused a cell of the key.
+    /// The version clock of this node at the first refusal of a cell of the key.
     pub since: Hlc,
     /// Peers that held such a cell when they were last asked.
     pub holders: NodeSet,
 }
 
 impl RefusedKeys {
-    /// Keys that are kept at most.
+    /// Greatest number of keys.
     pub const COUNT_MAX: usize = 1_024;
-    /// Bytes of keys that are kept at most.
+    /// Greatest sum of the keys' lengths, in bytes.
     pub const BYTES_MAX: usize = 64 << 10;
 
-    /// The keys in this map; `None` when they are more than are kept.
+    /// Creates a set of these keys. `None` if they exceed a bound.
     pub fn of(keys: BTreeMap<Key, Refusal>) -> Option<Self> {
         let keys = Self(Arc::new(keys));
         (keys.len() <= Self::COUNT_MAX && keys.bytes() <= Self::BYTES_MAX).then_some(keys)
@@ -75,7 +78,7 @@ impl RefusedKeys {
         !self.is_empty() && self.0.contains_key(key)
     }
 
-    /// What is known of this key, if it is refused.
+    /// The state of this key, if it is refused.
     pub fn get(&self, key: &Key) -> Option<&Refusal> {
         self.0.get(key)
     }
@@ -91,7 +94,8 @@ impl RefusedKeys {
         self.0.range::<Key, _>((after, Bound::Unbounded)).next().map(|(key, _)| key)
     }
 
-    /// Notes that `holder`'s cell of a key was refused at `now`. `false`: there is no room for the key.
+    /// Records that a cell of a key, held by `holders`, was refused at `now`. Returns `false` if
+    /// the set is full.
     pub(crate) fn try_insert(&mut self, key: &Key, holders: NodeSet, now: Hlc) -> bool {
         match self.0.get(key) {
             Some(known) if known.holders.union(holders) == known.holders => return true,
@@ -106,14 +110,15 @@ impl RefusedKeys {
         true
     }
 
-    /// Notes that these peers do not hold the refused cell of a key any more. A key that no peer holds is removed.
+    /// Records that these peers no longer hold the refused cell of a key. A key that no peer holds
+    /// is removed.
     pub(crate) fn remove_holders(&mut self, key: &Key, holders: NodeSet) {
         let Some(refusal) = self.get(key) else { return };
         let left = refusal.holders.without(holders);
         let keys = Arc::make_mut(&mut self.0);
         match left.is_empty() {
             true => drop(keys.remove(key)),
-            false => keys.get_mut(key).expect("it was just seen").holders = left,
+            false => keys.get_mut(key).expect("the key was just found").holders = left,
         }
     }
 
@@ -121,14 +126,15 @@ impl RefusedKeys {
         Arc::make_mut(&mut self.0).remove(key);
     }
 
-    /// The part of the keys that a page may show; `None` while no key is refused.
+    /// The keys that a page may show, to be compared with its answer; `None` while no key is
+    /// refused.
     #[inline]
     pub(crate) fn scope_of(&self, request: &PageRequest) -> Option<Box<PageScope>> {
         let scope = || PageScope { range: request.range.clone(), partitions: request.partitions.clone() };
         (!self.is_empty()).then(|| Box::new(scope()))
     }
 
-    /// Whether the page that a store gave for a request of this scope speaks of a refused key.
+    /// Whether the page that a store returned for a request of this scope covers a refused key.
     pub(crate) fn are_in(&self, scope: &PageScope, response: &StoreResponse) -> bool {
         let StoreResponse::Page { rest, .. } = response else { return false };
         self.are_before(scope, rest.as_ref())
@@ -160,7 +166,7 @@ impl RefusedKeys {
 #[derive(Clone, Debug)]
 pub(crate) struct PageScope {
     range: KeyRange,
-    /// `None`: all.
+    /// `None`: all partitions.
     partitions: Option<PartitionSet>,
 }
 
@@ -197,7 +203,7 @@ mod tests {
         let now = Hlc::from_bits(1);
         let inserted = (0..2_000).filter(|i| keys.try_insert(&key(&format!("{i}")), nodes(&[1]), now));
         assert_eq!(inserted.count(), RefusedKeys::COUNT_MAX);
-        assert!(keys.try_insert(&key("0"), nodes(&[2]), now), "a key that is known takes no room");
+        assert!(keys.try_insert(&key("0"), nodes(&[2]), now), "a known key takes no space");
         let mut keys = RefusedKeys::default();
         let long = |i: u8| format!("{i}{}", "x".repeat(8_191));
         let inserted = (0..9_u8).filter(|i| keys.try_insert(&key(&long(*i)), nodes(&[1]), now));
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_fails_for_the_refused_keys_that_it_passes_over() {
+    fn a_page_fails_for_the_refused_keys_that_it_covers() {
         let mut keys = RefusedKeys::default();
         keys.try_insert(&key("d"), nodes(&[1]), Hlc::from_bits(1));
         let scope = |from, to: Option<&'static str>| PageScope {

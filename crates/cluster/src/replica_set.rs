@@ -1,16 +1,18 @@
-//! Sets of replicas of one key, each named by its place in the key's preference list.
+//! Sets of replicas of one key.
+//!
+//! A replica is named by its *replica index*: its index in the key's preference list.
 
 use crate::NODES_MAX;
 use std::fmt;
 
-/// A set of places in a preference list.
+/// A set of replica indices.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReplicaSet(u64);
 
 impl ReplicaSet {
     pub(crate) const EMPTY: Self = Self(0);
 
-    /// The first `len` places: the replicas of a key for this `from`.
+    /// The first `len` replica indices: the replicas of a key for `from == len`.
     pub(crate) const fn first(len: u8) -> Self {
         assert!(len as usize <= NODES_MAX);
         Self(if len as usize == NODES_MAX { u64::MAX } else { (1 << len) - 1 })
@@ -25,14 +27,14 @@ impl ReplicaSet {
         self.0 & Self::one(replica_index).0 != 0
     }
 
-    /// Adds a place; whether it was not in the set.
+    /// Adds a replica, and returns whether it was absent.
     pub(crate) const fn insert(&mut self, replica_index: u8) -> bool {
         let is_new = !self.contains(replica_index);
         self.0 |= Self::one(replica_index).0;
         is_new
     }
 
-    /// Removes a place; whether it was in the set.
+    /// Removes a replica, and returns whether it was present.
     pub(crate) const fn remove(&mut self, replica_index: u8) -> bool {
         let was_in = self.contains(replica_index);
         self.0 &= !Self::one(replica_index).0;
@@ -62,7 +64,7 @@ impl ReplicaSet {
         self.0 == 0
     }
 
-    /// The place that comes first in the list.
+    /// The least replica index, which comes first in the preference list.
     pub(crate) const fn first_index(self) -> Option<u8> {
         if self.is_empty() { None } else { Some(self.0.trailing_zeros() as u8) }
     }
@@ -71,7 +73,7 @@ impl ReplicaSet {
 impl Iterator for ReplicaSet {
     type Item = u8;
 
-    /// Takes out the first place, so that a loop passes over all in their order.
+    /// Takes out the least replica index, so that a loop visits all in ascending order.
     fn next(&mut self) -> Option<u8> {
         let replica_index = self.first_index()?;
         self.0 &= self.0 - 1;
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_every_place_of_the_longest_list() {
+    fn a_set_holds_every_index_of_the_longest_list() {
         let mut replicas = ReplicaSet::EMPTY;
         assert!(replicas.insert(63) && replicas.insert(0) && !replicas.insert(63));
         assert_eq!(replicas.collect::<Vec<_>>(), [0, 63]);

@@ -1,10 +1,10 @@
-//! What a user is told.
+//! Replies to clients.
 
 use crate::{Page, StoreFault};
 use std::time::Duration;
 use stdx::{Cell, Version, WallTime};
 
-/// How many replicas answered, of how many.
+/// Number of replicas that answered, of those that hold the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acks {
     /// Replicas that answered.
@@ -20,145 +20,149 @@ pub enum Reply {
     Found {
         /// The newest cell among the answers.
         cell: Cell,
-        /// Who answered.
+        /// Replicas that answered.
         acks: Acks,
     },
     /// A read found no live value: nothing, a tombstone, or an expired value.
     Missing {
-        /// Who answered.
+        /// Replicas that answered.
         acks: Acks,
     },
     /// A write was stored.
     Written {
-        /// Under this version.
+        /// The version of the write.
         version: Version,
-        /// A replica found it already superseded by a greater version.
+        /// Whether a replica already held a greater version.
         superseded: bool,
-        /// Who answered.
+        /// Replicas that answered.
         acks: Acks,
     },
     /// The next entries of a scan: live ones, with their values.
     Page {
-        /// The entries. None only with the end of the range.
+        /// The entries. Empty only at the end of the range.
         page: Page,
-        /// There is nothing behind them: the scan is over.
+        /// Whether no entries follow: the scan is over.
         is_last: bool,
     },
     /// The command failed. A scan is over then.
     Failed(Failure),
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Fewer replicas than `ack` did their part in time.
+    /// Fewer than `ack` replicas did their part in time.
     NotEnoughReplicas {
-        /// Who answered.
+        /// Replicas that answered.
         acks: Acks,
-        /// How many had to.
+        /// Replicas that had to answer.
         ack: u8,
-        /// What is missing, and so what the command has left behind.
+        /// How far the command came, and so what it may have left stored.
         shortfall: Shortfall,
     },
-    /// As [`Failure::NotEnoughReplicas`], where this node's directory is new and its answers to reads do not count yet;
-    /// in the words of a host that knows the names of nodes.
+    /// As [`Failure::NotEnoughReplicas`], on a node that is not read-eligible yet because its
+    /// directory is new. Built by the driver, which knows the names of nodes.
     NotEnoughHeard {
-        /// Who answered.
+        /// Replicas that answered.
         acks: Acks,
-        /// How many had to.
+        /// Replicas that had to answer.
         ack: u8,
         /// As in [`Failure::NotEnoughReplicas`].
         shortfall: Shortfall,
         /// The nodes that this node has not heard, separated by commas.
         missing: String,
     },
-    /// The scan was closed before its next page: nobody waits for this.
+    /// The scan was closed before its next page.
     Closed,
-    /// Too much is under way; nothing was sent or stored.
+    /// Too many requests are in flight; nothing was sent or stored.
     Overloaded {
-        /// When to try again.
+        /// Time after which a retry is expected to succeed.
         retry_after: Duration,
     },
-    /// A write was sent, and so many replicas refused it for having too much to do that the others are too few.
+    /// A write was sent, and the replicas that were not too busy to store it do not form a
+    /// quorum.
     ReplicasOverloaded {
-        /// Who stored it.
+        /// Replicas that stored it.
         acks: Acks,
-        /// When to try again.
+        /// Time after which a retry is expected to succeed.
         retry_after: Duration,
-        /// Another replica may have stored it all the same.
+        /// Whether another replica may have stored it nevertheless.
         maybe_stored: bool,
     },
-    /// The expiry of a write would lie past [`WallTime::EXPIRY_END`].
+    /// The expiry of a write would not be before [`WallTime::EXPIRY_END`].
     ExpiryTooLate {
-        /// Where it would lie.
+        /// The computed expiry.
         expires_at: WallTime,
     },
-    /// This node's clock is too far ahead of its peers': they refuse its versions.
+    /// This node's clock is too far ahead of its peers' clocks: they refuse its versions.
     ClockAhead {
-        /// Who stored it.
+        /// Replicas that stored it.
         acks: Acks,
-        /// A write that some replica may have stored all the same.
+        /// Whether some replica may have stored the write nevertheless.
         maybe_stored: bool,
     },
-    /// The disks have no room for writes.
+    /// The disks are too full for writes.
     DiskFull {
-        /// Who stored it.
+        /// Replicas that stored it.
         acks: Acks,
-        /// This node's own disk is among them.
+        /// Whether this node's own disk is among them.
         here: bool,
-        /// Another replica may have stored it all the same.
+        /// Whether another replica may have stored it nevertheless.
         maybe_stored: bool,
     },
-    /// As [`Failure::DiskFull`] with the own disk among them, in the words of a host that knows its figures.
+    /// As [`Failure::DiskFull`] with the own disk among them. Built by the driver, which knows the
+    /// disk's figures.
     DiskFullHere {
-        /// Who stored it.
+        /// Replicas that stored it.
         acks: Acks,
-        /// Another replica may have stored it all the same.
+        /// Whether another replica may have stored it nevertheless.
         maybe_stored: bool,
-        /// What is free on it, in bytes.
+        /// Free space on the disk, in bytes.
         available_bytes: u64,
-        /// With less than this, values are refused.
+        /// Values are refused below this free space, in bytes.
         reserve_bytes: u64,
-        /// With so much, they are taken again.
+        /// Values are accepted again from this free space on, in bytes.
         reopen_bytes: u64,
     },
     /// The only copy cannot be read back as it was written.
     Corrupt {
-        /// Which file, and what is wrong with it.
+        /// The file and its fault.
         detail: String,
     },
     /// The store failed in a way that is neither full nor corrupt.
     Storage {
-        /// What happened.
+        /// Description of the fault.
         detail: String,
     },
 }
 
-/// How far a command came that failed for want of replicas.
+/// The stage at which a command failed for lack of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortfall {
-    /// Too few can be asked: they cannot be reached, or, if it is to be read, are rebuilding what they lost. Nothing was
-    /// sent, and nothing stored.
+    /// Too few replicas can be asked: they cannot be reached or, for a read, are rebuilding.
+    /// Nothing was sent, and nothing stored.
     Unreachable,
-    /// The same of a read, and this node is one of those that cannot be asked: it has refused the newest cell of a key.
+    /// As `Unreachable`, for a read where this node is one of the replicas that cannot be asked: it
+    /// has refused the newest cell of a key.
     Refused,
-    /// A write waited in vain for this node's own disk, before which it can have no version. Nothing was sent, and nothing
-    /// stored.
+    /// A write waited in vain for this node's own disk, without which it can have no version.
+    /// Nothing was sent, and nothing stored.
     NoVersion,
-    /// They were asked, and too few answered. Nothing that was not there before was stored by it.
+    /// Replicas were asked, and too few answered. The command stored nothing new.
     Unanswered,
-    /// A read: enough answered, and too few of those that lack the newest version stored it. Nothing that was not there
-    /// before was stored by it.
+    /// A read: enough replicas answered, but too few of those that lack the newest version stored
+    /// it. The read stored nothing new.
     NotSpread,
-    /// A read: enough answered, and none that holds the newest value sent it. Nothing that was not there before was
-    /// stored by it.
+    /// A read: enough replicas answered, but none that holds the newest value sent it. The read
+    /// stored nothing new.
     NotFetched,
-    /// A write: it was sent, too few acknowledged it, and any of those it was sent to may have stored it.
+    /// A write: it was sent, too few replicas acknowledged it, and any that it was sent to may have
+    /// stored it.
     MaybeStored,
 }
 
 impl From<StoreFault> for Failure {
-    /// The failure of a command whose only replica failed like this.
+    /// The failure of a command whose only replica had this fault.
     fn from(fault: StoreFault) -> Self {
         match fault {
             StoreFault::Full => {

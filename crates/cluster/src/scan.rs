@@ -1,68 +1,70 @@
-//! The words of scans: ranges of entries, streamed page by page.
+//! Types of scans: ranges of entries, streamed page by page.
 //!
-//! A user's range is a *scan* of a coordinator: begun by one command, continued by one command a page. The pages of
-//! one node come out of a *snapshot* that its store keeps between them. A scan of the whole cluster gathers from nodes
-//! in *roles* ([`ScanRoles`]): of each key one replica sends the cell, others say whether they hold the same.
+//! A client's range is a *scan* of a coordinator: one command begins it, and one command requests
+//! each further page. A store keeps a *snapshot* between the pages that it returns. A scan of the
+//! whole cluster assigns *roles* to nodes ([`ScanRoles`]): for each key one replica sends the cell,
+//! and others report whether they hold the same.
 
 use crate::{
     Cut, Incarnation, KeyRange, Layout, NodeIndex, Page, Partition, Quorum, RangeDigest, Requester, ScanLimit,
 };
 use stdx::WallTime;
 
-/// Names a scan of a coordinator; chosen by whoever begins it, unique among those that are open.
+/// Identifies a scan of a coordinator. Chosen by the submitter, unique among open scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScanId(pub u64);
 
-/// What a user wants of a range.
+/// A client's request for a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Which keys.
+    /// The keys.
     pub range: KeyRange,
-    /// So many entries at most.
+    /// Greatest number of entries; `None`: no limit.
     pub limit: Option<u64>,
-    /// Whose entries.
+    /// The nodes whose entries are read.
     pub scope: ScanScope,
 }
 
-/// Whose entries a scan is of.
+/// The nodes whose entries a scan reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanScope {
-    /// Those that this node holds.
+    /// This node only.
     Node,
-    /// Those of the cluster; of each key, `ack` of `from` replicas must have a say.
+    /// The cluster; for each key, `ack` of `from` replicas are consulted.
     Cluster(Quorum),
 }
 
-/// Names a snapshot that a store keeps for a scan: the same scan names it alike in all stores.
+/// Identifies a snapshot that a store keeps for a scan. All stores use the same id for a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId {
-    /// The life of the process that scans.
+    /// The process that scans.
     pub incarnation: Incarnation,
-    /// Which of its machines.
+    /// Its state machine.
     pub requester: Requester,
-    /// Counts the scans of that machine.
+    /// Number of the scan within that state machine.
     pub number: u64,
 }
 
-/// Asks a store for the next entries of a range.
+/// Requests the next entries of a range from a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Which snapshot to read. One that the store does not keep, or has kept for too long, is taken afresh.
+    /// The snapshot to read. One that the store does not hold, or has held for too long, is taken
+    /// afresh.
     pub snapshot: SnapshotId,
-    /// What is left of the range.
+    /// The remaining range.
     pub range: KeyRange,
-    /// Only keys of these partitions; `None`: of all.
+    /// Restricts the page to keys of these partitions; `None`: all.
     pub partitions: Option<PartitionSet>,
-    /// How much: the page has no more, but for one entry that alone is larger. Looking at many entries that are not for
-    /// the page also ends it: an empty page is not the end of a range.
+    /// Limit of the page, except for one entry that alone is larger. A page also ends after many
+    /// entries were passed over, so an empty page is not the end of a range.
     pub limit: ScanLimit,
-    /// Which entries, and how much of them.
+    /// Selects the entries and the fields of them.
     pub content: PageContent,
 }
 
 impl PageRequest {
-    /// Where the next request for this snapshot will begin when this range has come to its end. A scan is checked
-    /// part by part, each a range of its own; the snapshot is kept between them.
+    /// Start of the next request for this snapshot after the end of this range. A scan is checked
+    /// in parts, each of which is a range of its own; the snapshot is kept between them.
     pub const fn continues_at(&self) -> Option<&Cut> {
         match self.content {
             PageContent::Cells { versions_only: true, .. } => self.range.to.as_ref(),
@@ -71,22 +73,22 @@ impl PageRequest {
     }
 }
 
-/// Which entries a page has, and how much of them.
+/// Selects the entries of a page, and the fields of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageContent {
-    /// Those that live at `at`, with their values.
+    /// Entries that are live at `at`, with their values.
     Live {
-        /// By the asker's wall clock.
+        /// Time by the requester's wall clock.
         at: WallTime,
     },
-    /// All that have not been dead since before `dead_since`; those that live at `at` with their values, unless
-    /// only versions are wanted.
+    /// All entries except those that have been dead since before `dead_since`. Entries live at `at`
+    /// have their values, unless `versions_only`.
     Cells {
-        /// By the asker's wall clock.
+        /// Time by the requester's wall clock.
         at: WallTime,
-        /// What has been dead for longer, some replicas may have purged.
+        /// Cells that have been dead for longer may have been purged by some replicas.
         dead_since: WallTime,
-        /// No values at all: the entries of the page have none.
+        /// Whether all values are left out.
         versions_only: bool,
     },
 }
@@ -99,7 +101,7 @@ pub struct PartitionSet {
 }
 
 impl PartitionSet {
-    /// Those of the layout for which `is_in` says so.
+    /// The partitions of the layout that satisfy `is_in`.
     pub fn of(layout: &Layout, is_in: impl Fn(Partition) -> bool) -> Self {
         let partitions = layout.partitions();
         let mut bits = vec![0_u64; partitions.div_ceil(64) as usize];
@@ -109,40 +111,42 @@ impl PartitionSet {
         Self { partitions, bits: bits.into() }
     }
 
-    /// Whether a partition is in it.
+    /// Whether the set contains a partition.
     #[inline]
     pub fn contains(&self, partition: Partition) -> bool {
         self.bits[partition.0 as usize / 64] & (1 << (partition.0 % 64)) != 0
     }
 
-    /// Whether the partition of `key` is in it.
+    /// Whether the set contains the partition of `key`.
     #[inline]
     pub fn contains_key(&self, key: &[u8]) -> bool {
         self.contains(Partition::of(key, self.partitions))
     }
 
-    /// Whether no partition is in it.
+    /// Whether the set contains no partition.
     pub fn is_empty(&self) -> bool {
         self.bits.iter().all(|bits| *bits == 0)
     }
 }
 
-/// Which replica has which part in a scan of the cluster. Both sides compute it alike.
+/// The roles of nodes in a scan of the cluster. Both sides compute the partitions alike.
 ///
-/// Of the first `from` nodes of a partition's preference list, the `ack` that come first in `order` have a part: the
-/// very first is the *source* of its cells, the others are *checkers* of their versions.
+/// For each partition, the participants are the first `ack` nodes in `order` among the first `from`
+/// nodes of its preference list. The first participant is the *source* of its cells, the others are
+/// *checkers* of their versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanRoles {
-    /// The nodes that may have a part, the best first; each once.
+    /// The nodes that may participate, the best first; each once.
     pub order: Vec<NodeIndex>,
-    /// How many must have a part.
+    /// Number of participants of each partition.
     pub ack: u8,
-    /// Of how many replicas.
+    /// Number of replicas from which they are chosen.
     pub from: u8,
 }
 
 impl ScanRoles {
-    /// Those that have a part in `partition`, the source first; fewer than `ack` when too few nodes are in the order.
+    /// The participants of `partition`, the source first; fewer than `ack` if too few replicas are
+    /// in the order.
     pub fn participants<'a>(
         &'a self,
         layout: &'a Layout,
@@ -152,7 +156,7 @@ impl ScanRoles {
         self.order.iter().copied().filter(|node| replicas.contains(node)).take(usize::from(self.ack))
     }
 
-    /// The partitions that `node` is the source of.
+    /// The partitions of which `node` is the source.
     pub(crate) fn sourced_by(&self, layout: &Layout, node: NodeIndex) -> PartitionSet {
         PartitionSet::of(layout, |partition| self.participants(layout, partition).next() == Some(node))
     }
@@ -165,34 +169,36 @@ impl ScanRoles {
     }
 }
 
-/// Asks another node for its part in a scan.
+/// Requests a node's part of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanRequest {
-    /// Names the scan, and the snapshot of it.
+    /// Identifies the scan, and its snapshot.
     pub snapshot: SnapshotId,
-    /// What is left of the range; for checks, the part that is checked.
+    /// The remaining range; for checks, the range to check.
     pub range: KeyRange,
-    /// Who has which part.
+    /// Roles of all nodes in the scan.
     pub roles: ScanRoles,
-    /// By the scanning node's wall clock: what has expired by then is dead.
+    /// Time by the scanning node's wall clock: cells expired by then are dead.
     pub at: WallTime,
-    /// See [`PageContent::Cells`].
+    /// Time as in [`PageContent::Cells`].
     pub dead_since: WallTime,
-    /// What is asked.
+    /// The part of the scan that is requested.
     pub task: ScanTask,
 }
 
-/// Which part of a scan a node is asked for.
+/// The part of a scan that a node is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanTask {
-    /// The cells of the partitions that it is the source of.
+    /// The cells of the partitions of which it is the source.
     Cells {
-        /// How much at once.
+        /// Limit of one answer.
         limit: ScanLimit,
     },
-    /// Whether what it holds of the partitions that it checks amounts to this; else, the versions.
+    /// Whether its cells in the partitions that it checks have this digest. If they do not, it
+    /// sends the versions.
     Check {
-        /// What the sources sent of it, but for cells that the checker is not to hold, by their own `from`.
+        /// Digest of the sources' cells of which the checker is a replica, by each cell's own
+        /// `from`.
         digest: RangeDigest,
     },
 }
@@ -200,13 +206,14 @@ pub enum ScanTask {
 /// The answer to a [`ScanRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanAnswer {
-    /// To `Cells`, or to a `Check` that failed: then without values, of all that the node holds there.
+    /// Answers `Cells`, and a `Check` that found a difference: then without values, with all that
+    /// the node holds there.
     Page {
-        /// Entries.
+        /// The entries.
         page: Page,
-        /// Where what was looked at ends; `None`: at the end of the range.
+        /// End of the part of the range that was read; `None`: the end of the range.
         rest: Option<Cut>,
     },
-    /// To `Check`: what it holds amounts to the same, and is nothing else.
+    /// Answers `Check`: the node holds exactly the same.
     Same,
 }

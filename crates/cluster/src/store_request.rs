@@ -1,4 +1,4 @@
-//! What a coordinator asks of the local store, and what it is told.
+//! Requests to the local store, and its responses.
 
 use crate::{Cut, Damage, Key, NodeIndex, NodeRecord, NodeSet, Page, PageRequest, SnapshotId};
 use std::time::Duration;
@@ -7,74 +7,76 @@ use stdx::{Cell, Hlc, Version};
 /// A request to the local store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreRequest {
-    /// The newest durable cell of a key, tombstones and expired values included.
+    /// Reads the newest durable cell of a key, tombstones and expired values included.
     Read {
-        /// Which key.
+        /// The key.
         key: Key,
     },
-    /// Store a cell; it wins or loses by its version. Answered when it is durable.
+    /// Stores a cell; it wins or loses by its version. Answered when it is durable.
     Write {
-        /// Under which key.
+        /// The key.
         key: Key,
-        /// What to store.
+        /// The cell.
         cell: Cell,
-        /// Keep markers, in the same batch, that these nodes lack it.
+        /// Nodes for which hints are kept in the same batch, because they lack the cell.
         hints: NodeSet,
     },
-    /// Keep markers that nodes lack a version of a key. Answered when they are durable.
+    /// Keeps hints that nodes lack a version of a key. Answered when they are durable.
     KeepHints {
-        /// Which key.
+        /// The key.
         key: Key,
-        /// Which version.
+        /// The version.
         version: Version,
-        /// Who lacks it.
+        /// The nodes that lack it.
         targets: NodeSet,
     },
-    /// Remove markers: each that is not newer than the version named here.
+    /// Removes hints: each that is not newer than the version named here.
     ForgetHints {
-        /// For whom they were kept.
+        /// The node that they were kept for.
         target: NodeIndex,
-        /// Which.
+        /// Keys and versions of the hints.
         hints: Vec<(Key, Version)>,
     },
-    /// Markers kept for a node, in the order of their keys.
+    /// Reads hints kept for a node, in the order of their keys.
     ReadHints {
-        /// For whom they are kept.
+        /// The node that they are kept for.
         target: NodeIndex,
-        /// Begin behind this key.
+        /// Begin behind this key; `None`: at the first key.
         after: Option<Key>,
-        /// How much at once.
+        /// Limit of one answer.
         limit: ScanLimit,
-        /// With the newest durable cell of each key.
+        /// Whether the newest durable cell of each key is read too.
         cells: bool,
     },
-    /// The newest durable cells of a range of keys, in their order, tombstones and expired values included.
+    /// Reads the newest durable cells of a range of keys, in key order, tombstones and expired
+    /// values included.
     Scan {
-        /// Begin behind this key; `None`: at the first of all.
+        /// Begin behind this key; `None`: at the first key.
         after: Option<Key>,
-        /// End with this key; `None`: with the last of all.
+        /// End with this key; `None`: with the last key.
         until: Option<Key>,
-        /// How much at once.
+        /// Limit of one answer.
         limit: ScanLimit,
-        /// With the values; without, values are empty whatever is stored.
+        /// Whether values are read; if not, the values returned are empty.
         values: bool,
     },
-    /// The next entries of a range, of a snapshot that is kept for more.
+    /// Reads the next entries of a range from a snapshot that is kept for further pages.
     ReadPage(PageRequest),
-    /// Let go of a snapshot, if it is kept.
+    /// Releases a snapshot, if it is held.
     EndSnapshot {
-        /// Which one.
+        /// The snapshot.
         id: SnapshotId,
     },
-    /// All that may be lost with a damaged table was got from others, and is durable: replace the table by what can
-    /// be read of it, in time. Not done when by now it has lost more than what is named here.
+    /// Replaces a damaged table, in time, by its readable entries. Requested when all cells that
+    /// may be lost with it were fetched from peers and are durable. Not done if by now the table
+    /// has lost more than is named here.
     AbandonTable(Damage),
-    /// Make durable what the node remembers.
+    /// Makes the node's record durable.
     PersistRecord {
-        /// All of it.
+        /// The whole record.
         record: NodeRecord,
     },
-    /// Make durable that clock values up to this one may be issued.
+    /// Makes durable that clock values up to `bound` may be issued.
     RaiseClockBound {
         /// The greatest value that may be issued then.
         bound: Hlc,
@@ -82,7 +84,7 @@ pub enum StoreRequest {
 }
 
 impl StoreRequest {
-    /// Whether it writes nothing that somebody waits for.
+    /// Whether the request writes nothing that its requester waits for.
     pub const fn is_read(&self) -> bool {
         match self {
             Self::Read { .. }
@@ -100,108 +102,112 @@ impl StoreRequest {
     }
 }
 
-/// How much a scan does at once. It ends at the first of these, and passes over at least one entry.
+/// Limit of the work of one request. The request ends at the first limit reached, and passes at
+/// least one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimit {
-    /// Entries.
+    /// Number of entries.
     pub entries: usize,
     /// Bytes of keys and values.
     pub bytes: usize,
 }
 
-/// A marker that a node lacks a version of a key.
+/// A hint: a marker that a node lacks a version of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// Which key.
+    /// The key.
     pub key: Key,
-    /// Which version.
+    /// The version.
     pub version: Version,
-    /// The newest cell of the key, if it was asked for and there is one.
+    /// The newest cell of the key, if it was requested and there is one.
     pub cell: Option<Cell>,
 }
 
 /// The answer to a [`StoreRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreResponse {
-    /// To `Read`: the newest cell, if there is any.
+    /// Answers `Read`: the newest cell, if there is any.
     Cell(Option<Cell>),
-    /// To `Write`: it is durable.
+    /// Answers `Write`: the cell is durable.
     Written {
-        /// A greater version was already there. Of several writes of a key at one time, `false` may be wrong.
+        /// Whether a greater version was already stored. With concurrent writes of a key, `false`
+        /// may be wrong.
         superseded: bool,
     },
-    /// To `Write`: it is durable, and only a read of the key tells whether a greater version was already there. So it is
-    /// with a version that is not greater than all that the store's tables hold.
+    /// Answers `Write`: the cell is durable, but only a read of the key tells whether a greater
+    /// version was already stored. This is so for a version that is not greater than all versions
+    /// in the store's tables.
     WrittenUnchecked {
-        /// Which key.
+        /// The key.
         key: Key,
-        /// Which version was written.
+        /// The version that was written.
         version: Version,
     },
-    /// To `KeepHints`: they are durable.
+    /// Answers `KeepHints`: the hints are durable.
     HintsKept,
-    /// To `ForgetHints`: they are gone.
+    /// Answers `ForgetHints`: the hints are removed.
     HintsForgotten,
-    /// To `ReadHints`.
+    /// Answers `ReadHints`.
     Hints {
-        /// Markers.
+        /// The hints.
         hints: Vec<Hint>,
-        /// The part that was looked at ends with this key; `None`: there are no more.
+        /// Last key of the part that was read; `None`: there are no more hints.
         until: Option<Key>,
     },
-    /// To `Scan`.
+    /// Answers `Scan`.
     Scanned {
         /// Keys with their cells.
         entries: Vec<(Key, Cell)>,
-        /// The part of the range that was looked at ends with this key; `None`: all of it was.
+        /// Last key of the part of the range that was read; `None`: all of it was read.
         until: Option<Key>,
     },
-    /// To `ReadPage`.
+    /// Answers `ReadPage`.
     Page {
-        /// Entries.
+        /// The entries.
         page: Page,
-        /// Where what was looked at ends; `None`: at the end of the range, and the snapshot is let go
-        /// unless it [goes on](PageRequest::continues_at).
+        /// End of the part of the range that was read; `None`: the end of the range. The snapshot
+        /// is then released unless it [continues](PageRequest::continues_at).
         rest: Option<Cut>,
     },
-    /// To `EndSnapshot`.
+    /// Answers `EndSnapshot`.
     SnapshotEnded,
-    /// To `AbandonTable`: it will be done.
+    /// Answers `AbandonTable`: the table will be replaced.
     TableAbandoned,
-    /// To `PersistRecord`: it is durable.
+    /// Answers `PersistRecord`: the record is durable.
     RecordPersisted {
         /// The record's revision.
         revision: u64,
     },
-    /// To `RaiseClockBound`: it is durable.
+    /// Answers `RaiseClockBound`: the bound is durable.
     ClockBoundRaised {
-        /// The bound that is durable now; at least the one asked for.
+        /// The durable bound; at least the requested one.
         bound: Hlc,
     },
-    /// It was not done. A write may nevertheless be found after a restart, unless the fault says otherwise.
+    /// The request was not carried out. A write may nevertheless be found after a restart, unless
+    /// the fault says otherwise.
     Failed(StoreFault),
 }
 
-/// Why the local store did not do as asked.
+/// The reason why the local store did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreFault {
-    /// No room on the disk. The write is not stored.
+    /// The disk is full. The write is not stored.
     Full,
-    /// Too much is waiting. The write is not stored.
+    /// Too many requests are waiting. The write is not stored.
     Overloaded {
-        /// When there will be room.
+        /// Time after which a retry is expected to succeed.
         retry_after: Duration,
     },
-    /// Its turn came when nobody waited for it any more. The write is not stored.
+    /// The deadline passed before the request was started. The write is not stored.
     Expired,
     /// A checksum did not match.
     Corrupt {
-        /// Which file, and what is wrong with it.
+        /// The file and its fault.
         detail: String,
     },
     /// The disk failed.
     Io {
-        /// What failed.
+        /// Description of the failure.
         detail: String,
     },
 }

@@ -1,22 +1,24 @@
-//! Whether a node's answers to reads count, and what it remembers through restarts.
+//! Sync state of a node, its generations, and the record that survives restarts.
 
 use crate::{Incarnation, NodeIndex, NodeSet, RefusedKeys};
 use std::collections::BTreeMap;
 use stdx::{Hlc, NodeTag, WallTime};
 
-/// Whether a node's answers to reads count.
+/// Decides whether a node's answers to reads count.
 ///
-/// A node that lost its disk has acknowledged writes that it does not hold. It must find that out from its
-/// peers, who remember the identity that was lost, before its "I have nothing" counts as an answer. Writes are
-/// stored and count in every standing.
+/// A node that lost its disk has acknowledged writes that it does not hold. It must learn that from
+/// its peers, who remember the lost identity, before its answer that a key is missing counts.
+/// Writes are stored and count in every state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncState {
-    /// The directory is new, and the node does not know yet whether it stands for a lost one. Does not count.
+    /// The directory is new, and the node does not know yet whether it replaces a lost one. Not
+    /// read-eligible.
     #[default]
     Unsettled,
-    /// It stands for a lost one and is being filled from the other replicas. Does not count.
+    /// The directory replaces a lost one and is being filled from the other replicas. Not
+    /// read-eligible.
     Rebuilding,
-    /// It holds what it acknowledged. Counts.
+    /// The node holds all that it acknowledged. Read-eligible.
     Settled,
 }
 
@@ -26,7 +28,8 @@ impl SyncState {
         matches!(self, Self::Settled)
     }
 
-    /// What a node says of itself in a handshake: that it is settled it says only to a peer whose word it has heard.
+    /// The state that a node reports in a handshake. It reports that it is settled only in
+    /// heartbeats, to a peer whose memory of it has been heard.
     #[must_use]
     pub const fn in_hello(self) -> Self {
         match self {
@@ -36,38 +39,41 @@ impl SyncState {
     }
 }
 
-/// One start of a node on its data directory, and how far the version clock was then.
+/// One start of a node on its data directory, with the value of the version clock.
 ///
-/// The number grows by one with each start and is durable before the node speaks to a peer. Two processes that
-/// start on two copies of one directory have equal numbers and different incarnations.
+/// The number grows by one with each start and is durable before the node sends to a peer. Two
+/// processes that start on two copies of one directory have equal numbers and different
+/// incarnations. (Cassandra's gossip has generations, too.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation {
-    /// Number of the start, from 1 on.
+    /// Number of the start, from 1.
     pub number: u64,
     /// The process.
     pub incarnation: Incarnation,
-    /// Of a node's own life: where its version clock began. Of a peer's life: the greatest value of its version clock
-    /// that the peer has reported in it, behind which none of its later lives begins.
+    /// Of an own generation: the start value of its version clock. Of a peer's generation: the
+    /// greatest value of its version clock that the peer has reported in it, behind which none of
+    /// its later generations starts.
     pub clock: Hlc,
 }
 
-/// The lives of a node on its data directory, oldest first, with consecutive numbers. Empty where starts are not
-/// counted: a node without peers.
+/// The generations of a node on its data directory, oldest first, with consecutive numbers. Empty
+/// for a node without peers, which does not count its starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GenerationHistory(Vec<Generation>);
 
 impl GenerationHistory {
-    /// Lives that are kept. A peer that remembers an older one is believed to remember the truth.
+    /// Greatest number of generations kept. A peer that remembers an older one is trusted.
     pub const COUNT_MAX: usize = 32;
 
-    /// The lives in this order; `None` when their numbers do not ascend by one, or there are too many.
+    /// Creates a history of these generations in this order. `None` if their numbers do not ascend
+    /// by one, or there are too many.
     pub fn of(generations: Vec<Generation>) -> Option<Self> {
         let is_consecutive =
             generations.windows(2).all(|two| two[0].number.checked_add(1) == Some(two[1].number));
         (is_consecutive && generations.len() <= Self::COUNT_MAX).then_some(Self(generations))
     }
 
-    /// Begins a life. Its number is 1 when there was none before.
+    /// Begins a generation. Its number is 1 if there is no earlier one.
     pub fn begin(&mut self, incarnation: Incarnation, clock: Hlc) {
         let number = self.current().map_or(0, |generation| generation.number) + 1;
         if self.0.len() == Self::COUNT_MAX {
@@ -76,18 +82,19 @@ impl GenerationHistory {
         self.0.push(Generation { number, incarnation, clock });
     }
 
-    /// The life under way.
+    /// The current generation.
     pub fn current(&self) -> Option<&Generation> {
         self.0.last()
     }
 
-    /// All that are kept, oldest first.
+    /// All generations kept, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Generation> {
         self.0.iter()
     }
 
-    /// Whether `remembered`, which a peer says of a node with this identity, is no life of this directory, or was
-    /// further than the directory shows: then the directory is an older state or a copy.
+    /// Whether `remembered`, which a peer reports for a node with this identity, is no generation
+    /// of this directory, or its clock was further than the directory shows. Either way the
+    /// directory is an older state or a copy.
     pub fn are_contradicted_by(&self, remembered: &Generation) -> bool {
         let Some(current) = self.current() else { return false };
         let Some(back) = current.number.checked_sub(remembered.number) else { return true };
@@ -98,8 +105,8 @@ impl GenerationHistory {
         self.0[at].incarnation != remembered.incarnation || is_further
     }
 
-    /// Forgets what was before the life under way, and numbers that life above `remembered`: from here on the node
-    /// is filled by its peers, and what they remember of before says nothing.
+    /// Drops the earlier generations, and numbers the current one above `remembered`. From here on
+    /// the node is filled by its peers, and their memory of earlier generations proves nothing.
     pub fn renounce(&mut self, remembered: &Generation) {
         let Some(&current) = self.current() else { return };
         let number = current.number.max(remembered.number.saturating_add(1));
@@ -107,25 +114,25 @@ impl GenerationHistory {
     }
 }
 
-/// What a node remembers of itself and its peers; stored whole at each change.
+/// The state that a node remembers of itself and its peers; stored as a whole at each change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// Greater with each change.
+    /// Grows with each change.
     pub revision: u64,
-    /// Its standing.
+    /// Sync state of the node.
     pub sync_state: SyncState,
-    /// The identities of its peers.
+    /// Identities of its peers.
     pub peers: BTreeMap<NodeIndex, NodeTag>,
-    /// When anti-entropy last went through all keys, by the wall clock.
+    /// Time by the wall clock at which anti-entropy last completed a pass over all keys.
     pub repaired_at: Option<WallTime>,
-    /// Peers that hints were dropped for since: a repair is owed.
+    /// Peers that hints were dropped for since then: a repair with them is pending.
     pub repair_pending: NodeSet,
-    /// Its own lives.
+    /// The node's own generations.
     pub own_generations: GenerationHistory,
-    /// The newest life of each peer with the identity in `peers`, as far as the peer has reported one.
+    /// The newest generation that each peer has reported with the identity in `peers`.
     pub peer_generations: BTreeMap<NodeIndex, Generation>,
-    /// Peers that this node had not heard when it settled as a node of a new cluster. One of them that remembers
-    /// another identity proves that the cluster was not new.
+    /// Peers that this node had not heard when it settled as a node of a new cluster. If one of
+    /// them remembers another identity, the cluster was not new.
     pub unheard: NodeSet,
     /// Keys whose newest cell this node has refused.
     pub refused: RefusedKeys,
@@ -149,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_of_this_directory_contradicts_nothing() {
+    fn a_generation_of_this_directory_contradicts_nothing() {
         for remembered in
             [generation(1, 11, 100), generation(2, 12, 150), generation(2, 12, 200), generation(3, 13, 999)]
         {
@@ -157,12 +164,12 @@ mod tests {
         }
         assert!(
             !GenerationHistory::default().are_contradicted_by(&generation(9, 9, 9)),
-            "nothing was counted"
+            "no starts were counted"
         );
     }
 
     #[test]
-    fn a_life_that_the_directory_does_not_know_contradicts_it() {
+    fn a_generation_unknown_to_the_directory_contradicts_it() {
         let (later, of_a_copy, further) =
             (generation(4, 14, 0), generation(3, 99, 0), generation(2, 12, 201));
         for remembered in [later, of_a_copy, further, generation(1, 99, 0)] {
@@ -171,29 +178,26 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_lives_were_renounced_contradicts_nothing() {
+    fn generations_before_a_renunciation_contradict_nothing() {
         let (later, copy) = (generation(9, 14, 300), generation(3, 99, 0));
         for remembered in [later, copy] {
             let mut generations = generations();
             generations.renounce(&remembered);
             assert!(!generations.are_contradicted_by(&remembered), "{remembered:?}");
             assert!(!generations.are_contradicted_by(&generation(2, 98, 999)));
-            let current = *generations.current().expect("a life");
+            let current = *generations.current().expect("a generation");
             assert_eq!((current.number, current.incarnation), (remembered.number + 1, Incarnation(13)));
             assert!(generations.are_contradicted_by(&generation(current.number, 97, 0)));
         }
     }
 
     #[test]
-    fn as_many_lives_as_are_kept_are_the_newest() {
+    fn the_newest_generations_are_kept() {
         let mut generations = GenerationHistory::default();
         (0..40).for_each(|n| generations.begin(Incarnation(n), Hlc::from_bits(n)));
         assert_eq!(generations.iter().len(), GenerationHistory::COUNT_MAX);
         assert_eq!(generations.iter().next().map(|generation| generation.number), Some(9));
-        assert!(
-            !generations.are_contradicted_by(&generation(8, 999, 999)),
-            "nothing is known of it any more"
-        );
+        assert!(!generations.are_contradicted_by(&generation(8, 999, 999)), "it is no longer in the history");
         assert!(generations.are_contradicted_by(&generation(9, 999, 0)));
         let kept: Vec<Generation> = generations.iter().copied().collect();
         assert_eq!(GenerationHistory::of(kept.clone()), Some(generations));

@@ -1,22 +1,23 @@
-//! What the coordinators of a process are told of the cluster by its node.
+//! The view of the cluster that a node publishes to the coordinators of its process.
 
 use crate::{NodeIndex, NodeSet, RefusedKeys};
 
-/// How a peer is.
+/// State of a peer according to the failure detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
-    /// Nothing has been heard of it yet.
+    /// It has not been heard yet.
     Unknown,
     /// It answers.
     Up,
-    /// It is late: still written to, not read from while others will do.
+    /// It is slow: still written to, but read from only if other replicas do not suffice.
     Suspected,
-    /// It refused or reset the connection, or was silent too long. Operations do not wait for it.
+    /// It refused or reset the connection, or was silent for too long. Operations do not wait for
+    /// it.
     Unreachable,
 }
 
 impl PeerState {
-    /// The state in one word, as logs and `GET /v0/status` name it.
+    /// The name of the state in logs and in `GET /v0/status`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -30,23 +31,25 @@ impl PeerState {
 /// One peer, as the node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerView {
-    /// How it is.
+    /// State of the peer.
     pub state: PeerState,
-    /// A link with it is open in one direction at least, and the other direction is being dialed. It is
-    /// [`Unreachable`](PeerState::Unreachable) or [`Unknown`](PeerState::Unknown) for a moment only: operations wait for it.
+    /// A link with it is open in at least one direction, and the other direction is being dialed.
+    /// It is [`Unreachable`](PeerState::Unreachable) or [`Unknown`](PeerState::Unknown) only
+    /// briefly: operations wait for it.
     pub linking: bool,
     /// Its answers to reads count.
     pub read_eligible: bool,
-    /// It is being filled from other replicas: its answers to reads will not count soon, and no read waits for that.
+    /// It is being filled from other replicas: it will not be read-eligible soon, and no read waits
+    /// for that.
     pub rebuilding: bool,
-    /// It has no room for values.
+    /// Its disk is too full for values.
     pub disk_full: bool,
-    /// It is about to end: not read from while others will do.
+    /// It is about to shut down: it is read from only if other replicas do not suffice.
     pub draining: bool,
 }
 
 impl PeerView {
-    /// A peer of which nothing has been heard yet.
+    /// A peer that has not been heard yet.
     pub const UNKNOWN: Self = Self {
         state: PeerState::Unknown,
         linking: false,
@@ -55,33 +58,35 @@ impl PeerView {
         disk_full: false,
         draining: false,
     };
-    /// A peer that answers, and whose answers count.
+    /// A peer that is up and read-eligible.
     pub const UP: Self = Self { state: PeerState::Up, read_eligible: true, ..Self::UNKNOWN };
 }
 
-/// What the coordinators of a process are told of the cluster by its node. Each view replaces the one before.
+/// The view of the cluster that a node publishes to its coordinators. Each view replaces the
+/// previous one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// All nodes by their index; the entry of this node itself is about itself.
+    /// All nodes by index; the entry of this node describes itself.
     pub peers: Vec<PeerView>,
-    /// This node's wall clock is so far ahead of most others, or was set forward so far since they last agreed with it,
-    /// that they would refuse its versions. For operators: coordinators go by the clock's ceiling, which knows at once.
+    /// This node's wall clock is so far ahead of most others, or was set forward so far since they
+    /// last agreed with it, that they would refuse its versions. For operators only: coordinators
+    /// check the ceiling of the clock, which detects this at once.
     pub clock_ahead: bool,
-    /// Peers whose wall clocks are so far behind that they would refuse the versions of this node.
+    /// Peers whose wall clocks are so far behind that they would refuse this node's versions.
     pub refusing: NodeSet,
-    /// The version clock is ahead of the wall clock, for a moment, by what a former life of this node had reserved, and a
-    /// peer can be reached: writes through this node wait, so that they hide none that is made through another node
-    /// later.
+    /// The version clock is ahead of the wall clock, briefly, by the reservation of an earlier
+    /// generation, and a peer can be reached. Writes through this node wait, so that they do not
+    /// supersede later writes through other nodes.
     pub holds_writes: bool,
-    /// This node's directory is new, and its answers to reads do not count before it has heard these nodes: one of
-    /// them may remember what was here before.
+    /// Peers that this node must hear before it is read-eligible, because its directory is new: one
+    /// of them may remember an earlier directory.
     pub unheard_peers: NodeSet,
     /// Keys for which this node's answers do not count.
     pub refused: RefusedKeys,
 }
 
 impl ClusterView {
-    /// How `node` is.
+    /// The view of `node`.
     pub fn peer(&self, node: NodeIndex) -> PeerView {
         self.peers[node.as_usize()]
     }

@@ -1,25 +1,27 @@
-//! What a reply waited for, so that whoever drives a coordinator can say where its time went.
+//! Traces of the events that a reply waited for, so that the driver can report where its time went.
 //!
-//! **Promise.** The legs of a [`WaitTrace`] lie end to end: the first begins with the command, each other where the one before
-//! it ends, and the last ends with the reply. So they add up to all of its time, whatever happened meanwhile.
+//! **Promise.** The spans of a [`WaitTrace`] are contiguous: the first begins with the command,
+//! each further one where its predecessor ends, and the last ends with the reply. They therefore
+//! add up to the whole time.
 //!
-//! **Mechanism.** Each input that the coordinator takes says what it is an answer of. The answer that makes the reply is
-//! what the last leg waited for; one after which the operation asked on (a repair, a further replica, the cell itself)
-//! ends a leg. Where nothing came, at the deadline or when an answer is late, a leg is of whom it was waited for.
+//! **Mechanism.** Each input of the coordinator names its source. The answer that causes the reply
+//! is the target of the last span. An answer after which the operation sends further requests (a
+//! repair, a further replica, the cell itself) ends a span. Where no answer came, at the deadline
+//! or when an answer is overdue, the span's target is the replica that was waited for.
 //!
-//! **Caveats.** Of what was asked at once only the answer counts that was waited for to the last. A page of a range is one
-//! leg, of the last answer that it needed.
+//! **Caveats.** Of requests sent at once, only the answer that was waited for last is recorded. A
+//! page of a scan is one span, whose target is the last answer that it needed.
 
 use crate::NodeIndex;
 use stdx::Instant;
 
-/// Legs that are told apart; what comes after them counts as the last one.
+/// Greatest number of separate spans; later ones are merged into the last.
 const SPANS_MAX: usize = 8;
 
-/// What something waits for.
+/// The target of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WaitTarget {
-    /// Nothing: it was decided in the call that asked.
+    /// Nothing: the outcome was decided within the call.
     #[default]
     Nothing,
     /// This node's own store.
@@ -28,35 +30,35 @@ pub enum WaitTarget {
     Peer(NodeIndex),
     /// The durable bound of the version clock.
     ClockBound,
-    /// A link to a peer that lives.
+    /// An open link to a live peer.
     Links,
 }
 
-/// A part of a wait, from where the one before it ends.
+/// A span of a wait, from the end of its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitSpan {
-    /// What was waited for.
+    /// The target that was waited for.
     pub target: WaitTarget,
-    /// Up to when.
+    /// End of the span.
     pub until: Instant,
 }
 
-/// See the module.
+/// The targets that a reply waited for, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitTrace {
-    /// What was waited for first, if there was more than one thing.
+    /// All spans but the last.
     pub earlier: Vec<WaitSpan>,
-    /// What the reply waited for last.
+    /// Target of the last span.
     pub last: WaitTarget,
 }
 
 impl WaitTrace {
-    /// One leg.
+    /// A trace of one span.
     pub(crate) const fn of(last: WaitTarget) -> Self {
         Self { earlier: Vec::new(), last }
     }
 
-    /// Ends a leg; another begins.
+    /// Ends a span; another begins.
     pub(crate) fn end_span(&mut self, target: WaitTarget, until: Instant) {
         let is_full = self.earlier.len() == SPANS_MAX;
         match self.earlier.last_mut() {
@@ -65,7 +67,7 @@ impl WaitTrace {
         }
     }
 
-    /// The whole of it, which ends with this leg.
+    /// Takes the whole trace, which ends with a span of this target.
     pub(crate) fn take(&mut self, last: WaitTarget) -> Self {
         Self { earlier: std::mem::take(&mut self.earlier), last }
     }
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_of_many_legs_is_bounded_and_still_ends_where_it_ends() {
+    fn a_trace_of_many_spans_is_bounded_and_keeps_its_end() {
         let mut wait = WaitTrace::default();
         for end in 0..20 {
             wait.end_span(WaitTarget::Peer(NodeIndex(end as u8 % 2)), Instant::from_nanos(end));
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_that_is_waited_for_again_and_again_is_one_leg() {
+    fn successive_waits_for_one_target_are_one_span() {
         let mut wait = WaitTrace::default();
         for end in 0..20 {
             wait.end_span(WaitTarget::Links, Instant::from_nanos(end));

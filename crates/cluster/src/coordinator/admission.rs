@@ -1,19 +1,22 @@
-//! Which writes come in: those that can be done soon.
+//! Admission control of writes.
 //!
-//! **Promise.** A write that would wait for longer than a tenth of the deadline is refused at once, with nothing sent or
-//! stored, unless enough other replicas can be asked. Reads are never refused because of writes. What is refused can
-//! be known beforehand ([`Coordinator::write_refusal`]), so that no value has to be copied to be told so.
+//! **Promise.** A write that would wait for longer than a tenth of the deadline is refused at once,
+//! with nothing sent or stored, unless enough other replicas can be asked. Reads are never refused
+//! because of writes. The outcome can be queried beforehand ([`Coordinator::write_refusal`]), so
+//! that no value has to be copied for a write that will be refused.
 //!
-//! **Mechanism.** The local replica is one more message target here too: when too much waits for its log, it is *busy*, as a
-//! peer is at its bounds, and a write is stored on the others, with a hint for this node. That helps where this node's disk
-//! is slow, and harms where all are: then what is spared here is twice the work there. So while this node is busy, a peer
-//! where much waits counts as busy too. Peers have a flow each, with half of the deadline: past that their answers would
-//! come too late for most.
+//! **Mechanism.** The local replica is treated like a peer here too. If too much work waits for its
+//! log, it is *busy*, as a peer is at its bounds, and a write is stored on the other replicas, with
+//! a hint for this node. That helps if this node's disk is slow, and does harm if all disks are:
+//! each write spared here then costs twice the work there. So while this node is busy, a peer with
+//! much waiting work counts as busy too. Each peer has a delay estimator with half of the deadline:
+//! beyond that, its answers would mostly come too late.
 //!
-//! Batches pace themselves by [`Coordinator::write_capacity`], and are let in with what they bring: an entry that was refused
-//! has no second try. They get half of what may be under way, and leave the other to single writes.
+//! Batches are paced by [`Coordinator::write_capacity`], and their entries are not refused for the
+//! wait, because a refused entry is not retried. Batches may use half of the operations in flight,
+//! and leave the other half to single writes.
 //!
-//! **Caveats.** A write that waits for links or for the clock is judged again when its turn comes.
+//! **Caveats.** A write that waits for links or for the clock is checked again when it is resumed.
 
 use super::Coordinator;
 use super::context::{Context, Subject};
@@ -23,19 +26,21 @@ use crate::{Command, Failure, Key, NodeIndex, Quorum, RequestId};
 use std::time::Duration;
 use stdx::Now;
 
-/// The part of the deadline that a write may wait for the local log.
+/// Divisor of the deadline: the longest wait of a write for the local log.
 const LOCAL_WAIT_DIVISOR: u32 = 10;
-/// The part that a request may wait at a peer.
+/// Divisor of the deadline: the longest wait of a request at a peer.
 const PEER_WAIT_DIVISOR: u32 = 2;
-/// The same while this node is busy.
+/// Divisor of the deadline: the longest wait of a request at a peer while this node is busy.
 const PEER_WAIT_DIVISOR_WHILE_BUSY: u32 = 40;
-/// Writes that peers ask for may wait so many times as long as those of clients: to refuse them costs more.
+/// Factor by which writes requested by peers may wait longer than those of clients, because
+/// refusing them costs more.
 const REPLICA_WAIT_FACTOR: u32 = 2;
-/// Whoever paces itself gets one in so many of the operations that may be under way.
+/// Divisor of the operations in flight: the share of paced writes.
 const PACED_DIVISOR: u64 = 2;
 
 impl Coordinator {
-    /// As [`Coordinator::submit`], for whoever keeps to [`Coordinator::write_capacity`]: not refused for the wait.
+    /// As [`Coordinator::submit`], for a client that limits itself to
+    /// [`Coordinator::write_capacity`]: its writes are not refused for the wait.
     ///
     /// # Panics
     /// As [`Coordinator::submit`].
@@ -45,8 +50,9 @@ impl Coordinator {
         self.context.is_paced = false;
     }
 
-    /// When to try again, if a write of this key would be refused because too much is under way. `value_len` is the length
-    /// of the value in bytes; `None`: it is a delete, which full disks take as well.
+    /// If a write of this key would be refused because too much is in flight: the time after which
+    /// to retry. `value_len` is the length of the value in bytes, or `None` for a delete, which
+    /// full disks accept as well.
     pub fn write_refusal(&self, key: &Key, value_len: Option<usize>, quorum: Quorum) -> Option<Duration> {
         let context = &self.context;
         if self.operations.is_full() {
@@ -65,25 +71,25 @@ impl Coordinator {
         }
     }
 
-    /// How many writes more can come in by [`Coordinator::submit_paced`].
+    /// Number of further writes that [`Coordinator::submit_paced`] can take.
     pub fn write_capacity(&self) -> usize {
         self.context.writes.capacity(self.context.limits.request_timeout / LOCAL_WAIT_DIVISOR, PACED_DIVISOR)
     }
 
-    /// How long the writes under way will take here.
+    /// Expected time until the local writes in flight are done.
     pub fn drain_time(&self) -> Duration {
         self.context.writes.drain_time()
     }
 }
 
 impl Context {
-    /// Whether this node could be busy, or a peer.
+    /// Whether this node or a peer may be busy.
     fn is_under_pressure(&self) -> bool {
         !self.admits_local_write()
             || self.peers.iter().any(|peer| !peer.delay.admits(self.peer_wait_max(false)))
     }
 
-    /// Whether this node holds a key, and too much waits for its log.
+    /// Whether this node is a replica of a key, and too much work waits for its log.
     pub(super) fn is_local_log_busy(&self, subject: &Subject, from: u8) -> bool {
         !self.is_paced && !self.admits_local_write() && self.replica_index(subject, self.member.me) < from
     }
@@ -106,18 +112,18 @@ impl Context {
         }
     }
 
-    /// How long a request may wait at a peer.
+    /// Longest wait of a request at a peer.
     pub(super) fn peer_wait_max(&self, is_local_log_busy: bool) -> Duration {
         self.limits.request_timeout
             / if is_local_log_busy { PEER_WAIT_DIVISOR_WHILE_BUSY } else { PEER_WAIT_DIVISOR }
     }
 
-    /// How long a write that a peer asks for may wait.
+    /// Longest wait of a write requested by a peer.
     pub(super) fn replica_wait_max(&self) -> Duration {
         self.limits.request_timeout / LOCAL_WAIT_DIVISOR * REPLICA_WAIT_FACTOR
     }
 
-    /// When what is under way will be done, here and at peers.
+    /// Expected time until the work in flight is done, here and at peers.
     pub(super) fn retry_after(&self) -> Duration {
         let peers = self.peers.iter().map(|peer| peer.delay.drain_time()).max();
         self.writes.drain_time().max(peers.unwrap_or_default())

@@ -1,11 +1,14 @@
-//! The durable bound of the version clock: raised before it is reached, waited for where it was.
+//! The durable bound of the version clock: raised before it is reached; writes wait if it was
+//! reached.
 //!
-//! The process's clock issues versions only up to a durable bound. While writes flow, the bound is raised in time.
-//! Where it was reached (the first write, or the first after an idle time) writes are *parked*, without a version
-//! and with nothing sent or stored, until the store has raised it; each still has its deadline, and a failed raise
-//! fails them all. So does a wall clock that is found past its ceiling while they wait.
+//! The process's clock issues versions only up to a durable bound. While writes keep coming, the
+//! bound is raised in time. If it was reached (by the first write, or the first after an idle
+//! time), writes are *parked*, without a version and with nothing sent or stored, until the store
+//! has raised the bound. Each keeps its deadline, and a failed raise fails them all. So does a wall
+//! clock that is found past its ceiling while they wait.
 //!
-//! Writes are parked too while the node *holds writes* (`node::readiness`): they wait until a view takes that back.
+//! Writes are also parked while the node *holds writes* (`node::readiness`), until a view ends
+//! that.
 
 use super::put::{self, WriteIntent};
 use super::request_number::own_store_id;
@@ -16,23 +19,23 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
 
-/// A wall clock that is further behind the issued versions than this was set back; a restart alone leaves it
-/// at most [`HybridClock::RESERVATION`](crate::HybridClock::RESERVATION) behind.
+/// A wall clock further behind the issued versions than this was set back; a restart alone leaves
+/// it at most [`HybridClock::RESERVATION`](crate::HybridClock::RESERVATION) behind.
 const CLOCK_BEHIND_MIN: Duration = Duration::from_secs(4);
 
-/// What waits for the bound, and the request that raises it; one at a time.
+/// The writes that wait for the bound, and the request that raises it; one at a time.
 #[derive(Debug, Default)]
 pub(super) struct ClockBound {
     started: u64,
     in_flight: bool,
     /// Writes that wait, oldest first; all of them are in the table.
     parked: VecDeque<OperationId>,
-    /// The wall clock was set back, and it has been said.
+    /// The wall clock was set back, and this has been reported.
     is_behind: bool,
 }
 
 impl ClockBound {
-    /// Lets a write wait.
+    /// Makes a write wait.
     pub(super) fn park(&mut self, id: OperationId) {
         self.parked.push_back(id);
     }
@@ -44,9 +47,9 @@ impl ClockBound {
 }
 
 impl Coordinator {
-    /// Takes the answer to the request that raises the clock's bound.
+    /// Handles the answer to the request that raises the clock's bound.
     pub(super) fn handle_bound_raised(&mut self, now: Now, response: StoreResponse) {
-        assert!(self.bound.in_flight, "nobody asked to raise the bound");
+        assert!(self.bound.in_flight, "no raise of the bound is in flight");
         self.bound.in_flight = false;
         match response {
             StoreResponse::ClockBoundRaised { bound } => {
@@ -59,11 +62,12 @@ impl Coordinator {
         }
     }
 
-    /// Keeps the bound ahead of the clock, after a write was taken.
+    /// Keeps the bound ahead of the clock, after a write was submitted.
     pub(super) fn maintain_clock_bound(&mut self, now: Now) {
         self.raise_bound_in_time(now);
         if !self.bound.parked.is_empty() && !self.bound.in_flight {
-            // Another thread has raised the bound since the clock refused: no answer will come here.
+            // Another thread has raised the bound since the clock refused: no answer will come
+            // here.
             self.resume_parked(now);
         }
     }
@@ -76,7 +80,7 @@ impl Coordinator {
         }
     }
 
-    /// Says once when the wall clock was set back.
+    /// Reports once that the wall clock was set back.
     pub(super) fn report_clock_setback(&mut self, now: Now, issued: Hlc) {
         let is_behind = now.wall.saturating_add(CLOCK_BEHIND_MIN) < issued.wall();
         if is_behind && !self.bound.is_behind {
@@ -107,7 +111,7 @@ impl Coordinator {
 
     fn end_parked(&mut self, failure_of: impl Fn(&WriteIntent) -> Failure) {
         while let Some(id) = self.bound.parked.pop_front() {
-            let mut operation = self.operations.remove(id).expect("parked writes are under way");
+            let mut operation = self.operations.remove(id).expect("parked writes are in the table");
             let OperationState::Parked(intent) = &operation.state else {
                 unreachable!("only parked writes wait for the bound");
             };

@@ -1,4 +1,5 @@
-//! What operations share: the cluster as this thread sees it, and the effects that they cause.
+//! State that all operations of a coordinator share: its view of the cluster, and the effects to
+//! carry out.
 
 use super::CoordinatorLimits;
 use super::hedge::{HedgeBudget, HedgeQueue};
@@ -17,19 +18,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use stdx::{Cell, Instant, Rng};
 
-/// See the module.
+/// Shared state of the operations and scans of a coordinator.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) member: Member,
     pub(super) limits: CoordinatorLimits,
     pub(super) view: Arc<ClusterView>,
-    /// The time of what is being handled.
+    /// Time of the event being handled.
     pub(super) now: Instant,
-    /// What the local store has under way.
+    /// Writes in flight at the local store.
     pub(super) writes: LocalWrites,
-    /// Whoever asks keeps the pace by himself.
+    /// Whether the client of the command being submitted paces itself.
     pub(super) is_paced: bool,
-    /// By node.
+    /// Peers by node index.
     pub(super) peers: Vec<Peer>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) hedge_queue: HedgeQueue,
@@ -37,23 +38,23 @@ pub(super) struct Context {
     pub(super) rng: Rng,
     pub(super) requester: Requester,
     pub(super) role_assignments: RoleAssignmentCache,
-    /// What scans want read, ...
+    /// Reads queued by scans.
     pub(super) queued_reads: VecDeque<QueuedRead>,
-    /// ... and what was read for them: by slot and number.
+    /// Results of reads for scans: slot of the scan, number of the read, reply.
     pub(super) read_results: VecDeque<(u16, u64, Reply)>,
     /// Counts the requests of scans.
     scan_requests: u64,
-    /// What that is an answer of which is being handled.
+    /// Source of the event being handled.
     pub(super) event_source: WaitTarget,
     /// Counts the requests of operations.
     requests_sent: u64,
 }
 
-/// Who gets the reply to an operation.
+/// Recipient of the reply to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyTo {
     User(RequestId),
-    /// The scan in this slot, which knows the read by this number.
+    /// The scan in this slot, which identifies the read by this number.
     Scan {
         slot: u16,
         serial: u64,
@@ -66,20 +67,20 @@ impl From<RequestId> for ReplyTo {
     }
 }
 
-/// A key with its place in the layout.
+/// A key with its partition.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) key: Key,
     pub(super) partition: Partition,
 }
 
-/// One request of an operation, to one node.
+/// Addresses one request of an operation to one node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTarget {
     pub(super) operation: OperationId,
     pub(super) step: Step,
     pub(super) node: NodeIndex,
-    /// Nobody waits for it past this time.
+    /// Time after which the answer is not needed; `None`: no limit.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -118,27 +119,27 @@ impl Context {
         Subject { key, partition }
     }
 
-    /// The node at this place of the preference list.
+    /// The node at this index of the preference list.
     #[inline]
     pub(super) fn node(&self, subject: &Subject, replica_index: u8) -> NodeIndex {
         self.member.layout.preference_list(subject.partition)[usize::from(replica_index)]
     }
 
-    /// The place of this node in the preference list.
+    /// The index of a node in the preference list.
     #[inline]
     pub(super) fn replica_index(&self, subject: &Subject, node: NodeIndex) -> u8 {
         let list = self.member.layout.preference_list(subject.partition);
         list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
     }
 
-    /// The place of this node, if it has refused the key: its answer does not count.
+    /// The replica index of this node, if it has refused the key: its answer does not count.
     #[inline]
     pub(super) fn refused_replica_index(&self, subject: &Subject) -> Option<u8> {
         let is_refused = self.view.refused.contains(&subject.key);
         is_refused.then(|| self.replica_index(subject, self.member.me))
     }
 
-    /// Whether this node is at one of these places.
+    /// Whether this node is among these replicas.
     pub(super) fn is_own_among(&self, subject: &Subject, replicas: ReplicaSet) -> bool {
         replicas.contains(self.replica_index(subject, self.member.me))
     }
@@ -147,7 +148,7 @@ impl Context {
         replicas.map(|replica_index| self.node(subject, replica_index)).collect()
     }
 
-    /// Whether a message came in answer to one of this machine, in this life.
+    /// Whether an answer belongs to a request of this state machine, in this process.
     pub(super) fn is_own_request(&self, id: MessageId) -> bool {
         id.incarnation == self.member.incarnation && id.requester == self.requester
     }
@@ -165,7 +166,7 @@ impl Context {
         }
     }
 
-    /// Whether `node` can be asked what it holds.
+    /// Whether `node` can be asked for its cells.
     #[inline]
     pub(super) fn can_read(&self, node: NodeIndex) -> Availability {
         if !self.view.peer(node).read_eligible {
@@ -174,21 +175,21 @@ impl Context {
         if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
     }
 
-    /// Whether a node that cannot be asked now lives, so that it may be soon: there will be a link to it.
+    /// Whether a node that cannot be asked now is alive, so that a link to it will open soon.
     pub(super) fn can_link_soon(&self, node: NodeIndex) -> bool {
         let view = self.view.peer(node);
         view.linking || matches!(view.state, PeerState::Up | PeerState::Suspected)
     }
 
-    /// Whether a node that cannot be asked what it holds may be soon: there will be a link to it, or it will know that
-    /// its answers count. One that is being filled takes longer than any read waits; so does a new one beside nodes
-    /// that were not heard.
+    /// Whether a node that cannot be asked for its cells may be soon: a link will open, or it will
+    /// become read-eligible. A node that is being filled takes longer than any read waits; so does
+    /// a new node while some peers are unheard.
     pub(super) fn can_read_soon(&self, node: NodeIndex) -> bool {
         self.can_link_soon(node) && !self.view.peer(node).rebuilding && self.view.unheard_peers.is_empty()
     }
 
-    /// The lower, the better to read from: itself, then by health, then by speed. Whoever is slow, this node's own disk
-    /// included, comes behind all that are well.
+    /// Rank of a node for reads; lower is better. This node comes first, then peers by health, then
+    /// by mean latency. A slow node, even this one, comes behind all healthy ones.
     #[inline]
     pub(super) fn read_rank(&self, node: NodeIndex) -> (u8, u64) {
         let view = self.view.peer(node);
@@ -203,7 +204,8 @@ impl Context {
         (class, self.peers[node.as_usize()].latency.mean_nanos())
     }
 
-    /// Asks a node, which may be this one. `false`: there was nothing to do.
+    /// Sends a request to a node, which may be this one. Returns `false` if there was nothing to
+    /// do.
     #[inline]
     pub(super) fn ask(&mut self, target: RequestTarget, request: PeerRequest, bytes: usize) -> bool {
         let number = request_number::number(target.operation, target.step);
@@ -216,12 +218,12 @@ impl Context {
         true
     }
 
-    /// How many requests operations have made.
+    /// Number of requests that operations have sent.
     pub(super) const fn requests_made(&self) -> u64 {
         self.requests_sent
     }
 
-    /// What it is to wait for the first of these places, of others rather than of this node.
+    /// The wait target for the first of these replicas; peers come before this node.
     pub(super) fn wait_target(&self, subject: &Subject, replicas: ReplicaSet) -> WaitTarget {
         let mut nodes = replicas.map(|replica_index| self.node(subject, replica_index));
         let other = nodes.find(|node| *node != self.member.me);
@@ -230,12 +232,12 @@ impl Context {
         first.map_or(self.event_source, |node| self.wait_target_of(node))
     }
 
-    /// What it is to wait for this node.
+    /// The wait target for this node or peer.
     pub(super) fn wait_target_of(&self, node: NodeIndex) -> WaitTarget {
         if node == self.member.me { WaitTarget::Store } else { WaitTarget::Peer(node) }
     }
 
-    /// Sends a request to a peer, which counts it or not.
+    /// Sends a request to a peer. The caller counts it as in flight, if at all.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -250,13 +252,13 @@ impl Context {
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
     }
 
-    /// The count of a new request of a scan; no other has it.
+    /// A new number for a request of a scan; no other request has it.
     pub(super) const fn next_scan_request(&mut self) -> u64 {
         self.scan_requests += 1;
         self.scan_requests & request_number::USES_MASK
     }
 
-    /// Counts a request that was answered or given up.
+    /// Counts a request that was answered or abandoned.
     #[inline]
     pub(super) fn end_request(&mut self, node: NodeIndex, bytes: usize) {
         if node != self.member.me {
@@ -264,12 +266,12 @@ impl Context {
         }
     }
 
-    /// Asks the local store; nobody waits for it past the deadline.
+    /// Sends a request to the local store; its answer is not needed after the deadline.
     pub(super) fn store(&mut self, id: StoreId, request: StoreRequest, deadline: Option<Instant>) {
         self.effects.push_back(Effect::Store { id, request, deadline });
     }
 
-    /// Replies because of what is being handled, and of nothing before it.
+    /// Replies as a result of the event being handled alone.
     pub(super) fn reply(&mut self, to: impl Into<ReplyTo>, reply: Reply) {
         self.reply_after(WaitTrace::of(self.event_source), to, reply);
     }
@@ -299,7 +301,7 @@ impl Context {
         }
     }
 
-    /// The local store is asked what a peer would be asked, under the same rules.
+    /// Asks the local store for what a peer would be asked, under the same rules.
     fn ask_local_store(&mut self, id: StoreId, request: PeerRequest, deadline: Option<Instant>) -> bool {
         let bytes = replica::size(&request);
         let request = match request {
@@ -317,7 +319,7 @@ impl Context {
             PeerRequest::Heartbeat(_)
             | PeerRequest::Range(_)
             | PeerRequest::Scan(_)
-            | PeerRequest::EndScan { .. } => unreachable!("operations ask for keys"),
+            | PeerRequest::EndScan { .. } => unreachable!("operations request single keys"),
         };
         if !request.is_read() {
             self.writes.begin(self.now, bytes);
@@ -327,7 +329,7 @@ impl Context {
     }
 }
 
-/// What a message that writes this holds in memory, about.
+/// Approximate size of a message that writes this cell, in bytes of memory.
 pub(super) fn write_bytes(key: &Key, cell: &Cell) -> usize {
     key.as_bytes().len() + cell.value.len()
 }

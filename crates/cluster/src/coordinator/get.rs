@@ -1,18 +1,20 @@
-//! Reads: ask the best replicas, decide by the first `ack` answers.
+//! Reads: ask the best replicas, and decide by the first `ack` answers.
 //!
-//! **Promise.** What a quorum read returns, the next one returns, or something newer: the reply leaves only when
-//! the newest of the first `ack` answers is held by as many nodes as a later read cannot miss (see `read_repair`, also for
-//! the one exception). What a quorum that overlaps was told to be stored, it returns with any replicas down that leave it its
-//! `ack`.
+//! **Promise.** The next quorum read returns the result of this one, or something newer: the reply
+//! leaves only when the newest of the first `ack` answers is held by as many nodes as a later read
+//! cannot miss (`read_repair`, also for the one exception). A read returns all that an overlapping
+//! quorum was told is stored, with any replicas down that leave it its `ack`.
 //!
-//! **Mechanism.** One replica is asked for the cell, this node itself where it can, the others for version and
-//! kind: reads move little. One that fails makes room for the next at once. If the newest turns out to be on a
-//! replica that was not asked for the cell, it is fetched from there. One read in a few asks all replicas, so that
-//! differences are found that quorums alone would miss. What cannot be stored on enough replicas, since their disks are
-//! full or it is from the future, is not returned: the read begins again without those that hold it. This node is not
-//! asked for a key that it has [refused](crate::RefusedKeys).
+//! **Mechanism.** One replica is asked for the cell, preferably this node, and the others for
+//! version and kind, so reads move little data. When one fails, the next is asked at once. If the
+//! newest version is held by a replica that was not asked for the cell, the cell is fetched from
+//! there. One read in a few asks all replicas, to find differences that quorums alone would miss. A
+//! cell that cannot be stored on enough replicas, because their disks are full or its version is in
+//! the future, is not returned: the read restarts without the replicas that hold it. This node is
+//! not asked for a key that it has [refused](crate::RefusedKeys).
 //!
-//! **Caveats.** Whether what was found still lives is decided by this node's clock when the reply leaves.
+//! **Caveats.** Whether the value is still live is decided by this node's clock when the reply
+//! leaves.
 
 use super::context::{Context, ReplyTo, RequestTarget, Subject};
 use super::link_wait::LinkWaiter;
@@ -29,40 +31,41 @@ use crate::{
 };
 use stdx::{Instant, Now};
 
-/// A read on its way.
+/// A read in progress.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) subject: Subject,
     pub(super) tally: Tally,
     pub(super) answers: ReadAnswers,
     pub(super) repair: Repair,
-    /// Who was asked, and for what, and has not answered.
+    /// Replicas that were asked and have not answered, by the requested form.
     pub(super) open_cell: ReplicaSet,
     pub(super) open_meta: ReplicaSet,
-    /// Who could not read back what it holds.
+    /// Replicas that could not read back the cell they hold.
     pub(super) damaged: ReplicaSet,
-    /// When what is waited for now is late.
+    /// Time at which the answer waited for is overdue.
     pub(super) overdue_at: Instant,
     times: ReadTimes,
-    /// Who was asked at the start: how long they take is measured.
+    /// Replicas asked at the start that have not answered; their latency is measured.
     timed: ReplicaSet,
-    /// Who did not give its cell.
+    /// Replicas that did not give their cell.
     unfetchable: ReplicaSet,
     busy: ReplicaSet,
-    /// Who could not be asked and counts as failed, until it can be: see [`Read::reconsider`].
+    /// Replicas that could not be asked and count as failed until they can be:
+    /// [`Read::reopen_available`].
     unavailable: ReplicaSet,
-    /// Why it could not go on with what it had found first.
+    /// The shortfall of the first newest cell, with which the read could not continue.
     spread_failure: Option<Shortfall>,
-    /// Why the only replica failed.
+    /// The fault of the only replica.
     fault: Option<Box<StoreFault>>,
 }
 
-/// The time of a read.
+/// Start and deadline of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadTimes {
-    /// When the first was asked.
+    /// Time of the first request.
     pub(super) started: Instant,
-    /// Nobody waits for it any more.
+    /// Time after which the result is not needed.
     pub(super) deadline: Instant,
 }
 
@@ -85,7 +88,7 @@ impl Coordinator {
         self.begin_read(now, id);
     }
 
-    /// Begins a read that has waited; the failure where it cannot be.
+    /// Begins a read that waited for links, or returns its failure.
     pub(super) fn try_begin_read(
         &mut self,
         now: Now,
@@ -96,13 +99,14 @@ impl Coordinator {
         if read.tally.is_impossible() {
             return Err(read.failure_for(&self.context, Shortfall::Unreachable));
         }
-        self.operations.get_mut(id).expect("it is under way").state = OperationState::Read(read);
+        self.operations.get_mut(id).expect("the operation is in the table").state =
+            OperationState::Read(read);
         self.begin_read(now, id);
         Ok(())
     }
 
     fn begin_read(&mut self, now: Now, id: OperationId) {
-        let operation = self.operations.get_mut(id).expect("it was put there a moment ago");
+        let operation = self.operations.get_mut(id).expect("it was just inserted");
         let OperationState::Read(read) = &mut operation.state else {
             unreachable!("it is a read");
         };
@@ -148,7 +152,7 @@ impl Read {
         }
     }
 
-    /// Takes the answer of a replica to one of its requests.
+    /// Handles the answer of a replica to one of its requests.
     pub(super) fn handle_answer(
         &mut self,
         now: Now,
@@ -190,7 +194,8 @@ impl Read {
         }
     }
 
-    /// Requests that were under way at this replica will not be answered. Whether there were any.
+    /// Fails the requests in flight at this replica, which will not be answered. Returns whether
+    /// there were any.
     pub(super) fn fail_replica(&mut self, context: &mut Context, replica_index: u8) -> bool {
         let node = context.node(&self.subject, replica_index);
         let open = [self.open_cell.remove(replica_index), self.open_meta.remove(replica_index)];
@@ -201,12 +206,13 @@ impl Read {
         self.fail_repair(context, replica_index) || open.contains(&true)
     }
 
-    /// Who was asked what it holds and has not answered.
+    /// Replicas that were asked for their cell or version and have not answered.
     pub(super) fn open(&self) -> ReplicaSet {
         self.open_cell.union(self.open_meta)
     }
 
-    /// Asks on until the quorum can be reached. The reply, once the answers decide it.
+    /// Asks further replicas until the quorum can be reached. Returns the reply once the answers
+    /// decide it.
     pub(super) fn advance(&mut self, now: Now, context: &mut Context, id: OperationId) -> Option<Reply> {
         if !self.tally.is_reached() {
             self.ask_quorum(context, id);
@@ -237,7 +243,7 @@ impl Read {
         (!goes_on).then(|| Reply::Failed(self.failure(context)))
     }
 
-    /// Sees that the newest cell is on its way here; `false`: nobody can send it.
+    /// Ensures that the newest cell is requested; returns `false` if no replica can send it.
     pub(super) fn fetch(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
         let is_asked = !self.open_cell.is_empty();
         if is_asked && now.mono < self.overdue_at {
@@ -246,7 +252,7 @@ impl Read {
         self.fetch_elsewhere(now, context, id) || is_asked
     }
 
-    /// Asks one more replica for the newest cell; `false`: there is none.
+    /// Asks one more replica for the newest cell; returns `false` if there is none.
     pub(super) fn fetch_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
         let holders = self.answers.holders().without(self.unfetchable).without(self.open_cell);
         let others = self.tally.silent().without(self.open());
@@ -261,7 +267,7 @@ impl Read {
         replica_index.is_some()
     }
 
-    /// Asks one more replica that has not been asked; `false`: there is none.
+    /// Asks one more replica that has not been asked; returns `false` if there is none.
     pub(super) fn ask_another(&mut self, context: &mut Context, id: OperationId) -> bool {
         let replica_index = self.best_replica(context, self.tally.silent().without(self.open()));
         if let Some(replica_index) = replica_index {
@@ -271,7 +277,8 @@ impl Read {
         replica_index.is_some()
     }
 
-    /// Counts those as late that were asked at the start and have not answered.
+    /// Records the elapsed time as the latency of replicas that were asked at the start and have
+    /// not answered.
     pub(super) fn record_overdue_latencies(&mut self, now: Now, context: &mut Context) {
         for replica_index in self.timed.intersection(self.open()) {
             let node = context.node(&self.subject, replica_index);
@@ -279,12 +286,12 @@ impl Read {
         }
     }
 
-    /// What it waits for now.
+    /// The target that the read waits for now.
     pub(super) fn wait_target(&self, context: &Context) -> WaitTarget {
         context.wait_target(&self.subject, self.awaited())
     }
 
-    /// Waits for no answer any more.
+    /// Stops waiting for answers.
     pub(super) fn abandon(&mut self, context: &mut Context) {
         for replica_index in std::mem::take(&mut self.open_cell).chain(std::mem::take(&mut self.open_meta)) {
             context.end_request(context.node(&self.subject, replica_index), 0);
@@ -292,12 +299,12 @@ impl Read {
         self.abandon_repair(context);
     }
 
-    /// Why it has failed, at the deadline or before.
+    /// The failure of the read, at the deadline or before.
     pub(super) fn failure(&mut self, context: &Context) -> Failure {
         self.failure_for(context, self.shortfall())
     }
 
-    /// What it lacks, once some were asked.
+    /// The missing part of a read that has sent requests.
     fn shortfall(&self) -> Shortfall {
         match self.spread_failure {
             Some(spread_failure) => spread_failure,
@@ -327,7 +334,7 @@ impl Read {
         }
     }
 
-    /// Counts those as failed that have not been asked and cannot be.
+    /// Counts replicas as failed that have not been asked and cannot be.
     fn fail_unavailable(&mut self, context: &Context) {
         if let Some(replica_index) = context.refused_replica_index(&self.subject)
             && self.tally.silent().contains(replica_index)
@@ -345,8 +352,8 @@ impl Read {
         }
     }
 
-    /// Replicas that could not be asked and can be now count as not asked: a peer that has just linked, or has just said
-    /// that its answers count.
+    /// Counts replicas as not asked that could not be asked and now can be: a peer that has just
+    /// linked, or has just become read-eligible.
     pub(super) fn reopen_available(&mut self, context: &Context) {
         for replica_index in self.unavailable {
             if context.can_read(context.node(&self.subject, replica_index)) == Availability::Ready {
@@ -357,7 +364,7 @@ impl Read {
         }
     }
 
-    /// Asks the best of those not asked yet, as many as are needed for the quorum.
+    /// Asks the best replicas not asked yet, as many as the quorum needs.
     fn ask_quorum(&mut self, context: &mut Context, id: OperationId) {
         while self.tally.acks().got + self.open().len() < self.tally.quorum().ack() {
             self.reopen_available(context);
@@ -371,8 +378,9 @@ impl Read {
         }
     }
 
-    /// Begins again without those that hold the newest cell, which cannot spread: any `ack` others are a quorum too, and
-    /// if it was ever acknowledged or read, one of them holds it. `false`: the others are too few.
+    /// Restarts the read without the replicas that hold the newest cell, which cannot spread. Any
+    /// `ack` other replicas are a quorum too, and if the cell was ever acknowledged or read, one of
+    /// them holds it. Returns `false` if the others are too few.
     fn restart_without_holders(&mut self, context: &mut Context, id: OperationId) -> bool {
         let holders = self.answers.holders();
         let mut tally = Tally::new(self.tally.quorum());
@@ -392,7 +400,7 @@ impl Read {
         !self.tally.is_impossible()
     }
 
-    /// The best of these to read from.
+    /// The best of these replicas to read from.
     fn best_replica(&self, context: &Context, replicas: ReplicaSet) -> Option<u8> {
         (replicas.map(|replica_index| (replica_index, context.node(&self.subject, replica_index))))
             .filter(|&(_, node)| context.can_read(node) == Availability::Ready)

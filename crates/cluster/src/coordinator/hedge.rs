@@ -1,13 +1,13 @@
-//! Hedging: when an answer to a read is late, one more replica is asked.
+//! Hedged reads: when an answer to a read is overdue, one more replica is asked.
 //!
-//! **Promise.** At most one read in twenty is hedged in the long run, so that a cluster which is slow as a whole is
-//! not asked twice for everything. A read that has its answers, and lacks only the cell of one that holds it, does
-//! not count: it waits for no slow replica.
+//! **Promise.** At most one read in twenty is hedged in the long run, so that a cluster that is
+//! slow as a whole is not asked twice for everything. A read that has its answers, and lacks only
+//! the cell from one that holds it, is not counted: it does not wait for a slow replica.
 //!
-//! **Mechanism.** A read is looked at again once the slowest of those that it asked is past its 95th percentile.
-//! Waiting times are rounded up to one of a few, each with a queue of its own that is in order of itself; so this
-//! takes constant time. Reads that have ended meanwhile are passed over. (Dean and Barroso, "The tail at scale",
-//! 2013, on hedged requests.)
+//! **Mechanism.** A read is checked again when the slowest of the replicas that it asked is past
+//! its 95th percentile. Waiting times are rounded up to one of eight values, each with a first-in,
+//! first-out queue of its own, so this takes constant time. Reads that have ended meanwhile are
+//! skipped. (Dean and Barroso, "The tail at scale", 2013, on hedged requests.)
 
 use super::context::Context;
 use super::get::Read;
@@ -20,29 +20,29 @@ use stdx::{Instant, Now};
 
 /// The waiting times, in milliseconds.
 const WAITS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
-/// One hedge takes what so many reads bring in.
+/// Reads that pay for one hedged read.
 const READS_FOR_ONE_HEDGE: u32 = 20;
-/// So many hedges may be saved up.
+/// Greatest number of saved hedges.
 const HEDGES_SAVED_MAX: u32 = 16;
 
-/// The reads to look at again, in order of when.
+/// Reads to check again, in the order of due times.
 #[derive(Debug)]
 pub(super) struct HedgeQueue {
     queues: [VecDeque<(Instant, OperationId)>; WAITS_MS.len()],
     len_max: usize,
 }
 
-/// How much may still be hedged.
+/// Token bucket of hedged reads.
 #[derive(Debug)]
 pub(super) struct HedgeBudget {
     saved: u32,
 }
 
 impl Read {
-    /// An answer is late: one more replica is asked for what is still missing.
+    /// Asks one more replica for the missing answer, because an answer is overdue.
     pub(super) fn hedge(&mut self, now: Now, context: &mut Context, id: OperationId) {
         if now.mono < self.overdue_at {
-            // What was late when this was set has come, and something else is waited for.
+            // The answer that this was set for has come, and the read waits for another.
             return;
         }
         self.record_overdue_latencies(now, context);
@@ -62,14 +62,14 @@ impl Read {
 }
 
 impl HedgeQueue {
-    /// Watches at most `len_max` reads per waiting time. One more is not watched.
+    /// Creates a queue of at most `len_max` reads per waiting time. Further reads are not watched.
     pub(super) fn new(len_max: u16) -> Self {
         let (least, greatest) = (WAITS_MS[0], WAITS_MS[WAITS_MS.len() - 1]);
         assert!(LATE_MIN.as_millis() == u128::from(least) && LATE_MAX.as_millis() == u128::from(greatest));
         Self { queues: Default::default(), len_max: usize::from(len_max) }
     }
 
-    /// Looks at this read again after `wait`, or somewhat later; returns when.
+    /// Schedules a check of this read after `wait`, or somewhat later; returns the time.
     #[inline]
     pub(super) fn watch(&mut self, now: Instant, wait: Duration, id: OperationId) -> Instant {
         let class = WAITS_MS.partition_point(|&millis| Duration::from_millis(millis) < wait);
@@ -88,7 +88,7 @@ impl HedgeQueue {
         queue.pop_front().map(|(_, id)| id)
     }
 
-    /// Forgets the reads that would be due next and wait for nothing any more.
+    /// Removes the next due reads that no longer wait.
     #[inline]
     pub(super) fn forget(&mut self, waits: impl Fn(OperationId) -> bool) {
         for queue in &mut self.queues {
@@ -98,7 +98,7 @@ impl HedgeQueue {
         }
     }
 
-    /// When the next read is due.
+    /// Time of the next due read.
     #[inline]
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.queues.iter().filter_map(|queue| queue.front()).map(|&(at, _)| at).min()
@@ -121,10 +121,10 @@ impl HedgeBudget {
         self.saved >= READS_FOR_ONE_HEDGE
     }
 
-    /// Takes a hedge out.
+    /// Takes a hedge.
     ///
     /// # Panics
-    /// When there is none left.
+    /// If none is left.
     pub(super) const fn spend(&mut self) {
         assert!(self.has_one());
         self.saved -= READS_FOR_ONE_HEDGE;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_due_in_order_and_those_that_ended_are_passed_over() {
+    fn reads_are_due_in_order_and_ended_reads_are_skipped() {
         let id = |slot| OperationId { uses: 0, slot };
         let at = |millis| Instant::ZERO + Duration::from_millis(millis);
         let mut late = HedgeQueue::new(2);

@@ -1,14 +1,16 @@
-//! What remains of a write after its reply: replicas that have not answered.
+//! Work of a write after its reply: replicas that have not answered.
 //!
-//! **Promise.** For each replica that did not store a write which another stored, a hint is kept or counted as
-//! dropped: when the last answer is in, or at the deadline. Whoever keeps it has stored the write.
+//! **Promise.** For each replica that did not store a write which another stored, a hint is kept or
+//! counted as dropped when the last answer is in, or at the deadline. The replica that keeps the
+//! hint has stored the write.
 //!
-//! **Mechanism.** After the reply a write holds key, version and who answered, not the value. Hints that the hint
-//! holder took along with the write need nothing more. For the others one replica that stored it is asked to keep
-//! them, this node itself where it can; if that fails, another one.
+//! **Mechanism.** After the reply a write retains key, version and answers, not the value. Hints
+//! that the hint holder stored with the write need no further work. For the others one replica that
+//! stored the write is asked to keep them, preferably this node; if that fails, another one.
 //!
-//! **Caveats.** Stragglers are bounded: past the bound the oldest ends early, and whether its hints are kept is not
-//! waited for. Those of a process that dies are gone with it, until a read or anti-entropy finds the difference.
+//! **Caveats.** Operations that have replied are bounded: beyond the bound the oldest ends early,
+//! and does not wait for confirmation of its hints. If the process dies, its pending hints are
+//! lost, until a read or anti-entropy finds the difference.
 
 use super::context::{Context, RequestTarget};
 use super::peers::Availability;
@@ -18,33 +20,33 @@ use super::table::OperationId;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, PeerAnswer, PeerRequest};
 
-/// How often hints are asked to be kept.
+/// Greatest number of attempts to store hints.
 const ATTEMPTS_MAX: u8 = 2;
 
-/// How far the hints of a write have come that its hint holder did not take along.
+/// State of the hints of a write that its hint holder did not store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeferredHints {
-    /// Attempts that were made.
+    /// Attempts made.
     attempts: u8,
-    /// Who has been asked and has not answered.
+    /// The replica that has been asked and has not answered.
     keeper: Option<u8>,
     tried: ReplicaSet,
     is_done: bool,
 }
 
-/// What is left of an operation after its reply.
+/// Remaining work of an operation after its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FollowUp {
-    /// Nothing.
+    /// There is none.
     Done,
-    /// ReadAnswers that are still to come.
+    /// Answers are outstanding.
     AwaitsReplicas,
-    /// A request was made that has all the time of a new one.
+    /// A new request was sent, which has the whole time of a new operation.
     DeadlineExtended,
 }
 
 impl Write {
-    /// Does what is to be done after the reply.
+    /// Does the work after the reply.
     pub(super) fn follow_up(&mut self, context: &mut Context, id: OperationId) -> FollowUp {
         if !self.open.is_empty() || self.deferred_hints.keeper.is_some() {
             return FollowUp::AwaitsReplicas;
@@ -52,7 +54,7 @@ impl Write {
         if self.request_hints(context, id) { FollowUp::DeadlineExtended } else { FollowUp::Done }
     }
 
-    /// Waits for no answer any more.
+    /// Stops waiting for answers.
     pub(super) fn abandon(&mut self, context: &mut Context) {
         for replica_index in std::mem::take(&mut self.open) {
             context.end_request(context.node(&self.subject, replica_index), self.bytes);
@@ -62,7 +64,7 @@ impl Write {
         }
     }
 
-    /// Takes the answer of a replica that was asked to keep hints.
+    /// Handles the answer of a replica that was asked to keep hints.
     pub(super) fn handle_hints_answer(
         &mut self,
         context: &mut Context,
@@ -76,7 +78,8 @@ impl Write {
         }
     }
 
-    /// Whether this replica keeps hints, it will not say. Whether it was asked to.
+    /// Stops waiting for the hint keeper if it is this replica, which will not answer. Returns
+    /// whether it was.
     pub(super) fn release_hint_keeper(&mut self, context: &mut Context, replica_index: u8) -> bool {
         let was_asked = self.deferred_hints.keeper.take_if(|keeper| *keeper == replica_index).is_some();
         if was_asked {
@@ -85,7 +88,8 @@ impl Write {
         was_asked
     }
 
-    /// Asks a replica to keep what hints are missing; `false`: none are, or nobody can.
+    /// Asks a replica to keep the missing hints; returns `false` if none are missing, or no replica
+    /// can keep them.
     fn request_hints(&mut self, context: &mut Context, id: OperationId) -> bool {
         let missing = self.missing();
         if missing.is_empty() || self.deferred_hints.is_done || self.tally.acked().is_empty() {
@@ -112,7 +116,8 @@ impl Write {
         false
     }
 
-    /// The replicas that have not stored it, as far as is known, and for which no hint is kept.
+    /// The replicas that, as far as known, have not stored the write, and for which no hint is
+    /// kept.
     fn missing(&self) -> ReplicaSet {
         let acked = self.tally.acked();
         let is_hinted = self.holder.is_some_and(|holder| acked.contains(holder));
@@ -120,7 +125,7 @@ impl Write {
         ReplicaSet::first(self.tally.quorum().from()).without(acked).without(hinted)
     }
 
-    /// Of those that stored it: this node, else the one that answers fastest.
+    /// Of the replicas that stored the write: this node, else the one with the best read rank.
     fn choose_keeper(&self, context: &Context) -> Option<u8> {
         (self.tally.acked().without(self.deferred_hints.tried))
             .map(|replica_index| (replica_index, context.node(&self.subject, replica_index)))

@@ -1,26 +1,29 @@
-//! How fast a replica answers reads: what chooses whom to ask, and when an answer is late.
+//! Read latency of a replica, by which replicas are ranked and overdue answers detected.
 //!
-//! The mean is an exponentially weighted one. The 95th percentile is estimated by stochastic approximation (Robbins
-//! and Monro, 1951): an answer above the estimate raises it by 19 parts, one below lowers it by one.
+//! The mean is an exponentially weighted moving average. The 95th percentile is estimated by
+//! stochastic approximation (Robbins and Monro, 1951): an answer above the estimate raises it by 19
+//! steps, one below lowers it by one step.
 
 use std::time::Duration;
 
-/// An answer is never called late before this, ...
+/// An answer is never overdue before this time.
 pub(super) const LATE_MIN: Duration = Duration::from_millis(1);
-/// ... and always after this.
+/// An answer is always overdue after this time.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(100);
 
-/// A replica whose answers take so long in the mean is asked when there is no other: its disk hangs, or nearly so.
+/// A replica with a greater mean latency is asked only if there is no other: its disk hangs, or
+/// nearly so.
 const SLOW: Duration = Duration::from_millis(50);
 
-/// The latest answer has this part in the mean, as a shift.
+/// Weight of the latest answer in the mean, as a right shift.
 const MEAN_SHIFT: u32 = 4;
-/// An answer below the percentile lowers it by this part, as a shift.
+/// Step by which an answer below the percentile lowers the estimate, as a right shift of the
+/// estimate.
 const PERCENTILE_SHIFT: u32 = 9;
-/// How many answers below the 95th percentile there are for one above.
+/// Number of answers below the 95th percentile per answer above it.
 const BELOW_FOR_ONE_ABOVE: u64 = 19;
 
-/// See the module.
+/// Estimates of the mean and the 95th percentile of a replica's read latency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LatencyEstimate {
     mean_nanos: u64,
@@ -28,10 +31,11 @@ pub(super) struct LatencyEstimate {
 }
 
 impl LatencyEstimate {
-    /// Of a replica that has not answered yet: it counts as fast, so that it will be asked.
+    /// The estimate for a replica that has not answered yet: it counts as fast, so that it will be
+    /// asked.
     pub(super) const UNKNOWN: Self = Self { mean_nanos: 0, p95_nanos: 10_000_000 };
 
-    /// Takes note of an answer, or of one that is late already after so long.
+    /// Records the latency of an answer, or the time that an overdue answer has taken so far.
     #[inline]
     pub(super) fn observe(&mut self, took: Duration) {
         let nanos = took.as_nanos().min(u128::from(u32::MAX)) as u64;
@@ -44,17 +48,17 @@ impl LatencyEstimate {
         };
     }
 
-    /// For comparing replicas.
+    /// The mean, for comparing replicas.
     pub(super) const fn mean_nanos(self) -> u64 {
         self.mean_nanos
     }
 
-    /// Whether it is better not to wait for it.
+    /// Whether reads should avoid the replica.
     pub(super) const fn is_slow(self) -> bool {
         self.mean_nanos > SLOW.as_nanos() as u64
     }
 
-    /// After so long without an answer it is late.
+    /// Time without an answer after which it is overdue.
     pub(super) fn late_after(self) -> Duration {
         Duration::from_nanos(self.p95_nanos).clamp(LATE_MIN, LATE_MAX)
     }
@@ -66,7 +70,7 @@ mod tests {
     use stdx::Rng;
 
     #[test]
-    fn the_estimate_is_near_the_percentile_of_what_it_saw() {
+    fn the_estimate_is_near_the_percentile() {
         let mut latency = LatencyEstimate::UNKNOWN;
         let mut rng = Rng::new(1);
         (0..20_000).for_each(|_| latency.observe(Duration::from_micros(2_000 + rng.below(10_000))));
@@ -79,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_hangs_is_slow_at_once_and_well_after_some_quick_answers() {
+    fn a_hanging_replica_is_slow_at_once_and_recovers_after_some_quick_answers() {
         let mut latency = LatencyEstimate::UNKNOWN;
         latency.observe(Duration::from_secs(1));
-        assert!(latency.is_slow(), "one that let a read wait to its deadline");
+        assert!(latency.is_slow(), "it let a read wait to its deadline");
         let quick = (0..).find(|_| {
             latency.observe(Duration::from_micros(200));
             !latency.is_slow()
@@ -91,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn late_has_bounds() {
+    fn the_overdue_time_is_bounded() {
         let mut latency = LatencyEstimate::UNKNOWN;
         (0..10_000).for_each(|_| latency.observe(Duration::ZERO));
         assert_eq!(latency.late_after(), LATE_MIN);

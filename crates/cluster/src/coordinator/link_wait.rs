@@ -1,12 +1,12 @@
-//! Operations that come before the links they need.
+//! Operations that wait for links.
 //!
-//! **Promise.** An operation fails at once for want of replicas when those that miss are known to be unreachable or, if
-//! it is a read, to be filled from others; and only then. While a peer lives, and there is no link to it yet, or it does not
-//! know yet whether its answers count, an operation that needs it waits, with nothing sent or stored, up to its deadline.
-//! So does a write while no peer has told its time yet.
+//! **Promise.** An operation fails at once for lack of replicas only if the missing ones are known
+//! to be unreachable or, for a read, to be rebuilding. While a peer is alive but not linked yet, or
+//! does not know yet whether it is read-eligible, an operation that needs it waits, with nothing
+//! sent or stored, up to its deadline. So does a write while no peer has reported its time yet.
 //!
-//! **Mechanism.** Only an operation that would fail is looked at, so this costs the others nothing. It is tried
-//! again at each change of the view, of a link, or of the clock's bound.
+//! **Mechanism.** Only an operation that would fail is checked, so other operations pay nothing. A
+//! waiting operation is retried at each change of the view, of a link, or of the clock's bound.
 
 use super::context::{Context, ReplyTo, Subject};
 use super::get::{Read, ReadTimes};
@@ -27,22 +27,23 @@ pub(super) enum LinkWaiter {
     Write(Box<WriteIntent>),
 }
 
-/// Those that wait, in the order in which they came and reach their deadlines; all of them are in the table.
+/// The waiting operations, in the order of submission and of their deadlines; all of them are in
+/// the table.
 #[derive(Debug, Default)]
 pub(super) struct LinkWaitQueue(VecDeque<OperationId>);
 
 impl LinkWaitQueue {
-    /// Takes out the one that has waited longest.
+    /// Takes out the operation that has waited longest.
     pub(super) fn pop(&mut self) -> Option<OperationId> {
         self.0.pop_front()
     }
 }
 
 impl LinkWaiter {
-    /// Why it has failed at its deadline.
+    /// The failure of the operation at its deadline.
     pub(super) fn deadline_failure(&self, context: &Context) -> Failure {
         let shortfall = match self {
-            // Its links have come, and the clock has reached its bound.
+            // Its links are open, and the clock has reached its bound.
             Self::Write(intent) if WritePlan::of(context, intent.requirements()).is_ok() => {
                 Shortfall::NoVersion
             }
@@ -61,7 +62,7 @@ impl LinkWaiter {
 }
 
 impl Coordinator {
-    /// Fails an operation that cannot be begun now, or lets it wait.
+    /// Fails an operation that cannot be started now, or makes it wait for links.
     pub(super) fn fail_or_wait_for_links(
         &mut self,
         now: Now,
@@ -78,15 +79,15 @@ impl Coordinator {
         self.link_waiters.0.push_back(id);
     }
 
-    /// Tries again what waits.
+    /// Retries the waiting operations.
     pub(super) fn resume_link_waiters(&mut self, now: Now) {
         for id in std::mem::take(&mut self.link_waiters.0) {
-            let operation = self.operations.get_mut(id).expect("what waits is under way");
+            let operation = self.operations.get_mut(id).expect("waiting operations are in the table");
             operation.wait.end_span(WaitTarget::Links, now.mono);
             let OperationState::WaitingForLinks(waiter) =
                 std::mem::replace(&mut operation.state, OperationState::Starting)
             else {
-                unreachable!("only what is early waits for links");
+                unreachable!("only operations in the queue wait for links");
             };
             match waiter {
                 LinkWaiter::Read { subject, quorum } => self.resume_waiting_read(now, id, subject, quorum),
@@ -96,7 +97,7 @@ impl Coordinator {
     }
 
     fn resume_waiting_read(&mut self, now: Now, id: OperationId, subject: Subject, quorum: Quorum) {
-        let deadline = self.operations.deadline(id).expect("it is under way");
+        let deadline = self.operations.deadline(id).expect("the operation is in the table");
         let read = Read::new(ReadTimes { started: now.mono, deadline }, subject.clone(), quorum);
         match self.try_begin_read(now, id, read) {
             Ok(()) => {}
@@ -110,7 +111,7 @@ impl Coordinator {
         }
         self.maintain_clock_bound(now);
         let state = |operations: &mut super::OperationTable<Operation>, state| {
-            operations.get_mut(id).expect("it is under way").state = state;
+            operations.get_mut(id).expect("the operation is in the table").state = state;
         };
         match self.tick(now) {
             Ok(hlc) => {
@@ -130,17 +131,17 @@ impl Coordinator {
 
     fn fail_or_requeue(&mut self, id: OperationId, waiter: LinkWaiter, failure: Failure) {
         if self.may_wait_for_links(&waiter, &failure) {
-            self.operations.get_mut(id).expect("it is under way").state =
+            self.operations.get_mut(id).expect("the operation is in the table").state =
                 OperationState::WaitingForLinks(waiter);
             self.link_waiters.0.push_back(id);
         } else {
-            let mut operation = self.operations.remove(id).expect("it is under way");
+            let mut operation = self.operations.remove(id).expect("the operation is in the table");
             let wait = operation.wait.take(WaitTarget::Links);
             self.context.reply_after(wait, operation.to, Reply::Failed(failure));
         }
     }
 
-    /// Whether an operation failed only because peers that live cannot be asked yet.
+    /// Whether an operation failed only because live peers cannot be asked yet.
     fn may_wait_for_links(&self, waiter: &LinkWaiter, failure: &Failure) -> bool {
         let (subject, quorum) = waiter.parts();
         let can_ask = |replica_index: &u8| {

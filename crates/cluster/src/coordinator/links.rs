@@ -1,10 +1,11 @@
-//! Links to peers: dialed while the node of this process says that a peer lives, given up when it says otherwise.
+//! Links to peers: dialed while the node of this process reports a peer as alive, closed when it
+//! reports otherwise.
 //!
-//! What is under way over a link that ends fails at once: a write counts its replica as failed, a read asks the
-//! next one, a scan goes on in other roles.
+//! Requests in flight over a link that ends fail at once: a write counts its replica as failed, a
+//! read asks the next one, a scan continues with other roles.
 //!
-//! A peer that comes back with another identity has lost its disk. Acknowledgements that it gave before are
-//! taken back from the writes that still wait for their quorum, and count as failures.
+//! A peer that comes back with another identity has lost its disk. Acknowledgements that it gave
+//! before are revoked from the writes that still wait for their quorum, and count as failures.
 
 use super::{Coordinator, OperationState};
 use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState, WaitTarget};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use stdx::{Instant, Now};
 
 impl Coordinator {
-    /// Takes what the node of this process says of the cluster.
+    /// Handles a new view of the cluster from the node of this process.
     pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
         self.context.event_source = WaitTarget::Links;
         self.begin_input(now);
@@ -35,7 +36,7 @@ impl Coordinator {
         self.finish_input(now);
     }
 
-    /// Takes news of a link of this thread.
+    /// Handles an event of a link of this thread.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
         self.context.event_source = WaitTarget::Links;
         self.begin_input(now);
@@ -52,7 +53,7 @@ impl Coordinator {
             }
             LinkEvent::DialFailed { node, .. } | LinkEvent::Closed { node } => self.link_ended(now, node),
             LinkEvent::AcceptedClosed { link } => self.replica.link_closed(link),
-            LinkEvent::AdmissionRequested { .. } => unreachable!("whom to let in, the node decides"),
+            LinkEvent::AdmissionRequested { .. } => unreachable!("the node decides which links to admit"),
         }
         self.dial(now);
         self.resume_link_waiters(now);
@@ -68,7 +69,7 @@ impl Coordinator {
         })
     }
 
-    /// Dials whom it is time to dial.
+    /// Dials the peers that are due.
     pub(super) fn dial(&mut self, now: Now) {
         for node in self.others() {
             let dialer = &mut self.context.peers[node.as_usize()].dialer;
@@ -79,7 +80,7 @@ impl Coordinator {
         self.next_dial = self.find_next_dial();
     }
 
-    /// When the next peer is to be dialed.
+    /// Time at which the next peer is to be dialed.
     pub(super) fn find_next_dial(&self) -> Option<Instant> {
         (self.others())
             .filter(|&node| is_wanted(&self.context.view, node))
@@ -98,7 +99,7 @@ impl Coordinator {
         self.fail_requests_to(now, node);
     }
 
-    /// Fails what is under way at a peer.
+    /// Fails the requests in flight at a peer.
     fn fail_requests_to(&mut self, now: Now, node: NodeIndex) {
         self.context.event_source = WaitTarget::Peer(node);
         for slot in 0..self.operations.slots() {
@@ -125,7 +126,7 @@ impl Coordinator {
         self.fail_scan_requests(now, node);
     }
 
-    /// A peer has lost what it acknowledged.
+    /// Revokes the acknowledgements of a peer that has lost its disk.
     fn revoke_acks(&mut self, now: Now, node: NodeIndex) {
         self.context.event_source = WaitTarget::Peer(node);
         for slot in 0..self.operations.slots() {

@@ -1,29 +1,34 @@
 //! The coordinator: takes a command to its reply.
 //!
-//! **Promise.** Exactly one [`Reply`] for each [`Coordinator::submit`], at the deadline at the latest, and it
-//! is the last thing that is said to whoever waits. A write is acknowledged only by what stores say after they
-//! made it durable; a read is answered only by replicas that hold what they acknowledged, and never goes back behind
-//! what another has returned, as far as quorums overlap. Loss, repetition and reordering of messages change nothing
-//! in that. What is known not to reach its quorum is refused at once, with nothing sent or stored.
+//! **Promise.** Each [`Coordinator::submit`] gets exactly one [`Reply`], at the deadline at the
+//! latest, and it is the last effect for that command. A write is acknowledged only by answers of
+//! stores after they made it durable. A read is answered only by replicas that hold all that they
+//! acknowledged, and never returns an older version than another read has returned, as far as
+//! quorums overlap. Loss, repetition and reordering of messages do not affect these promises. A
+//! command that is known not to reach its quorum is refused at once, with nothing sent or stored.
 //!
-//! **Mechanism.** Operations under way stand in a table of fixed size; a request to the store or to a peer carries
-//! the id of its operation. The local replica is one more message target under the same rules. Writes are in `put`,
-//! the durable bound of their clock in `bound`, what they leave behind in `straggler`; reads in `get`, what they
-//! repair in `read_repair`, what they do when an answer is late in `hedge`; links to peers in `links`; what is let in,
+//! **Mechanism.** A table of fixed size holds the operations in progress; a request to the store or
+//! to a peer carries the id of its operation. The local replica is treated like any other. Writes
+//! are in `put`, the durable bound of their clock in `clock_bound`, their work after the reply in
+//! `late_replicas`; reads in `get`, their repairs in `read_repair`, overdue answers in `hedge`;
+//! links to peers in `links`, and operations that wait for them in `link_wait`; admission control
 //! in `admission`.
 //!
-//! The driver calls one of the functions that take `now`, then carries out
-//! [`poll_effect`](Coordinator::poll_effect) until it gives nothing, in that order. It calls `handle_timeout` when
-//! [`poll_timeout`](Coordinator::poll_timeout) has passed; each of these calls may have made that earlier. `now.mono`
-//! never goes back.
+//! The driver calls one of the functions that take `now`, then carries out the effects of
+//! [`poll_effect`](Coordinator::poll_effect), in order, until it returns none. It calls
+//! `handle_timeout` when [`poll_timeout`](Coordinator::poll_timeout) has passed; each of these
+//! calls may have made that earlier. `now.mono` never goes back.
 //!
-//! A request says until when it is waited for. Stores and peers drop what they have not begun by then.
+//! Each request carries its deadline. Stores and peers drop requests that they have not started by
+//! then.
 //!
-//! Each input first ends the operations whose deadline has passed, then takes effect. So a process that was stopped
-//! and goes on acknowledges nothing by answers that waited for it: replicas that count on the deadline (a node that
-//! [rebuilds](crate::SyncState::Rebuilding) reads others only after it) are not deceived.
+//! Each input first ends the operations whose deadline has passed, then takes effect. A process
+//! that was suspended and continues therefore acknowledges nothing by answers that were waiting for
+//! it. Replicas that rely on the deadline are not deceived: a node that
+//! [rebuilds](crate::SyncState::Rebuilding) reads others only after it.
 //!
-//! **Caveats.** Nothing is cancelled: what was begun is carried out though its deadline has passed.
+//! **Caveats.** Nothing is cancelled: work that was started is carried out even if its deadline has
+//! passed.
 
 mod admission;
 mod clock_bound;
@@ -57,23 +62,25 @@ use std::time::Duration;
 use stdx::{Instant, Now, Rng};
 use table::{OperationId, OperationTable};
 
-/// What a coordinator may use up.
+/// Resource limits of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoordinatorLimits {
-    /// Commands under way; one more is refused.
+    /// Greatest number of commands without a reply; one more is refused.
     pub operations_max: u16,
-    /// Operations that have replied and still wait for replicas; past this the oldest waits no more. Together
-    /// with `operations_max` less than 65,534.
+    /// Greatest number of operations that have replied and still wait for replicas; beyond it the
+    /// oldest stops waiting. Together with `operations_max` less than 65,534.
     pub replied_max: u16,
-    /// From `submit` to the reply.
+    /// Time from `submit` to the reply, at most.
     pub request_timeout: Duration,
-    /// Requests under way at one peer; past this it counts as not to be had.
+    /// Greatest number of requests in flight at one peer; beyond it the peer counts as unavailable.
     pub peer_requests_max: u32,
-    /// The same in bytes of keys and values.
+    /// Greatest size of keys and values in flight at one peer, in bytes.
     pub peer_bytes_max: usize,
-    /// One read in so many asks all replicas and not only as many as must answer. 0: none does.
+    /// One read in this number asks all replicas, and not only as many as must answer. 0: none
+    /// does.
     pub reads_for_one_of_all: u32,
-    /// For how long a tombstone is kept at least: what has been dead for longer, scans do not compare.
+    /// Minimum retention time of tombstones: scans do not compare cells that have been dead for
+    /// longer.
     pub grace: Duration,
 }
 
@@ -91,7 +98,7 @@ impl Default for CoordinatorLimits {
     }
 }
 
-/// Takes commands to their replies. One for each I/O thread; see the module.
+/// Takes commands to their replies. Each I/O thread has one.
 #[derive(Debug)]
 pub struct Coordinator {
     context: Context,
@@ -103,13 +110,13 @@ pub struct Coordinator {
     next_dial: Option<Instant>,
 }
 
-/// A command on its way to its reply, and what is left of it after.
+/// A command until its reply, and its remaining work after that.
 #[derive(Debug)]
 struct Operation {
     to: ReplyTo,
     replied: bool,
     state: OperationState,
-    /// What it has waited for so far.
+    /// The targets waited for so far.
     wait: WaitTrace,
 }
 
@@ -119,7 +126,7 @@ impl Operation {
     }
 }
 
-/// What an operation is doing.
+/// State of an operation.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -128,16 +135,17 @@ impl Operation {
 enum OperationState {
     Read(get::Read),
     Write(put::Write),
-    /// A write without a version: the clock has reached its bound. Nothing was sent or stored.
+    /// A write without a version, because the clock has reached its bound. Nothing was sent or
+    /// stored.
     Parked(Box<WriteIntent>),
     /// Waits for links. Nothing was sent or stored.
     WaitingForLinks(link_wait::LinkWaiter),
-    /// What was parked or early, while it is begun.
+    /// Placeholder while an operation that was parked or waited for links is started.
     Starting,
 }
 
 impl Coordinator {
-    /// The coordinator of the I/O thread of this number, with nothing under way and no links.
+    /// Creates the coordinator of the I/O thread with this number, without operations and links.
     pub fn new(
         member: Member,
         number: u8,
@@ -158,10 +166,10 @@ impl Coordinator {
         coordinator
     }
 
-    /// Takes a command. Its reply names `to`.
+    /// Handles a command. Its reply names `to`.
     ///
     /// # Panics
-    /// When a scan is begun under the id of one that is open, or goes on that is not.
+    /// If a scan is begun with the id of an open one, or a scan is continued that is not open.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
         self.context.event_source = WaitTarget::Nothing;
         self.begin_input(now);
@@ -192,14 +200,14 @@ impl Coordinator {
                 let subject = self.context.subject(key);
                 self.submit_write(now, to, WriteIntent::tombstone(subject, quorum));
             }
-            Command::Scan { .. } | Command::NextPage { .. } => unreachable!("scans are no operations"),
+            Command::Scan { .. } | Command::NextPage { .. } => unreachable!("scans are handled before"),
         }
     }
 
-    /// Takes the store's answer to the request `id`; each is answered once.
+    /// Handles the store's answer to the request `id`; each is answered once.
     ///
     /// # Panics
-    /// When the answer is not one to that request.
+    /// If the answer does not fit the request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.context.event_source = WaitTarget::Store;
         self.begin_input(now);
@@ -228,7 +236,7 @@ impl Coordinator {
         self.finish_input(now);
     }
 
-    /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
+    /// Handles a message. The caller has passed the frame's clock to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
         self.context.event_source = WaitTarget::Peer(origin.node);
         self.begin_input(now);
@@ -258,7 +266,7 @@ impl Coordinator {
         }
     }
 
-    /// Does what is due: fails what has reached its deadline, hedges what is late, dials.
+    /// Does the work that is due: fails operations at their deadline, hedges overdue reads, dials.
     pub fn handle_timeout(&mut self, now: Now) {
         self.context.event_source = WaitTarget::Nothing;
         self.context.writes.advance(now.mono);
@@ -283,25 +291,25 @@ impl Coordinator {
         self.finish_input(now);
     }
 
-    /// What the coordinator wants done next.
+    /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.context.effects.pop_front()
     }
 
-    /// When to call [`Coordinator::handle_timeout`]; `None` while nothing is under way.
+    /// Time at which to call [`Coordinator::handle_timeout`]; `None` while nothing is in progress.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.operations.oldest().map(|(_, deadline)| deadline);
         let late = self.context.hedge_queue.next_due();
         [deadline, late, self.scans.next_due(), self.next_dial].into_iter().flatten().min()
     }
 
-    /// How many commands wait for their reply, and reads that scans want.
+    /// Number of commands that wait for their reply, and of reads that scans have started.
     pub const fn operations(&self) -> usize {
         self.operations.waiting() + self.scans.waiting()
     }
 
-    /// Takes an answer of this node's store. A write of which only a read tells whether it was superseded counts when that
-    /// read is answered.
+    /// Handles an answer of this node's store. A write of which only a read tells whether it was
+    /// superseded counts when that read is answered.
     fn handle_local_answer(&mut self, now: Now, id: OperationId, step: Step, response: StoreResponse) {
         let me = self.context.member.me;
         let state = self.operations.get_mut(id).map(|operation| &operation.state);
@@ -340,7 +348,7 @@ impl Coordinator {
         self.advance_operation(now, id);
     }
 
-    /// Ends the operations whose deadline has passed, before anything else happens at this time.
+    /// Ends the operations whose deadline has passed, before any other effect of the input.
     #[inline]
     fn begin_input(&mut self, now: Now) {
         self.context.now = now.mono;
@@ -351,9 +359,9 @@ impl Coordinator {
         }
     }
 
-    /// Replies if it is time to, and does what is to be done after.
+    /// Replies if the operation is decided, and does its work after the reply.
     fn advance_operation(&mut self, now: Now, id: OperationId) {
-        let operation = self.operations.get_mut(id).expect("it is under way");
+        let operation = self.operations.get_mut(id).expect("the operation is in the table");
         let mut replies = false;
         if !operation.replied {
             let (event_source, asked) = (self.context.event_source, self.context.requests_made());
@@ -373,7 +381,7 @@ impl Coordinator {
 
     /// Ends the wait of an operation whose deadline has passed.
     fn expire(&mut self, now: Now, id: OperationId) {
-        let operation = self.operations.get_mut(id).expect("it is the oldest under way");
+        let operation = self.operations.get_mut(id).expect("it is the oldest in the table");
         let replies = !operation.replied;
         match &mut operation.state {
             OperationState::Parked(_) => {
@@ -384,9 +392,13 @@ impl Coordinator {
                 );
             }
             OperationState::WaitingForLinks(_) => {
-                assert_eq!(self.link_waiters.pop(), Some(id), "what waits is in the order of deadlines");
+                assert_eq!(
+                    self.link_waiters.pop(),
+                    Some(id),
+                    "operations wait in the order of their deadlines"
+                );
             }
-            // So that the next read does without whoever has let this one wait.
+            // The next read then avoids the replicas that this one has waited for.
             OperationState::Read(read) => read.record_overdue_latencies(now, &mut self.context),
             OperationState::Write(_) | OperationState::Starting => {}
         }
@@ -401,7 +413,7 @@ impl Coordinator {
         self.retain_or_remove(now, id, follow_up, replies);
     }
 
-    /// Keeps of an operation that has replied what there is left to do.
+    /// Retains an operation that has replied while it has work left, or removes it.
     fn retain_or_remove(&mut self, now: Now, id: OperationId, follow_up: FollowUp, replies: bool) {
         if follow_up == FollowUp::Done {
             self.operations.remove(id);
@@ -411,19 +423,19 @@ impl Coordinator {
             self.operations.postpone(id, now.mono + self.context.limits.request_timeout);
         }
         if replies && let Some(oldest) = self.operations.mark_replied(id) {
-            let mut operation = self.operations.remove(oldest).expect("it is the oldest straggler");
+            let mut operation = self.operations.remove(oldest).expect("it is the oldest that has replied");
             operation.state.end(&mut self.context, oldest);
             operation.state.abandon(&mut self.context);
         }
     }
 
-    /// Does what is to be done after whatever has come.
+    /// Does the work that may follow from any input.
     fn finish_input(&mut self, now: Now) {
         self.run_queued_reads(now);
         self.forget_finished_reads();
     }
 
-    /// Reads that have replied are not watched any more, so that no timer is set for them.
+    /// Stops watching reads that have replied, so that no timer is set for them.
     fn forget_finished_reads(&mut self) {
         let operations = &self.operations;
         self.context.hedge_queue.forget(|id| operations.is_waiting(id));
@@ -447,7 +459,7 @@ impl OperationState {
         }
     }
 
-    /// What it waits for now.
+    /// The target that the operation waits for now.
     fn wait_target(&self, context: &Context) -> WaitTarget {
         match self {
             Self::Read(read) => read.wait_target(context),
@@ -458,18 +470,18 @@ impl OperationState {
         }
     }
 
-    /// Why it has failed at its deadline.
+    /// The failure of the operation at its deadline.
     fn failure(&mut self, context: &Context) -> Failure {
         match self {
             Self::Read(read) => read.failure(context),
             Self::Write(write) => write.failure(context),
             Self::Parked(intent) => put::no_version_failure(intent),
             Self::WaitingForLinks(waiter) => waiter.deadline_failure(context),
-            Self::Starting => unreachable!("what is begun is begun at once"),
+            Self::Starting => unreachable!("an operation starts within one call"),
         }
     }
 
-    /// Waits no more for answers; hints that are missing are still asked for.
+    /// Stops waiting for answers; missing hints are still requested.
     fn end(&mut self, context: &mut Context, id: OperationId) -> FollowUp {
         self.abandon(context);
         match self {

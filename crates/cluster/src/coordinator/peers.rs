@@ -1,23 +1,24 @@
-//! The other nodes as operations see them: who can be asked, and how much is under way there.
+//! Peers as operations see them: availability and requests in flight.
 //!
-//! What is under way at a peer is bounded in requests and in bytes, and by the time that it takes there (`admission`). A
-//! peer at its bound counts as failed for one more operation, so a slow one costs the others neither memory nor time.
+//! The requests in flight at a peer are bounded in number, in bytes, and by their expected delay
+//! (`admission`). A peer at its bound counts as failed for one more operation, so a slow peer costs
+//! the others neither memory nor time.
 
 use super::latency::LatencyEstimate;
 use crate::DelayEstimator;
 use crate::dial::Dialer;
 use stdx::{Instant, NodeTag};
 
-/// A node, by what this thread does with it. This node has an entry too, of which only the latency is used.
+/// This thread's state of a node. This node has an entry too, of which only the latency is used.
 #[derive(Debug)]
 pub(super) struct Peer {
     /// The link to it.
     pub(super) dialer: Dialer,
-    /// The identity of its data directory, as of the last link to it.
+    /// Identity of its data directory, as of the last link to it.
     pub(super) tag: Option<NodeTag>,
-    /// How fast it answers reads.
+    /// Its read latency.
     pub(super) latency: LatencyEstimate,
-    /// What is under way there, and how fast it is done.
+    /// Estimates its delay from the requests in flight.
     pub(super) delay: DelayEstimator,
     bytes: usize,
 }
@@ -25,24 +26,24 @@ pub(super) struct Peer {
 /// Whether a node can be asked for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Availability {
-    /// It can.
+    /// It can be asked.
     Ready,
-    /// It has no room on its disk.
+    /// Its disk is full.
     Full,
-    /// Too much is under way there.
+    /// Too many requests are in flight there.
     Busy,
-    /// There is no link to it, or its answer would not count.
+    /// There is no link to it, or it is not read-eligible.
     Unavailable,
 }
 
 impl Peer {
-    /// A peer without a link.
+    /// Creates a peer without a link.
     pub(super) fn new() -> Self {
         let (dialer, delay) = (Dialer::new(), DelayEstimator::batched());
         Self { dialer, tag: None, latency: LatencyEstimate::UNKNOWN, delay, bytes: 0 }
     }
 
-    /// Whether one more request fits. One alone always does, however large.
+    /// Whether one more request fits. A request that would be alone always does, however large.
     pub(super) fn has_room(&self, bytes: usize, requests_max: u32, bytes_max: usize) -> bool {
         let fits = bytes == 0 || self.bytes == 0 || self.bytes + bytes <= bytes_max;
         fits && self.delay.operations() < requests_max as usize
@@ -54,10 +55,10 @@ impl Peer {
         self.bytes += bytes;
     }
 
-    /// Counts a request that was answered or given up.
+    /// Counts a request that was answered or abandoned.
     ///
     /// # Panics
-    /// When none was under way.
+    /// If none was in flight.
     pub(super) fn end(&mut self, now: Instant, bytes: usize) {
         self.delay.end(now, bytes);
         self.bytes -= bytes;

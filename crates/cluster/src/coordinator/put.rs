@@ -1,11 +1,15 @@
-//! Writes: give the cell a version, hand it to the replicas, count who stored it.
+//! Writes: assign a version, send the cell to the replicas, count their acknowledgements.
 //!
-//! A write is blind: nothing is read before it. Whether its quorum can be reached is judged before anything is
-//! sent; if not, nothing is. A replica whose clock is so far behind that it would refuse the version counts as one that
-//! cannot be asked, and while this node's wall clock is past its [ceiling](HybridClock::check_wall) no version is
-//! issued: a write that peers refuse must leave no copy here that wins later. Replicas that cannot be asked, or are suspected, are named as targets of hints in the
-//! write to one replica, the *hint holder*. A write that fails for replicas that refused it says so: their disks are full,
-//! they have too much to do, or this node's clock is ahead, in this order where it is more than one of these. What is done for the others after the reply is in `straggler`.
+//! A write is blind: nothing is read before it. Whether its quorum can be reached is checked before
+//! anything is sent; if not, nothing is sent. A replica whose clock is so far behind that it would
+//! refuse the version counts as unavailable, and while this node's wall clock is past its
+//! [ceiling](HybridClock::check_wall) no version is issued: a write that peers refuse must not
+//! leave a copy here that wins later.
+//!
+//! Replicas that cannot be asked, or are suspected, are named as targets of hints in the write to
+//! one replica, the *hint holder*. A write that fails because replicas refused it reports the
+//! reason: full disks, overload, or this node's clock being ahead, in this order if there are
+//! several. Work after the reply is in `late_replicas`.
 
 use super::context::{Context, RequestTarget, Subject, write_bytes};
 use super::late_replicas::DeferredHints;
@@ -34,57 +38,57 @@ pub(super) struct WriteIntent {
     quorum: Quorum,
 }
 
-/// A write on its way.
+/// A write in progress.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) subject: Subject,
     pub(super) tally: Tally,
     pub(super) version: Version,
-    /// What each of its messages holds.
+    /// Size of each of its messages, in bytes.
     pub(super) bytes: usize,
-    /// Who was asked and has not answered.
+    /// Replicas that were asked and have not answered.
     pub(super) open: ReplicaSet,
-    /// For whom the hint holder keeps hints, ...
+    /// Replicas for which the hint holder keeps hints.
     pub(super) hinted: ReplicaSet,
-    /// ... which it has once it has stored the cell.
+    /// The hint holder, which keeps the hints once it has stored the cell.
     pub(super) holder: Option<u8>,
     pub(super) deferred_hints: DeferredHints,
-    /// Of those that failed: for lack of disk, because too much is under way, and because the version is ahead.
+    /// Failed replicas by reason: full disk, overload, version refused.
     disk_full: ReplicaSet,
     busy: ReplicaSet,
     clock_refused: ReplicaSet,
-    /// When the busiest of them wants to be asked again.
+    /// The longest time after which a busy replica wants to be asked again.
     retry_after: Duration,
     superseded: bool,
-    /// Some replica may have stored it though it did not say so.
+    /// Whether some replica may have stored the cell although it did not acknowledge it.
     may_be_stored: bool,
-    /// Why the only replica failed.
+    /// The fault of the only replica.
     fault: Option<Box<StoreFault>>,
 }
 
-/// Who can be asked to store something.
+/// The replicas that a write can ask.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WritePlan {
     tally: Tally,
     disk_full: ReplicaSet,
     busy: ReplicaSet,
-    /// Would refuse the version: its clock is too far behind.
+    /// Replicas that would refuse the version, because their clocks are too far behind.
     clock_refused: ReplicaSet,
-    /// Can be asked, but is late.
+    /// Replicas that can be asked, but are suspected.
     suspected: ReplicaSet,
 }
 
-/// What a write asks of replicas.
+/// The requirements of a write on its replicas.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteRequirements<'a> {
     pub(super) subject: &'a Subject,
     pub(super) quorum: Quorum,
-    /// Of key and value.
+    /// Size of key and value, in bytes.
     pub(super) bytes: usize,
     pub(super) is_value: bool,
 }
 
-/// When a value written at `wall` expires.
+/// Expiry of a value written at `wall`.
 pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTime>, Failure> {
     match lifetime {
         Lifetime::Forever => Ok(None),
@@ -178,7 +182,7 @@ impl Coordinator {
 
     /// Sends a write that was parked, now that there is a version for it.
     pub(super) fn resume_write(&mut self, now: Now, id: OperationId, hlc: Hlc) {
-        let operation = self.operations.get_mut(id).expect("parked writes are under way");
+        let operation = self.operations.get_mut(id).expect("parked writes are in the table");
         let OperationState::Parked(intent) = &operation.state else {
             unreachable!("only parked writes wait for the clock's bound");
         };
@@ -192,14 +196,14 @@ impl Coordinator {
                 let OperationState::Parked(intent) =
                     std::mem::replace(&mut operation.state, OperationState::Starting)
                 else {
-                    unreachable!("it was parked a moment ago");
+                    unreachable!("it was just found parked");
                 };
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
                 operation.state = OperationState::Write(Write::new(plan, subject, &cell));
                 self.send_write(id, cell);
             }
             Err(failure) => {
-                let mut operation = self.operations.remove(id).expect("it is under way");
+                let mut operation = self.operations.remove(id).expect("the operation is in the table");
                 let wait = operation.wait.take(WaitTarget::ClockBound);
                 self.context.reply_after(wait, operation.to, Reply::Failed(failure));
             }
@@ -208,7 +212,7 @@ impl Coordinator {
 
     fn send_write(&mut self, id: OperationId, cell: Cell) {
         let deadline = self.operations.deadline(id);
-        let operation = self.operations.get_mut(id).expect("it was inserted a moment ago");
+        let operation = self.operations.get_mut(id).expect("it was just inserted");
         let OperationState::Write(write) = &mut operation.state else {
             unreachable!("it is a write");
         };
@@ -227,17 +231,18 @@ impl Coordinator {
     }
 }
 
-/// Why a write fails that has waited for a version.
+/// The failure of a write that waited for a version in vain.
 pub(super) fn no_version_failure(intent: &WriteIntent) -> Failure {
     Tally::new(intent.quorum).short(Shortfall::NoVersion)
 }
 
-/// Why a write fails whose version too many replicas would refuse.
+/// The failure of a write whose version too many replicas would refuse.
 pub(super) fn clock_ahead_failure(intent: &WriteIntent) -> Failure {
     Failure::ClockAhead { acks: Tally::new(intent.quorum).acks(), maybe_stored: false }
 }
 
-/// Why a write fails that has waited for a version, when this node's store has failed to make durable what that takes.
+/// The failure of a write that waited for a version, when this node's store could not make the
+/// bound durable.
 pub(super) fn no_version_failure_for(intent: &WriteIntent, fault: &StoreFault) -> Failure {
     match fault {
         StoreFault::Full => {
@@ -247,14 +252,14 @@ pub(super) fn no_version_failure_for(intent: &WriteIntent, fault: &StoreFault) -
     }
 }
 
-/// Whether replicas whose clocks show what this node's shows would refuse a version. A node that is alone has no
-/// other clock to be ahead of.
+/// Whether replicas whose clocks agree with this node's wall clock would refuse a version. A node
+/// that is alone has no other clock to be ahead of.
 pub(super) fn is_ahead(context: &Context, now: Now, hlc: Hlc) -> bool {
     context.member.layout.len() > 1 && HybridClock::is_ahead(hlc, now.wall)
 }
 
 impl WritePlan {
-    /// Who can be asked; the failure where those are too few.
+    /// The replicas that can be asked; the failure if these are too few.
     pub(super) fn of(context: &Context, requirements: WriteRequirements<'_>) -> Result<Self, Failure> {
         let WriteRequirements { subject, quorum, bytes, is_value } = requirements;
         let (none, tally) = (ReplicaSet::EMPTY, Tally::new(quorum));
@@ -323,7 +328,7 @@ impl Write {
         }
     }
 
-    /// Asks all that can be asked. The value is not kept.
+    /// Sends the write to all replicas that can be asked. The value is not kept.
     fn send(&mut self, context: &mut Context, id: OperationId, deadline: Option<Instant>, cell: Cell) {
         let targets = context.nodes(&self.subject, self.hinted);
         self.holder = if targets.is_empty() { None } else { self.choose_holder(context) };
@@ -331,7 +336,7 @@ impl Write {
         let mut cell = Some(cell);
         while let Some(replica_index) = rest.next() {
             let cell = if rest.is_empty() { cell.take() } else { cell.clone() };
-            let cell = cell.expect("the last of them takes it");
+            let cell = cell.expect("only the last iteration takes the cell");
             let hints = if self.holder == Some(replica_index) { targets } else { NodeSet::EMPTY };
             let node = context.node(&self.subject, replica_index);
             self.may_be_stored |= node != context.member.me;
@@ -341,7 +346,7 @@ impl Write {
         }
     }
 
-    /// Itself, else the first that is well, else the first.
+    /// Chooses this node, else the first replica that is not suspected, else the first.
     fn choose_holder(&self, context: &Context) -> Option<u8> {
         let mut replicas = self.open;
         (replicas.find(|&replica_index| context.node(&self.subject, replica_index) == context.member.me))
@@ -349,7 +354,7 @@ impl Write {
             .or_else(|| self.open.first_index())
     }
 
-    /// Takes the answer of a replica to one of its requests.
+    /// Handles the answer of a replica to one of its requests.
     pub(super) fn handle_answer(
         &mut self,
         context: &mut Context,
@@ -367,7 +372,8 @@ impl Write {
         }
     }
 
-    /// Requests that were under way at this replica will not be answered. Whether there were any.
+    /// Fails the requests in flight at this replica, which will not be answered. Returns whether
+    /// there were any.
     pub(super) fn fail_replica(&mut self, context: &mut Context, replica_index: u8) -> bool {
         let was_open = self.open.remove(replica_index);
         if was_open {
@@ -377,7 +383,8 @@ impl Write {
         self.release_hint_keeper(context, replica_index) || was_open
     }
 
-    /// This replica has lost its disk: its acknowledgement counts as a failure. Whether it had given one.
+    /// Counts the acknowledgement of a replica that has lost its disk as a failure. Returns whether
+    /// it had given one.
     pub(super) fn revoke_ack(&mut self, replica_index: u8) -> bool {
         self.tally.revoke(replica_index)
     }
@@ -394,7 +401,7 @@ impl Write {
         self.tally.is_impossible().then(|| Reply::Failed(self.failure(context)))
     }
 
-    /// Why it has failed, at the deadline or before.
+    /// The failure of the write, at the deadline or before.
     pub(super) fn failure(&mut self, context: &Context) -> Failure {
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
         if self.tally.is_reachable_if_recovered(self.disk_full) {
@@ -453,7 +460,7 @@ impl Write {
                 true
             }
         };
-        // Of a peer, the message may come again and find room.
+        // For a peer, the message may be duplicated, and its copy admitted.
         if is_own || !matches!(fault, StoreFault::Overloaded { .. } | StoreFault::Expired) {
             self.fault = Some(Box::new(fault));
         }

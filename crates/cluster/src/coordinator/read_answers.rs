@@ -1,30 +1,31 @@
-//! What replicas have answered to a read, boiled down: the newest of it, and who holds that.
+//! The answers of replicas to a read, reduced to the newest cell and the replicas that hold it.
 //!
-//! One sends the cell, the others version and kind, so the newest may be known before its value is. Cells of one
-//! version are the same write; of those that differ all the same, the one that wins on every replica is newest,
-//! except that a value that has expired and the tombstone that compaction makes of it count as equal.
+//! One replica sends the cell, the others send version and kind, so the newest version may be known
+//! before its value is. Cells of one version are the same write. If they differ nevertheless, the
+//! cell that wins on every replica is the newest; but a value that has expired and the tombstone
+//! that compaction makes of it count as equal.
 
 use crate::NODES_MAX;
 use crate::replica_set::ReplicaSet;
 use std::cmp::Ordering;
 use stdx::{Cell, CellMeta, WallTime};
 
-/// See the module.
+/// The newest cell of the answers, and its holders.
 #[derive(Debug, Default)]
 pub(super) struct ReadAnswers {
     newest: Option<CellMeta>,
     cell: Option<Cell>,
-    /// Who holds the newest, something older, or nothing.
+    /// Replicas that hold the newest cell, an older one, or none.
     holders: ReplicaSet,
     stale: ReplicaSet,
     empty_handed: ReplicaSet,
-    /// The greatest `from` of all that was answered.
+    /// The greatest `from` of all answers.
     greatest_from: u8,
 }
 
 impl ReadAnswers {
-    /// Takes the answer of a replica, with the cell if it sent it. A second answer of a replica replaces its first.
-    /// Whether another cell is the newest now.
+    /// Records the answer of a replica, with the cell if it was sent. A second answer of a replica
+    /// replaces its first. Returns whether another cell is the newest now.
     pub(super) fn record(
         &mut self,
         replica_index: u8,
@@ -51,7 +52,8 @@ impl ReadAnswers {
                 if is_same && cell.is_some() {
                     self.cell = cell;
                 } else if !is_same && self.cell().is_none() && (cell.is_some() || is_tombstone(&meta)) {
-                    // Dead both. Of this one all is known, and the other may be nowhere any more.
+                    // Both are dead. This cell is complete, and the value of the other may no
+                    // longer exist anywhere.
                     self.newest = Some(meta);
                     self.cell = cell;
                     return true;
@@ -67,32 +69,34 @@ impl ReadAnswers {
         order == Ordering::Greater
     }
 
-    /// The newest that anybody answered; `None`: nobody holds anything.
+    /// The newest cell of all answers; `None`: no replica holds any.
     pub(super) const fn newest(&self) -> Option<CellMeta> {
         self.newest
     }
 
-    /// Who answered that it holds the newest.
+    /// Replicas that answered that they hold the newest.
     pub(super) const fn holders(&self) -> ReplicaSet {
         self.holders
     }
 
-    /// Whether some answered otherwise than the others.
+    /// Whether some replicas answered differently from others.
     pub(super) const fn are_divergent(&self) -> bool {
         self.newest.is_some() && !self.stale.union(self.empty_handed).is_empty()
     }
 
-    /// Who is to be sent the newest: those that are to hold it and do not, and whoever holds something older.
+    /// Replicas that need the newest cell: those that should hold it and do not, and those that
+    /// hold an older one.
     pub(super) fn stale_replicas(&self) -> ReplicaSet {
         self.stale.union(self.empty_handed.intersection(self.intended_replicas()))
     }
 
-    /// The greatest `from` of all versions that were answered. What replaces one of them is for as many nodes.
+    /// The greatest `from` of all versions in the answers. A cell that replaces one of them takes
+    /// it over.
     pub(super) const fn greatest_from(&self) -> u8 {
         self.greatest_from
     }
 
-    /// The replicas that are to hold the newest.
+    /// The replicas that should hold the newest cell.
     pub(super) fn intended_replicas(&self) -> ReplicaSet {
         let from = self.newest.map_or(0, |newest| newest.from);
         ReplicaSet::first(from.min(NODES_MAX as u8))
@@ -105,7 +109,7 @@ impl ReadAnswers {
             .or_else(|| self.newest.filter(is_tombstone).map(|meta| Cell { meta, value: Default::default() }))
     }
 
-    /// The same, and it is kept no longer.
+    /// As [`ReadAnswers::cell`] for a cell that was sent, which is removed.
     pub(super) fn take_cell(&mut self) -> Option<Cell> {
         self.cell.take()
     }
@@ -115,7 +119,7 @@ impl ReadAnswers {
         self.cell = Some(cell);
     }
 
-    /// Forgets a value larger than this.
+    /// Drops a value larger than `bytes_max`.
     pub(super) fn drop_large(&mut self, bytes_max: usize) {
         self.cell.take_if(|cell| cell.value.len() > bytes_max);
     }
@@ -125,7 +129,8 @@ fn is_tombstone(meta: &CellMeta) -> bool {
     meta.kind == stdx::CellKind::Tombstone
 }
 
-/// Which of two cells of a key is newer to a reader at `wall`, as far as that is known without their values.
+/// Order of two cells of a key for a reader at `wall`, the newer as the greater, as far as it is
+/// known without the values.
 fn order(a: &CellMeta, b: &CellMeta, wall: WallTime) -> Ordering {
     a.version.cmp(&b.version).then_with(|| {
         if !a.is_live_at(wall) && !b.is_live_at(wall) {
@@ -159,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_lacks_the_newest_is_known_in_whatever_order_the_answers_come() {
+    fn stale_replicas_are_known_for_any_order_of_answers() {
         for metas in [[Some(meta(1)), Some(meta(2)), None], [None, Some(meta(2)), Some(meta(1))]] {
             let answers = answers(&metas);
             assert_eq!((answers.newest(), answers.holders()), (Some(meta(2)), ReplicaSet::one(1)));
             assert!(answers.are_divergent());
         }
-        // Place 2 is not to hold it, and is sent it only where it holds something older.
+        // Replica 2 should not hold it, and is sent it only where it holds something older.
         assert_eq!(answers(&[Some(meta(1)), Some(meta(2)), None]).stale_replicas(), ReplicaSet::one(0));
         assert_eq!(
             answers(&[None, Some(meta(2)), Some(meta(1))]).stale_replicas(),
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_lives_is_newer_than_its_expiry_tombstone_in_whatever_order_they_come() {
+    fn a_live_value_is_newer_than_its_expiry_tombstone_in_any_order() {
         let value = CellMeta { expires_at: Some(WALL.saturating_add_micros(1)), ..meta(1) };
         for metas in [[Some(value), Some(value.buried())], [Some(value.buried()), Some(value)]] {
             let answers = answers(&metas);

@@ -1,19 +1,22 @@
-//! Read repair: replicas that answered with less than the newest cell are sent it.
+//! Read repair: sends the newest cell to replicas that answered with less.
 //!
-//! **Promise.** Before a read replies with a cell that not all of its first answers had, `min(ack, from of the
-//! cell)` of the replicas that the read is of hold it: a later read of overlapping quorum cannot miss it. A cell goes
-//! to the replicas within its own `from`, and to whoever answered with an older cell of the key, nowhere else. It takes
-//! over the greatest `from` of these, for a replica of an older version is one of the newest too. So a cell
-//! whose `from` is smaller than the read's may have nobody left to go to: then those of its replicas that cannot be
-//! reached are trusted to hold it, as they do if its write was acknowledged by a quorum that overlaps with the read's.
-//! Of the replicas that have answered none is trusted.
+//! **Promise.** Before a read replies with a cell that not all of its first answers had, it is held
+//! by `min(ack, from of the cell)` of the read's replicas, so a later read of an overlapping quorum
+//! cannot miss it. A cell goes to the replicas within its own `from`, and to those that answered
+//! with an older cell of the key, to no others. It takes over the greatest `from` of these, because
+//! a replica of an older version is a replica of the newest one too.
 //!
-//! **Mechanism.** The answers say who holds the newest cell. Those that lack it are written to; while these are too
-//! few, so are further replicas within its `from` and the read's. When a still newer cell is found, a new round begins for that
-//! one, and answers to the former count no more. What is found after the reply is repaired alike, and
-//! nobody waits for it.
+//! A cell whose `from` is smaller than the read's may thus have no replica left to go to. Then
+//! those of its replicas that cannot be reached are trusted to hold it, as they do if its write was
+//! acknowledged by a quorum that overlaps with the read's. A replica that has answered is never
+//! trusted.
 //!
-//! **Caveats.** No hints are kept for a repair that fails: the next read finds the same difference.
+//! **Mechanism.** The answers tell which replicas hold the newest cell. Those that lack it are
+//! written to; while these are too few, so are further replicas within its `from` and the read's.
+//! When a still newer cell is found, a new round begins for it, and answers to the earlier round
+//! are ignored. Differences found after the reply are repaired likewise, in the background.
+//!
+//! **Caveats.** No hints are kept for a failed repair: the next read finds the same difference.
 
 use super::context::{Context, RequestTarget, write_bytes};
 use super::get::Read;
@@ -27,27 +30,28 @@ use crate::replica_set::ReplicaSet;
 use crate::{Event, PeerAnswer, PeerFault, PeerRequest, Reply, StoreFault};
 use stdx::{Cell, CellKind, Now};
 
-/// A value up to this size is kept after the reply while an answer is still to come; a larger one is fetched
-/// again if it turns out to be needed. With as many stragglers as there may be, that is 64 MiB.
+/// Greatest size in bytes of a value that is kept after the reply while an answer is outstanding. A
+/// larger value is fetched again if it is needed. With the greatest number of replied operations,
+/// that is 64 MiB.
 const KEPT_BYTES_MAX: usize = 4 << 10;
 
-/// How far the newest cell has spread.
+/// State of the repair of the newest cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Repair {
     round: u8,
-    /// It has been told that there is something to repair.
+    /// Whether this repair has been reported as an event.
     is_reported: bool,
-    /// Who was sent it and has not answered.
+    /// Replicas that were sent the cell and have not answered.
     open: ReplicaSet,
-    /// Who has stored it.
+    /// Replicas that have stored it.
     stored: ReplicaSet,
-    /// Who cannot, ...
+    /// Replicas that cannot store it.
     failed: ReplicaSet,
-    /// ... and of those who has only too much to do.
+    /// Those of `failed` that are only overloaded.
     busy: ReplicaSet,
-    /// Who has taken too long to be waited for.
+    /// Replicas that have taken too long to be waited for.
     late: ReplicaSet,
-    /// What each message holds.
+    /// Size of each message, in bytes.
     bytes: usize,
 }
 
@@ -56,14 +60,14 @@ pub(super) struct Repair {
 pub(super) enum Spread {
     /// A later read cannot miss it.
     Sufficient,
-    /// It is on its way.
+    /// It has been sent to enough replicas, which have not answered.
     InProgress,
-    /// It cannot spread as far as it has to.
+    /// It cannot reach enough replicas.
     Insufficient,
 }
 
 impl Read {
-    /// Sees that the newest cell is where a later read cannot miss it.
+    /// Ensures that the newest cell is stored where a later read cannot miss it.
     pub(super) fn ensure_spread(&mut self, now: Now, context: &mut Context, id: OperationId) -> Spread {
         if self.is_held_by_enough() || self.is_trusted() {
             return Spread::Sufficient;
@@ -82,12 +86,13 @@ impl Read {
         self.held().len() >= self.holders_needed()
     }
 
-    /// Whether enough hold the newest cell if those do that are to hold it and cannot be reached.
+    /// Whether enough replicas hold the newest cell, if its unreachable replicas are trusted to
+    /// hold it.
     pub(super) fn is_trusted(&self) -> bool {
         self.would_be_trusted_with(self.held())
     }
 
-    /// The same, once those that were sent the cell have stored it.
+    /// As [`Read::is_trusted`], if those that were sent the cell store it.
     fn may_be_trusted(&self) -> bool {
         self.would_be_trusted_with(self.held().union(self.repair.open))
     }
@@ -102,12 +107,13 @@ impl Read {
             && held.union(trusted).len() >= self.holders_needed()
     }
 
-    /// Who holds the newest cell, now.
+    /// Replicas that hold the newest cell now.
     fn held(&self) -> ReplicaSet {
         self.answers.holders().union(self.repair.stored)
     }
 
-    /// Sends the newest cell to enough of those that lack it; `false`: there are too few.
+    /// Sends the newest cell to enough of the replicas that lack it; returns `false` if these are
+    /// too few.
     fn repair_before_reply(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
         let Some(cell) = self.answers.cell() else {
             return self.fetch(now, context, id);
@@ -127,7 +133,7 @@ impl Read {
         true
     }
 
-    /// A replica takes long to store the newest cell: another one is sent it too.
+    /// Sends the newest cell to another replica, because one takes too long to store it.
     pub(super) fn repair_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) {
         self.repair.late = self.repair.open;
         if let Some(cell) = self.answers.cell() {
@@ -135,7 +141,7 @@ impl Read {
         }
     }
 
-    /// Who was asked, for what it holds or to store the newest cell, and has not answered.
+    /// Replicas that were asked, for their cell or to store the newest, and have not answered.
     pub(super) fn awaited(&self) -> ReplicaSet {
         self.open().union(self.repair.open)
     }
@@ -145,7 +151,7 @@ impl Read {
         !self.repair.open.is_empty()
     }
 
-    /// The reply with this cell; what may still be needed of it is kept.
+    /// The reply with this cell, which is kept if it may still be needed.
     pub(super) fn found(&mut self, cell: Cell) -> Reply {
         let acks = self.tally.acks();
         let is_settled = self.open().is_empty() && self.to_repair().is_empty();
@@ -155,7 +161,7 @@ impl Read {
         Reply::Found { cell, acks }
     }
 
-    /// Does what is to be done after the reply.
+    /// Does the work after the reply.
     pub(super) fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> FollowUp {
         if !self.tally.is_reached() {
             self.abandon(context);
@@ -166,7 +172,7 @@ impl Read {
         if self.open().union(self.repair.open).is_empty() { FollowUp::Done } else { FollowUp::AwaitsReplicas }
     }
 
-    /// Takes the answer of a replica that was sent the newest cell.
+    /// Handles the answer of a replica that was sent the newest cell.
     pub(super) fn handle_repair_answer(
         &mut self,
         context: &mut Context,
@@ -187,7 +193,8 @@ impl Read {
         }
     }
 
-    /// Whether this replica has stored what it was sent, it will not say. Whether it was sent anything.
+    /// Counts the repair of this replica as failed, because it will not answer. Returns whether it
+    /// was sent anything.
     pub(super) fn fail_repair(&mut self, context: &mut Context, replica_index: u8) -> bool {
         let was_open = self.repair.open.remove(replica_index);
         if was_open {
@@ -197,7 +204,7 @@ impl Read {
         was_open
     }
 
-    /// A newer cell was found than the one that was spread so far, if any was.
+    /// Begins a new round if a newer cell was found than the one sent so far.
     pub(super) fn begin_round(&mut self, context: &mut Context) {
         if self.repair.is_reported {
             self.abandon_repair(context);
@@ -205,14 +212,15 @@ impl Read {
         }
     }
 
-    /// Waits for no replica any more that was sent the newest cell.
+    /// Stops waiting for replicas that were sent the newest cell.
     pub(super) fn abandon_repair(&mut self, context: &mut Context) {
         for replica_index in std::mem::take(&mut self.repair.open) {
             context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
         }
     }
 
-    /// Whether what was read is not answered only because replicas that lack it have too much to do to store it.
+    /// Whether the read cannot be answered only because replicas that lack the newest cell are too
+    /// busy to store it.
     pub(super) fn is_repair_busy(&self) -> bool {
         self.tally.is_reached() && !self.repair.busy.is_empty()
     }
@@ -222,7 +230,7 @@ impl Read {
         self.tally.quorum().ack().min(from)
     }
 
-    /// Who is to be sent the newest cell and has not been.
+    /// Replicas that need the newest cell and have not been sent it.
     fn to_repair(&self) -> ReplicaSet {
         let damaged = self.damaged.intersection(self.answers.intended_replicas());
         self.answers.stale_replicas().union(damaged).without(self.repair.tried())
@@ -243,10 +251,10 @@ impl Read {
         }
     }
 
-    /// Sends the newest cell to one more replica that is to hold it, whether it does or not.
+    /// Sends the newest cell to one more of its replicas, whether or not that holds it already.
     fn write_to_another(&mut self, now: Now, context: &mut Context, id: OperationId, cell: &Cell) -> bool {
         let held = self.answers.holders().union(self.repair.tried());
-        // Those beyond are not asked by a later read for as many replicas.
+        // A later read with the same `from` does not ask replicas beyond these.
         let replicas = ReplicaSet::first(self.tally.quorum().from());
         let mut others = self.answers.intended_replicas().intersection(replicas).without(held);
         others.any(|replica_index| self.write(now, context, id, replica_index, cell))
@@ -291,13 +299,13 @@ impl Read {
     }
 }
 
-/// Whether a replica did not do as asked for the time being.
+/// Whether a replica is temporarily unable to do as asked.
 const fn is_busy(answer: &PeerAnswer) -> bool {
     matches!(answer, PeerAnswer::Failed(PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. })))
 }
 
 impl Repair {
-    /// Who was sent the newest cell, or cannot be.
+    /// Replicas that were sent the newest cell, or cannot be.
     fn tried(&self) -> ReplicaSet {
         self.open.union(self.stored).union(self.failed)
     }

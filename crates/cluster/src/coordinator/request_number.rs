@@ -1,12 +1,13 @@
-//! The numbers of requests: whose answer it is that comes.
+//! Numbers of requests, which identify the operation or scan that an answer belongs to.
 //!
-//! A request to the store and one to a peer carry the same kind of number: which slot of the table the operation
-//! stands in, how often that slot was used before, and which of the operation's requests it is. So an answer finds
-//! its operation in constant time, and one that comes too late finds nothing rather than another operation. Scans
-//! stand in a table of their own, and their requests are counted, all of them together.
+//! A request to the store and one to a peer carry the same kind of number: the operation's slot in
+//! the table, the number of earlier uses of that slot, and the step of the operation. An answer
+//! thus finds its operation in constant time, and one that comes too late finds nothing rather than
+//! another operation. Scans have a table of their own, and all their requests share one counter.
 //!
-//! From the highest bit: one 0, 43 bits of uses or of the count, 4 of [`Step`] or [`SCAN_BITS`], 16 of the slot. Uses of
-//! one slot wrap around after months of nothing but the shortest operations; no answer is that late.
+//! From the highest bit: one 0, 43 bits of uses or of the counter, 4 of [`Step`] or [`SCAN_BITS`],
+//! 16 of the slot. The uses of a slot wrap around after months of only the shortest operations; no
+//! answer is that late.
 
 use super::table::OperationId;
 use crate::StoreId;
@@ -15,34 +16,34 @@ use crate::StoreId;
 const NO_SLOT: u16 = u16::MAX;
 const SLOT_BITS: u32 = 16;
 const STEP_BITS: u32 = 4;
-/// Stands in place of a step in the numbers of scans.
+/// Takes the place of a step in the numbers of scans.
 const SCAN_BITS: u64 = 4;
 pub(super) const USES_MASK: u64 = (1 << 43) - 1;
 
-/// How often an operation of a read may send a newer cell to replicas that lack it.
+/// Greatest number of rounds in which a read may send a newer cell to replicas that lack it.
 pub(super) const WRITE_ROUNDS_MAX: u8 = 8;
 
-/// Which of the requests of an operation.
+/// A step of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Reads the cell.
     Cell,
     /// Reads version and kind.
     Meta,
-    /// Keeps hints; the first or the second attempt.
+    /// Keeps hints, in the first or the second attempt.
     Hints { attempt: u8 },
     /// Reads whether a write of this node's store was superseded.
     SupersededCheck,
-    /// Writes a cell; which one, by the round.
+    /// Writes the cell of this round.
     Write { round: u8 },
 }
 
-/// Whose request it is.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestOwner {
-    /// This one of an operation.
+    /// A step of an operation.
     Operation(OperationId, Step),
-    /// This one of the scan in a slot.
+    /// A request of the scan in a slot.
     Scan { slot: u16, serial: u64 },
 }
 
@@ -74,17 +75,18 @@ impl Step {
     }
 }
 
-/// The number of this request.
+/// The number of a request of an operation.
 pub(super) const fn number(id: OperationId, step: Step) -> u64 {
     id.uses << (SLOT_BITS + STEP_BITS) | step.to_bits() << SLOT_BITS | id.slot as u64
 }
 
-/// The number of the request of this count, which is one of the scan in this slot.
+/// The number of a request of the scan in this slot.
 pub(super) const fn scan_number(slot: u16, serial: u64) -> u64 {
     (serial & USES_MASK) << (SLOT_BITS + STEP_BITS) | SCAN_BITS << SLOT_BITS | slot as u64
 }
 
-/// What the number stands for; `None` for those of [`own_store_id`], and for what is none of them.
+/// The owner that the number identifies; `None` for numbers of [`own_store_id`], and for invalid
+/// ones.
 pub(super) const fn parse(number: u64) -> Option<RequestOwner> {
     let slot = number as u16;
     if slot == NO_SLOT {
@@ -122,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_round_trip_and_own_ids_name_nobody(
+        fn numbers_round_trip_and_own_ids_have_no_owner(
             uses in 0..=USES_MASK, slot in 0..NO_SLOT, step in any_step(),
         ) {
             let id = OperationId { uses, slot };

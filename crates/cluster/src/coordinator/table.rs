@@ -1,13 +1,14 @@
-//! The operations under way, bounded, each findable by id and all in the order of their deadlines.
+//! Table of the operations in progress: bounded, indexed by id, and ordered by deadline.
 //!
-//! **Promise.** Insert, find, remove and "which is oldest" take constant time and allocate nothing once the
-//! table has grown. An [`OperationId`] is never used twice, so an answer that comes too late finds nothing
-//! rather than another operation.
+//! **Promise.** Insert, find, remove and the query for the oldest take constant time and allocate
+//! nothing once the table has grown. An [`OperationId`] is never used twice, so an answer that
+//! comes too late finds nothing rather than another operation.
 //!
-//! **Mechanism.** A slab; an id is a slot and how often the slot was used before. A doubly linked list through
-//! the slots keeps the order of insertion, which is the order of the deadlines as every operation has the same
-//! time; one that gets new time goes to the end. A second list holds the *stragglers*, the operations whose reply
-//! has left, in the order in which they became it.
+//! **Mechanism.** A slab; an id is a slot and the number of its earlier uses. A doubly linked list
+//! through the slots keeps the order of insertion, which is the order of the deadlines because
+//! every operation has the same time limit; an operation that gets new time moves to the end. A
+//! second list holds the operations that have replied and still wait for replicas, in the order of
+//! their replies.
 
 use super::request_number::USES_MASK;
 use stdx::Instant;
@@ -16,16 +17,16 @@ use stdx::Instant;
 const NONE: u16 = u16::MAX;
 /// The list of all operations, in the order of their deadlines.
 const BY_DEADLINE: usize = 0;
-/// The list of stragglers, in the order of their replies.
+/// The list of operations that have replied, in the order of their replies.
 const BY_REPLY: usize = 1;
 const LISTS: usize = 2;
 
-/// Names an operation; never reused.
+/// Identifies an operation; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationId {
-    /// How often the slot was used before.
+    /// Number of earlier uses of the slot.
     pub(super) uses: u64,
-    /// Where it stands.
+    /// The slot in the table.
     pub(super) slot: u16,
 }
 
@@ -34,7 +35,7 @@ struct Slot<W> {
     uses: u64,
     /// Its neighbours in each list.
     links: [Link; LISTS],
-    /// Of a free slot: the next free one.
+    /// For a free slot: the next free one.
     next_free: u16,
     occupant: Option<Occupant<W>>,
 }
@@ -60,7 +61,7 @@ struct Ends {
     newest: u16,
 }
 
-/// See the module.
+/// Operations in progress, with their deadlines.
 #[derive(Debug)]
 pub(super) struct OperationTable<W> {
     slots: Vec<Slot<W>>,
@@ -81,13 +82,14 @@ impl Ends {
 }
 
 impl<W> OperationTable<W> {
-    /// An empty table for at most `waiting_max` operations without a reply, and `stragglers_max` with.
+    /// Creates an empty table for at most `waiting_max` operations without a reply, and
+    /// `replied_max` with one.
     ///
     /// # Panics
-    /// When these are more than there are slots.
+    /// If these are more than there are slots.
     pub(super) fn new(waiting_max: u16, replied_max: u16) -> Self {
         let slots_max = u32::from(waiting_max) + u32::from(replied_max) + 1;
-        assert!(slots_max < u32::from(NONE), "{waiting_max} operations and {replied_max} stragglers");
+        assert!(slots_max < u32::from(NONE), "{waiting_max} operations and {replied_max} replied operations");
         Self {
             slots: Vec::new(),
             free: NONE,
@@ -99,23 +101,23 @@ impl<W> OperationTable<W> {
         }
     }
 
-    /// Operations without a reply.
+    /// Number of operations without a reply.
     pub(super) const fn waiting(&self) -> usize {
         self.waiting as usize
     }
 
-    /// Whether another one does not fit.
+    /// Whether another operation without a reply does not fit.
     pub(super) const fn is_full(&self) -> bool {
         self.waiting == self.waiting_max
     }
 
-    /// Takes in an operation, the one with the last deadline.
+    /// Inserts an operation, whose deadline is the last of all.
     ///
     /// # Panics
-    /// When the table is full.
+    /// If the table is full.
     #[inline]
     pub(super) fn insert(&mut self, deadline: Instant, operation: W) -> OperationId {
-        assert!(!self.is_full(), "{} operations are under way already", self.waiting);
+        assert!(!self.is_full(), "{} operations are in the table already", self.waiting);
         let slot = self.take_free_slot();
         self.slots[usize::from(slot)].occupant = Some(Occupant { deadline, has_replied: false, operation });
         self.push(BY_DEADLINE, slot);
@@ -123,7 +125,7 @@ impl<W> OperationTable<W> {
         OperationId { uses: self.slots[usize::from(slot)].uses, slot }
     }
 
-    /// The operation of this id, if it is still under way.
+    /// The operation with this id, if it is still in the table.
     #[inline]
     pub(super) fn get_mut(&mut self, id: OperationId) -> Option<&mut W> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
@@ -133,14 +135,14 @@ impl<W> OperationTable<W> {
         slot.occupant.as_mut().map(|occupant| &mut occupant.operation)
     }
 
-    /// Whether the operation of this id is still under way and waits for its reply.
+    /// Whether the operation with this id is still in the table and has not replied.
     pub(super) fn is_waiting(&self, id: OperationId) -> bool {
         let slot = self.slots.get(usize::from(id.slot));
         let occupant = slot.filter(|slot| slot.uses == id.uses).and_then(|slot| slot.occupant.as_ref());
         occupant.is_some_and(|occupant| !occupant.has_replied)
     }
 
-    /// Takes out the operation of this id, if it is still under way.
+    /// Removes the operation with this id, if it is still in the table.
     #[inline]
     pub(super) fn remove(&mut self, id: OperationId) -> Option<W> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
@@ -161,14 +163,15 @@ impl<W> OperationTable<W> {
         Some(occupant.operation)
     }
 
-    /// Makes a straggler of an operation whose reply has left. The oldest of them is named when there are too many.
+    /// Records that an operation has replied. If too many have, returns the oldest of them, which
+    /// the caller removes.
     ///
     /// # Panics
-    /// When it is one already, or not under way.
+    /// If it has replied before, or is not in the table.
     pub(super) fn mark_replied(&mut self, id: OperationId) -> Option<OperationId> {
         let slot = &mut self.slots[usize::from(id.slot)];
-        let occupant = slot.occupant.as_mut().expect("it is under way");
-        assert!(slot.uses == id.uses && !occupant.has_replied, "{id:?} has been replied to before");
+        let occupant = slot.occupant.as_mut().expect("the operation is in the table");
+        assert!(slot.uses == id.uses && !occupant.has_replied, "{id:?} has replied before");
         occupant.has_replied = true;
         self.push(BY_REPLY, id.slot);
         self.waiting -= 1;
@@ -181,16 +184,16 @@ impl<W> OperationTable<W> {
     /// Gives an operation the last of all deadlines.
     ///
     /// # Panics
-    /// When it is not under way.
+    /// If it is not in the table.
     pub(super) fn postpone(&mut self, id: OperationId, deadline: Instant) {
         self.unlink(BY_DEADLINE, id.slot);
         let slot = &mut self.slots[usize::from(id.slot)];
-        assert_eq!(slot.uses, id.uses, "it is not under way");
-        slot.occupant.as_mut().expect("it is under way").deadline = deadline;
+        assert_eq!(slot.uses, id.uses, "it is not in the table");
+        slot.occupant.as_mut().expect("the operation is in the table").deadline = deadline;
         self.push(BY_DEADLINE, id.slot);
     }
 
-    /// The operation whose deadline comes first, and when that is.
+    /// The operation with the earliest deadline, and that deadline.
     #[inline]
     pub(super) fn oldest(&self) -> Option<(OperationId, Instant)> {
         let oldest = self.ends[BY_DEADLINE].oldest;
@@ -199,14 +202,14 @@ impl<W> OperationTable<W> {
         slot.occupant.as_ref().map(|occupant| (id, occupant.deadline))
     }
 
-    /// When the time of an operation is over, if it is still under way.
+    /// The deadline of an operation, if it is still in the table.
     #[inline]
     pub(super) fn deadline(&self, id: OperationId) -> Option<Instant> {
         let slot = self.slots.get(usize::from(id.slot)).filter(|slot| slot.uses == id.uses)?;
         slot.occupant.as_ref().map(|occupant| occupant.deadline)
     }
 
-    /// How many slots have ever been used; those of [`OperationTable::at`].
+    /// Number of slots ever used, which bounds the argument of [`OperationTable::at`].
     pub(super) const fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -241,7 +244,7 @@ impl<W> OperationTable<W> {
         self.ends[list].newest = slot;
     }
 
-    /// Makes neighbours of the two sides of a slot in a list.
+    /// Links the two neighbours of a slot in a list.
     #[inline]
     fn unlink(&mut self, list: usize, slot: u16) {
         let Link { older, newer } = self.slots[usize::from(slot)].links[list];
@@ -282,9 +285,10 @@ mod tests {
     const REPLIED_MAX: u16 = 3;
 
     proptest! {
-        /// Against two plain lists: all operations by deadline, and the stragglers among them by reply.
+        /// Compares the table with two plain lists: all operations by deadline, and those that have
+        /// replied.
         #[test]
-        fn it_is_two_lists(actions in prop::collection::vec(any_action(), 1..100)) {
+        fn the_table_behaves_like_two_lists(actions in prop::collection::vec(any_action(), 1..100)) {
             let mut table = OperationTable::new(WAITING_MAX, REPLIED_MAX);
             let mut all: Vec<(OperationId, u64)> = Vec::new();
             let mut replied: Vec<OperationId> = Vec::new();

@@ -1,11 +1,11 @@
-//! Preference lists under quotas. See the layout's module.
+//! Computes preference lists by rendezvous hashing under quotas, as the [layout](super) describes.
 
 use super::{NodeIndex, NodeSet};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The preference lists of all partitions, one after the other.
+/// The preference lists of all partitions, concatenated.
 pub(super) fn preference_lists(nodes: &[String], partitions: u32) -> Vec<NodeIndex> {
     let scores = Scores::new(nodes, partitions);
     let mut lists = vec![Vec::with_capacity(nodes.len()); partitions as usize];
@@ -22,7 +22,7 @@ pub(super) fn preference_lists(nodes: &[String], partitions: u32) -> Vec<NodeInd
     lists.concat()
 }
 
-/// How much each partition is drawn to each node.
+/// Rendezvous scores: a node with a higher score is preferred for a partition.
 struct Scores {
     nodes: usize,
     by_partition: Vec<u64>,
@@ -42,13 +42,14 @@ impl Scores {
     }
 }
 
-/// Gives each partition of the group, all of which agree in what they have so far, its next node.
+/// Appends the next node to the list of each partition of the group. All lists of a group are equal
+/// so far.
 fn place_group(scores: &Scores, group: &[u32], lists: &mut [Vec<NodeIndex>], placed: &mut [u32]) {
     let taken: NodeSet = lists[group[0] as usize].iter().copied().collect();
     let left: Vec<NodeIndex> = NodeSet::first(scores.nodes as u8).without(taken).iter().collect();
     if let &[partition] = group {
         let node = left.into_iter().min_by_key(|&node| need(scores, group, placed, node));
-        let node = node.expect("a list that is not full lacks a node");
+        let node = node.expect("an incomplete list lacks a node");
         lists[partition as usize].push(node);
         placed[node.as_usize()] += 1;
         return;
@@ -69,8 +70,8 @@ fn place_group(scores: &Scores, group: &[u32], lists: &mut [Vec<NodeIndex>], pla
     }
 }
 
-/// How many partitions of the group each node gets: even shares; what is left over goes to those that need it
-/// most.
+/// Number of partitions of the group that each node gets: even shares. The remainder goes to the
+/// nodes with the greatest need.
 fn quotas(scores: &Scores, group: &[u32], mut left: Vec<NodeIndex>, placed: &[u32]) -> Vec<usize> {
     let mut quota = vec![0; scores.nodes];
     for node in &left {
@@ -83,13 +84,13 @@ fn quotas(scores: &Scores, group: &[u32], mut left: Vec<NodeIndex>, placed: &[u3
     quota
 }
 
-/// The least comes first: nodes that have this place least often so far, of equals those that the group's first
-/// partition is drawn to most.
+/// Sort key of a node's need, least first: nodes that have this list position least often so far;
+/// among equals, nodes with the highest score for the group's first partition.
 fn need(scores: &Scores, group: &[u32], placed: &[u32], node: NodeIndex) -> (u32, Reverse<u64>) {
     (placed[node.as_usize()], Reverse(scores.of(group[0], node)))
 }
 
-/// The parts of the group that agree in their last node too, in the order of that node.
+/// Splits the group by the last node of the lists, in the order of that node.
 fn split(group: Vec<u32>, lists: &[Vec<NodeIndex>], into: &mut Vec<Vec<u32>>) {
     if group.len() == 1 {
         return into.push(group);

@@ -1,15 +1,17 @@
-//! The layout: which nodes hold a key, in which order of preference.
+//! The layout: the nodes that hold a key, in order of preference.
 //!
-//! **Promise.** Every node computes the same layout from the same node list, in whatever order it was given. A
-//! key belongs to one of a fixed number of partitions; a partition's *preference list* names every node once.
-//! The replicas of a key for `from` are the first `from` of its list, so those of a smaller `from` are among
-//! those of a larger one. Lists are balanced: every node is first for the same number of partitions, give or
-//! take one; behind each first node the second places are spread evenly over the others, and so on. A node more
-//! or less moves little beyond what balance asks for.
+//! **Promise.** Every node computes the same layout from the same node list, given in any order. A
+//! key belongs to one of a fixed number of partitions; a partition's *preference list* names every
+//! node once. The replicas of a key for `from` are the first `from` nodes of its list, so the
+//! replicas of a smaller `from` are among those of a larger one. Lists are balanced: every node is
+//! first for the same number of partitions, give or take one; behind each first node the second
+//! positions are spread evenly over the others, and so on. Adding or removing a node moves little
+//! more than balance requires.
 //!
-//! **Mechanism.** Rendezvous scores (Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
-//! 1998) under quotas. Partitions that agree in their first places form a group; within a group each node left
-//! gets an even share of the next place, and pairs of partition and node are taken in the order of their score.
+//! **Mechanism.** Rendezvous scores (Thaler and Ravishankar, "Using name-based mappings to increase
+//! hit rates", 1998) under quotas. Partitions whose lists begin alike form a group. Within a group,
+//! each remaining node gets an even share of the next position, and pairs of partition and node are
+//! taken in the order of their score.
 //!
 //! **Caveats.** At most [`NODES_MAX`] nodes. A layout does not change while a node runs.
 
@@ -20,15 +22,15 @@ pub use node_set::{NodeIndex, NodeSet};
 
 use crate::Key;
 
-/// Nodes in a cluster, at most.
+/// Greatest number of nodes in a cluster.
 pub const NODES_MAX: usize = 64;
 
-/// One of the parts that keys are spread over.
+/// A partition of the key space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition(pub u32);
 
 impl Partition {
-    /// That of a key, of so many: the upper bits of its XXH3.
+    /// The partition of a key, of `partitions`: the upper bits of its XXH3 hash.
     #[inline]
     pub(crate) fn of(key: &[u8], partitions: u32) -> Self {
         let hash = xxhash_rust::xxh3::xxh3_64(key);
@@ -36,34 +38,34 @@ impl Partition {
     }
 }
 
-/// See the module.
+/// Maps keys to partitions, and partitions to preference lists of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     nodes: Vec<String>,
     partitions: u32,
-    /// The preference lists, one after the other.
+    /// The preference lists, concatenated.
     lists: Vec<NodeIndex>,
 }
 
-/// Why there is no layout for a list.
+/// The reason why a node list has no layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// Too many or none.
+    /// There are no nodes, or too many.
     #[error("a cluster has 1 to {NODES_MAX} nodes, not {nodes}")]
     Nodes {
-        /// How many were listed.
+        /// Number of nodes listed.
         nodes: usize,
     },
     /// The count is not a power of two between 1 and 65,536.
     #[error("partitions are a power of two from 1 to 65536, not {partitions}")]
     Partitions {
-        /// How many were asked for.
+        /// Requested number of partitions.
         partitions: u32,
     },
 }
 
 impl Layout {
-    /// The layout of these nodes, in any order; their addresses are their names.
+    /// Computes the layout of these nodes, given in any order; their addresses are their names.
     ///
     /// # Errors
     /// [`LayoutError`].
@@ -80,18 +82,18 @@ impl Layout {
         Ok(Self { nodes, partitions, lists })
     }
 
-    /// How many nodes there are, this one counted: at least 1.
+    /// Number of nodes, including this one: at least 1.
     #[allow(clippy::len_without_is_empty, reason = "a layout is never empty")]
     pub fn len(&self) -> u8 {
         self.nodes.len() as u8
     }
 
-    /// How many partitions there are.
+    /// Number of partitions.
     pub fn partitions(&self) -> u32 {
         self.partitions
     }
 
-    /// The nodes' names, in byte order: the order of their indexes.
+    /// The nodes' names in byte order, which is the order of their indexes.
     pub fn names(&self) -> &[String] {
         &self.nodes
     }
@@ -101,7 +103,7 @@ impl Layout {
         (0..self.len()).map(NodeIndex)
     }
 
-    /// The node of this name.
+    /// The node with this name.
     pub fn find(&self, name: &str) -> Option<NodeIndex> {
         self.nodes.binary_search_by(|node| node.as_str().cmp(name)).ok().map(|index| NodeIndex(index as u8))
     }
@@ -112,20 +114,20 @@ impl Layout {
         Partition::of(key.as_bytes(), self.partitions)
     }
 
-    /// All nodes in the order in which they are to hold the keys of `partition`.
+    /// All nodes in the order in which they hold the keys of `partition`.
     #[inline]
     pub fn preference_list(&self, partition: Partition) -> &[NodeIndex] {
         let len = self.nodes.len();
         &self.lists[partition.0 as usize * len..][..len]
     }
 
-    /// The first `from` nodes for `key`: those that hold it.
+    /// The replicas of `key`: the first `from` nodes of its preference list.
     #[inline]
     pub fn replicas(&self, key: &Key, from: u8) -> &[NodeIndex] {
         &self.preference_list(self.partition_of(key))[..usize::from(from.min(self.len()))]
     }
 
-    /// Whether `node` is among the first `from` for `key`.
+    /// Whether `node` is among the first `from` nodes for `key`.
     pub fn is_replica(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
         self.replicas(key, from).contains(&node)
     }

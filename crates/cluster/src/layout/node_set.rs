@@ -1,14 +1,14 @@
-//! Nodes, and sets of them.
+//! Nodes, and sets of nodes.
 
 use super::NODES_MAX;
 use std::fmt;
 
-/// A node, by its place in the sorted list of all nodes.
+/// A node, as an index into the sorted list of all nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(pub u8);
 
 impl NodeIndex {
-    /// For indexing.
+    /// The index as a `usize`.
     pub const fn as_usize(self) -> usize {
         self.0 as usize
     }
@@ -25,7 +25,7 @@ impl fmt::Debug for NodeIndex {
 pub struct NodeSet(u64);
 
 impl NodeSet {
-    /// No node.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
     /// The first `len` nodes.
@@ -34,7 +34,7 @@ impl NodeSet {
         Self(if len as usize == NODES_MAX { u64::MAX } else { (1 << len) - 1 })
     }
 
-    /// The set as bits, for codecs: the least bit is node 0.
+    /// The set as bits, for codecs: the least significant bit is node 0.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
@@ -44,19 +44,19 @@ impl NodeSet {
         Self(bits)
     }
 
-    /// Whether `node` is in it.
+    /// Whether the set contains `node`.
     pub const fn contains(self, node: NodeIndex) -> bool {
         self.0 & Self::bit(node) != 0
     }
 
-    /// Adds `node`; whether it was not in it.
+    /// Adds `node`, and returns whether it was absent.
     pub const fn insert(&mut self, node: NodeIndex) -> bool {
         let is_new = !self.contains(node);
         self.0 |= Self::bit(node);
         is_new
     }
 
-    /// Removes `node`; whether it was in it.
+    /// Removes `node`, and returns whether it was present.
     pub const fn remove(&mut self, node: NodeIndex) -> bool {
         let was_in = self.contains(node);
         self.0 &= !Self::bit(node);
@@ -75,18 +75,18 @@ impl NodeSet {
         Self(self.0 & !other.0)
     }
 
-    /// The nodes in both.
+    /// The nodes in both sets.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// How many there are.
+    /// Number of nodes.
     pub const fn len(self) -> u8 {
         self.0.count_ones() as u8
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_is_a_set_up_to_its_last_node() {
+    fn a_set_holds_every_node_of_the_largest_cluster() {
         let mut set = NodeSet::EMPTY;
         assert!(set.insert(NodeIndex(63)) && set.insert(NodeIndex(0)) && !set.insert(NodeIndex(63)));
         assert_eq!(set.iter().collect::<Vec<_>>(), [NodeIndex(0), NodeIndex(63)]);

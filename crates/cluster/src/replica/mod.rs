@@ -1,22 +1,25 @@
-//! The replica: does what other nodes ask of this one's store.
+//! The replica: carries out requests of other nodes on the local store.
 //!
-//! **Promise.** Each request over a link that is still there gets one answer, and no answer says that something is
-//! stored before the store said that it is durable. A node whose reads are not believed says so instead of
-//! answering them. A version too far ahead of this node's clock is refused. Hints for which the ledger has no room
-//! are left out, and counted there as dropped.
+//! **Promise.** Each request over a link that is still open gets one answer, and no answer says
+//! that something is stored before the store reported it durable. A node that is not read-eligible
+//! says so instead of answering reads. A version too far ahead of this node's clock is refused.
+//! Hints that exceed the bound of the ledger are left out, and counted there as dropped.
 //!
-//! **Mechanism.** A request becomes one [`StoreRequest`]; whom its answer goes to stands in a slab. The ids of
-//! these store requests have their highest bit set, which keeps them apart from all others of the same machine.
+//! **Mechanism.** A request becomes one [`StoreRequest`]; a slab maps its id to the link and
+//! message to answer. The ids of these store requests have their highest bit set, which
+//! distinguishes them from all others of the same state machine.
 //!
-//! A part in a scan becomes a page: see `scan_parts`.
+//! A request for a part of a scan becomes a request for a page (`scan_partitions`).
 //!
-//! A coordinator that asks for a key which this node has [refused](crate::RefusedKeys), or for a page that passes over
-//! one, is told that this node is not believed. A peer's `Node` asks for cells to move them, and gets what is stored.
+//! If a coordinator requests a key that this node has [refused](crate::RefusedKeys), or a page that
+//! covers one, the answer is that this node is not read-eligible. A peer's `Node` reads cells in
+//! order to move them, and gets the stored cells.
 //!
-//! What its asker waits for no longer is not done: the store is told until when. A write that would wait for too long
-//! is refused as [`PeerFault::Busy`], if a coordinator drives this; what nodes ask of each other is paced by them.
+//! Requests whose deadline has passed are dropped: the store is told the deadline. If a coordinator
+//! drives the replica, a write that would wait too long is refused as [`PeerFault::Busy`]. Requests
+//! between `Node`s are paced by the requesters.
 //!
-//! **Caveats.** What a link leaves behind when it ends is still carried out; the answer is sent nowhere.
+//! **Caveats.** Requests of a link that has ended are still carried out; their answers are dropped.
 
 mod scan_partitions;
 
@@ -32,18 +35,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use stdx::{Cell, Now, Version};
 
-/// Requests under way for one link; one more is refused as [`PeerFault::Busy`].
+/// Greatest number of requests in flight per link; one more is refused as [`PeerFault::Busy`].
 const LINK_REQUESTS_MAX: u32 = 16_384;
-/// Bytes of keys and values under way for one link; past this, requests are refused alike, but for one alone.
+/// Greatest size of keys and values in flight per link, in bytes. Further requests are refused
+/// alike, except for one that is alone.
 const LINK_BYTES_MAX: usize = 128 << 20;
-/// Pages under way for one link; each may be larger than all other requests are.
+/// Greatest number of pages in flight per link; each may be larger than all other requests are.
 const LINK_PAGES_MAX: u32 = 64;
-/// Requests under way for all links, ended ones included.
+/// Greatest number of requests in flight for all links, ended ones included.
 const REQUESTS_MAX: usize = 1 << 18;
 /// Set in the store ids of a replica, and in no others.
 const REPLICA_BIT: u64 = 1 << 63;
 
-/// See the module. One for each machine that accepts links.
+/// Carries out requests of other nodes. Each state machine that accepts links has one.
 #[derive(Debug)]
 pub(crate) struct Replica {
     member: Member,
@@ -52,19 +56,21 @@ pub(crate) struct Replica {
     scan_partitions: ScanPartitions,
 }
 
-/// What a replica works with.
+/// Environment of a replica while it handles a request.
 pub(crate) struct ReplicaContext<'a> {
     pub(crate) now: Now,
-    /// This node's reads count.
+    /// Whether this node is read-eligible.
     pub(crate) read_eligible: bool,
-    /// Keys for which this node's reads do not count; `None`: the askers are nodes that move cells.
+    /// Keys for which this node's reads do not count; `None` if the requesters are nodes that move
+    /// cells.
     pub(crate) refused: Option<&'a RefusedKeys>,
-    /// What the local store has under way, and how long a write may wait for it; `None`: it is not kept.
+    /// Writes in flight at the local store, and the longest wait of a write for it; `None`: not
+    /// measured.
     pub(crate) writes: Option<(&'a mut LocalWrites, Duration)>,
     pub(crate) effects: &'a mut VecDeque<Effect>,
 }
 
-/// Who asks, and for how long.
+/// Source, id and time limit of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestHeader {
     pub(crate) origin: Origin,
@@ -73,7 +79,7 @@ pub(crate) struct RequestHeader {
 }
 
 impl ReplicaContext<'_> {
-    /// Whether a write would wait for longer than it may, or than anybody waits for it.
+    /// Whether a write would wait longer than it may, or longer than its requester does.
     fn is_busy(&self, within: Option<Duration>) -> bool {
         self.writes.as_ref().is_some_and(|(writes, patience)| {
             !writes.admits(within.map_or(*patience, |within| within.min(*patience)))
@@ -87,7 +93,7 @@ impl ReplicaContext<'_> {
     }
 }
 
-/// What is under way for a link.
+/// Requests in flight for a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct LinkLoad {
     requests: u32,
@@ -103,20 +109,20 @@ struct Job {
     answer_kind: AnswerKind,
     bytes: usize,
     is_write: bool,
-    /// Of a page that was asked for while keys were refused.
+    /// The keys of a page that was requested while keys were refused.
     scope: Option<Box<PageScope>>,
 }
 
-/// What the asker wants of the store's answer.
+/// The form of the answer to the requester, made from the store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerKind {
     Everything,
     Meta,
     /// Cells of a scan.
     Page,
-    /// Whether the page amounts to this.
+    /// Whether the page has this digest.
     Check(RangeDigest),
-    /// Of a write that is durable: whether the cell has a greater version than this, which was written.
+    /// For a durable write of this version: whether the cell has a greater version.
     Superseded(Version),
 }
 
@@ -127,7 +133,7 @@ impl AnswerKind {
 }
 
 impl Replica {
-    /// A replica with nothing under way.
+    /// Creates a replica without requests in flight.
     pub(crate) fn new(member: Member) -> Self {
         Self {
             member,
@@ -137,8 +143,7 @@ impl Replica {
         }
     }
 
-    /// Takes a request that came over an accepted link; `believed`: this node's reads count. Requests that are
-    /// not for a store are refused.
+    /// Handles a request from an accepted link. Requests that are not for a store are refused.
     pub(crate) fn handle_request(
         &mut self,
         mut cx: ReplicaContext<'_>,
@@ -179,16 +184,16 @@ impl Replica {
         }
     }
 
-    /// Whether the store request of this id was made by a replica.
+    /// Whether the store request with this id was made by a replica.
     pub(crate) const fn owns(id: StoreId) -> bool {
         id.0 & REPLICA_BIT != 0
     }
 
-    /// Takes the store's answer to a request that [`Replica::made`] claims. Whether that was a write. `refused` are the
-    /// keys for which this node's reads do not count now.
+    /// Handles the store's answer to a request that [`Replica::owns`] claims, and returns whether
+    /// that was a write. `refused` are the keys for which this node's reads do not count now.
     ///
     /// # Panics
-    /// When the answer is not one to that request.
+    /// If the answer does not fit the request.
     pub(crate) fn handle_stored(
         &mut self,
         id: StoreId,
@@ -224,7 +229,7 @@ impl Replica {
         job.is_write
     }
 
-    /// Takes note that an accepted link has ended.
+    /// Records that an accepted link has ended.
     pub(crate) fn link_closed(&mut self, link: LinkId) {
         self.links.remove(&link);
     }
@@ -237,7 +242,7 @@ impl Replica {
         fits_link && self.jobs.len() < REQUESTS_MAX
     }
 
-    /// What the store is to do; or the answer, where there is nothing for it to do.
+    /// The store request for a peer's request; or the answer, if the store is not needed.
     fn plan_request(
         &mut self,
         cx: &mut ReplicaContext<'_>,
@@ -285,7 +290,7 @@ impl Replica {
     }
 }
 
-/// What the store is to do to write `cell` and keep those hints for which there is room.
+/// The store request that writes `cell` and keeps those hints that fit into the ledger.
 pub(crate) fn write(
     member: &Member,
     key: Key,
@@ -297,7 +302,8 @@ pub(crate) fn write(
     StoreRequest::Write { key, cell, hints }
 }
 
-/// Those of `targets` for which the ledger has room, counted there; the others are counted as dropped.
+/// Those of `targets` whose hints fit into the ledger, counted there; the others are counted as
+/// dropped.
 pub(crate) fn admit_hints(
     member: &Member,
     key: &Key,
@@ -320,16 +326,16 @@ pub(crate) fn admit_hints(
     admitted
 }
 
-/// What a replica says of a durable write of this version, when it reads this of the key afterwards.
+/// The answer to a durable write of this version, from a read of the key after the write.
 pub(crate) fn written(version: Version, read: &PeerAnswer) -> PeerAnswer {
     let superseded = matches!(read, PeerAnswer::Cell(Some(cell)) if cell.meta.version > version);
     PeerAnswer::Written { superseded }
 }
 
-/// What a replica says to a peer when its store says this.
+/// The answer to a peer for a response of the store.
 ///
 /// # Panics
-/// When the response is not one to a request that peers can cause.
+/// If the response is not one to a request that peers can cause.
 pub(crate) fn answer(response: StoreResponse) -> PeerAnswer {
     match response {
         StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
@@ -346,7 +352,7 @@ fn send(link: LinkId, id: MessageId, answer: PeerAnswer) -> Effect {
     Effect::Send { to: Destination::Accepted(link), message: Message::Answer { id, answer } }
 }
 
-/// What a request holds in memory, about.
+/// Approximate size of a request in memory, in bytes.
 pub(crate) fn size(request: &PeerRequest) -> usize {
     match request {
         PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => key.as_bytes().len(),
@@ -359,7 +365,7 @@ pub(crate) fn size(request: &PeerRequest) -> usize {
     }
 }
 
-/// Jobs by their store ids: a slab whose slots count their uses, so that no id comes twice.
+/// Jobs by their store ids: a slab whose slots count their uses, so that no id is issued twice.
 #[derive(Debug, Default)]
 struct Jobs {
     slots: Vec<(u64, Option<Job>)>,

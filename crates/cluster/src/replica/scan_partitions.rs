@@ -1,25 +1,26 @@
-//! The part of a node in the scans of others.
+//! The pages that a node reads for scans of other nodes.
 //!
-//! A source sends the cells of its partitions. A checker reads what it holds of the partitions that it checks, without
-//! values, and says nothing but that it is the same, if it is. Which partitions these are follows from the roles alone;
-//! as one scan asks for its parts many times, the last few answers to that are kept.
+//! A source sends the cells of its partitions. A checker reads the versions in the partitions that
+//! it checks, and answers only that they are the same, if they are. The partitions follow from the
+//! roles alone. One scan sends many requests with the same roles, so the partitions of the last few
+//! roles are cached.
 
 use crate::{
     Member, PageContent, PageRequest, PartitionSet, RangeDigest, ScanAnswer, ScanLimit, ScanRequest,
     ScanRoles, ScanTask, StoreRequest,
 };
 
-/// Roles of which the partitions are remembered.
+/// Number of cached roles.
 const CACHED_MAX: usize = 8;
-/// What may be asked for at once.
+/// Greatest limit of a request for cells.
 const CELLS_MAX: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
-/// What is compared at once; more than sources send at once.
+/// Limit of a comparison; more than sources send at once.
 const CHECK: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
 
-/// See the module.
+/// Cache of the partitions that follow from roles.
 #[derive(Debug, Default)]
 pub(super) struct ScanPartitions {
-    /// The latest last.
+    /// The latest is last.
     cached: Vec<RolePartitions>,
 }
 
@@ -32,7 +33,7 @@ struct RolePartitions {
 }
 
 impl ScanPartitions {
-    /// What the store is to read.
+    /// The store request for a request of a scan.
     pub(super) fn page(&mut self, member: &Member, request: ScanRequest) -> StoreRequest {
         let ScanRequest { snapshot, range, roles, at, dead_since, task } = request;
         let parts = self.partitions_of(member, roles);
@@ -71,13 +72,13 @@ impl ScanPartitions {
             self.cached.remove(0);
         }
         self.cached.push(parts);
-        self.cached.last().expect("it was put there a moment ago")
+        self.cached.last().expect("it was just inserted")
     }
 }
 
-/// The answer to a check for this digest, when the store answered with this page.
+/// The answer to a check for this digest, from the store's answer.
 pub(super) fn checked(digest: RangeDigest, answer: ScanAnswer) -> ScanAnswer {
-    // A digest is one of the whole range: that of a part says nothing.
+    // The digest covers the whole range: the digest of a part of it proves nothing.
     if let ScanAnswer::Page { page, rest: None } = &answer
         && digest == RangeDigest::of(page.entries().map(|entry| (entry.key, entry.cell.meta.version)))
     {

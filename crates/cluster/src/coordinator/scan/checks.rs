@@ -1,17 +1,20 @@
-//! Checks: does a replica hold what the sources sent?
+//! Checks: whether a replica holds the cells that the sources sent.
 //!
-//! **Promise.** When a check is done, each key of which the checker holds something else than the sources sent, or something
-//! that they did not send, has been named, and so has each that it lacks though it is to hold it. So of every cell that
-//! a checker holds, the window shows that version or a greater one.
+//! **Promise.** When a check is finished, it has named each key of which the checker holds another
+//! version than the sources sent, each key that they did not send, and each key that the checker
+//! lacks although it should hold it. For every cell that a checker holds, the window thus shows
+//! that version or a greater one.
 //!
-//! **Mechanism.** The checker is told the digest of what it should hold: of the sources' cells those of which it is a
-//! replica, by the cell's own `from`. It compares that with all that it holds. Mostly it is the same, and one
-//! digest is all that travels. Else it names what it holds, as much as goes into a page; if that is not all, it is asked
-//! for the rest when the window wants it.
+//! **Mechanism.** The checker receives the digest of the cells that it should hold: the sources'
+//! cells of which it is a replica, by the cell's own `from`. It compares the digest with all that
+//! it holds. Usually the digests are equal, and one digest is all that is transmitted. Otherwise it
+//! returns the versions that it holds, up to the size of a page; it is asked for the rest when the
+//! window needs it.
 //!
-//! **Caveats.** What was written with a smaller `from` than the scan's may be on the checker and not belong on the
-//! source: such a key always differs. Or it is on the source and does not belong on the checker, which then has nothing to
-//! say about it. Both are read by themselves: right, but slow for many of them.
+//! **Caveats.** A cell written with a smaller `from` than the scan's may be on the checker without
+//! belonging on the source: such a key always differs. Or it is on the source without belonging on
+//! the checker, which then has no information about it. Both are read individually: correct, but
+//! slow if there are many.
 
 use super::request_state::RequestState;
 use super::scan_context::{LostParticipant, ScanContext};
@@ -24,24 +27,24 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use stdx::{CellMeta, Version};
 
-/// See the module.
+/// The check of the cells of one node in a window.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) node: NodeIndex,
     partitions: PartitionSet,
-    /// What of the window is left to be checked.
+    /// The part of the window that is not checked yet.
     range: KeyRange,
     is_done: bool,
     pub(super) request_state: RequestState,
 }
 
 impl Check {
-    /// Of what this node holds of these partitions in this range.
+    /// A check of the cells that this node holds in these partitions and this range.
     pub(super) const fn new(node: NodeIndex, partitions: PartitionSet, range: KeyRange) -> Self {
         Self { node, partitions, range, is_done: false, request_state: RequestState::Idle }
     }
 
-    /// Up to where all differences have been named.
+    /// The frontier up to which all differences have been named.
     pub(super) fn frontier(&self) -> Frontier {
         match &self.range.from {
             _ if self.is_done => Frontier::All,
@@ -50,7 +53,7 @@ impl Check {
         }
     }
 
-    /// Asks the checker, if it is time to.
+    /// Asks the checker, if a request is due.
     pub(super) fn ask(
         &mut self,
         cx: &mut ScanContext<'_>,
@@ -68,13 +71,14 @@ impl Check {
         cx.ask_peer(&mut self.request_state, self.node, request)
     }
 
-    /// It holds the same.
+    /// Handles the answer that the checker holds the same.
     pub(super) const fn take_same(&mut self) {
         self.request_state = RequestState::Idle;
         self.is_done = true;
     }
 
-    /// Takes what it holds up to a cut; the keys that differ.
+    /// Handles a page of the versions that the checker holds up to a cut. Returns the keys that
+    /// differ.
     pub(super) fn take_page(
         &mut self,
         layout: &Layout,
@@ -116,7 +120,7 @@ impl Check {
         differing.into_iter().map(key).collect()
     }
 
-    /// What the sources sent that is to be checked now, up to a cut.
+    /// The sources' entries that are checked by this answer, up to a cut.
     fn checked<'a>(
         &'a self,
         pages: &'a [Page],
@@ -129,7 +133,7 @@ impl Check {
         pages.iter().flat_map(Page::entries).filter(is_checked)
     }
 
-    /// Whether a cell belongs on the checker.
+    /// Whether the checker is a replica of a cell.
     fn is_replica_of(&self, layout: &Layout, key: &[u8], meta: &CellMeta) -> bool {
         let list = layout.preference_list(Partition::of(key, layout.partitions()));
         list[..usize::from(meta.from.min(layout.len()))].contains(&self.node)

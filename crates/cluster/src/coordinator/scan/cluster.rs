@@ -1,19 +1,22 @@
-//! A scan of what the cluster holds.
+//! A scan of the whole cluster.
 //!
-//! **Promise.** Each key that lives comes once, with the newest of what the participants of its partition hold: so what was
-//! written by a quorum that overlaps with the scan's is not missed. Where the participants are too few, the scan fails:
-//! at once if it has not begun, and instead of the next page if it has.
+//! **Promise.** Each live key is returned once, with the newest cell that the participants of its
+//! partition hold. A write by a quorum that overlaps with the scan's is therefore not missed. If
+//! the participants are too few, the scan fails: at once if it has not begun, and instead of the
+//! next page if it has.
 //!
-//! **Mechanism.** Of each partition one replica is the source of cells, others check that they hold the same (`roles`).
-//! The sources send pages; up to where all of them are known, what they sent is a window (`window`). While it is
-//! checked, the sources read on. Where replicas differ much, a window is many pages.
+//! **Mechanism.** For each partition one replica is the source of cells, and others check that they
+//! hold the same (`roles`). The sources send pages; up to the cut where all of their contents are
+//! known, these form a window (`window`). While it is checked, the sources read ahead. Where
+//! replicas differ much, a window yields several pages.
 //!
-//! A participant that is lost, or late while the others would do without it, is left out: what is not finished is forgotten,
-//! and the scan goes on, in new roles, behind the last page. Some seconds later it can take the place of another one, so
-//! that a long scan outlives what befalls its nodes one after the other.
+//! A participant that is lost, or slow while the others suffice without it, is excluded: unfinished
+//! work is dropped, and the scan continues behind the last page, in new roles. After some seconds
+//! an excluded node can replace another one, so that a long scan survives the loss of its nodes one
+//! after the other.
 //!
-//! **Caveats.** A node that comes back has no part again before another one is left out. Nodes take their snapshots when
-//! they are first asked, not all at one time.
+//! **Caveats.** A node that comes back gets no role before another one is excluded. Nodes take
+//! their snapshots when they are first asked, not all at the same time.
 
 use super::super::peers::Availability;
 use super::key_reads::PageTarget;
@@ -35,45 +38,45 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, WallTime};
 
-/// Of the time that a participant has, after so much another one takes its place.
+/// Fraction of the timeout after which a participant is replaced.
 const REPLACEMENT_DIVISOR: u32 = 4;
-/// Who was left out may take part again after this.
+/// Time for which an excluded node gets no role.
 const EXCLUSION_TIME: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// A scan of the whole cluster.
 #[derive(Debug)]
 pub(super) struct ClusterScan {
     quorum: Quorum,
-    /// What is behind the last finished window.
+    /// The range behind the last finished window.
     range: KeyRange,
     entries_left: Option<u64>,
     sizes: PageSizes,
     at: WallTime,
     dead_since: WallTime,
     stage: Stage,
-    /// What the reader has not asked for yet, ...
+    /// The page that the reader has not requested yet.
     ready: Option<Reply>,
-    /// ... and what comes after it.
+    /// The failure that follows the ready page.
     failed: Option<Failure>,
     reads_ahead: bool,
-    /// Who has no part until when.
+    /// Excluded nodes, with the time until which each is.
     excluded: BTreeMap<NodeIndex, Instant>,
-    /// Why the last participant was lost.
+    /// The fault of the last participant that was lost.
     fault: Option<StoreFault>,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Waits for links to nodes that live, until then.
+    /// Waits for links to live nodes until this deadline.
     WaitingForLinks {
         until: Instant,
     },
     Gathering(Box<GatherState>),
-    /// All pages are there, or it has failed.
+    /// All pages are ready or returned, or the scan has failed.
     Finished,
 }
 
-/// What is being gathered, in these roles.
+/// Requests and results of the scan with one role assignment.
 #[derive(Debug)]
 struct GatherState {
     assignment: Arc<RoleAssignment>,
@@ -82,7 +85,7 @@ struct GatherState {
 }
 
 impl ClusterScan {
-    /// Of this range, and so many entries at most; why it cannot be, if it cannot.
+    /// Begins a scan of this range with at most `entries_left` entries, or returns its failure.
     pub(super) fn new(
         cx: &mut ScanContext<'_>,
         range: KeyRange,
@@ -109,7 +112,7 @@ impl ClusterScan {
         Ok(scan)
     }
 
-    /// Tries again what waits for links.
+    /// Retries a scan that waits for links.
     pub(super) fn resume(&mut self, cx: &mut ScanContext<'_>) {
         if matches!(self.stage, Stage::WaitingForLinks { .. })
             && let Err(failure) = self.begin(cx)
@@ -118,7 +121,7 @@ impl ClusterScan {
         }
     }
 
-    /// When it is to be looked at, if a request has so much time.
+    /// Time at which to call [`ClusterScan::handle_due`], with the timeout of a request.
     pub(super) fn due(&self, now: Instant, timeout: Duration) -> Option<Instant> {
         let gathering = match &self.stage {
             Stage::WaitingForLinks { until } => return Some(*until),
@@ -137,7 +140,8 @@ impl ClusterScan {
         of_requests.chain(of_reads).chain(paused).min()
     }
 
-    /// Sees that there will be a page. The reply, if the reader waits and there is one.
+    /// Starts the requests for the next page. Returns the reply if the reader waits and it is
+    /// ready.
     pub(super) fn advance(&mut self, cx: &mut ScanContext<'_>, reader_waits: bool) -> Option<Reply> {
         self.at = self.at.max(cx.now.wall);
         loop {
@@ -155,7 +159,7 @@ impl ClusterScan {
         }
     }
 
-    /// Takes the answer of a participant.
+    /// Handles the answer of a participant.
     pub(super) fn handle_answer(&mut self, cx: &mut ScanContext<'_>, serial: u64, answer: PeerAnswer) {
         if let Stage::Gathering(gathering) = &mut self.stage
             && let Err(lost) = gathering.handle_answer(cx, serial, answer)
@@ -164,7 +168,7 @@ impl ClusterScan {
         }
     }
 
-    /// Takes the result of a read.
+    /// Handles the result of a read.
     pub(super) fn handle_read(&mut self, now: Instant, serial: u64, reply: Reply) {
         if let Stage::Gathering(gathering) = &mut self.stage
             && let Some(window) = &mut gathering.window
@@ -174,7 +178,7 @@ impl ClusterScan {
         }
     }
 
-    /// Whether this read is wanted still.
+    /// Whether the result of this read is still needed.
     pub(super) fn wants_read(&self, serial: u64) -> bool {
         let Stage::Gathering(gathering) = &self.stage else {
             return false;
@@ -182,7 +186,7 @@ impl ClusterScan {
         gathering.window.as_ref().is_some_and(|window| window.wants_read(serial))
     }
 
-    /// Goes on without a node.
+    /// Continues without a node.
     pub(super) fn replace_participant(&mut self, cx: &mut ScanContext<'_>, lost: LostParticipant) {
         let Stage::Gathering(gathering) = &self.stage else {
             return;
@@ -204,7 +208,8 @@ impl ClusterScan {
         }
     }
 
-    /// Replaces a participant that is late if the others would do without it; gives up when its time is over.
+    /// Replaces a slow participant if the others suffice without it; fails the scan when its time
+    /// is over.
     pub(super) fn handle_due(&mut self, cx: &mut ScanContext<'_>) {
         let (now, timeout) = (cx.now.mono, cx.context.limits.request_timeout);
         let gathering = match &self.stage {
@@ -244,7 +249,8 @@ impl ClusterScan {
         }
     }
 
-    /// Begins, if there are enough to begin with, or waits until there are; why neither can be, if so.
+    /// Begins if enough nodes are available, or waits until they are. Returns the failure if
+    /// neither is possible.
     fn begin(&mut self, cx: &mut ScanContext<'_>) -> Result<(), Failure> {
         let context = &mut *cx.context;
         let order = readable_nodes(context);
@@ -267,7 +273,7 @@ impl ClusterScan {
         Err(self.failure(too_few))
     }
 
-    /// Does what can be done now. Whether there is more to do at once.
+    /// Does the work that is possible now. Returns whether more is possible at once.
     fn gather(&mut self, cx: &mut ScanContext<'_>, reader_waits: bool) -> Result<bool, LostParticipant> {
         let Stage::Gathering(gathering) = &mut self.stage else {
             return Ok(false);
@@ -281,7 +287,7 @@ impl ClusterScan {
         let cells = self.sizes.limit_of_cells(self.entries_left);
         let reads_on = is_wanted && !window.as_ref().is_some_and(is_enough);
         for source in &mut *sources {
-            // One that had to wait waits for its turn no longer than that.
+            // A paused source is asked again even while the sources do not read ahead.
             if reads_on || source.request_state.since().is_some() {
                 source.ask(cx, &parameters, cells)?;
             }
@@ -308,10 +314,10 @@ impl ClusterScan {
         Ok(is_known)
     }
 
-    /// Makes a page of what is done of the window.
+    /// Makes a page of the finished part of the window.
     fn finish(&mut self, finished: FinishedWindow) {
         let Stage::Gathering(gathering) = &mut self.stage else {
-            unreachable!("there is a window");
+            unreachable!("a window is being gathered");
         };
         if finished.is_whole {
             gathering.window = None;
@@ -334,7 +340,7 @@ impl ClusterScan {
         }
     }
 
-    /// Fails because of nodes that have not answered in time.
+    /// Fails the scan because of nodes that have not answered in time.
     fn run_out_of_time(&mut self, cx: &mut ScanContext<'_>, late: NodeSet, is_busy: bool) {
         cx.context.emit(Event::DeadlinePassed);
         let mut order = self.without_excluded(cx, readable_nodes(cx.context));
@@ -347,7 +353,7 @@ impl ClusterScan {
         });
     }
 
-    /// Those of these nodes that may have a part.
+    /// Those of these nodes that may have a role.
     fn without_excluded(&self, cx: &ScanContext<'_>, mut order: Vec<NodeIndex>) -> Vec<NodeIndex> {
         order.retain(|node| self.excluded.get(node).is_none_or(|until| *until <= cx.now.mono));
         order
@@ -380,7 +386,7 @@ impl GatherState {
         Self { assignment, sources, window: None }
     }
 
-    /// Who was asked for what it is the source or the checker of, and how far that is.
+    /// Participants with the state of their requests, as source or checker.
     fn asked(&self) -> impl Iterator<Item = (NodeIndex, RequestState)> {
         let checks = self.window.iter().flat_map(|window| &window.checks);
         let sources = self.sources.iter().map(|source| (source.node, source.request_state));
@@ -420,12 +426,12 @@ impl GatherState {
             }
             answer => return refused(cx, check.node, &mut check.request_state, answer),
         };
-        self.window.as_mut().expect("it is being checked").add_differing(differing);
+        self.window.as_mut().expect("the window is being checked").add_differing(differing);
         Ok(())
     }
 }
 
-/// What all sources have sent up to where all of them are known.
+/// The window of all that the sources have sent up to the least of their frontiers.
 fn next_window(
     layout: &Layout,
     assignment: &RoleAssignment,
@@ -440,7 +446,7 @@ fn next_window(
     Window::new(layout, assignment, pages, range, end)
 }
 
-/// A participant did not do its part: it has too much to do for now, or cannot.
+/// Handles a participant's failure: it is busy for now, or lost.
 fn refused(
     cx: &ScanContext<'_>,
     node: NodeIndex,

@@ -1,10 +1,11 @@
-//! What a scan has under way at stores, and the snapshots that it leaves there.
+//! Requests in flight of a scan, and the snapshots that it holds at stores.
 //!
-//! **Promise.** Each request is counted at its peer until it is answered or given up, once. A snapshot that a store may
-//! keep for the scan is let go when the scan is over, after the last request that may have taken it.
+//! **Promise.** Each request is counted at its peer until it is answered or abandoned, once. A
+//! snapshot that a store may hold for the scan is released when the scan is over, after the last
+//! request that may have taken it.
 //!
-//! **Caveats.** An answer that never comes is waited for no longer than `request_timeout`; what a store does after that
-//! may leave a snapshot behind, which ends by its age.
+//! **Caveats.** An answer is awaited for at most `request_timeout`; a request that a store carries
+//! out after that may leave a snapshot behind, which ends by its age.
 
 use super::super::context::Context;
 use super::super::request_number;
@@ -14,26 +15,26 @@ use crate::{
     ScanRequest, SnapshotId, StoreId, StoreRequest,
 };
 
-/// See the module.
+/// Requests in flight of a scan, and the nodes that may hold its snapshot.
 #[derive(Debug)]
 pub(super) struct InFlightRequests {
     slot: u16,
     snapshot: SnapshotId,
     requests: Vec<InFlightRequest>,
-    /// Who may keep the snapshot.
+    /// Nodes that may hold the snapshot.
     snapshot_holders: NodeSet,
 }
 
-/// A request under way at a store.
+/// A request in flight at a store.
 #[derive(Debug)]
 struct InFlightRequest {
     serial: u64,
     node: NodeIndex,
-    /// Of a page of this node's store that was asked for while keys were refused.
+    /// The keys of a page of this node's store that was requested while keys were refused.
     scope: Option<Box<PageScope>>,
 }
 
-/// A key that a scan wants read, as a user would.
+/// A read that a scan has queued, to be carried out like a client's read.
 #[derive(Debug)]
 pub(in crate::coordinator) struct QueuedRead {
     pub(super) slot: u16,
@@ -43,24 +44,24 @@ pub(in crate::coordinator) struct QueuedRead {
 }
 
 impl QueuedRead {
-    /// Whether the scan in this slot wants it.
+    /// Whether the scan in this slot has queued it.
     pub(super) const fn is_of(&self, slot: u16) -> bool {
         self.slot == slot
     }
 }
 
 impl InFlightRequests {
-    /// Those of the scan in this slot: none yet.
+    /// Creates the state of the scan in this slot, without requests.
     pub(super) const fn new(slot: u16, snapshot: SnapshotId) -> Self {
         Self { slot, snapshot, requests: Vec::new(), snapshot_holders: NodeSet::EMPTY }
     }
 
-    /// The scan's name in all stores.
+    /// The scan's snapshot id in all stores.
     pub(super) const fn snapshot(&self) -> SnapshotId {
         self.snapshot
     }
 
-    /// Asks this node's store for a page; by which number the answer is known.
+    /// Asks this node's store for a page. Returns the number that identifies the answer.
     pub(super) fn ask_store(&mut self, context: &mut Context, request: PageRequest) -> u64 {
         let scope = context.view.refused.scope_of(&request);
         let serial = self.begin(context, context.member.me, scope);
@@ -73,7 +74,7 @@ impl InFlightRequests {
         serial
     }
 
-    /// Asks a peer for its part; by which number the answer is known.
+    /// Asks a peer for its part. Returns the number that identifies the answer.
     pub(super) fn ask_peer(&mut self, context: &mut Context, node: NodeIndex, request: ScanRequest) -> u64 {
         let serial = self.begin(context, node, None);
         context.peers[node.as_usize()].begin(context.now, 0);
@@ -87,15 +88,15 @@ impl InFlightRequests {
         serial
     }
 
-    /// Has a key read; by which number the result is known.
+    /// Queues a read of a key. Returns the number that identifies the result.
     pub(super) fn read(&self, context: &mut Context, key: Key, quorum: Quorum) -> u64 {
         let serial = context.next_scan_request();
         context.queued_reads.push_back(QueuedRead { slot: self.slot, serial, key, quorum });
         serial
     }
 
-    /// Takes note of an answer, and says whose it is, and what it amounts to: a page of this node that passes over a
-    /// refused key is a failure. `None`: it is waited for no more.
+    /// Matches an answer with its request. Returns the sender and the answer; a page of this node
+    /// that covers a refused key is a failure. `None`: the request was abandoned.
     pub(super) fn take_answer(
         &mut self,
         context: &mut Context,
@@ -115,15 +116,16 @@ impl InFlightRequests {
         Some((node, if is_unknown { unknown() } else { answer }))
     }
 
-    /// A store has come to the end of what it was asked for, and keeps nothing; unless something else is under way there,
-    /// which may take the snapshot anew.
+    /// Records that a store has reached the end of its range and holds no snapshot, unless other
+    /// requests are in flight there, which may take it anew.
     pub(super) fn forget_snapshot(&mut self, node: NodeIndex) {
         if self.requests.iter().all(|request| request.node != node) {
             self.snapshot_holders.remove(node);
         }
     }
 
-    /// The link to a peer has ended: no answer will come, and the snapshot there ends by its age.
+    /// Forgets the requests to a peer whose link has ended: no answer will come, and the snapshot
+    /// there ends by its age.
     pub(super) fn forget_node(&mut self, context: &mut Context, node: NodeIndex) {
         self.snapshot_holders.remove(node);
         for _ in self.requests.extract_if(.., |request| request.node == node) {
@@ -131,7 +133,8 @@ impl InFlightRequests {
         }
     }
 
-    /// Lets go of the snapshots at stores where nothing is under way. Whether nothing is left.
+    /// Releases the snapshots at stores without requests in flight. Returns whether no request is
+    /// left.
     pub(super) fn release_snapshots(&mut self, context: &mut Context) -> bool {
         let busy: NodeSet = self.requests.iter().map(|request| request.node).collect();
         let snapshot = self.snapshot;
@@ -147,7 +150,7 @@ impl InFlightRequests {
         self.requests.is_empty()
     }
 
-    /// Waits for no answer any more.
+    /// Stops waiting for answers.
     pub(super) fn abandon(&mut self, context: &mut Context) {
         for request in std::mem::take(&mut self.requests) {
             context.end_request(request.node, 0);

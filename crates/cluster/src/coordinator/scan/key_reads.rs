@@ -1,14 +1,16 @@
-//! Keys of a window of which the participants do not settle what is shown, read one by one as a user would read them.
+//! Reads of single keys in a window on which the replicas disagree. They are read with a quorum,
+//! like a client's reads.
 //!
-//! **Promise.** What was read is enough for a page, or all there is, and not much more: the values of those reads that
-//! were under way when it became enough. Of keys beyond, no more are known than the sources' pages have, and the
-//! checkers' last answers named.
+//! **Promise.** The completed reads suffice for a page, or are all there are, and do not exceed
+//! that by more than the reads in flight when they became sufficient. Of further keys, no more are
+//! known than the sources' pages contain, and the checkers' last answers named.
 //!
-//! **Mechanism.** Keys are read in their order, and only up to where every checker has said what it holds: no key before
-//! those that were read can come to light. So what was read makes a page up to the first key that was not.
+//! **Mechanism.** Keys are read in order, and only up to the frontier that every checker has
+//! reported: no further key before the completed ones can appear. The completed reads therefore
+//! make a page up to the first key that was not read.
 //!
-//! **Caveats.** A read that found a replica too busy is begun again after a pause, behind others that came after it.
-//! These may then be read before it, though they are not needed for the page.
+//! **Caveats.** A read that found a replica too busy is retried after a pause, behind others that
+//! were queued after it. These may then be read before it, though the page does not need them.
 
 use super::request_state::PAUSE;
 use super::scan_context::ScanContext;
@@ -17,41 +19,41 @@ use crate::{Cut, Failure, Key, Quorum, Reply, ScanLimit, Shortfall};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{Cell, Instant};
 
-/// Keys of one scan that are read at once.
+/// Greatest number of keys of one scan that are read at the same time.
 const IN_FLIGHT_MAX: usize = 16;
 
-/// How much is enough for a page.
+/// The amount that suffices for a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageTarget {
-    /// So many cells, dead ones counted too, or bytes of them, ...
+    /// Number of cells, dead ones included, or their bytes; either suffices.
     pub(super) cells: ScanLimit,
-    /// ... or so many entries.
+    /// Number of live entries that suffices.
     pub(super) entries: Option<u64>,
 }
 
-/// See the module. Each key is in one of these.
+/// Reads of the keys of a window. Each key is queued, in flight or completed.
 #[derive(Debug, Default)]
 pub(super) struct KeyReads {
     queued: BTreeSet<Key>,
     in_flight: BTreeMap<u64, Key>,
     completed: CompletedReads,
-    /// Since when the next result is waited for.
+    /// Start of the wait for the next result.
     since: Option<Instant>,
     paused_until: Option<Instant>,
 }
 
-/// What was read.
+/// The results of reads.
 #[derive(Debug, Default)]
 pub(super) struct CompletedReads {
-    /// What lives there, if anything does.
+    /// The live cell of each key, if there is one.
     pub(super) cells: BTreeMap<Key, Option<Cell>>,
-    /// How much that is.
+    /// Size of the keys and values, in bytes.
     pub(super) bytes: usize,
     live: u64,
 }
 
 impl KeyReads {
-    /// Has these keys read, each once.
+    /// Queues reads of these keys, each once.
     pub(super) fn enqueue(&mut self, keys: impl IntoIterator<Item = Key>) {
         for key in keys {
             let is_known =
@@ -62,32 +64,32 @@ impl KeyReads {
         }
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub(super) fn len(&self) -> usize {
         self.queued.len() + self.in_flight.len() + self.completed.cells.len()
     }
 
-    /// Whether a key up to there has not been begun to be read.
+    /// Whether a read of a key before the frontier is queued.
     pub(super) fn has_queued(&self, checked: &Frontier) -> bool {
         self.queued.first().is_some_and(|key| checked.reaches(key.as_bytes()))
     }
 
-    /// Whether this read is under way.
+    /// Whether this read is in flight.
     pub(super) fn awaits(&self, serial: u64) -> bool {
         self.in_flight.contains_key(&serial)
     }
 
-    /// Since when a result is waited for.
+    /// Start of the wait for a result.
     pub(super) const fn since(&self) -> Option<Instant> {
         self.since
     }
 
-    /// When those that had to wait go on.
+    /// Time at which paused reads continue.
     pub(super) const fn paused_until(&self) -> Option<Instant> {
         self.paused_until
     }
 
-    /// Begins reads up to where all is checked, if it is time to.
+    /// Starts reads before the frontier that all checkers have reported, if they are due.
     pub(super) fn advance(
         &mut self,
         cx: &mut ScanContext<'_>,
@@ -111,7 +113,7 @@ impl KeyReads {
         }
     }
 
-    /// Takes the result of a read; why the scan has failed, if it has.
+    /// Handles the result of a read. Returns the failure of the scan, if it has failed.
     pub(super) fn take_result(&mut self, now: Instant, serial: u64, reply: Reply) -> Result<(), Failure> {
         let Some(key) = self.in_flight.remove(&serial) else {
             return Ok(());
@@ -129,7 +131,7 @@ impl KeyReads {
                 ack,
                 shortfall: Shortfall::Unreachable | Shortfall::Refused,
             }) => {
-                // Of the scan, something was sent.
+                // The scan has sent requests, unlike the read.
                 return Err(Failure::NotEnoughReplicas { acks, ack, shortfall: Shortfall::Unanswered });
             }
             Reply::Failed(failure) => return Err(failure),
@@ -140,7 +142,7 @@ impl KeyReads {
         Ok(())
     }
 
-    /// Up to where there is nothing left to be read: all, or if that is enough, a part.
+    /// The frontier up to which no reads are left: the whole window, or a part of it that suffices.
     pub(super) fn completed_to(&self, checked: &Frontier, target: PageTarget) -> Frontier {
         if !self.in_flight.is_empty() || self.needs_next(checked, target) {
             return Frontier::Nothing;
@@ -153,14 +155,17 @@ impl KeyReads {
         }
     }
 
-    /// Takes out what was read; what is left is begun when the next page is wanted.
+    /// Takes the completed reads. Queued ones start when the next page is wanted.
+    ///
+    /// # Panics
+    /// If reads are in flight.
     pub(super) fn take_completed(&mut self) -> CompletedReads {
-        assert!(self.in_flight.is_empty(), "what is under way may belong to what was read");
+        assert!(self.in_flight.is_empty(), "a read in flight may precede the completed ones");
         (self.since, self.paused_until) = (None, None);
         std::mem::take(&mut self.completed)
     }
 
-    /// Whether the first key that is to be read can be and is needed.
+    /// Whether the first queued key can be read, and is needed.
     fn needs_next(&self, checked: &Frontier, target: PageTarget) -> bool {
         let is_needed = |key: &Key| {
             let last = self.completed.cells.last_key_value();
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_ends_before_the_next_read_and_before_what_is_not_checked() {
+    fn completed_reads_end_before_the_next_read_and_before_the_unchecked_range() {
         let target = PageTarget { cells: ScanLimit { entries: 1, bytes: 100 }, entries: None };
         let mut reads = KeyReads::default();
         reads.completed.insert(key("a"), None);
@@ -207,7 +212,7 @@ mod tests {
         assert_eq!(reads.completed_to(&before("b"), target), before("b"));
         assert_eq!(reads.completed_to(&before("d"), target), before("c"));
         assert_eq!(reads.completed_to(&Frontier::All, target), before("c"));
-        // One that had to wait comes before what was read: it is needed.
+        // A paused read precedes the completed ones: it is needed.
         reads.enqueue([key("0")]);
         assert_eq!(reads.completed_to(&Frontier::All, target), Frontier::Nothing);
     }

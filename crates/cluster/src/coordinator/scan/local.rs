@@ -1,10 +1,10 @@
-//! A scan of what this node holds.
+//! A scan of this node alone.
 //!
-//! The store is asked for page after page. One is read ahead while its reader still has the one before, but not behind
-//! one that is larger than pages are to be: such a page is one large value, and two of them would be too many. Nor is one
-//! kept that comes ahead: it is read again when its reader wants it. Pages without entries, of runs of dead ones, are
-//! passed over. A page that passes over a key which this node has [refused](crate::RefusedKeys) ends the scan with a
-//! failure.
+//! The store is asked for one page after the other. One page is read ahead while the reader still
+//! has the previous one, but not behind an oversized page: that is one large value, and two of them
+//! would be too much. An oversized page that was read ahead is not kept: it is read again when the
+//! reader requests it. Pages without entries, from runs of dead ones, are skipped. A page that
+//! covers a key which this node has [refused](crate::RefusedKeys) ends the scan with a failure.
 
 use super::page_sizes::PageSizes;
 use super::request_state::RequestState;
@@ -16,34 +16,35 @@ use crate::{
 use std::time::Duration;
 use stdx::Instant;
 
-/// See the module.
+/// A scan of this node's store.
 #[derive(Debug)]
 pub(super) struct LocalScan {
-    /// What is left to be read.
+    /// The range that is not read yet.
     range: KeyRange,
     entries_left: Option<u64>,
     sizes: PageSizes,
     request_state: RequestState,
-    /// What the reader has not asked for yet.
+    /// The page that the reader has not requested yet.
     ready: Option<Reply>,
     has_begun: bool,
     reads_ahead: bool,
 }
 
 impl LocalScan {
-    /// Of this range, and so many entries at most.
+    /// Creates a scan of this range with at most `entries_left` entries.
     pub(super) const fn new(range: KeyRange, entries_left: Option<u64>) -> Self {
         let (sizes, request_state) = (PageSizes::new(), RequestState::Idle);
         Self { range, entries_left, sizes, request_state, ready: None, has_begun: false, reads_ahead: true }
     }
 
-    /// When it is to be looked at, if a request has so much time.
+    /// Time at which to call [`LocalScan::handle_due`], with the timeout of a request.
     pub(super) fn due(&self, timeout: Duration) -> Option<Instant> {
         let deadline = self.request_state.since()? + timeout;
         Some(self.request_state.paused_until().map_or(deadline, |until| until.min(deadline)))
     }
 
-    /// Sees that there will be a page. The reply, if the reader waits and there is one.
+    /// Requests the next page if it is wanted. Returns the reply if the reader waits and it is
+    /// ready.
     pub(super) fn advance(&mut self, cx: &mut ScanContext<'_>, reader_waits: bool) -> Option<Reply> {
         if reader_waits && let Some(reply) = self.ready.take() {
             return Some(reply);
@@ -62,7 +63,7 @@ impl LocalScan {
         None
     }
 
-    /// Takes the store's answer, for which the reader waits or not.
+    /// Handles the store's answer; `reader_waits` says whether the reader has requested the page.
     pub(super) fn handle_answer(
         &mut self,
         cx: &mut ScanContext<'_>,
@@ -75,7 +76,8 @@ impl LocalScan {
         }
         match answer {
             PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
-                // The store keeps its snapshot behind such a page, since it may be read again.
+                // The store keeps its snapshot after an oversized page, because it may be read
+                // again.
                 if rest.is_none() && !page.is_oversized() {
                     cx.in_flight.forget_snapshot(cx.context.member.me);
                 }
@@ -102,7 +104,7 @@ impl LocalScan {
         }
     }
 
-    /// Gives up when its time is over.
+    /// Fails the scan when its time is over.
     pub(super) fn handle_due(&mut self, cx: &mut ScanContext<'_>) {
         let retry_after = cx.context.limits.request_timeout;
         if self.request_state.since().is_some_and(|since| since + retry_after <= cx.now.mono) {

@@ -1,21 +1,25 @@
-//! Scans: ranges of entries, page by page, of this node or of the cluster.
+//! Scans: ranges of entries of this node or of the cluster, page by page.
 //!
-//! **Promise.** Exactly one [`Reply`] for each command of a scan, whatever is lost, repeated or late, and whenever the scan
-//! is closed. The pages' keys ascend and none comes twice; a page without entries is the last one. What was there
-//! before the scan began and did not change meanwhile is in it, what was deleted before is not. A scan that cannot keep
-//! this fails; it never ends early as if it were complete.
+//! **Promise.** Each command of a scan gets exactly one [`Reply`], even if messages are lost,
+//! repeated or late, and whenever the scan is closed. The pages' keys ascend, each key occurs once,
+//! and a page without entries is the last one. An entry that was stored before the scan began and
+//! did not change meanwhile is returned; one that was deleted before is not. A scan that cannot
+//! keep this promise fails; it never ends early as if it were complete.
 //!
-//! **Mechanism.** A scan stands in a table of its own, apart from operations, since it has no deadline as a whole: only
-//! what it waits for has one. The stores that it reads keep a snapshot for it, under one name everywhere; `errands`
-//! knows what is under way at which store, and lets go of the snapshots in the end. Pages begin small, so that the
-//! first one leaves at once, and grow. A reader that stops reading stops the scan: no more is read ahead than one page of
-//! each store. Entries of this node alone are in `local`, those of the cluster in `cluster`, with their `roles`,
-//! `sources`, `checks` and `window`s. Keys that replicas hold otherwise are read by ordinary reads (`reads`), which stand in
-//! the table of operations with all others; they take a part of it at most, and wait while it is full. However much
-//! replicas differ, no more of it is read than the next page needs, and no more is known of it than a few answers name.
+//! **Mechanism.** Scans have a table of their own, apart from operations, because a scan has no
+//! deadline as a whole: only its requests have one. The stores that it reads keep a snapshot for
+//! it, under one id everywhere; `in_flight` tracks the requests at each store, and releases the
+//! snapshots in the end. Pages begin small, so that the first one leaves at once, and grow. A
+//! reader that stops reading stops the scan: at most one page of each store is read ahead.
 //!
-//! **Caveats.** A scan that is closed while a store reads for it is remembered until that answer has come: else the
-//! snapshot could be taken anew by what comes last.
+//! Scans of this node alone are in `local`, scans of the cluster in `cluster`, with their `roles`,
+//! `sources`, `checks` and `window`s. Keys on which replicas disagree are read by ordinary reads
+//! (`key_reads`), which are in the table of operations; they may use a share of it, and wait while
+//! it is full. However much replicas differ, no more keys are read than the next page needs, and no
+//! more differences are kept than a few answers name.
+//!
+//! **Caveats.** A scan that is closed while a store reads for it is kept until the answer has come:
+//! otherwise a late request could take the snapshot anew.
 
 mod checks;
 mod cluster;
@@ -43,24 +47,24 @@ use scan_context::{LostParticipant, ScanContext};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{Instant, Now};
 
-/// Scans of one coordinator; one more is refused.
+/// Greatest number of scans of a coordinator; one more is refused.
 const SCANS_MAX: usize = 1_024;
-/// The part of all operations that reads for scans may be, one in so many.
+/// Divisor of the greatest number of operations: the share of reads for scans.
 const READS_DIVISOR: u16 = 4;
 
-/// The scans of a coordinator. See the module.
+/// The scans of a coordinator.
 #[derive(Debug, Default)]
 pub(super) struct Scans {
     slots: Vec<Option<OpenScan>>,
     free: Vec<u16>,
     names: BTreeMap<ScanId, u16>,
-    /// When which scan is to be looked at.
+    /// Scans with the time at which each is due.
     due: BTreeSet<(Instant, u16)>,
-    /// How many there have been.
+    /// Number of scans begun so far.
     begun: u64,
-    /// How many wait for a reply.
+    /// Number of scans that wait for a reply.
     waiting: usize,
-    /// KeyReads for scans that are under way.
+    /// Reads for scans in the table of operations.
     reads: u16,
 }
 
@@ -75,20 +79,21 @@ struct OpenScan {
     due: Option<Instant>,
 }
 
-/// What a scan is doing.
+/// State of a scan.
 #[derive(Debug)]
 enum ScanState {
     Local(Box<LocalScan>),
     Cluster(Box<ClusterScan>),
-    /// It is over; some stores have not answered yet. They are waited for until then.
+    /// The scan is over, but some stores have not answered yet. Their answers are awaited until
+    /// this deadline.
     Closing {
         until: Instant,
     },
 }
 
 impl Coordinator {
-    /// Ends a scan that nobody wants more of; nothing happens to one that is over. A command that waits for its reply
-    /// gets it now.
+    /// Ends a scan that is not needed any more; does nothing if it is over. A command that waits
+    /// for its reply gets it now.
     pub fn close_scan(&mut self, now: Now, id: ScanId) {
         self.context.now = now.mono;
         let Some(&slot) = self.scans.names.get(&id) else {
@@ -119,7 +124,7 @@ impl Coordinator {
         };
         match state {
             Ok(state) => {
-                self.scans.find(slot).expect("it was put there a moment ago").state = state;
+                self.scans.find(slot).expect("it was just inserted").state = state;
                 self.attach_reader(now, slot, to);
             }
             Err(failure) => {
@@ -130,11 +135,11 @@ impl Coordinator {
     }
 
     pub(super) fn submit_next_page(&mut self, now: Now, to: RequestId, name: ScanId) {
-        let slot = *self.scans.names.get(&name).expect("a page is asked for of a scan that is open");
+        let slot = *self.scans.names.get(&name).expect("pages are requested of open scans");
         self.attach_reader(now, slot, to);
     }
 
-    /// Takes the answer to a request of a scan; one that is not waited for any more is ignored.
+    /// Handles the answer to a request of a scan; an answer to an abandoned request is ignored.
     pub(super) fn handle_scan_answer(&mut self, now: Now, slot: u16, serial: u64, answer: PeerAnswer) {
         let Some(scan) = self.scans.find(slot) else {
             return;
@@ -158,7 +163,7 @@ impl Coordinator {
         self.advance_scan(now, slot);
     }
 
-    /// Looks at the scans for which it is time.
+    /// Runs the scans that are due.
     pub(super) fn run_due_scans(&mut self, now: Now) {
         while let Some(slot) = self.scans.take_due(now.mono) {
             let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
@@ -171,7 +176,8 @@ impl Coordinator {
         }
     }
 
-    /// Begins reads that scans want while there is room for them, and brings the results to those that wait for them.
+    /// Starts queued reads of scans while the table has space for them, and passes results to their
+    /// scans.
     pub(super) fn run_queued_reads(&mut self, now: Now) {
         loop {
             if let Some((slot, serial, reply)) = self.context.read_results.pop_front() {
@@ -196,7 +202,7 @@ impl Coordinator {
         }
     }
 
-    /// Tries again what waits for links.
+    /// Retries scans that wait for links.
     pub(super) fn resume_scans(&mut self, now: Now) {
         for slot in self.scans.open_slots() {
             let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
@@ -207,7 +213,7 @@ impl Coordinator {
         }
     }
 
-    /// Goes on without a node: the link to it has ended.
+    /// Continues scans without a node, because the link to it has ended.
     pub(super) fn fail_scan_requests(&mut self, now: Now, node: NodeIndex) {
         for slot in self.scans.open_slots() {
             let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
@@ -219,7 +225,7 @@ impl Coordinator {
         }
     }
 
-    /// Goes on without those whose answers do not count.
+    /// Continues scans without nodes that are not read-eligible.
     pub(super) fn drop_ineligible_participants(&mut self, now: Now) {
         for slot in self.scans.open_slots() {
             let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
@@ -243,10 +249,10 @@ impl Coordinator {
         self.advance_scan(now, slot);
     }
 
-    /// Replies if it is time to, and does what is to be done after.
+    /// Replies if the next page is ready, and starts further requests.
     fn advance_scan(&mut self, now: Now, slot: u16) {
         loop {
-            let waits = self.scans.find(slot).expect("it is there").reader.is_some();
+            let waits = self.scans.find(slot).expect("the scan is open").reader.is_some();
             let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
             let reply = match state {
                 ScanState::Local(local) => local.advance(&mut cx, waits),
@@ -266,16 +272,16 @@ impl Coordinator {
     }
 
     fn reply_to_reader(&mut self, slot: u16, reply: Reply) {
-        let scan = self.scans.find(slot).expect("it is there");
+        let scan = self.scans.find(slot).expect("the scan is open");
         if let Some(to) = scan.reader.take() {
             self.scans.waiting -= 1;
             self.context.reply(to, reply);
         }
     }
 
-    /// A scan is over but for what is under way.
+    /// Ends a scan except for its requests in flight.
     fn close(&mut self, now: Now, slot: u16) {
-        let scan = self.scans.find(slot).expect("it is there");
+        let scan = self.scans.find(slot).expect("the scan is open");
         scan.state = ScanState::Closing { until: now.mono + self.context.limits.request_timeout };
         let name = scan.name;
         self.scans.names.remove(&name);
@@ -283,9 +289,9 @@ impl Coordinator {
         self.finish_or_reschedule(now, slot);
     }
 
-    /// Forgets a scan of which nothing is left, and sees to when it is looked at again.
+    /// Removes a closed scan without requests, and schedules any other.
     fn finish_or_reschedule(&mut self, now: Now, slot: u16) {
-        let scan = self.scans.find(slot).expect("it is there");
+        let scan = self.scans.find(slot).expect("the scan is open");
         let is_done = matches!(scan.state, ScanState::Closing { .. })
             && scan.in_flight.release_snapshots(&mut self.context);
         let timeout = self.context.limits.request_timeout;
@@ -303,13 +309,13 @@ impl Coordinator {
 }
 
 impl Scans {
-    /// When the next scan is to be looked at.
+    /// Time at which the next scan is due.
     #[inline]
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|&(at, _)| at)
     }
 
-    /// How many commands wait for their reply.
+    /// Number of commands that wait for their reply.
     pub(super) const fn waiting(&self) -> usize {
         self.waiting
     }
@@ -342,20 +348,20 @@ impl Scans {
         self.slots.get_mut(usize::from(slot))?.as_mut()
     }
 
-    /// The slots that are taken.
+    /// The slots in use.
     fn open_slots(&self) -> Vec<u16> {
         let slots = self.slots.iter().enumerate();
         slots.filter(|(_, scan)| scan.is_some()).map(|(slot, _)| slot as u16).collect()
     }
 
-    /// The work of a scan that is there, and what it works with.
+    /// The state of an open scan, and its context.
     fn open<'a>(
         &'a mut self,
         slot: u16,
         now: Now,
         context: &'a mut Context,
     ) -> (&'a mut ScanState, ScanContext<'a>) {
-        let OpenScan { state, in_flight, .. } = self.find(slot).expect("it is there");
+        let OpenScan { state, in_flight, .. } = self.find(slot).expect("the scan is open");
         (state, ScanContext { now, context, in_flight })
     }
 
@@ -369,12 +375,12 @@ impl Scans {
     fn take_due(&mut self, now: Instant) -> Option<u16> {
         let &(at, slot) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, slot));
-        self.find(slot).expect("what is due is there").due = None;
+        self.find(slot).expect("due scans are open").due = None;
         Some(slot)
     }
 
     fn set_due(&mut self, slot: u16, due: Option<Instant>) {
-        let scan = self.slots[usize::from(slot)].as_mut().expect("it is there");
+        let scan = self.slots[usize::from(slot)].as_mut().expect("the scan is open");
         if scan.due != due {
             let before = std::mem::replace(&mut scan.due, due);
             before.map(|at| self.due.remove(&(at, slot)));

@@ -1,31 +1,32 @@
-//! How far a request of a scan has come.
+//! State of a request of a scan.
 //!
-//! A store that has too much to do is asked again after a pause; from its first attempt on, a request has its time.
+//! A busy store is asked again after a pause; the time limit of a request counts from its first
+//! attempt.
 
 use std::time::Duration;
 use stdx::Instant;
 
-/// Who has too much to do is asked again after this.
+/// Pause before a busy store is asked again.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// See the module.
+/// State of a request of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RequestState {
-    /// Nothing is asked for.
+    /// No request is pending.
     Idle,
-    /// It was asked.
+    /// The request was sent.
     InFlight { serial: u64, since: Instant },
-    /// It had too much to do, and is to be asked again.
+    /// The store was busy, and is asked again after the pause.
     Paused { until: Instant, since: Instant },
 }
 
 impl RequestState {
-    /// Whether it is the answer of this number that is waited for.
+    /// Whether the answer with this number is awaited.
     pub(super) fn awaits(self, number: u64) -> bool {
         matches!(self, Self::InFlight { serial, .. } if serial == number)
     }
 
-    /// Since when an answer is waited for.
+    /// Start of the wait for an answer.
     pub(super) const fn since(self) -> Option<Instant> {
         match self {
             Self::Idle => None,
@@ -33,7 +34,7 @@ impl RequestState {
         }
     }
 
-    /// Whether it is time to ask.
+    /// Whether a request is to be sent now.
     pub(super) fn is_due(self, now: Instant) -> bool {
         match self {
             Self::Idle => true,
@@ -42,7 +43,7 @@ impl RequestState {
         }
     }
 
-    /// Until when the pause lasts, if it is one.
+    /// End of the pause, if there is one.
     pub(super) const fn paused_until(self) -> Option<Instant> {
         match self {
             Self::Paused { until, .. } => Some(until),
@@ -50,12 +51,12 @@ impl RequestState {
         }
     }
 
-    /// It is asked, for the first time or again.
+    /// Records that the request is sent, for the first time or again.
     pub(super) fn begin(&mut self, now: Instant, serial: u64) {
         *self = Self::InFlight { serial, since: self.since().unwrap_or(now) };
     }
 
-    /// It is to be asked later.
+    /// Postpones the request.
     pub(super) fn pause(&mut self, now: Instant) {
         *self = Self::Paused { until: now + PAUSE, since: self.since().unwrap_or(now) };
     }

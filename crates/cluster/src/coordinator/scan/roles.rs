@@ -1,25 +1,26 @@
-//! Who has which part in a scan of the cluster.
+//! Assignment of roles to nodes in a scan of the cluster.
 //!
-//! The best to read from come first, this node before all others; so it is the source of all that it holds itself, and
-//! few nodes have a part. Two things keep a node out: it cannot be asked, or its answers do not count.
+//! The best nodes to read from come first, this node before all others. It is thus the source of
+//! all that it holds itself, and few nodes have a role. A node has no role if it cannot be asked,
+//! or if it is not read-eligible.
 
 use super::super::context::Context;
 use super::super::peers::Availability;
 use crate::{Layout, NodeIndex, Partition, PartitionSet, Quorum, ScanRoles};
 use std::sync::Arc;
 
-/// So many casts are kept.
+/// Greatest number of cached assignments.
 const ASSIGNMENTS_MAX: usize = 8;
 
-/// The roles of a scan, and which partitions follow from them.
+/// The roles of a scan, and the partitions that follow from them.
 #[derive(Debug, PartialEq)]
 pub(super) struct RoleAssignment {
     pub(super) roles: ScanRoles,
-    /// Of those that have a part.
+    /// Partitions of each node that has a role.
     pub(super) node_roles: Vec<NodeRole>,
 }
 
-/// The part of a node.
+/// The role of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeRole {
     pub(super) node: NodeIndex,
@@ -27,14 +28,15 @@ pub(super) struct NodeRole {
     pub(super) checked: PartitionSet,
 }
 
-/// Why there are no roles: so few nodes take part in some partition.
+/// The reason why there is no assignment: the number of participants of the partition that has the
+/// fewest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooFewParticipants {
     pub(super) participants: u8,
 }
 
 impl RoleAssignment {
-    /// The roles of nodes in this order.
+    /// Assigns roles to nodes in this order.
     pub(super) fn new(
         layout: &Layout,
         order: Vec<NodeIndex>,
@@ -54,8 +56,8 @@ impl RoleAssignment {
         Ok(Self { roles, node_roles })
     }
 
-    /// Whether fewer of those that have a part are to hold a cell, by the cell's own `from`, than have to hold what was
-    /// read, so that it stays: they alone cannot say whether it does.
+    /// Whether the participants alone cannot decide that a cell stays: fewer of them should hold
+    /// it, by the cell's own `from`, than have to hold a cell that was read.
     pub(super) fn lacks_replica_quorum(&self, layout: &Layout, key: &[u8], from: u8) -> bool {
         if from >= self.roles.from {
             return false;
@@ -67,18 +69,18 @@ impl RoleAssignment {
         holders < usize::from(from.min(self.roles.ack))
     }
 
-    /// Whether `node` has a part.
+    /// Whether `node` has a role.
     pub(super) fn has_role(&self, node: NodeIndex) -> bool {
         self.node_roles.iter().any(|role| role.node == node)
     }
 }
 
-/// The latest casts: one scan after the other has the same.
+/// Cache of the latest assignments, because successive scans mostly have the same.
 #[derive(Debug, Default)]
 pub(in crate::coordinator) struct RoleAssignmentCache(Vec<Arc<RoleAssignment>>);
 
 impl RoleAssignmentCache {
-    /// The cast of nodes in this order.
+    /// The assignment for nodes in this order.
     pub(super) fn find(
         &mut self,
         layout: &Layout,
@@ -106,12 +108,12 @@ impl NodeRole {
     }
 }
 
-/// Those of all nodes that can be asked now, the best first.
+/// All nodes that can be asked now, the best first.
 pub(super) fn readable_nodes(context: &Context) -> Vec<NodeIndex> {
     ranked_nodes(context, |availability| availability == Availability::Ready)
 }
 
-/// The same, and behind them those that only have too much to do for now.
+/// As [`readable_nodes`], followed by the nodes that are only busy.
 pub(super) fn readable_or_busy_nodes(context: &Context) -> Vec<NodeIndex> {
     ranked_nodes(context, |availability| matches!(availability, Availability::Ready | Availability::Busy))
 }
@@ -119,7 +121,8 @@ pub(super) fn readable_or_busy_nodes(context: &Context) -> Vec<NodeIndex> {
 fn ranked_nodes(context: &Context, is_usable: impl Fn(Availability) -> bool) -> Vec<NodeIndex> {
     let mut order: Vec<_> =
         context.member.layout.nodes().filter(|node| is_usable(context.can_read(*node))).collect();
-    // Also where its disk is slow: it has no link to itself to be asked for a check.
+    // This node comes first even if its disk is slow, because it has no link to itself over which
+    // it could be asked for a check.
     let is_other = |node: NodeIndex| node != context.member.me;
     order.sort_by_key(|node| {
         (is_other(*node), context.can_read(*node) != Availability::Ready, context.read_rank(*node))
@@ -127,18 +130,18 @@ fn ranked_nodes(context: &Context, is_usable: impl Fn(Availability) -> bool) -> 
     order
 }
 
-/// How many nodes in this order would take part in the partition of which the fewest would.
+/// Number of participants of the partition that would have the fewest, with nodes in this order.
 pub(super) fn participant_count(layout: &Layout, order: Vec<NodeIndex>, quorum: Quorum) -> u8 {
     fewest_participants(layout, &ScanRoles { order, ack: quorum.ack(), from: quorum.from() })
 }
 
-/// Whether the nodes of which this holds would be enough.
+/// Whether the nodes that satisfy `is_in` suffice.
 pub(super) fn can_form_quorum(layout: &Layout, quorum: Quorum, is_in: impl Fn(NodeIndex) -> bool) -> bool {
     let order = layout.nodes().filter(|node| is_in(*node)).collect();
     participant_count(layout, order, quorum) == quorum.ack()
 }
 
-/// How many take part in the partition of which the fewest do.
+/// Number of participants of the partition that has the fewest.
 fn fewest_participants(layout: &Layout, roles: &ScanRoles) -> u8 {
     let count = |partition| roles.participants(layout, Partition(partition)).count() as u8;
     (0..layout.partitions()).map(count).min().expect("a layout has partitions")
@@ -157,7 +160,7 @@ mod tests {
             .expect("a layout")
     }
 
-    /// All orders of all sets of so many nodes.
+    /// All orders of all subsets of this number of nodes.
     fn orders(nodes: u8) -> Vec<Vec<NodeIndex>> {
         let mut orders = vec![Vec::new()];
         let mut longest = orders.clone();
@@ -172,9 +175,9 @@ mod tests {
         orders
     }
 
-    /// For every order of up to five nodes and every quorum.
+    /// Checks every order of up to five nodes and every quorum.
     #[test]
-    fn each_partition_has_one_source_and_as_many_others_as_must_have_a_say() {
+    fn each_partition_has_one_source_and_ack_participants() {
         for nodes in 1..=5 {
             let layout = layout(nodes);
             let count = NonZeroU8::new(nodes).expect("there are nodes");

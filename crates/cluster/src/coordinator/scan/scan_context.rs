@@ -1,4 +1,4 @@
-//! What a scan works with.
+//! The context in which a scan runs.
 
 use super::super::context::Context;
 use super::super::peers::Availability;
@@ -7,7 +7,7 @@ use super::request_state::RequestState;
 use crate::{Key, NodeIndex, PageRequest, Quorum, ScanRequest, StoreFault};
 use stdx::Now;
 
-/// What a scan works with: the time, the cluster as this thread sees it, and what it has under way.
+/// The context of a scan: the time, the coordinator's state, and the scan's requests in flight.
 #[derive(Debug)]
 pub(super) struct ScanContext<'a> {
     pub(super) now: Now,
@@ -15,11 +15,11 @@ pub(super) struct ScanContext<'a> {
     pub(super) in_flight: &'a mut InFlightRequests,
 }
 
-/// A node that is asked for its part cannot be asked any more.
+/// A participant that cannot be asked any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LostParticipant {
     pub(super) node: NodeIndex,
-    /// What its store said.
+    /// The fault of its store.
     pub(super) fault: Option<StoreFault>,
 }
 
@@ -30,7 +30,7 @@ impl ScanContext<'_> {
         request_state.begin(self.now.mono, serial);
     }
 
-    /// Asks a peer for its part; one that has too much to do, after a pause.
+    /// Asks a peer for its part; a busy peer, after a pause.
     pub(super) fn ask_peer(
         &mut self,
         request_state: &mut RequestState,
@@ -50,7 +50,7 @@ impl ScanContext<'_> {
         Ok(())
     }
 
-    /// Has a key read; by which number the result is known.
+    /// Queues a read of a key. Returns the number that identifies the result.
     pub(super) fn read(&mut self, key: Key, quorum: Quorum) -> u64 {
         self.in_flight.read(self.context, key, quorum)
     }

@@ -1,27 +1,27 @@
-//! The sources of a scan: each sends the cells of its partitions, page by page.
+//! Sources of a scan: each sends the cells of its partitions, page by page.
 //!
-//! **Promise.** What a source gives out is of its partitions and of the range that it was asked for, in order: an answer
-//! that is not, is as good as none. No more than one page of each is held.
+//! **Promise.** The entries of a source are of its partitions and of the range that it was asked
+//! for, in order; any other answer counts as none. At most one page of each source is held.
 
 use super::request_state::RequestState;
 use super::scan_context::{LostParticipant, ScanContext};
 use super::window::{ScanParameters, take_until};
 use crate::{Cut, KeyRange, NodeIndex, Page, PageContent, PageRequest, PartitionSet, ScanLimit, ScanTask};
 
-/// See the module.
+/// A source of a scan, with its unused page.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) node: NodeIndex,
     partitions: PartitionSet,
-    /// What has not come yet.
+    /// The range that was not received yet.
     range: KeyRange,
     frontier: Frontier,
-    /// What has come and was not taken.
+    /// The entries that were received and not taken.
     page: Page,
     pub(super) request_state: RequestState,
 }
 
-/// Up to where it is known what a node holds, behind all that was taken.
+/// The position up to which a node's cells are known, behind all that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Frontier {
     Nothing,
@@ -30,7 +30,7 @@ pub(super) enum Frontier {
 }
 
 impl Source {
-    /// That of these partitions in this range.
+    /// The source of these partitions in this range.
     pub(super) fn new(node: NodeIndex, partitions: PartitionSet, range: KeyRange) -> Self {
         let (frontier, page, request_state) = (Frontier::Nothing, Page::default(), RequestState::Idle);
         Self { node, partitions, range, frontier, page, request_state }
@@ -40,7 +40,7 @@ impl Source {
         &self.frontier
     }
 
-    /// Asks for the next page, if it is time to.
+    /// Asks for the next page, if a request is due.
     pub(super) fn ask(
         &mut self,
         cx: &mut ScanContext<'_>,
@@ -69,7 +69,7 @@ impl Source {
         Ok(())
     }
 
-    /// Takes the page that was asked for.
+    /// Handles the requested page.
     pub(super) fn take_page(&mut self, page: Page, rest: Option<Cut>) -> Result<(), LostParticipant> {
         self.request_state = RequestState::Idle;
         if !is_answer(&page, rest.as_ref(), &self.range, &self.partitions) {
@@ -86,7 +86,7 @@ impl Source {
         Ok(())
     }
 
-    /// Takes out what is before the end of a window; `None`: all of it.
+    /// Takes out the entries before the end of a window; `None`: all of them.
     pub(super) fn take_until(&mut self, end: Option<&Cut>) -> Page {
         if let (Frontier::To(frontier), Some(end)) = (&self.frontier, end)
             && frontier <= end
@@ -101,7 +101,7 @@ impl Source {
 }
 
 impl Frontier {
-    /// Whether it is known of this key.
+    /// Whether this key is before the frontier.
     pub(super) fn reaches(&self, key: &[u8]) -> bool {
         match self {
             Self::Nothing => false,
@@ -111,7 +111,8 @@ impl Frontier {
     }
 }
 
-/// Whether a page is one of these partitions in this range, and the range goes on where it is said to.
+/// Whether the entries of a page are in these partitions and this range, and the rest lies within
+/// the range.
 pub(super) fn is_answer(
     page: &Page,
     rest: Option<&Cut>,

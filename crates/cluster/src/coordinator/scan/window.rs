@@ -1,19 +1,22 @@
-//! Windows: what all sources have sent up to a cut, until it is known to be the newest.
+//! Windows: all that the sources have sent up to a cut, until it is known to be the newest.
 //!
-//! **Promise.** A window that is done has, of each key in it, the newest of what the participants of its partition hold; and as
-//! many replicas hold that as hold what any read shows.
+//! **Promise.** A finished window contains, for each key, the newest cell that the participants of
+//! its partition hold; and as many replicas hold it as hold the result of any read.
 //!
-//! **Mechanism.** Every checker is asked whether it holds the same. What it holds otherwise, the sources may have missed:
-//! those keys are read as a user would read them (`reads`), and what was read takes the place of what the source
-//! sent. So replicas that differ are repaired on the way, by the same rules as with any read.
+//! **Mechanism.** Every checker is asked whether it holds the same. Where it holds something else,
+//! the sources may have missed a write: those keys are read like a client's (`key_reads`), and the
+//! results replace the sources' cells. Differing replicas are thus repaired on the way, by the
+//! rules of any read.
 //!
-//! What was written to fewer replicas than the scan reads may be on the source, and the others that are to hold it have no
-//! say here. Then nobody has said that it is where a later read cannot miss it, and such a key is read too.
+//! A cell that was written to fewer replicas than the scan reads may be on the source, while its
+//! other replicas do not participate. Then it is not known whether a later read can miss it, and
+//! such a key is read too.
 //!
-//! A window ends where the sources' pages do, but checkers may hold any number of keys in it that the sources lack: a
-//! source that missed much sends nothing, and all of the range is one window. So a window is done part by part. Checkers
-//! are asked on only while the keys that differ are fewer than a page has, and what was read is enough for a page at some
-//! time: up to there the window is finished, and what is behind stays.
+//! A window ends where the sources' pages do, but checkers may hold any number of keys in it that
+//! the sources lack: a source that missed much sends nothing, and the whole range is one window. A
+//! window is therefore finished in parts. Checkers are asked further only while the keys that
+//! differ are fewer than a page has. As soon as the results suffice for a page, the window is
+//! finished up to there, and the rest remains.
 
 use super::checks::Check;
 use super::key_reads::{CompletedReads, KeyReads, PageTarget};
@@ -27,40 +30,40 @@ use crate::{
 use std::collections::BTreeMap;
 use stdx::{Cell, CellRef, Instant, WallTime};
 
-/// What all requests of a scan have in common.
+/// Parameters that all requests of a scan have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScanParameters<'a> {
     pub(super) assignment: &'a RoleAssignment,
-    /// What has expired by then is dead.
+    /// Cells that have expired by then are dead.
     pub(super) at: WallTime,
-    /// What has been dead since before then is not looked at.
+    /// Cells that have been dead since before then are ignored.
     pub(super) dead_since: WallTime,
 }
 
-/// See the module.
+/// Entries of the sources up to a cut, with their checks.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Where the window ends; `None`: with the range.
+    /// End of the window; `None`: the end of the range.
     end: Option<Cut>,
-    /// What the sources sent.
+    /// The pages of the sources.
     pub(super) pages: Vec<Page>,
     pub(super) checks: Vec<Check>,
     key_reads: KeyReads,
 }
 
-/// What is done of a window.
+/// The finished part of a window.
 #[derive(Debug)]
 pub(super) struct FinishedWindow {
-    /// Where it ends; `None`: with the range.
+    /// End of the part; `None`: the end of the range.
     pub(super) end: Option<Cut>,
-    /// Whether nothing of the window is left.
+    /// Whether nothing of the window remains.
     pub(super) is_whole: bool,
     pages: Vec<Page>,
     completed: CompletedReads,
 }
 
 impl ScanParameters<'_> {
-    /// Asks a node for a part.
+    /// The request to a node for this task in this range.
     pub(super) fn request(&self, cx: &ScanContext<'_>, range: KeyRange, task: ScanTask) -> ScanRequest {
         let (snapshot, roles) = (cx.in_flight.snapshot(), self.assignment.roles.clone());
         ScanRequest { snapshot, range, roles, at: self.at, dead_since: self.dead_since, task }
@@ -68,7 +71,7 @@ impl ScanParameters<'_> {
 }
 
 impl Window {
-    /// That of these pages in this range, which ends with the window.
+    /// The window of these pages in this range, up to `end`.
     pub(super) fn new(
         layout: &Layout,
         assignment: &RoleAssignment,
@@ -89,17 +92,17 @@ impl Window {
         Self { end, pages, checks, key_reads }
     }
 
-    /// How many cells the sources sent.
+    /// Number of cells that the sources sent.
     pub(super) fn len(&self) -> usize {
         self.pages.iter().map(Page::len).sum()
     }
 
-    /// Whether one of the pages is larger than pages are to be.
+    /// Whether one of the pages is oversized.
     pub(super) fn is_oversized(&self) -> bool {
         has_oversized(&self.pages)
     }
 
-    /// Asks the checkers, if it is time to.
+    /// Asks the checkers whose requests are due.
     pub(super) fn run_checks(
         &mut self,
         cx: &mut ScanContext<'_>,
@@ -118,12 +121,12 @@ impl Window {
         Ok(())
     }
 
-    /// Has keys read, if it is time to.
+    /// Starts the reads that are due.
     pub(super) fn run_reads(&mut self, cx: &mut ScanContext<'_>, quorum: Quorum, target: PageTarget) {
         self.key_reads.advance(cx, quorum, &self.checked(), target);
     }
 
-    /// What is done of it, if that is enough or all.
+    /// Takes the finished part, if it suffices for a page or is all.
     pub(super) fn take_finished(&mut self, target: PageTarget) -> Option<FinishedWindow> {
         let (end, is_whole) = match self.key_reads.completed_to(&self.checked(), target) {
             Frontier::Nothing => return None,
@@ -137,44 +140,44 @@ impl Window {
         Some(FinishedWindow { end, is_whole, pages, completed: self.key_reads.take_completed() })
     }
 
-    /// Has these keys read.
+    /// Queues reads of keys that differ.
     pub(super) fn add_differing(&mut self, keys: Vec<Key>) {
         self.key_reads.enqueue(keys);
     }
 
-    /// Takes the result of a read; why the scan has failed, if it has.
+    /// Handles the result of a read. Returns the failure of the scan, if it has failed.
     pub(super) fn handle_read(&mut self, now: Instant, serial: u64, reply: Reply) -> Result<(), Failure> {
         self.key_reads.take_result(now, serial, reply)
     }
 
-    /// Whether this read is wanted still.
+    /// Whether the result of this read is still needed.
     pub(super) fn wants_read(&self, serial: u64) -> bool {
         self.key_reads.awaits(serial)
     }
 
-    /// Since when a result of a read is waited for.
+    /// Start of the wait for a result of a read.
     pub(super) const fn reading_since(&self) -> Option<Instant> {
         self.key_reads.since()
     }
 
-    /// When reads that had to wait go on.
+    /// Time at which paused reads continue.
     pub(super) const fn reads_paused_until(&self) -> Option<Instant> {
         self.key_reads.paused_until()
     }
 
-    /// Up to where every checker has said what it holds.
+    /// The frontier up to which every checker has reported its versions.
     fn checked(&self) -> Frontier {
         self.checks.iter().map(Check::frontier).min().unwrap_or(Frontier::All)
     }
 }
 
 impl FinishedWindow {
-    /// Whether it holds more than pages are to hold.
+    /// Whether it holds more than a page should.
     pub(super) fn is_oversized(&self) -> bool {
         self.completed.bytes > 2 * PAGE_BYTES_MAX || has_oversized(&self.pages)
     }
 
-    /// What lives in it at `at`, so many entries at most.
+    /// The page of at most `entries_max` entries that are live at `at`.
     pub(super) fn page(mut self, at: WallTime, entries_max: Option<u64>) -> Page {
         let entries_max = entries_max.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         let is_live = |entry: &PageEntry<'_>| entry.cell.meta.is_live_at(at);
@@ -203,7 +206,7 @@ impl FinishedWindow {
     }
 }
 
-/// The keys of which the participants cannot say whether what the source holds stays.
+/// The keys of a page for which the participants cannot tell whether the source's cell stays.
 fn keys_without_quorum(
     layout: &Layout,
     assignment: &RoleAssignment,
@@ -219,7 +222,7 @@ fn has_oversized(pages: &[Page]) -> bool {
     pages.iter().any(|page| page.bytes().len() > PAGE_BYTES_MAX)
 }
 
-/// Takes out of a page what is before a cut.
+/// Takes the entries before a cut out of a page.
 pub(super) fn take_until(page: &mut Page, cut: &Cut) -> Page {
     let taken = page.partition_point(|key| !cut.is_passed_by(key));
     let rest = page.slice(taken..page.len());
