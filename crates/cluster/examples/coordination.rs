@@ -1,11 +1,11 @@
-//! How fast a coordinator alone is: no I/O, no store, no encoding.
+//! Measures the speed of a coordinator alone, without I/O, store and encoding.
 //!
 //! ```text
 //! cargo run --release -p cluster --example coordination
 //! ```
 //!
-//! One operation is its submission, what it sends and stores, every answer to that, and its one reply, with 64 of
-//! them under way. Keys have 16 bytes and values 100, shared as the real ones are.
+//! One operation consists of its submission, its effects, every answer to these, and its one reply,
+//! with 64 operations in flight. Keys have 16 bytes and values 100, shared as in production.
 
 use bytes::Bytes;
 use cluster::{
@@ -32,7 +32,7 @@ fn main() {
     }
 }
 
-/// Operations a second.
+/// Operations per second.
 #[allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures")]
 fn measure(nodes: u8, is_put: bool) -> f64 {
     let mut bench = Bench::new(nodes);
@@ -106,7 +106,7 @@ impl Bench {
         }
     }
 
-    /// Takes what the coordinator wants, and lets time pass and all of it be answered.
+    /// Carries out the coordinator's effects, lets time pass, and answers all requests.
     fn carry_out(&mut self) {
         while let Some(effect) = self.coordinator.poll_effect() {
             self.effects.push_back(effect);

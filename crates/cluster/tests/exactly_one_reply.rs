@@ -1,5 +1,5 @@
-//! Whatever the order in which commands, answers and time reach a coordinator: each command gets exactly one
-//! reply, the reply fits the command, and nothing is left behind.
+//! In any order of commands, answers and time at a coordinator, each command gets exactly one
+//! reply, the reply fits the command, and no operation is left.
 
 use bytes::Bytes;
 use cluster::{
@@ -24,7 +24,7 @@ enum Step {
         ttl_secs: Option<u32>,
     },
     Delete,
-    /// The store answers one of the requests that it has.
+    /// The store answers one of its requests.
     Answer {
         which: prop::sample::Index,
         fault: Option<StoreFault>,
@@ -55,7 +55,7 @@ struct World {
     coordinator: Coordinator,
     now: Now,
     submitted: u64,
-    /// Commands without a reply: is it a read, and when is the deadline.
+    /// Commands without a reply: whether each is a read, and its deadline.
     waiting: BTreeMap<RequestId, (bool, Instant)>,
     at_store: Vec<(StoreId, StoreRequest)>,
     store_ids: BTreeSet<StoreId>,

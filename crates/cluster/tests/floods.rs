@@ -1,4 +1,5 @@
-//! More is asked than stores can do: what comes in is answered in time, the rest is refused at once and leaves no trace.
+//! Overload: more is requested than stores can do. Admitted commands are answered in time; the rest
+//! is refused at once and leaves no trace.
 
 mod coordinator_support;
 
@@ -10,11 +11,12 @@ use stdx::Instant;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Clients of node 0, and disks of the first nodes that do so many writes in a millisecond. All else takes no time.
+/// Clients of node 0, and a limited rate of writes on the disks of the first nodes. All other work
+/// takes no time.
 struct Flood {
     cluster: Cluster,
     writes_per_ms: usize,
-    /// So many nodes have slow disks.
+    /// Number of nodes with slow disks.
     slow_nodes: u8,
     begun: BTreeMap<RequestId, Instant>,
     writes: u64,
@@ -50,7 +52,7 @@ impl Flood {
         self.submit(Command::Get { key: key("key-1"), quorum })
     }
 
-    /// A millisecond passes.
+    /// Advances the time by a millisecond.
     fn pass(&mut self) {
         let slow_nodes = usize::from(self.slow_nodes);
         let is_slow = |packet: &Packet| matches!(packet, Packet::AtStore { node, request: StoreRequest::Write { .. }, .. } if *node < slow_nodes);
@@ -61,12 +63,12 @@ impl Flood {
         }
     }
 
-    /// How long the reply took.
+    /// Time from the submission to the reply.
     fn took(&self, id: RequestId) -> Duration {
         self.cluster.waits[&id].1 - self.begun[&id]
     }
 
-    /// Of these commands, those that were done and those that were refused. Nothing else has become of any.
+    /// The successful and the refused commands of `ids`. There is no other outcome.
     fn sort(&self, ids: &[RequestId]) -> (Vec<RequestId>, Vec<RequestId>) {
         ids.iter().partition(|id| match &self.cluster.replies[id] {
             Reply::Written { .. } | Reply::Found { .. } | Reply::Missing { .. } => true,
@@ -77,7 +79,7 @@ impl Flood {
 }
 
 #[test]
-fn ten_times_what_a_disk_does_is_done_at_its_rate_and_the_rest_refused_at_once() {
+fn a_tenfold_overload_is_served_at_the_rate_of_the_disk_and_the_rest_refused_at_once() {
     const RATE: usize = 5;
     let mut flood = Flood::new(1, RATE);
     let (mut writes, mut reads) = (Vec::new(), Vec::new());
@@ -92,19 +94,19 @@ fn ten_times_what_a_disk_does_is_done_at_its_rate_and_the_rest_refused_at_once()
     let (done, refused) = flood.sort(&writes);
     assert!(done.len() >= 2_000 * RATE * 9 / 10, "{} of {}", done.len(), writes.len());
     assert!(refused.iter().all(|id| flood.took(*id) == Duration::ZERO));
-    // The burst at the start is let in.
+    // The burst at the start is admitted.
     let late = done.iter().filter(|id| flood.took(**id) > TIMEOUT / 5).count();
     assert!(late <= 4_096, "{late} of {} were late", done.len());
     let steady = &done[done.len() / 2..];
     assert!(steady.iter().all(|id| flood.took(*id) <= TIMEOUT / 5));
-    // What was refused was shown to no store.
+    // Refused writes were sent to no store.
     assert!(flood.cluster.issued.len() == done.len(), "{} writes were issued", flood.cluster.issued.len());
     let (read, not_read) = flood.sort(&reads);
     assert!(not_read.is_empty() && read.iter().all(|id| flood.took(*id) <= MILLISECOND));
 }
 
 #[test]
-fn after_a_flood_latency_is_what_it_was_within_two_seconds() {
+fn after_a_flood_latency_recovers_within_two_seconds() {
     let mut flood = Flood::new(1, 5);
     for _ in 0..1_000 {
         for _ in 0..50 {
@@ -127,7 +129,7 @@ fn after_a_flood_latency_is_what_it_was_within_two_seconds() {
 }
 
 #[test]
-fn a_disk_that_is_slow_slows_its_node_and_not_the_operations() {
+fn a_slow_disk_slows_its_node_but_not_the_operations() {
     let mut flood = Flood::new(3, 1);
     let mut writes = Vec::new();
     for _ in 0..1_500 {
@@ -138,14 +140,14 @@ fn a_disk_that_is_slow_slows_its_node_and_not_the_operations() {
     let (done, refused) = flood.sort(&writes);
     assert!(refused.is_empty(), "{} of {} were refused", refused.len(), writes.len());
     assert!(done.iter().all(|id| flood.took(*id) <= 2 * MILLISECOND));
-    // What the slow one lacks, the others keep hints for.
+    // The other nodes keep hints for the cells that the slow node lacks.
     let missing = done.len() - flood.cluster.hosts[0].cells.len();
     let hinted = flood.cluster.hosts.iter().map(|host| host.hints.len()).sum::<usize>();
     assert!(missing > done.len() / 2 && hinted >= missing, "{hinted} hints for {missing} cells");
 }
 
 #[test]
-fn whoever_asks_beforehand_is_told_what_he_would_be_told_after() {
+fn a_query_beforehand_predicts_the_refusal() {
     let mut flood = Flood::new(1, 1);
     let mut refusals = 0;
     for number in 0..20_000 {
@@ -166,7 +168,7 @@ fn whoever_asks_beforehand_is_told_what_he_would_be_told_after() {
 }
 
 #[test]
-fn a_delete_is_judged_beforehand_as_one_though_a_busy_replica_is_full() {
+fn a_query_for_a_delete_ignores_that_a_busy_replica_is_full() {
     let mut flood = Flood::new(3, 1);
     flood.slow_nodes = 2;
     flood.cluster.hosts[0].view.peers[1].disk_full = true;

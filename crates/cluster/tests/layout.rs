@@ -1,4 +1,4 @@
-//! Placement: balanced, nested, the same for everybody, and never changed by accident.
+//! Placement is balanced, nested, equal on all nodes, and never changes by accident.
 
 use cluster::{Layout, LayoutError, NodeIndex, Partition};
 use std::collections::BTreeMap;
@@ -18,7 +18,8 @@ fn lists(layout: &Layout) -> impl Iterator<Item = &[NodeIndex]> {
     (0..layout.partitions()).map(|partition| layout.preference_list(Partition(partition)))
 }
 
-/// How often each node comes at `place` of the lists that begin with `begin`, and so the least and the greatest.
+/// Least and greatest number of times that a node is at index `place` of the lists that begin with
+/// `begin`.
 fn spread(layout: &Layout, begin: &[NodeIndex], place: usize) -> (usize, usize) {
     let others = layout.nodes().filter(|node| !begin.contains(node));
     let mut counts: BTreeMap<NodeIndex, usize> = others.map(|node| (node, 0)).collect();
@@ -63,8 +64,8 @@ fn each_node_is_first_equally_often_and_second_behind_each_first() {
     }
 }
 
-/// How many replicas a node holds for each `from` is what its disk holds: the fullest has a tenth more than the
-/// emptiest, at most.
+/// The number of replicas on a node determines the load of its disk. For each `from`, the fullest
+/// node has at most a tenth more than the emptiest.
 #[test]
 fn each_node_holds_about_equally_many_replicas() {
     for nodes in SIZES {
@@ -96,7 +97,7 @@ fn the_replicas_of_fewer_are_among_those_of_more() {
 }
 
 #[test]
-fn the_order_of_the_list_and_doubles_do_not_matter() {
+fn order_and_duplicates_of_the_list_do_not_matter() {
     for nodes in [1, 3, 7] {
         let mut others = names(nodes);
         others.reverse();
@@ -105,13 +106,15 @@ fn the_order_of_the_list_and_doubles_do_not_matter() {
     }
 }
 
-/// What moves from one old node to another, beside what the new one takes over and all balance asks for: of first
-/// places at most a fifth of that, of replicas of three at most as many again.
+/// Adding a node also moves replicas between old nodes. At most a fifth of the new node's share of
+/// first positions moves between old nodes in addition; of three replicas, at most as many as the
+/// new node takes.
 #[test]
-fn one_node_more_or_less_moves_little_beyond_its_share() {
+fn adding_or_removing_a_node_moves_little_beyond_its_share() {
     for nodes in 1..=12 {
         let (small, large) = (layout(nodes), layout(nodes + 1));
-        // The new name is the last but among 10 and more, where it stands in between: compare names.
+        // The new name is the last one, except with 10 nodes and more, where it sorts in between:
+        // compare names.
         let name = |layout: &Layout, node: NodeIndex| layout.names()[node.as_usize()].clone();
         for from in [1, 3.min(nodes)] {
             let (mut taken, mut shuffled) = (0, 0);
@@ -129,7 +132,7 @@ fn one_node_more_or_less_moves_little_beyond_its_share() {
     }
 }
 
-/// A layout that changes loses keys: these are pinned.
+/// A changed layout loses keys, so layouts are pinned.
 #[test]
 fn layouts_never_change() {
     let begin = |nodes| {

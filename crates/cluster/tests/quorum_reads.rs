@@ -1,7 +1,11 @@
-//! Whatever the order in which messages, answers of stores and time reach the coordinators of a cluster, and
-//! whatever is lost, comes twice or restarts: what a write was acknowledged for, later reads of an overlapping
-//! quorum return, or something newer; what one read of a majority returned, later ones return, or something newer;
-//! each command has exactly one reply, and each copy is where it belongs.
+//! Messages, answers of stores and time reach the coordinators of a cluster in any order; messages
+//! are lost or duplicated, and nodes restart. The tests check these claims:
+//!
+//! * A read returns each write that a quorum overlapping with its own acknowledged before it, or
+//!   something newer.
+//! * A read of a majority returns the result of each earlier one, or something newer.
+//! * Each command has exactly one reply.
+//! * Each copy is on a replica of its key.
 
 mod coordinator_support;
 
@@ -19,10 +23,11 @@ const SEEDS: u64 = 6_000;
 const STEPS: u32 = 400;
 const KEYS: [&str; 2] = ["a", "b"];
 
-/// What is checked of a command when its reply comes.
+/// The state for checking a command when its reply comes.
 struct Asked {
     key: usize,
-    /// A read begun when this was known returns it or something newer. `None` for writes.
+    /// The version known at the start of a read, which returns it or something newer. `None` for
+    /// writes.
     floor: Option<Version>,
     value: Option<Bytes>,
 }
@@ -32,19 +37,19 @@ struct Run {
     rng: Rng,
     cluster: Cluster,
     asked: BTreeMap<RequestId, Asked>,
-    /// By key: the greatest version that a write was acknowledged for or a read returned.
+    /// By key: the greatest version that was acknowledged to a write or returned by a read.
     known: [Version; KEYS.len()],
     read: Quorum,
     write: Quorum,
     puts: u32,
-    /// The part of all messages that is lost.
+    /// Fraction of messages that are lost.
     loss: f64,
-    /// How often a store does something else before a write that it was asked for.
+    /// Fraction of steps at which a store does other work before a requested write.
     slowness: f64,
 }
 
 #[test]
-fn quorum_reads_return_what_was_acknowledged_or_read_and_never_go_back() {
+fn quorum_reads_return_acknowledged_writes_and_never_go_back() {
     (0..SEEDS).for_each(|seed| Run::new(seed).run());
 }
 
@@ -86,7 +91,7 @@ impl Run {
         }
     }
 
-    /// All that is left comes to its end.
+    /// Handles all remaining packets and timeouts.
     fn settle(&mut self) {
         for _ in 0..4 {
             self.cluster.settle();
@@ -185,7 +190,7 @@ impl Run {
         self.cluster.publish(node);
     }
 
-    /// A process ends and begins anew; who waited for it waits no more.
+    /// Restarts a process; its clients stop waiting.
     fn restart(&mut self) {
         let node = self.node();
         self.cluster.submitted_at(node).for_each(|id| drop(self.asked.remove(&id)));

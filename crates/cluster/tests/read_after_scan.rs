@@ -1,5 +1,6 @@
-//! What a range of a majority has shown, a read that begins later finds: also what was written to fewer replicas than the
-//! range is read from, and to fewer of these than were asked to hold it.
+//! A read that begins after a scan of a majority finds each entry that the scan returned. This
+//! includes entries that were written to fewer replicas than the scan reads from, and that reached
+//! only some of these.
 
 mod coordinator_support;
 
@@ -10,7 +11,8 @@ use cluster::{
 use coordinator_support::{Cluster, TIMEOUT, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
 
-/// What of a key a range at node 0 shows, and what a read finds after that at the others; with 2 of 3.
+/// The version of a key that a scan at node 0 returns, and the version that a read at the other
+/// nodes finds after that; both with 2 of 3.
 fn show_and_read(key: &Key, cells: &[(usize, Cell)]) -> (Option<Version>, Option<Version>) {
     let limits = CoordinatorLimits {
         request_timeout: TIMEOUT,
@@ -30,7 +32,7 @@ fn show_and_read(key: &Key, cells: &[(usize, Cell)]) -> (Option<Version>, Option
         Some(Reply::Page { page, is_last: true }) => (!page.is_empty()).then(|| page.cell(0).meta.version),
         reply => panic!("{reply:?} instead of a page"),
     };
-    // It is read from the others as long as they are enough.
+    // The read uses the other nodes as long as they suffice.
     cluster.hosts[1].view.peers[0].state = PeerState::Suspected;
     cluster.publish(1);
     let request = cluster.submit(1, Command::Get { key: key.clone(), quorum });
@@ -57,12 +59,14 @@ fn key_with(list: [u8; 3]) -> Key {
     let layout = Cluster::new(3, limits, 1).layout;
     let list = list.map(NodeIndex);
     let mut keys = (0..1_000).map(|index| key(&format!("k{index}")));
-    keys.find(|key| layout.preference_list(layout.partition_of(key))[..3] == list).expect("one of many")
+    keys.find(|key| layout.preference_list(layout.partition_of(key))[..3] == list)
+        .expect("a key has the list")
 }
 
 #[test]
-fn what_is_on_the_source_alone() {
-    // Whichever of the others has a say: it belongs on one that has none, or on the one that has.
+fn a_cell_on_the_source_alone_is_found_by_later_reads() {
+    // Either of the other nodes participates: the cell belongs on the one that does not, or on the
+    // one that does.
     for list in [[0, 2, 1], [0, 1, 2], [1, 0, 2], [2, 0, 1]] {
         let (shown, found) = show_and_read(&key_with(list), &[(0, cell(5, 2))]);
         assert_eq!((shown, found), (Some(version(5)), Some(version(5))), "with {list:?}");
@@ -70,16 +74,17 @@ fn what_is_on_the_source_alone() {
 }
 
 #[test]
-fn what_is_where_it_does_not_belong() {
+fn a_cell_on_a_node_that_is_no_replica_does_not_hide_later_reads() {
     for list in [[1, 2, 0], [2, 1, 0]] {
         let (shown, found) = show_and_read(&key_with(list), &[(0, cell(5, 2))]);
         assert!(found >= shown, "{shown:?} was shown, {found:?} found, with {list:?}");
     }
 }
 
-/// The range shows nothing, since it was deleted: nothing stays what is shown.
+/// The scan returns nothing, because the key was deleted: no entry was shown that would have to
+/// stay.
 #[test]
-fn what_was_deleted_on_the_source_alone() {
+fn a_delete_on_the_source_alone_shows_nothing() {
     for list in [[0, 2, 1], [0, 1, 2], [2, 0, 1]] {
         let tombstone = Cell::tombstone(version(9), 2);
         let old = cell(1, 3);

@@ -1,4 +1,5 @@
-//! Reads whose replicas differ, in the corners where values are large, have expired, or cannot spread.
+//! Reads whose replicas differ, in corner cases: values that are large, have expired, or cannot
+//! spread.
 
 mod coordinator_support;
 
@@ -8,7 +9,7 @@ use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
 
-/// More than any of these conversations takes.
+/// More steps than any of these exchanges takes.
 const STEPS_MAX: usize = 100;
 
 fn cluster(nodes: u8, reads_for_one_of_all: u32) -> Cluster {
@@ -19,7 +20,7 @@ fn version(hlc: u64) -> Version {
     Version::new(Hlc::from_bits(hlc), NodeTag(1))
 }
 
-/// The host at this place of the key's preference list.
+/// The host at index `place` of the key's preference list.
 fn at(cluster: &Cluster, key: &Key, place: usize) -> usize {
     cluster.layout.replicas(key, cluster.layout.len())[place].as_usize()
 }
@@ -29,7 +30,8 @@ fn get(cluster: &mut Cluster, node: usize, key: &Key, ack: u8, from: u8) -> Requ
     cluster.submit(node, Command::Get { key: key.clone(), quorum })
 }
 
-/// Handles what `is_wanted` and what comes of it, as long as there is some. How much there was.
+/// Handles the packets that satisfy `is_wanted`, and those that they cause, until none is left.
+/// Returns their number.
 fn deliver(cluster: &mut Cluster, is_wanted: impl Fn(&Packet) -> bool) -> usize {
     for steps in 0..STEPS_MAX {
         let Some(index) = cluster.on_the_way.iter().position(&is_wanted) else {
@@ -41,7 +43,7 @@ fn deliver(cluster: &mut Cluster, is_wanted: impl Fn(&Packet) -> bool) -> usize 
 }
 
 #[test]
-fn a_large_value_reaches_a_replica_that_is_found_to_lack_it_after_the_reply() {
+fn a_large_value_reaches_a_replica_found_stale_after_the_reply() {
     let mut cluster = cluster(3, 1);
     let key = key("k");
     let large = Cell::value(version(1), 3, Bytes::from(vec![7; 100_000]));
@@ -75,7 +77,7 @@ fn an_expired_value_and_its_tombstone_are_repaired_as_either() {
         cluster.hosts[hosts[1]].cells.insert(key.clone(), cell(second));
         cluster.hosts[hosts[2]].cells.insert(key.clone(), cell(third));
         let id = get(&mut cluster, hosts[0], &key, 2, 3);
-        // Nobody has sent the value yet when both are known to hold what is newest.
+        // Both are known to hold the newest version before any replica has sent the value.
         for place in [answers_first, 3 - answers_first] {
             deliver(&mut cluster, |packet| packet.concerns(hosts[place]));
         }
@@ -86,10 +88,10 @@ fn an_expired_value_and_its_tombstone_are_repaired_as_either() {
 }
 
 #[test]
-fn the_newest_cell_is_fetched_though_another_replica_that_was_asked_for_its_own_hangs() {
+fn the_newest_cell_is_fetched_while_another_replica_hangs() {
     let mut cluster = cluster(4, 0);
     let key = key("k");
-    // The coordinator holds nothing of the key.
+    // The coordinator is no replica of the key.
     let coordinator = at(&cluster, &key, 3);
     let replicas = [0, 1, 2].map(|place| at(&cluster, &key, place));
     let id = get(&mut cluster, coordinator, &key, 2, 3);
@@ -107,7 +109,7 @@ fn the_newest_cell_is_fetched_though_another_replica_that_was_asked_for_its_own_
     });
     let hung = hung.expect("one is asked for its cell");
     let others: Vec<usize> = replicas.into_iter().filter(|&host| host != hung).collect();
-    // Whoever answers with its version first has something newer than the one that is asked next.
+    // The replica whose version arrives first has a newer cell than the one that is asked next.
     for &host in &others {
         let is_asked = cluster.on_the_way.iter().any(|packet| packet.concerns(host));
         let hlc = if is_asked { 2 } else { 1 };
@@ -122,12 +124,12 @@ fn the_newest_cell_is_fetched_though_another_replica_that_was_asked_for_its_own_
 }
 
 #[test]
-fn what_was_read_spreads_within_the_quorum_of_the_read_so_that_the_next_cannot_miss_it() {
+fn a_read_spreads_its_result_within_its_quorum_so_that_the_next_cannot_miss_it() {
     let mut cluster = cluster(5, 0);
     let key = key("k");
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
     let [first, second, third] = hosts;
-    // It was written for five nodes and reached one.
+    // The cell was written for five nodes and reached one.
     cluster.hosts[first].cells.insert(key.clone(), Cell::value(version(2), 5, Bytes::from_static(b"new")));
     cluster.hosts[second].cells.insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
     cluster.hosts[third].cells.insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
@@ -136,7 +138,7 @@ fn what_was_read_spreads_within_the_quorum_of_the_read_so_that_the_next_cannot_m
     let id = get(&mut cluster, first, &key, 2, 3);
     let is_write =
         |packet: &Packet| matches!(packet, Packet::AtStore { request: StoreRequest::Write { .. }, .. });
-    // The second replica does not store what it is sent.
+    // The second replica does not store the cell that it is sent.
     deliver(&mut cluster, |packet| !(is_write(packet) && packet.concerns(second)));
     cluster.pass(Duration::from_millis(200));
     deliver(&mut cluster, |packet| !(is_write(packet) && packet.concerns(second)));
@@ -173,7 +175,7 @@ fn a_read_goes_on_without_a_replica_whose_newer_cell_the_others_cannot_store() {
         let reply = &cluster.replies[&id];
         assert!(matches!(reply, Reply::Found { cell, .. } if *cell == older), "{reply:?}");
 
-        // Where another one holds it too, it may have been acknowledged or read.
+        // If another replica holds the cell too, it may have been acknowledged or read.
         cluster.hosts[hosts[1]].cells.insert(key.clone(), newer.clone());
         let id = get(&mut cluster, hosts[0], &key, 2, 3);
         deliver(&mut cluster, |_| true);
@@ -183,7 +185,7 @@ fn a_read_goes_on_without_a_replica_whose_newer_cell_the_others_cannot_store() {
 }
 
 #[test]
-fn what_replaces_an_older_version_takes_over_its_replicas() {
+fn a_cell_that_replaces_an_older_version_takes_over_its_replicas() {
     let mut cluster = cluster(3, 0);
     let key = key("k");
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));

@@ -1,4 +1,4 @@
-//! A read that has waited for links is waited for no longer than any other.
+//! A read that waited for links has the deadline of any other read.
 
 mod coordinator_support;
 
@@ -10,7 +10,7 @@ use coordinator_support::{Cluster, TIMEOUT, key};
 use std::sync::Arc;
 
 #[test]
-fn a_read_that_waited_for_its_link_says_how_long_is_left() {
+fn a_read_that_waited_for_its_link_sends_the_remaining_time() {
     let mut cluster =
         Cluster::new(3, CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() }, 1);
     let replicas = cluster.layout.replicas(&key("k"), 3).to_vec();
@@ -36,7 +36,7 @@ fn a_read_that_waited_for_its_link_says_how_long_is_left() {
 }
 
 #[test]
-fn a_read_of_a_new_node_fails_at_once_while_other_nodes_are_to_be_heard() {
+fn a_read_of_a_new_node_fails_at_once_while_peers_are_unheard() {
     let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 2);
     let quorum = cluster.quorum(2, 3);
     let (now, coordinator) = (cluster.now, &mut cluster.hosts[0].coordinator);
@@ -55,7 +55,7 @@ fn a_read_of_a_new_node_fails_at_once_while_other_nodes_are_to_be_heard() {
     assert_eq!(replies.filter_map(fails).collect::<Vec<_>>(), [Shortfall::Unreachable]);
 }
 
-/// Whom a request goes to, and how long its answer is waited for.
+/// The recipient of a request, and the time for which its answer is awaited.
 fn within(effect: &Effect) -> Option<(NodeIndex, std::time::Duration)> {
     match effect {
         Effect::Send { to: Destination::Dialed(node), message: Message::Request { within, .. } } => {

@@ -1,4 +1,5 @@
-//! A replica that has refused the newest cell of a key says nothing about that key, and everything about all others.
+//! A replica that has refused the newest cell of a key gives no answers for that key, and normal
+//! answers for all others.
 
 mod coordinator_support;
 
@@ -10,7 +11,8 @@ use cluster::{
 use coordinator_support::{Cluster, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
 
-/// Three nodes that hold the keys `a`, `k` and `z`; node 0 has refused `k`, and holds an older version of it.
+/// Three nodes that hold the keys `a`, `k` and `z`. Node 0 has refused `k`, and holds an older
+/// version of it.
 fn cluster() -> Cluster {
     let limits = CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() };
     let mut cluster = Cluster::new(3, limits, 1);
@@ -39,7 +41,7 @@ fn get(cluster: &mut Cluster, node: usize, name: &str, quorum: Quorum) -> Reply 
     cluster.replies.remove(&id).expect("a reply")
 }
 
-/// All keys of a range from `from` on, with their values; or why it has failed.
+/// The values of all keys from `from` on, or the failure of the scan.
 fn scan(cluster: &mut Cluster, node: usize, from: &str, scope: ScanScope) -> Result<Vec<Bytes>, Failure> {
     let range = KeyRange { from: Some(Cut::Before(key(from))), to: None };
     let (id, mut values) = (ScanId(7), Vec::new());
@@ -82,7 +84,7 @@ fn a_read_counts_no_replica_that_has_refused_the_key() {
 }
 
 #[test]
-fn the_only_replica_that_is_asked_fails_and_says_no_such_key_to_nobody() {
+fn the_only_replica_fails_instead_of_reporting_a_missing_key() {
     for node in 0..3 {
         let mut cluster = cluster();
         let name = (0..100).map(|i| format!("k{i}"));
@@ -103,7 +105,7 @@ fn the_only_replica_that_is_asked_fails_and_says_no_such_key_to_nobody() {
 }
 
 #[test]
-fn a_range_of_the_node_fails_where_it_passes_over_a_refused_key() {
+fn a_scan_of_the_node_fails_where_it_covers_a_refused_key() {
     let mut cluster = cluster();
     let failure = scan(&mut cluster, 0, "a", ScanScope::Node).expect_err("it holds no newest state of k");
     assert!(is_short(&failure, Shortfall::Refused), "{failure:?}");
@@ -112,7 +114,7 @@ fn a_range_of_the_node_fails_where_it_passes_over_a_refused_key() {
 }
 
 #[test]
-fn a_range_of_the_cluster_takes_a_refused_key_from_other_replicas() {
+fn a_scan_of_the_cluster_takes_a_refused_key_from_other_replicas() {
     for node in 0..3 {
         let mut cluster = cluster();
         for ack in [1, 2] {

@@ -1,5 +1,5 @@
-//! However much replicas differ, a page of a range costs no more than a page: neither memory, nor reads, nor time until
-//! the first one.
+//! Bounded cost of a page of a scan, however much replicas differ: in memory, in reads, and in time
+//! until the first page.
 
 mod coordinator_support;
 
@@ -10,10 +10,11 @@ use stdx::{Cell, Hlc, NodeTag, Version};
 
 const KEYS: usize = 6_000;
 const SCAN: ScanId = ScanId(1);
-/// Of one page, with the values of the reads that were under way when it was full.
+/// Greatest size of a page in bytes, with the values of the reads that were in flight when it was
+/// full.
 const PAGE_BYTES_MAX: usize = (128 << 10) + 16 * 1_100;
 
-/// The stores' pages hold as many keys as they may.
+/// A cluster whose stores return pages with as many keys as they may.
 fn cluster(nodes: u8) -> Cluster {
     let limits = CoordinatorLimits {
         request_timeout: TIMEOUT,
@@ -60,8 +61,8 @@ fn take(cluster: &mut Cluster, command: Command) -> (Page, bool) {
     }
 }
 
-/// Reads the range to its end; how many entries it has. Each page, the one that is made ahead included, is checked for
-/// what it cost.
+/// Reads the range to its end, and returns the number of entries. The cost of each page is checked,
+/// including the page that is read ahead.
 fn read_all(cluster: &mut Cluster, reads_max: usize) -> usize {
     let (mut seen, mut repaired) = (Vec::new(), cluster.hosts[0].cells.len());
     let (mut page, mut is_last) = begin(cluster, None);
@@ -79,24 +80,24 @@ fn read_all(cluster: &mut Cluster, reads_max: usize) -> usize {
     }
 }
 
-/// This node missed all of it, and is believed.
+/// This node lacks all entries, and is read-eligible.
 #[test]
-fn pages_are_bounded_whatever_the_source_lacks() {
+fn pages_are_bounded_if_the_source_lacks_all_entries() {
     let mut cluster = cluster(3);
     fill(&mut cluster, &[1, 2], 0..KEYS, 1_000);
     assert_eq!(read_all(&mut cluster, 600), KEYS);
 }
 
 #[test]
-fn pages_are_bounded_whatever_the_source_lacks_of_small_entries() {
+fn pages_are_bounded_if_the_source_lacks_all_small_entries() {
     let mut cluster = cluster(3);
     fill(&mut cluster, &[1, 2], 0..3 * KEYS, 1);
     assert_eq!(read_all(&mut cluster, 2 * 4_200), 3 * KEYS);
 }
 
-/// Each has two thirds of it, and answers with a few keys at a time.
+/// Each node has two thirds of the entries, and answers with a few keys at a time.
 #[test]
-fn pages_are_bounded_where_each_lacks_something() {
+fn pages_are_bounded_if_each_node_lacks_some_entries() {
     let mut cluster = cluster(3);
     for host in &mut cluster.hosts {
         host.snapshots.passed_max = 50;
@@ -107,7 +108,8 @@ fn pages_are_bounded_where_each_lacks_something() {
     assert_eq!(read_all(&mut cluster, 600), KEYS);
 }
 
-/// This node has nothing, one that checks names much at once, and another one, which holds other keys, one after the other.
+/// This node has nothing. One checker names many keys at once; another one, which holds other keys,
+/// names them one by one.
 #[test]
 fn no_page_goes_beyond_the_slowest_checker() {
     let mut cluster = cluster(5);

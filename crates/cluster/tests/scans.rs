@@ -1,7 +1,10 @@
-//! Whatever the order in which messages, answers of stores and time reach the coordinators of a cluster, and whatever is
-//! lost, comes twice or restarts: a scan has each key once and in order, none older than what was acknowledged with an
-//! overlapping quorum before it began, and none missing but those that were deleted; what one scan of a majority shows, the
-//! next does, or something newer; each of its commands has exactly one reply, and it leaves nothing behind.
+//! Messages, answers of stores and time reach the coordinators of a cluster in any order; messages
+//! are lost or duplicated, and nodes restart. The tests check these claims of scans:
+//!
+//! * A scan returns each key once and in order. None is older than a write that an overlapping
+//!   quorum acknowledged before the scan began, and only deleted keys are missing.
+//! * A scan of a majority shows the entries of each earlier one, or something newer.
+//! * Each command has exactly one reply, and a finished scan leaves no snapshot or operation.
 
 mod coordinator_support;
 
@@ -19,20 +22,20 @@ const SEEDS: u64 = 3_000;
 const STEPS: u32 = 500;
 const KEYS: u64 = 14;
 
-/// What waits for its reply.
+/// A command that waits for its reply.
 enum Asked {
     Write { key: Key, quorum: Quorum },
     Page(ScanId),
 }
 
-/// A scan that is open.
+/// An open scan.
 struct Reading {
     node: usize,
-    /// It is of this node alone.
+    /// Whether the scan is of this node alone.
     is_local: bool,
     range: KeyRange,
     limit: Option<u64>,
-    /// Of these keys, cells with these versions or greater ones are to be seen.
+    /// Keys that the scan must return, with the least version of each.
     floors: BTreeMap<Key, Version>,
     seen: Vec<(Key, Version)>,
     waits: bool,
@@ -45,12 +48,12 @@ struct Run {
     asked: BTreeMap<RequestId, Asked>,
     scans: BTreeMap<ScanId, Reading>,
     quorum: Quorum,
-    /// Writes that were acknowledged, and what scans of a majority have shown.
+    /// Acknowledged writes, and entries shown by scans of a majority.
     acknowledged: Vec<(Key, Version, Quorum)>,
-    /// The keys of the values.
+    /// The key of each value.
     values: BTreeMap<Bytes, Key>,
     begun: u64,
-    /// Nothing is lost, slow or broken.
+    /// Whether nothing is lost, slow or broken.
     is_calm: bool,
     loss: f64,
     ended: usize,
@@ -112,7 +115,7 @@ impl Run {
         self.ended
     }
 
-    /// All that is left comes to its end.
+    /// Handles all remaining packets and timeouts.
     fn settle(&mut self) {
         for _ in 0..6 {
             self.cluster.settle();
@@ -203,14 +206,14 @@ impl Run {
         self.asked.insert(request, Asked::Page(id));
     }
 
-    /// What a node holds.
+    /// The keys and versions that a node holds.
     fn held(&self, node: usize, range: &KeyRange) -> BTreeMap<Key, Version> {
         let cells = self.cluster.hosts[node].cells.iter();
         let held = cells.filter(|(key, _)| range.contains(key.as_bytes()));
         held.map(|(key, cell)| (key.clone(), cell.meta.version)).collect()
     }
 
-    /// What was acknowledged with a quorum that overlaps with that of scans.
+    /// The writes that were acknowledged with a quorum that overlaps with that of scans.
     fn acknowledged_in(&self, range: &KeyRange) -> BTreeMap<Key, Version> {
         let mut floors = BTreeMap::new();
         for (key, version, quorum) in &self.acknowledged {
@@ -280,7 +283,7 @@ impl Run {
         self.cluster.publish(node);
     }
 
-    /// A process ends and begins anew; who waited for it waits no more.
+    /// Restarts a process; its clients stop waiting.
     fn restart(&mut self) {
         let node = self.node();
         self.cluster.submitted_at(node).for_each(|id| drop(self.asked.remove(&id)));
@@ -317,7 +320,7 @@ impl Run {
             assert_eq!(self.values.get(&cell.value), Some(&key), "never written, seed {seed}");
             assert!(self.cluster.issued.contains(&cell), "never written so, seed {seed}");
             reading.seen.push((key.clone(), cell.meta.version));
-            // So many hold it, of the replicas that the next scan reads.
+            // This number of the replicas that the next scan reads hold the cell.
             let holders = self.quorum.ack().min(cell.meta.from);
             if !reading.is_local && self.quorum.ack() + holders > self.quorum.from() {
                 self.acknowledged.push((key, cell.meta.version, self.quorum));

@@ -1,30 +1,38 @@
-//! Conversations with a coordinator, as text: `tests/scripts/*.txt`.
+//! Exchanges with a coordinator, as text: `tests/scripts/*.txt`.
 //!
-//! A script is a list of steps: lines that go in, `---`, what comes out, an empty line. Lines with `#` are
-//! remarks. `UPDATE=1 cargo test -p cluster` writes what comes out into the scripts. Going in:
+//! A script is a list of steps: input lines, `---`, the output, an empty line. Lines with `#` are
+//! comments. `UPDATE=1 cargo test -p cluster` writes the actual output into the scripts. Input:
 //!
 //! ```text
-//! limits operations_max=2 timeout=1s      a new coordinator that is alone, with a new clock
-//! nodes 3 me=n0 [OPTION..]                one of three nodes; all are up and believed, no link is open. Options:
-//!                                         ask_all requests_max=1 stragglers_max=1 hint_bytes_max=100
-//! at 10s                                  both clocks show 10 s (versions and expiries count from 2020)
-//! wall 10s                                the wall clock alone
+//! limits operations_max=2 timeout=1s
+//!     a new coordinator that is alone, with a new clock
+//! nodes 3 me=n0 [ask_all] [requests_max=1] [replied_max=1] [hint_bytes_max=100]
+//!     one of three nodes; all are up and read-eligible, no link is open
+//! at 10s
+//!     both clocks show 10 s (versions and expiries count from 2020)
+//! wall 10s
+//!     the wall clock alone
 //! submit 1 get k | put k=v [ttl=1s] | delete k, each with [ACK/FROM]
-//! submit 1 scan 7 [a,c) [limit=2] [ACK/FROM]     scan 7 of this range; without quorum, of this node
+//! submit 1 scan 7 [a,c) [limit=2] [ACK/FROM]
+//!     scan 7 of this range; without quorum, of this node
 //! submit 2 next 7 | close 7
-//! view n1 up|suspected|unreachable [unbelieved] [rebuilding] [linking] [full] [draining]
-//! view refusing n1                        the clock of n1 is so far behind that it refuses versions
+//! view n1 up|suspected|unreachable [ineligible] [rebuilding] [linking] [full] [draining]
+//! view refusing n1
+//!     the clock of n1 is so far behind that it refuses versions
 //! view holds-writes | takes-writes
-//! ceiling 10s                             the wall clock is followed up to 10 s, and further as time passes
-//! opened n1 [tag=2] | closed n1 | dial-failed n1       with a tag: with this identity
-//! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s] | cell 10s+1 tombstone
-//! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]     a value, a tombstone; what is left begins behind b. The value `large`
-//!                                         is larger than pages are to be
-//! stored 0 raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
-//! answer 0 ...                            a peer answers send 0; as `stored`, and: meta none | meta 10s+0 value |
-//!                                         hints-kept | busy | same | page .. | not-believed | not-serving | clock-ahead
-//! request 5 n1 read-cell k | read-meta k | write k=v 10s+0 [hints=n2] | keep-hints k 10s+0 n2 |
-//!                                         cells [a,c) | check [a,c) KEYS | end-scan
+//! ceiling 10s
+//!     the wall clock is followed up to 10 s, and further as time passes
+//! opened n1 [tag=2] | closed n1 | dial-failed n1
+//!     with a tag: with this identity
+//! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s]
+//! stored 0 cell 10s+1 tombstone | raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
+//! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]
+//!     a value, a tombstone; the rest begins behind b. The value `large` makes its page oversized
+//! answer 0 ...
+//!     a peer answers send 0; as `stored`, and: meta none | meta 10s+0 value | hints-kept | busy |
+//!     same | page .. | not-read-eligible | not-serving | clock-ahead
+//! request 5 n1 read-cell k | read-meta k | write k=v 10s+0 [hints=n2] | keep-hints k 10s+0 n2
+//! request 5 n1 cells [a,c) | check [a,c) KEYS | end-scan
 //! left n1
 //! timeout
 //! ```
@@ -54,17 +62,17 @@ use stdx::{Cell, CellKind, CellMeta, ClockAnchor, Hlc, Instant, NodeTag, Now, Rn
 
 const PARTITIONS: u32 = 16;
 const TAG: NodeTag = NodeTag(1);
-/// The least life of a peer.
+/// Incarnation of the peers.
 const PEER: Incarnation = Incarnation(100);
-/// Of the cells of other nodes, and the default of a quorum.
+/// The `from` of cells of other nodes, and of the default quorum.
 const FROM: u8 = 3;
-/// Of the value that is larger than pages are to be.
+/// Size of the value `large`, which makes its page oversized, in bytes.
 const LARGE_BYTES: usize = 200_000;
-/// Room for hints.
+/// Default bound of the hint ledger, in bytes.
 const HINT_BYTES_MAX: u64 = 1 << 20;
 
 #[test]
-fn scripts_say_what_the_coordinator_does() {
+fn scripts_match_the_coordinator() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let update = std::env::var_os("UPDATE").is_some();
     let mut count = 0;
@@ -82,7 +90,7 @@ fn scripts_say_what_the_coordinator_does() {
     assert!(count >= 5, "only {count} scripts");
 }
 
-/// The script with what comes out in place of what it says comes out.
+/// Runs a script, and returns it with the actual output.
 fn play(script: &str) -> String {
     let mut world = World::alone(CoordinatorLimits::default());
     let steps: Vec<String> = script.split("\n\n").map(|step| world.play_step(step)).collect();
@@ -137,7 +145,8 @@ impl World {
             }
         }
         if let Some(timeout) = self.coordinator.poll_timeout() {
-            write!(out, "\n{} under way until {timeout:?}", self.coordinator.operations()).expect("a string");
+            write!(out, "\n{} in progress until {timeout:?}", self.coordinator.operations())
+                .expect("a string");
         }
         out
     }
@@ -226,7 +235,7 @@ impl World {
         }
     }
 
-    /// Store requests are shown by their number, in the order in which they come out.
+    /// Describes an effect. Store requests are named by a number, in the order of their effects.
     fn describe(&mut self, effect: Effect) -> String {
         match effect {
             Effect::Event(event) => format!("event {event:?}"),
@@ -259,7 +268,7 @@ fn parse_limits(options: &[&str]) -> (CoordinatorLimits, u64) {
             None if *option == "ask_all" => limits.reads_for_one_of_all = 1,
             Some(("requests_max", number)) => limits.peer_requests_max = number.parse().expect("a number"),
             Some(("hint_bytes_max", number)) => hint_bytes_max = number.parse().expect("a number"),
-            Some(("stragglers_max", number)) => limits.replied_max = number.parse().expect("a number"),
+            Some(("replied_max", number)) => limits.replied_max = number.parse().expect("a number"),
             _ => panic!("not an option: {option}"),
         }
     }
@@ -277,7 +286,7 @@ fn parse_view(words: &[&str]) -> PeerView {
     PeerView {
         state,
         linking: says("linking"),
-        read_eligible: !says("unbelieved") && !says("rebuilding"),
+        read_eligible: !says("ineligible") && !says("rebuilding"),
         rebuilding: says("rebuilding"),
         disk_full: says("full"),
         draining: says("draining"),
@@ -324,7 +333,8 @@ fn parse_scan(range: &str, options: &[&str], nodes: u8) -> Scan {
     scan
 }
 
-/// As `[a,c)`, each bracket of either kind; nothing in place of a key: from the first, to the last.
+/// Parses a range like `[a,c)`, with each bracket of either kind. A missing key means the first or
+/// the last.
 fn parse_range(text: &str) -> KeyRange {
     let (from, to) = text.split_once(',').expect("two ends");
     let to = match to.split_at(to.len() - 1) {
@@ -345,7 +355,7 @@ fn parse_cut(text: &str) -> Option<Cut> {
     }
 }
 
-/// Entries and, behind them, where the rest begins.
+/// Parses entries, and the begin of the rest behind them.
 fn parse_page(words: &[&str], from: u8) -> (Page, Option<Cut>) {
     let mut page = PageBuilder::with_capacity(0);
     let mut rest = None;
@@ -414,7 +424,7 @@ fn parse_answer(words: &[&str]) -> PeerAnswer {
         }
         ["hints-kept"] => PeerAnswer::HintsKept,
         ["busy"] => PeerAnswer::Failed(PeerFault::Busy),
-        ["not-believed"] => PeerAnswer::Failed(PeerFault::NotReadEligible),
+        ["not-read-eligible"] => PeerAnswer::Failed(PeerFault::NotReadEligible),
         ["not-serving"] => PeerAnswer::Failed(PeerFault::NotServing),
         ["same"] => PeerAnswer::Scan(ScanAnswer::Same),
         ["page", ref entries @ ..] => {
@@ -642,7 +652,7 @@ fn node(text: &str) -> NodeIndex {
     NodeIndex(text.strip_prefix('n').expect("n").parse().expect("a number"))
 }
 
-/// What a peer dialed has its number.
+/// The link that a peer dialed has the peer's number.
 fn accepted_from(peer: NodeIndex) -> LinkId {
     LinkId(u64::from(peer.0))
 }

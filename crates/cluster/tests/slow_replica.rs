@@ -1,4 +1,4 @@
-//! A disk that hangs: reads learn to do without it, wherever it is, and writes never waited for it.
+//! A disk that hangs: reads learn to avoid it on any node, and writes never wait for it.
 
 mod coordinator_support;
 
@@ -7,14 +7,14 @@ use cluster::{Command, CoordinatorLimits, Lifetime, Reply};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 
-/// The node whose store answers nothing.
+/// The node whose store does not answer.
 const HUNG: usize = 0;
-/// So many reads may find out.
+/// Greatest number of reads that wait for the disk until it is avoided.
 const FIND_OUT_MAX: usize = 16;
 const READS: usize = 200;
 const SOON: Duration = Duration::from_millis(150);
 
-/// Handles all that is on its way but for what the hung store was asked.
+/// Handles all packets except the requests at the hung store.
 fn settle(cluster: &mut Cluster) {
     let is_free = |packet: &Packet| !matches!(packet, Packet::AtStore { node: HUNG, .. });
     while let Some(next) = cluster.on_the_way.iter().position(is_free) {
@@ -31,7 +31,7 @@ fn put(value: &'static str) -> impl Fn(&Cluster) -> Command {
     }
 }
 
-/// Whether a command at this node has its reply soon.
+/// Whether a command at this node gets its reply in time.
 fn is_soon(cluster: &mut Cluster, node: usize, command: impl Fn(&Cluster) -> Command) -> bool {
     let command = command(cluster);
     let id = cluster.submit(node, command);
@@ -47,7 +47,7 @@ fn is_soon(cluster: &mut Cluster, node: usize, command: impl Fn(&Cluster) -> Com
 }
 
 #[test]
-fn reads_learn_to_do_without_a_disk_that_hangs() {
+fn reads_learn_to_avoid_a_disk_that_hangs() {
     for node in 0..3 {
         let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 5);
         let command = put("v")(&cluster);

@@ -1,5 +1,5 @@
-//! Every quorum of up to five nodes, with every combination of what replicas do: one reply, the right one, as soon
-//! as it is decided.
+//! Checks every quorum of up to five nodes with every combination of outcomes at the replicas:
+//! there is one reply, it is correct, and it leaves as soon as it is decided.
 
 mod coordinator_support;
 
@@ -17,28 +17,28 @@ const NODES_MAX: u8 = 5;
 const KEY: &str = "k";
 const TICK: Duration = Duration::from_millis(10);
 
-/// What a replica does with a write.
+/// Outcome of a write at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Stores,
     IsFull,
-    /// It has too much to do.
+    /// The replica is overloaded.
     IsBusy,
-    /// Its disk fails if it is the coordinator's own, else its link ends.
+    /// The disk fails if the replica is the coordinator's own, else the link ends.
     Fails,
     IsSilent,
-    /// It is known to be unreachable.
+    /// The replica is known to be unreachable.
     IsDown,
 }
 
 const OUTCOMES: [Outcome; 6] =
     [Outcome::Stores, Outcome::IsFull, Outcome::IsBusy, Outcome::Fails, Outcome::IsSilent, Outcome::IsDown];
 
-/// When a replica wants to be asked again that has too much to do.
+/// Time after which an overloaded replica wants to be asked again.
 const RETRY_AFTER: Duration = Duration::from_secs(7);
 
 #[test]
-fn a_write_has_the_reply_that_its_replicas_make_it() {
+fn a_write_gets_the_reply_that_follows_from_its_replicas() {
     for nodes in 1..=NODES_MAX {
         let mut cluster = cluster(nodes);
         for from in 1..=nodes {
@@ -69,7 +69,7 @@ fn outcomes(mut choice: usize, from: u8) -> Vec<Outcome> {
     outcomes
 }
 
-/// Replicas act in the order of the preference list; the first node of all coordinates.
+/// The replicas act in the order of the preference list; the first node of all coordinates.
 fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
     let replicas = cluster.layout.replicas(&key(KEY), quorum.from()).to_vec();
     let is_down = |place: usize| outcomes[place] == Outcome::IsDown && replicas[place] != NodeIndex(0);
@@ -97,7 +97,7 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
         expected.is_late = true;
         check_reply(cluster, id, &mut expected, outcomes);
     }
-    // What is late, and what is done after the reply, makes no other.
+    // Late answers, and the work after the reply, cause no further reply.
     cluster.settle();
     cluster.pass(TIMEOUT);
     cluster.settle();
@@ -112,7 +112,8 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
     cluster.publish(0);
 }
 
-/// A write makes the coordinator raise its clock's bound, so that the next one need not wait for that.
+/// Makes the coordinator raise its clock's bound by a write, so that the next write need not wait
+/// for it.
 fn raise_bound(cluster: &mut Cluster) {
     let quorum = cluster.quorum(1, cluster.layout.len());
     cluster.submit(0, put(quorum));
@@ -120,7 +121,8 @@ fn raise_bound(cluster: &mut Cluster) {
     cluster.replies.clear();
 }
 
-/// What one replica said in time that it stored, each other has stored too, or somebody keeps a hint for it.
+/// Checks that, if one replica stored the write in time, each other replica has stored it too, or a
+/// hint is kept for it.
 fn check_hints(cluster: &mut Cluster, replicas: &[NodeIndex], outcomes: &[Outcome]) {
     let held: Vec<_> = (replicas.iter())
         .map(|node| {
@@ -134,7 +136,7 @@ fn check_hints(cluster: &mut Cluster, replicas: &[NodeIndex], outcomes: &[Outcom
     }
 }
 
-/// The write at this replica, and its answer, reach their ends.
+/// Delivers the write at this replica, and its answer.
 fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
     let fault = match outcome {
         Outcome::Fails if node != 0 => return cluster.cut(0, node),
@@ -163,11 +165,11 @@ fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
 }
 
 fn deliver(cluster: &mut Cluster, is_it: impl Fn(&Packet) -> bool, fault: Option<StoreFault>) {
-    let index = cluster.on_the_way.iter().position(is_it).expect("it is on its way");
+    let index = cluster.on_the_way.iter().position(is_it).expect("the packet is in flight");
     cluster.deliver(index, fault);
 }
 
-/// The reply as it must be, counted by hand.
+/// The expected reply, counted by hand.
 #[derive(Debug)]
 struct Expected {
     quorum: Quorum,
@@ -176,13 +178,13 @@ struct Expected {
     full: u8,
     busy: u8,
     is_own_full: bool,
-    /// The only replica is this node, and has too much to do.
+    /// Whether the only replica is this node, and is overloaded.
     is_alone_and_busy: bool,
-    /// The deadline has passed.
+    /// Whether the deadline has passed.
     is_late: bool,
     is_replied: bool,
     only_fault: bool,
-    /// The write was sent to another node.
+    /// Whether the write was sent to another node.
     asks_peers: bool,
 }
 
@@ -234,15 +236,16 @@ impl Expected {
             return Some(Reply::Written { version, superseded: false, acks: self.acks() });
         }
         if self.quorum.from() - self.failed < self.quorum.ack() {
-            let would_do_with = |count: u8| self.quorum.from() - (self.failed - count) >= self.quorum.ack();
+            let is_reachable_if_recovered =
+                |count: u8| self.quorum.from() - (self.failed - count) >= self.quorum.ack();
             let maybe_stored = self.asks_peers || self.stored > 0;
             return Some(Reply::Failed(if self.only_fault {
                 Failure::Storage { detail: String::new() }
             } else if self.is_alone_and_busy {
                 Failure::Overloaded { retry_after: RETRY_AFTER }
-            } else if would_do_with(self.full) {
+            } else if is_reachable_if_recovered(self.full) {
                 Failure::DiskFull { acks: self.acks(), here: self.is_own_full, maybe_stored }
-            } else if would_do_with(self.full + self.busy) {
+            } else if is_reachable_if_recovered(self.full + self.busy) {
                 Failure::ReplicasOverloaded { acks: self.acks(), retry_after: RETRY_AFTER, maybe_stored }
             } else {
                 self.not_enough(Shortfall::MaybeStored)
@@ -276,7 +279,7 @@ fn check_reply(cluster: &mut Cluster, id: RequestId, expected: &mut Expected, ou
 
 /// Each replica holds nothing, an older or a newer cell, and can be read or not.
 #[test]
-fn a_read_returns_what_no_quorum_missed_and_leaves_it_where_none_will_miss_it() {
+fn a_read_returns_the_newest_quorum_write_and_spreads_it_to_a_quorum() {
     for from in 1..=NODES_MAX {
         let mut cluster = cluster(NODES_MAX);
         for ack in 1..=from {
@@ -309,13 +312,13 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
     let id = cluster.submit(0, Command::Get { key: key.clone(), quorum });
     while !cluster.replies.contains_key(&id) {
         if cluster.on_the_way.is_empty() {
-            // Replicas that live and are not believed yet are waited for.
+            // Live replicas that are not read-eligible yet are waited for.
             cluster.pass(TIMEOUT);
         } else {
             cluster.deliver(0, None);
         }
     }
-    let reply = cluster.replies.remove(&id).expect("it is there");
+    let reply = cluster.replies.remove(&id).expect("a reply");
     let ack = usize::from(quorum.ack());
     readable.sort_unstable();
     let held = match reply {
@@ -337,15 +340,15 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
     cluster.settle();
 }
 
-/// What a replica does with a read.
+/// Behaviour of a replica at a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holding {
-    /// Has nothing, and stores what it is sent.
+    /// Holds nothing, and stores the cell that it is sent.
     Nothing,
-    /// Has nothing, and no room for anything.
+    /// Holds nothing, and has a full disk.
     NothingAndFull,
     Newest,
-    /// Says that it has the newest, and cannot send it.
+    /// Reports that it holds the newest cell, and cannot send it.
     Withheld,
     /// Cannot be read.
     Damaged,
@@ -365,7 +368,7 @@ const HOLDINGS: [Holding; 7] = [
 ];
 
 #[test]
-fn a_read_that_fails_says_what_its_replicas_leave_missing() {
+fn a_failed_read_reports_the_shortfall_of_its_replicas() {
     let mut seen = BTreeMap::<&str, usize>::new();
     for nodes in 1..=NODES_MAX {
         let mut cluster = cluster(nodes);
@@ -396,7 +399,7 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
         let host = node.as_usize();
         let is_down = *holding == Holding::IsDown && host != 0;
         by_host[host] = match holding {
-            // The coordinator reaches its own store, which sends cells only.
+            // The coordinator reaches its own store, which only sends cells.
             Holding::IsDown if host == 0 => Holding::Nothing,
             Holding::Withheld if host == 0 => Holding::Newest,
             holding => *holding,
@@ -421,12 +424,12 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
             None => cluster.pass(TICK),
         }
     }
-    let reply = cluster.replies.remove(&id).expect("it is there");
+    let reply = cluster.replies.remove(&id).expect("a reply");
     let answering = by_host.iter().filter(|holding| answers(**holding)).count();
     let holders = cluster.hosts.iter().filter(|host| host.cells.contains_key(&key)).count();
     let senders = by_host.iter().filter(|holding| **holding == Holding::Newest).count();
     let ack = usize::from(quorum.ack());
-    // Those who are slow to answer may have kept others from being asked in time.
+    // Slow replicas may have delayed requests to others until it was too late.
     let is_slow = by_host.iter().any(|it| matches!(it, Holding::IsSilent | Holding::Withheld));
     let case = format!("{reply:?} to {quorum:?} of {by_host:?}");
     cluster.settle();
@@ -467,7 +470,7 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
     }
 }
 
-/// Whether a replica says what it holds.
+/// Whether a replica answers a read.
 fn answers(holding: Holding) -> bool {
     !matches!(holding, Holding::Damaged | Holding::IsSilent | Holding::IsDown)
 }
@@ -493,7 +496,7 @@ fn fault_of_read(packet: &Packet, by_host: &[Holding]) -> Option<StoreFault> {
     }
 }
 
-/// How replicas are lost.
+/// The way in which replicas are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     Unreachable,
@@ -501,7 +504,7 @@ enum Loss {
 }
 
 #[test]
-fn what_a_quorum_stored_is_read_by_every_other_that_overlaps_whoever_is_lost() {
+fn a_quorum_write_is_read_by_every_overlapping_quorum_for_any_loss() {
     let mut cluster = cluster(NODES_MAX);
     for (written, read) in overlapping(&cluster) {
         for holders in places(written.from(), |count| count >= written.ack()) {
@@ -511,7 +514,8 @@ fn what_a_quorum_stored_is_read_by_every_other_that_overlaps_whoever_is_lost() {
                 };
                 check(&mut cluster, Loss::Unreachable);
                 if lost.len() == 1 {
-                    // Of one cluster, only one read in twenty may ask another replica because one is late.
+                    // In one cluster, only one read in twenty may ask another replica because an
+                    // answer is overdue.
                     check(&mut self::cluster(NODES_MAX), Loss::Hangs);
                 }
             }
@@ -529,7 +533,7 @@ fn overlapping(cluster: &Cluster) -> Vec<(Quorum, Quorum)> {
     pairs.filter(|(written, read)| written.ack() + read.ack() > written.from().max(read.from())).collect()
 }
 
-/// All sets of the first `from` places that have such a count.
+/// All sets of the first `from` indices whose size satisfies `is_count`.
 fn places(from: u8, is_count: impl Fn(u8) -> bool) -> Vec<Vec<usize>> {
     let sets = (0u32..1 << from).filter(|set| is_count(set.count_ones() as u8));
     sets.map(|set| (0..usize::from(from)).filter(|place| set & (1 << place) != 0).collect()).collect()
@@ -544,7 +548,7 @@ fn check_read_of_stored(
     let key = key(KEY);
     let replicas = cluster.layout.replicas(&key, NODES_MAX).to_vec();
     let hosts = |places: &[usize]| places.iter().map(|&place| replicas[place].as_usize()).collect::<Vec<_>>();
-    // The coordinator is there to ask.
+    // The coordinator must be available.
     let lost: Vec<_> = hosts(lost).into_iter().filter(|&host| host != 0).collect();
     for host in &mut cluster.hosts {
         host.cells.clear();
@@ -570,7 +574,7 @@ fn check_read_of_stored(
     cluster.settle();
 }
 
-/// The reply that is there in time though these hosts do nothing.
+/// The reply that leaves in time although these hosts do nothing.
 fn reply_without(cluster: &mut Cluster, id: RequestId, lost: &[usize]) -> Option<Reply> {
     let mut waited = Duration::ZERO;
     while !cluster.replies.contains_key(&id) && waited < TIMEOUT / 2 {

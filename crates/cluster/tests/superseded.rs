@@ -1,4 +1,5 @@
-//! A write is told to be superseded also where only a read of a replica's tables shows the greater version.
+//! A write is reported as superseded even if only a read of a replica's tables shows the greater
+//! version.
 
 mod coordinator_support;
 
@@ -8,7 +9,8 @@ use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version};
 
-/// Three nodes whose stores tell nothing without a read, and a key with a later version on some of them.
+/// Three nodes whose stores need a read to report superseded writes, and a key with a later version
+/// on the given nodes.
 fn cluster_with_later_on(nodes: &[usize]) -> Cluster {
     let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 1);
     let later = Hlc::at(cluster.now.wall.saturating_add(Duration::from_secs(5)));
@@ -30,7 +32,7 @@ fn is_superseded(reply: &Reply) -> bool {
 }
 
 #[test]
-fn a_write_that_loses_to_a_stored_version_is_told_whichever_replica_holds_it() {
+fn a_write_that_loses_to_a_stored_version_is_reported_for_any_holder() {
     for (holders, expected) in [(&[][..], false), (&[0], true), (&[1], true), (&[0, 1, 2], true)] {
         for node in 0..3 {
             let mut cluster = cluster_with_later_on(holders);
@@ -64,7 +66,7 @@ fn a_write_counts_though_the_read_for_a_greater_version_fails() {
 }
 
 #[test]
-fn a_lost_link_while_a_replica_reads_leaves_nothing_behind() {
+fn a_lost_link_while_a_replica_reads_leaves_no_operation() {
     let mut cluster = cluster_with_later_on(&[1]);
     let put = put(&cluster, "k");
     cluster.submit(0, put.clone());

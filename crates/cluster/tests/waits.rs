@@ -1,4 +1,4 @@
-//! What a reply waited for is what it says, and its legs are all of its time.
+//! The wait trace of a reply names its targets, and its spans add up to the whole time.
 
 mod coordinator_support;
 
@@ -17,12 +17,12 @@ fn cluster(nodes: u8) -> Cluster {
     let mut cluster =
         Cluster::new(nodes, CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() }, 1);
     // The first write raises the bound of the clock.
-    put(&mut cluster, "early", 1, 1);
+    put(&mut cluster, "first", 1, 1);
     cluster.settle();
     cluster
 }
 
-/// The host at this place of the key's preference list.
+/// The host at index `place` of the key's preference list.
 fn at(cluster: &Cluster, key: &Key, place: usize) -> usize {
     cluster.layout.replicas(key, cluster.layout.len())[place].as_usize()
 }
@@ -31,7 +31,7 @@ fn peer(host: usize) -> WaitTarget {
     WaitTarget::Peer(NodeIndex(host as u8))
 }
 
-/// Puts a key, at its first replica.
+/// Writes a key at its first replica.
 fn put(cluster: &mut Cluster, name: &str, ack: u8, from: u8) -> RequestId {
     let (key, quorum, value) = (key(name), cluster.quorum(ack, from), Bytes::from_static(b"v"));
     let host = at(cluster, &key, 0);
@@ -44,7 +44,7 @@ fn get(cluster: &mut Cluster, name: &str, ack: u8, from: u8) -> RequestId {
     cluster.submit(host, Command::Get { key, quorum })
 }
 
-/// Handles what concerns a host, and what comes of it, for as long as there is some.
+/// Handles the packets that concern a host, and those that they cause, until none is left.
 fn deliver(cluster: &mut Cluster, host: usize) {
     let concerns = |packet: &Packet| match packet {
         Packet::AtStore { node, .. } => *node == host,
@@ -55,19 +55,19 @@ fn deliver(cluster: &mut Cluster, host: usize) {
     }
 }
 
-/// The legs of a reply as what was waited for and how long, from when it was submitted.
+/// The spans of a reply with their durations, from its submission.
 #[track_caller]
-fn legs(cluster: &Cluster, id: RequestId, submitted: Instant) -> Vec<(WaitTarget, Duration)> {
+fn spans(cluster: &Cluster, id: RequestId, submitted: Instant) -> Vec<(WaitTarget, Duration)> {
     let (wait, replied) = &cluster.waits[&id];
     let last = WaitSpan { target: wait.last, until: *replied };
     let mut from = submitted;
-    let mut legs = Vec::new();
-    for leg in wait.earlier.iter().copied().chain([last]) {
-        assert!(leg.until >= from, "legs lie end to end: {wait:?}");
-        legs.push((leg.target, leg.until.saturating_since(from)));
-        from = leg.until;
+    let mut spans = Vec::new();
+    for span in wait.earlier.iter().copied().chain([last]) {
+        assert!(span.until >= from, "spans lie end to end: {wait:?}");
+        spans.push((span.target, span.until.saturating_since(from)));
+        from = span.until;
     }
-    legs
+    spans
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_write_waits_for_the_answer_that_makes_its_quorum() {
             deliver(&mut cluster, hosts[place]);
         }
         let expected = if last == 0 { WaitTarget::Store } else { peer(hosts[last]) };
-        assert_eq!(legs(&cluster, id, submitted), [(expected, STEP * 3)]);
+        assert_eq!(spans(&cluster, id, submitted), [(expected, STEP * 3)]);
     }
 }
 
@@ -96,14 +96,14 @@ fn a_write_waits_first_for_the_bound_of_the_clock() {
                 matches!(packet, Packet::AtStore { request: StoreRequest::RaiseClockBound { .. }, .. });
             is_raise == is_bound
         });
-        cluster.deliver(index.expect("it is under way"), None);
+        cluster.deliver(index.expect("the packet is in flight"), None);
     }
     let expected = [(WaitTarget::ClockBound, STEP), (WaitTarget::Store, STEP)];
-    assert_eq!(legs(&cluster, id, submitted), expected);
+    assert_eq!(spans(&cluster, id, submitted), expected);
 }
 
 #[test]
-fn an_operation_at_its_deadline_names_whom_it_waited_for() {
+fn an_operation_at_its_deadline_names_its_wait_target() {
     let mut cluster = cluster(3);
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
     let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now.mono);
@@ -111,11 +111,11 @@ fn an_operation_at_its_deadline_names_whom_it_waited_for() {
     deliver(&mut cluster, hosts[1]);
     cluster.pass(TIMEOUT);
     assert!(matches!(cluster.replies[&id], Reply::Failed(_)));
-    assert_eq!(legs(&cluster, id, submitted), [(peer(hosts[2]), TIMEOUT)]);
+    assert_eq!(spans(&cluster, id, submitted), [(peer(hosts[2]), TIMEOUT)]);
 }
 
 #[test]
-fn a_hedged_read_names_who_was_late_and_then_who_answered() {
+fn a_hedged_read_names_the_overdue_replica_and_then_the_one_that_answered() {
     let mut cluster = cluster(3);
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
     let (id, submitted) = (get(&mut cluster, "k", 2, 3), cluster.now.mono);
@@ -134,7 +134,7 @@ fn a_hedged_read_names_who_was_late_and_then_who_answered() {
     }
     cluster.pass(STEP);
     deliver(&mut cluster, other);
-    assert_eq!(legs(&cluster, id, submitted), [(peer(late), hedged_after), (peer(other), STEP)]);
+    assert_eq!(spans(&cluster, id, submitted), [(peer(late), hedged_after), (peer(other), STEP)]);
 }
 
 #[test]
@@ -147,13 +147,13 @@ fn a_read_that_repairs_waits_for_the_answers_and_then_for_the_repair() {
     deliver(&mut cluster, hosts[0]);
     cluster.pass(STEP);
     let answers = |cluster: &mut Cluster, host: usize| {
-        // The request, its reading, the answer; and not what comes of the answer.
+        // Handle the request, its read and the answer, but not the packets that the answer causes.
         for _ in 0..3 {
             let index = cluster.on_the_way.iter().position(|packet| match packet {
                 Packet::AtStore { node, .. } => *node == host,
                 Packet::Message { acceptor, .. } => *acceptor == host,
             });
-            cluster.deliver(index.expect("it is under way"), None);
+            cluster.deliver(index.expect("the packet is in flight"), None);
         }
     };
     answers(&mut cluster, hosts[1]);
@@ -167,18 +167,18 @@ fn a_read_that_repairs_waits_for_the_answers_and_then_for_the_repair() {
     let (wait, replied) = &cluster.waits[&id];
     assert_eq!(wait.last, peer(hosts[1]));
     assert_eq!(replied.saturating_since(submitted), STEP * 3);
-    let legs = legs(&cluster, id, submitted);
-    assert_eq!(legs.iter().map(|(_, took)| *took).sum::<Duration>(), STEP * 3);
-    assert!(legs.len() > 1 && legs[0].1 == STEP, "the repair is a leg of its own: {legs:?}");
+    let spans = spans(&cluster, id, submitted);
+    assert_eq!(spans.iter().map(|(_, took)| *took).sum::<Duration>(), STEP * 3);
+    assert!(spans.len() > 1 && spans[0].1 == STEP, "the repair is a span of its own: {spans:?}");
 }
 
 #[test]
-fn what_is_decided_at_once_has_waited_for_nothing() {
+fn an_immediate_reply_has_waited_for_nothing() {
     let mut cluster = cluster(1);
     let (quorum, key) = (cluster.quorum(1, 1), key("k"));
     let lifetime = Lifetime::For(Duration::from_secs(u64::from(u32::MAX)));
     let command = Command::Put { key, value: Bytes::new(), lifetime, quorum };
     let (id, submitted) = (cluster.submit(0, command), cluster.now.mono);
     assert!(matches!(cluster.replies[&id], Reply::Failed(_)), "it would expire too late");
-    assert_eq!(legs(&cluster, id, submitted), [(WaitTarget::Nothing, Duration::ZERO)]);
+    assert_eq!(spans(&cluster, id, submitted), [(WaitTarget::Nothing, Duration::ZERO)]);
 }

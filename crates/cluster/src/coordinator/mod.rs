@@ -253,10 +253,10 @@ impl Coordinator {
             (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.is_own_request(id) => {
                 match request_number::parse(id.number) {
                     Some(RequestOwner::Operation(id, step)) => {
-                        self.handle_answer(now, id, step, origin.node, answer)
+                        self.handle_answer(now, id, step, origin.node, answer);
                     }
                     Some(RequestOwner::Scan { slot, serial }) => {
-                        self.handle_scan_answer(now, slot, serial, answer)
+                        self.handle_scan_answer(now, slot, serial, answer);
                     }
                     None => {}
                 }

@@ -152,7 +152,7 @@ impl Coordinator {
         let deadline = now.mono + self.context.limits.request_timeout;
         match self.tick(now) {
             Ok(hlc) if self.is_ahead(now, hlc) => {
-                self.context.reply(to, Reply::Failed(clock_ahead_failure(&intent)))
+                self.context.reply(to, Reply::Failed(clock_ahead_failure(&intent)));
             }
             Ok(hlc) => {
                 let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));

@@ -300,7 +300,7 @@ mod tests {
                     Action::Insert if !table.is_full() => all.push((table.insert(at, time), time)),
                     Action::Remove(index) if !all.is_empty() => {
                         let (id, _) = all.remove(index.index(all.len()));
-                        replied.retain(|straggler| *straggler != id);
+                        replied.retain(|other| *other != id);
                         prop_assert!(table.remove(id).is_some());
                         gone.push(id);
                     }

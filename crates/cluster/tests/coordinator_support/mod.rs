@@ -1,5 +1,5 @@
-//! A small simulator: coordinators on several nodes over model stores. Messages, answers of stores and time reach
-//! them in any order; messages are lost with their link, or come twice.
+//! A small simulator: coordinators on several nodes over model stores. Messages, answers of stores
+//! and the passing of time occur in any order; messages are lost with their link, or duplicated.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
-/// From `submit` to the reply.
+/// Time from `submit` to the reply.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
-/// The partitions of the layout.
+/// Number of partitions of the layout.
 pub(crate) const PARTITIONS: u32 = 64;
 
-/// Nodes, what is on its way between them, and what came out.
+/// Nodes, packets in flight between them, and their replies.
 pub(crate) struct Cluster {
     pub(crate) now: Now,
     pub(crate) layout: Arc<Layout>,
@@ -33,14 +33,14 @@ pub(crate) struct Cluster {
     pub(crate) on_the_way: Vec<Packet>,
     /// Replies, by request.
     pub(crate) replies: BTreeMap<RequestId, Reply>,
-    /// What they waited for, and when they came.
+    /// Wait trace and time of each reply.
     pub(crate) waits: BTreeMap<RequestId, (WaitTrace, Instant)>,
-    /// Values and versions that were handed to any store or link.
+    /// Values and versions that were sent to any store or link.
     pub(crate) issued: Vec<Cell>,
-    /// Tombstones among them, by key.
+    /// The tombstones among them, by key.
     pub(crate) deleted: BTreeSet<(Key, Version)>,
     pub(crate) limits: CoordinatorLimits,
-    /// Where each command was submitted.
+    /// The node at which each command was submitted.
     submitted: Vec<usize>,
     generations: u64,
     seed: u64,
@@ -50,30 +50,31 @@ pub(crate) struct Cluster {
 pub(crate) struct Host {
     pub(crate) coordinator: Coordinator,
     pub(crate) view: ClusterView,
-    /// What its store holds; all of it is durable.
+    /// The cells of its store, all durable.
     pub(crate) cells: BTreeMap<Key, Cell>,
     /// Keys and nodes that it keeps hints for.
     pub(crate) hints: BTreeSet<(Key, NodeIndex)>,
-    /// What it keeps for scans.
+    /// The snapshots that its store keeps for scans.
     pub(crate) snapshots: Snapshots,
-    /// Only a read tells whether a write was superseded, as where the versions of tables are greater.
+    /// Whether only a read tells if a write was superseded, as in a store whose tables hold greater
+    /// versions.
     pub(crate) is_unsure: bool,
     bound: Hlc,
     /// The link that it has dialed to each node.
     links: Vec<Option<LinkId>>,
 }
 
-/// Something that will be handled some time.
+/// A packet in flight.
 #[derive(Clone, Debug)]
 pub(crate) enum Packet {
-    /// A store carries out a request.
+    /// A request that a store will carry out.
     AtStore { node: usize, id: StoreId, request: StoreRequest },
     /// A message over the link that `dialer` dialed.
     Message { dialer: usize, acceptor: usize, link: LinkId, message: Message },
 }
 
 impl Packet {
-    /// Whether this is with a host, or on its way to or from it.
+    /// Whether the packet is at a host's store, or on a link that the host accepted.
     pub(crate) fn concerns(&self, host: usize) -> bool {
         match self {
             Self::AtStore { node, .. } => *node == host,
@@ -83,7 +84,8 @@ impl Packet {
 }
 
 impl Cluster {
-    /// This many nodes that know that all are up, believed and linked.
+    /// A cluster of `nodes` nodes whose views show all nodes as up and read-eligible, and which are
+    /// linked.
     pub(crate) fn new(nodes: u8, limits: CoordinatorLimits, seed: u64) -> Self {
         let names = (0..nodes).map(|node| format!("http://node-{node:02}:1")).collect();
         let layout = Arc::new(Layout::new(names, PARTITIONS).expect("a layout"));
@@ -144,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// Brings a node's view to its coordinator.
+    /// Passes a node's view to its coordinator.
     pub(crate) fn publish(&mut self, node: usize) {
         let view = Arc::new(self.hosts[node].view.clone());
         self.hosts[node].coordinator.handle_view(self.now, view);
@@ -166,7 +168,7 @@ impl Cluster {
         self.carry_out(node);
     }
 
-    /// Lets time pass.
+    /// Advances both clocks by `duration`, and handles the timeouts that are due.
     pub(crate) fn pass(&mut self, duration: Duration) {
         self.now = Now { mono: self.now.mono + duration, wall: self.now.wall.saturating_add(duration) };
         for node in 0..self.hosts.len() {
@@ -177,13 +179,13 @@ impl Cluster {
         }
     }
 
-    /// Handles what is at this place on its way; the store fails like this, if it is one.
+    /// Handles the packet at `index`; if it is at a store, the store fails with `fault`.
     pub(crate) fn deliver(&mut self, index: usize, fault: Option<StoreFault>) {
         let packet = self.on_the_way.swap_remove(index);
         self.handle(packet, fault);
     }
 
-    /// Handles the first of what is on its way that `is_meant`; whether there was any.
+    /// Handles the first packet that satisfies `is_meant`, and returns whether there was one.
     pub(crate) fn deliver_first(&mut self, is_meant: impl Fn(&Packet) -> bool) -> bool {
         let Some(at) = self.on_the_way.iter().position(is_meant) else { return false };
         let packet = self.on_the_way.remove(at);
@@ -191,7 +193,7 @@ impl Cluster {
         true
     }
 
-    /// The same, and it stays on its way.
+    /// Handles a copy of the message at `index`, which stays in flight.
     pub(crate) fn deliver_copy(&mut self, index: usize) {
         let packet = self.on_the_way[index].clone();
         if let Packet::Message { .. } = packet {
@@ -206,18 +208,18 @@ impl Cluster {
         }
     }
 
-    /// Whether a store is to write something.
+    /// Whether the packet at `index` is a write at a store.
     pub(crate) fn is_write_at_store(&self, index: usize) -> bool {
         matches!(&self.on_the_way[index], Packet::AtStore { request: StoreRequest::Write { .. }, .. })
     }
 
-    /// The commands that were submitted at a node; with or without a reply.
+    /// The commands that were submitted at a node, with or without a reply.
     pub(crate) fn submitted_at(&self, node: usize) -> impl Iterator<Item = RequestId> {
         let all = self.submitted.iter().enumerate();
         all.filter(move |&(_, at)| *at == node).map(|(id, _)| RequestId(id as u64))
     }
 
-    /// Handles all that is on its way, in order, and what comes of it.
+    /// Handles all packets in order, until none is in flight.
     pub(crate) fn settle(&mut self) {
         while !self.on_the_way.is_empty() {
             let packet = self.on_the_way.remove(0);
@@ -225,7 +227,8 @@ impl Cluster {
         }
     }
 
-    /// Cuts what `dialer` has dialed to `acceptor`. It is dialed again at once if the view wants it.
+    /// Cuts the link that `dialer` has dialed to `acceptor`. It is dialed again at once if the view
+    /// wants it.
     pub(crate) fn cut(&mut self, dialer: usize, acceptor: usize) {
         let Some(link) = self.drop_link(dialer, acceptor) else {
             return;
@@ -237,7 +240,7 @@ impl Cluster {
         self.carry_out(acceptor);
     }
 
-    /// Ends a node's process and starts it again; its store keeps what it holds.
+    /// Ends a node's process and starts it again; its store keeps its cells.
     pub(crate) fn restart(&mut self, node: usize) {
         for other in (0..self.hosts.len()).filter(|other| *other != node) {
             self.cut(other, node);
@@ -254,7 +257,7 @@ impl Cluster {
         self.pass(Duration::ZERO);
     }
 
-    /// The quorum of these numbers.
+    /// The quorum of `ack` out of `from`.
     pub(crate) fn quorum(&self, ack: u8, from: u8) -> Quorum {
         let nodes = NonZeroU8::new(self.layout.len()).expect("there are nodes");
         QuorumChoice { ack: Some(u32::from(ack)), from: Some(u32::from(from)) }
@@ -346,7 +349,7 @@ impl Cluster {
                     .handle_link(self.now, LinkEvent::AcceptedClosed { link });
             }
             Effect::Event(_) => {}
-            effect => panic!("a coordinator does not want {effect:?}"),
+            effect => panic!("a coordinator does not request {effect:?}"),
         }
     }
 
@@ -359,7 +362,7 @@ impl Cluster {
 }
 
 impl Host {
-    /// What a store does.
+    /// Carries out a request as a store does.
     fn store(&mut self, request: StoreRequest) -> StoreResponse {
         match request {
             StoreRequest::Read { key } => StoreResponse::Cell(self.cells.get(&key).cloned()),
@@ -380,7 +383,7 @@ impl Host {
             StoreRequest::KeepHints { key, targets, version } => {
                 assert!(
                     self.cells.get(&key).is_some_and(|cell| cell.meta.version >= version),
-                    "whoever keeps a hint holds the cell"
+                    "the keeper of a hint holds the cell"
                 );
                 self.hints.extend(targets.iter().map(|target| (key.clone(), target)));
                 StoreResponse::HintsKept
@@ -399,7 +402,7 @@ impl Host {
     }
 }
 
-/// What a peer says when its link opens.
+/// The hello message of a peer whose link opens.
 pub(crate) fn hello(node: NodeIndex) -> PeerHello {
     PeerHello {
         node,
@@ -411,7 +414,7 @@ pub(crate) fn hello(node: NodeIndex) -> PeerHello {
     }
 }
 
-/// A key of this name.
+/// The key with this name.
 pub(crate) fn key(name: &str) -> Key {
     Key::new(Bytes::copy_from_slice(name.as_bytes())).expect("a key")
 }

@@ -4,10 +4,10 @@ use cluster::{Cut, Key, PageBuilder, PageContent, PageRequest, SnapshotId, Store
 use std::collections::BTreeMap;
 use stdx::{Cell, CellMeta, CellRef};
 
-/// See the module.
+/// The snapshots that a model store keeps.
 pub(crate) struct Snapshots {
     kept: BTreeMap<SnapshotId, BTreeMap<Key, Cell>>,
-    /// Entries that are looked at for one page.
+    /// Greatest number of entries examined for one page.
     pub(crate) passed_max: usize,
 }
 
@@ -18,7 +18,7 @@ impl Default for Snapshots {
 }
 
 impl Snapshots {
-    /// The next page of a snapshot, which is taken of these cells if it is not kept.
+    /// The next page of a snapshot, which is taken from `cells` if it is not held.
     pub(crate) fn read(&mut self, cells: &BTreeMap<Key, Cell>, request: &PageRequest) -> StoreResponse {
         let snapshot = self.kept.entry(request.snapshot).or_insert_with(|| cells.clone());
         let mut page = PageBuilder::with_capacity(0);
@@ -42,12 +42,12 @@ impl Snapshots {
         StoreResponse::Page { page: page.finish(), rest: None }
     }
 
-    /// Lets go of a snapshot.
+    /// Releases a snapshot.
     pub(crate) fn end(&mut self, id: SnapshotId) {
         self.kept.remove(&id);
     }
 
-    /// How many are kept.
+    /// Number of snapshots held.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
     }

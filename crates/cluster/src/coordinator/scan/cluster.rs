@@ -199,7 +199,7 @@ impl ClusterScan {
         let order = self.without_excluded(cx, readable_or_busy_nodes(cx.context));
         match cx.context.role_assignments.find(&cx.context.member.layout, order, self.quorum) {
             Ok(assignment) => {
-                self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)))
+                self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)));
             }
             Err(too_few) => {
                 let failure = self.failure(too_few);
