@@ -51,15 +51,15 @@ pub struct DelayEstimator {
     /// Bound of the work admitted in a burst; `least` bounds the work that is always admitted.
     burst: Load,
     least: Load,
-    under_way: Load,
+    in_flight: Load,
     /// Time at which an operation began while nothing was in flight, after a rest if one was due.
     busy_since: Instant,
     /// Time at which the last operation in flight ended.
     idle_since: Instant,
     /// Time of the last input.
-    seen: Instant,
+    last_input: Instant,
     current: Window,
-    former: Window,
+    previous: Window,
 }
 
 /// Operations, and their bytes.
@@ -91,16 +91,16 @@ impl DelayEstimator {
 
     const fn new(burst: Load, least: Load) -> Self {
         let none = Window { done: Load::NONE, busy_nanos: 0 };
-        let (busy_since, idle_since, seen) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
+        let (busy_since, idle_since, last_input) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
         Self {
             burst,
             least,
-            under_way: Load::NONE,
+            in_flight: Load::NONE,
             busy_since,
             idle_since,
-            seen,
+            last_input,
             current: none,
-            former: none,
+            previous: none,
         }
     }
 
@@ -108,11 +108,11 @@ impl DelayEstimator {
     #[inline]
     pub fn begin(&mut self, now: Instant, bytes: usize) {
         self.advance(now);
-        if self.under_way.operations == 0 && self.is_rested(now) {
+        if self.in_flight.operations == 0 && self.is_rested(now) {
             self.busy_since = now;
         }
-        self.under_way.operations += 1;
-        self.under_way.bytes += bytes as u64 + OPERATION_BYTES;
+        self.in_flight.operations += 1;
+        self.in_flight.bytes += bytes as u64 + OPERATION_BYTES;
     }
 
     /// Records that an operation of `bytes` bytes has ended.
@@ -123,13 +123,13 @@ impl DelayEstimator {
     pub fn end(&mut self, now: Instant, bytes: usize) {
         let bytes = bytes as u64 + OPERATION_BYTES;
         assert!(
-            self.under_way.operations > 0 && self.under_way.bytes >= bytes,
+            self.in_flight.operations > 0 && self.in_flight.bytes >= bytes,
             "no such operation is in flight"
         );
         self.advance(now);
-        self.under_way.operations -= 1;
-        self.under_way.bytes -= bytes;
-        if self.under_way.operations == 0 {
+        self.in_flight.operations -= 1;
+        self.in_flight.bytes -= bytes;
+        if self.in_flight.operations == 0 {
             self.idle_since = now;
         }
         self.current.done.operations += 1;
@@ -139,10 +139,10 @@ impl DelayEstimator {
     /// Whether one more operation is expected to wait no longer than `within`.
     #[inline]
     pub fn admits(&self, within: Duration) -> bool {
-        let Load { operations, .. } = self.under_way;
+        let Load { operations, .. } = self.in_flight;
         operations < OPERATIONS_MIN
-            || self.under_way.is_within(self.least)
-            || (self.is_burst() && self.under_way.is_within(self.burst))
+            || self.in_flight.is_within(self.least)
+            || (self.is_burst() && self.in_flight.is_within(self.burst))
             || self.wait().is_some_and(|wait| wait <= within)
     }
 
@@ -154,30 +154,30 @@ impl DelayEstimator {
         let by_rate = u128::from(done.operations) * within.as_nanos() / u128::from(busy_nanos.max(1));
         let most = if self.is_burst() { self.burst } else { self.least }.operations;
         let by_rate = if busy_nanos < nanos(MEASURED_MIN) { 0 } else { by_rate as u64 };
-        (by_rate.max(most) / share).saturating_sub(self.under_way.operations) as usize
+        (by_rate.max(most) / share).saturating_sub(self.in_flight.operations) as usize
     }
 
     /// Expected time until the work in flight is done.
     pub fn drain_time(&self) -> Duration {
-        if self.under_way.operations == 0 {
+        if self.in_flight.operations == 0 {
             return Duration::ZERO;
         }
         // If nothing was completed yet, the work takes at least as long again.
-        self.wait().unwrap_or(self.seen - self.busy_since)
+        self.wait().unwrap_or(self.last_input - self.busy_since)
     }
 
     /// Advances the measurement to `now`.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        let passed = nanos(now - self.seen);
+        let passed = nanos(now - self.last_input);
         if passed == 0 {
             return;
         }
-        self.seen = now;
-        if self.under_way.operations > 0 {
+        self.last_input = now;
+        if self.in_flight.operations > 0 {
             // Operations that end at this time belong to the window before it.
             if self.current.busy_nanos >= nanos(WINDOW) {
-                self.former = std::mem::take(&mut self.current);
+                self.previous = std::mem::take(&mut self.current);
             }
             self.current.busy_nanos += passed;
         }
@@ -185,7 +185,7 @@ impl DelayEstimator {
 
     /// Operations in flight.
     pub fn operations(&self) -> usize {
-        self.under_way.operations as usize
+        self.in_flight.operations as usize
     }
 
     /// Whether an operation that begins while nothing is in flight begins a burst.
@@ -195,7 +195,7 @@ impl DelayEstimator {
     }
 
     fn is_burst(&self) -> bool {
-        self.seen - self.busy_since < BURST_TIME
+        self.last_input - self.busy_since < BURST_TIME
     }
 
     /// Expected delay of one more operation; `None` if no rate is known.
@@ -204,14 +204,14 @@ impl DelayEstimator {
         if done.operations == 0 || busy_nanos < nanos(MEASURED_MIN) {
             return None;
         }
-        let wait = |under_way, done| u128::from(under_way) * u128::from(busy_nanos) / u128::from(done);
-        let by_operations = wait(self.under_way.operations, done.operations);
-        let by_bytes = wait(self.under_way.bytes, done.bytes);
+        let wait = |in_flight, done| u128::from(in_flight) * u128::from(busy_nanos) / u128::from(done);
+        let by_operations = wait(self.in_flight.operations, done.operations);
+        let by_bytes = wait(self.in_flight.bytes, done.bytes);
         Some(Duration::from_nanos(u64::try_from(by_operations.min(by_bytes)).unwrap_or(u64::MAX)))
     }
 
     fn measured(&self) -> Window {
-        let (a, b) = (self.former, self.current);
+        let (a, b) = (self.previous, self.current);
         let done =
             Load { operations: a.done.operations + b.done.operations, bytes: a.done.bytes + b.done.bytes };
         Window { done, busy_nanos: a.busy_nanos + b.busy_nanos }

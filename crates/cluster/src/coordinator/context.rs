@@ -293,8 +293,8 @@ impl Context {
         if !peer.dialer.is_open() || self.view.peer(node).state == PeerState::Unreachable {
             return Availability::Unavailable;
         }
-        let has_room = peer.has_room(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max);
-        if has_room && peer.delay.admits(self.peer_wait_max(false)) {
+        let can_fit = peer.can_fit(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max);
+        if can_fit && peer.delay.admits(self.peer_wait_max(false)) {
             Availability::Ready
         } else {
             Availability::Busy

@@ -1,17 +1,18 @@
 //! Reads: ask the best replicas, and decide by the first `ack` answers.
 //!
-//! **Promise.** The next quorum read returns the result of this one, or something newer: the reply
-//! leaves only when the newest of the first `ack` answers is held by as many nodes as a later read
-//! cannot miss (`read_repair`, also for the one exception). A read returns all that an overlapping
-//! quorum was told is stored, with any replicas down that leave it its `ack`.
+//! **Promise.** The next quorum read returns the result of this one, or something newer. For that,
+//! the reply leaves only when enough nodes hold the newest of the first `ack` answers that a later
+//! read cannot miss it (`read_repair`, also for the one exception). A read returns all that an
+//! overlapping quorum was told is stored, with any replicas down that leave it its `ack`.
 //!
 //! **Mechanism.** One replica is asked for the cell, preferably this node, and the others for
 //! version and kind, so reads move little data. When one fails, the next is asked at once. If the
 //! newest version is held by a replica that was not asked for the cell, the cell is fetched from
-//! there. One read in a few asks all replicas, to find differences that quorums alone would miss. A
-//! cell that cannot be stored on enough replicas, because their disks are full or its version is in
-//! the future, is not returned: the read restarts without the replicas that hold it. This node is
-//! not asked for a key that it has [refused](crate::RefusedKeys).
+//! there. One read in a few asks all replicas, to find differences that quorums alone would miss.
+//!
+//! A cell may be impossible to store on enough replicas, because their disks are full or its
+//! version is in the future. Such a cell is not returned: the read restarts without the replicas
+//! that hold it. This node is not asked for a key that it has [refused](crate::RefusedKeys).
 //!
 //! **Caveats.** Whether the value is still live is decided by this node's clock when the reply
 //! leaves.
@@ -146,7 +147,7 @@ impl Read {
         context.hedge_budget.earn();
         if self.tally.silent().union(self.unavailable).len() > self.tally.quorum().ack() {
             let waits = self.open().map(|replica_index| context.node(&self.subject, replica_index));
-            let waits = waits.map(|node| context.peers[node.as_usize()].latency.late_after());
+            let waits = waits.map(|node| context.peers[node.as_usize()].latency.overdue_after());
             let wait = waits.max().unwrap_or_default();
             self.overdue_at = context.hedge_queue.watch(now.mono, wait, id);
         }
@@ -260,7 +261,7 @@ impl Read {
             self.best_replica(context, holders).or_else(|| self.best_replica(context, others));
         if let Some(replica_index) = replica_index {
             let node = context.node(&self.subject, replica_index);
-            let wait = context.peers[node.as_usize()].latency.late_after();
+            let wait = context.peers[node.as_usize()].latency.overdue_after();
             self.overdue_at = context.hedge_queue.watch(now.mono, wait, id);
             self.ask(context, id, replica_index, Step::Cell);
         }

@@ -11,7 +11,7 @@
 
 use super::context::Context;
 use super::get::Read;
-use super::latency::{LATE_MAX, LATE_MIN};
+use super::latency::{OVERDUE_MAX, OVERDUE_MIN};
 use super::table::OperationId;
 use crate::Event;
 use std::collections::VecDeque;
@@ -65,7 +65,9 @@ impl HedgeQueue {
     /// Creates a queue of at most `len_max` reads per waiting time. Further reads are not watched.
     pub(super) fn new(len_max: u16) -> Self {
         let (least, greatest) = (WAITS_MS[0], WAITS_MS[WAITS_MS.len() - 1]);
-        assert!(LATE_MIN.as_millis() == u128::from(least) && LATE_MAX.as_millis() == u128::from(greatest));
+        assert!(
+            OVERDUE_MIN.as_millis() == u128::from(least) && OVERDUE_MAX.as_millis() == u128::from(greatest)
+        );
         Self { queues: Default::default(), len_max: usize::from(len_max) }
     }
 
@@ -165,7 +167,7 @@ mod tests {
         assert_eq!(late.take_due(at(6)), Some(id(2)));
         assert_eq!((late.take_due(at(64)), late.next_due()), (Some(id(0)), Some(at(102))));
         for slot in 0..3 {
-            late.watch(at(200), LATE_MIN, id(slot));
+            late.watch(at(200), OVERDUE_MIN, id(slot));
         }
         late.forget(|id| id.slot != 3);
         assert_eq!([0; 3].map(|_| late.take_due(at(300))), [Some(id(0)), Some(id(1)), None], "bounded");

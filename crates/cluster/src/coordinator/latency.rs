@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 /// An answer is never overdue before this time.
-pub(super) const LATE_MIN: Duration = Duration::from_millis(1);
+pub(super) const OVERDUE_MIN: Duration = Duration::from_millis(1);
 /// An answer is always overdue after this time.
-pub(super) const LATE_MAX: Duration = Duration::from_millis(100);
+pub(super) const OVERDUE_MAX: Duration = Duration::from_millis(100);
 
 /// A replica with a greater mean latency is asked only if there is no other: its disk hangs, or
 /// nearly so.
@@ -42,7 +42,7 @@ impl LatencyEstimate {
         self.mean_nanos = self.mean_nanos - (self.mean_nanos >> MEAN_SHIFT) + (nanos >> MEAN_SHIFT);
         let part = (self.p95_nanos >> PERCENTILE_SHIFT) + 1;
         self.p95_nanos = if nanos > self.p95_nanos {
-            (self.p95_nanos + part * BELOW_FOR_ONE_ABOVE).min(LATE_MAX.as_nanos() as u64)
+            (self.p95_nanos + part * BELOW_FOR_ONE_ABOVE).min(OVERDUE_MAX.as_nanos() as u64)
         } else {
             self.p95_nanos - part.min(self.p95_nanos)
         };
@@ -59,8 +59,8 @@ impl LatencyEstimate {
     }
 
     /// Time without an answer after which it is overdue.
-    pub(super) fn late_after(self) -> Duration {
-        Duration::from_nanos(self.p95_nanos).clamp(LATE_MIN, LATE_MAX)
+    pub(super) fn overdue_after(self) -> Duration {
+        Duration::from_nanos(self.p95_nanos).clamp(OVERDUE_MIN, OVERDUE_MAX)
     }
 }
 
@@ -74,10 +74,10 @@ mod tests {
         let mut latency = LatencyEstimate::UNKNOWN;
         let mut rng = Rng::new(1);
         (0..20_000).for_each(|_| latency.observe(Duration::from_micros(2_000 + rng.below(10_000))));
-        let late_after = latency.late_after().as_micros();
+        let overdue_after = latency.overdue_after().as_micros();
         assert!(
-            (11_000..=12_000).contains(&late_after),
-            "the 95th percentile is 11,500 us, not {late_after}"
+            (11_000..=12_000).contains(&overdue_after),
+            "the 95th percentile is 11,500 us, not {overdue_after}"
         );
         assert!((6_000_000..8_000_000).contains(&latency.mean_nanos()), "{latency:?}");
     }
@@ -98,8 +98,8 @@ mod tests {
     fn the_overdue_time_is_bounded() {
         let mut latency = LatencyEstimate::UNKNOWN;
         (0..10_000).for_each(|_| latency.observe(Duration::ZERO));
-        assert_eq!(latency.late_after(), LATE_MIN);
+        assert_eq!(latency.overdue_after(), OVERDUE_MIN);
         (0..10_000).for_each(|_| latency.observe(Duration::from_secs(1_000)));
-        assert_eq!(latency.late_after(), LATE_MAX);
+        assert_eq!(latency.overdue_after(), OVERDUE_MAX);
     }
 }

@@ -49,11 +49,11 @@ impl LinkWaiter {
             }
             Self::Read { .. } | Self::Write(_) => Shortfall::Unreachable,
         };
-        let (_, quorum) = self.parts();
+        let (_, quorum) = self.subject_and_quorum();
         Tally::new(quorum).short(shortfall)
     }
 
-    fn parts(&self) -> (&Subject, Quorum) {
+    fn subject_and_quorum(&self) -> (&Subject, Quorum) {
         match self {
             Self::Read { subject, quorum } => (subject, *quorum),
             Self::Write(intent) => intent.subject_and_quorum(),
@@ -110,12 +110,12 @@ impl Coordinator {
             return self.fail_or_requeue(id, LinkWaiter::Write(intent), failure);
         }
         self.maintain_clock_bound(now);
-        let state = |operations: &mut super::OperationTable<Operation>, state| {
+        let set_state = |operations: &mut super::OperationTable<Operation>, state| {
             operations.get_mut(id).expect("the operation is in the table").state = state;
         };
         match self.tick(now) {
             Ok(hlc) => {
-                state(&mut self.operations, OperationState::Parked(intent));
+                set_state(&mut self.operations, OperationState::Parked(intent));
                 self.resume_write(now, id, hlc);
             }
             Err(TickError::Ahead) => {
@@ -123,7 +123,7 @@ impl Coordinator {
                 self.fail_or_requeue(id, LinkWaiter::Write(intent), failure);
             }
             Err(TickError::Exhausted | TickError::Unheard) => {
-                state(&mut self.operations, OperationState::WaitingForLinks(LinkWaiter::Write(intent)));
+                set_state(&mut self.operations, OperationState::WaitingForLinks(LinkWaiter::Write(intent)));
                 self.link_waiters.0.push_back(id);
             }
         }
@@ -143,7 +143,7 @@ impl Coordinator {
 
     /// Whether an operation failed only because live peers cannot be asked yet.
     fn may_wait_for_links(&self, waiter: &LinkWaiter, failure: &Failure) -> bool {
-        let (subject, quorum) = waiter.parts();
+        let (subject, quorum) = waiter.subject_and_quorum();
         let can_ask = |replica_index: &u8| {
             let node = self.context.node(subject, *replica_index);
             if matches!(waiter, LinkWaiter::Read { .. })

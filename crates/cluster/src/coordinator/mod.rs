@@ -3,19 +3,28 @@
 //! **Promise.** Each [`Coordinator::submit`] gets exactly one [`Reply`], at the deadline at the
 //! latest, and it is the last effect for that command. A write is acknowledged only by answers of
 //! stores after they made it durable. A read is answered only by replicas that hold all that they
-//! acknowledged, and never returns an older version than another read has returned, as far as
+//! acknowledged. It never returns an older version than another read has returned, as far as
 //! quorums overlap. Loss, repetition and reordering of messages do not affect these promises. A
 //! command that is known not to reach its quorum is refused at once, with nothing sent or stored.
 //!
 //! **Mechanism.** A table of fixed size holds the operations in progress; a request to the store or
-//! to a peer carries the id of its operation. The local replica is treated like any other. Writes
-//! are in `put`, the durable bound of their clock in `clock_bound`, their work after the reply in
-//! `late_replicas`; reads in `get`, their repairs in `read_repair`, overdue answers in `hedge`;
-//! links to peers in `links`, and operations that wait for them in `link_wait`; admission control
-//! in `admission`.
+//! to a peer carries the id of its operation. The local replica is treated like any other.
 //!
-//! The driver calls one of the functions that take `now`, then carries out the effects of
-//! [`poll_effect`](Coordinator::poll_effect), in order, until it returns none. It calls
+//! | module | is |
+//! |---|---|
+//! | `put` | writes |
+//! | `clock_bound` | the durable bound of the version clock, and the writes that wait for it |
+//! | `late_replicas` | the work of a write after its reply |
+//! | `get` | reads |
+//! | `read_repair` | the repairs of reads |
+//! | `hedge` | reads whose answers are overdue |
+//! | `links` | links to peers |
+//! | `link_wait` | operations that wait for links |
+//! | `admission` | admission control of writes |
+//! | `scan` | scans |
+//!
+//! The driver calls one of the functions that take `now`. Then it carries out the effects of
+//! [`poll_effect`](Coordinator::poll_effect), in order, until there are none. It calls
 //! `handle_timeout` when [`poll_timeout`](Coordinator::poll_timeout) has passed; each of these
 //! calls may have made that earlier. `now.mono` never goes back.
 //!
@@ -243,11 +252,11 @@ impl Coordinator {
         match (origin.link, message) {
             (Destination::Accepted(_), Message::Request { id, request, within }) => {
                 let read_eligible = self.context.view.peer(self.context.member.me).read_eligible;
-                let patience = self.context.replica_wait_max();
+                let wait_max = self.context.replica_wait_max();
                 let Context { writes, effects, view, .. } = &mut self.context;
                 let refused = Some(&view.refused);
                 let cx =
-                    ReplicaContext { now, read_eligible, refused, writes: Some((writes, patience)), effects };
+                    ReplicaContext { now, read_eligible, refused, writes: Some((writes, wait_max)), effects };
                 self.replica.handle_request(cx, RequestHeader { origin, id, within }, request);
             }
             (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.is_own_request(id) => {

@@ -44,7 +44,7 @@ impl Peer {
     }
 
     /// Whether one more request fits. A request that would be alone always does, however large.
-    pub(super) fn has_room(&self, bytes: usize, requests_max: u32, bytes_max: usize) -> bool {
+    pub(super) fn can_fit(&self, bytes: usize, requests_max: u32, bytes_max: usize) -> bool {
         let fits = bytes == 0 || self.bytes == 0 || self.bytes + bytes <= bytes_max;
         fits && self.delay.operations() < requests_max as usize
     }

@@ -2,14 +2,14 @@
 //!
 //! A write is blind: nothing is read before it. Whether its quorum can be reached is checked before
 //! anything is sent; if not, nothing is sent. A replica whose clock is so far behind that it would
-//! refuse the version counts as unavailable, and while this node's wall clock is past its
-//! [ceiling](HybridClock::check_wall) no version is issued: a write that peers refuse must not
+//! refuse the version counts as unavailable. While this node's wall clock is past its
+//! [ceiling](HybridClock::check_wall), no version is issued: a write that peers refuse must not
 //! leave a copy here that wins later.
 //!
 //! Replicas that cannot be asked, or are suspected, are named as targets of hints in the write to
-//! one replica, the *hint holder*. A write that fails because replicas refused it reports the
-//! reason: full disks, overload, or this node's clock being ahead, in this order if there are
-//! several. Work after the reply is in `late_replicas`.
+//! one replica, the *hint holder*. A write that fails because replicas refused it reports one
+//! reason, the first that applies: full disks, overload, this node's clock being ahead. Work after
+//! the reply is in `late_replicas`.
 
 use super::context::{Context, RequestTarget, Subject, write_bytes};
 use super::late_replicas::DeferredHints;

@@ -18,7 +18,7 @@ pub(super) struct ReadAnswers {
     /// Replicas that hold the newest cell, an older one, or none.
     holders: ReplicaSet,
     stale: ReplicaSet,
-    empty_handed: ReplicaSet,
+    without_cell: ReplicaSet,
     /// The greatest `from` of all answers.
     greatest_from: u8,
 }
@@ -33,11 +33,11 @@ impl ReadAnswers {
         cell: Option<Cell>,
         wall: WallTime,
     ) -> bool {
-        for set in [&mut self.holders, &mut self.stale, &mut self.empty_handed] {
+        for set in [&mut self.holders, &mut self.stale, &mut self.without_cell] {
             set.remove(replica_index);
         }
         let Some(meta) = meta else {
-            self.empty_handed.insert(replica_index);
+            self.without_cell.insert(replica_index);
             return false;
         };
         self.greatest_from = self.greatest_from.max(meta.from);
@@ -81,13 +81,13 @@ impl ReadAnswers {
 
     /// Whether some replicas answered differently from others.
     pub(super) const fn are_divergent(&self) -> bool {
-        self.newest.is_some() && !self.stale.union(self.empty_handed).is_empty()
+        self.newest.is_some() && !self.stale.union(self.without_cell).is_empty()
     }
 
     /// Replicas that need the newest cell: those that should hold it and do not, and those that
     /// hold an older one.
     pub(super) fn stale_replicas(&self) -> ReplicaSet {
-        self.stale.union(self.empty_handed.intersection(self.intended_replicas()))
+        self.stale.union(self.without_cell.intersection(self.intended_replicas()))
     }
 
     /// The greatest `from` of all versions in the answers. A cell that replaces one of them takes

@@ -21,7 +21,7 @@
 use super::context::{Context, RequestTarget, write_bytes};
 use super::get::Read;
 use super::late_replicas::FollowUp;
-use super::latency::LATE_MAX;
+use super::latency::OVERDUE_MAX;
 use super::peers::Availability;
 use super::put::is_ahead;
 use super::request_number::{Step, WRITE_ROUNDS_MAX};
@@ -50,7 +50,7 @@ pub(super) struct Repair {
     /// Those of `failed` that are only overloaded.
     busy: ReplicaSet,
     /// Replicas that have taken too long to be waited for.
-    late: ReplicaSet,
+    slow: ReplicaSet,
     /// Size of each message, in bytes.
     bytes: usize,
 }
@@ -100,7 +100,7 @@ impl Read {
     fn would_be_trusted_with(&self, held: ReplicaSet) -> bool {
         let from = self.answers.newest().map_or(0, |newest| newest.from);
         let (within, answered) = (self.answers.intended_replicas(), self.tally.acked());
-        let out_of_reach = self.tally.failed().union(self.repair.failed).union(self.repair.late);
+        let out_of_reach = self.tally.failed().union(self.repair.failed).union(self.repair.slow);
         let trusted = within.intersection(out_of_reach).without(answered);
         from < self.tally.quorum().from()
             && within.intersection(answered).without(held).is_empty()
@@ -119,7 +119,7 @@ impl Read {
             return self.fetch(now, context, id);
         };
         if !self.repair.is_reported {
-            self.overdue_at = context.hedge_queue.watch(now.mono, LATE_MAX, id);
+            self.overdue_at = context.hedge_queue.watch(now.mono, OVERDUE_MAX, id);
         }
         self.report_repair(context, true);
         for replica_index in self.answers.stale_replicas().without(self.repair.tried()) {
@@ -135,7 +135,7 @@ impl Read {
 
     /// Sends the newest cell to another replica, because one takes too long to store it.
     pub(super) fn repair_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) {
-        self.repair.late = self.repair.open;
+        self.repair.slow = self.repair.open;
         if let Some(cell) = self.answers.cell() {
             self.write_to_another(now, context, id, &cell);
         }

@@ -1,9 +1,10 @@
 //! Numbers of requests, which identify the operation or scan that an answer belongs to.
 //!
-//! A request to the store and one to a peer carry the same kind of number: the operation's slot in
-//! the table, the number of earlier uses of that slot, and the step of the operation. An answer
-//! thus finds its operation in constant time, and one that comes too late finds nothing rather than
-//! another operation. Scans have a table of their own, and all their requests share one counter.
+//! A request to the store and one to a peer carry the same kind of number. It consists of the
+//! operation's slot in the table, the number of earlier uses of that slot, and the step of the
+//! operation. An answer thus finds its operation in constant time, and one that comes too late
+//! finds nothing rather than another operation. Scans have a table of their own, and all their
+//! requests share one counter.
 //!
 //! From the highest bit: one 0, 43 bits of uses or of the counter, 4 of [`Step`] or [`SCAN_BITS`],
 //! 16 of the slot. The uses of a slot wrap around after months of only the shortest operations; no

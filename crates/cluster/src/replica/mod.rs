@@ -81,8 +81,8 @@ pub(crate) struct RequestHeader {
 impl ReplicaContext<'_> {
     /// Whether a write would wait longer than it may, or longer than its requester does.
     fn is_busy(&self, within: Option<Duration>) -> bool {
-        self.writes.as_ref().is_some_and(|(writes, patience)| {
-            !writes.admits(within.map_or(*patience, |within| within.min(*patience)))
+        self.writes.as_ref().is_some_and(|(writes, wait_max)| {
+            !writes.admits(within.map_or(*wait_max, |within| within.min(*wait_max)))
         })
     }
 
@@ -116,7 +116,7 @@ struct Job {
 /// The form of the answer to the requester, made from the store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerKind {
-    Everything,
+    Unchanged,
     Meta,
     /// Cells of a scan.
     Page,
@@ -286,7 +286,7 @@ impl Replica {
                 return Err(PeerAnswer::Failed(PeerFault::NotServing));
             }
         };
-        Ok((request, AnswerKind::Everything))
+        Ok((request, AnswerKind::Unchanged))
     }
 }
 

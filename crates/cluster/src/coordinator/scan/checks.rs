@@ -1,9 +1,9 @@
 //! Checks: whether a replica holds the cells that the sources sent.
 //!
-//! **Promise.** When a check is finished, it has named each key of which the checker holds another
-//! version than the sources sent, each key that they did not send, and each key that the checker
-//! lacks although it should hold it. For every cell that a checker holds, the window thus shows
-//! that version or a greater one.
+//! **Promise.** A finished check has named each key of which the checker holds another version than
+//! the sources sent, or which they did not send. It has also named each key that the checker lacks
+//! although it should hold it. For every cell that a checker holds, the window thus shows that
+//! version or a greater one.
 //!
 //! **Mechanism.** The checker receives the digest of the cells that it should hold: the sources'
 //! cells of which it is a replica, by the cell's own `from`. It compares the digest with all that

@@ -128,7 +128,7 @@ impl ClusterScan {
             Stage::Gathering(gathering) => gathering,
             Stage::Finished => return None,
         };
-        let of_requests = gathering.asked().filter_map(|(_, request_state)| {
+        let of_requests = gathering.pending_requests().filter_map(|(_, request_state)| {
             let since = request_state.since()?;
             let replaced_at = since + timeout / REPLACEMENT_DIVISOR;
             let deadline = if now < replaced_at { replaced_at } else { since + timeout };
@@ -222,30 +222,30 @@ impl ClusterScan {
         let waits = |request_state: RequestState, time| {
             request_state.since().is_some_and(|since| since + time <= now)
         };
-        let late: NodeSet = (gathering.asked())
+        let slow: NodeSet = (gathering.pending_requests())
             .filter(|(_, request_state)| waits(*request_state, timeout / REPLACEMENT_DIVISOR))
             .map(|(node, _)| node)
             .collect();
         cx.context.event_source =
-            late.iter().next().map_or(WaitTarget::Links, |node| cx.context.wait_target_of(node));
+            slow.iter().next().map_or(WaitTarget::Links, |node| cx.context.wait_target_of(node));
         let order = self.without_excluded(cx, readable_nodes(cx.context));
-        let others_do = |late: NodeIndex| {
+        let others_suffice = |slow: NodeIndex| {
             can_form_quorum(&cx.context.member.layout, self.quorum, |node| {
-                node != late && order.contains(&node)
+                node != slow && order.contains(&node)
             })
         };
-        if let Some(node) = late.iter().find(|node| others_do(*node)) {
+        if let Some(node) = slow.iter().find(|node| others_suffice(*node)) {
             return self.replace_participant(cx, LostParticipant { node, fault: None });
         }
         let overdue: Vec<_> = gathering
-            .asked()
+            .pending_requests()
             .map(|(_, request_state)| request_state)
             .filter(|request_state| waits(*request_state, timeout))
             .collect();
         let is_reading = |window: &Window| window.reading_since().is_some_and(|since| since + timeout <= now);
         if !overdue.is_empty() || gathering.window.as_ref().is_some_and(is_reading) {
             let is_busy = overdue.iter().all(|request_state| request_state.paused_until().is_some());
-            self.run_out_of_time(cx, late, is_busy);
+            self.run_out_of_time(cx, slow, is_busy);
         }
     }
 
@@ -263,11 +263,11 @@ impl ClusterScan {
         };
         let can_form_quorum =
             |is_in: &dyn Fn(NodeIndex) -> bool| can_form_quorum(&context.member.layout, self.quorum, is_in);
-        let is_had = |node| context.can_read(node) != Availability::Unavailable;
-        if can_form_quorum(&is_had) {
+        let is_available = |node| context.can_read(node) != Availability::Unavailable;
+        if can_form_quorum(&is_available) {
             return Err(Failure::Overloaded { retry_after: context.retry_after() });
         }
-        if can_form_quorum(&|node| is_had(node) || context.can_read_soon(node)) {
+        if can_form_quorum(&|node| is_available(node) || context.can_read_soon(node)) {
             return Ok(());
         }
         Err(self.failure(too_few))
@@ -285,10 +285,10 @@ impl ClusterScan {
         };
         let is_wanted = reader_waits || self.reads_ahead;
         let cells = self.sizes.limit_of_cells(self.entries_left);
-        let reads_on = is_wanted && !window.as_ref().is_some_and(is_enough);
+        let reads_more = is_wanted && !window.as_ref().is_some_and(is_enough);
         for source in &mut *sources {
             // A paused source is asked again even while the sources do not read ahead.
-            if reads_on || source.request_state.since().is_some() {
+            if reads_more || source.request_state.since().is_some() {
                 source.ask(cx, &parameters, cells)?;
             }
         }
@@ -341,10 +341,10 @@ impl ClusterScan {
     }
 
     /// Fails the scan because of nodes that have not answered in time.
-    fn run_out_of_time(&mut self, cx: &mut ScanContext<'_>, late: NodeSet, is_busy: bool) {
+    fn run_out_of_time(&mut self, cx: &mut ScanContext<'_>, slow: NodeSet, is_busy: bool) {
         cx.context.emit(Event::DeadlinePassed);
         let mut order = self.without_excluded(cx, readable_nodes(cx.context));
-        order.retain(|node| !late.contains(*node));
+        order.retain(|node| !slow.contains(*node));
         let participants = participant_count(&cx.context.member.layout, order, self.quorum);
         self.fail(if is_busy {
             Failure::Overloaded { retry_after: cx.context.retry_after() }
@@ -387,7 +387,7 @@ impl GatherState {
     }
 
     /// Participants with the state of their requests, as source or checker.
-    fn asked(&self) -> impl Iterator<Item = (NodeIndex, RequestState)> {
+    fn pending_requests(&self) -> impl Iterator<Item = (NodeIndex, RequestState)> {
         let checks = self.window.iter().flat_map(|window| &window.checks);
         let sources = self.sources.iter().map(|source| (source.node, source.request_state));
         sources.chain(checks.map(|check| (check.node, check.request_state)))

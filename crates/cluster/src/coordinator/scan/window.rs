@@ -110,12 +110,12 @@ impl Window {
         target: PageTarget,
     ) -> Result<(), LostParticipant> {
         let checked = self.checked();
-        let has_room = self.key_reads.len() < target.cells.entries;
-        let holds_up_reads = !self.key_reads.has_queued(&checked);
-        for run_checks in &mut self.checks {
-            let is_last = run_checks.frontier() == checked;
-            if has_room || (is_last && holds_up_reads) || run_checks.request_state.since().is_some() {
-                run_checks.ask(cx, parameters, &self.pages)?;
+        let has_capacity = self.key_reads.len() < target.cells.entries;
+        let delays_reads = !self.key_reads.has_queued(&checked);
+        for check in &mut self.checks {
+            let is_last = check.frontier() == checked;
+            if has_capacity || (is_last && delays_reads) || check.request_state.since().is_some() {
+                check.ask(cx, parameters, &self.pages)?;
             }
         }
         Ok(())
