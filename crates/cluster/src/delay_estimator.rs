@@ -42,7 +42,7 @@ const BATCHED_LEAST: Load = Load { operations: 256, bytes: 256 << 10 };
 /// Bound of a burst of sequential work.
 const SEQUENTIAL_BURST: Load = Load { operations: 256, bytes: u64::MAX };
 const SEQUENTIAL_LEAST: Load = Load { operations: 16, bytes: u64::MAX };
-/// Less than this number of operations in flight are always admitted, regardless of their bytes.
+/// Operations of any size are admitted while fewer than this number are in flight.
 const OPERATIONS_MIN: u64 = 4;
 
 /// Estimates the delay of an operation from the work in flight and the measured rate.

@@ -188,7 +188,8 @@ pub enum PeerFault {
         /// Time of the receiver's wall clock.
         wall: WallTime,
     },
-    /// Too many requests of this requester, or in total, are in flight there.
+    /// Too many requests of this requester, or in total, are in flight there, or a write would wait
+    /// for too long.
     Busy,
     /// It has not recovered yet, or is shutting down.
     NotServing,

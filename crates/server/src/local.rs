@@ -64,7 +64,7 @@ impl Local {
         })
     }
 
-    /// What this node says of itself when it shakes hands for the machine `asker`.
+    /// What this node says of itself when it shakes hands for the state machine `requester`.
     pub(crate) fn introduce(&self, requester: Requester) -> handshake::Local {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
         handshake::Local {

@@ -45,7 +45,7 @@ enum DialError {
     Handshake(#[from] HandshakeError),
 }
 
-/// Dials `node` for the machine `asker`.
+/// Dials `node` for the state machine `requester`.
 pub(crate) async fn dial(
     process: &Process,
     local: &Local,

@@ -100,6 +100,12 @@ pub(crate) const NAMES: &[Name] = &[
     segment("vitals", "heartbeat payload; connection activity"),
     segment("believed|believes", "read_eligible of a node; accepted of a clock or version"),
     segment("standing|standings", "SyncState").under("crates/cluster/|crates/store/|crates/wire/|crates/api/|crates/server/|crates/veche/|crates/sim/|ARCHITECTURE.md"),
+    segment("asker|askers", "requester"),
+    segment("straggler|stragglers", "late replica; an operation that has replied"),
+    exact("Places", "ReplicaSet").under("crates/cluster/"),
+    exact("Life", "Generation").under("crates/cluster/"),
+    exact("OwnLives", "GenerationHistory").under("crates/cluster/"),
+    exact("LifeNow", "GenerationReport").under("crates/cluster/"),
 ];
 
 /// Retired phrases.

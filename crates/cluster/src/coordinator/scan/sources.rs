@@ -1,7 +1,8 @@
 //! Sources of a scan: each sends the cells of its partitions, page by page.
 //!
 //! **Promise.** The entries of a source are of its partitions and of the range that it was asked
-//! for, in order; any other answer counts as none. At most one page of each source is held.
+//! for, in order. A source whose answer violates this is lost to the scan. At most one page of each
+//! source is held.
 
 use super::request_state::RequestState;
 use super::scan_context::{LostParticipant, ScanContext};
