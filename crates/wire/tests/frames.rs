@@ -417,7 +417,7 @@ fn scans_that_cannot_be_are_refused() {
         Err(WireError::Field { field }) => field,
         other => panic!("{other:?}"),
     };
-    assert_eq!(field(8, &[0xff, 0xff]), "asker");
+    assert_eq!(field(8, &[0xff, 0xff]), "requester");
     assert_eq!(field(18, &[3]), "side of a cut");
     assert_eq!(field(18, &[2]), "range", "it ends before it begins");
     assert_eq!(field(19, &[0, 0]), "key");

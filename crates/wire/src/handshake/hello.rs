@@ -20,7 +20,7 @@ use super::parcel::{HEADER_LEN, Kind, pack};
 use super::secret::PROOF_LEN;
 use super::{ClusterDigest, HandshakeError, Local, NONCE_LEN, ProtocolVersions};
 use crate::message::fields::{
-    asker_of_number, asker_to_number, sync_state_from_number, sync_state_to_number,
+    requester_from_number, requester_to_number, sync_state_from_number, sync_state_to_number,
 };
 use cluster::{Incarnation, NodeIndex, PeerHello};
 use stdx::codec::{Reader, Truncated};
@@ -56,7 +56,7 @@ fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     out.extend_from_slice(&local.digest.hash_version.to_le_bytes());
     out.push(local.hello.node.0);
     out.extend_from_slice(&local.hello.tag.0.to_le_bytes());
-    out.extend_from_slice(&asker_to_number(local.hello.requester).to_le_bytes());
+    out.extend_from_slice(&requester_to_number(local.hello.requester).to_le_bytes());
     out.extend_from_slice(&local.hello.incarnation.0.to_le_bytes());
     out.extend_from_slice(&local.hello.clock.to_bits().to_le_bytes());
     out.push(sync_state_to_number(local.hello.sync_state));
@@ -107,7 +107,7 @@ fn digest(reader: &mut Reader<'_>) -> Result<ClusterDigest, Truncated> {
 fn peer(reader: &mut Reader<'_>) -> Result<Option<PeerHello>, Truncated> {
     let node = NodeIndex(reader.u8()?);
     let tag = NodeTag(reader.u64()?);
-    let requester = asker_of_number(reader.u16()?);
+    let requester = requester_from_number(reader.u16()?);
     let incarnation = Incarnation(reader.u64()?);
     let clock = Hlc::from_bits(reader.u64()?);
     let sync_state = sync_state_from_number(reader.u8()?);

@@ -19,7 +19,7 @@ const HEAD_LEN: usize = 19;
 
 /// Appends the kind of a message and the id of its request.
 pub(super) fn put_head(out: &mut Vec<u8>, kind: u8, id: MessageId) {
-    let requester = asker_to_number(id.requester).to_le_bytes();
+    let requester = requester_to_number(id.requester).to_le_bytes();
     let mut head = [0; HEAD_LEN];
     head[0] = kind;
     head[1..9].copy_from_slice(&id.incarnation.0.to_le_bytes());
@@ -31,19 +31,19 @@ pub(super) fn put_head(out: &mut Vec<u8>, kind: u8, id: MessageId) {
 pub(super) fn head(reader: &mut Reader<'_>) -> Result<(u8, MessageId), WireError> {
     let kind = reader.u8()?;
     let incarnation = Incarnation(reader.u64()?);
-    let requester = asker_of_number(reader.u16()?).ok_or(WireError::Field { field: "asker" })?;
+    let requester = requester_from_number(reader.u16()?).ok_or(WireError::Field { field: "requester" })?;
     Ok((kind, MessageId { incarnation, requester, number: reader.u64()? }))
 }
 
 /// 0 is the `Node`, the others are `Coordinator`s.
-pub(crate) fn asker_to_number(requester: Requester) -> u16 {
+pub(crate) fn requester_to_number(requester: Requester) -> u16 {
     match requester {
         Requester::Node => 0,
         Requester::Coordinator(number) => u16::from(number) + 1,
     }
 }
 
-pub(crate) fn asker_of_number(number: u16) -> Option<Requester> {
+pub(crate) fn requester_from_number(number: u16) -> Option<Requester> {
     match number.checked_sub(1) {
         None => Some(Requester::Node),
         Some(number) => u8::try_from(number).ok().map(Requester::Coordinator),
@@ -161,7 +161,7 @@ pub(super) fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<
         sent: Instant::from_nanos(reader.u64()?),
         wall: wall(reader)?,
         sync_state: sync_state_from_number(flags & heartbeat_flag::STANDING)
-            .ok_or(WireError::Field { field: "standing" })?,
+            .ok_or(WireError::Field { field: "sync state" })?,
         draining: flags & heartbeat_flag::DRAINING != 0,
         disk_full: flags & heartbeat_flag::DISK_FULL != 0,
         hints_for_you: reader.u64()?,
@@ -179,7 +179,7 @@ pub(super) fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<
         let (number, clock) = (reader.u64()?, Hlc::from_bits(reader.u64()?));
         heartbeat_payload.generation = (number > 0).then_some(GenerationReport { number, clock });
         if heartbeat_payload.generation.is_none() && clock != Hlc::ZERO {
-            return Err(WireError::Field { field: "life" });
+            return Err(WireError::Field { field: "generation" });
         }
     }
     if flags & heartbeat_flag::REMEMBERS_LIFE != 0 {

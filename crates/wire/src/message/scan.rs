@@ -4,7 +4,7 @@
 //! lies, and its entries are slices of what came. The rules of pages are kept by [`Page::assemble`].
 
 use super::fields::{
-    META_LEN_MIN, asker_of_number, asker_to_number, key, meta, put_key, put_meta, put_u64, wall,
+    META_LEN_MIN, key, meta, put_key, put_meta, put_u64, requester_from_number, requester_to_number, wall,
 };
 use super::{ABSENT, cut_side, scan_part};
 use crate::{MESSAGE_BYTES_MAX, WireError};
@@ -20,13 +20,13 @@ const PAGE_ENTRY_HEAD_LEN_MIN: usize = META_LEN_MIN + 2 + 4;
 
 pub(super) fn put_snapshot(out: &mut Vec<u8>, snapshot: SnapshotId) {
     put_u64(out, snapshot.incarnation.0);
-    out.extend_from_slice(&asker_to_number(snapshot.requester).to_le_bytes());
+    out.extend_from_slice(&requester_to_number(snapshot.requester).to_le_bytes());
     put_u64(out, snapshot.number);
 }
 
 pub(super) fn snapshot(reader: &mut Reader<'_>) -> Result<SnapshotId, WireError> {
     let incarnation = Incarnation(reader.u64()?);
-    let requester = asker_of_number(reader.u16()?).ok_or(WireError::Field { field: "asker" })?;
+    let requester = requester_from_number(reader.u16()?).ok_or(WireError::Field { field: "requester" })?;
     Ok(SnapshotId { incarnation, requester, number: reader.u64()? })
 }
 
