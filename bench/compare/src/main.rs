@@ -5,7 +5,7 @@
 //! stores are printed. See `bench/README.md`.
 
 use bench::cgroup::{self, MemoryLimit};
-use bench::machine::Machine;
+use bench::machine::MachineInfo;
 use clap::Parser;
 use compare::report::Results;
 use compare::scenario::{self, Scenario};
@@ -89,7 +89,7 @@ fn compare(options: &Options) -> Outcome<()> {
     }
     let home = options.dir.join(format!("run-{}", std::process::id()));
     std::fs::create_dir_all(&home)?;
-    let mut results = Results::new(Machine::here(), format!("{rounds} rounds, {seconds} s: {options:?}"));
+    let mut results = Results::new(MachineInfo::here(), format!("{rounds} rounds, {seconds} s: {options:?}"));
     print!("{}", results.heading());
     let done = scenarios.iter().try_for_each(|scenario| {
         println!("\n# {scenario:?}");

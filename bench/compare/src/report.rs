@@ -2,7 +2,7 @@
 
 use crate::store::Kind;
 use crate::workload::JobReport;
-use bench::machine::Machine;
+use bench::machine::MachineInfo;
 use bench::stats::{ratio, rounds};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ type Phase = BTreeMap<Kind, Vec<f64>>;
 /// All results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    machine: Machine,
+    machine: MachineInfo,
     options: String,
     stores: BTreeMap<String, BTreeMap<Kind, String>>,
     /// By scenario, phases in the order in which they were run.
@@ -22,7 +22,7 @@ pub struct Results {
 }
 
 impl Results {
-    pub fn new(machine: Machine, options: String) -> Self {
+    pub fn new(machine: MachineInfo, options: String) -> Self {
         Self { machine, options, stores: BTreeMap::new(), rates: BTreeMap::new() }
     }
 

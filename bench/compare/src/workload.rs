@@ -6,7 +6,7 @@
 use crate::scenario::Scenario;
 use crate::store::{Kind, Outcome, Settings, Store};
 use bench::keys::{KeyNumber, KeyOrder, KeyPicker, KeySpace};
-use bench::values::{Sizes, Values};
+use bench::values::{ValueSizes, ValueGenerator};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::hint::black_box;
@@ -117,7 +117,7 @@ impl Bench<'_> {
         for _ in 0..self.keys() {
             let key = picker.for_write();
             self.value(key, &mut value);
-            store.put(&key.stored(), &value)?;
+            store.put(&key.stored_key(), &value)?;
         }
         self.rate(name, self.keys(), begun.elapsed());
         Ok(())
@@ -130,7 +130,7 @@ impl Bench<'_> {
             let entry = |_| {
                 let (key, mut value) = (picker.for_write(), Vec::new());
                 self.value(key, &mut value);
-                (key.stored().to_vec(), value)
+                (key.stored_key().to_vec(), value)
             };
             let entries: Vec<_> = (0..BATCH).map(entry).collect();
             store.put_batch(&entries)?;
@@ -146,7 +146,7 @@ impl Bench<'_> {
         for _ in 0..count {
             let key = picker.for_write();
             self.value(key, &mut value);
-            store.put(&key.stored(), &value)?;
+            store.put(&key.stored_key(), &value)?;
         }
         self.rate("overwrite", count, begun.elapsed());
         Ok(())
@@ -157,7 +157,7 @@ impl Bench<'_> {
         let count = self.keys() / 10;
         let begun = Instant::now();
         for _ in 0..count {
-            store.delete(&picker.for_write().stored())?;
+            store.delete(&picker.for_write().stored_key())?;
         }
         self.rate("delete", count, begun.elapsed());
         Ok(())
@@ -169,8 +169,8 @@ impl Bench<'_> {
         for sample in 0..CHECKED_KEYS.min(self.keys()) {
             let key = KeyNumber(sample * self.keys() / CHECKED_KEYS.min(self.keys()));
             self.value(key, &mut expected);
-            let found = store.get(&key.stored(), &mut |value| right = value == expected)?;
-            if !(found && right) || store.get(&key.missing(), &mut |_| {})? {
+            let found = store.get(&key.stored_key(), &mut |value| right = value == expected)?;
+            if !(found && right) || store.get(&key.missing_key(), &mut |_| {})? {
                 return Err(format!("key {key:?} is not what was written").into());
             }
         }
@@ -190,7 +190,7 @@ impl Bench<'_> {
             while !stop.load(Ordering::Relaxed) {
                 for _ in 0..LOOK_EVERY {
                     let key = picker.for_read();
-                    let text = if hit { key.stored() } else { key.missing() };
+                    let text = if hit { key.stored_key() } else { key.missing_key() };
                     let found = store.get(&text, &mut |value| {
                         black_box(value);
                     })?;
@@ -214,7 +214,7 @@ impl Bench<'_> {
             while !stop.load(Ordering::Relaxed) {
                 let key = picker.for_write();
                 self.value(key, &mut value);
-                store.put(&key.stored(), &value)?;
+                store.put(&key.stored_key(), &value)?;
                 done.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
@@ -244,7 +244,7 @@ impl Bench<'_> {
         let (done, took) = self.timed(1, |thread, stop, done| {
             let mut picker = self.picker(KeyOrder::Uniform, 30 + thread);
             while !stop.load(Ordering::Relaxed) {
-                let found = store.scan(&picker.for_read().stored(), SHORT_SCAN, &mut |_, value| {
+                let found = store.scan(&picker.for_read().stored_key(), SHORT_SCAN, &mut |_, value| {
                     black_box(value);
                 })?;
                 black_box(found);
@@ -297,7 +297,7 @@ impl Bench<'_> {
 
     fn value(&self, key: KeyNumber, out: &mut Vec<u8>) {
         out.clear();
-        Values { seed: 1, sizes: Sizes::Fixed(self.job.scenario.value_bytes) }.append(key, out);
+        ValueGenerator { seed: 1, sizes: ValueSizes::Fixed(self.job.scenario.value_bytes) }.append(key, out);
     }
 }
 

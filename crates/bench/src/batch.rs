@@ -4,8 +4,8 @@
 
 use crate::keys::KeyNumber;
 use crate::response::ResponseParser;
-use crate::threads::joined;
-use crate::values::{Sizes, Values};
+use crate::threads::join_scoped;
+use crate::values::{ValueGenerator, ValueSizes};
 use api::entries::{BatchAction, BatchEntry, EntryEncoder, Format, ResultDecoder};
 use bytes::Bytes;
 use cluster::{Key, Lifetime};
@@ -18,16 +18,16 @@ use stdx::Rng;
 /// What is read at once, at most.
 const READ_BYTES: usize = 256 << 10;
 /// How long a server may be silent.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A batch, as bytes.
 #[derive(Debug)]
-pub struct Batch {
+pub struct PutBatch {
     body: Vec<u8>,
     entries: u64,
 }
 
-impl Batch {
+impl PutBatch {
     /// So many writes of values of this size, in the binary format, to keys uniform over `keys`.
     pub fn of_writes(entries: u64, keys: u64, value_bytes: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -36,13 +36,13 @@ impl Batch {
 
     /// Writes of values of this size to these keys.
     pub fn of_keys(keys: impl Iterator<Item = KeyNumber>, value_bytes: usize) -> Self {
-        let values = Values::of_all_runs(Sizes::Fixed(value_bytes));
+        let values = ValueGenerator::standard(ValueSizes::Fixed(value_bytes));
         let (mut encoder, mut body, mut entries) = (EntryEncoder::new(Format::Binary), Vec::new(), 0);
         for number in keys {
             entries += 1;
             let mut value = Vec::with_capacity(value_bytes);
             values.append(number, &mut value);
-            let key = Key::new(Bytes::copy_from_slice(&number.stored())).expect("16 bytes are a key");
+            let key = Key::new(Bytes::copy_from_slice(&number.stored_key())).expect("16 bytes are a key");
             let action = BatchAction::Put { value: value.into(), lifetime: Lifetime::Forever };
             encoder.put_batch_entry(&BatchEntry { key, action }, &mut body);
         }
@@ -61,8 +61,8 @@ impl Batch {
     /// The socket's; [`ErrorKind::InvalidData`] when what comes back is not one `201` for each write.
     pub fn send(&self, target: SocketAddr) -> io::Result<Duration> {
         let mut socket = TcpStream::connect(target)?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(IO_TIMEOUT))?;
+        socket.set_write_timeout(Some(IO_TIMEOUT))?;
         let reader = socket.try_clone()?;
         let media_type = Format::Binary.media_type();
         let begun = Instant::now();
@@ -74,7 +74,7 @@ impl Batch {
         let written = thread::scope(|scope| {
             let reading = scope.spawn(move || read_results(reader));
             socket.write_all(&self.body)?;
-            joined(reading)
+            join_scoped(reading)
         })?;
         if written == self.entries {
             Ok(begun.elapsed())

@@ -4,28 +4,28 @@
 //! refusals, broken connections, a server that dies. Asked to stop, a benchmark ends within seconds with what it has.
 
 use crate::client::fetch;
-use crate::console::{Console, Progress};
-use crate::goal::{Goal, Observed};
+use crate::console::{Console, PreloadProgress};
+use crate::goal::{Goal, Observation};
 use crate::keys::{KEY_LEN, KeyNumber, KeyOrder};
-use crate::load::{Lane, LaneResult, LoadError, RunSpec, Watch, run_watched};
-use crate::machine::Machine;
+use crate::load::{Lane, LaneResult, LoadError, RunHooks, RunSpec, run_with_hooks};
+use crate::machine::MachineInfo;
 use crate::process::{CpuMeter, own_cpu};
 use crate::report::{
     CostReport, FORMAT, LaneReport, LoadReport, Report, SearchReport, ServerReport, TrialReport,
 };
 use crate::schedule::Pacing;
-use crate::search::{RateSearch, SETTLE_PART, Step};
-use crate::stop::Stop;
+use crate::search::{RateSearch, SETTLE_DIVISOR, SearchStep};
+use crate::stop::StopFlag;
 use crate::target::Target;
 use crate::units::{bytes, grouped, span};
-use crate::workload::{Mix, Operation, Quorum, WorkloadSpec};
+use crate::workload::{Mix, Operation, QuorumOverride, WorkloadSpec};
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Data is stored over so many connections, or as many as the benchmark has where it has more.
 const PRELOAD_CONNECTIONS: usize = 64;
 /// A preload that stores nothing for so many seconds is given up.
-const PRELOAD_PATIENCE_S: u64 = 30;
+const PRELOAD_IDLE_MAX_S: u64 = 30;
 /// Keys that are looked at to find out whether the data is there already.
 const SAMPLED_KEYS: u64 = 64;
 /// To find out who is there.
@@ -34,7 +34,7 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What to do.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BenchPlan {
     /// The preset, or what is run.
     pub name: String,
     /// The command line, as one could enter it again.
@@ -63,13 +63,13 @@ pub struct Plan {
     pub warmup: Duration,
     /// Is measured, after the warm-up. `None`: until all requests were sent.
     pub duration: Option<Duration>,
-    /// Stop after so many requests.
+    /// StopFlag after so many requests.
     pub requests: Option<u64>,
     /// Check the bytes of values.
     pub verify: bool,
     /// Search for the highest rate.
     pub search: Option<SearchPlan>,
-    /// Server processes on this machine whose CPU time is to be measured.
+    /// ServerProcess processes on this machine whose CPU time is to be measured.
     pub pids: Vec<u32>,
 }
 
@@ -132,30 +132,30 @@ impl From<LoadError> for BenchError {
 ///
 /// # Errors
 /// [`BenchError`]: there is nothing to report.
-pub fn benchmark(plan: &Plan, stop: &Stop, console: &mut Console) -> Result<Report, BenchError> {
-    benchmark_beside(plan, stop, console, &mut || ())
+pub fn benchmark(plan: &BenchPlan, stop: &StopFlag, console: &mut Console) -> Result<Report, BenchError> {
+    benchmark_with_hook(plan, stop, console, &mut || ())
 }
 
-/// The same, with something beside the part that is reported: `begin` is called, and must return, just before its warm-up.
+/// The same, with something beside the part that is reported: `before_measurement` is called, and must return, just before its warm-up.
 /// A search may have several parts that look like it; the last is it.
 ///
 /// # Errors
 /// [`BenchError`]: there is nothing to report.
-pub fn benchmark_beside(
-    plan: &Plan,
-    stop: &Stop,
+pub fn benchmark_with_hook(
+    plan: &BenchPlan,
+    stop: &StopFlag,
     console: &mut Console,
-    begin: &mut dyn FnMut(),
+    before_measurement: &mut dyn FnMut(),
 ) -> Result<Report, BenchError> {
     allow_many_files();
     let started = rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-    let servers: Vec<ServerReport> = plan.targets.iter().map(describe).collect();
-    let mut runner = Runner { plan, stop, console, begin };
+    let servers: Vec<ServerReport> = plan.targets.iter().map(describe_server).collect();
+    let mut runner = Runner { plan, stop, console, before_measurement };
     let preloaded = plan.preload.map(|preload| runner.preload(preload)).transpose()?;
     runner.announce(&servers);
     let (search, measured) = match &plan.search {
         None => {
-            (runner.begin)();
+            (runner.before_measurement)();
             (None, runner.measure(plan.pacing, plan.duration)?)
         }
         Some(search) => {
@@ -169,7 +169,7 @@ pub fn benchmark_beside(
         command: plan.command.clone(),
         started,
         generator: plan.version.clone(),
-        machine: Machine::here(),
+        machine: MachineInfo::here(),
         servers,
         load: plan.load(preloaded),
         published: plan.published.clone(),
@@ -189,16 +189,16 @@ fn allow_many_files() {
 }
 
 /// One measurement with what it cost.
-struct Measured {
+struct Measurement {
     result: LaneResult,
     cost: CostReport,
 }
 
 struct Runner<'a> {
-    plan: &'a Plan,
-    stop: &'a Stop,
+    plan: &'a BenchPlan,
+    stop: &'a StopFlag,
     console: &'a mut Console,
-    begin: &'a mut dyn FnMut(),
+    before_measurement: &'a mut dyn FnMut(),
 }
 
 impl Runner<'_> {
@@ -229,8 +229,8 @@ impl Runner<'_> {
         self.console.say(&format!(
             "{}: {rate}, {}, {}; {mix}{} {order} keys, values of {sizes}; {length} after {} of warm-up",
             plan.name,
-            counted(plan.connections, "connection"),
-            counted(plan.threads, "thread"),
+            pluralize(plan.connections, "connection"),
+            pluralize(plan.threads, "thread"),
             grouped(keys),
             span(plan.warmup),
         ));
@@ -239,7 +239,7 @@ impl Runner<'_> {
     /// Stores the keys `0..preload.keys`. Returns how many there are.
     fn preload(&mut self, preload: Preload) -> Result<u64, BenchError> {
         let keys = preload.keys;
-        if !preload.always && self.is_there(keys) {
+        if !preload.always && self.is_preloaded(keys) {
             self.console
                 .say(&format!("preload: {SAMPLED_KEYS} of {} keys looked at, all there", grouped(keys)));
             return Ok(keys);
@@ -260,26 +260,26 @@ impl Runner<'_> {
             requests: Some(keys),
             verify: false,
             retry: true,
-            patience: None,
+            send_timeout: None,
         };
-        let mut progress = Progress::new(keys, KEY_LEN as f64 + plan.workload.sizes.mean());
-        let (patience, console) = (Stop::default(), &mut *self.console);
+        let mut progress = PreloadProgress::new(keys, KEY_LEN as f64 + plan.workload.sizes.mean());
+        let (idle_stop, console) = (StopFlag::default(), &mut *self.console);
         let (stop, mut idle_s) = (self.stop, 0);
         let spec = plan.run_spec(lane, Duration::ZERO, None);
         let stored_status = Operation::Put.expected_status();
-        let watch = Watch {
-            stop: &patience,
-            each_second: &mut |second| {
+        let hooks = RunHooks {
+            stop: &idle_stop,
+            on_second: &mut |second| {
                 let stored = second.row.statuses.get(&stored_status).copied().unwrap_or(0);
                 progress.second(stored);
                 console.progress(&progress);
                 idle_s = if stored == 0 { idle_s + 1 } else { 0 };
-                if idle_s == PRELOAD_PATIENCE_S || stop.is_set() {
-                    patience.set();
+                if idle_s == PRELOAD_IDLE_MAX_S || stop.is_set() {
+                    idle_stop.set();
                 }
             },
         };
-        let result = run_watched(&spec, watch)?.remove(0);
+        let result = run_with_hooks(&spec, hooks)?.remove(0);
         let stored = result.recorder.with_status(stored_status);
         if stored == keys {
             return Ok(keys);
@@ -290,7 +290,7 @@ impl Runner<'_> {
     }
 
     /// Whether the values of keys all over the data are what they would be. False where nobody can tell.
-    fn is_there(&self, keys: u64) -> bool {
+    fn is_preloaded(&self, keys: u64) -> bool {
         let samples = SAMPLED_KEYS.min(keys);
         let values = self.plan.workload.values();
         let quorum = quorum_parameters(self.plan.workload.quorum);
@@ -298,7 +298,7 @@ impl Runner<'_> {
             let key = KeyNumber(
                 (u128::from(sample) * u128::from(keys - 1) / u128::from(samples.max(2) - 1)) as u64,
             );
-            let path = format!("/v0/entity?id={}{quorum}", String::from_utf8_lossy(&key.stored()));
+            let path = format!("/v0/entity?id={}{quorum}", String::from_utf8_lossy(&key.stored_key()));
             let target = &self.plan.targets[sample as usize % self.plan.targets.len()];
             let mut expected = Vec::new();
             values.append(key, &mut expected);
@@ -307,7 +307,7 @@ impl Runner<'_> {
         })
     }
 
-    fn measure(&mut self, pacing: Pacing, duration: Option<Duration>) -> Result<Measured, BenchError> {
+    fn measure(&mut self, pacing: Pacing, duration: Option<Duration>) -> Result<Measurement, BenchError> {
         let plan = self.plan;
         let lane = Lane {
             name: plan.name.clone(),
@@ -318,16 +318,16 @@ impl Runner<'_> {
             requests: plan.requests,
             verify: plan.verify,
             retry: false,
-            patience: None,
+            send_timeout: None,
         };
         let meters = plan.pids.iter().map(|pid| CpuMeter::start(*pid)).collect::<Result<Vec<_>, _>>();
         let meters = meters.map_err(BenchError::Process)?;
         let own = own_cpu();
         let begun = Instant::now();
         let console = &mut *self.console;
-        let watch = Watch { stop: self.stop, each_second: &mut |second| console.second(second) };
+        let hooks = RunHooks { stop: self.stop, on_second: &mut |second| console.second(second) };
         let spec = plan.run_spec(lane, plan.warmup, duration);
-        let result = run_watched(&spec, watch)?.remove(0);
+        let result = run_with_hooks(&spec, hooks)?.remove(0);
         let own = own_cpu() - own;
         let answers = result.recorder.answers_with_warmup().max(1) as f64;
         let per_answer = |spent: Duration| spent.as_secs_f64() * 1e6 / answers;
@@ -338,10 +338,10 @@ impl Runner<'_> {
             generator_busy: own.as_secs_f64() / begun.elapsed().as_secs_f64() / plan.threads as f64,
             server_us_per_answer: server.filter(|_| !meters.is_empty()).map(per_answer),
         };
-        Ok(Measured { result, cost })
+        Ok(Measurement { result, cost })
     }
 
-    fn search(&mut self, plan: &SearchPlan) -> Result<(SearchReport, Measured), BenchError> {
+    fn search(&mut self, plan: &SearchPlan) -> Result<(SearchReport, Measurement), BenchError> {
         let start = match self.plan.pacing {
             Pacing::Rate(rate) => rate,
             Pacing::Closed => SEARCH_START,
@@ -351,9 +351,9 @@ impl Runner<'_> {
         let mut last = None;
         loop {
             let (rate, is_long) = match search.step() {
-                Step::Try(rate) => (rate, false),
-                Step::Confirm(rate) => (rate, true),
-                Step::Done(found) => {
+                SearchStep::Try(rate) => (rate, false),
+                SearchStep::Confirm(rate) => (rate, true),
+                SearchStep::Done(found) => {
                     (report.knee, report.working_point) = (found.knee, found.working_point);
                     break;
                 }
@@ -361,11 +361,11 @@ impl Runner<'_> {
             let duration = if is_long { self.plan.duration.unwrap_or(plan.trial) } else { plan.trial };
             self.console.say(&format!("{} requests/s for {}", grouped(rate), span(duration)));
             if is_long {
-                (self.begin)();
+                (self.before_measurement)();
             }
             let trial = match self.measure(Pacing::Rate(rate), Some(duration)) {
                 Ok(measured) => {
-                    let trial = Observed::of(&measured.result, rate).trial(&plan.goal, rate, is_long);
+                    let trial = Observation::of(&measured.result, rate).trial(&plan.goal, rate, is_long);
                     last = Some(measured);
                     trial
                 }
@@ -378,10 +378,10 @@ impl Runner<'_> {
             if self.stop.is_set() {
                 break;
             }
-            self.console.say(&verdict(&trial));
-            search.verdict(trial.held);
+            self.console.say(&describe_verdict(&trial));
+            search.record_verdict(trial.held);
             report.trials.push(trial);
-            std::thread::sleep(plan.trial / SETTLE_PART);
+            std::thread::sleep(plan.trial / SETTLE_DIVISOR);
         }
         let measured = last.ok_or(BenchError::Load(LoadError::Spec("the search measured nothing")))?;
         Ok((report, measured))
@@ -391,11 +391,11 @@ impl Runner<'_> {
 /// Where a search begins unless it is told.
 const SEARCH_START: u64 = 1_000;
 
-fn verdict(trial: &TrialReport) -> String {
+fn describe_verdict(trial: &TrialReport) -> String {
     if trial.held { "it holds".to_owned() } else { format!("it does not hold: {}", trial.why.join(", ")) }
 }
 
-impl Plan {
+impl BenchPlan {
     fn run_spec(&self, lane: Lane, warmup: Duration, duration: Option<Duration>) -> RunSpec {
         RunSpec {
             targets: self.targets.clone(),
@@ -410,7 +410,7 @@ impl Plan {
     fn load(&self, preloaded: Option<u64>) -> LoadReport {
         let WorkloadSpec { mix, keys, order, sizes, seed, quorum, ttl_ms, limit, .. } = self.workload;
         let shown = |part: Option<u32>| part.map_or("default".to_owned(), |part| part.to_string());
-        let is_default = quorum == Quorum::default();
+        let is_default = quorum == QuorumOverride::default();
         LoadReport {
             mix: mix.to_string(),
             order: order.to_string(),
@@ -428,14 +428,14 @@ impl Plan {
     }
 }
 
-fn quorum_parameters(quorum: Quorum) -> String {
+fn quorum_parameters(quorum: QuorumOverride) -> String {
     let part =
         |name: &str, value: Option<u32>| value.map_or(String::new(), |value| format!("&{name}={value}"));
     part("ack", quorum.ack) + &part("from", quorum.from)
 }
 
 /// What a server says of itself. One that does not say is known by its `Server` header, or not at all.
-fn describe(target: &Target) -> ServerReport {
+fn describe_server(target: &Target) -> ServerReport {
     let mut report =
         ServerReport { url: target.to_string(), software: "unknown server".to_owned(), facts: Vec::new() };
     let Ok(answer) = fetch(target.address(), "GET", "/v0/status", &[], STATUS_TIMEOUT) else { return report };
@@ -461,7 +461,7 @@ fn describe(target: &Target) -> ServerReport {
     report
 }
 
-fn counted(count: usize, noun: &str) -> String {
+fn pluralize(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const READ_BYTES: usize = 16 * 1024;
 
 /// An answer, whole.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// The status code.
     pub status: u16,
     /// Status line and headers as they came, with the empty line behind them.
@@ -19,7 +19,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The value of a header, as it was sent.
     pub fn header(&self, name: &str) -> Option<&str> {
         let head = str::from_utf8(&self.head).ok()?;
@@ -30,12 +30,12 @@ impl Answer {
 
 /// A connection that is kept, and carries one request at a time.
 #[derive(Debug)]
-pub struct Caller {
+pub struct HttpClient {
     socket: TcpStream,
     target: SocketAddr,
 }
 
-impl Caller {
+impl HttpClient {
     /// Connects. `timeout` bounds connecting and each read and write.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Caller {
     ///
     /// # Errors
     /// The socket's; [`io::ErrorKind::InvalidData`] for an answer that is not HTTP or longer than 16 MiB.
-    pub fn exchange(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+    pub fn exchange(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<HttpResponse> {
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.target).into_bytes();
         if !body.is_empty() {
             write!(request, "Content-Length: {}\r\n", body.len())?;
@@ -74,11 +74,11 @@ pub fn fetch(
     path: &str,
     body: &[u8],
     timeout: Duration,
-) -> io::Result<Answer> {
-    Caller::connect(target, timeout)?.exchange(method, path, body)
+) -> io::Result<HttpResponse> {
+    HttpClient::connect(target, timeout)?.exchange(method, path, body)
 }
 
-fn receive(socket: &mut TcpStream) -> io::Result<Answer> {
+fn receive(socket: &mut TcpStream) -> io::Result<HttpResponse> {
     let (mut parser, mut raw, mut body) = (ResponseParser::default(), Vec::new(), Vec::new());
     let mut piece = vec![0; READ_BYTES];
     let response = loop {
@@ -92,13 +92,13 @@ fn receive(socket: &mut TcpStream) -> io::Result<Answer> {
         if let (_, Some(response)) = parser.advance(&piece[..len], keep).map_err(invalid)? {
             break response;
         }
-        if raw.len() > ANSWER_BYTES_MAX {
+        if raw.len() > RESPONSE_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer does not end"));
         }
     };
     let head_len = raw.windows(4).position(|four| four == b"\r\n\r\n").map_or(raw.len(), |at| at + 4);
     raw.truncate(head_len);
-    Ok(Answer { status: response.status, head: raw, body })
+    Ok(HttpResponse { status: response.status, head: raw, body })
 }
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {

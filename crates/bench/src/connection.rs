@@ -11,26 +11,26 @@ use std::time::Duration;
 /// A lost first packet is sent again after one second, and once more two seconds later.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// A send buffer above this is given back after its request.
-const OUT_BYTES_KEPT: usize = 64 * 1024;
+const OUT_BYTES_RETAINED: usize = 64 * 1024;
 /// What is read from one connection before the others have their turn.
-const READS_PER_TURN: usize = 16;
+const READS_PER_EVENT: usize = 16;
 
 /// Why a connection is of no further use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Lost {
+pub(crate) enum ConnectionError {
     /// Closed or reset by the server.
     Broken,
     /// What came was not a response.
     Malformed,
 }
 
-impl From<io::Error> for Lost {
+impl From<io::Error> for ConnectionError {
     fn from(_: io::Error) -> Self {
         Self::Broken
     }
 }
 
-impl From<MalformedResponse> for Lost {
+impl From<MalformedResponse> for ConnectionError {
     fn from(_: MalformedResponse) -> Self {
         Self::Malformed
     }
@@ -53,22 +53,22 @@ impl Connection {
         let socket = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        Ok(Self::over(socket, protocol, false))
+        Ok(Self::from_socket(socket, protocol, false))
     }
 
     /// Begins to connect, without waiting. What is sent leaves once the connection is there.
-    pub(crate) fn begin(target: SocketAddr, protocol: Protocol) -> io::Result<Self> {
+    pub(crate) fn start_connect(target: SocketAddr, protocol: Protocol) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(socket2::Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         match socket.connect(&target.into()) {
-            Ok(()) => Ok(Self::over(socket.into(), protocol, false)),
-            Err(error) if is_in_progress(&error) => Ok(Self::over(socket.into(), protocol, true)),
+            Ok(()) => Ok(Self::from_socket(socket.into(), protocol, false)),
+            Err(error) if is_in_progress(&error) => Ok(Self::from_socket(socket.into(), protocol, true)),
             Err(error) => Err(error),
         }
     }
 
-    fn over(socket: TcpStream, protocol: Protocol, is_connecting: bool) -> Self {
+    fn from_socket(socket: TcpStream, protocol: Protocol, is_connecting: bool) -> Self {
         let parser = protocol.parser();
         Self { socket, out: Vec::new(), sent: 0, parser, body: Vec::new(), is_connecting }
     }
@@ -79,10 +79,10 @@ impl Connection {
     }
 
     /// Sends a request, as far as the socket takes it. True: all of it.
-    pub(crate) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<bool, Lost> {
+    pub(crate) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<bool, ConnectionError> {
         debug_assert!(self.sent == self.out.len(), "one request at a time");
         self.out.clear();
-        self.out.shrink_to(OUT_BYTES_KEPT);
+        self.out.shrink_to(OUT_BYTES_RETAINED);
         self.sent = 0;
         self.body.clear();
         encode(&mut self.out);
@@ -90,7 +90,7 @@ impl Connection {
     }
 
     /// The socket takes bytes, or has failed: sends what is left of a request. True: all of it.
-    pub(crate) fn flush(&mut self) -> Result<bool, Lost> {
+    pub(crate) fn flush(&mut self) -> Result<bool, ConnectionError> {
         if self.is_connecting {
             match self.socket.take_error()? {
                 Some(error) => return Err(error.into()),
@@ -99,7 +99,7 @@ impl Connection {
         }
         while self.sent < self.out.len() {
             match self.socket.write(&self.out[self.sent..]) {
-                Ok(0) => return Err(Lost::Broken),
+                Ok(0) => return Err(ConnectionError::Broken),
                 Ok(len) => self.sent += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -110,10 +110,14 @@ impl Connection {
     }
 
     /// Reads what has come, into `scratch` first. The body is kept only when asked. `None`: more is to come.
-    pub(crate) fn receive(&mut self, scratch: &mut [u8], keep_body: bool) -> Result<Option<Response>, Lost> {
-        for _ in 0..READS_PER_TURN {
+    pub(crate) fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        keep_body: bool,
+    ) -> Result<Option<Response>, ConnectionError> {
+        for _ in 0..READS_PER_EVENT {
             let len = match self.socket.read(scratch) {
-                Ok(0) => return self.parser.finish().ok().flatten().map(Some).ok_or(Lost::Broken),
+                Ok(0) => return self.parser.finish().ok().flatten().map(Some).ok_or(ConnectionError::Broken),
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -127,7 +131,7 @@ impl Connection {
             };
             match self.parser.advance(&scratch[..len], keep)? {
                 (used, Some(response)) if used == len => return Ok(Some(response)),
-                (_, Some(_)) => return Err(Lost::Malformed),
+                (_, Some(_)) => return Err(ConnectionError::Malformed),
                 (_, None) if len < scratch.len() => return Ok(None),
                 (_, None) => {}
             }
@@ -171,7 +175,8 @@ mod tests {
     #[test]
     fn a_request_waits_for_its_connection_and_is_answered_over_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut connection = Connection::begin(listener.local_addr().unwrap(), Protocol::Entities).unwrap();
+        let mut connection =
+            Connection::start_connect(listener.local_addr().unwrap(), Protocol::Entities).unwrap();
         let sent = connection.send(|out| out.extend_from_slice(b"request")).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         assert!(sent || until(|| connection.flush().unwrap().then_some(true)));
@@ -193,8 +198,8 @@ mod tests {
         drop((server, listener));
         let mut scratch = [0; 1_024];
         let lost = until(|| connection.receive(&mut scratch, false).err());
-        assert!(matches!(lost, Lost::Broken));
-        let refused = Connection::begin(target, Protocol::Entities).map(|mut connection| {
+        assert!(matches!(lost, ConnectionError::Broken));
+        let refused = Connection::start_connect(target, Protocol::Entities).map(|mut connection| {
             connection.send(|out| out.push(b'x')).and_then(|sent| {
                 assert!(!sent);
                 until(|| match connection.flush() {

@@ -47,7 +47,7 @@ impl Console {
     }
 
     /// A preload has come so far.
-    pub fn progress(&mut self, progress: &Progress) {
+    pub fn progress(&mut self, progress: &PreloadProgress) {
         let line = progress.line();
         if self.is_terminal {
             let end = if progress.is_complete() { "\n" } else { "" };
@@ -100,7 +100,7 @@ fn errors(row: &Row) -> String {
 
 /// How far a preload is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct PreloadProgress {
     /// Keys to be stored.
     pub keys: u64,
     /// Keys that are stored.
@@ -111,7 +111,7 @@ pub struct Progress {
     per_second: f64,
 }
 
-impl Progress {
+impl PreloadProgress {
     /// None of `keys` is stored yet.
     pub const fn new(keys: u64, bytes_per_key: f64) -> Self {
         Self { keys, stored: 0, bytes_per_key, seconds: 0, per_second: 0.0 }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn progress_says_how_far_how_fast_and_how_long_still() {
-        let mut progress = Progress::new(1_000_000, 1_024.0);
+        let mut progress = PreloadProgress::new(1_000_000, 1_024.0);
         progress.second(100_000);
         progress.second(100_000);
         assert_eq!(
@@ -187,6 +187,6 @@ mod tests {
         assert!(progress.line().contains("m 1") || progress.line().contains("s left"), "{}", progress.line());
         progress.second(800_000);
         assert!(progress.is_complete() && progress.line().ends_with("done"));
-        assert!(Progress::new(5, 1.0).line().ends_with("no end in sight"));
+        assert!(PreloadProgress::new(5, 1.0).line().ends_with("no end in sight"));
     }
 }

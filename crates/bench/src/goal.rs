@@ -26,25 +26,25 @@ pub struct Goal {
 #[derive(Clone, Debug, PartialEq)]
 enum Condition {
     /// The latency at a percentile, in percent.
-    Percentile(f64, Bound),
-    Mean(Bound),
-    Errors(Errors),
+    Percentile(f64, LatencyLimit),
+    Mean(LatencyLimit),
+    Errors(ErrorLimit),
 }
 
 /// Latencies are to be below this.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Bound(Duration);
+struct LatencyLimit(Duration);
 
 /// How many requests may fail.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Errors {
+enum ErrorLimit {
     AtMost(u64),
     ShareBelow(f64),
 }
 
 /// What was measured at a rate.
 #[derive(Clone, Debug)]
-pub struct Observed {
+pub struct Observation {
     /// From the intended start, in nanoseconds.
     pub latency: Histogram<u64>,
     /// Refusals, errors, requests without an answer.
@@ -57,7 +57,7 @@ pub struct Observed {
     pub elapsed: Duration,
 }
 
-impl Observed {
+impl Observation {
     /// What a lane measured at `rate`.
     pub fn of(result: &LaneResult, rate: u64) -> Self {
         let recorder = &result.recorder;
@@ -73,7 +73,7 @@ impl Observed {
     /// As a report shows it, with the goal's verdict.
     pub fn trial(&self, goal: &Goal, rate: u64, is_long: bool) -> TrialReport {
         let quantile = |quantile| micros(self.latency.value_at_quantile(quantile));
-        let why = goal.broken_by(self);
+        let why = goal.violations(self);
         TrialReport {
             rate,
             arrived_per_s: self.kept * rate as f64,
@@ -91,17 +91,17 @@ impl Observed {
 
 impl Goal {
     /// What does not hold; nothing: the goal does.
-    pub fn broken_by(&self, observed: &Observed) -> Vec<String> {
+    pub fn violations(&self, observed: &Observation) -> Vec<String> {
         let mut broken: Vec<String> =
-            self.conditions.iter().filter_map(|known| known.broken_by(observed)).collect();
-        if observed.kept < KEPT_MIN * (1.0 - self.part_after_the_end(observed.elapsed)) {
+            self.conditions.iter().filter_map(|known| known.violations(observed)).collect();
+        if observed.kept < KEPT_MIN * (1.0 - self.unanswered_allowance(observed.elapsed)) {
             broken.push(format!("{:.2} % of the rate kept", observed.kept * 100.0));
         }
         broken
     }
 
     /// The part of what is asked in such a time that may be answered behind its end: half of it at most.
-    fn part_after_the_end(&self, elapsed: Duration) -> f64 {
+    fn unanswered_allowance(&self, elapsed: Duration) -> f64 {
         let longest = self.conditions.iter().filter_map(Condition::latency).max().unwrap_or_default();
         (longest.as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)).min(0.5)
     }
@@ -110,21 +110,21 @@ impl Goal {
 impl Condition {
     const fn latency(&self) -> Option<Duration> {
         match *self {
-            Self::Percentile(_, Bound(latency)) | Self::Mean(Bound(latency)) => Some(latency),
+            Self::Percentile(_, LatencyLimit(latency)) | Self::Mean(LatencyLimit(latency)) => Some(latency),
             Self::Errors(_) => None,
         }
     }
 
-    fn broken_by(&self, observed: &Observed) -> Option<String> {
-        let Observed { latency, errors, requests, .. } = observed;
+    fn violations(&self, observed: &Observation) -> Option<String> {
+        let Observation { latency, errors, requests, .. } = observed;
         let (is_broken, found) = match *self {
             Self::Percentile(percentile, bound) => {
                 let found = latency.value_at_percentile(percentile);
-                (!bound.holds(found as f64), units::micros(micros(found)))
+                (!bound.is_met_by(found as f64), units::micros(micros(found)))
             }
-            Self::Mean(bound) => (!bound.holds(latency.mean()), units::micros(latency.mean() / 1_000.0)),
-            Self::Errors(Errors::AtMost(most)) => (*errors > most, errors.to_string()),
-            Self::Errors(Errors::ShareBelow(share)) => {
+            Self::Mean(bound) => (!bound.is_met_by(latency.mean()), units::micros(latency.mean() / 1_000.0)),
+            Self::Errors(ErrorLimit::AtMost(most)) => (*errors > most, errors.to_string()),
+            Self::Errors(ErrorLimit::ShareBelow(share)) => {
                 let found = *errors as f64 / (*requests).max(1) as f64;
                 (found >= share, format!("{:.3} %", found * 100.0))
             }
@@ -142,13 +142,13 @@ impl Condition {
     }
 }
 
-impl Bound {
-    fn holds(self, nanos: f64) -> bool {
+impl LatencyLimit {
+    fn is_met_by(self, nanos: f64) -> bool {
         nanos < self.0.as_nanos() as f64
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for LatencyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs_f64() {
             seconds if seconds < 1e-3 => write!(f, "{} us", seconds * 1e6),
@@ -162,24 +162,25 @@ impl FromStr for Goal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let conditions = text.split(',').map(|part| condition(part.trim())).collect::<Result<_, _>>()?;
+        let conditions =
+            text.split(',').map(|part| parse_condition(part.trim())).collect::<Result<_, _>>()?;
         Ok(Self { conditions })
     }
 }
 
-fn condition(text: &str) -> Result<Condition, String> {
+fn parse_condition(text: &str) -> Result<Condition, String> {
     let error = || format!("{text:?} is no condition such as p99<10ms, max<1s, errors=0 or errors<0.1%");
     let at = text.find(['<', '=']).ok_or_else(error)?;
     let (name, rest) = text.split_at(at);
     let (operator, value) = rest.split_at(if rest.starts_with("<=") { 2 } else { 1 });
     let (name, value) = (name.trim(), value.trim());
     if name == "errors" {
-        return errors(operator, value).map(Condition::Errors).ok_or_else(error);
+        return parse_error_limit(operator, value).map(Condition::Errors).ok_or_else(error);
     }
     if operator != "<" {
         return Err(error());
     }
-    let bound = Bound(units::parse_time(value)?);
+    let bound = LatencyLimit(units::parse_time(value)?);
     match name {
         "mean" => Ok(Condition::Mean(bound)),
         "max" => Ok(Condition::Percentile(100.0, bound)),
@@ -192,15 +193,15 @@ fn condition(text: &str) -> Result<Condition, String> {
     }
 }
 
-fn errors(operator: &str, value: &str) -> Option<Errors> {
+fn parse_error_limit(operator: &str, value: &str) -> Option<ErrorLimit> {
     if let Some(percent) = value.strip_suffix('%') {
         let percent: f64 = percent.trim().parse().ok()?;
-        return (operator == "<" && percent > 0.0).then_some(Errors::ShareBelow(percent / 100.0));
+        return (operator == "<" && percent > 0.0).then_some(ErrorLimit::ShareBelow(percent / 100.0));
     }
     let count: u64 = value.parse().ok()?;
     match operator {
-        "<" => count.checked_sub(1).map(Errors::AtMost),
-        _ => Some(Errors::AtMost(count)).filter(|_| operator == "<=" || count == 0),
+        "<" => count.checked_sub(1).map(ErrorLimit::AtMost),
+        _ => Some(ErrorLimit::AtMost(count)).filter(|_| operator == "<=" || count == 0),
     }
 }
 
@@ -210,9 +211,9 @@ impl fmt::Display for Goal {
             Condition::Percentile(_, bound) | Condition::Mean(bound) => {
                 format!("{} < {bound}", condition.name())
             }
-            Condition::Errors(Errors::AtMost(0)) => "no errors".to_owned(),
-            Condition::Errors(Errors::AtMost(most)) => format!("errors <= {most}"),
-            Condition::Errors(Errors::ShareBelow(share)) => format!("errors < {} %", share * 100.0),
+            Condition::Errors(ErrorLimit::AtMost(0)) => "no errors".to_owned(),
+            Condition::Errors(ErrorLimit::AtMost(most)) => format!("errors <= {most}"),
+            Condition::Errors(ErrorLimit::ShareBelow(share)) => format!("errors < {} %", share * 100.0),
         });
         let kept = format!("{} % of the rate", KEPT_MIN * 100.0);
         f.write_str(&texts.chain([kept]).collect::<Vec<_>>().join(", "))
@@ -224,14 +225,14 @@ mod tests {
     use super::*;
 
     /// Latencies of 1 to 100 ms, evenly.
-    fn observed(errors: u64, kept: f64) -> Observed {
+    fn observed(errors: u64, kept: f64) -> Observation {
         let mut latency = Histogram::new_with_max(600_000_000_000, 3).unwrap();
         (1..=100u64).for_each(|millis| latency.record(millis * 1_000_000).unwrap());
-        Observed { latency, errors, requests: 100 + errors, kept, elapsed: Duration::from_secs(10) }
+        Observation { latency, errors, requests: 100 + errors, kept, elapsed: Duration::from_secs(10) }
     }
 
-    fn broken(goal: &str, observed: &Observed) -> usize {
-        goal.parse::<Goal>().unwrap().broken_by(observed).len()
+    fn broken(goal: &str, observed: &Observation) -> usize {
+        goal.parse::<Goal>().unwrap().violations(observed).len()
     }
 
     #[test]

@@ -27,12 +27,12 @@ pub struct KeyNumber(pub u64);
 
 impl KeyNumber {
     /// The text of the key.
-    pub fn stored(self) -> [u8; KEY_LEN] {
+    pub fn stored_key(self) -> [u8; KEY_LEN] {
         hex(self.0 << 1)
     }
 
     /// The text of the key right behind it, which is never stored.
-    pub fn missing(self) -> [u8; KEY_LEN] {
+    pub fn missing_key(self) -> [u8; KEY_LEN] {
         hex(self.0 << 1 | 1)
     }
 }
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn texts_are_ordered_as_numbers_are_and_missing_ones_lie_between() {
-        assert_eq!(&KeyNumber(5).stored(), b"000000000000000a");
-        assert!(KeyNumber(5).stored() < KeyNumber(5).missing());
-        assert!(KeyNumber(5).missing() < KeyNumber(6).stored());
+        assert_eq!(&KeyNumber(5).stored_key(), b"000000000000000a");
+        assert!(KeyNumber(5).stored_key() < KeyNumber(5).missing_key());
+        assert!(KeyNumber(5).missing_key() < KeyNumber(6).stored_key());
     }
 }

@@ -5,7 +5,7 @@
 //! happened to be on its way (Tene's "coordinated omission"). The same seed asks for the same keys in the
 //! same order, and the bytes under a key follow from the key, so that any answer can be checked.
 //!
-//! **Mechanism.** [`benchmark`](benchmark()) carries out a [`Plan`]: it stores data, measures or searches, and makes a
+//! **Mechanism.** [`benchmark`](benchmark()) carries out a [`BenchPlan`]: it stores data, measures or searches, and makes a
 //! [`Report`]. Below it, [`run`] starts generator threads, pinned when asked. Each owns its connections and one
 //! epoll: no runtime, no channel, because the generator shares the machine with the server that it measures.
 //! What a thread drives is a list of [`Lane`]s: so many connections, a [`Pacing`] (closed loop, or slots at
@@ -31,21 +31,21 @@ mod clock;
 mod connection;
 mod console;
 mod driver;
-pub mod family;
 pub mod goal;
+pub mod http_server;
 pub mod keys;
 mod load;
 pub mod machine;
 pub mod pipeline;
 pub mod presets;
 pub mod process;
+pub mod process_tree;
 mod protocol;
 pub mod recorder;
 pub mod report;
 pub mod response;
 pub mod schedule;
 pub mod search;
-pub mod shell;
 pub mod stats;
 mod stop;
 pub mod stream;
@@ -57,13 +57,13 @@ pub mod values;
 mod workload;
 pub mod zipf;
 
-pub use benchmark::{BenchError, Plan, Preload, SearchPlan, benchmark, benchmark_beside};
-pub use client::{Answer, Caller, fetch};
+pub use benchmark::{BenchError, BenchPlan, Preload, SearchPlan, benchmark, benchmark_with_hook};
+pub use client::{HttpClient, HttpResponse, fetch};
 pub use console::Console;
-pub use load::{Lane, LaneResult, LiveSecond, LoadError, RunSpec, Watch, run, run_watched};
+pub use load::{Lane, LaneResult, LiveSecond, LoadError, RunHooks, RunSpec, run, run_with_hooks};
 pub use protocol::Protocol;
 pub use report::Report;
 pub use schedule::Pacing;
-pub use stop::Stop;
+pub use stop::StopFlag;
 pub use target::Target;
-pub use workload::{Mix, Operation, Quorum, RangeScope, WorkloadSpec};
+pub use workload::{Mix, Operation, QuorumOverride, RangeScope, WorkloadSpec};

@@ -3,14 +3,14 @@
 use crate::affinity::pin_current_thread;
 use crate::clock::{RunClock, until};
 use crate::connection::Connection;
-use crate::driver::{Aimed, Driven, Driver, LaneShare};
+use crate::driver::{Driver, TargetConnection, ThreadLane, ThreadResult};
 use crate::keys::KeySpace;
 use crate::protocol::Protocol;
-use crate::recorder::{Board, Recorder, second_of};
-use crate::schedule::{Pacing, Schedule, Share};
-use crate::stop::Stop;
+use crate::recorder::{Recorder, SharedTimeline, second_of};
+use crate::schedule::{Pacing, Schedule, ThreadShare};
+use crate::stop::StopFlag;
 use crate::target::Target;
-use crate::threads::joined;
+use crate::threads::join_scoped;
 use crate::timeline::Row;
 use crate::workload::{Operation, Workload, WorkloadSpec};
 use std::net::SocketAddr;
@@ -22,9 +22,9 @@ use std::{fmt, io, thread};
 use stdx::Instant;
 
 /// From the start of the clock to the first slot: enough for every thread to be there.
-const HEAD_START: Duration = Duration::from_millis(5);
+const START_DELAY: Duration = Duration::from_millis(5);
 /// A second is shown so long after its end: by then every thread has handed in its row.
-const GRACE: Duration = Duration::from_millis(120);
+const DISPLAY_DELAY: Duration = Duration::from_millis(120);
 
 /// Connections that ask for the same kind of thing at the same pace.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct Lane {
     pub burst: Duration,
     /// What is asked.
     pub workload: WorkloadSpec,
-    /// Stop after so many requests.
+    /// StopFlag after so many requests.
     pub requests: Option<u64>,
     /// Check the bytes of values.
     pub verify: bool,
@@ -48,7 +48,7 @@ pub struct Lane {
     /// With a rate that is meant to be more than the servers take: how long a request waits for its connection before it
     /// is given up, as its user would. Latencies then count from the sending, as the wait before says more about the
     /// number of connections. `None`: requests wait to the end of the run, and all that they wait counts.
-    pub patience: Option<Duration>,
+    pub send_timeout: Option<Duration>,
 }
 
 /// A run of the generator.
@@ -95,11 +95,11 @@ pub struct LiveSecond {
 }
 
 /// Who looks on while a run lasts.
-pub struct Watch<'a> {
+pub struct RunHooks<'a> {
     /// Ends the run early.
-    pub stop: &'a Stop,
+    pub stop: &'a StopFlag,
     /// Is shown each second when it is over.
-    pub each_second: &'a mut dyn FnMut(&LiveSecond),
+    pub on_second: &'a mut dyn FnMut(&LiveSecond),
 }
 
 impl LaneResult {
@@ -165,29 +165,29 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// Makes a run that nobody watches. See [`run_watched`].
+/// Makes a run that nobody watches. See [`run_with_hooks`].
 ///
 /// # Errors
-/// As [`run_watched`].
+/// As [`run_with_hooks`].
 pub fn run(spec: &RunSpec) -> Result<Vec<LaneResult>, LoadError> {
-    run_watched(spec, Watch { stop: &Stop::default(), each_second: &mut |_| {} })
+    run_with_hooks(spec, RunHooks { stop: &StopFlag::default(), on_second: &mut |_| {} })
 }
 
 /// Makes a run. Blocks until it is over; results are in the order of the lanes.
 ///
 /// # Errors
 /// [`LoadError`]: nothing was measured. A server that fails *during* a run is no error: it is counted.
-pub fn run_watched(spec: &RunSpec, mut watch: Watch<'_>) -> Result<Vec<LaneResult>, LoadError> {
-    check(spec)?;
+pub fn run_with_hooks(spec: &RunSpec, mut hooks: RunHooks<'_>) -> Result<Vec<LaneResult>, LoadError> {
+    validate(spec)?;
     let targets: Arc<[Target]> = spec.targets.clone().into();
-    let boards: Vec<Arc<Board>> = spec.lanes.iter().map(|_| Arc::default()).collect();
+    let shared_timelines: Vec<Arc<SharedTimeline>> = spec.lanes.iter().map(|_| Arc::default()).collect();
     let prepared = prepare(spec, &targets)?;
     let clock = RunClock::start();
-    let times = Times::new(spec, clock.now() + HEAD_START);
-    let run = Run { spec, targets, boards, clock, times };
-    let drivers = prepared.into_iter().enumerate().map(|(i, lanes)| run.driver(watch.stop, i, lanes));
+    let times = RunTimes::new(spec, clock.now() + START_DELAY);
+    let run = Run { spec, targets, shared_timelines, clock, times };
+    let drivers = prepared.into_iter().enumerate().map(|(i, lanes)| run.driver(hooks.stop, i, lanes));
     let drivers = drivers.collect::<Result<Vec<_>, _>>()?;
-    let driven = run.drive(drivers, &mut watch)?;
+    let driven = run.drive(drivers, &mut hooks)?;
     let ended = driven.iter().map(|thread| thread.ended).max().unwrap_or(times.measured_from);
     let elapsed = ended - times.measured_from;
     let mut results = Vec::new();
@@ -200,7 +200,7 @@ pub fn run_watched(spec: &RunSpec, mut watch: Watch<'_>) -> Result<Vec<LaneResul
     Ok(results)
 }
 
-fn check(spec: &RunSpec) -> Result<(), LoadError> {
+fn validate(spec: &RunSpec) -> Result<(), LoadError> {
     if spec.threads == 0 || spec.lanes.is_empty() {
         return Err(LoadError::Spec("a run needs a thread and a lane"));
     }
@@ -225,13 +225,13 @@ fn check(spec: &RunSpec) -> Result<(), LoadError> {
 
 /// The times of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
+pub(crate) struct RunTimes {
     pub(crate) start: Instant,
     pub(crate) measured_from: Instant,
     pub(crate) end: Instant,
 }
 
-impl Times {
+impl RunTimes {
     fn new(spec: &RunSpec, start: Instant) -> Self {
         let measured_from = start + spec.warmup;
         let end = spec.duration.map_or(Instant::from_nanos(u64::MAX), |duration| measured_from + duration);
@@ -240,27 +240,27 @@ impl Times {
 }
 
 /// A lane's share on one thread, before the clock runs.
-struct Prepared {
+struct LaneSetup {
     workload: Workload,
-    connections: Vec<Aimed>,
-    tickets: Option<Arc<AtomicU64>>,
+    connections: Vec<TargetConnection>,
+    requests_left: Option<Arc<AtomicU64>>,
 }
 
 /// Everything that takes long, for each thread and lane.
-fn prepare(spec: &RunSpec, targets: &[Target]) -> Result<Vec<Vec<Prepared>>, LoadError> {
-    let mut threads: Vec<Vec<Prepared>> = (0..spec.threads).map(|_| Vec::new()).collect();
+fn prepare(spec: &RunSpec, targets: &[Target]) -> Result<Vec<Vec<LaneSetup>>, LoadError> {
+    let mut threads: Vec<Vec<LaneSetup>> = (0..spec.threads).map(|_| Vec::new()).collect();
     for lane in &spec.lanes {
-        let tickets = lane.requests.map(|requests| Arc::new(AtomicU64::new(requests)));
+        let requests_left = lane.requests.map(|requests| Arc::new(AtomicU64::new(requests)));
         let space = KeySpace::new(lane.workload.keys);
         let mut opened = 0;
         for (i, thread) in threads.iter_mut().enumerate() {
             let count = share_of(lane.connections, i, spec.threads);
             let connections =
                 (opened..opened + count).map(|number| connect(targets, lane.workload.protocol, number));
-            thread.push(Prepared {
+            thread.push(LaneSetup {
                 workload: Workload::new(&lane.workload, space.clone(), targets, i as u64),
                 connections: connections.collect::<Result<_, _>>()?,
-                tickets: tickets.clone(),
+                requests_left: requests_left.clone(),
             });
             opened += count;
         }
@@ -268,12 +268,12 @@ fn prepare(spec: &RunSpec, targets: &[Target]) -> Result<Vec<Vec<Prepared>>, Loa
     Ok(threads)
 }
 
-fn connect(targets: &[Target], protocol: Protocol, number: usize) -> Result<Aimed, LoadError> {
+fn connect(targets: &[Target], protocol: Protocol, number: usize) -> Result<TargetConnection, LoadError> {
     let target = number % targets.len();
     let address = targets[target].address();
     let connection = Connection::open(address, protocol)
         .map_err(|source| LoadError::Connect { target: address, source })?;
-    Ok(Aimed { target, connection })
+    Ok(TargetConnection { target, connection })
 }
 
 /// What all threads of a run have in common.
@@ -281,31 +281,32 @@ struct Run<'a> {
     spec: &'a RunSpec,
     targets: Arc<[Target]>,
     /// Of each lane.
-    boards: Vec<Arc<Board>>,
+    shared_timelines: Vec<Arc<SharedTimeline>>,
     clock: RunClock,
-    times: Times,
+    times: RunTimes,
 }
 
 impl Run<'_> {
     fn recorder(&self, lane: usize) -> Recorder {
-        Recorder::new(self.times.measured_from, self.times.end, Arc::clone(&self.boards[lane]))
+        Recorder::new(self.times.measured_from, self.times.end, Arc::clone(&self.shared_timelines[lane]))
     }
 
-    fn driver(&self, stop: &Stop, thread: usize, lanes: Vec<Prepared>) -> Result<Driver, LoadError> {
-        let share = Share { index: thread as u64, of: self.spec.threads as u64 };
+    fn driver(&self, stop: &StopFlag, thread: usize, lanes: Vec<LaneSetup>) -> Result<Driver, LoadError> {
+        let share = ThreadShare { index: thread as u64, of: self.spec.threads as u64 };
         let shares = lanes.into_iter().enumerate().map(|(i, prepared)| {
             let (lane, times) = (&self.spec.lanes[i], self.times);
             let schedule =
                 Schedule::new(lane.pacing, prepared.connections.len(), share, times.start, times.end)
                     .in_bursts(lane.burst);
-            let share = LaneShare::new(lane, schedule, prepared.workload, self.recorder(i), prepared.tickets);
+            let share =
+                ThreadLane::new(lane, schedule, prepared.workload, self.recorder(i), prepared.requests_left);
             (share, prepared.connections)
         });
         Driver::new(Arc::clone(&self.targets), stop.clone(), self.clock, self.times, shares.collect())
     }
 
     /// Starts the threads, shows each second while they last, and takes what they hand back.
-    fn drive(&self, drivers: Vec<Driver>, watch: &mut Watch<'_>) -> Result<Vec<Driven>, LoadError> {
+    fn drive(&self, drivers: Vec<Driver>, hooks: &mut RunHooks<'_>) -> Result<Vec<ThreadResult>, LoadError> {
         let cores = &self.spec.cores;
         let (alive, all_done) = mpsc::channel::<()>();
         thread::scope(|scope| {
@@ -320,25 +321,25 @@ impl Run<'_> {
             };
             let threads: Vec<_> = drivers.into_iter().enumerate().map(spawn).collect();
             drop(alive);
-            self.show_seconds(&all_done, watch);
-            threads.into_iter().map(joined).collect()
+            self.show_seconds(&all_done, hooks);
+            threads.into_iter().map(join_scoped).collect()
         })
     }
 
     /// Until all threads are done.
-    fn show_seconds(&self, all_done: &mpsc::Receiver<()>, watch: &mut Watch<'_>) {
+    fn show_seconds(&self, all_done: &mpsc::Receiver<()>, hooks: &mut RunHooks<'_>) {
         let mut second = second_of(self.times.measured_from, self.times.start);
         loop {
             let ends = self.second_starts(second + 1);
-            let wait = until(self.clock.now(), ends + GRACE);
+            let wait = until(self.clock.now(), ends + DISPLAY_DELAY);
             let is_done = all_done.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
             let now = self.clock.now();
             let shown_to = if is_done { ends.min(now) } else { ends };
             let covered = shown_to.min(self.times.end) - self.second_starts(second).max(self.times.start);
-            let row = self.boards[0].take_recent(second);
+            let row = self.shared_timelines[0].take_recent(second);
             // After the end there is something to show only when late answers came.
             if !covered.is_zero() || row != Row::default() {
-                (watch.each_second)(&LiveSecond { second, covered, row });
+                (hooks.on_second)(&LiveSecond { second, covered, row });
             }
             second += 1;
             if is_done && now < ends {

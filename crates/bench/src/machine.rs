@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 
 /// What a reader of a result needs to know of the machine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineInfo {
     /// The processor's name.
     pub cpu: String,
     /// Cores that this process may use.
@@ -17,7 +17,7 @@ pub struct Machine {
     pub kernel: String,
 }
 
-impl Machine {
+impl MachineInfo {
     /// This machine. What cannot be read is said to be unknown.
     pub fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -35,7 +35,7 @@ impl Machine {
     }
 }
 
-impl std::fmt::Display for Machine {
+impl std::fmt::Display for MachineInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let gib = self.memory_bytes as f64 / f64::from(1 << 30);
         write!(f, "{}, {} cores, {gib:.1} GiB, {}", self.cpu, self.cores, self.kernel)

@@ -1,4 +1,4 @@
-//! Greedy clients: connections that send request after request without waiting for an answer.
+//! PipelinedClients clients: connections that send request after request without waiting for an answer.
 //!
 //! They are what others are measured beside. One thread drives all of them, so that they take no more of the machine than
 //! one thread can. Requests are made beforehand, [`REQUESTS_BYTES`] of them for each connection, and sent again and again;
@@ -9,7 +9,7 @@
 use crate::affinity::pin_current_thread;
 use crate::keys::KeySpace;
 use crate::response::ResponseParser;
-use crate::stop::Stop;
+use crate::stop::StopFlag;
 use crate::target::Target;
 use crate::timeline::is_ok;
 use crate::workload::{Workload, WorkloadSpec};
@@ -24,7 +24,7 @@ use std::time::Duration;
 const REQUESTS_BYTES: usize = 256 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 /// What is written to and read from one connection before the others have their turn.
-const CALLS_PER_TURN: usize = 4;
+const CALLS_PER_EVENT: usize = 4;
 const EVENTS_MAX: usize = 64;
 /// How soon the end is noticed when nothing happens.
 const TICK: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Connections that do not wait.
 #[derive(Clone, Debug)]
-pub struct Greedy {
+pub struct PipelinedClients {
     /// The server.
     pub target: Target,
     /// How many.
@@ -43,15 +43,15 @@ pub struct Greedy {
     pub workload: WorkloadSpec,
 }
 
-/// What they got.
+/// What they counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Got {
+pub struct PipelineCounts {
     /// Answers that did what was asked.
     pub served: u64,
     /// Other answers.
     pub refused: u64,
     /// Connections that the server ended.
-    pub ended: u64,
+    pub disconnects: u64,
 }
 
 struct Client {
@@ -63,14 +63,14 @@ struct Client {
 }
 
 /// Why a client has to connect again.
-struct Ended;
+struct Disconnected;
 
-impl Greedy {
+impl PipelinedClients {
     /// Asks until `stop` says so. Blocks.
     ///
     /// # Errors
     /// When no connection can be made, or the kernel's.
-    pub fn run(&self, stop: &Stop) -> io::Result<Got> {
+    pub fn run(&self, stop: &StopFlag) -> io::Result<PipelineCounts> {
         pin_current_thread(&self.cores)?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let targets = [self.target.clone()];
@@ -86,7 +86,7 @@ impl Greedy {
             let socket = self.connect(&poll, number)?;
             clients.push(Client { socket, requests, sent: 0, parser: ResponseParser::default() });
         }
-        let (mut got, mut scratch) = (Got::default(), vec![0; READ_BYTES]);
+        let (mut counts, mut scratch) = (PipelineCounts::default(), vec![0; READ_BYTES]);
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let tick = Timespec::try_from(TICK).ok();
         while !stop.is_set() {
@@ -97,14 +97,14 @@ impl Greedy {
             for event in events.drain(..) {
                 let number = event.data.u64() as usize;
                 let client = &mut clients[number];
-                if client.turn(&mut scratch, &mut got).is_err() {
-                    got.ended += 1;
+                if client.drive(&mut scratch, &mut counts).is_err() {
+                    counts.disconnects += 1;
                     client.socket = self.connect(&poll, number)?;
                     (client.sent, client.parser) = (0, ResponseParser::default());
                 }
             }
         }
-        Ok(got)
+        Ok(counts)
     }
 
     fn connect(&self, poll: &OwnedFd, number: usize) -> io::Result<TcpStream> {
@@ -118,21 +118,21 @@ impl Greedy {
 
 impl Client {
     /// Sends and reads what can be, within bounds.
-    fn turn(&mut self, scratch: &mut [u8], got: &mut Got) -> Result<(), Ended> {
-        for _ in 0..CALLS_PER_TURN {
-            match done(self.socket.write(&self.requests[self.sent..]))? {
+    fn drive(&mut self, scratch: &mut [u8], counts: &mut PipelineCounts) -> Result<(), Disconnected> {
+        for _ in 0..CALLS_PER_EVENT {
+            match transferred(self.socket.write(&self.requests[self.sent..]))? {
                 None => break,
                 Some(len) => self.sent = (self.sent + len) % self.requests.len(),
             }
         }
-        for _ in 0..CALLS_PER_TURN {
-            let Some(len) = done(self.socket.read(scratch))? else { break };
+        for _ in 0..CALLS_PER_EVENT {
+            let Some(len) = transferred(self.socket.read(scratch))? else { break };
             let mut rest = &scratch[..len];
             while !rest.is_empty() {
-                let (used, response) = self.parser.advance(rest, |_| {}).map_err(|_| Ended)?;
+                let (used, response) = self.parser.advance(rest, |_| {}).map_err(|_| Disconnected)?;
                 rest = &rest[used..];
                 if let Some(response) = response {
-                    *(if is_ok(response.status) { &mut got.served } else { &mut got.refused }) += 1;
+                    *(if is_ok(response.status) { &mut counts.served } else { &mut counts.refused }) += 1;
                 }
             }
         }
@@ -141,19 +141,19 @@ impl Client {
 }
 
 /// How many bytes went; `None`: none for now.
-fn done(called: io::Result<usize>) -> Result<Option<usize>, Ended> {
+fn transferred(called: io::Result<usize>) -> Result<Option<usize>, Disconnected> {
     match called {
-        Ok(0) => Err(Ended),
+        Ok(0) => Err(Disconnected),
         Ok(len) => Ok(Some(len)),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
-        Err(_) => Err(Ended),
+        Err(_) => Err(Disconnected),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::joined;
+    use crate::threads::join_scoped;
     use std::net::TcpListener;
     use std::thread;
 
@@ -179,20 +179,20 @@ mod tests {
     #[test]
     fn answers_are_counted_by_kind_and_ended_connections_are_made_anew() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let greedy = Greedy {
+        let greedy = PipelinedClients {
             target: listener.local_addr().unwrap().into(),
             connections: 1,
             cores: Vec::new(),
             workload: WorkloadSpec { keys: 10, ..WorkloadSpec::default() },
         };
-        let stop = Stop::default();
-        let got = thread::scope(|scope| {
+        let stop = StopFlag::default();
+        let counts = thread::scope(|scope| {
             let clients = scope.spawn(|| greedy.run(&stop));
             serve(&listener, 3);
             stop.set();
-            joined(clients).unwrap()
+            join_scoped(clients).unwrap()
         });
-        assert_eq!(got.ended, 3);
-        assert_eq!((got.served, got.refused), (15, 15));
+        assert_eq!(counts.disconnects, 3);
+        assert_eq!((counts.served, counts.refused), (15, 15));
     }
 }

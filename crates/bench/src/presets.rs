@@ -1,12 +1,12 @@
 //! Loads by name: those for which others have published results.
 //!
-//! A preset gives what its name says; whatever is said besides it on the command line wins. Values are 2 KiB where the
+//! A preset gives what its name says; whatever is said besides it on the command line wins. ValueGenerator are 2 KiB where the
 //! published load did not say more. Data of "1g" and "3g" is stored first, unless it is there.
 
 use crate::keys::KeyOrder;
 use crate::units::parse_bytes;
-use crate::values::Sizes;
-use crate::workload::{Mix, Quorum};
+use crate::values::ValueSizes;
+use crate::workload::{Mix, QuorumOverride};
 use std::str::FromStr;
 
 /// A load and what others reached with it.
@@ -28,14 +28,14 @@ pub struct Preset {
     pub keys: Option<u64>,
     /// The order in which they are drawn.
     pub order: KeyOrder,
-    /// Sizes of the values.
+    /// ValueSizes of the values.
     pub value_size: &'static str,
     /// What is stored before: a number of keys, or a size.
     pub preload: Option<&'static str>,
     /// Seconds to measure.
     pub duration_s: u64,
     /// Copies and answers.
-    pub quorum: Quorum,
+    pub quorum: QuorumOverride,
     /// Entries of a range.
     pub limit: u64,
 }
@@ -52,12 +52,12 @@ const BASE: Preset = Preset {
     value_size: "2KiB",
     preload: None,
     duration_s: 60,
-    quorum: Quorum { ack: None, from: None },
+    quorum: QuorumOverride { ack: None, from: None },
     limit: 100,
 };
 
-const ONE_COPY: Quorum = Quorum { ack: Some(1), from: Some(1) };
-const TWO_OF_THREE: Quorum = Quorum { ack: Some(2), from: Some(3) };
+const ONE_COPY: QuorumOverride = QuorumOverride { ack: Some(1), from: Some(1) };
+const TWO_OF_THREE: QuorumOverride = QuorumOverride { ack: Some(2), from: Some(3) };
 
 /// All presets.
 pub const PRESETS: [Preset; 17] = [
@@ -241,12 +241,12 @@ impl Preset {
     }
 
     /// The sizes of its values.
-    pub fn sizes(&self) -> Sizes {
+    pub fn sizes(&self) -> ValueSizes {
         self.value_size.parse().expect("a preset's sizes are some")
     }
 
     /// What it stores before.
-    pub fn preload(&self) -> Option<Amount> {
+    pub fn preload(&self) -> Option<PreloadSize> {
         self.preload.map(|text| text.parse().expect("a preset's preload is an amount"))
     }
 }
@@ -264,16 +264,16 @@ impl FromStr for Preset {
 
 /// How much is to be stored: `1000000` keys, or `1GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
+pub enum PreloadSize {
     /// So many keys.
     Keys(u64),
     /// So many bytes of keys and values.
     Bytes(u64),
 }
 
-impl Amount {
+impl PreloadSize {
     /// The number of keys, for values of these sizes; at least one.
-    pub fn keys(self, key_len: usize, sizes: Sizes) -> u64 {
+    pub fn keys(self, key_len: usize, sizes: ValueSizes) -> u64 {
         match self {
             Self::Keys(keys) => keys.max(1),
             Self::Bytes(bytes) => ((bytes as f64 / (key_len as f64 + sizes.mean())).ceil() as u64).max(1),
@@ -281,7 +281,7 @@ impl Amount {
     }
 }
 
-impl FromStr for Amount {
+impl FromStr for PreloadSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -314,10 +314,10 @@ mod tests {
 
     #[test]
     fn a_size_is_as_many_keys_as_fill_it() {
-        assert_eq!("1000".parse(), Ok(Amount::Keys(1_000)));
-        assert_eq!("1GiB".parse(), Ok(Amount::Bytes(1 << 30)));
-        assert!("many".parse::<Amount>().is_err());
-        assert_eq!(Amount::Bytes(1 << 20).keys(16, Sizes::Fixed(1_008)), 1_024);
-        assert_eq!(Amount::Bytes(1).keys(16, Sizes::Fixed(100)), 1);
+        assert_eq!("1000".parse(), Ok(PreloadSize::Keys(1_000)));
+        assert_eq!("1GiB".parse(), Ok(PreloadSize::Bytes(1 << 30)));
+        assert!("many".parse::<PreloadSize>().is_err());
+        assert_eq!(PreloadSize::Bytes(1 << 20).keys(16, ValueSizes::Fixed(1_008)), 1_024);
+        assert_eq!(PreloadSize::Bytes(1).keys(16, ValueSizes::Fixed(100)), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Server processes: started on given cores, watched, ended.
+//! ServerProcess processes: started on given cores, watched, ended.
 //!
 //! **Promise.** [`CpuMeter`] gives the CPU time that a process spent between two moments, all threads, also
 //! those that ended in between. A [`Server`] that is dropped is ended, by its own id, and reaped.
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
 /// How long a server that was asked to end may take.
-const END_WITHIN: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// CPU time of a process from a moment on.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl CpuMeter {
             spent.saturating_sub(self.threads.get(&thread).copied().unwrap_or_default())
         };
         let of_living: Duration = cpu_by_thread(self.pid).into_iter().map(since).sum();
-        Ok(if ticks > of_living + tick() * TICKS_OFF_MAX { ticks } else { of_living })
+        Ok(if ticks > of_living + clock_tick() * TICKS_OFF_MAX { ticks } else { of_living })
     }
 }
 
@@ -65,7 +65,7 @@ pub fn own_cpu() -> Duration {
 const TICKS_OFF_MAX: u32 = 4;
 
 /// How long the kernel's clock tick is, in which `/proc` counts.
-pub(crate) fn tick() -> Duration {
+pub(crate) fn clock_tick() -> Duration {
     Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(1).max(1)
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn tick() -> Duration {
 fn cpu_ticks(pid: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     ticks_of_stat(&stat)
-        .map(|ticks| tick() * ticks)
+        .map(|ticks| clock_tick() * ticks)
         .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat:?}")))
 }
 
@@ -95,9 +95,9 @@ fn cpu_by_thread(pid: u32) -> BTreeMap<u32, Duration> {
     tasks.flatten().filter_map(spent).collect()
 }
 
-/// Resident memory of a process.
+/// ResidentMemory memory of a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Resident {
+pub struct ResidentMemory {
     /// Now, in bytes.
     pub now: u64,
     /// The most so far, in bytes.
@@ -110,14 +110,14 @@ pub struct Resident {
 ///
 /// # Errors
 /// When there is no such process.
-pub fn resident(pid: u32) -> io::Result<Resident> {
+pub fn resident_memory(pid: u32) -> io::Result<ResidentMemory> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
     };
     match (field("VmRSS:"), field("VmHWM:"), field("RssAnon:")) {
-        (Some(now), Some(peak), Some(anonymous)) => Ok(Resident { now, peak, anonymous }),
+        (Some(now), Some(peak), Some(anonymous)) => Ok(ResidentMemory { now, peak, anonymous }),
         _ => Err(io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/status has no VmRSS"))),
     }
 }
@@ -134,15 +134,15 @@ pub fn disk_read_bytes(pid: u32) -> io::Result<u64> {
 
 /// A server process that this one started.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     child: Child,
     address: SocketAddr,
     protocol: Protocol,
     command: String,
-    ends_itself: bool,
+    ends_gracefully: bool,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts a server on these cores (none: all), its output going to the file `log`.
     ///
     /// # Errors
@@ -162,20 +162,20 @@ impl Server {
         })?;
         let words = [&[program.display().to_string()], args].concat();
         let command = words.join(" ");
-        Ok(Self { child, address, protocol: Protocol::Entities, command, ends_itself: false })
+        Ok(Self { child, address, protocol: Protocol::Entities, command, ends_gracefully: false })
     }
 
     /// From now on it is asked to end when it is dropped, and killed only when it does not: as a server needs that has
     /// processes of its own to end.
     #[must_use]
-    pub fn ending_itself(mut self) -> Self {
-        self.ends_itself = true;
+    pub fn with_graceful_end(mut self) -> Self {
+        self.ends_gracefully = true;
         self
     }
 
     /// It speaks another protocol than veche.
     #[must_use]
-    pub fn speaking(mut self, protocol: Protocol) -> Self {
+    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
@@ -255,10 +255,10 @@ impl Server {
         self.signal(Signal::CONT)
     }
 
-    /// For [`END_WITHIN`] at most.
+    /// For [`END_TIMEOUT`] at most.
     fn wait_for_end(&mut self) {
         let begun = Instant::now();
-        while !self.has_ended() && begun.elapsed() < END_WITHIN {
+        while !self.has_ended() && begun.elapsed() < END_TIMEOUT {
             std::thread::sleep(PROBE_PAUSE);
         }
     }
@@ -277,10 +277,10 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // One that was reaped already has no id of its own any more.
-        if self.ends_itself && !self.has_ended() && self.signal(Signal::TERM).is_ok() {
+        if self.ends_gracefully && !self.has_ended() && self.signal(Signal::TERM).is_ok() {
             self.wait_for_end();
         }
         // Both fail only for a process that was reaped already.
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_spends_time() {
         let pid = std::process::id();
-        let memory = resident(pid).unwrap();
+        let memory = resident_memory(pid).unwrap();
         assert!(memory.now > 0 && memory.peak >= memory.anonymous);
         assert!(disk_read_bytes(pid).unwrap() <= disk_read_bytes(pid).unwrap());
         let meter = CpuMeter::start(pid).unwrap();

@@ -1,7 +1,7 @@
 //! What was measured: latencies, statuses, failures, and rows over time.
 //!
 //! Each thread has a [`Recorder`] of its own for each lane: nothing is shared while a second lasts. When a second is over,
-//! its row goes to the lane's [`Board`], where the rows of all threads come together; from there they are shown
+//! its row goes to the lane's [`SharedTimeline`], where the rows of all threads come together; from there they are shown
 //! while the run lasts, and reported after it.
 
 use crate::timeline::{Row, Timeline, is_ok};
@@ -23,7 +23,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
 /// How a request ended, other than by not being answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ResponseOutcome {
     /// The status of the answer.
     pub status: u16,
     /// Whether the body was checked and was wrong.
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub entries: u64,
 }
 
-impl Outcome {
+impl ResponseOutcome {
     /// An answer whose body was right or not looked at.
     pub fn of_status(status: u16) -> Self {
         Self { status, ..Self::default() }
@@ -72,18 +72,18 @@ impl Failure {
 
 /// Where the rows of all threads of a lane come together.
 #[derive(Debug, Default)]
-pub struct Board {
-    rows: Mutex<BoardRows>,
+pub struct SharedTimeline {
+    rows: Mutex<SharedRows>,
 }
 
 #[derive(Debug, Default)]
-struct BoardRows {
+struct SharedRows {
     timeline: Timeline,
     /// By second; those of the warm-up are below 0.
     recent: BTreeMap<i64, Row>,
 }
 
-impl Board {
+impl SharedTimeline {
     /// The row of a second, as far as it has come in. It is given once.
     pub fn take_recent(&self, second: i64) -> Row {
         self.lock().recent.remove(&second).unwrap_or_default()
@@ -105,7 +105,7 @@ impl Board {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BoardRows> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SharedRows> {
         // Rows are added whole, so that a thread that panicked has left none half.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,7 +133,7 @@ pub struct Recorder {
     arrived_served: u64,
     /// Latencies of refusals, errors and requests without an answer: of few, where all is well.
     unserved: Option<Box<Histogram<u64>>>,
-    board: Arc<Board>,
+    shared_timeline: Arc<SharedTimeline>,
     second: i64,
     second_ends: Instant,
     row: Row,
@@ -141,8 +141,8 @@ pub struct Recorder {
 
 impl Recorder {
     /// Counts requests that were meant to start at `from` or later; those before are warm-up. Nothing starts at `to`
-    /// any more. Rows go to `board`.
-    pub fn new(from: Instant, to: Instant, board: Arc<Board>) -> Self {
+    /// any more. Rows go to `shared_timeline`.
+    pub fn new(from: Instant, to: Instant, shared_timeline: Arc<SharedTimeline>) -> Self {
         Self {
             from,
             to,
@@ -156,7 +156,7 @@ impl Recorder {
             arrived: 0,
             arrived_served: 0,
             unserved: None,
-            board,
+            shared_timeline,
             second: i64::MIN,
             second_ends: Instant::ZERO,
             row: Row::default(),
@@ -164,14 +164,20 @@ impl Recorder {
     }
 
     /// An answer that came at `now` to a request meant to start at `intended`.
-    pub fn answer(&mut self, operation: Operation, intended: Instant, now: Instant, outcome: Outcome) {
+    pub fn answer(
+        &mut self,
+        operation: Operation,
+        intended: Instant,
+        now: Instant,
+        outcome: ResponseOutcome,
+    ) {
         self.answers_with_warmup += 1;
         let is_served = is_ok(outcome.status);
         if self.from <= now && now < self.to {
             self.arrived += 1;
             self.arrived_served += u64::from(is_served);
         }
-        self.turn(now);
+        self.advance_to(now);
         if intended >= self.from {
             *self.statuses.entry(outcome.status).or_default() += 1;
             self.wrong_values += u64::from(outcome.wrong_value);
@@ -188,7 +194,7 @@ impl Recorder {
     /// A request without a valid answer. Where the run's end cut it off, what it had waited by then is
     /// recorded as its latency, which it is at the least.
     pub fn failure(&mut self, operation: Operation, intended: Instant, now: Instant, failure: Failure) {
-        self.turn(now);
+        self.advance_to(now);
         if intended >= self.from {
             *self.failures.entry(failure).or_default() += 1;
             if matches!(failure, Failure::Unanswered | Failure::Unsent) {
@@ -200,8 +206,8 @@ impl Recorder {
         *self.row.failures.entry(failure).or_default() += 1;
     }
 
-    /// Time has come to `now`: the row of a second that is over goes to the board.
-    pub fn turn(&mut self, now: Instant) {
+    /// Time has come to `now`: the row of a second that is over goes to the shared_timeline.
+    pub fn advance_to(&mut self, now: Instant) {
         if now < self.second_ends {
             return;
         }
@@ -224,7 +230,7 @@ impl Recorder {
     fn publish(&mut self) {
         let row = std::mem::take(&mut self.row);
         if row != Row::default() {
-            self.board.publish(self.second, &row);
+            self.shared_timeline.publish(self.second, &row);
         }
     }
 
@@ -328,7 +334,7 @@ impl Recorder {
 
     /// All rows so far, of all threads.
     pub fn timeline(&self) -> Timeline {
-        self.board.timeline()
+        self.shared_timeline.timeline()
     }
 
     fn latency_of(&mut self, operation: Operation, intended: Instant, now: Instant, is_served: bool) {
@@ -361,18 +367,18 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn recorder(from: u64, board: &Arc<Board>) -> Recorder {
-        Recorder::new(at(from), at(60_000), Arc::clone(board))
+    fn recorder(from: u64, shared_timeline: &Arc<SharedTimeline>) -> Recorder {
+        Recorder::new(at(from), at(60_000), Arc::clone(shared_timeline))
     }
 
     #[test]
     fn warm_up_does_not_count_and_the_rest_is_counted_where_it_belongs() {
-        let board = Arc::default();
-        let mut recorder = recorder(1_000, &board);
-        recorder.answer(Operation::Get, at(990), at(995), Outcome::of_status(200));
-        recorder.answer(Operation::Get, at(999), at(1_500), Outcome::of_status(200));
-        recorder.answer(Operation::Get, at(1_000), at(1_500), Outcome::of_status(200));
-        recorder.answer(Operation::Put, at(1_000), at(2_500), Outcome::of_status(503));
+        let shared_timeline = Arc::default();
+        let mut recorder = recorder(1_000, &shared_timeline);
+        recorder.answer(Operation::Get, at(990), at(995), ResponseOutcome::of_status(200));
+        recorder.answer(Operation::Get, at(999), at(1_500), ResponseOutcome::of_status(200));
+        recorder.answer(Operation::Get, at(1_000), at(1_500), ResponseOutcome::of_status(200));
+        recorder.answer(Operation::Put, at(1_000), at(2_500), ResponseOutcome::of_status(503));
         recorder.failure(Operation::Get, at(1_000), at(2_600), Failure::Broken);
         recorder.finish();
         assert_eq!(
@@ -382,19 +388,19 @@ mod tests {
         assert_eq!((recorder.arrived(), recorder.arrived_served()), (3, 2), "by when they came");
         assert_eq!(recorder.served_latency().len(), 1);
         assert_eq!(recorder.latency_by(Operation::Get).map(Histogram::len), Some(1));
-        let timeline = board.timeline();
+        let timeline = shared_timeline.timeline();
         let rows: Vec<_> = timeline.rows().iter().map(|row| (row.answers(), row.not_ok())).collect();
         assert_eq!(rows, [(1, 0), (1, 2)]);
-        assert_eq!([-1, 0, 0].map(|second| board.take_recent(second).answers()), [1, 1, 0]);
+        assert_eq!([-1, 0, 0].map(|second| shared_timeline.take_recent(second).answers()), [1, 1, 0]);
     }
 
     #[test]
     fn merging_two_threads_is_as_if_one_had_measured_all() {
-        let boards: [Arc<Board>; 2] = Default::default();
-        let mut all = recorder(0, &boards[0]);
-        let mut parts = [recorder(0, &boards[1]), recorder(0, &boards[1])];
+        let shared_timelines: [Arc<SharedTimeline>; 2] = Default::default();
+        let mut all = recorder(0, &shared_timelines[0]);
+        let mut parts = [recorder(0, &shared_timelines[1]), recorder(0, &shared_timelines[1])];
         for i in 0..5_000u64 {
-            let outcome = Outcome {
+            let outcome = ResponseOutcome {
                 status: 200 + (i % 3) as u16 * 101,
                 wrong_value: i % 100 == 0,
                 body_bytes: i,

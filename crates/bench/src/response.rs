@@ -98,14 +98,14 @@ impl ResponseParser {
                 State::UntilClose => {
                     body(rest);
                     self.response.body_bytes += rest.len() as u64;
-                    (rest.len(), Step::Starved)
+                    (rest.len(), Transition::NeedInput)
                 }
             };
             at += used;
             match next {
-                Step::To(state) => self.state = state,
-                Step::Starved => return Ok((input.len(), None)),
-                Step::Done => {
+                Transition::To(state) => self.state = state,
+                Transition::NeedInput => return Ok((input.len(), None)),
+                Transition::Done => {
                     self.state = State::Head;
                     return Ok((at, Some(self.response)));
                 }
@@ -133,37 +133,37 @@ impl ResponseParser {
         self.state == State::Head && self.carried.is_empty()
     }
 
-    fn head(&mut self, rest: &[u8]) -> Result<(usize, Step), MalformedResponse> {
+    fn head(&mut self, rest: &[u8]) -> Result<(usize, Transition), MalformedResponse> {
         let Some((used, (response, framing))) = with_carry(&mut self.carried, rest, parse_head)? else {
-            return Ok((rest.len(), Step::Starved));
+            return Ok((rest.len(), Transition::NeedInput));
         };
         self.response = response;
         let step = match framing {
-            _ if (100..200).contains(&response.status) => Step::To(State::Head),
-            Framing::Sized(0) => Step::Done,
-            Framing::Sized(left) => Step::To(State::Sized { left }),
-            Framing::Chunked => Step::To(State::ChunkLine),
+            _ if (100..200).contains(&response.status) => Transition::To(State::Head),
+            Framing::Sized(0) => Transition::Done,
+            Framing::Sized(left) => Transition::To(State::Sized { left }),
+            Framing::Chunked => Transition::To(State::ChunkLine),
             Framing::UntilClose => {
                 self.response.keep_alive = false;
-                Step::To(State::UntilClose)
+                Transition::To(State::UntilClose)
             }
         };
         Ok((used, step))
     }
 
-    fn chunk_line(&mut self, rest: &[u8]) -> Result<(usize, Step), MalformedResponse> {
+    fn chunk_line(&mut self, rest: &[u8]) -> Result<(usize, Transition), MalformedResponse> {
         let parse = |bytes: &[u8]| match httparse::parse_chunk_size(bytes) {
             Ok(Status::Complete(parsed)) => Ok(Some(parsed)),
             Ok(Status::Partial) => Ok(None),
             Err(_) => Err(MalformedResponse("a chunk without a size")),
         };
         Ok(match with_carry(&mut self.carried, rest, parse)? {
-            None => (rest.len(), Step::Starved),
-            Some((used, 0)) => (used, Step::To(State::Trailers)),
+            None => (rest.len(), Transition::NeedInput),
+            Some((used, 0)) => (used, Transition::To(State::Trailers)),
             Some((used, left)) => {
                 self.response.chunks += 1;
                 self.response.body_bytes = self.response.body_bytes.saturating_add(left);
-                (used, Step::To(State::ChunkData { left }))
+                (used, Transition::To(State::ChunkData { left }))
             }
         })
     }
@@ -174,12 +174,15 @@ impl ResponseParser {
         rest: &[u8],
         left: u64,
         body: &mut impl FnMut(&[u8]),
-    ) -> Result<(usize, Step), MalformedResponse> {
+    ) -> Result<(usize, Transition), MalformedResponse> {
         if left > 0 {
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
             body(&rest[..len]);
             let left = left - len as u64;
-            return Ok((len, if len == 0 { Step::Starved } else { Step::To(State::ChunkData { left }) }));
+            return Ok((
+                len,
+                if len == 0 { Transition::NeedInput } else { Transition::To(State::ChunkData { left }) },
+            ));
         }
         let parse = |bytes: &[u8]| match bytes {
             [b'\r', b'\n', ..] => Ok(Some((2, ()))),
@@ -187,12 +190,12 @@ impl ResponseParser {
             _ => Err(MalformedResponse("a chunk longer than its size")),
         };
         Ok(match with_carry(&mut self.carried, rest, parse)? {
-            Some((used, ())) => (used, Step::To(State::ChunkLine)),
-            None => (rest.len(), Step::Starved),
+            Some((used, ())) => (used, Transition::To(State::ChunkLine)),
+            None => (rest.len(), Transition::NeedInput),
         })
     }
 
-    fn trailers(&mut self, rest: &[u8]) -> Result<(usize, Step), MalformedResponse> {
+    fn trailers(&mut self, rest: &[u8]) -> Result<(usize, Transition), MalformedResponse> {
         let parse = |bytes: &[u8]| {
             let mut headers = [EMPTY_HEADER; HEADERS_MAX];
             match httparse::parse_headers(bytes, &mut headers) {
@@ -202,17 +205,17 @@ impl ResponseParser {
             }
         };
         Ok(match with_carry(&mut self.carried, rest, parse)? {
-            Some((used, ())) => (used, Step::Done),
-            None => (rest.len(), Step::Starved),
+            Some((used, ())) => (used, Transition::Done),
+            None => (rest.len(), Transition::NeedInput),
         })
     }
 }
 
 /// Where the state machine goes next.
-enum Step {
+enum Transition {
     To(State),
     /// The input is used up and more is needed.
-    Starved,
+    NeedInput,
     Done,
 }
 
@@ -221,13 +224,13 @@ fn body_piece(
     left: u64,
     body: &mut impl FnMut(&[u8]),
     state: impl FnOnce(u64) -> State,
-) -> (usize, Step) {
+) -> (usize, Transition) {
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
     body(&rest[..len]);
     match left - len as u64 {
-        0 => (len, Step::Done),
-        _ if len == 0 => (0, Step::Starved),
-        left => (len, Step::To(state(left))),
+        0 => (len, Transition::Done),
+        _ if len == 0 => (0, Transition::NeedInput),
+        left => (len, Transition::To(state(left))),
     }
 }
 

@@ -5,7 +5,7 @@
 //! request's latency counts from the slot, not from the moment it could be sent at last. In bursts all slots of an
 //! interval are meant to start at its beginning.
 //!
-//! **Mechanism.** [`Schedule::release`] counts the slots that are due; [`Schedule::take`] gives a free
+//! **Mechanism.** [`Schedule::release`] counts the slots that are due; [`Schedule::claim`] gives a free
 //! connection the oldest of its own. What waits is not kept but follows from two counts, so that any number of slots
 //! may wait for a server that has stopped, at no cost in memory. In a closed loop there are no slots: a free
 //! connection may always start, now.
@@ -49,7 +49,7 @@ impl FromStr for Pacing {
 
 /// Which of a lane's slots are this thread's: every `of`-th, from `index`.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct ThreadShare {
     /// This thread.
     pub index: u64,
     /// All threads.
@@ -62,12 +62,12 @@ pub struct Schedule {
     rate: Option<u64>,
     start: Instant,
     end: Instant,
-    share: Share,
+    share: ThreadShare,
     /// Intervals of bursts; zero: each slot has its own time.
     burst_nanos: u128,
     released: u64,
-    /// Slots that each connection has taken.
-    taken: Vec<u64>,
+    /// Slots that each connection has claimed.
+    claimed: Vec<u64>,
 }
 
 impl Schedule {
@@ -75,13 +75,13 @@ impl Schedule {
     ///
     /// # Panics
     /// Without connections.
-    pub fn new(pacing: Pacing, connections: usize, share: Share, start: Instant, end: Instant) -> Self {
+    pub fn new(pacing: Pacing, connections: usize, share: ThreadShare, start: Instant, end: Instant) -> Self {
         assert!(connections > 0, "a schedule needs a connection");
         let rate = match pacing {
             Pacing::Closed => None,
             Pacing::Rate(rate) => Some(rate),
         };
-        Self { rate, start, end, share, burst_nanos: 0, released: 0, taken: vec![0; connections] }
+        Self { rate, start, end, share, burst_nanos: 0, released: 0, claimed: vec![0; connections] }
     }
 
     /// The same, with what is due within each such interval together at its beginning.
@@ -99,13 +99,13 @@ impl Schedule {
     }
 
     /// The intended start of the request that a free connection should send at `now`, if there is one.
-    pub fn take(&mut self, connection: usize, now: Instant) -> Option<Instant> {
+    pub fn claim(&mut self, connection: usize, now: Instant) -> Option<Instant> {
         let Some(rate) = self.rate else { return (now < self.end).then_some(now) };
-        let slot = self.taken[connection] * self.connections() + connection as u64;
+        let slot = self.claimed[connection] * self.connections() + connection as u64;
         if slot >= self.released {
             return None;
         }
-        self.taken[connection] += 1;
+        self.claimed[connection] += 1;
         self.time_of(slot, rate)
     }
 
@@ -118,10 +118,10 @@ impl Schedule {
     pub fn abandon_one(&mut self) -> Option<Instant> {
         self.rate?;
         let waits = |connection: &usize| {
-            self.taken[*connection] * self.connections() + (*connection as u64) < self.released
+            self.claimed[*connection] * self.connections() + (*connection as u64) < self.released
         };
-        let connection = (0..self.taken.len()).find(waits)?;
-        self.take(connection, self.end)
+        let connection = (0..self.claimed.len()).find(waits)?;
+        self.claim(connection, self.end)
     }
 
     /// Nothing starts any more at `now` or later, where that is sooner than was planned.
@@ -130,7 +130,7 @@ impl Schedule {
     }
 
     const fn connections(&self) -> u64 {
-        self.taken.len() as u64
+        self.claimed.len() as u64
     }
 
     /// The intended start of this thread's slot of that number. `None` past the end of the clock.
@@ -144,11 +144,11 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::{Outcome, Recorder};
+    use crate::recorder::{Recorder, ResponseOutcome};
     use crate::workload::Operation;
     use std::sync::Arc;
 
-    const ALONE: Share = Share { index: 0, of: 1 };
+    const ALONE: ThreadShare = ThreadShare { index: 0, of: 1 };
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(millis)
@@ -162,12 +162,12 @@ mod tests {
         let mut now = at(0);
         loop {
             schedule.release(now, |_| {});
-            if let Some(intended) = schedule.take(0, now) {
+            if let Some(intended) = schedule.claim(0, now) {
                 now = now + service;
                 if now > at(1_000) && now < at(1_500) {
                     now = at(1_500);
                 }
-                recorder.answer(Operation::Get, intended, now, Outcome::of_status(200));
+                recorder.answer(Operation::Get, intended, now, ResponseOutcome::of_status(200));
             } else if let Some(next) = schedule.next_release() {
                 now = next;
             } else {
@@ -199,7 +199,7 @@ mod tests {
     fn slots_of_all_threads_together_are_the_rate_and_none_is_the_end_or_later() {
         let mut slots = Vec::new();
         for index in 0..3 {
-            let share = Share { index, of: 3 };
+            let share = ThreadShare { index, of: 3 };
             let mut schedule = Schedule::new(Pacing::Rate(7), 2, share, at(100), at(1_100));
             schedule.release(at(5_000), |_| {});
             slots.extend(std::iter::from_fn(|| schedule.abandon_one()));
@@ -230,17 +230,17 @@ mod tests {
         let mut due = Vec::new();
         schedule.release(at(3), |connection| due.push(connection));
         assert_eq!(due, [0, 1, 0, 1]);
-        assert_eq!(schedule.take(1, at(3)), Some(at(1)));
-        assert_eq!(schedule.take(1, at(3)), Some(at(3)));
-        assert_eq!(schedule.take(1, at(3)), None);
-        assert_eq!(schedule.take(0, at(3)), Some(at(0)));
+        assert_eq!(schedule.claim(1, at(3)), Some(at(1)));
+        assert_eq!(schedule.claim(1, at(3)), Some(at(3)));
+        assert_eq!(schedule.claim(1, at(3)), None);
+        assert_eq!(schedule.claim(0, at(3)), Some(at(0)));
     }
 
     #[test]
     fn slots_that_nobody_took_are_abandoned_each_once_however_many_there_are() {
         let mut schedule = Schedule::new(Pacing::Rate(1_000), 3, ALONE, at(0), at(200_000));
         schedule.release(at(100_000), |_| {});
-        assert_eq!(schedule.take(1, at(100_000)), Some(at(1)));
+        assert_eq!(schedule.claim(1, at(100_000)), Some(at(1)));
         schedule.end_by(at(100_000));
         let mut left: Vec<Instant> = std::iter::from_fn(|| schedule.abandon_one()).collect();
         left.sort();

@@ -19,26 +19,26 @@ pub const PRECISION: f64 = 0.02;
 /// The part of the knee at which the working point is looked for, and then of each rate that did not hold there.
 pub const STEP_BACK: f64 = 0.8;
 /// The part of a trial's time that is waited before the next, so that what one has left behind is not charged to another.
-pub const SETTLE_PART: u32 = 20;
+pub const SETTLE_DIVISOR: u32 = 20;
 /// A rate beyond what one generator sends.
 pub const RATE_MAX: u64 = 10_000_000;
 /// Long measurements, at most.
-const LONG_MAX: u32 = 3;
+const CONFIRMATIONS_MAX: u32 = 3;
 
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SearchStep {
     /// Measure this rate for a short while.
     Try(u64),
     /// Measure this rate for long.
     Confirm(u64),
     /// Nothing more.
-    Done(Found),
+    Done(SearchResult),
 }
 
 /// What was found, in requests/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The highest rate that held in a trial.
     pub knee: Option<u64>,
     /// The rate that held for long.
@@ -53,14 +53,14 @@ pub struct RateSearch {
     failed: Option<u64>,
     has_failed_once: bool,
     /// Whether `rate` is twice the first rate that failed.
-    is_doubting: bool,
+    is_rechecking: bool,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Trials,
-    Long { before: u32 },
+    Confirming { attempts: u32 },
     Done { working_point: Option<u64> },
 }
 
@@ -73,43 +73,45 @@ impl RateSearch {
             held: None,
             failed: None,
             has_failed_once: false,
-            is_doubting: false,
+            is_rechecking: false,
             phase: Phase::Trials,
         }
     }
 
     /// What is to be done next. Asking changes nothing.
-    pub fn step(&self) -> Step {
+    pub fn step(&self) -> SearchStep {
         match self.phase {
-            Phase::Trials => Step::Try(self.rate),
-            Phase::Long { .. } => Step::Confirm(self.rate),
-            Phase::Done { working_point } => Step::Done(Found { knee: self.held, working_point }),
+            Phase::Trials => SearchStep::Try(self.rate),
+            Phase::Confirming { .. } => SearchStep::Confirm(self.rate),
+            Phase::Done { working_point } => {
+                SearchStep::Done(SearchResult { knee: self.held, working_point })
+            }
         }
     }
 
     /// The rate of the last [`RateSearch::step`] held, or did not.
-    pub fn verdict(&mut self, held: bool) {
+    pub fn record_verdict(&mut self, held: bool) {
         match self.phase {
-            Phase::Trials if held || self.has_failed_once || self.is_doubting => self.trial_over(held),
+            Phase::Trials if held || self.has_failed_once || self.is_rechecking => self.end_trial(held),
             Phase::Trials => self.has_failed_once = true,
-            Phase::Long { .. } if held => self.phase = Phase::Done { working_point: Some(self.rate) },
-            Phase::Long { before } if before + 1 == LONG_MAX => self.end(),
-            Phase::Long { before } => self.long(self.rate, before + 1),
+            Phase::Confirming { .. } if held => self.phase = Phase::Done { working_point: Some(self.rate) },
+            Phase::Confirming { attempts } if attempts + 1 == CONFIRMATIONS_MAX => self.end(),
+            Phase::Confirming { attempts } => self.confirm_below(self.rate, attempts + 1),
             Phase::Done { .. } => {}
         }
     }
 
-    fn trial_over(&mut self, held: bool) {
+    fn end_trial(&mut self, held: bool) {
         self.has_failed_once = false;
-        let was_doubting = std::mem::take(&mut self.is_doubting);
+        let was_rechecking = std::mem::take(&mut self.is_rechecking);
         if held {
             self.held = Some(self.rate);
             // What failed below a rate that holds did not fail for its rate.
             self.failed = self.failed.filter(|failed| *failed > self.rate);
-        } else if !was_doubting {
+        } else if !was_rechecking {
             let is_first = self.failed.replace(self.rate).is_none();
             if is_first && self.rate <= RATE_MAX / 2 {
-                self.is_doubting = true;
+                self.is_rechecking = true;
                 self.rate *= 2;
                 return;
             }
@@ -117,21 +119,21 @@ impl RateSearch {
         match (self.held, self.failed) {
             (None, Some(1) | None) => self.end(),
             (None, Some(failed)) => self.rate = failed / 2,
-            (Some(held), None) if held == RATE_MAX => self.long(held, 0),
+            (Some(held), None) if held == RATE_MAX => self.confirm_below(held, 0),
             (Some(held), None) => self.rate = (held * 2).min(RATE_MAX),
-            (Some(held), Some(failed)) if is_close(held, failed) => self.long(held, 0),
+            (Some(held), Some(failed)) if is_close(held, failed) => self.confirm_below(held, 0),
             (Some(held), Some(failed)) => self.rate = held + (failed - held) / 2,
         }
     }
 
     /// A long measurement, a step back from `rate`.
-    fn long(&mut self, rate: u64, before: u32) {
+    fn confirm_below(&mut self, rate: u64, attempts: u32) {
         let back = (rate as f64 * STEP_BACK) as u64;
         if back == 0 {
             return self.end();
         }
         self.rate = back;
-        self.phase = Phase::Long { before };
+        self.phase = Phase::Confirming { attempts };
     }
 
     fn end(&mut self) {
@@ -146,8 +148,8 @@ fn is_close(held: u64, failed: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::goal::{Goal, Observed};
-    use crate::schedule::{Pacing, Schedule, Share};
+    use crate::goal::{Goal, Observation};
+    use crate::schedule::{Pacing, Schedule, ThreadShare};
     use hdrhistogram::Histogram;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -157,25 +159,25 @@ mod tests {
     const TRIALS_MAX: usize = 120;
 
     /// Runs a search to its end against `holds`; the rates it tried, and what it found.
-    fn search(start: u64, mut holds: impl FnMut(Step) -> bool) -> (Vec<Step>, Found) {
+    fn search(start: u64, mut holds: impl FnMut(SearchStep) -> bool) -> (Vec<SearchStep>, SearchResult) {
         let mut search = RateSearch::new(start);
         let mut steps = Vec::new();
         loop {
             match search.step() {
-                Step::Done(found) => return (steps, found),
+                SearchStep::Done(found) => return (steps, found),
                 step => {
                     steps.push(step);
                     assert!(steps.len() <= TRIALS_MAX, "the search does not end: {steps:?}");
-                    search.verdict(holds(step));
+                    search.record_verdict(holds(step));
                 }
             }
         }
     }
 
-    fn rate(step: Step) -> u64 {
+    fn rate(step: SearchStep) -> u64 {
         match step {
-            Step::Try(rate) | Step::Confirm(rate) => rate,
-            Step::Done(_) => unreachable!("nothing is measured any more"),
+            SearchStep::Try(rate) | SearchStep::Confirm(rate) => rate,
+            SearchStep::Done(_) => unreachable!("nothing is measured any more"),
         }
     }
 
@@ -201,7 +203,7 @@ mod tests {
     fn a_hiccup_at_each_rate_changes_nothing() {
         let mut tried = BTreeSet::new();
         let (steps, found) = search(1_000, |step| match step {
-            Step::Try(rate) => !tried.insert(rate) && rate <= 50_000,
+            SearchStep::Try(rate) => !tried.insert(rate) && rate <= 50_000,
             _ => true,
         });
         assert!(found.knee.unwrap() > 49_000, "{found:?} after {steps:?}");
@@ -215,22 +217,22 @@ mod tests {
 
     #[test]
     fn a_server_that_holds_nothing_or_everything_is_no_riddle() {
-        assert_eq!(search(1_000, |_| false).1, Found { knee: None, working_point: None });
+        assert_eq!(search(1_000, |_| false).1, SearchResult { knee: None, working_point: None });
         let all = search(1_000, |_| true).1;
-        assert_eq!(all, Found { knee: Some(RATE_MAX), working_point: Some(RATE_MAX / 5 * 4) });
+        assert_eq!(all, SearchResult { knee: Some(RATE_MAX), working_point: Some(RATE_MAX / 5 * 4) });
     }
 
     #[test]
     fn the_working_point_goes_back_until_it_holds_for_long() {
         let holds = |limit: u64| {
             move |step| match step {
-                Step::Try(rate) => rate <= 10_000,
-                Step::Confirm(rate) => rate <= limit,
-                Step::Done(_) => unreachable!("nothing is measured any more"),
+                SearchStep::Try(rate) => rate <= 10_000,
+                SearchStep::Confirm(rate) => rate <= limit,
+                SearchStep::Done(_) => unreachable!("nothing is measured any more"),
             }
         };
         let (steps, found) = search(8_000, holds(7_000));
-        let long = steps.iter().filter(|step| matches!(step, Step::Confirm(_))).count();
+        let long = steps.iter().filter(|step| matches!(step, SearchStep::Confirm(_))).count();
         assert_eq!(long, 2);
         assert!((6_200..6_500).contains(&found.working_point.unwrap()), "{found:?}");
         let (_, found) = search(8_000, holds(100));
@@ -238,13 +240,13 @@ mod tests {
     }
 
     /// A server with one queue that serves a request in `service` time, now and then in twenty times that, in virtual time.
-    fn simulate(rate: u64, service: Duration, rng: &mut Rng) -> Observed {
+    fn simulate(rate: u64, service: Duration, rng: &mut Rng) -> Observation {
         let (start, end) = (Instant::ZERO, Instant::ZERO + Duration::from_secs(4));
-        let mut schedule = Schedule::new(Pacing::Rate(rate), 1, Share { index: 0, of: 1 }, start, end);
+        let mut schedule = Schedule::new(Pacing::Rate(rate), 1, ThreadShare { index: 0, of: 1 }, start, end);
         schedule.release(end, |_| {});
         let mut latency = Histogram::new_with_max(600_000_000_000, 3).unwrap();
         let (mut free, mut requests, mut in_time) = (start, 0u64, 0u64);
-        while let Some(intended) = schedule.take(0, end) {
+        while let Some(intended) = schedule.claim(0, end) {
             let slow = if rng.chance(0.005) { 20 } else { 1 };
             free = free.max(intended) + service * slow;
             latency.saturating_record((free - intended).as_nanos() as u64);
@@ -252,7 +254,7 @@ mod tests {
             in_time += u64::from(free < end);
         }
         let kept = in_time as f64 / requests as f64;
-        Observed { latency, errors: 0, requests, kept, elapsed: end - start }
+        Observation { latency, errors: 0, requests, kept, elapsed: end - start }
     }
 
     #[test]
@@ -263,14 +265,14 @@ mod tests {
         let mut rng = Rng::new(7);
         let goal: Goal = "p99<10ms,errors=0".parse().unwrap();
         let (steps, found) =
-            search(1_000, |step| goal.broken_by(&simulate(rate(step), service, &mut rng)).is_empty());
+            search(1_000, |step| goal.violations(&simulate(rate(step), service, &mut rng)).is_empty());
         let knee = found.knee.unwrap() as f64;
         assert!((0.85 * capacity..1.01 * capacity).contains(&knee), "{knee} of {capacity}");
         assert!(found.working_point.is_some());
         assert!(steps.len() < 25, "{steps:?}");
         let strict: Goal = "p50<50us".parse().unwrap();
         let (_, found) =
-            search(1_000, |step| strict.broken_by(&simulate(rate(step), service, &mut rng)).is_empty());
-        assert_eq!(found, Found { knee: None, working_point: None }, "no request is served so fast");
+            search(1_000, |step| strict.violations(&simulate(rate(step), service, &mut rng)).is_empty());
+        assert_eq!(found, SearchResult { knee: None, working_point: None }, "no request is served so fast");
     }
 }

@@ -10,11 +10,11 @@ const EXIT_INTERRUPTED: i32 = 130;
 
 /// Tells all threads of a run to end. Clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Stop {
+pub struct StopFlag {
     is_set: Arc<AtomicBool>,
 }
 
-impl Stop {
+impl StopFlag {
     /// Asks for the end.
     pub fn set(&self) {
         self.is_set.store(true, Ordering::Relaxed);

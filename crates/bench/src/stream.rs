@@ -1,4 +1,4 @@
-//! Reading a range: one answer, as long as it takes, counted and not kept.
+//! ReadOptions a range: one answer, as long as it takes, counted and not kept.
 //!
 //! The bytes are counted as they come over the socket, chunk framing included: two servers that send the same entries
 //! one a chunk send the same number. That the stream ended, and was not broken off, is seen from its last bytes.
@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 /// What is read at once, at most.
 const READ_BYTES: usize = 256 << 10;
 /// How long a server may be silent.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The last chunk.
 const END: &[u8] = b"\r\n0\r\n\r\n";
 /// A paced reader reads so often.
-const PACES_PER_SECOND: u32 = 100;
+const READS_PER_SECOND: u32 = 100;
 
 /// What was read of a range.
 #[derive(Clone, Copy, Debug)]
-pub struct Streamed {
+pub struct RangeRead {
     /// Bytes of the body as they came.
     pub bytes: u64,
     /// From the request to the first of them.
@@ -28,7 +28,7 @@ pub struct Streamed {
     pub all: Duration,
 }
 
-impl Streamed {
+impl RangeRead {
     /// Bytes a second.
     pub fn per_second(&self) -> f64 {
         self.bytes as f64 / self.all.as_secs_f64()
@@ -37,12 +37,12 @@ impl Streamed {
 
 /// How fast, and how much of a range is read.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reading<'a> {
+pub struct ReadOptions<'a> {
     /// Bytes a second; `None`: as fast as they come.
-    pub pace: Option<u64>,
+    pub bytes_per_second: Option<u64>,
     /// Only up to the first bytes.
     pub first_only: bool,
-    /// Stop reading once this is set.
+    /// StopFlag options once this is set.
     pub stop: Option<&'a AtomicBool>,
 }
 
@@ -51,9 +51,9 @@ pub struct Reading<'a> {
 /// # Errors
 /// The socket's; [`ErrorKind::InvalidData`] for an answer that is not `200` and chunked; [`ErrorKind::UnexpectedEof`] for
 /// one that was broken off.
-pub fn stream(target: SocketAddr, path: &str, reading: Reading<'_>) -> io::Result<Streamed> {
+pub fn read_range(target: SocketAddr, path: &str, options: ReadOptions<'_>) -> io::Result<RangeRead> {
     let mut socket = TcpStream::connect(target)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(READ_TIMEOUT))?;
     let begun = Instant::now();
     // In one piece: a server may answer and close before a second one is written.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n");
@@ -66,25 +66,25 @@ pub fn stream(target: SocketAddr, path: &str, reading: Reading<'_>) -> io::Resul
         bytes += tail.read(&mut socket, &mut buffer)? as u64;
     }
     let first = begun.elapsed();
-    let paced = buffer
-        .len()
-        .min(reading.pace.map_or(usize::MAX, |pace| (pace / u64::from(PACES_PER_SECOND)) as usize));
-    while !reading.first_only && !reading.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+    let paced = buffer.len().min(
+        options.bytes_per_second.map_or(usize::MAX, |pace| (pace / u64::from(READS_PER_SECOND)) as usize),
+    );
+    while !options.first_only && !options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
         let len = tail.read(&mut socket, &mut buffer[..paced])?;
         if len == 0 {
             break;
         }
         bytes += len as u64;
-        if let Some(pace) = reading.pace {
+        if let Some(pace) = options.bytes_per_second {
             let due = Duration::from_secs_f64(bytes as f64 / pace as f64);
             std::thread::sleep(due.saturating_sub(begun.elapsed()));
         }
     }
-    let is_cut_short = reading.first_only || reading.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let is_cut_short = options.first_only || options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
     if !is_cut_short && tail.bytes != END {
         return Err(io::Error::new(ErrorKind::UnexpectedEof, "the range was broken off"));
     }
-    Ok(Streamed { bytes, first, all: begun.elapsed() })
+    Ok(RangeRead { bytes, first, all: begun.elapsed() })
 }
 
 /// Reads at least the head. How many bytes of the body came with it, and where in the buffer they begin.
@@ -134,7 +134,7 @@ mod tests {
 
     const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
-    fn answer(body: &'static str) -> io::Result<Streamed> {
+    fn answer(body: &'static str) -> io::Result<RangeRead> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let target = listener.local_addr()?;
         let server = std::thread::spawn(move || -> io::Result<()> {
@@ -143,7 +143,7 @@ mod tests {
             let _ = socket.read(&mut request)?;
             socket.write_all(body.as_bytes())
         });
-        let streamed = stream(target, "/v0/entities?start=a", Reading::default());
+        let streamed = read_range(target, "/v0/entities?start=a", ReadOptions::default());
         server.join().expect("the server does not panic")?;
         streamed
     }

@@ -80,11 +80,11 @@ impl Buckets {
         self.max_nanos
     }
 
-    /// The counts by [`Coarse`] buckets, those that are not zero.
+    /// The counts by [`CoarseBuckets`] buckets, those that are not zero.
     pub fn coarse(&self) -> BTreeMap<u32, u64> {
         let mut out = BTreeMap::new();
         for (bucket, count) in self.filled() {
-            *out.entry(Coarse::of(bucket)).or_default() += count;
+            *out.entry(CoarseBuckets::of(bucket)).or_default() += count;
         }
         out
     }
@@ -97,9 +97,9 @@ impl Buckets {
 
 /// The buckets of a picture: eight an octave.
 #[derive(Clone, Copy, Debug)]
-pub struct Coarse;
+pub struct CoarseBuckets;
 
-impl Coarse {
+impl CoarseBuckets {
     /// Buckets an octave.
     pub const PER_OCTAVE: u32 = 8;
     /// Where bucket 1 begins, in nanoseconds; bucket 0 holds what is below.
@@ -179,18 +179,18 @@ pub const fn is_ok(status: u16) -> bool {
 
 /// Rows in which something did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Silence {
+pub struct Gaps {
     /// All of them.
     pub rows: u64,
     /// The most of them one after the other.
     pub longest: u64,
 }
 
-impl Silence {
-    /// The rows for which `is_silent` holds.
-    pub fn of(rows: &[Row], is_silent: impl Fn(&Row) -> bool) -> Self {
-        let longest = rows.split(|row| !is_silent(row)).map(<[Row]>::len).max().unwrap_or(0);
-        Self { rows: rows.iter().filter(|row| is_silent(row)).count() as u64, longest: longest as u64 }
+impl Gaps {
+    /// The rows for which `is_gap` holds.
+    pub fn of(rows: &[Row], is_gap: impl Fn(&Row) -> bool) -> Self {
+        let longest = rows.split(|row| !is_gap(row)).map(<[Row]>::len).max().unwrap_or(0);
+        Self { rows: rows.iter().filter(|row| is_gap(row)).count() as u64, longest: longest as u64 }
     }
 
     /// The rows without any answer.
@@ -307,9 +307,9 @@ mod tests {
     fn a_second_of_refusals_has_answers_but_serves_nobody() {
         let row = |status, count| Row { statuses: [(status, count)].into(), ..Row::default() };
         let rows = [row(201, 5), row(503, 9), Row::default(), Row::default(), row(201, 1), Row::default()];
-        assert_eq!(Silence::without_answers(&rows), Silence { rows: 3, longest: 2 });
-        assert_eq!(Silence::of(&rows, |row| row.served() == 0), Silence { rows: 4, longest: 3 });
-        assert_eq!(Silence::of(&[], |_| true), Silence { rows: 0, longest: 0 });
+        assert_eq!(Gaps::without_answers(&rows), Gaps { rows: 3, longest: 2 });
+        assert_eq!(Gaps::of(&rows, |row| row.served() == 0), Gaps { rows: 4, longest: 3 });
+        assert_eq!(Gaps::of(&[], |_| true), Gaps { rows: 0, longest: 0 });
     }
 
     #[test]

@@ -14,7 +14,7 @@ const VALUE_BYTES_MAX: u64 = 1 << 30;
 
 /// How long values are, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sizes {
+pub enum ValueSizes {
     /// All the same.
     Fixed(usize),
     /// Uniform between the two, both included.
@@ -33,7 +33,7 @@ pub enum Sizes {
     },
 }
 
-impl Sizes {
+impl ValueSizes {
     /// The mean.
     pub fn mean(&self) -> f64 {
         match *self {
@@ -46,7 +46,7 @@ impl Sizes {
 }
 
 /// `100`, `100..2000` with both ends included, or `log:100..2000`; with units too, `1KiB..64KiB`.
-impl FromStr for Sizes {
+impl FromStr for ValueSizes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -68,7 +68,7 @@ impl FromStr for Sizes {
     }
 }
 
-impl fmt::Display for Sizes {
+impl fmt::Display for ValueSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(size) => write!(f, "{size} B"),
@@ -80,19 +80,19 @@ impl fmt::Display for Sizes {
 
 /// The values of all keys.
 #[derive(Clone, Copy, Debug)]
-pub struct Values {
+pub struct ValueGenerator {
     /// Other seeds, other values.
     pub seed: u64,
     /// Their sizes.
-    pub sizes: Sizes,
+    pub sizes: ValueSizes,
 }
 
-/// Values depend on the key alone, so that a run can check what another wrote.
+/// ValueGenerator depend on the key alone, so that a run can check what another wrote.
 const SEED: u64 = 0x0076_6563_6865;
 
-impl Values {
+impl ValueGenerator {
     /// Those that every lane of every run stores.
-    pub const fn of_all_runs(sizes: Sizes) -> Self {
+    pub const fn standard(sizes: ValueSizes) -> Self {
         Self { seed: SEED, sizes }
     }
 
@@ -118,9 +118,9 @@ impl Values {
 
     fn draw_len(&self, rng: &mut Rng) -> usize {
         match self.sizes {
-            Sizes::Fixed(size) => size,
-            Sizes::Uniform { min, max } => min + rng.below((max - min) as u64 + 1) as usize,
-            Sizes::LogUniform { min, max } => {
+            ValueSizes::Fixed(size) => size,
+            ValueSizes::Uniform { min, max } => min + rng.below((max - min) as u64 + 1) as usize,
+            ValueSizes::LogUniform { min, max } => {
                 let drawn = min as f64 * (max as f64 / min as f64).powf(rng.unit());
                 (drawn.round() as usize).clamp(min, max)
             }
@@ -136,31 +136,31 @@ mod tests {
     #[test]
     fn the_bytes_under_a_key_never_change() {
         let mut out = Vec::new();
-        Values::of_all_runs(Sizes::Fixed(21)).append(KeyNumber(7), &mut out);
+        ValueGenerator::standard(ValueSizes::Fixed(21)).append(KeyNumber(7), &mut out);
         let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "80e9199591619705f8b97680e9199591619705f8b9");
     }
 
-    fn value(sizes: Sizes, key: u64) -> Vec<u8> {
+    fn value(sizes: ValueSizes, key: u64) -> Vec<u8> {
         let mut out = Vec::new();
-        Values { seed: 1, sizes }.append(KeyNumber(key), &mut out);
+        ValueGenerator { seed: 1, sizes }.append(KeyNumber(key), &mut out);
         out
     }
 
     #[test]
     fn a_key_has_one_value_of_the_right_size_and_other_keys_have_others() {
         for size in [0, 1, 7, 100, 1_001] {
-            let sizes = Sizes::Fixed(size);
+            let sizes = ValueSizes::Fixed(size);
             assert_eq!(value(sizes, 3).len(), size);
             assert_eq!(value(sizes, 3), value(sizes, 3));
         }
-        assert_ne!(value(Sizes::Fixed(100), 3), value(Sizes::Fixed(100), 4));
+        assert_ne!(value(ValueSizes::Fixed(100), 3), value(ValueSizes::Fixed(100), 4));
     }
 
     #[test]
     fn ranges_reach_both_ends_and_the_length_is_known_without_the_bytes() {
-        let sizes = Sizes::Uniform { min: 3, max: 6 };
-        let values = Values { seed: 1, sizes };
+        let sizes = ValueSizes::Uniform { min: 3, max: 6 };
+        let values = ValueGenerator { seed: 1, sizes };
         let lengths: Vec<usize> = (0..100).map(|key| value(sizes, key).len()).collect();
         assert!((0..100).all(|key| lengths[key as usize] == values.len(KeyNumber(key))));
         assert!((3..=6).all(|len| lengths.contains(&len)) && lengths.iter().all(|len| (3..=6).contains(len)));
@@ -168,10 +168,12 @@ mod tests {
 
     #[test]
     fn the_mean_is_that_of_the_drawn_lengths() {
-        for sizes in
-            [Sizes::Fixed(7), Sizes::Uniform { min: 0, max: 100 }, Sizes::LogUniform { min: 10, max: 10_000 }]
-        {
-            let values = Values { seed: 1, sizes };
+        for sizes in [
+            ValueSizes::Fixed(7),
+            ValueSizes::Uniform { min: 0, max: 100 },
+            ValueSizes::LogUniform { min: 10, max: 10_000 },
+        ] {
+            let values = ValueGenerator { seed: 1, sizes };
             let sum: usize = (0..20_000).map(|key| values.len(KeyNumber(key))).sum();
             let mean = sum as f64 / 20_000.0;
             assert!((mean / sizes.mean() - 1.0).abs() < 0.05, "{sizes}: {mean} for {}", sizes.mean());
@@ -180,12 +182,12 @@ mod tests {
 
     #[test]
     fn sizes_are_read_from_text() {
-        assert_eq!("100".parse(), Ok(Sizes::Fixed(100)));
-        assert_eq!("1..9".parse(), Ok(Sizes::Uniform { min: 1, max: 9 }));
-        assert_eq!("1KiB..4KiB".parse(), Ok(Sizes::Uniform { min: 1_024, max: 4_096 }));
-        assert_eq!("log:10..900".parse(), Ok(Sizes::LogUniform { min: 10, max: 900 }));
+        assert_eq!("100".parse(), Ok(ValueSizes::Fixed(100)));
+        assert_eq!("1..9".parse(), Ok(ValueSizes::Uniform { min: 1, max: 9 }));
+        assert_eq!("1KiB..4KiB".parse(), Ok(ValueSizes::Uniform { min: 1_024, max: 4_096 }));
+        assert_eq!("log:10..900".parse(), Ok(ValueSizes::LogUniform { min: 10, max: 900 }));
         for text in ["9..1", "x", "log:5", "log:0..9", "2GiB"] {
-            assert!(text.parse::<Sizes>().is_err(), "{text}");
+            assert!(text.parse::<ValueSizes>().is_err(), "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::keys::{KeyNumber, KeyOrder, KeyPicker, KeySpace};
 use crate::protocol::{self, Protocol};
 use crate::target::Target;
-use crate::values::{Sizes, Values};
+use crate::values::{ValueGenerator, ValueSizes};
 use serde::Serialize;
 use std::fmt::{self, Write};
 use std::io;
@@ -122,7 +122,7 @@ impl fmt::Display for Mix {
 
 /// How many replicas an operation asks, and how many of them must answer. What is not given is the server's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Quorum {
+pub struct QuorumOverride {
     /// So many must answer.
     pub ack: Option<u32>,
     /// So many are asked.
@@ -148,12 +148,12 @@ pub struct WorkloadSpec {
     pub keys: u64,
     /// The order in which they are drawn.
     pub order: KeyOrder,
-    /// Sizes of the values that are written, and of those that a check expects.
-    pub sizes: Sizes,
+    /// ValueSizes of the values that are written, and of those that a check expects.
+    pub sizes: ValueSizes,
     /// Of the keys' order and the values' bytes.
     pub seed: u64,
     /// Asked for with each operation.
-    pub quorum: Quorum,
+    pub quorum: QuorumOverride,
     /// What is written expires after so many milliseconds.
     pub ttl_ms: Option<u64>,
     /// Entries of a range, at most.
@@ -170,9 +170,9 @@ impl Default for WorkloadSpec {
             mix: Mix::only(Operation::Get),
             keys: 1_000_000,
             order: KeyOrder::Uniform,
-            sizes: Sizes::Fixed(100),
+            sizes: ValueSizes::Fixed(100),
             seed: 1,
-            quorum: Quorum::default(),
+            quorum: QuorumOverride::default(),
             ttl_ms: None,
             limit: 100,
             scope: RangeScope::Node,
@@ -183,8 +183,8 @@ impl Default for WorkloadSpec {
 
 impl WorkloadSpec {
     /// The values of all keys: one seed for every lane and run of a data set, whatever their own.
-    pub fn values(&self) -> Values {
-        Values::of_all_runs(self.sizes)
+    pub fn values(&self) -> ValueGenerator {
+        ValueGenerator::standard(self.sizes)
     }
 
     /// What follows the key in the request line of an operation.
@@ -225,7 +225,7 @@ pub(crate) struct Workload {
     mix: Mix,
     picker: KeyPicker,
     rng: Rng,
-    values: Values,
+    values: ValueGenerator,
     protocol: Protocol,
     /// What follows the key, up to the end of the `Host` line: by target, then by operation.
     tails: Vec<[String; Operation::ALL.len()]>,
@@ -262,8 +262,8 @@ impl Workload {
     /// Appends the bytes of a request to the target of that number to `out`.
     pub(crate) fn encode(&self, request: Request, target: usize, out: &mut Vec<u8>) {
         let key = match request.operation {
-            Operation::GetMissing => request.key.missing(),
-            _ => request.key.stored(),
+            Operation::GetMissing => request.key.missing_key(),
+            _ => request.key.stored_key(),
         };
         if self.protocol == Protocol::Resp {
             self.encode_resp(request, &key, out);
@@ -314,9 +314,9 @@ mod tests {
         let spec = WorkloadSpec {
             mix: mix.parse().unwrap(),
             keys: 100,
-            sizes: Sizes::Fixed(5),
+            sizes: ValueSizes::Fixed(5),
             seed,
-            quorum: Quorum { ack: Some(2), from: Some(3) },
+            quorum: QuorumOverride { ack: Some(2), from: Some(3) },
             ttl_ms: Some(9),
             limit: 7,
             ..WorkloadSpec::default()

@@ -10,11 +10,11 @@
 //!
 //! **Caveats.** What is counted is what was asked for, not what is still held. A reallocation counts for what it adds.
 
+use crate::aggregate::{SampleAggregator, now_ns};
 use crate::error::ProfileError;
-use crate::gather::{Gatherer, now_ns};
-use crate::samples::Tag;
-use crate::session::{Until, take_every};
-use crate::shared::{self, Reader};
+use crate::periodic::{StopCondition, run_periodically};
+use crate::queue::SampleHeader;
+use crate::shared_queue::{self, QueueReader};
 use crate::stack;
 use crate::{Capture, Kind};
 use std::alloc::{GlobalAlloc, Layout};
@@ -22,13 +22,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The mean of the bytes between two samples.
+/// The mean of the bytes between two queue.
 const MEAN_BYTES: f64 = 512.0 * 1024.0;
-/// How often samples are taken out of the queue.
-const EVERY: Duration = Duration::from_millis(20);
-/// Who allocates for others, as the names of their modules and functions begin: they are left out at the leaf.
-const ALLOCATING_MODULES: [&str; 2] = ["profile::alloc::", "alloc::alloc::"];
-const ALLOCATING_FUNCTIONS: [&str; 2] = ["__rust_", "__rg_"];
+/// How often queue are taken out of the queue.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
+/// Who is_allocator_frame for others, as the names of their modules and functions begin: they are left out at the leaf.
+const ALLOCATOR_MODULES: [&str; 2] = ["profile::alloc::", "alloc::alloc::"];
+const ALLOCATOR_FUNCTIONS: [&str; 2] = ["__rust_", "__rg_"];
 
 /// No profile is taken.
 const OFF: u64 = 0;
@@ -37,33 +37,33 @@ static SESSION: AtomicU64 = AtomicU64::new(OFF);
 /// The number of the last one.
 static LAST_SESSION: AtomicU64 = AtomicU64::new(OFF);
 /// An allocation was seen since this profile began.
-static WAS_SEEN: AtomicBool = AtomicBool::new(false);
+static HAS_SEEN_ALLOCATION: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static OWN: Own = const {
-        Own {
+    static THREAD_SAMPLER: ThreadSampler = const {
+        ThreadSampler {
             session: Cell::new(OFF),
-            left: Cell::new(0),
+            bytes_left: Cell::new(0),
             random: Cell::new(0),
             is_sampling: Cell::new(false),
             thread: Cell::new(0),
-            stack: Cell::new((0, 0)),
+            stack_bounds: Cell::new((0, 0)),
         }
     };
 }
 
 /// What a thread keeps for itself. Has no destructor, so that it is there as long as the thread is.
-struct Own {
+struct ThreadSampler {
     /// The profile that the rest is of.
     session: Cell<u64>,
     /// Bytes until the next sample.
-    left: Cell<i64>,
+    bytes_left: Cell<i64>,
     random: Cell<u64>,
     /// A sample is being taken: what that would allocate is not sampled.
     is_sampling: Cell<bool>,
     thread: Cell<u32>,
     /// Its bounds.
-    stack: Cell<(usize, usize)>,
+    stack_bounds: Cell<(usize, usize)>,
 }
 
 /// An allocator of which profiles can be taken.
@@ -77,22 +77,22 @@ impl<A> SamplingAllocator<A> {
     }
 }
 
-// SAFETY: all is done by the allocator within; looking at the size neither allocates nor unwinds.
+// SAFETY: all is done by the allocator within; looking at the size neither is_allocator_frame nor unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SamplingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        on_allocation(layout.size());
         // SAFETY: the caller's promise is passed on.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size());
+        on_allocation(layout.size());
         // SAFETY: the caller's promise is passed on.
         unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        note(bytes.saturating_sub(layout.size()));
+        on_allocation(bytes.saturating_sub(layout.size()));
         // SAFETY: the caller's promise is passed on.
         unsafe { self.0.realloc(memory, layout, bytes) }
     }
@@ -103,29 +103,29 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SamplingAllocator<A> {
     }
 }
 
-/// Takes samples of what this process allocates for so long, or until `cancelled`.
+/// Takes queue of what this process is_allocator_frame for so long, or until `cancelled`.
 ///
 /// # Errors
 /// The program has another allocator, or another profile of the kind is being taken.
 pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
-    let reader = Reader::take()?;
-    let mut gathered = Gatherer::new(Kind::Alloc);
+    let reader = QueueReader::acquire()?;
+    let mut aggregator = SampleAggregator::new(Kind::Alloc);
     let session = Session::begin();
     drop(std::hint::black_box(Box::new(session.0)));
-    if !WAS_SEEN.load(Ordering::Relaxed) {
+    if !HAS_SEEN_ALLOCATION.load(Ordering::Relaxed) {
         return Err(ProfileError::NoAllocator);
     }
-    take_every(EVERY, Until { span, cancelled }, || reader.drain(&mut gathered));
+    run_periodically(DRAIN_INTERVAL, StopCondition { span, cancelled }, || reader.drain(&mut aggregator));
     drop(session);
-    reader.drain(&mut gathered);
-    Ok(gathered.finish(allocates))
+    reader.drain(&mut aggregator);
+    Ok(aggregator.finish(is_allocator_frame))
 }
 
-/// Whether it allocates for whoever called it.
-fn allocates(name: &str) -> bool {
+/// Whether it is_allocator_frame for whoever called it.
+fn is_allocator_frame(name: &str) -> bool {
     let function = name.rsplit("::").next().unwrap_or(name);
-    ALLOCATING_MODULES.iter().any(|module| name.starts_with(module))
-        || ALLOCATING_FUNCTIONS.iter().any(|begin| function.starts_with(begin))
+    ALLOCATOR_MODULES.iter().any(|module| name.starts_with(module))
+        || ALLOCATOR_FUNCTIONS.iter().any(|begin| function.starts_with(begin))
 }
 
 /// Samples are taken until it is dropped.
@@ -134,7 +134,7 @@ struct Session(u64);
 impl Session {
     fn begin() -> Self {
         let number = LAST_SESSION.fetch_add(1, Ordering::Relaxed) + 1;
-        WAS_SEEN.store(false, Ordering::Relaxed);
+        HAS_SEEN_ALLOCATION.store(false, Ordering::Relaxed);
         SESSION.store(number, Ordering::Release);
         Self(number)
     }
@@ -147,7 +147,7 @@ impl Drop for Session {
 }
 
 #[inline(always)]
-fn note(bytes: usize) {
+fn on_allocation(bytes: usize) {
     let session = SESSION.load(Ordering::Relaxed);
     if session != OFF {
         count_down(session, bytes);
@@ -157,24 +157,24 @@ fn note(bytes: usize) {
 #[inline(never)]
 fn count_down(session: u64, bytes: usize) {
     let frame = stack::frame_pointer();
-    // A thread that is ending may have nothing of its own any more.
-    let _ = OWN.try_with(|own| {
-        if own.session.get() != session {
-            own.begin(session);
+    // A thread that is ending may have nothing of its sampler any more.
+    let _ = THREAD_SAMPLER.try_with(|sampler| {
+        if sampler.session.get() != session {
+            sampler.begin(session);
         }
-        let left = own.left.get().saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
-        own.left.set(left);
-        if left < 0 && !own.is_sampling.replace(true) {
-            own.sample(bytes, frame);
-            own.left.set(gap(own.next_random()));
-            own.is_sampling.set(false);
+        let left = sampler.bytes_left.get().saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
+        sampler.bytes_left.set(left);
+        if left < 0 && !sampler.is_sampling.replace(true) {
+            sampler.sample(bytes, frame);
+            sampler.bytes_left.set(draw_gap(sampler.next_random()));
+            sampler.is_sampling.set(false);
         }
     });
 }
 
-impl Own {
+impl ThreadSampler {
     fn begin(&self, session: u64) {
-        WAS_SEEN.store(true, Ordering::Relaxed);
+        HAS_SEEN_ALLOCATION.store(true, Ordering::Relaxed);
         if self.thread.get() == 0 {
             self.thread.set(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         }
@@ -184,7 +184,7 @@ impl Own {
         for _ in 0..8 {
             self.next_random();
         }
-        self.left.set(gap(self.next_random()));
+        self.bytes_left.set(draw_gap(self.next_random()));
     }
 
     /// Marsaglia's xorshift64, multiplied (Vigna 2016).
@@ -199,21 +199,21 @@ impl Own {
 
     #[cold]
     fn sample(&self, bytes: usize, frame: usize) {
-        let Some(samples) = shared::samples() else { return };
-        if self.stack.get() == (0, 0) {
+        let Some(queue) = shared_queue::queue() else { return };
+        if self.stack_bounds.get() == (0, 0) {
             let stack = stack::own_stack();
-            self.stack.set((stack.start, stack.end));
+            self.stack_bounds.set((stack.start, stack.end));
         }
-        let (_, end) = self.stack.get();
-        let tag = Tag { at_ns: now_ns(), thread: self.thread.get(), weight: weight(bytes) };
-        let in_use = &raw const tag as usize..end;
-        // SAFETY: it is this thread's own stack, from this function's frame upwards.
-        samples.push(tag, |each| unsafe { stack::walk(frame, in_use, each) });
+        let (_, end) = self.stack_bounds.get();
+        let header = SampleHeader { at_ns: now_ns(), thread: self.thread.get(), weight: weight(bytes) };
+        let in_use = &raw const header as usize..end;
+        // SAFETY: it is this thread's sampler stack, from this function's frame upwards.
+        queue.push(header, |each| unsafe { stack::walk(frame, in_use, each) });
     }
 }
 
 /// How many bytes until the next sample.
-fn gap(random: u64) -> i64 {
+fn draw_gap(random: u64) -> i64 {
     // In (0, 1]: the logarithm is finite.
     let uniform = ((random >> 11) + 1) as f64 / (1u64 << 53) as f64;
     (-uniform.ln() * MEAN_BYTES) as i64
@@ -245,31 +245,31 @@ mod tests {
         for name in
             ["profile::alloc::count_down", "__rustc::__rust_alloc", "veche::__rust_realloc", "__rg_alloc"]
         {
-            assert!(allocates(name), "{name}");
+            assert!(is_allocator_frame(name), "{name}");
         }
-        for name in ["alloc::raw_vec::finish_grow", "engine::__rust::run", "profile::gather::add"] {
-            assert!(!allocates(name), "{name}");
+        for name in ["alloc::raw_vec::finish_grow", "engine::__rust::run", "profile::aggregate::add"] {
+            assert!(!is_allocator_frame(name), "{name}");
         }
     }
 
     #[test]
     fn gaps_and_weights_fit_together() {
-        let own = Own {
+        let sampler = ThreadSampler {
             session: Cell::new(1),
-            left: Cell::new(0),
+            bytes_left: Cell::new(0),
             random: Cell::new(0x1234_5678_9abc_def1),
             is_sampling: Cell::new(false),
             thread: Cell::new(1),
-            stack: Cell::new((0, 0)),
+            stack_bounds: Cell::new((0, 0)),
         };
         for bytes in [16u64, 4_096, 300_000, 5 << 20] {
-            let (mut left, mut seen, mut total) = (gap(own.next_random()), 0, 0);
+            let (mut left, mut seen, mut total) = (draw_gap(sampler.next_random()), 0, 0);
             while total < 4u64 << 30 {
                 total += bytes;
                 left -= bytes as i64;
                 if left < 0 {
                     seen += weight(bytes as usize);
-                    left = gap(own.next_random());
+                    left = draw_gap(sampler.next_random());
                 }
                 if bytes == 16 && total > 256 << 20 {
                     break;
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn who_allocates_is_seen_and_for_how_much() {
         const TOTAL: u64 = 256 << 20;
-        let _turn = shared::turn_of_test();
+        let _turn = shared_queue::lock_for_test();
         let (done, ready) = (AtomicBool::new(false), std::sync::Barrier::new(2));
         let capture = std::thread::scope(|scope| {
             let recording = scope.spawn(|| {
@@ -303,6 +303,6 @@ mod tests {
         let seen: u64 = capture.stacks().iter().filter(of_ours).map(crate::Stack::total).sum();
         assert!((seen as f64 / TOTAL as f64 - 1.0).abs() < 0.3, "{seen} of {TOTAL}: {capture:?}");
         let leaves = capture.stacks().iter().filter_map(|stack| capture.names_of(stack).next_back());
-        assert!(leaves.into_iter().all(|leaf| !allocates(leaf)));
+        assert!(leaves.into_iter().all(|leaf| !is_allocator_frame(leaf)));
     }
 }

@@ -1,11 +1,11 @@
-//! The frames that a profile is most about.
+//! The frames that a profile is count about.
 
 use crate::capture::Capture;
 use std::collections::{BTreeSet, HashMap};
 
 /// A frame, and how much of the profile is its.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share<'a> {
+pub struct FrameWeight<'a> {
     /// The frame.
     pub name: &'a str,
     /// In the unit of the capture.
@@ -14,19 +14,19 @@ pub struct Share<'a> {
 
 /// The greatest frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Greatest<'a> {
+pub struct GreatestFrames<'a> {
     /// By what was at the leaf.
-    pub by_self: Vec<Share<'a>>,
+    pub by_self: Vec<FrameWeight<'a>>,
     /// By what was at the leaf or above. The roots, which are threads, are not among them, nor are frames that do nothing but
     /// pass on to one other: that stands for them.
-    pub by_total: Vec<Share<'a>>,
+    pub by_total: Vec<FrameWeight<'a>>,
 }
 
 /// A frame that spends so much of its weight in one callee only passes on.
 const PASSES_ON_PERCENT: u64 = 98;
 
-/// The greatest frames, so many of each kind at most.
-pub fn greatest(capture: &Capture, most: usize) -> Greatest<'_> {
+/// The greatest frames, so many of each kind at count.
+pub fn greatest_frames(capture: &Capture, count: usize) -> GreatestFrames<'_> {
     let (mut by_self, mut by_total, mut by_call) = (HashMap::new(), HashMap::new(), HashMap::new());
     for stack in capture.stacks() {
         let weight = stack.total();
@@ -50,11 +50,11 @@ pub fn greatest(capture: &Capture, most: usize) -> Greatest<'_> {
     let first = |weights: HashMap<u32, u64>| {
         let mut shares: Vec<_> = weights.into_iter().collect();
         shares.sort_unstable_by_key(|(frame, weight)| (std::cmp::Reverse(*weight), *frame));
-        shares.truncate(most);
-        let share = |(frame, weight)| Share { name: &capture.names()[frame as usize], weight };
+        shares.truncate(count);
+        let share = |(frame, weight)| FrameWeight { name: &capture.names()[frame as usize], weight };
         shares.into_iter().map(share).collect()
     };
-    Greatest { by_self: first(by_self), by_total: first(by_total) }
+    GreatestFrames { by_self: first(by_self), by_total: first(by_total) }
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     use crate::{CaptureBuilder, Kind};
     use std::time::Duration;
 
-    fn shares(shares: &[Share<'_>]) -> Vec<(String, u64)> {
+    fn shares(shares: &[FrameWeight<'_>]) -> Vec<(String, u64)> {
         shares.iter().map(|share| (share.name.to_owned(), share.weight)).collect()
     }
 
@@ -75,7 +75,7 @@ mod tests {
         builder.add(1, ["io-1", "c", "d"], 1);
         builder.add(1, ["io-1", "c"], 1);
         let capture = builder.finish(2);
-        let found = greatest(&capture, 3);
+        let found = greatest_frames(&capture, 3);
         let named = |found: &[(&str, u64)]| -> Vec<(String, u64)> {
             found.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
         };

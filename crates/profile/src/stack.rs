@@ -64,9 +64,9 @@ pub(crate) fn own_stack() -> Range<usize> {
             return 0..0;
         }
         let (mut start, mut bytes) = (ptr::null_mut(), 0);
-        let told = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut start, &raw mut bytes) == 0;
+        let is_known = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut start, &raw mut bytes) == 0;
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
-        if told { start as usize..start as usize + bytes } else { 0..0 }
+        if is_known { start as usize..start as usize + bytes } else { 0..0 }
     }
 }
 

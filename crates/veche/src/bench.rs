@@ -8,13 +8,13 @@ use crate::profile::Asked;
 use crate::quantity::{REPLICAS_MAX, whole};
 use ::bench::goal::Goal;
 use ::bench::keys::{KEY_LEN, KeyOrder};
-use ::bench::presets::{Amount, PRESETS, Preset};
+use ::bench::presets::{PRESETS, PreloadSize, Preset};
 use ::bench::report::{self, Report};
 use ::bench::units::{grouped, parse_time};
-use ::bench::values::Sizes;
+use ::bench::values::ValueSizes;
 use ::bench::{
-    Console, Mix, Operation, Pacing, Plan, Preload, Protocol, Quorum, RangeScope, SearchPlan, Stop, Target,
-    WorkloadSpec, benchmark_beside,
+    BenchPlan, Console, Mix, Operation, Pacing, Preload, Protocol, QuorumOverride, RangeScope, SearchPlan,
+    StopFlag, Target, WorkloadSpec, benchmark_with_hook,
 };
 use ::profile::Capture;
 use std::io::Write;
@@ -26,7 +26,7 @@ use std::time::Duration;
 const CONNECTIONS_DEFAULT: usize = 64;
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const KEYS_DEFAULT: u64 = 1_000_000;
-const VALUE_SIZE_DEFAULT: Sizes = Sizes::Fixed(100);
+const VALUE_SIZE_DEFAULT: ValueSizes = ValueSizes::Fixed(100);
 /// More connections, threads or cores than this no machine has.
 const COUNT_MAX: u64 = u32::MAX as u64;
 /// The name of standard output where a file may be named.
@@ -125,7 +125,7 @@ struct Load {
     order: Option<KeyOrder>,
     /// Bytes of a value: 100, 2KiB, 100..2000 (uniform), log:100..64KiB (many small, few large) [default: 100, or the preset's]
     #[arg(short = 's', long, value_name = "SIZE", help_heading = "Load")]
-    value_size: Option<Sizes>,
+    value_size: Option<ValueSizes>,
     /// Entries of a range, at most [default: 100]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX), help_heading = "Load")]
     limit: Option<u64>,
@@ -181,7 +181,7 @@ struct Load {
 #[derive(Clone, Copy, Debug)]
 enum PreloadAmount {
     AllKeys,
-    Amount(Amount),
+    Amount(PreloadSize),
 }
 
 impl std::str::FromStr for PreloadAmount {
@@ -219,12 +219,12 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
 
 fn load(load: &Load) -> Result<(), String> {
     let plan = load.plan()?;
-    let stop = Stop::on_interrupt().map_err(|error| format!("Ctrl-C cannot be watched: {error}"))?;
+    let stop = StopFlag::on_interrupt().map_err(|error| format!("Ctrl-C cannot be watched: {error}"))?;
     let mut profiled = load.profile.as_ref().map(|wish| Profiled::new(wish, &plan)).transpose()?;
     let mut begin = || {
         profiled.iter_mut().for_each(Profiled::begin);
     };
-    let report = benchmark_beside(&plan, &stop, &mut Console::new(load.quiet), &mut begin);
+    let report = benchmark_with_hook(&plan, &stop, &mut Console::new(load.quiet), &mut begin);
     let mut report = report.map_err(|error| error.to_string())?;
     if let Some(profiled) = profiled {
         report.profile = profiled.save()?;
@@ -264,7 +264,7 @@ struct Profiled<'a> {
 }
 
 impl<'a> Profiled<'a> {
-    fn new(wish: &'a ProfileWish, plan: &Plan) -> Result<Self, String> {
+    fn new(wish: &'a ProfileWish, plan: &BenchPlan) -> Result<Self, String> {
         const SECONDS_MAX: u64 = 300;
         let target = plan.targets[0].to_string();
         let url = target.parse().map_err(|error| format!("--profile: {error}"))?;
@@ -294,7 +294,7 @@ impl<'a> Profiled<'a> {
 }
 
 impl Load {
-    fn plan(&self) -> Result<Plan, String> {
+    fn plan(&self) -> Result<BenchPlan, String> {
         let preset = self.preset.as_ref();
         let workload = self.workload();
         let preload = self.preload_keys(workload.sizes, workload.keys);
@@ -306,7 +306,7 @@ impl Load {
         let connections = self.connections.or(preset.map(|preset| preset.connections));
         let of_preset = preset.map(|preset| Duration::from_secs(preset.duration_s));
         let unless_counted = || self.requests.is_none().then(|| of_preset.unwrap_or(DURATION_DEFAULT));
-        Ok(Plan {
+        Ok(BenchPlan {
             name: preset.map_or_else(|| workload.mix.to_string(), |preset| preset.name.to_owned()),
             command: command_line(),
             version: format!("veche {}", env!("CARGO_PKG_VERSION")),
@@ -341,7 +341,7 @@ impl Load {
             order: self.order.or(preset.map(|preset| preset.order)).unwrap_or(KeyOrder::Uniform),
             sizes,
             seed: self.seed,
-            quorum: Quorum { ack: self.ack.or(of_preset.ack), from: self.from.or(of_preset.from) },
+            quorum: QuorumOverride { ack: self.ack.or(of_preset.ack), from: self.from.or(of_preset.from) },
             ttl_ms: self.ttl,
             limit: self.limit.or(preset.map(|preset| preset.limit)).unwrap_or(WorkloadSpec::default().limit),
             scope: if self.cluster { RangeScope::Cluster } else { RangeScope::Node },
@@ -350,7 +350,7 @@ impl Load {
     }
 
     /// Keys to be stored before, when the load draws from `keys`.
-    fn preload_keys(&self, sizes: Sizes, keys: u64) -> Option<u64> {
+    fn preload_keys(&self, sizes: ValueSizes, keys: u64) -> Option<u64> {
         let of_preset = self.preset.as_ref().and_then(Preset::preload).map(PreloadAmount::Amount);
         self.preload.or(of_preset).map(|amount| match amount {
             PreloadAmount::AllKeys => keys,

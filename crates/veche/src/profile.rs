@@ -5,7 +5,7 @@ use crate::node_url::NodeUrl;
 use crate::output::{self, ReportForm, print_note};
 use crate::progress::{ProgressFlag, Target};
 use crate::quantity::whole;
-use ::profile::{Capture, Greatest, Kind, Share};
+use ::profile::{Capture, FrameWeight, GreatestFrames, Kind};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -130,7 +130,7 @@ pub(crate) fn save(capture: &Capture, target: &str, dir: &Path) -> Result<Vec<Pa
 fn summary(capture: &Capture) -> String {
     let total = capture.total();
     let seconds = f64::from(capture.slices()) * f64::from(capture.slice_ms()) / 1e3;
-    let mut out = format!("{}: {} in {seconds:.0} s", capture.kind(), capture.kind().amount(total));
+    let mut out = format!("{}: {} in {seconds:.0} s", capture.kind(), capture.kind().format_weight(total));
     if capture.lost() > 0 {
         // Writing to a string does not fail, here and below.
         let _ = write!(out, ", {} samples lost", capture.lost());
@@ -139,20 +139,20 @@ fn summary(capture: &Capture) -> String {
     for note in capture.notes() {
         let _ = writeln!(out, "note: {note}");
     }
-    let Greatest { by_self, by_total } = ::profile::greatest(capture, LISTED);
+    let GreatestFrames { by_self, by_total } = ::profile::greatest_frames(capture, LISTED);
     for (title, shares) in [("self", by_self), ("total, with all that it calls", by_total)] {
         let _ = writeln!(out, "\nGreatest by {title}");
-        for Share { name, weight } in shares {
+        for FrameWeight { name, weight } in shares {
             let percent = 100.0 * weight as f64 / total.max(1) as f64;
-            let _ = writeln!(out, "{percent:>6.1} %  {:>14}  {name}", capture.kind().amount(weight));
+            let _ = writeln!(out, "{percent:>6.1} %  {:>14}  {name}", capture.kind().format_weight(weight));
         }
     }
     out
 }
 
 fn document(capture: &Capture, files: &[String]) -> Value {
-    let Greatest { by_self, by_total } = ::profile::greatest(capture, LISTED);
-    let list = |shares: Vec<Share<'_>>| {
+    let GreatestFrames { by_self, by_total } = ::profile::greatest_frames(capture, LISTED);
+    let list = |shares: Vec<FrameWeight<'_>>| {
         shares
             .into_iter()
             .map(|share| json!({ "name": share.name, "weight": share.weight }))
@@ -226,8 +226,8 @@ mod tests {
         let mut builder = CaptureBuilder::new(Kind::Alloc, Duration::from_millis(100), 0);
         builder.add(0, ["veche-io-0", "server::read", "bytes::grow"], 3 << 20);
         builder.add(0, ["veche-io-0", "server::read"], 1 << 20);
-        builder.lose(2);
-        builder.note("Look.");
+        builder.add_lost(2);
+        builder.add_note("Look.");
         let expected = "\
 alloc: 4.0 MiB in 1 s, 2 samples lost
 note: Look.

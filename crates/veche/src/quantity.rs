@@ -1,4 +1,4 @@
-//! Sizes, times and counts as people write them: `512MiB`, `1s`, `3`.
+//! ValueSizes, times and counts as people write them: `512MiB`, `1s`, `3`.
 
 use ::bench::units::{parse_bytes, parse_time};
 use serde::Deserialize;

@@ -5,9 +5,9 @@
 //! `--reads pool` on one of tokio's threads for work that blocks. Which is better depends on the disk, so both are here.
 
 use bench::keys::{KeyOrder, KeyPicker, KeySpace};
-use bench::shell::{Answer, Shell, found, key_of, not_found};
+use bench::http_server::{Handler, HttpServer, found, key_of, not_found};
 use bench::units::parse_bytes;
-use bench::values::{Sizes, Values};
+use bench::values::{ValueSizes, ValueGenerator};
 use bytes::Bytes;
 use clap::{Args, Parser, ValueEnum};
 use compare::rocks::Rocks;
@@ -31,7 +31,7 @@ const BATCH: usize = 100;
 enum Command {
     /// Store the benchmark's data, settle, end.
     Load(Load),
-    /// Answer `GET /v0/entity?id=`.
+    /// Handler `GET /v0/entity?id=`.
     Serve(Serve),
 }
 
@@ -115,7 +115,7 @@ impl Place {
 impl Load {
     fn run(&self) -> Outcome<()> {
         let rocks = self.place.open()?;
-        let values = Values::of_all_runs(Sizes::Fixed(self.value_bytes));
+        let values = ValueGenerator::standard(ValueSizes::Fixed(self.value_bytes));
         let mut picker = KeyPicker::new(KeyOrder::Scattered, KeySpace::new(self.keys), Rng::new(1));
         let mut left = self.keys;
         while left > 0 {
@@ -123,7 +123,7 @@ impl Load {
             let entry = |_| {
                 let (key, mut value) = (picker.for_write(), Vec::with_capacity(self.value_bytes));
                 values.append(key, &mut value);
-                (key.stored().to_vec(), value)
+                (key.stored_key().to_vec(), value)
             };
             rocks.put_batch(&(0..count).map(entry).collect::<Vec<_>>())?;
             left -= count;
@@ -135,7 +135,7 @@ impl Load {
 impl Serve {
     fn run(&self) -> Outcome<()> {
         let served = Arc::new(Served { rocks: Arc::new(self.place.open()?), reads: self.reads });
-        let shell = Shell { threads: self.threads, ..Shell::default() };
+        let shell = HttpServer { threads: self.threads, ..HttpServer::default() };
         shell.serve(self.listen, &served).map(|never| match never {})?;
         Ok(())
     }
@@ -147,10 +147,10 @@ struct Served {
     reads: Reads,
 }
 
-impl Answer for Served {
+impl Handler for Served {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let Some(key) = key_of(&request) else { return Response::default() };
         if *request.method() != Method::GET {
             return failed(StatusCode::METHOD_NOT_ALLOWED);

@@ -51,8 +51,8 @@ fn serve(mut socket: &TcpStream, behaviour: Behaviour, count: &AtomicU64) -> Opt
     }
 }
 
-fn plan(addresses: &[SocketAddr]) -> Plan {
-    Plan {
+fn plan(addresses: &[SocketAddr]) -> BenchPlan {
+    BenchPlan {
         name: "test".to_owned(),
         command: "veche bench".to_owned(),
         version: "0".to_owned(),
@@ -74,8 +74,8 @@ fn plan(addresses: &[SocketAddr]) -> Plan {
     }
 }
 
-fn run(plan: &Plan) -> Report {
-    benchmark(plan, &Stop::default(), &mut Console::new(true)).unwrap()
+fn run(plan: &BenchPlan) -> Report {
+    benchmark(plan, &StopFlag::default(), &mut Console::new(true)).unwrap()
 }
 
 /// Answers and requests without one.
@@ -116,15 +116,15 @@ fn all_targets_get_their_share() {
 
 #[test]
 fn bodies_are_checked_when_asked() {
-    let report = run(&Plan { verify: true, ..plan(&[server(|_| OK)]) });
+    let report = run(&BenchPlan { verify: true, ..plan(&[server(|_| OK)]) });
     assert_eq!((report.run.wrong_values, report.run.body_bytes), (300, 900));
 }
 
 #[test]
 fn a_stop_ends_a_run_with_what_it_has() {
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     stop.set();
-    let plan = Plan { duration: Some(Duration::from_secs(3_600)), ..plan(&[server(|_| OK)]) };
+    let plan = BenchPlan { duration: Some(Duration::from_secs(3_600)), ..plan(&[server(|_| OK)]) };
     let report = benchmark(&plan, &stop, &mut Console::new(true)).unwrap();
     assert!(report.interrupted);
 }
@@ -132,7 +132,7 @@ fn a_stop_ends_a_run_with_what_it_has() {
 #[test]
 fn nobody_there_is_an_error_and_not_a_report() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let outcome = benchmark(&plan(&[address]), &Stop::default(), &mut Console::new(true));
+    let outcome = benchmark(&plan(&[address]), &StopFlag::default(), &mut Console::new(true));
     assert!(matches!(outcome, Err(BenchError::Load(LoadError::Connect { .. }))));
 }
 
@@ -140,7 +140,7 @@ fn nobody_there_is_an_error_and_not_a_report() {
 fn a_preload_stores_every_key_once_through_refusals() {
     let address = server(|i| Reaction::Answer(if i % 4 == 0 { "503 Busy" } else { "201 Created" }));
     let preload = Some(Preload { keys: 500, always: true });
-    let report = run(&Plan { preload, ..plan(&[address]) });
+    let report = run(&BenchPlan { preload, ..plan(&[address]) });
     assert_eq!(report.load.preloaded, Some(500));
 }
 
@@ -149,7 +149,7 @@ fn a_search_ends_with_a_knee_and_a_report_of_the_working_point() {
     let search = SearchPlan { goal: "errors=0".parse().unwrap(), trial: Duration::from_millis(50) };
     // From the twentieth request on all are refused: then nothing holds any more.
     let address = server(|i| Reaction::Answer(if i < 20 { "200 OK" } else { "503 Busy" }));
-    let plan = Plan {
+    let plan = BenchPlan {
         search: Some(search),
         pacing: Pacing::Rate(64),
         warmup: Duration::ZERO,

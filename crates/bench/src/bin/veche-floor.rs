@@ -1,13 +1,13 @@
 //! The floor: what HTTP itself costs on this machine, with hyper as veche uses it and next to nothing behind it.
 //!
-//! The shell is [`bench::shell`]. `PUT` stores the body in a hash map, `GET` answers from it, with exactly the
+//! The server is [`bench::shell`]. `PUT` stores the body in a hash map, `GET` answers from it, with exactly the
 //! header bytes that veche sends. With `--range-entries`, `/v0/entities` streams so many entries from memory, one a
 //! chunk, the same bytes that veche sends for the benchmark's keys. Nothing is checked, nothing is durable: this is the
 //! yardstick, not a server.
 
+use bench::http_server::{Handler, HttpServer, OCTETS, created, found, key_of, not_found};
 use bench::keys::KeyNumber;
-use bench::shell::{Answer, OCTETS, Shell, created, found, key_of, not_found};
-use bench::values::{Sizes, Values};
+use bench::values::{ValueGenerator, ValueSizes};
 use bytes::Bytes;
 use clap::Parser;
 use http::header::CONTENT_TYPE;
@@ -48,7 +48,7 @@ struct Options {
 type Map = RwLock<HashMap<Box<[u8]>, Bytes>>;
 
 /// What is answered from.
-struct Held {
+struct FloorStore {
     map: Map,
     range: Arc<[Bytes]>,
 }
@@ -56,17 +56,17 @@ struct Held {
 fn main() -> io::Result<()> {
     let options = Options::parse();
     let range = range(options.range_entries, options.range_value_bytes);
-    let shell =
-        Shell { threads: options.threads, pipeline_flush: range.is_empty(), writev: !options.flatten };
-    let held = Arc::new(Held { map: Map::default(), range });
-    shell.serve(options.listen, &held).map(|never| match never {})
+    let server =
+        HttpServer { threads: options.threads, pipeline_flush: range.is_empty(), writev: !options.flatten };
+    let store = Arc::new(FloorStore { map: Map::default(), range });
+    server.serve(options.listen, &store).map(|never| match never {})
 }
 
 /// The entries that a preload of the benchmark stores, in the form of a range.
 fn range(entries: u64, value_bytes: usize) -> Arc<[Bytes]> {
-    let values = Values::of_all_runs(Sizes::Fixed(value_bytes));
+    let values = ValueGenerator::standard(ValueSizes::Fixed(value_bytes));
     let entry = |number| {
-        let mut entry = KeyNumber(number).stored().to_vec();
+        let mut entry = KeyNumber(number).stored_key().to_vec();
         entry.push(b'\n');
         values.append(KeyNumber(number), &mut entry);
         Bytes::from(entry)
@@ -74,10 +74,10 @@ fn range(entries: u64, value_bytes: usize) -> Arc<[Bytes]> {
     (0..entries).map(entry).collect()
 }
 
-impl Answer for Held {
+impl Handler for FloorStore {
     type Body = Either<Full<Bytes>, RangeBody>;
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Self::Body> {
+    async fn handle(&self, request: Request<Incoming>) -> Response<Self::Body> {
         if request.uri().path() == "/v0/entities" {
             let mut response =
                 Response::new(Either::Right(RangeBody { entries: self.range.clone(), next: 0 }));

@@ -71,11 +71,11 @@ impl ReplyParser {
                 State::Line => {
                     let Some(used) = self.take_line(rest)? else { return Ok((input.len(), None)) };
                     at += used;
-                    let meaning = meaning(&self.line)?;
+                    let line = parse_line(&self.line)?;
                     self.line.clear();
-                    match meaning {
-                        Meaning::Reply(status) => return Ok((at, Some(reply(status, 0)))),
-                        Meaning::Bulk(bytes) => {
+                    match line {
+                        ReplyLine::Reply(status) => return Ok((at, Some(reply(status, 0)))),
+                        ReplyLine::Bulk(bytes) => {
                             self.state = State::Bulk { bytes, left: bytes + END.len() as u64 };
                         }
                     }
@@ -114,23 +114,23 @@ const fn reply(status: u16, body_bytes: u64) -> Response {
 }
 
 /// What a line says.
-enum Meaning {
+enum ReplyLine {
     Reply(u16),
     Bulk(u64),
 }
 
-fn meaning(line: &[u8]) -> Result<Meaning, MalformedResponse> {
+fn parse_line(line: &[u8]) -> Result<ReplyLine, MalformedResponse> {
     const NEITHER: MalformedResponse = MalformedResponse("its first line");
     let line = line.strip_suffix(END).ok_or(NEITHER)?;
     let (kind, text) = line.split_first().ok_or(NEITHER)?;
     Ok(match (kind, text) {
-        (b'+', _) => Meaning::Reply(Operation::Put.expected_status()),
-        (b':', _) => Meaning::Reply(Operation::Delete.expected_status()),
-        (b'-', _) => Meaning::Reply(STATUS_OF_ERRORS),
-        (b'$', b"-1") => Meaning::Reply(Operation::GetMissing.expected_status()),
+        (b'+', _) => ReplyLine::Reply(Operation::Put.expected_status()),
+        (b':', _) => ReplyLine::Reply(Operation::Delete.expected_status()),
+        (b'-', _) => ReplyLine::Reply(STATUS_OF_ERRORS),
+        (b'$', b"-1") => ReplyLine::Reply(Operation::GetMissing.expected_status()),
         (b'$', digits) => {
             let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok());
-            Meaning::Bulk(number.ok_or(NEITHER)?.into())
+            ReplyLine::Bulk(number.ok_or(NEITHER)?.into())
         }
         _ => return Err(NEITHER),
     })

@@ -11,15 +11,15 @@ mod text;
 
 pub use compare::comparison;
 pub use hgrm::hgrm;
-pub use page::{Group, escape, gallery, page, plain_page};
+pub use page::{PresetGroup, escape, gallery, page, plain_page};
 pub use sheet::Sheet;
 pub use text::text;
 
 use crate::load::LaneResult;
-use crate::machine::Machine;
+use crate::machine::MachineInfo;
 use crate::recorder::{Failure, Recorder, micros};
 use crate::schedule::Pacing;
-use crate::timeline::{Buckets, Coarse, Row, Timeline, is_ok};
+use crate::timeline::{Buckets, CoarseBuckets, Row, Timeline, is_ok};
 use crate::workload::Operation;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub struct Report {
     /// The generator's version.
     pub generator: String,
     /// Where the generator ran.
-    pub machine: Machine,
+    pub machine: MachineInfo,
     /// Who was asked.
     pub servers: Vec<ServerReport>,
     /// What was asked.
@@ -91,7 +91,7 @@ pub struct LoadReport {
     pub order: String,
     /// Keys that are drawn from.
     pub keys: u64,
-    /// Sizes of the values.
+    /// ValueSizes of the values.
     pub value_size: String,
     /// Answers and replicas, where they were asked for.
     pub quorum: Option<String>,
@@ -385,8 +385,8 @@ impl HeatReport {
         };
         Self {
             seconds_per_column: timeline.seconds_per_row() * rows_per_column as u64,
-            from_us: micros(Coarse::FROM_NANOS),
-            buckets_per_octave: Coarse::PER_OCTAVE,
+            from_us: micros(CoarseBuckets::FROM_NANOS),
+            buckets_per_octave: CoarseBuckets::PER_OCTAVE,
             columns: timeline.rows().chunks(rows_per_column).map(column).collect(),
         }
     }

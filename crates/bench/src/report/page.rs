@@ -27,7 +27,7 @@ pub fn page(reports: &[Report]) -> String {
 
 /// Runs of one load, to be laid over each other.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct PresetGroup {
     /// The load's name.
     pub title: String,
     /// What it is.
@@ -39,7 +39,7 @@ pub struct Group {
 }
 
 /// One page of many loads: first `sheet`, then the pictures of each.
-pub fn gallery(title: &str, about: &str, sheet: &Sheet, groups: &[Group]) -> String {
+pub fn gallery(title: &str, about: &str, sheet: &Sheet, groups: &[PresetGroup]) -> String {
     let sections: Vec<String> =
         groups.iter().enumerate().map(|(number, group)| section(number, group)).collect();
     let parts = [
@@ -52,7 +52,7 @@ pub fn gallery(title: &str, about: &str, sheet: &Sheet, groups: &[Group]) -> Str
     ::page::page(title, STYLE, &fill(GALLERY, &parts))
 }
 
-fn section(number: usize, group: &Group) -> String {
+fn section(number: usize, group: &PresetGroup) -> String {
     let [title, about, published] = [&group.title, &group.about, &group.published].map(|text| escape(text));
     let runs = json(&group.runs);
     format!(

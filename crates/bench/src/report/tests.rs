@@ -1,20 +1,20 @@
 use super::*;
-use crate::recorder::{Board, Outcome};
+use crate::recorder::{ResponseOutcome, SharedTimeline};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::Instant;
 
 /// A run of three seconds: gets of a millisecond, a slow put each second, and refusals in the second second.
 fn report(scale: u64) -> Report {
-    let board = Arc::new(Board::default());
+    let shared_timeline = Arc::new(SharedTimeline::default());
     let at = |micros: u64| Instant::from_nanos(micros * 1_000);
-    let mut recorder = Recorder::new(at(0), at(3_000_000), board);
+    let mut recorder = Recorder::new(at(0), at(3_000_000), shared_timeline);
     for i in 0..3_000u64 {
         let intended = i * 1_000;
         let status = if (1_000..1_010).contains(&i) { 503 } else { 200 };
         let (operation, took) =
             if i % 1_000 == 500 { (Operation::Put, 50_000) } else { (Operation::Get, 1_000) };
-        let outcome = Outcome { body_bytes: 100, ..Outcome::of_status(status) };
+        let outcome = ResponseOutcome { body_bytes: 100, ..ResponseOutcome::of_status(status) };
         recorder.answer(operation, at(intended), at(intended + took * scale), outcome);
     }
     recorder.failure(Operation::Get, at(2_999_000), at(3_000_500), Failure::Broken);
@@ -124,7 +124,7 @@ fn a_page_is_well_formed_and_needs_nothing_from_elsewhere() {
 
 #[test]
 fn a_gallery_has_the_runs_of_each_group_and_needs_nothing_from_elsewhere() {
-    let group = |number: u64| Group {
+    let group = |number: u64| PresetGroup {
         title: format!("load-{number}"),
         about: "a <load>".to_owned(),
         published: "1k/s".to_owned(),

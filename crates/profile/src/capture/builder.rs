@@ -1,11 +1,11 @@
 //! Gathering a [`Capture`].
 //!
-//! **Promise.** Bounded, whatever comes: in stacks and in weights as [`tally`](crate::tally) says, in frames by
+//! **Promise.** Bounded, whatever comes: in stacks and in weights as [`weight_table`](crate::weight_table) says, in frames by
 //! [`FRAMES_MAX`]. What is past the most there may be is lumped together under [`OTHER`]. The sum of the weights is always
 //! the sum of what was added.
 
 use super::{Capture, Kind, Stack};
-use crate::tally::{BOUNDS, Bounds, Tally};
+use crate::weight_table::{Bounds, PROFILE_BOUNDS, WeightTable};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ pub struct CaptureBuilder {
     lost: u64,
     notes: Vec<String>,
     names: Vec<String>,
-    places: HashMap<String, u32>,
-    stacks: Tally<Vec<u32>>,
+    name_indices: HashMap<String, u32>,
+    stacks: WeightTable<Vec<u32>>,
 }
 
 impl CaptureBuilder {
     /// An empty one, of what began at that time and is told apart by slices of this length: at least a millisecond.
     pub fn new(kind: Kind, slice: Duration, started_unix_ms: u64) -> Self {
-        Self::with_bounds(kind, slice, started_unix_ms, BOUNDS)
+        Self::with_bounds(kind, slice, started_unix_ms, PROFILE_BOUNDS)
     }
 
     pub(super) fn with_bounds(kind: Kind, slice: Duration, started_unix_ms: u64, bounds: Bounds) -> Self {
@@ -43,8 +43,8 @@ impl CaptureBuilder {
             lost: 0,
             notes: Vec::new(),
             names: vec![OTHER.to_owned()],
-            places: HashMap::from([(OTHER.to_owned(), 0)]),
-            stacks: Tally::new(vec![0], bounds),
+            name_indices: HashMap::from([(OTHER.to_owned(), 0)]),
+            stacks: WeightTable::new(vec![0], bounds),
         }
     }
 
@@ -62,12 +62,12 @@ impl CaptureBuilder {
     }
 
     /// Counts samples that were seen but could not be kept.
-    pub fn lose(&mut self, samples: u64) {
+    pub fn add_lost(&mut self, samples: u64) {
         self.lost = self.lost.saturating_add(samples);
     }
 
     /// Adds a sentence for whoever reads the profile.
-    pub fn note(&mut self, note: impl Into<String>) {
+    pub fn add_note(&mut self, note: impl Into<String>) {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(note.into());
         }
@@ -89,12 +89,12 @@ impl CaptureBuilder {
     }
 
     fn intern(&mut self, name: &str) -> u32 {
-        if let Some(place) = self.places.get(name) {
-            return *place;
+        if let Some(index) = self.name_indices.get(name) {
+            return *index;
         }
-        let place = u32::try_from(self.names.len()).unwrap_or(0);
+        let index = u32::try_from(self.names.len()).unwrap_or(0);
         self.names.push(name.to_owned());
-        self.places.insert(name.to_owned(), place);
-        place
+        self.name_indices.insert(name.to_owned(), index);
+        index
     }
 }

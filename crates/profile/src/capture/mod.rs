@@ -56,7 +56,7 @@ impl Kind {
     }
 
     /// So much of it, for people.
-    pub fn amount(self, weight: u64) -> String {
+    pub fn format_weight(self, weight: u64) -> String {
         const GIB: f64 = (1u64 << 30) as f64;
         const BYTES: [(f64, &str); 4] =
             [(GIB, "GiB"), (GIB / 1024.0, "MiB"), (1024.0, "KiB"), (1.0, "bytes")];
@@ -135,7 +135,7 @@ impl Stack {
 
 /// What a profile recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Written", try_from = "Written")]
+#[serde(into = "CaptureJson", try_from = "CaptureJson")]
 pub struct Capture {
     kind: Kind,
     started_unix_ms: u64,
@@ -231,7 +231,7 @@ pub enum CaptureError {
 
 /// A capture as JSON has it.
 #[derive(Clone, Serialize, Deserialize)]
-struct Written {
+struct CaptureJson {
     version: u32,
     kind: Kind,
     unit: String,
@@ -245,7 +245,7 @@ struct Written {
     stacks: Vec<Stack>,
 }
 
-impl From<Capture> for Written {
+impl From<Capture> for CaptureJson {
     fn from(capture: Capture) -> Self {
         let Capture { kind, started_unix_ms, slice_ms, slices, lost, notes, names, stacks } = capture;
         let unit = kind.unit().to_owned();
@@ -253,12 +253,22 @@ impl From<Capture> for Written {
     }
 }
 
-impl TryFrom<Written> for Capture {
+impl TryFrom<CaptureJson> for Capture {
     type Error = CaptureError;
 
-    fn try_from(written: Written) -> Result<Self, CaptureError> {
-        let Written { version, kind, unit, started_unix_ms, slice_ms, slices, lost, notes, names, stacks } =
-            written;
+    fn try_from(json: CaptureJson) -> Result<Self, CaptureError> {
+        let CaptureJson {
+            version,
+            kind,
+            unit,
+            started_unix_ms,
+            slice_ms,
+            slices,
+            lost,
+            notes,
+            names,
+            stacks,
+        } = json;
         if version != VERSION {
             return Err(CaptureError::Version { found: version });
         }

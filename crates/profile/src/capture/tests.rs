@@ -1,5 +1,5 @@
 use super::*;
-use crate::tally::Bounds;
+use crate::weight_table::Bounds;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn the_same_stack_is_one() {
     builder.add(1, ["io", "write"], 1);
     builder.add(0, ["io", "read"], 3);
     builder.add(4, ["io", "read"], 1);
-    builder.lose(7);
+    builder.add_lost(7);
     let capture = builder.finish(3);
     assert_eq!(
         stacks_of(&capture),
@@ -36,7 +36,7 @@ fn the_same_stack_is_one() {
 fn the_form_is_as_promised() {
     let mut builder = builder();
     builder.add(1, ["io", "read"], 2);
-    builder.note("look");
+    builder.add_note("look");
     let json = String::from_utf8(builder.finish(2).to_json()).unwrap();
     assert_eq!(
         json,

@@ -10,13 +10,13 @@
 //!
 //! **Caveats.** Both walk the stack by frame pointers: the program must be built with `-C force-frame-pointers=yes`.
 
-mod followed;
 mod perf;
+mod thread_set;
 mod timers;
 
+use crate::aggregate::SampleAggregator;
 use crate::error::ProfileError;
-use crate::gather::Gatherer;
-use crate::session::{Until, take_every};
+use crate::periodic::{StopCondition, run_periodically};
 use crate::{Capture, Kind};
 use perf::PerfSampler;
 use std::sync::atomic::AtomicBool;
@@ -26,18 +26,18 @@ use timers::TimerSampler;
 /// One sample for so much processor time. Not a round number, so that it does not keep step with what is done regularly.
 const PERIOD: Duration = Duration::from_nanos(1_001_001);
 /// How often samples are taken out of the buffers, and new threads looked for.
-const EVERY: Duration = Duration::from_millis(20);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 /// The most threads that are looked at; each costs a file and 68 KiB.
 const THREADS_MAX: usize = 512;
 
 /// What takes samples of all threads.
 trait Sampler {
     /// Begins with threads that are new, and leaves those that have ended.
-    fn follow_threads(&mut self);
+    fn attach_new_threads(&mut self);
     /// Hands over what was taken.
-    fn drain(&mut self, into: &mut Gatherer);
+    fn drain(&mut self, into: &mut SampleAggregator);
     /// How many threads could not be looked at.
-    fn unseen(&self) -> usize;
+    fn unattached(&self) -> usize;
 }
 
 /// Takes samples of this process for so long, or until `cancelled`.
@@ -45,11 +45,11 @@ trait Sampler {
 /// # Errors
 /// The system permits neither way, or another profile of the kind is being taken.
 pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
-    let mut gathered = Gatherer::new(Kind::Cpu);
+    let mut aggregator = SampleAggregator::new(Kind::Cpu);
     let mut sampler: Box<dyn Sampler> = match PerfSampler::begin() {
         Ok(sampler) => Box::new(sampler),
         Err(refused) => {
-            gathered.note(format!(
+            aggregator.add_note(format!(
                 "The kernel's part of the stacks is missing: perf_event_open is not permitted here ({refused}). See the \
                  sysctl kernel.perf_event_paranoid (1 or less is needed, or CAP_PERFMON) and the seccomp profile of the \
                  container. Samples were taken by timers instead."
@@ -57,22 +57,22 @@ pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, Profile
             Box::new(TimerSampler::begin()?)
         }
     };
-    take_all(&mut *sampler, Until { span, cancelled }, &mut gathered);
-    if sampler.unseen() > 0 {
-        gathered.note(format!(
+    sample_until(&mut *sampler, StopCondition { span, cancelled }, &mut aggregator);
+    if sampler.unattached() > 0 {
+        aggregator.add_note(format!(
             "{} threads are missing: at most {THREADS_MAX} can be looked at, and not more than the limits of the process \
              allow (open files, locked memory).",
-            sampler.unseen()
+            sampler.unattached()
         ));
     }
     drop(sampler);
-    Ok(gathered.finish(|_| false))
+    Ok(aggregator.finish(|_| false))
 }
 
-fn take_all(sampler: &mut dyn Sampler, until: Until<'_>, gathered: &mut Gatherer) {
-    take_every(EVERY, until, || {
-        sampler.follow_threads();
-        sampler.drain(gathered);
+fn sample_until(sampler: &mut dyn Sampler, until: StopCondition<'_>, aggregator: &mut SampleAggregator) {
+    run_periodically(DRAIN_INTERVAL, until, || {
+        sampler.attach_new_threads();
+        sampler.drain(aggregator);
     });
 }
 
@@ -112,16 +112,16 @@ mod tests {
     /// Whether enough is seen of it. What is seen is right in any case.
     fn sees_busy_thread(mut sampler: impl Sampler) -> bool {
         let (not_cancelled, is_recorded) = (AtomicBool::new(false), AtomicBool::new(false));
-        let mut gathered = Gatherer::new(Kind::Cpu);
+        let mut aggregator = SampleAggregator::new(Kind::Cpu);
         std::thread::scope(|scope| {
             let busy = std::thread::Builder::new().name("busy-bee".to_owned());
             busy.spawn_scoped(scope, || keep_busy(&is_recorded)).expect("a thread");
             let _end = SetsAtEnd(&is_recorded);
-            let until = Until { span: Duration::from_millis(800), cancelled: &not_cancelled };
-            take_all(&mut sampler, until, &mut gathered);
+            let until = StopCondition { span: Duration::from_millis(800), cancelled: &not_cancelled };
+            sample_until(&mut sampler, until, &mut aggregator);
         });
         drop(sampler);
-        let capture = gathered.finish(|_| false);
+        let capture = aggregator.finish(|_| false);
         let of_bee =
             capture.stacks().iter().filter(|stack| capture.names_of(stack).next() == Some("busy-bee"));
         let (mut total, mut in_function) = (0, 0);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_busy_thread_is_seen_by_timers() {
-        let _turn = crate::shared::turn_of_test();
+        let _turn = crate::shared_queue::lock_for_test();
         assert_sees_busy_thread(|| TimerSampler::begin().expect("timers need no permission"));
     }
 
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_profile_that_is_not_wanted_any_more_ends() {
-        let _turn = crate::shared::turn_of_test();
+        let _turn = crate::shared_queue::lock_for_test();
         let capture =
             record(Duration::from_secs(3_600), &AtomicBool::new(true)).expect("one way is permitted");
         assert!(capture.slices() < 1_000);

@@ -1,9 +1,9 @@
 //! Samples taken by the kernel: `perf_event_open(2)`.
 
-use super::followed::Followed;
+use super::thread_set::ThreadSet;
 use super::{PERIOD, Sampler};
-use crate::gather::Gatherer;
-use crate::samples::Tag;
+use crate::aggregate::SampleAggregator;
+use crate::queue::SampleHeader;
 use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag};
@@ -15,47 +15,47 @@ const BUFFER_BYTES: usize = 64 << 10;
 const CONTEXT_FROM: u64 = (-4_095_i64) as u64;
 
 /// A sampler for each thread.
-pub(super) struct PerfSampler(Followed<perf_event::Sampler>);
+pub(super) struct PerfSampler(ThreadSet<perf_event::Sampler>);
 
 impl PerfSampler {
     /// Begins with the threads there are.
     pub(super) fn begin() -> io::Result<Self> {
-        let mut sampler = Self(Followed::begin(sampler_of)?);
-        sampler.follow_threads();
+        let mut sampler = Self(ThreadSet::new(sampler_of)?);
+        sampler.attach_new_threads();
         Ok(sampler)
     }
 }
 
 impl Sampler for PerfSampler {
-    fn follow_threads(&mut self) {
-        self.0.list();
-        self.0.follow(sampler_of);
+    fn attach_new_threads(&mut self) {
+        self.0.refresh();
+        self.0.attach_new(sampler_of);
     }
 
-    fn drain(&mut self, into: &mut Gatherer) {
+    fn drain(&mut self, into: &mut SampleAggregator) {
         self.0.visit(|sampler| {
             while let Some(record) = sampler.next_record() {
-                take(&record, into);
+                add_record(&record, into);
             }
         });
     }
 
-    fn unseen(&self) -> usize {
-        self.0.unseen()
+    fn unattached(&self) -> usize {
+        self.0.unattached()
     }
 }
 
-fn take(record: &perf_event::Record<'_>, into: &mut Gatherer) {
+fn add_record(record: &perf_event::Record<'_>, into: &mut SampleAggregator) {
     match record.parse_record() {
         Ok(Record::Sample(sample)) => {
             let (at_ns, thread) = (sample.time().unwrap_or(0), sample.tid().unwrap_or(0));
             let addresses = addresses(sample.callchain().unwrap_or_default());
-            into.add(Tag { at_ns, thread, weight: 1 }, &addresses);
+            into.add(SampleHeader { at_ns, thread, weight: 1 }, &addresses);
         }
-        Ok(Record::Lost(lost)) => into.lose(lost.lost),
-        Ok(Record::LostSamples(lost)) => into.lose(lost.lost),
+        Ok(Record::Lost(lost)) => into.add_lost(lost.lost),
+        Ok(Record::LostSamples(lost)) => into.add_lost(lost.lost),
         Ok(_) => {}
-        Err(_) => into.lose(1),
+        Err(_) => into.add_lost(1),
     }
 }
 

@@ -7,12 +7,12 @@
 //! The handler must not read beyond the stack it walks. The bounds of all stacks are read from `/proc/self/maps` whenever a
 //! thread is new, and published in a table, which is freed only when no handler runs.
 
-use super::followed::Followed;
+use super::thread_set::ThreadSet;
 use super::{PERIOD, Sampler};
+use crate::aggregate::{SampleAggregator, now_ns};
 use crate::error::ProfileError;
-use crate::gather::{Gatherer, now_ns};
-use crate::samples::Tag;
-use crate::shared::{self, Reader};
+use crate::queue::SampleHeader;
+use crate::shared_queue::{self, QueueReader};
 use crate::stack;
 use libc::{c_int, c_void, siginfo_t};
 use std::io;
@@ -24,52 +24,52 @@ const SIGNAL: c_int = libc::SIGPROF;
 const MAPS: &str = "/proc/self/maps";
 
 /// What may be read, in order; null: no profile is taken.
-static MEMORY: AtomicPtr<Memory> = AtomicPtr::new(ptr::null_mut());
+static MAPPED_RANGES: AtomicPtr<MappedRanges> = AtomicPtr::new(ptr::null_mut());
 /// Handlers that run.
-static HANDLERS: AtomicUsize = AtomicUsize::new(0);
+static RUNNING_HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
-/// The ranges of memory that can be read and written: stacks are among them.
-type Memory = Vec<Range<usize>>;
+/// The ranges of ranges that can be read and written: stacks are among them.
+type MappedRanges = Vec<Range<usize>>;
 
 /// A timer for each thread.
 pub(super) struct TimerSampler {
-    reader: Reader,
-    timers: Followed<Timer>,
+    reader: QueueReader,
+    timers: ThreadSet<Timer>,
 }
 
 impl TimerSampler {
     /// Begins with the threads there are.
     pub(super) fn begin() -> Result<Self, ProfileError> {
-        let reader = Reader::take()?;
+        let reader = QueueReader::acquire()?;
         handle_signal().map_err(|source| ProfileError::System { what: "cannot handle SIGPROF", source })?;
         // Whatever the handler calls has been called before.
         now_ns();
-        let timers = Followed::begin(Timer::of).map_err(|source| ProfileError::System {
+        let timers = ThreadSet::new(Timer::start).map_err(|source| ProfileError::System {
             what: "cannot make a timer of processor time",
             source,
         })?;
         let mut sampler = Self { reader, timers };
-        sampler.follow_threads();
+        sampler.attach_new_threads();
         Ok(sampler)
     }
 }
 
 impl Sampler for TimerSampler {
-    fn follow_threads(&mut self) {
-        let is_new = self.timers.list();
-        if is_new || MEMORY.load(Ordering::SeqCst).is_null() {
-            publish(Some(Box::new(memory())));
+    fn attach_new_threads(&mut self) {
+        let is_new = self.timers.refresh();
+        if is_new || MAPPED_RANGES.load(Ordering::SeqCst).is_null() {
+            publish(Some(Box::new(read_mapped_ranges())));
         }
-        self.timers.follow(Timer::of);
+        self.timers.attach_new(Timer::start);
     }
 
-    fn drain(&mut self, into: &mut Gatherer) {
+    fn drain(&mut self, into: &mut SampleAggregator) {
         self.reader.drain(into);
         self.timers.visit(|_| ());
     }
 
-    fn unseen(&self) -> usize {
-        self.timers.unseen()
+    fn unattached(&self) -> usize {
+        self.timers.unattached()
     }
 }
 
@@ -85,7 +85,7 @@ struct Timer(libc::timer_t);
 
 impl Timer {
     /// Begins to count the processor time of a thread.
-    fn of(thread: u32) -> io::Result<Self> {
+    fn start(thread: u32) -> io::Result<Self> {
         // The system's way to name the clock of a thread: CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED.
         let clock = (!thread.cast_signed() << 3) | 4 | 2;
         // SAFETY: zeros are a `sigevent` and a `timer_t` that say nothing.
@@ -130,14 +130,14 @@ fn handle_signal() -> io::Result<()> {
 }
 
 /// Makes this what handlers read, and frees what they read before, once none can.
-fn publish(memory: Option<Box<Memory>>) {
-    let new = memory.map_or(ptr::null_mut(), Box::into_raw);
-    let old = MEMORY.swap(new, Ordering::SeqCst);
+fn publish(ranges: Option<Box<MappedRanges>>) {
+    let new = ranges.map_or(ptr::null_mut(), Box::into_raw);
+    let old = MAPPED_RANGES.swap(new, Ordering::SeqCst);
     if old.is_null() {
         return;
     }
     // A handler takes some microseconds. Those that begin now find the new one.
-    while HANDLERS.load(Ordering::SeqCst) != 0 {
+    while RUNNING_HANDLERS.load(Ordering::SeqCst) != 0 {
         std::thread::yield_now();
     }
     // SAFETY: it came from a box, nobody can find it any more, and no handler that has found it runs.
@@ -145,13 +145,13 @@ fn publish(memory: Option<Box<Memory>>) {
 }
 
 /// What can be read and written, from the lowest address on.
-fn memory() -> Memory {
+fn read_mapped_ranges() -> MappedRanges {
     let maps = std::fs::read_to_string(MAPS).unwrap_or_default();
-    maps.lines().filter_map(range).collect()
+    maps.lines().filter_map(parse_range).collect()
 }
 
 /// A line such as `7f00-7f80 rw-p 00000000 00:00 0 [stack]`.
-fn range(line: &str) -> Option<Range<usize>> {
+fn parse_range(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     words.next()?.starts_with("rw").then_some(())?;
@@ -171,32 +171,32 @@ struct TimerInfo {
 }
 
 extern "C" fn handle(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    HANDLERS.fetch_add(1, Ordering::SeqCst);
-    let memory = MEMORY.load(Ordering::SeqCst);
-    if let (false, Some(samples)) = (memory.is_null(), shared::samples()) {
-        // SAFETY: the system gives both for the time of the call, and `publish` frees the memory's table only when no
+    RUNNING_HANDLERS.fetch_add(1, Ordering::SeqCst);
+    let ranges = MAPPED_RANGES.load(Ordering::SeqCst);
+    if let (false, Some(queue)) = (ranges.is_null(), shared_queue::queue()) {
+        // SAFETY: the system gives both for the time of the call, and `publish` frees the ranges's table only when no
         // handler is counted.
-        let (info, registers, memory) =
-            unsafe { (&*info.cast::<TimerInfo>(), Registers::of(&*context.cast()), &*memory) };
+        let (info, registers, ranges) =
+            unsafe { (&*info.cast::<TimerInfo>(), Registers::of(&*context.cast()), &*ranges) };
         let overrun = if info.code == libc::SI_TIMER { info.overrun.max(0).unsigned_abs() } else { 0 };
         let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        let tag = Tag { at_ns: now_ns(), thread, weight: 1 + u64::from(overrun) };
-        samples.push(tag, |each| {
+        let header = SampleHeader { at_ns: now_ns(), thread, weight: 1 + u64::from(overrun) };
+        queue.push(header, |each| {
             if each(registers.instruction as u64) {
-                let stack = stack_at(memory, registers.stack);
+                let stack = stack_at(ranges, registers.stack);
                 // SAFETY: this thread's stack is mapped, and does not change while the handler runs.
                 unsafe { stack::walk(registers.frame, stack, each) };
             }
         });
     }
-    HANDLERS.fetch_sub(1, Ordering::SeqCst);
+    RUNNING_HANDLERS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// What of the stack that `pointer` points into is in use.
-fn stack_at(memory: &Memory, pointer: usize) -> Range<usize> {
-    let at = memory.partition_point(|range| range.end <= pointer);
+fn stack_at(ranges: &MappedRanges, pointer: usize) -> Range<usize> {
+    let at = ranges.partition_point(|range| range.end <= pointer);
     // The main thread's stack may have grown downwards since.
-    memory.get(at).map_or(0..0, |range| pointer..range.end)
+    ranges.get(at).map_or(0..0, |range| pointer..range.end)
 }
 
 /// Where a thread was interrupted.
@@ -236,8 +236,8 @@ mod tests {
     fn a_stack_ends_with_its_range() {
         let lines =
             ["1000-2000 r-xp 0 00:00 0 /bin/veche", "2000-3000 rw-p 0", "5000-6000 rw-p 0 [stack]", "?"];
-        let memory: Memory = lines.into_iter().filter_map(range).collect();
-        let found = [0x2800, 0x2fff, 0x4ff0, 0x5000, 0x6000].map(|pointer| stack_at(&memory, pointer));
+        let ranges: MappedRanges = lines.into_iter().filter_map(parse_range).collect();
+        let found = [0x2800, 0x2fff, 0x4ff0, 0x5000, 0x6000].map(|pointer| stack_at(&ranges, pointer));
         assert_eq!(found, [0x2800..0x3000, 0x2fff..0x3000, 0x4ff0..0x6000, 0x5000..0x6000, 0..0]);
     }
 }

@@ -29,7 +29,7 @@ const TEXT_WIDTH_MIN: f64 = 24.0;
 /// The picture, with a title of the caller's.
 pub fn flame_graph(capture: &Capture, title: &str) -> String {
     let tree = Tree::of(capture);
-    let depth = tree.depth_drawn(WIDTH_MIN / (WIDTH - 2.0 * MARGIN));
+    let depth = tree.drawn_depth(WIDTH_MIN / (WIDTH - 2.0 * MARGIN));
     let height = HEAD_HEIGHT + f64::from(depth) * ROW_HEIGHT + MARGIN;
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -39,64 +39,64 @@ pub fn flame_graph(capture: &Capture, title: &str) -> String {
 <style>{STYLE}</style>
 <rect class="ground" width="100%" height="100%"/>
 <text class="title" x="{MARGIN}" y="22">{title}</text>
-<text class="note" x="{MARGIN}" y="42">{about}</text>
+<text class="note" x="{MARGIN}" y="42">{subtitle}</text>
 <text class="button" id="back" x="{middle}" y="22" visibility="hidden">whole profile</text>
 <text class="button" id="search" x="{right}" y="22" text-anchor="end" visibility="hidden">search</text>
 <text class="note" id="found" x="{right}" y="42" text-anchor="end"></text>
 <g id="frames">
 "#,
         title = escape(title),
-        about = escape(&about(capture)),
+        subtitle = escape(&subtitle(capture)),
         middle = WIDTH / 2.0,
         right = WIDTH - MARGIN,
     );
-    draw(&mut out, capture, &tree, tree.root(), Place { x: 0.0, row: 0 });
+    draw(&mut out, capture, &tree, tree.root(), Position { x: 0.0, row: 0 });
     let _ = write!(out, "</g>\n<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n");
     out
 }
 
 /// What the picture shows, in a line.
-fn about(capture: &Capture) -> String {
+fn subtitle(capture: &Capture) -> String {
     let seconds = f64::from(capture.slices()) * f64::from(capture.slice_ms()) / 1e3;
     let lost = if capture.lost() > 0 { format!(", {} samples lost", capture.lost()) } else { String::new() };
-    format!("{}: {} in {seconds:.0} s{lost}", capture.kind(), capture.kind().amount(capture.total()))
+    format!("{}: {} in {seconds:.0} s{lost}", capture.kind(), capture.kind().format_weight(capture.total()))
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     /// Within the frames, in pixels.
     x: f64,
     row: u32,
 }
 
-fn draw(out: &mut String, capture: &Capture, tree: &Tree, node: &Node, place: Place) {
+fn draw(out: &mut String, capture: &Capture, tree: &Tree, node: &Node, position: Position) {
     let width = (WIDTH - 2.0 * MARGIN) * tree.share(node);
     if width < WIDTH_MIN {
         return;
     }
     let name = node.name.map_or("all", |name| &capture.names()[name as usize]);
-    let (x, y) = (MARGIN + place.x, HEAD_HEIGHT + f64::from(place.row) * ROW_HEIGHT);
+    let (x, y) = (MARGIN + position.x, HEAD_HEIGHT + f64::from(position.row) * ROW_HEIGHT);
     let share = 100.0 * tree.share(node);
     let _ = writeln!(
         out,
         r#"<g><title>{name} ({amount}, {share:.2} %)</title><rect x="{x:.2}" y="{y}" width="{width:.2}" height="{height}" fill="{color}"/><text x="{text_x:.2}" y="{text_y}">{text}</text></g>"#,
         name = escape(name),
-        amount = capture.kind().amount(node.weight),
+        amount = capture.kind().format_weight(node.weight),
         height = ROW_HEIGHT - 1.0,
         color = color(name),
         text_x = x + 3.0,
         text_y = y + 12.0,
-        text = escape(&fitting(name, width)),
+        text = escape(&fit_label(name, width)),
     );
-    let mut x = place.x;
+    let mut x = position.x;
     for child in tree.children(node) {
-        draw(out, capture, tree, child, Place { x, row: place.row + 1 });
+        draw(out, capture, tree, child, Position { x, row: position.row + 1 });
         x += (WIDTH - 2.0 * MARGIN) * tree.share(child);
     }
 }
 
 /// As much of the name as there is room for.
-fn fitting(name: &str, width: f64) -> String {
+fn fit_label(name: &str, width: f64) -> String {
     let letters = ((width - 6.0) / LETTER_WIDTH) as usize;
     if width < TEXT_WIDTH_MIN {
         String::new()
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn names_are_cut_to_their_room() {
-        assert_eq!(fitting("server::read", 20.0), "");
-        assert_eq!(fitting("server::read", 60.0), "server:…");
-        assert_eq!(fitting("server::read", 100.0), "server::read");
+        assert_eq!(fit_label("server::read", 20.0), "");
+        assert_eq!(fit_label("server::read", 60.0), "server:…");
+        assert_eq!(fit_label("server::read", 100.0), "server::read");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// A frame, called by the same ones.
 pub(super) struct Node {
-    /// Its place among the names; `None`: the root, which is all.
+    /// Its index among the names; `None`: the root, which is all.
     pub(super) name: Option<u32>,
     pub(super) weight: u64,
     children: Vec<usize>,
@@ -17,18 +17,18 @@ pub(super) struct Tree(Vec<Node>);
 impl Tree {
     pub(super) fn of(capture: &Capture) -> Self {
         let mut nodes = vec![Node { name: None, weight: 0, children: Vec::new() }];
-        let mut places = HashMap::new();
+        let mut indices = HashMap::new();
         for stack in capture.stacks() {
             let weight = stack.total();
             let mut at = 0;
             nodes[at].weight += weight;
             for &frame in stack.frames() {
                 let parent = at;
-                at = *places.entry((parent, frame)).or_insert_with(|| {
+                at = *indices.entry((parent, frame)).or_insert_with(|| {
                     nodes.push(Node { name: Some(frame), weight: 0, children: Vec::new() });
-                    let place = nodes.len() - 1;
-                    nodes[parent].children.push(place);
-                    place
+                    let index = nodes.len() - 1;
+                    nodes[parent].children.push(index);
+                    index
                 });
                 nodes[at].weight += weight;
             }
@@ -58,7 +58,7 @@ impl Tree {
     }
 
     /// How many frames lie above each other, of those that have this share at least.
-    pub(super) fn depth_drawn(&self, share_min: f64) -> u32 {
+    pub(super) fn drawn_depth(&self, share_min: f64) -> u32 {
         self.depth_of(self.root(), share_min)
     }
 

@@ -4,29 +4,30 @@
 //! frames of whatever is selected in it. Without scripts it shows the greatest frames of the whole.
 
 use crate::capture::Capture;
-use crate::greatest::greatest;
+use crate::greatest::greatest_frames;
 use ::page::{escape, fill};
 
 const BODY: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// How many frames stand there without scripts.
-const LISTED: usize = 20;
+const LISTED_MAX: usize = 20;
 
 /// The page, with a title of the caller's.
 pub fn page(capture: &Capture, title: &str) -> String {
     let json = String::from_utf8(capture.to_json()).expect("JSON is UTF-8");
     let parts = [
-        ("text", escape(&listed(capture))),
+        ("text", escape(&list_frames(capture))),
         ("capture", ::page::json(&json)),
         ("script", SCRIPT.trim_end().to_owned()),
     ];
     ::page::page(title, STYLE, &fill(BODY, &parts))
 }
 
-fn listed(capture: &Capture) -> String {
-    let frames = greatest(capture, LISTED).by_total;
-    let lines = frames.iter().map(|share| format!("{} {}", capture.kind().amount(share.weight), share.name));
+fn list_frames(capture: &Capture) -> String {
+    let frames = greatest_frames(capture, LISTED_MAX).by_total;
+    let lines =
+        frames.iter().map(|share| format!("{} {}", capture.kind().format_weight(share.weight), share.name));
     lines.collect::<Vec<_>>().join("\n")
 }
 

@@ -26,31 +26,31 @@ const UNKNOWN: &str = "[unknown]";
 pub(crate) struct Symbols {
     modules: Vec<Module>,
     kernel: Option<Kernel>,
-    known: HashMap<u64, Rc<[Rc<str>]>>,
+    cache: HashMap<u64, Rc<[Rc<str>]>>,
 }
 
 impl Symbols {
     /// As things lie now.
     pub(crate) fn of_this_process() -> Self {
-        Self { modules: modules::loaded(), kernel: None, known: HashMap::new() }
+        Self { modules: modules::loaded_modules(), kernel: None, cache: HashMap::new() }
     }
 
     /// The functions that an instruction belongs to: the one that was called first, then those inlined in it.
     pub(crate) fn names_of(&mut self, address: u64) -> Rc<[Rc<str>]> {
-        if let Some(names) = self.known.get(&address) {
+        if let Some(names) = self.cache.get(&address) {
             return Rc::clone(names);
         }
-        let names: Rc<[Rc<str>]> = self.look_up(address).into_iter().map(Rc::from).collect();
-        self.known.insert(address, Rc::clone(&names));
+        let names: Rc<[Rc<str>]> = self.resolve(address).into_iter().map(Rc::from).collect();
+        self.cache.insert(address, Rc::clone(&names));
         names
     }
 
-    fn look_up(&mut self, address: u64) -> Vec<String> {
+    fn resolve(&mut self, address: u64) -> Vec<String> {
         if address >= KERNEL_FROM {
             let kernel = self.kernel.get_or_insert_with(Kernel::read);
             return vec![kernel.name_of(address).map_or(KERNEL.to_owned(), |name| format!("{name}_[k]"))];
         }
-        match self.modules.iter_mut().find(|module| module.holds(address)) {
+        match self.modules.iter_mut().find(|module| module.contains(address)) {
             Some(module) => module.names_of(address),
             None => vec![UNKNOWN.to_owned()],
         }

@@ -16,25 +16,25 @@ pub(super) struct Module {
     /// What is added to the addresses in the file.
     bias: u64,
     ranges: Vec<Range<u64>>,
-    symbols: Looked,
+    symbols: LazyLoader,
 }
 
 /// Opened with the first address that is looked up.
-enum Looked {
-    NotYet,
-    Found(Box<Loader>),
-    Absent,
+enum LazyLoader {
+    NotLoaded,
+    Loaded(Box<Loader>),
+    Unavailable,
 }
 
 impl Module {
-    pub(super) fn holds(&self, address: u64) -> bool {
+    pub(super) fn contains(&self, address: u64) -> bool {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
     /// The functions that the address belongs to: the outermost first.
     pub(super) fn names_of(&mut self, address: u64) -> Vec<String> {
         let probe = address.wrapping_sub(self.bias);
-        let names = self.symbols().map(|loader| names_in(loader, probe)).unwrap_or_default();
+        let names = self.symbols().map(|loader| resolve_names(loader, probe)).unwrap_or_default();
         if !names.is_empty() {
             return names;
         }
@@ -44,28 +44,28 @@ impl Module {
     }
 
     fn symbols(&mut self) -> Option<&Loader> {
-        if let Looked::NotYet = self.symbols {
+        if let LazyLoader::NotLoaded = self.symbols {
             self.symbols = match Loader::new(&self.path) {
-                Ok(loader) => Looked::Found(Box::new(loader)),
-                Err(_) => Looked::Absent,
+                Ok(loader) => LazyLoader::Loaded(Box::new(loader)),
+                Err(_) => LazyLoader::Unavailable,
             };
         }
         match &self.symbols {
-            Looked::Found(loader) => Some(loader),
-            Looked::NotYet | Looked::Absent => None,
+            LazyLoader::Loaded(loader) => Some(loader),
+            LazyLoader::NotLoaded | LazyLoader::Unavailable => None,
         }
     }
 }
 
 /// The function that was called has its whole name in the table of symbols. Those inlined in it have only their last names
 /// in debug information of line tables; the rest is told by the files they are in.
-fn names_in(loader: &Loader, probe: u64) -> Vec<String> {
+fn resolve_names(loader: &Loader, probe: u64) -> Vec<String> {
     let mut names = Vec::new();
     if let Ok(mut frames) = loader.find_frames(probe) {
         while let Ok(Some(frame)) = frames.next() {
             let name = frame.function.as_ref().and_then(|function| function.demangle().ok());
             let file = frame.location.and_then(|location| location.file);
-            names.extend(name.map(|name| source::qualified(&shorten(&name), file)));
+            names.extend(name.map(|name| source::qualify(&shorten(&name), file)));
         }
     }
     if let Some(symbol) = loader.find_symbol(probe) {
@@ -77,22 +77,22 @@ fn names_in(loader: &Loader, probe: u64) -> Vec<String> {
 }
 
 /// All of this process.
-pub(super) fn loaded() -> Vec<Module> {
+pub(super) fn loaded_modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     // SAFETY: the callback is called before the call returns, each time with what it was given here.
     unsafe {
-        libc::dl_iterate_phdr(Some(add), (&raw mut modules).cast());
+        libc::dl_iterate_phdr(Some(add_module), (&raw mut modules).cast());
     }
     modules
 }
 
-unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, modules: *mut c_void) -> c_int {
-    // SAFETY: the loader gives a description that holds during the call, and what `loaded` gave it.
+unsafe extern "C" fn add_module(info: *mut libc::dl_phdr_info, _: usize, modules: *mut c_void) -> c_int {
+    // SAFETY: the loader gives a description that contains during the call, and what `loaded` gave it.
     let (info, modules) = unsafe { (&*info, &mut *modules.cast::<Vec<Module>>()) };
     let name = if info.dlpi_name.is_null() {
         c""
     } else {
-        // SAFETY: a name that is there ends with 0 and holds during the call.
+        // SAFETY: a name that is there ends with 0 and contains during the call.
         unsafe { CStr::from_ptr(info.dlpi_name) }
     };
     let headers = if info.dlpi_phdr.is_null() {
@@ -108,6 +108,6 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, modules: *mut 
     };
     let ranges = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(range).collect();
     let path = PathBuf::from(if name.is_empty() { SELF.into() } else { name.to_string_lossy().into_owned() });
-    modules.push(Module { path, bias, ranges, symbols: Looked::NotYet });
+    modules.push(Module { path, bias, ranges, symbols: LazyLoader::NotLoaded });
     0
 }

@@ -2,7 +2,7 @@
 
 /// The name with its crate and modules, as far as it has none and the file tells them:
 /// `poll` in `hyper-1.12.0/src/proto/h1/conn.rs` is `hyper::proto::h1::conn::poll`.
-pub(super) fn qualified(name: &str, file: Option<&str>) -> String {
+pub(super) fn qualify(name: &str, file: Option<&str>) -> String {
     match file.and_then(module_of) {
         Some(module) if !name.contains("::") => format!("{module}::{name}"),
         _ => name.to_owned(),
@@ -45,9 +45,9 @@ mod tests {
             ("/usr/src/zstd/lib.c".to_owned(), "poll"),
             ("generated.rs".to_owned(), "poll"),
         ] {
-            assert_eq!(qualified("poll", Some(&file)), name, "{file}");
+            assert_eq!(qualify("poll", Some(&file)), name, "{file}");
         }
-        assert_eq!(qualified("poll", None), "poll");
-        assert_eq!(qualified("a::poll", Some("/a/b/src/c.rs")), "a::poll");
+        assert_eq!(qualify("poll", None), "poll");
+        assert_eq!(qualify("a::poll", Some("/a/b/src/c.rs")), "a::poll");
     }
 }

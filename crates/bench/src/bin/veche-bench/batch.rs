@@ -1,15 +1,15 @@
 //! Batches against single requests.
 
 use crate::measure::{Load, measure, preload};
-use crate::servers::{Durability, Home, Layout};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
+use crate::servers::{CpuLayout, Durability, WorkDir};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
 use bench::affinity::pin_current_thread;
-use bench::batch::Batch;
+use bench::batch::PutBatch;
 use bench::keys::KeyOrder;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use bench::stats::{median, ratio};
-use bench::threads::joined;
+use bench::threads::join_scoped;
 use bench::{Operation, Pacing};
 use std::time::Instant;
 use std::{io, thread};
@@ -20,9 +20,14 @@ const SINGLE_CONNECTIONS: usize = 64;
 const BATCHES: [usize; 2] = [1, 4];
 
 /// Measures, and adds the rows.
-pub(crate) fn row(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
+pub(crate) fn row(
+    options: &Options,
+    work_dir: &WorkDir,
+    layout: CpuLayout,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     let name = format!("batch-{}", layout.server_threads);
-    let server = home.veche(&name, layout, Durability::Sync, None)?;
+    let server = work_dir.veche(&name, layout, Durability::Sync, None)?;
     let keys = options.keys();
     preload(&server, layout, KeyOrder::Sequential, keys, VALUE_BYTES)?;
     let mut single = Vec::new();
@@ -38,8 +43,8 @@ pub(crate) fn row(options: &Options, home: &Home, layout: Layout, table: &mut Ta
         };
         single.push(measure(&server, layout, options.seconds(), &[load])?.per_second);
         for (count, rates) in BATCHES.into_iter().zip(&mut batched) {
-            let batches: Vec<Batch> = (0..count as u64)
-                .map(|i| Batch::of_writes(keys / count as u64, keys, VALUE_BYTES, round << 8 | i))
+            let batches: Vec<PutBatch> = (0..count as u64)
+                .map(|i| PutBatch::of_writes(keys / count as u64, keys, VALUE_BYTES, round << 8 | i))
                 .collect();
             rates.push(send_all(&server, layout, &batches)?);
         }
@@ -54,7 +59,7 @@ pub(crate) fn row(options: &Options, home: &Home, layout: Layout, table: &mut Ta
     for (count, rates) in BATCHES.into_iter().zip(&batched) {
         table.row(
             &format!("PUT of 100 B, durable: entries/s, {count} batches / single x64"),
-            Target::AtLeast(4.0),
+            Threshold::AtLeast(4.0),
             ratio(rates, &single),
             format!("1/s: {:.0} / {:.0}", median(rates), median(&single)),
         );
@@ -63,16 +68,16 @@ pub(crate) fn row(options: &Options, home: &Home, layout: Layout, table: &mut Ta
 }
 
 /// Sends these at once; entries a second.
-fn send_all(server: &Server, layout: Layout, batches: &[Batch]) -> Outcome<f64> {
+fn send_all(server: &ServerProcess, layout: CpuLayout, batches: &[PutBatch]) -> BenchResult<f64> {
     let begun = Instant::now();
     thread::scope(|scope| -> io::Result<()> {
-        let send = |batch: &Batch| -> io::Result<()> {
+        let send = |batch: &PutBatch| -> io::Result<()> {
             pin_current_thread(layout.generator_cores)?;
             batch.send(server.address()).map(|_| ())
         };
         let senders: Vec<_> = batches.iter().map(|batch| scope.spawn(move || send(batch))).collect();
-        senders.into_iter().try_for_each(joined)
+        senders.into_iter().try_for_each(join_scoped)
     })?;
-    let entries: u64 = batches.iter().map(Batch::entries).sum();
+    let entries: u64 = batches.iter().map(PutBatch::entries).sum();
     Ok(entries as f64 / begun.elapsed().as_secs_f64())
 }

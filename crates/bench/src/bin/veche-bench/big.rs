@@ -1,16 +1,16 @@
 //! A data set much larger than the memory budget: memory, reads of absent keys, opening after `kill -9`.
 
 use crate::measure::{Load, measure, preload};
-use crate::servers::{Durability, Home, Layout, number_at, numbers_about, status};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
+use crate::servers::{CpuLayout, Durability, WorkDir, number_at, numbers_about, status};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
 use bench::keys::KeyOrder;
-use bench::process::{Server, resident};
+use bench::process::{ServerProcess, resident_memory};
 use bench::stats::rounds;
 use bench::{Operation, Pacing};
 use std::time::Instant;
 
-const LAYOUT: Layout = Layout::PINNED;
+const LAYOUT: CpuLayout = CpuLayout::PINNED;
 const NAME: &str = "big";
 const VALUE_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
@@ -25,9 +25,9 @@ const ACCOUNTED: &str = "storage.memory.";
 const BUDGET: &str = "storage.memory.budget_bytes";
 
 /// Measures, and adds the rows.
-pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
+pub(crate) fn rows(options: &Options, work_dir: &WorkDir, table: &mut ResultTable) -> BenchResult<()> {
     table.section("10 GB data set, --memory 512MiB (size as given)");
-    let mut server = home.veche(NAME, LAYOUT, Durability::Sync, Some(MEMORY))?;
+    let mut server = work_dir.veche(NAME, LAYOUT, Durability::Sync, Some(MEMORY))?;
     preload(&server, LAYOUT, KeyOrder::Scattered, options.big_keys(), VALUE_BYTES)?;
     let load = |operation| Load {
         operation,
@@ -53,22 +53,22 @@ pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome
         measure(&server, LAYOUT, options.seconds(), &[load(Operation::Put)])?;
         server.kill()?;
         let begun = Instant::now();
-        server = home.veche(NAME, LAYOUT, Durability::Sync, Some(MEMORY))?;
+        server = work_dir.veche(NAME, LAYOUT, Durability::Sync, Some(MEMORY))?;
         opened.push(begun.elapsed().as_secs_f64());
     }
     let note = "seconds from exec to status 200, after kill -9 right behind a write load".to_owned();
-    table.row("open after kill -9", Target::AtMost(2.0), rounds(&opened), note);
+    table.row("open after kill -9", Threshold::AtMost(2.0), rounds(&opened), note);
     Ok(())
 }
 
-fn memory_rows(server: &Server, table: &mut Table) -> Outcome<()> {
+fn memory_rows(server: &ServerProcess, table: &mut ResultTable) -> BenchResult<()> {
     let status = status(server)?;
     let mut parts = numbers_about(&status, &[ACCOUNTED]);
     parts.retain(|(path, _)| path != BUDGET);
     let bytes: f64 = parts.iter().map(|(_, bytes)| bytes).sum();
     let accounted = if parts.is_empty() { None } else { rounds(&[bytes / MEMORY_BYTES]) };
-    table.row("own accounting / budget", Target::AtMost(1.1), accounted, format!("{parts:?}"));
-    let memory = resident(server.pid())?;
+    table.row("own accounting / budget", Threshold::AtMost(1.1), accounted, format!("{parts:?}"));
+    let memory = resident_memory(server.pid())?;
     let mib = |bytes: u64| bytes >> 20;
     let note = format!(
         "MiB: now {}, anonymous {}, peak {}",
@@ -78,14 +78,19 @@ fn memory_rows(server: &Server, table: &mut Table) -> Outcome<()> {
     );
     table.row(
         "peak resident memory / budget",
-        Target::AtMost(1.3),
+        Threshold::AtMost(1.3),
         rounds(&[memory.peak as f64 / MEMORY_BYTES]),
         note,
     );
     Ok(())
 }
 
-fn absent_row(server: &Server, options: &Options, load: Load, table: &mut Table) -> Outcome<()> {
+fn absent_row(
+    server: &ServerProcess,
+    options: &Options,
+    load: Load,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     measure(server, LAYOUT, options.seconds(), &[load])?;
     let load = Load { seed: load.seed + 1, ..load };
     let before = number_at(&status(server)?, READS);
@@ -97,6 +102,6 @@ fn absent_row(server: &Server, options: &Options, load: Load, table: &mut Table)
         None => format!("status has no {READS}"),
     };
     let value = per_get.and_then(|per_get| rounds(&[per_get]));
-    table.row("GET of absent keys: read_at calls a request", Target::AtMost(0.02), value, note);
+    table.row("GET of absent keys: read_at calls a request", Threshold::AtMost(0.02), value, note);
     Ok(())
 }

@@ -1,16 +1,16 @@
 //! Three nodes on this machine, every write on two of three: what replication costs, and what a hung node costs.
 
 use crate::measure::{Load, Sample, measure, measure_all, preload};
-use crate::servers::{Durability, Home, Layout, number_at, status};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
+use crate::servers::{CpuLayout, Durability, WorkDir, number_at, status};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
 use bench::keys::KeyOrder;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use bench::stats::{median, ratio, rounds};
 use bench::{Operation, Pacing};
 use std::time::Duration;
 
-const LAYOUT: Layout = Layout::PINNED;
+const LAYOUT: CpuLayout = CpuLayout::PINNED;
 const NODES: usize = 3;
 const VALUE_BYTES: usize = 100;
 const CONNECTIONS: usize = 64;
@@ -26,7 +26,7 @@ const PEER_WRITES: &str = "links.write_calls";
 
 /// What is measured of each operation, a round each.
 #[derive(Debug, Default)]
-struct Rounds {
+struct ClusterRounds {
     alone_cpu_us: Vec<f64>,
     cluster_cpu_us: Vec<f64>,
     cluster_per_second: Vec<f64>,
@@ -36,15 +36,15 @@ struct Rounds {
 }
 
 /// Measures, and adds the rows.
-pub(crate) fn rows(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
+pub(crate) fn rows(options: &Options, work_dir: &WorkDir, table: &mut ResultTable) -> BenchResult<()> {
     table.section("three nodes on core 0 with one I/O thread each, generator on core 1; 2 of 3, durable");
-    let alone = home.veche("alone", LAYOUT, Durability::Sync, Some(MEMORY))?;
-    let nodes = home.cluster("node", NODES, LAYOUT, Durability::Sync, MEMORY)?;
+    let alone = work_dir.veche("alone", LAYOUT, Durability::Sync, Some(MEMORY))?;
+    let nodes = work_dir.cluster("node", NODES, LAYOUT, Durability::Sync, MEMORY)?;
     for server in [&alone, &nodes[0]] {
         preload(server, LAYOUT, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     }
     for operation in [Operation::Put, Operation::Get] {
-        let mut measured = Rounds::default();
+        let mut measured = ClusterRounds::default();
         for round in 0..options.rounds() as u64 {
             measure_cost(options, &alone, &nodes, operation, round, &mut measured)?;
             measure_hung(options, &nodes, operation, round, &mut measured)?;
@@ -60,12 +60,12 @@ fn load(options: &Options, operation: Operation, pacing: Pacing, seed: u64) -> L
 
 fn measure_cost(
     options: &Options,
-    alone: &Server,
-    nodes: &[Server],
+    alone: &ServerProcess,
+    nodes: &[ServerProcess],
     operation: Operation,
     round: u64,
-    measured: &mut Rounds,
-) -> Outcome<()> {
+    measured: &mut ClusterRounds,
+) -> BenchResult<()> {
     let load = load(options, operation, Pacing::Closed, round);
     let one = measure(alone, LAYOUT, options.seconds(), &[load])?;
     let before = peer_writes(nodes)?;
@@ -89,14 +89,14 @@ fn measure_cost(
 /// The tail at a calm rate with all nodes well, and with the last one hung.
 fn measure_hung(
     options: &Options,
-    nodes: &[Server],
+    nodes: &[ServerProcess],
     operation: Operation,
     round: u64,
-    measured: &mut Rounds,
-) -> Outcome<()> {
+    measured: &mut ClusterRounds,
+) -> BenchResult<()> {
     let top = measured.cluster_per_second.last().copied().unwrap_or(1.0);
     let calm = load(options, operation, Pacing::at(top * CALM), !round);
-    let sample = || -> Outcome<Sample> { measure(&nodes[0], LAYOUT, options.seconds(), &[calm]) };
+    let sample = || -> BenchResult<Sample> { measure(&nodes[0], LAYOUT, options.seconds(), &[calm]) };
     let well = sample()?;
     let last = &nodes[NODES - 1];
     last.pause()?;
@@ -116,32 +116,32 @@ fn measure_hung(
     Ok(())
 }
 
-fn add_rows(table: &mut Table, operation: Operation, measured: &Rounds) {
+fn add_rows(table: &mut ResultTable, operation: Operation, measured: &ClusterRounds) {
     let name = operation.name().to_uppercase();
     let cost_max = if operation == Operation::Put { 2.5 } else { 2.2 };
     let (alone, cluster) = (median(&measured.alone_cpu_us), median(&measured.cluster_cpu_us));
     table.row(
         &format!("{name} 2/3 x{CONNECTIONS}: CPU of all nodes / one node's alone"),
-        Target::AtMost(cost_max),
+        Threshold::AtMost(cost_max),
         ratio(&measured.cluster_cpu_us, &measured.alone_cpu_us),
         format!("us: {cluster:.2} / {alone:.2}; {:.0}/s", median(&measured.cluster_per_second)),
     );
     table.row(
         &format!("{name} 2/3 x{CONNECTIONS}: write calls on peer links an operation"),
-        Target::AtMost(0.5),
+        Threshold::AtMost(0.5),
         rounds(&measured.peer_writes),
         "of all nodes, with heartbeats".to_owned(),
     );
     table.row(
         &format!("{name} 2/3 at half the top rate: p99, one hung / all well"),
-        Target::AtMost(1.5),
+        Threshold::AtMost(1.5),
         ratio(&measured.hung_p99_us, &measured.well_p99_us),
         format!("us: {:.0} / {:.0}", median(&measured.hung_p99_us), median(&measured.well_p99_us)),
     );
 }
 
 /// Write calls to peers so far, of all nodes.
-fn peer_writes(nodes: &[Server]) -> Outcome<f64> {
+fn peer_writes(nodes: &[ServerProcess]) -> BenchResult<f64> {
     let mut sum = 0.0;
     for node in nodes {
         let status = status(node)?;

@@ -1,10 +1,10 @@
 //! Data sets larger than memory: room for them, storing them, letting them settle, forgetting them.
 
-use crate::Outcome;
+use crate::BenchResult;
 use crate::scrape::Scrape;
-use bench::batch::Batch;
+use bench::batch::PutBatch;
 use bench::keys::KeyNumber;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use bench::units::{bytes, span};
 use rustix::fs::{Advice, fadvise, statvfs};
 use std::fs::{self, File};
@@ -24,13 +24,13 @@ const SETTLE_POLL: Duration = Duration::from_secs(1);
 const QUIET_POLLS: u32 = 3;
 
 /// Bytes that are free where `dir` is.
-pub(crate) fn free_bytes(dir: &Path) -> Outcome<u64> {
+pub(crate) fn free_bytes(dir: &Path) -> BenchResult<u64> {
     let disk = statvfs(dir)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Fails unless `needed` bytes and the reserve are free where `dir` is.
-pub(crate) fn require_room(dir: &Path, needed: u64) -> Outcome<()> {
+pub(crate) fn require_free_space(dir: &Path, needed: u64) -> BenchResult<()> {
     let (free, needed) = (free_bytes(dir)?, needed + RESERVE_BYTES);
     if free >= needed {
         return Ok(());
@@ -40,11 +40,11 @@ pub(crate) fn require_room(dir: &Path, needed: u64) -> Outcome<()> {
 }
 
 /// Stores every key once, scattered: so the last of them are in every part of the range.
-pub(crate) fn store_in_batches(server: &Server, keys: u64, value_bytes: usize) -> Outcome<()> {
+pub(crate) fn store_in_batches(server: &ServerProcess, keys: u64, value_bytes: usize) -> BenchResult<()> {
     let parts = keys.div_ceil(BATCH_ENTRIES).max(1);
     for part in 0..parts {
         let numbers = (part..keys).step_by(usize::try_from(parts)?).map(KeyNumber);
-        let batch = Batch::of_keys(numbers, value_bytes);
+        let batch = PutBatch::of_keys(numbers, value_bytes);
         let mut tries = 0;
         // A node that cannot keep up refuses for a while; what was done already is done again.
         while let Err(error) = batch.send(server.address()) {
@@ -60,7 +60,7 @@ pub(crate) fn store_in_batches(server: &Server, keys: u64, value_bytes: usize) -
 }
 
 /// Waits until the node has nothing left to flush or compact, but no longer than `patience`; says what is left then.
-pub(crate) fn settle(server: &Server, patience: Duration) -> Outcome<()> {
+pub(crate) fn wait_until_settled(server: &ServerProcess, patience: Duration) -> BenchResult<()> {
     let begun = Instant::now();
     let (mut quiet, mut jobs) = (0, None);
     while quiet < QUIET_POLLS {
@@ -78,11 +78,11 @@ pub(crate) fn settle(server: &Server, patience: Duration) -> Outcome<()> {
 }
 
 /// Has the system forget what it keeps in memory of the files below `dir`.
-pub(crate) fn forget_pages(dir: &Path) -> Outcome<()> {
+pub(crate) fn drop_page_cache(dir: &Path) -> BenchResult<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         if path.is_dir() {
-            forget_pages(&path)?;
+            drop_page_cache(&path)?;
         } else if let Ok(file) = File::open(&path) {
             file.sync_all()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;

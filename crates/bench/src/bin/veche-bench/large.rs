@@ -1,29 +1,29 @@
 //! Reads of much more data than memory, against RocksDB behind the same HTTP shell.
 //!
 //! Both stores get the same keys and values, are settled and closed. Then each is opened in a cgroup of its own that bounds
-//! all its memory, page cache included, and they are read in turns, while the other one rests. RocksDB gets the way of
-//! serving reads that is best for it on this disk: see [`WAYS`].
+//! all its memory, page cache included, and they are read in turns, while the other one rests. RocksDB gets the mode of
+//! serving reads that is best for it on this disk: see [`READ_MODES`].
 //!
-//! **Caveats.** Values are half compressible, so a gigabyte of data is little more than half of that on disk. Both
+//! **Caveats.** ValueGenerator are half compressible, so a gigabyte of data is little more than half of that on disk. Both
 //! caches are as large as [`Arguments::memory`] gives; what the cgroup has beyond that is page cache.
 
-use crate::data::{forget_pages, require_room, settle, store_in_batches};
+use crate::data::{drop_page_cache, require_free_space, store_in_batches, wait_until_settled};
 use crate::measure::{Load, Sample, measure, verify};
 use crate::scrape::Scrape;
-use crate::servers::{Home, Layout};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
+use crate::servers::{CpuLayout, WorkDir};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
 use bench::cgroup::MemoryLimit;
 use bench::keys::KEY_LEN;
-use bench::process::{Server, disk_read_bytes};
+use bench::process::{ServerProcess, disk_read_bytes};
 use bench::stats::{median, ratio};
 use bench::units::{bytes, parse_bytes};
-use bench::{Operation, Pacing, Stop};
+use bench::{Operation, Pacing, StopFlag};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const LAYOUT: Layout = Layout::PINNED;
+const LAYOUT: CpuLayout = CpuLayout::PINNED;
 const VECHE: &str = "large-veche";
 const ROCKS: &str = "large-rocks";
 const VALUE_BYTES: usize = 1024;
@@ -37,7 +37,7 @@ const SPACE_AMPLIFICATION: f64 = 1.3;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(1_800);
 
 /// How RocksDB may serve reads: a name, I/O threads, and who waits for the disk.
-const WAYS: [(&str, usize, &str); 3] = [
+const READ_MODES: [(&str, usize, &str); 3] = [
     ("inline, one I/O thread", 1, "inline"),
     ("inline, an I/O thread for each connection", CONNECTIONS, "inline"),
     ("a pool of threads behind one I/O thread", 1, "pool"),
@@ -64,18 +64,18 @@ pub(crate) struct Arguments {
 const BLOCK_BYTES: u32 = 16 << 10;
 
 /// Everything that stays the same.
-struct Contest<'a> {
+struct LargeBench<'a> {
     options: &'a Options,
     arguments: &'a Arguments,
-    home: &'a Home,
+    work_dir: &'a WorkDir,
     limit_bytes: u64,
     memory: String,
     keys: u64,
 }
 
 /// A server in its cgroup. The server comes first: a cgroup with processes in it cannot be removed.
-struct Confined {
-    server: Server,
+struct ConfinedServer {
+    server: ServerProcess,
     _limit: MemoryLimit,
 }
 
@@ -90,53 +90,58 @@ struct Round {
 }
 
 /// Measures, and adds the rows.
-pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+pub(crate) fn rows(
+    options: &Options,
+    arguments: &Arguments,
+    work_dir: &WorkDir,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     if !arguments.rocks.is_file() {
         return Err(format!("{} is not there: build bench/compare first", arguments.rocks.display()).into());
     }
     let [limit, memory] = if options.quick { ["256MiB", "64MiB"] } else { ["2GiB", "1GiB"] };
-    let contest = Contest {
+    let bench = LargeBench {
         options,
         arguments,
-        home,
+        work_dir,
         limit_bytes: parse_bytes(arguments.limit.as_deref().unwrap_or(limit))?,
         memory: arguments.memory.clone().unwrap_or_else(|| memory.to_owned()),
         keys: options.big_keys(),
     };
-    let data_bytes = contest.keys as f64 * (KEY_LEN + VALUE_BYTES) as f64;
-    require_room(home.dir(), (2.0 * data_bytes * SPACE_AMPLIFICATION) as u64)?;
+    let data_bytes = bench.keys as f64 * (KEY_LEN + VALUE_BYTES) as f64;
+    require_free_space(work_dir.dir(), (2.0 * data_bytes * SPACE_AMPLIFICATION) as u64)?;
     // Ctrl-C ends the servers, and with them this, which then cleans up.
-    let _caught = Stop::on_interrupt()?;
+    let _caught = StopFlag::on_interrupt()?;
     table.section(&format!(
         "GET at random over {}, {CONNECTIONS} connections, in a cgroup of {}; {}",
         bytes(data_bytes),
-        bytes(contest.limit_bytes as f64),
+        bytes(bench.limit_bytes as f64),
         LAYOUT.title
     ));
-    contest.load_veche()?;
-    contest.load_rocks()?;
-    let way = contest.better_way()?;
-    let rocks = contest.rocks(way)?;
-    let veche = contest.veche()?;
-    contest.compare(&veche.server, &rocks.server, way, table)
+    bench.load_veche()?;
+    bench.load_rocks()?;
+    let mode = bench.fastest_mode()?;
+    let rocks = bench.rocks(mode)?;
+    let veche = bench.veche()?;
+    bench.compare(&veche.server, &rocks.server, mode, table)
 }
 
-impl Contest<'_> {
-    fn load_veche(&self) -> Outcome<()> {
+impl LargeBench<'_> {
+    fn load_veche(&self) -> BenchResult<()> {
         let veche = self.veche()?;
         store_in_batches(&veche.server, self.keys, VALUE_BYTES)?;
-        settle(&veche.server, SETTLE_PATIENCE)?;
+        wait_until_settled(&veche.server, SETTLE_PATIENCE)?;
         // What is still in memtables is in the log, and becomes tables when it is opened again.
         drop(veche);
         let veche = self.veche()?;
-        settle(&veche.server, SETTLE_PATIENCE)?;
+        wait_until_settled(&veche.server, SETTLE_PATIENCE)?;
         drop(veche);
-        forget_pages(&self.home.data(VECHE))
+        drop_page_cache(&self.work_dir.data(VECHE))
     }
 
-    fn load_rocks(&self) -> Outcome<()> {
+    fn load_rocks(&self) -> BenchResult<()> {
         let limit = self.limit("load")?;
-        let data = self.home.data(ROCKS);
+        let data = self.work_dir.data(ROCKS);
         let mut args = vec!["load".to_owned(), format!("--data={}", data.display())];
         args.extend([format!("--keys={}", self.keys), format!("--value-bytes={VALUE_BYTES}")]);
         args.extend(self.rocks_flags());
@@ -145,26 +150,32 @@ impl Contest<'_> {
         if !status.success() {
             return Err(format!("loading RocksDB: {status}").into());
         }
-        forget_pages(&data)
+        drop_page_cache(&data)
     }
 
-    /// The way of serving reads by which RocksDB answers most of them.
-    fn better_way(&self) -> Outcome<usize> {
+    /// The mode of serving reads by which RocksDB answers most of them.
+    fn fastest_mode(&self) -> BenchResult<usize> {
         let mut rates = Vec::new();
-        for (way, (name, ..)) in WAYS.iter().enumerate() {
-            let rocks = self.rocks(way)?;
+        for (mode, (name, ..)) in READ_MODES.iter().enumerate() {
+            let rocks = self.rocks(mode)?;
             self.warm(&rocks.server)?;
             let top = self.reads(&rocks.server, Pacing::Closed, 0)?;
             println!("  RocksDB, {name}: {:.0} GET/s, {:.1} us CPU", top.per_second, top.cpu_us);
             rates.push(top.per_second);
             drop(rocks);
-            forget_pages(&self.home.data(ROCKS))?;
+            drop_page_cache(&self.work_dir.data(ROCKS))?;
         }
-        let best = (0..WAYS.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b]));
-        Ok(best.expect("there is a way"))
+        let best = (0..READ_MODES.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b]));
+        Ok(best.expect("there is a mode"))
     }
 
-    fn compare(&self, veche: &Server, rocks: &Server, way: usize, table: &mut Table) -> Outcome<()> {
+    fn compare(
+        &self,
+        veche: &ServerProcess,
+        rocks: &ServerProcess,
+        mode: usize,
+        table: &mut ResultTable,
+    ) -> BenchResult<()> {
         let sides = [veche, rocks];
         let mut tops = Vec::new();
         for server in sides {
@@ -192,12 +203,12 @@ impl Contest<'_> {
             }
         }
         let cache = Scrape::of(veche)?.sum("veche_cache_bytes", "");
-        let note = format!("RocksDB: {}; veche's cache holds {}", WAYS[way].0, bytes(cache));
+        let note = format!("RocksDB: {}; veche's cache holds {}", READ_MODES[mode].0, bytes(cache));
         add_rows(table, &measured, calm, &note);
         Ok(())
     }
 
-    fn round(&self, server: &Server, calm: Pacing, seed: u64) -> Outcome<Round> {
+    fn round(&self, server: &ServerProcess, calm: Pacing, seed: u64) -> BenchResult<Round> {
         let before = disk_read_bytes(server.pid())?;
         let top = self.reads(server, Pacing::Closed, seed)?;
         let read = disk_read_bytes(server.pid())? - before;
@@ -206,7 +217,7 @@ impl Contest<'_> {
     }
 
     /// Reads until cache and page cache are as full as they will be.
-    fn warm(&self, server: &Server) -> Outcome<()> {
+    fn warm(&self, server: &ServerProcess) -> BenchResult<()> {
         let mut left = 3.0 * self.limit_bytes as f64;
         for seed in 100.. {
             let before = disk_read_bytes(server.pid())?;
@@ -221,7 +232,7 @@ impl Contest<'_> {
         Ok(())
     }
 
-    fn reads(&self, server: &Server, pacing: Pacing, seed: u64) -> Outcome<Sample> {
+    fn reads(&self, server: &ServerProcess, pacing: Pacing, seed: u64) -> BenchResult<Sample> {
         measure(server, LAYOUT, self.options.seconds(), &[self.load(pacing, seed)])
     }
 
@@ -236,19 +247,19 @@ impl Contest<'_> {
         }
     }
 
-    fn veche(&self) -> Outcome<Confined> {
+    fn veche(&self) -> BenchResult<ConfinedServer> {
         let limit = self.limit("veche")?;
-        let server = self.home.veche_inside(&limit, VECHE, LAYOUT, &self.memory)?;
-        Ok(Confined { server, _limit: limit })
+        let server = self.work_dir.veche_in_cgroup(&limit, VECHE, LAYOUT, &self.memory)?;
+        Ok(ConfinedServer { server, _limit: limit })
     }
 
-    fn rocks(&self, way: usize) -> Outcome<Confined> {
-        let (_, threads, reads) = WAYS[way];
+    fn rocks(&self, mode: usize) -> BenchResult<ConfinedServer> {
+        let (_, threads, reads) = READ_MODES[mode];
         let limit = self.limit("rocks")?;
         let mut flags = vec!["serve".to_owned(), format!("--threads={threads}"), format!("--reads={reads}")];
         flags.extend(self.rocks_flags());
-        let server = self.home.other_inside(&limit, ROCKS, LAYOUT, &self.arguments.rocks, &flags)?;
-        Ok(Confined { server, _limit: limit })
+        let server = self.work_dir.other_in_cgroup(&limit, ROCKS, LAYOUT, &self.arguments.rocks, &flags)?;
+        Ok(ConfinedServer { server, _limit: limit })
     }
 
     fn rocks_flags(&self) -> Vec<String> {
@@ -256,13 +267,13 @@ impl Contest<'_> {
         std::iter::once(format!("--memory={}", self.memory)).chain(blocks).collect()
     }
 
-    fn limit(&self, name: &str) -> Outcome<MemoryLimit> {
+    fn limit(&self, name: &str) -> BenchResult<MemoryLimit> {
         let made = MemoryLimit::new(&format!("bench-{name}"), self.limit_bytes);
         made.map_err(|error| format!("no memory cgroup: {error}; without one this measures nothing").into())
     }
 }
 
-fn add_rows(table: &mut Table, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, note: &str) {
+fn add_rows(table: &mut ResultTable, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, note: &str) {
     let of = |rounds: &[Round], value: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
     let mut row = |measure: &str, target, [above, below]: [Vec<f64>; 2], unit: &str| {
         let [one, other] = [&above, &below].map(|values| median(values));
@@ -274,22 +285,22 @@ fn add_rows(table: &mut Table, [veche, rocks]: &[Vec<Round>; 2], calm: Pacing, n
     let [ours, theirs] = both(|round| round.top.cpu_us);
     row(
         "GET: requests/s, veche / RocksDB",
-        Target::AtLeast(1.0),
+        Threshold::AtLeast(1.0),
         both(|round| round.top.per_second),
         &format!("{note}; 1/s"),
     );
-    row("GET: CPU/request, RocksDB / veche", Target::None, [theirs, ours], "us");
-    row("GET: bytes from disk, veche / RocksDB", Target::None, both(|round| round.read_bytes), "bytes");
+    row("GET: CPU/request, RocksDB / veche", Threshold::None, [theirs, ours], "us");
+    row("GET: bytes from disk, veche / RocksDB", Threshold::None, both(|round| round.read_bytes), "bytes");
     let at = format!("{calm:?}; us");
     row(
         "GET at half the slower's rate: p50, veche / RocksDB",
-        Target::None,
+        Threshold::None,
         both(|round| round.calm.p50_us),
         &at,
     );
     row(
         "GET at half the slower's rate: p99, veche / RocksDB",
-        Target::None,
+        Threshold::None,
         both(|round| round.calm.p99_us),
         &at,
     );

@@ -23,20 +23,20 @@ mod sustained;
 mod table;
 mod tail;
 
-use bench::machine::Machine;
+use bench::machine::MachineInfo;
 use clap::{Parser, Subcommand};
-use servers::{Home, Layout};
+use servers::{CpuLayout, WorkDir};
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use table::Table;
+use table::ResultTable;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// What a step gives back, or why the benchmark stops.
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 /// Benchmarks of veche over HTTP.
 #[derive(Clone, Debug, Parser)]
@@ -49,7 +49,7 @@ struct Options {
     /// Skip the second, unpinned layout, where there are two.
     #[arg(long, global = true)]
     pinned_only: bool,
-    /// Rounds of each measurement [default: 7, where nothing else is said].
+    /// RoundStats of each measurement [default: 7, where nothing else is said].
     #[arg(long, global = true)]
     rounds: Option<usize>,
     /// Seconds of each measurement in a round [default: 5, where nothing else is said].
@@ -115,8 +115,8 @@ impl Options {
         self.keys.unwrap_or(if self.quick { 20_000 } else { 1_000_000 })
     }
 
-    fn layouts(&self) -> &'static [Layout] {
-        if self.pinned_only { &[Layout::PINNED] } else { &[Layout::PINNED, Layout::UNPINNED] }
+    fn layouts(&self) -> &'static [CpuLayout] {
+        if self.pinned_only { &[CpuLayout::PINNED] } else { &[CpuLayout::PINNED, CpuLayout::UNPINNED] }
     }
 
     fn big_keys(&self) -> u64 {
@@ -134,35 +134,35 @@ fn main() -> ExitCode {
     }
 }
 
-fn benchmark(options: &Options) -> Outcome<()> {
+fn benchmark(options: &Options) -> BenchResult<()> {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let mut table = Table::new(Machine::here(), command);
+    let mut table = ResultTable::new(MachineInfo::here(), command);
     println!("{}\n{options:?}\n", table.machine);
-    let home = Home::make(options)?;
+    let work_dir = WorkDir::create(options)?;
     match &options.command {
         Command::Http => {
             for layout in options.layouts() {
                 table.section(layout.title);
-                cost::rows(options, &home, *layout, &mut table)?;
-                tail::rows(options, &home, *layout, &mut table)?;
+                cost::rows(options, &work_dir, *layout, &mut table)?;
+                tail::rows(options, &work_dir, *layout, &mut table)?;
             }
         }
-        Command::Big => big::rows(options, &home, &mut table)?,
-        Command::Range(arguments) => range::rows(options, arguments, &home, &mut table)?,
-        Command::Cluster => cluster::rows(options, &home, &mut table)?,
+        Command::Big => big::rows(options, &work_dir, &mut table)?,
+        Command::Range(arguments) => range::rows(options, arguments, &work_dir, &mut table)?,
+        Command::Cluster => cluster::rows(options, &work_dir, &mut table)?,
         Command::Metrics => {
             for layout in options.layouts() {
                 table.section(layout.title);
-                metrics::rows(options, &home, *layout, &mut table)?;
+                metrics::rows(options, &work_dir, *layout, &mut table)?;
             }
         }
-        Command::Sustained(arguments) => sustained::rows(options, arguments, &home, &mut table)?,
-        Command::Large(arguments) => large::rows(options, arguments, &home, &mut table)?,
-        Command::Overload(arguments) => overload::run(options, arguments, &home, &mut table)?,
-        Command::Soak(arguments) => soak::run(options, arguments, &home, &mut table)?,
+        Command::Sustained(arguments) => sustained::rows(options, arguments, &work_dir, &mut table)?,
+        Command::Large(arguments) => large::rows(options, arguments, &work_dir, &mut table)?,
+        Command::Overload(arguments) => overload::run(options, arguments, &work_dir, &mut table)?,
+        Command::Soak(arguments) => soak::run(options, arguments, &work_dir, &mut table)?,
         // They have reports of their own.
-        Command::Compare(arguments) => return compare::run(options, arguments, &home),
-        Command::Presets(arguments) => return presets::run(options, arguments, &home),
+        Command::Compare(arguments) => return compare::run(options, arguments, &work_dir),
+        Command::Presets(arguments) => return presets::run(options, arguments, &work_dir),
     }
     println!("\n{table}");
     if let Some(path) = &options.json {

@@ -1,15 +1,16 @@
 //! One measurement: a run of the generator with the server's CPU time beside it.
 
-use crate::Outcome;
-use crate::servers::Layout;
-use bench::family::FamilyMeter;
+use crate::BenchResult;
+use crate::servers::CpuLayout;
 use bench::keys::KeyOrder;
-use bench::process::{CpuMeter, Server};
+use bench::process::{CpuMeter, ServerProcess};
+use bench::process_tree::ProcessTreeMeter;
 use bench::recorder::micros;
 use bench::report::LaneReport;
-use bench::values::Sizes;
+use bench::values::ValueSizes;
 use bench::{
-    Lane, LaneResult, Mix, Operation, Pacing, Protocol, RunSpec, Stop, Watch, WorkloadSpec, run, run_watched,
+    Lane, LaneResult, Mix, Operation, Pacing, Protocol, RunHooks, RunSpec, StopFlag, WorkloadSpec, run,
+    run_with_hooks,
 };
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,7 @@ impl Load {
                 mix: Mix::only(self.operation),
                 keys: self.keys,
                 order: KeyOrder::Uniform,
-                sizes: Sizes::Fixed(self.value_bytes),
+                sizes: ValueSizes::Fixed(self.value_bytes),
                 seed: self.seed,
                 protocol,
                 ..WorkloadSpec::default()
@@ -47,7 +48,7 @@ impl Load {
             requests: None,
             verify: false,
             retry: false,
-            patience: None,
+            send_timeout: None,
         }
     }
 }
@@ -70,7 +71,7 @@ pub(crate) struct Sample {
 /// What servers and a generator take from a moment on.
 #[derive(Debug)]
 pub(crate) struct Meters {
-    servers: Vec<FamilyMeter>,
+    servers: Vec<ProcessTreeMeter>,
     generator: CpuMeter,
     generator_threads: usize,
     begun: Instant,
@@ -87,8 +88,8 @@ pub(crate) struct Spent {
 
 impl Meters {
     /// Begins now. The generator is the process `generator`.
-    pub(crate) fn start(servers: &[Server], generator: u32, layout: Layout) -> Outcome<Self> {
-        let servers = servers.iter().map(|server| FamilyMeter::start(server.pid()));
+    pub(crate) fn start(servers: &[ServerProcess], generator: u32, layout: CpuLayout) -> BenchResult<Self> {
+        let servers = servers.iter().map(|server| ProcessTreeMeter::start(server.pid()));
         Ok(Self {
             servers: servers.collect::<Result<_, _>>()?,
             generator: CpuMeter::start(generator)?,
@@ -98,41 +99,46 @@ impl Meters {
     }
 
     /// What was spent until now.
-    pub(crate) fn spent(&self) -> Outcome<Spent> {
+    pub(crate) fn spent(&self) -> BenchResult<Spent> {
         let busy = self.generator.spent()?.as_secs_f64() / self.begun.elapsed().as_secs_f64();
-        let by_servers = self.servers.iter().map(FamilyMeter::spent).sum::<Result<Duration, _>>()?;
+        let by_servers = self.servers.iter().map(ProcessTreeMeter::spent).sum::<Result<Duration, _>>()?;
         Ok(Spent { by_servers, generator_busy: busy / self.generator_threads as f64 })
     }
 }
 
 /// Runs the lanes for so long.
-pub(crate) fn measure(server: &Server, layout: Layout, seconds: f64, loads: &[Load]) -> Outcome<Sample> {
+pub(crate) fn measure(
+    server: &ServerProcess,
+    layout: CpuLayout,
+    seconds: f64,
+    loads: &[Load],
+) -> BenchResult<Sample> {
     measure_all(std::slice::from_ref(server), layout, seconds, loads)
 }
 
 /// Runs the lanes against the first of `servers`; the CPU time is that of all.
 pub(crate) fn measure_all(
-    servers: &[Server],
-    layout: Layout,
+    servers: &[ServerProcess],
+    layout: CpuLayout,
     seconds: f64,
     loads: &[Load],
-) -> Outcome<Sample> {
+) -> BenchResult<Sample> {
     let duration = Duration::try_from_secs_f64(seconds)?;
-    let watch = Watch { stop: &Stop::default(), each_second: &mut |_| {} };
-    Ok(measure_watched(servers, layout, duration, loads, watch)?.0)
+    let hooks = RunHooks { stop: &StopFlag::default(), on_second: &mut |_| {} };
+    Ok(measure_with_hooks(servers, layout, duration, loads, hooks)?.0)
 }
 
 /// As [`measure_all`], while somebody looks on; with everything that the first lane recorded.
-pub(crate) fn measure_watched(
-    servers: &[Server],
-    layout: Layout,
+pub(crate) fn measure_with_hooks(
+    servers: &[ServerProcess],
+    layout: CpuLayout,
     duration: Duration,
     loads: &[Load],
-    watch: Watch<'_>,
-) -> Outcome<(Sample, LaneResult)> {
+    hooks: RunHooks<'_>,
+) -> BenchResult<(Sample, LaneResult)> {
     let protocol = servers[0].protocol();
     let lanes = loads.iter().map(|load| load.lane(load.operation.name(), protocol)).collect();
-    let (sample, mut results) = measure_lanes(servers, layout, duration, lanes, watch)?;
+    let (sample, mut results) = measure_lanes(servers, layout, duration, lanes, hooks)?;
     for (load, result) in loads.iter().zip(&results) {
         let done = result.recorder.with_status(load.operation.expected_status());
         if done != result.recorder.answers() || !result.recorder.failures().is_empty() {
@@ -142,14 +148,14 @@ pub(crate) fn measure_watched(
     Ok((sample, results.swap_remove(0)))
 }
 
-/// As [`measure_watched`], of lanes that may be refused as much as they like.
+/// As [`measure_with_hooks`], of lanes that may be refused as much as they like.
 pub(crate) fn measure_lanes(
-    servers: &[Server],
-    layout: Layout,
+    servers: &[ServerProcess],
+    layout: CpuLayout,
     duration: Duration,
     lanes: Vec<Lane>,
-    watch: Watch<'_>,
-) -> Outcome<(Sample, Vec<LaneResult>)> {
+    hooks: RunHooks<'_>,
+) -> BenchResult<(Sample, Vec<LaneResult>)> {
     let spec = RunSpec {
         targets: vec![servers[0].address().into()],
         threads: layout.generator_threads,
@@ -159,7 +165,7 @@ pub(crate) fn measure_lanes(
         lanes,
     };
     let meters = Meters::start(servers, std::process::id(), layout)?;
-    let results = run_watched(&spec, watch)?;
+    let results = run_with_hooks(&spec, hooks)?;
     let spent = meters.spent()?;
     let answers: u64 = results.iter().map(|result| result.recorder.answers_with_warmup()).sum();
     let first = &results[0];
@@ -178,7 +184,12 @@ pub(crate) fn measure_lanes(
 }
 
 /// Reads some keys, and fails unless every one has the value that was stored.
-pub(crate) fn verify(server: &Server, layout: Layout, load: Load, requests: u64) -> Outcome<()> {
+pub(crate) fn verify(
+    server: &ServerProcess,
+    layout: CpuLayout,
+    load: Load,
+    requests: u64,
+) -> BenchResult<()> {
     let mut lane = load.lane("verify", server.protocol());
     (lane.requests, lane.verify) = (Some(requests), true);
     let result = run(&counted_run(server, layout, lane))?.remove(0);
@@ -190,7 +201,7 @@ pub(crate) fn verify(server: &Server, layout: Layout, load: Load, requests: u64)
 }
 
 /// A run that ends when its lane has sent all its requests.
-fn counted_run(server: &Server, layout: Layout, lane: Lane) -> RunSpec {
+fn counted_run(server: &ServerProcess, layout: CpuLayout, lane: Lane) -> RunSpec {
     RunSpec {
         targets: vec![server.address().into()],
         threads: layout.generator_threads,
@@ -203,12 +214,12 @@ fn counted_run(server: &Server, layout: Layout, lane: Lane) -> RunSpec {
 
 /// Stores every key once.
 pub(crate) fn preload(
-    server: &Server,
-    layout: Layout,
+    server: &ServerProcess,
+    layout: CpuLayout,
     order: KeyOrder,
     keys: u64,
     value_bytes: usize,
-) -> Outcome<()> {
+) -> BenchResult<()> {
     let load = Load {
         operation: Operation::Put,
         connections: PRELOAD_CONNECTIONS,

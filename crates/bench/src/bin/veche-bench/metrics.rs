@@ -1,11 +1,11 @@
 //! What it costs to count and measure: the same server with `--metrics on` and off, in turns.
 
 use crate::measure::{Load, measure, preload};
-use crate::servers::{Durability, Home, Layout};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
+use crate::servers::{CpuLayout, Durability, WorkDir};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
 use bench::keys::KeyOrder;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use bench::stats::ratio;
 use bench::{Operation, Pacing};
 
@@ -23,11 +23,16 @@ struct Costs {
 }
 
 /// Measures, and adds the rows.
-pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
-    let start = |metrics: &str| -> Outcome<Server> {
+pub(crate) fn rows(
+    options: &Options,
+    work_dir: &WorkDir,
+    layout: CpuLayout,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
+    let start = |metrics: &str| -> BenchResult<ServerProcess> {
         let name = format!("metrics-{metrics}-{}", layout.server_threads);
         let flags = [format!("--metrics={metrics}")];
-        let server = home.veche_with(&name, layout, Durability::Sync, None, &flags)?;
+        let server = work_dir.veche_with(&name, layout, Durability::Sync, None, &flags)?;
         preload(&server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
         Ok(server)
     };
@@ -61,7 +66,7 @@ pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut T
     for (operation, costs) in OPERATIONS.into_iter().zip(&costs) {
         let name =
             format!("{} x{CONNECTIONS}: CPU/request, metrics on / off", operation.name().to_uppercase());
-        table.row(&name, Target::AtMost(COST_MAX), ratio(&costs.on, &costs.off), String::new());
+        table.row(&name, Threshold::AtMost(COST_MAX), ratio(&costs.on, &costs.off), String::new());
     }
     Ok(())
 }

@@ -1,28 +1,28 @@
 //! Every preset of `veche bench` in both durabilities, against nodes that are started for it: one page, one table.
 //!
 //! Each load is made by `veche bench` itself, as anybody would: its command line is on the page. Presets that read the same
-//! data one after another share a node. Server and generator have a core each; the nodes of a cluster share theirs.
+//! data one after another share a node. ServerProcess and generator have a core each; the nodes of a cluster share theirs.
 //!
 //! **Caveats.** What others have published comes from their machines: the shapes compare, the figures do not. A load of one
 //! connection that writes durably waits for each of its syncs; where its rate is out of reach for that, it is a closed loop.
 
-use crate::data::require_room;
-use crate::servers::{Durability, Home, Layout};
+use crate::data::require_free_space;
+use crate::servers::{CpuLayout, Durability, WorkDir};
 use crate::table::write_report;
-use crate::{Options, Outcome};
-use bench::machine::Machine;
+use crate::{BenchResult, Options};
+use bench::machine::MachineInfo;
 use bench::presets::{PRESETS, Preset};
-use bench::process::Server;
-use bench::report::{Group, Report, Sheet, gallery};
+use bench::process::ServerProcess;
+use bench::report::{PresetGroup, Report, Sheet, gallery};
 use bench::units::{grouped, micros};
-use bench::{Operation, Quorum, Stop};
+use bench::{Operation, QuorumOverride, StopFlag};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The name of the report's files.
 const NAME: &str = "presets";
-const LAYOUT: Layout = Layout::PINNED;
+const LAYOUT: CpuLayout = CpuLayout::PINNED;
 const NODES: usize = 3;
 /// Of each node of a cluster.
 const CLUSTER_MEMORY: &str = "1GiB";
@@ -58,50 +58,50 @@ pub(crate) struct Arguments {
 }
 
 /// One preset with its runs.
-struct Loaded {
+struct PresetRuns {
     preset: Preset,
     runs: Vec<(Durability, Report)>,
 }
 
 /// Nodes that hold the data of one preset, or of several that only read it.
-struct Fleet<'a> {
-    home: &'a Home,
+struct PresetNodes<'a> {
+    work_dir: &'a WorkDir,
     names: Vec<String>,
-    servers: Vec<Server>,
-    data: Data,
+    servers: Vec<ServerProcess>,
+    data: DataSpec,
     durability: Durability,
 }
 
 /// What is stored before, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Data {
+struct DataSpec {
     preload: Option<&'static str>,
     value_size: &'static str,
-    quorum: Quorum,
+    quorum: QuorumOverride,
 }
 
 /// Runs them, and writes page and table.
-pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outcome<()> {
-    require_room(home.dir(), ROOM_BYTES)?;
-    let stop = Stop::on_interrupt()?;
+pub(crate) fn run(options: &Options, arguments: &Arguments, work_dir: &WorkDir) -> BenchResult<()> {
+    require_free_space(work_dir.dir(), ROOM_BYTES)?;
+    let stop = StopFlag::on_interrupt()?;
     let presets = if arguments.only.is_empty() { PRESETS.to_vec() } else { arguments.only.clone() };
-    let mut all: Vec<Loaded> =
-        presets.into_iter().map(|preset| Loaded { preset, runs: Vec::new() }).collect();
+    let mut all: Vec<PresetRuns> =
+        presets.into_iter().map(|preset| PresetRuns { preset, runs: Vec::new() }).collect();
     for durability in DURABILITIES {
-        let mut fleet: Option<Fleet<'_>> = None;
+        let mut nodes: Option<PresetNodes<'_>> = None;
         for loaded in &mut all {
             if stop.is_set() {
                 break;
             }
             let preset = &loaded.preset;
-            if !fleet.as_ref().is_some_and(|fleet| fleet.serves(preset)) {
+            if !nodes.as_ref().is_some_and(|nodes| nodes.serves(preset)) {
                 // The last one's data goes before the next one's comes.
-                drop(fleet.take());
-                fleet = Some(Fleet::start(home, preset, durability)?);
+                drop(nodes.take());
+                nodes = Some(PresetNodes::start(work_dir, preset, durability)?);
             }
             println!("{}, --durability {}", preset.name, durability.flag());
-            let fleet = fleet.as_ref().ok_or("there are nodes")?;
-            let report = fleet.load(options, arguments, preset)?;
+            let nodes = nodes.as_ref().ok_or("there are nodes")?;
+            let report = nodes.load(options, arguments, preset)?;
             println!("{}", report.run);
             loaded.runs.push((durability, report));
         }
@@ -110,38 +110,38 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outc
     write(arguments, all)
 }
 
-impl<'a> Fleet<'a> {
-    fn start(home: &'a Home, preset: &Preset, durability: Durability) -> Outcome<Self> {
+impl<'a> PresetNodes<'a> {
+    fn start(work_dir: &'a WorkDir, preset: &Preset, durability: Durability) -> BenchResult<Self> {
         let name = format!("{}-{}", preset.name, durability.flag());
-        let (names, servers) = if preset.quorum == Quorum::default() {
-            let server = home.veche(&name, LAYOUT, durability, None)?;
+        let (names, servers) = if preset.quorum == QuorumOverride::default() {
+            let server = work_dir.veche(&name, LAYOUT, durability, None)?;
             (vec![name], vec![server])
         } else {
-            let servers = home.cluster(&name, NODES, LAYOUT, durability, CLUSTER_MEMORY)?;
+            let servers = work_dir.cluster(&name, NODES, LAYOUT, durability, CLUSTER_MEMORY)?;
             ((0..NODES).map(|node| format!("{name}-{node}")).collect(), servers)
         };
-        Ok(Self { home, names, servers, data: Data::of(preset), durability })
+        Ok(Self { work_dir, names, servers, data: DataSpec::of(preset), durability })
     }
 
     /// Whether the preset reads what is stored here, and nothing else does anything to it.
     fn serves(&self, preset: &Preset) -> bool {
         let mix = preset.mix();
         let only_reads = !mix.has(Operation::Put) && !mix.has(Operation::Delete);
-        only_reads && preset.preload.is_some() && self.data == Data::of(preset)
+        only_reads && preset.preload.is_some() && self.data == DataSpec::of(preset)
     }
 
     /// Has `veche bench` make the load.
-    fn load(&self, options: &Options, arguments: &Arguments, preset: &Preset) -> Outcome<Report> {
-        let json = self.home.dir().join("report.json");
+    fn load(&self, options: &Options, arguments: &Arguments, preset: &Preset) -> BenchResult<Report> {
+        let json = self.work_dir.dir().join("report.json");
         let pids: Vec<String> = self.servers.iter().map(|server| server.pid().to_string()).collect();
         let cores: Vec<String> = LAYOUT.generator_cores.iter().map(ToString::to_string).collect();
-        let mut command = Command::new(self.home.program());
+        let mut command = Command::new(self.work_dir.program());
         command.args(["bench", "--preset", preset.name]);
         command.args(["--target", &format!("http://{}", self.servers[0].address())]);
         command.args(["--pid", &pids.join(","), "--cores", &cores.join(",")]);
-        command.args(pace(options, arguments, preset, self.durability));
+        command.args(pace_flags(options, arguments, preset, self.durability));
         if options.quick {
-            command.args(smaller(preset));
+            command.args(smoke_flags(preset));
         }
         command.arg("--json").arg(&json).stdin(Stdio::null()).stdout(Stdio::null());
         let status = command.status()?;
@@ -154,11 +154,11 @@ impl<'a> Fleet<'a> {
     }
 }
 
-impl Drop for Fleet<'_> {
+impl Drop for PresetNodes<'_> {
     fn drop(&mut self) {
         self.servers.clear();
         for name in &self.names {
-            let data = self.home.data(name);
+            let data = self.work_dir.data(name);
             if let Err(error) = fs::remove_dir_all(&data) {
                 eprintln!("{} stays behind: {error}", data.display());
             }
@@ -166,14 +166,19 @@ impl Drop for Fleet<'_> {
     }
 }
 
-impl Data {
+impl DataSpec {
     fn of(preset: &Preset) -> Self {
         Self { preload: preset.preload, value_size: preset.value_size, quorum: preset.quorum }
     }
 }
 
 /// The flags that say how fast and for how long.
-fn pace(options: &Options, arguments: &Arguments, preset: &Preset, durability: Durability) -> Vec<String> {
+fn pace_flags(
+    options: &Options,
+    arguments: &Arguments,
+    preset: &Preset,
+    durability: Durability,
+) -> Vec<String> {
     let seconds = if options.quick { 1.0 } else { 20.0 };
     let seconds = options.seconds.unwrap_or(seconds);
     let mut flags = Vec::new();
@@ -194,14 +199,14 @@ fn is_out_of_reach(preset: &Preset, durability: Durability) -> bool {
 }
 
 /// The flags of a smoke run.
-fn smaller(preset: &Preset) -> Vec<String> {
+fn smoke_flags(preset: &Preset) -> Vec<String> {
     let keys = preset.keys.map_or(QUICK_KEYS, |keys| keys.min(QUICK_KEYS));
     let preload = preset.preload.map(|_| format!("--preload={QUICK_KEYS}"));
     preload.into_iter().chain([format!("--keys={keys}")]).collect()
 }
 
-fn write(arguments: &Arguments, all: Vec<Loaded>) -> Outcome<()> {
-    let machine = Machine::here();
+fn write(arguments: &Arguments, all: Vec<PresetRuns>) -> BenchResult<()> {
+    let machine = MachineInfo::here();
     let sheet = sheet(&all);
     let about = format!(
         "Every preset of veche bench, durable (each write waits for its sync) and with --durability os (each write is with the \
@@ -209,7 +214,7 @@ fn write(arguments: &Arguments, all: Vec<Loaded>) -> Outcome<()> {
          the other: {machine}. What others published was measured on machines of their own: the shapes compare, the figures do not."
     );
     let markdown = markdown(&about, &sheet, &all);
-    let groups: Vec<Group> = all.into_iter().map(group).collect();
+    let groups: Vec<PresetGroup> = all.into_iter().map(group).collect();
     let page = gallery("The presets of veche bench", &about, &sheet, &groups);
     let runs: Vec<&Report> = groups.iter().flat_map(|group| &group.runs).collect();
     println!("{markdown}");
@@ -226,10 +231,10 @@ fn write(arguments: &Arguments, all: Vec<Loaded>) -> Outcome<()> {
     Ok(())
 }
 
-fn sheet(all: &[Loaded]) -> Sheet {
+fn sheet(all: &[PresetRuns]) -> Sheet {
     let numbers = ["asked/s", "answered/s", "p50", "p99", "p99.9", "max", "errors", "knee/s"];
     let mut sheet = Sheet::new(&["preset", "durability"], &numbers, &["load", "what others published"]);
-    for Loaded { preset, runs } in all {
+    for PresetRuns { preset, runs } in all {
         for (number, (durability, report)) in runs.iter().enumerate() {
             let is_first = number == 0;
             let once = |text: &str| if is_first { text.to_owned() } else { String::new() };
@@ -263,13 +268,13 @@ fn measured(report: &Report) -> Vec<String> {
         .collect()
 }
 
-fn group(loaded: Loaded) -> Group {
-    let Loaded { preset, runs } = loaded;
+fn group(loaded: PresetRuns) -> PresetGroup {
+    let PresetRuns { preset, runs } = loaded;
     let named = |(durability, mut report): (Durability, Report)| {
         report.name = format!("--durability {}", durability.flag());
         report
     };
-    Group {
+    PresetGroup {
         title: preset.name.to_owned(),
         about: preset.about.to_owned(),
         published: preset.published.to_owned(),
@@ -277,7 +282,7 @@ fn group(loaded: Loaded) -> Group {
     }
 }
 
-fn markdown(about: &str, sheet: &Sheet, all: &[Loaded]) -> String {
+fn markdown(about: &str, sheet: &Sheet, all: &[PresetRuns]) -> String {
     let runs = all.iter().flat_map(|loaded| &loaded.runs);
     let first = runs.map(|(_, report)| report).next();
     let started = first.map_or("", |report| report.started.as_str());
@@ -316,7 +321,7 @@ impl Theme {
 }
 
 /// Has a browser without a window show the page, and keeps what it shows. Without a browser there is no picture.
-fn take_picture(page: &Path, picture: &Path, theme: Theme) -> Outcome<()> {
+fn take_picture(page: &Path, picture: &Path, theme: Theme) -> BenchResult<()> {
     let mut command = Command::new(BROWSER);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
     command.arg(format!("--window-size={PICTURE_WIDTH},{PICTURE_HEIGHT}"));
@@ -348,8 +353,8 @@ mod tests {
     #[test]
     fn the_sheet_has_a_row_for_each_run_and_says_once_what_was_run() {
         let runs = || DURABILITIES.map(|durability| (durability, Report::default())).into();
-        let all: Vec<Loaded> =
-            PRESETS.iter().map(|preset| Loaded { preset: *preset, runs: runs() }).collect();
+        let all: Vec<PresetRuns> =
+            PRESETS.iter().map(|preset| PresetRuns { preset: *preset, runs: runs() }).collect();
         let markdown = markdown("about", &sheet(&all), &all);
         for preset in &PRESETS {
             assert_eq!(markdown.matches(&format!("| {} |", preset.name)).count(), 1, "{}", preset.name);

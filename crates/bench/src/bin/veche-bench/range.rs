@@ -1,16 +1,16 @@
 //! Ranges: how fast they leave, what they take, how soon they begin, and what they cost others.
 
-use crate::data::{forget_pages, store_in_batches};
+use crate::data::{drop_page_cache, store_in_batches};
 use crate::measure::{Load, measure, preload};
-use crate::servers::{Durability, Home, Layout};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome, batch};
+use crate::servers::{CpuLayout, Durability, WorkDir};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options, batch};
 use bench::affinity::pin_current_thread;
 use bench::keys::{KeyNumber, KeyOrder};
-use bench::process::{CpuMeter, Server, resident};
+use bench::process::{CpuMeter, ServerProcess, resident_memory};
 use bench::stats::{median, ratio, rounds};
-use bench::stream::{Reading, Streamed, stream};
-use bench::threads::joined;
+use bench::stream::{RangeRead, ReadOptions, read_range};
+use bench::threads::join_scoped;
 use bench::{Operation, Pacing};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -41,17 +41,22 @@ pub(crate) struct Arguments {
 }
 
 /// Measures, and adds the rows.
-pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+pub(crate) fn rows(
+    options: &Options,
+    arguments: &Arguments,
+    work_dir: &WorkDir,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     for layout in options.layouts() {
         table.section(layout.title);
-        local_rows(options, home, *layout, table)?;
-        batch::row(options, home, *layout, table)?;
+        local_rows(options, work_dir, *layout, table)?;
+        batch::row(options, work_dir, *layout, table)?;
     }
     table.section("three nodes and one alone, two I/O threads each, nothing pinned");
-    cluster_row(options, home, table)?;
+    cluster_row(options, work_dir, table)?;
     if arguments.big {
         table.section("10 GB of values of 1 KiB, --memory 512MiB (size as given)");
-        first_chunk_row(options, home, table)?;
+        first_chunk_row(options, work_dir, table)?;
     }
     Ok(())
 }
@@ -65,14 +70,19 @@ fn everything(scope: &str) -> String {
     format!("/v0/entities?start=0{scope}")
 }
 
-fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
+fn local_rows(
+    options: &Options,
+    work_dir: &WorkDir,
+    layout: CpuLayout,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     let entries = format!("--range-entries={}", options.keys());
     let value_bytes = format!("--range-value-bytes={VALUE_BYTES}");
     let flags = [entries, value_bytes];
-    let floor = home.floor_with(layout, &flags)?;
-    let flat = home.floor_with(layout, &[&flags[..], &["--flatten".to_owned()]].concat())?;
+    let floor = work_dir.floor_with(layout, &flags)?;
+    let flat = work_dir.floor_with(layout, &[&flags[..], &["--flatten".to_owned()]].concat())?;
     let name = format!("range-{}", layout.server_threads);
-    let server = home.veche(&name, layout, Durability::Sync, Some(MEMORY))?;
+    let server = work_dir.veche(&name, layout, Durability::Sync, Some(MEMORY))?;
     preload(&server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     warm(options, &server, layout)?;
     let (mut bare, mut flattened, mut ours) = (Vec::new(), Vec::new(), Vec::new());
@@ -83,11 +93,11 @@ fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table)
     for round in 0..options.rounds() {
         bare.push(one_range(&floor, layout, "")?);
         flattened.push(one_range(&flat, layout, "")?);
-        let before = resident(server.pid())?.now;
+        let before = resident_memory(server.pid())?.now;
         ours.push(one_range(&server, layout, "")?);
-        let after = resident(server.pid())?;
+        let after = resident_memory(server.pid())?;
         grown.push(after.now.saturating_sub(before) as f64 / f64::from(1 << 20));
-        let rate = |ranges: &[(Streamed, f64)]| ranges[round].0.per_second() / 1e6;
+        let rate = |ranges: &[(RangeRead, f64)]| ranges[round].0.per_second() / 1e6;
         println!(
             "  round {round}: MB/s bare {:.0}, flattened {:.0}, veche {:.0}; CPU us an entry {:.2} / {:.2} / {:.2}",
             rate(&bare),
@@ -102,19 +112,19 @@ fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table)
     let [bare, flattened, ours] = [&bare, &flattened, &ours].map(|ranges| megabytes_per_second(ranges));
     table.row(
         "range of 1 GB in cache: bytes/s, veche / bare hyper",
-        Target::AtLeast(0.6),
+        Threshold::AtLeast(0.6),
         ratio(&ours, &bare),
         format!("MB/s: {:.0} / {:.0}", median(&ours), median(&bare)),
     );
     table.row(
         "the same against hyper that flattens its chunks",
-        Target::None,
+        Threshold::None,
         ratio(&ours, &flattened),
         format!("MB/s: {:.0} / {:.0}", median(&ours), median(&flattened)),
     );
     table.row(
         "resident memory added by that range, MiB",
-        Target::AtMost(32.0),
+        Threshold::AtMost(32.0),
         rounds(&grown),
         String::new(),
     );
@@ -122,7 +132,7 @@ fn local_rows(options: &Options, home: &Home, layout: Layout, table: &mut Table)
 }
 
 /// Reads until every block is in the cache.
-fn warm(options: &Options, server: &Server, layout: Layout) -> Outcome<()> {
+fn warm(options: &Options, server: &ServerProcess, layout: CpuLayout) -> BenchResult<()> {
     let mut left = options.keys() as f64;
     let mut seed = 0;
     while left > 0.0 {
@@ -135,23 +145,23 @@ fn warm(options: &Options, server: &Server, layout: Layout) -> Outcome<()> {
 }
 
 /// One whole range; with it the CPU time of the server for each entry, in microseconds.
-fn one_range(server: &Server, layout: Layout, which: &str) -> Outcome<(Streamed, f64)> {
+fn one_range(server: &ServerProcess, layout: CpuLayout, which: &str) -> BenchResult<(RangeRead, f64)> {
     let meter = CpuMeter::start(server.pid())?;
-    let read = || -> io::Result<Streamed> {
+    let read = || -> io::Result<RangeRead> {
         pin_current_thread(layout.generator_cores)?;
-        stream(server.address(), &everything(which), Reading::default())
+        read_range(server.address(), &everything(which), ReadOptions::default())
     };
-    let streamed = thread::scope(|scope| joined(scope.spawn(read)))?;
+    let streamed = thread::scope(|scope| join_scoped(scope.spawn(read)))?;
     let entries = streamed.bytes as f64 / (VALUE_BYTES as f64 + 24.0);
     Ok((streamed, meter.spent()?.as_secs_f64() * 1e6 / entries))
 }
 
-fn megabytes_per_second(ranges: &[(Streamed, f64)]) -> Vec<f64> {
+fn megabytes_per_second(ranges: &[(RangeRead, f64)]) -> Vec<f64> {
     ranges.iter().map(|(range, _)| range.per_second() / 1e6).collect()
 }
 
 /// Both sent the same: else one of them was measured doing something else.
-fn same_bytes(one: &[(Streamed, f64)], other: &[(Streamed, f64)]) -> Outcome<()> {
+fn same_bytes(one: &[(RangeRead, f64)], other: &[(RangeRead, f64)]) -> BenchResult<()> {
     match one.iter().zip(other).find(|((one, _), (other, _))| one.bytes != other.bytes) {
         None => Ok(()),
         Some(((one, _), (other, _))) => {
@@ -161,7 +171,12 @@ fn same_bytes(one: &[(Streamed, f64)], other: &[(Streamed, f64)]) -> Outcome<()>
 }
 
 /// Point reads at a calm rate, quiet and beside ranges that are read at their pace.
-fn beside_ranges_row(options: &Options, server: &Server, layout: Layout, table: &mut Table) -> Outcome<()> {
+fn beside_ranges_row(
+    options: &Options,
+    server: &ServerProcess,
+    layout: CpuLayout,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     let top =
         measure(server, layout, options.seconds(), &[load(options, Operation::Get, Pacing::Closed, 0)])?;
     let rate = Pacing::at(top.per_second * CALM);
@@ -170,7 +185,8 @@ fn beside_ranges_row(options: &Options, server: &Server, layout: Layout, table: 
     for round in 0..options.rounds() as u64 {
         let reads = load(options, Operation::Get, rate, round);
         quiet.push(measure(server, layout, options.seconds(), &[reads])?.p99_us);
-        let (sample, pace) = beside(server, layout, || measure(server, layout, options.seconds(), &[reads]))?;
+        let (sample, pace) =
+            while_reading_ranges(server, layout, || measure(server, layout, options.seconds(), &[reads]))?;
         loud.push(sample?.p99_us);
         paces.push(pace / 1e6);
         println!(
@@ -182,7 +198,7 @@ fn beside_ranges_row(options: &Options, server: &Server, layout: Layout, table: 
     }
     table.row(
         "GET at half the top rate: p99, beside 4 ranges / quiet",
-        Target::AtMost(3.0),
+        Threshold::AtMost(3.0),
         ratio(&loud, &quiet),
         format!("us: {:.0} / {:.0}; ranges {:.0} MB/s", median(&loud), median(&quiet), median(&paces)),
     );
@@ -190,17 +206,25 @@ fn beside_ranges_row(options: &Options, server: &Server, layout: Layout, table: 
 }
 
 /// Does `work` while ranges are read at their pace, again and again; with it the bytes a second of all of them.
-fn beside<T>(server: &Server, layout: Layout, work: impl FnOnce() -> T) -> Outcome<(T, f64)> {
+fn while_reading_ranges<T>(
+    server: &ServerProcess,
+    layout: CpuLayout,
+    work: impl FnOnce() -> T,
+) -> BenchResult<(T, f64)> {
     let stop = AtomicBool::new(false);
     let target = server.address();
     let begun = Instant::now();
     thread::scope(|scope| {
         let read = || -> io::Result<u64> {
             pin_current_thread(layout.generator_cores)?;
-            let reading = Reading { pace: Some(RANGE_PACE), stop: Some(&stop), ..Reading::default() };
+            let reading = ReadOptions {
+                bytes_per_second: Some(RANGE_PACE),
+                stop: Some(&stop),
+                ..ReadOptions::default()
+            };
             let mut bytes = 0;
             while !stop.load(Ordering::Relaxed) {
-                bytes += stream(target, &everything(""), reading)?.bytes;
+                bytes += read_range(target, &everything(""), reading)?.bytes;
             }
             Ok(bytes)
         };
@@ -209,17 +233,17 @@ fn beside<T>(server: &Server, layout: Layout, work: impl FnOnce() -> T) -> Outco
         stop.store(true, Ordering::Relaxed);
         let mut bytes = 0;
         for reader in readers {
-            bytes += joined(reader)?;
+            bytes += join_scoped(reader)?;
         }
         Ok((done, bytes as f64 / begun.elapsed().as_secs_f64()))
     })
 }
 
 /// The whole cluster's range against that of one node alone.
-fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
-    let layout = Layout::UNPINNED;
-    let alone = home.veche("range-alone", layout, Durability::Sync, Some(CLUSTER_MEMORY))?;
-    let nodes = home.cluster("range-node", NODES, layout, Durability::Sync, CLUSTER_MEMORY)?;
+fn cluster_row(options: &Options, work_dir: &WorkDir, table: &mut ResultTable) -> BenchResult<()> {
+    let layout = CpuLayout::UNPINNED;
+    let alone = work_dir.veche("range-alone", layout, Durability::Sync, Some(CLUSTER_MEMORY))?;
+    let nodes = work_dir.cluster("range-node", NODES, layout, Durability::Sync, CLUSTER_MEMORY)?;
     for server in [&alone, &nodes[0]] {
         preload(server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     }
@@ -237,7 +261,7 @@ fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()>
     let [one, all] = [&one, &all].map(|ranges| megabytes_per_second(ranges));
     table.row(
         "range of the cluster, 2 of 3 / one node's own",
-        Target::AtLeast(0.35),
+        Threshold::AtLeast(0.35),
         ratio(&all, &one),
         format!("MB/s: {:.0} / {:.0}", median(&all), median(&one)),
     );
@@ -245,26 +269,26 @@ fn cluster_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()>
 }
 
 /// How long the first chunk takes on a node that has just been started, with nothing of its files in memory.
-fn first_chunk_row(options: &Options, home: &Home, table: &mut Table) -> Outcome<()> {
-    let (name, layout) = ("range-big", Layout::PINNED);
+fn first_chunk_row(options: &Options, work_dir: &WorkDir, table: &mut ResultTable) -> BenchResult<()> {
+    let (name, layout) = ("range-big", CpuLayout::PINNED);
     let keys = options.big_keys();
-    let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
+    let server = work_dir.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
     store_in_batches(&server, keys, VALUE_BYTES)?;
     server.kill()?;
     let mut waits = Vec::new();
     for number in 0..FIRST_CHUNKS {
-        let server = home.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
+        let server = work_dir.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
         // The log is replayed and its memtable flushed by now; what that read is forgotten again.
         thread::sleep(Duration::from_secs(1));
-        forget_pages(&home.data(name))?;
-        let key = KeyNumber(keys / 2 + number * keys / 100).stored();
+        drop_page_cache(&work_dir.data(name))?;
+        let key = KeyNumber(keys / 2 + number * keys / 100).stored_key();
         let path = format!("/v0/entities?start={}", String::from_utf8_lossy(&key));
-        let reading = Reading { first_only: true, ..Reading::default() };
-        let streamed = stream(server.address(), &path, reading)?;
+        let reading = ReadOptions { first_only: true, ..ReadOptions::default() };
+        let streamed = read_range(server.address(), &path, reading)?;
         waits.push(streamed.first.as_secs_f64() * 1e3);
         server.kill()?;
     }
     let note = format!("ms, {FIRST_CHUNKS} starts, each in another place; page cache dropped");
-    table.row("first chunk in the middle of 10 GB, cold", Target::AtMost(20.0), rounds(&waits), note);
+    table.row("first chunk in the middle of 10 GB, cold", Threshold::AtMost(20.0), rounds(&waits), note);
     Ok(())
 }

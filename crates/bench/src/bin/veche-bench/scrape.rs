@@ -1,8 +1,8 @@
 //! What a node tells of itself at `/metrics`.
 
-use crate::Outcome;
+use crate::BenchResult;
 use bench::fetch;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -13,7 +13,7 @@ pub(crate) struct Scrape(String);
 
 impl Scrape {
     /// Asks a node.
-    pub(crate) fn of(server: &Server) -> Outcome<Self> {
+    pub(crate) fn of(server: &ServerProcess) -> BenchResult<Self> {
         let answer = fetch(server.address(), "GET", "/metrics", b"", TIMEOUT)?;
         match answer.status {
             200 => Ok(Self(String::from_utf8(answer.body)?)),

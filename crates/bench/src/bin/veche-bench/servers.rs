@@ -1,9 +1,9 @@
 //! The servers under test: their command lines, their places, their end.
 
-use crate::{Options, Outcome};
+use crate::{BenchResult, Options};
 use bench::cgroup::MemoryLimit;
 use bench::fetch;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Who runs where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct CpuLayout {
     pub(crate) title: &'static str,
     pub(crate) server_cores: &'static [usize],
     pub(crate) server_threads: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Layout {
     pub(crate) generator_threads: usize,
 }
 
-impl Layout {
+impl CpuLayout {
     /// One I/O thread on core 0, the generator on core 1.
     pub(crate) const PINNED: Self = Self {
         title: "pinned: server on core 0 with one I/O thread, generator on core 1",
@@ -61,7 +61,7 @@ impl Durability {
 
 /// A node of a cluster: how it is started, as often as it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub(crate) struct NodeSpec {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     args: Vec<String>,
@@ -69,14 +69,14 @@ pub(crate) struct Member {
 
 /// A directory of this run's own; removed with everything in it.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct WorkDir {
     dir: PathBuf,
     veche: PathBuf,
     floor: PathBuf,
 }
 
-impl Home {
-    pub(crate) fn make(options: &Options) -> Outcome<Self> {
+impl WorkDir {
+    pub(crate) fn create(options: &Options) -> BenchResult<Self> {
         let dir = options.dir.join(format!("run-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|error| format!("{} cannot be made: {error}", dir.display()))?;
         let veche = program(options.veche.as_deref(), "veche")?;
@@ -85,12 +85,12 @@ impl Home {
     }
 
     /// Starts the floor.
-    pub(crate) fn floor(&self, layout: Layout) -> Outcome<Server> {
+    pub(crate) fn floor(&self, layout: CpuLayout) -> BenchResult<ServerProcess> {
         self.floor_with(layout, &[])
     }
 
     /// Starts the floor with further flags.
-    pub(crate) fn floor_with(&self, layout: Layout, flags: &[String]) -> Outcome<Server> {
+    pub(crate) fn floor_with(&self, layout: CpuLayout, flags: &[String]) -> BenchResult<ServerProcess> {
         let address = free_address()?;
         let mut args = vec!["--listen".to_owned(), address.to_string(), threads(layout)];
         args.extend_from_slice(flags);
@@ -101,55 +101,60 @@ impl Home {
     pub(crate) fn veche(
         &self,
         name: &str,
-        layout: Layout,
+        layout: CpuLayout,
         durability: Durability,
         memory: Option<&str>,
-    ) -> Outcome<Server> {
+    ) -> BenchResult<ServerProcess> {
         self.veche_with(name, layout, durability, memory, &[])
     }
 
-    /// As [`Home::veche`], with further flags.
+    /// As [`WorkDir::veche`], with further flags.
     pub(crate) fn veche_with(
         &self,
         name: &str,
-        layout: Layout,
+        layout: CpuLayout,
         durability: Durability,
         memory: Option<&str>,
         flags: &[String],
-    ) -> Outcome<Server> {
+    ) -> BenchResult<ServerProcess> {
         let (address, args) = self.veche_args(name, layout, durability, memory, flags)?;
         self.start(name, &self.veche, &args, layout, address)
     }
 
     /// Starts veche as whoever sets nothing does: told nothing but where to listen and where its data is.
-    pub(crate) fn plain(&self, name: &str, data: &Path, layout: Layout) -> Outcome<Server> {
+    pub(crate) fn veche_with_defaults(
+        &self,
+        name: &str,
+        data: &Path,
+        layout: CpuLayout,
+    ) -> BenchResult<ServerProcess> {
         let address = free_address()?;
         let args = ["serve".to_owned(), format!("--listen={address}"), format!("--data={}", data.display())];
         self.start(name, &self.veche, &args, layout, address)
     }
 
-    /// As [`Home::veche`], inside a cgroup.
-    pub(crate) fn veche_inside(
+    /// As [`WorkDir::veche`], inside a cgroup.
+    pub(crate) fn veche_in_cgroup(
         &self,
         limit: &MemoryLimit,
         name: &str,
-        layout: Layout,
+        layout: CpuLayout,
         memory: &str,
-    ) -> Outcome<Server> {
+    ) -> BenchResult<ServerProcess> {
         let (address, args) = self.veche_args(name, layout, Durability::Sync, Some(memory), &[])?;
         let (shell, args) = limit.command(&self.veche, &args);
         self.start(name, &shell, &args, layout, address)
     }
 
     /// Starts another server that takes `--listen` and `--data`, inside a cgroup.
-    pub(crate) fn other_inside(
+    pub(crate) fn other_in_cgroup(
         &self,
         limit: &MemoryLimit,
         name: &str,
-        layout: Layout,
+        layout: CpuLayout,
         program: &Path,
         flags: &[String],
-    ) -> Outcome<Server> {
+    ) -> BenchResult<ServerProcess> {
         let address = free_address()?;
         let place = [format!("--listen={address}"), format!("--data={}", self.data(name).display())];
         let (shell, args) = limit.command(program, &[flags, &place].concat());
@@ -159,11 +164,11 @@ impl Home {
     fn veche_args(
         &self,
         name: &str,
-        layout: Layout,
+        layout: CpuLayout,
         durability: Durability,
         memory: Option<&str>,
         flags: &[String],
-    ) -> Outcome<(SocketAddr, Vec<String>)> {
+    ) -> BenchResult<(SocketAddr, Vec<String>)> {
         let address = free_address()?;
         let data = self.data(name);
         let mut args = vec!["serve".to_owned(), "--listen".to_owned(), address.to_string(), threads(layout)];
@@ -179,27 +184,27 @@ impl Home {
         &self,
         name: &str,
         nodes: usize,
-        layout: Layout,
+        layout: CpuLayout,
         durability: Durability,
         memory: &str,
-    ) -> Outcome<Vec<Server>> {
-        let addresses = (0..nodes).map(|_| free_address()).collect::<Outcome<Vec<_>>>()?;
-        let members = self.members(name, addresses, layout, durability, memory);
+    ) -> BenchResult<Vec<ServerProcess>> {
+        let addresses = (0..nodes).map(|_| free_address()).collect::<BenchResult<Vec<_>>>()?;
+        let node_specs = self.node_specs(name, addresses, layout, durability, memory);
         let spawned =
-            members.into_iter().map(|member| Ok((self.spawn_member(&member, layout)?, member.name)));
-        let spawned = spawned.collect::<Outcome<Vec<_>>>()?;
+            node_specs.into_iter().map(|member| Ok((self.spawn_node(&member, layout)?, member.name)));
+        let spawned = spawned.collect::<BenchResult<Vec<_>>>()?;
         spawned.into_iter().map(|(server, name)| self.ready(server, &name)).collect()
     }
 
     /// The nodes of a cluster, none started.
-    pub(crate) fn members(
+    pub(crate) fn node_specs(
         &self,
         name: &str,
         addresses: Vec<SocketAddr>,
-        layout: Layout,
+        layout: CpuLayout,
         durability: Durability,
         memory: &str,
-    ) -> Vec<Member> {
+    ) -> Vec<NodeSpec> {
         let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
         let member = |(i, address): (usize, SocketAddr)| {
             let name = format!("{name}-{i}");
@@ -208,13 +213,13 @@ impl Home {
             args.push(format!("--data={}", self.data(&name).display()));
             args.push(format!("--durability={}", durability.flag()));
             args.push(format!("--memory={memory}"));
-            Member { name, address, args }
+            NodeSpec { name, address, args }
         };
         addresses.into_iter().enumerate().map(member).collect()
     }
 
     /// Starts a node of a cluster, and does not wait for it.
-    pub(crate) fn spawn_member(&self, member: &Member, layout: Layout) -> Outcome<Server> {
+    pub(crate) fn spawn_node(&self, member: &NodeSpec, layout: CpuLayout) -> BenchResult<ServerProcess> {
         self.spawn(&member.name, &self.veche, &member.args, layout, member.address)
     }
 
@@ -223,9 +228,9 @@ impl Home {
         name: &str,
         program: &Path,
         args: &[String],
-        layout: Layout,
+        layout: CpuLayout,
         address: SocketAddr,
-    ) -> Outcome<Server> {
+    ) -> BenchResult<ServerProcess> {
         self.ready(self.spawn(name, program, args, layout, address)?, name)
     }
 
@@ -235,33 +240,33 @@ impl Home {
         name: &str,
         program: &Path,
         args: &[String],
-        layout: Layout,
+        layout: CpuLayout,
         address: SocketAddr,
-    ) -> Outcome<Server> {
+    ) -> BenchResult<ServerProcess> {
         println!("  starting {} {} on cores {:?}", program.display(), args.join(" "), layout.server_cores);
-        Ok(Server::spawn(program, args, layout.server_cores, &self.log(name), address)?)
+        Ok(ServerProcess::spawn(program, args, layout.server_cores, &self.log(name), address)?)
     }
 
-    fn ready(&self, server: Server, name: &str) -> Outcome<Server> {
+    fn ready(&self, server: ServerProcess, name: &str) -> BenchResult<ServerProcess> {
         self.ready_when(server, name, |server| server.wait_until_ready(READY_WITHIN))
     }
 
     /// Waits until a server of another kind answers as `is_ready` knows.
-    pub(crate) fn other_ready(
+    pub(crate) fn wait_for_other(
         &self,
-        server: Server,
+        server: ServerProcess,
         name: &str,
         is_ready: impl Fn(SocketAddr) -> bool,
-    ) -> Outcome<Server> {
+    ) -> BenchResult<ServerProcess> {
         self.ready_when(server, name, |server| server.wait_until(READY_WITHIN, is_ready))
     }
 
     fn ready_when(
         &self,
-        mut server: Server,
+        mut server: ServerProcess,
         name: &str,
-        wait: impl FnOnce(&mut Server) -> io::Result<Duration>,
-    ) -> Outcome<Server> {
+        wait: impl FnOnce(&mut ServerProcess) -> io::Result<Duration>,
+    ) -> BenchResult<ServerProcess> {
         wait(&mut server).map_err(|error| {
             let said = fs::read_to_string(self.log(name)).unwrap_or_default();
             format!("{name}: {error}\n{said}")
@@ -289,7 +294,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for WorkDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             eprintln!("{} stays behind: {error}", self.dir.display());
@@ -297,11 +302,11 @@ impl Drop for Home {
     }
 }
 
-fn threads(layout: Layout) -> String {
+fn threads(layout: CpuLayout) -> String {
     format!("--threads={}", layout.server_threads)
 }
 
-fn program(given: Option<&Path>, name: &str) -> Outcome<PathBuf> {
+fn program(given: Option<&Path>, name: &str) -> BenchResult<PathBuf> {
     let path = match given {
         Some(path) => path.to_owned(),
         None => std::env::current_exe()?.with_file_name(name),
@@ -314,12 +319,12 @@ fn program(given: Option<&Path>, name: &str) -> Outcome<PathBuf> {
 }
 
 /// An address that was free a moment ago.
-pub(crate) fn free_address() -> Outcome<SocketAddr> {
+pub(crate) fn free_address() -> BenchResult<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// What `/v0/status` says; `null` when it is not JSON.
-pub(crate) fn status(server: &Server) -> Outcome<Value> {
+pub(crate) fn status(server: &ServerProcess) -> BenchResult<Value> {
     let answer = fetch(server.address(), "GET", "/v0/status", b"", STATUS_TIMEOUT)?;
     Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
 }

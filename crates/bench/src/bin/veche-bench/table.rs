@@ -1,9 +1,9 @@
 //! The table of ratios.
 
-use crate::Outcome;
-use bench::machine::Machine;
+use crate::BenchResult;
+use bench::machine::MachineInfo;
 use bench::report::{Sheet, escape, plain_page};
-use bench::stats::Rounds;
+use bench::stats::RoundStats;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,14 +17,14 @@ pub(crate) const MISSED: &str = "MISSED";
 /// The side of the target on which a ratio must lie.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Target {
+pub(crate) enum Threshold {
     AtLeast(f64),
     AtMost(f64),
     /// For reading along with the rows that have one.
     None,
 }
 
-impl Target {
+impl Threshold {
     /// The number of the target.
     pub(crate) const fn number(self) -> Option<f64> {
         match self {
@@ -34,8 +34,8 @@ impl Target {
     }
 
     /// Whether the median lies on its right side, in a word; nothing without a target or a value.
-    pub(crate) fn verdict(self, value: Option<Rounds>) -> &'static str {
-        let Some(Rounds { median, .. }) = value else { return "" };
+    pub(crate) fn verdict(self, value: Option<RoundStats>) -> &'static str {
+        let Some(RoundStats { median, .. }) = value else { return "" };
         let holds = match self {
             Self::AtLeast(least) => median >= least,
             Self::AtMost(most) => median <= most,
@@ -45,7 +45,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtLeast(least) => write!(f, ">= {least}"),
@@ -57,32 +57,32 @@ impl fmt::Display for Target {
 
 /// One measure.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct TableRow {
     section: String,
     measure: String,
-    target: Target,
-    value: Option<Rounds>,
+    target: Threshold,
+    value: Option<RoundStats>,
     note: String,
 }
 
 /// All measures of a run.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Table {
-    pub(crate) machine: Machine,
+pub(crate) struct ResultTable {
+    pub(crate) machine: MachineInfo,
     command: String,
     section: String,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
     /// What rows are made of, by name, for whoever reads the JSON.
     details: BTreeMap<String, Value>,
 }
 
-impl Table {
-    pub(crate) fn new(machine: Machine, command: String) -> Self {
+impl ResultTable {
+    pub(crate) fn new(machine: MachineInfo, command: String) -> Self {
         Self { machine, command, section: String::new(), rows: Vec::new(), details: BTreeMap::new() }
     }
 
     /// Keeps what rows are made of.
-    pub(crate) fn keep(&mut self, name: &str, details: Value) {
+    pub(crate) fn add_details(&mut self, name: &str, details: Value) {
         self.details.insert(name.to_owned(), details);
     }
 
@@ -92,8 +92,9 @@ impl Table {
     }
 
     /// Adds a row, and prints it as it comes.
-    pub(crate) fn row(&mut self, measure: &str, target: Target, value: Option<Rounds>, note: String) {
-        let row = Row { section: self.section.clone(), measure: measure.to_owned(), target, value, note };
+    pub(crate) fn row(&mut self, measure: &str, target: Threshold, value: Option<RoundStats>, note: String) {
+        let row =
+            TableRow { section: self.section.clone(), measure: measure.to_owned(), target, value, note };
         println!("{row}");
         self.rows.push(row);
     }
@@ -105,7 +106,7 @@ impl Table {
     }
 
     /// Writes the table to `<name>.md`, `<name>.html` and `<name>.json` in `dir`.
-    pub(crate) fn write(&self, dir: &Path, name: &str, title: &str) -> Outcome<()> {
+    pub(crate) fn write(&self, dir: &Path, name: &str, title: &str) -> BenchResult<()> {
         let json = serde_json::to_string_pretty(self)?;
         write_report(dir, name, &self.markdown(title), &self.html(title), &json)
     }
@@ -141,7 +142,7 @@ impl Table {
     /// The rows of each section.
     fn sheets(&self) -> Vec<(&str, Sheet)> {
         let sections = self.rows.chunk_by(|a, b| a.section == b.section);
-        let sheet = |rows: &[Row]| {
+        let sheet = |rows: &[TableRow]| {
             let mut sheet = Sheet::new(&["measure"], &["value", "range", "target"], &["verdict", "note"]);
             for row in rows {
                 let [value, range] = row.figures();
@@ -154,7 +155,7 @@ impl Table {
     }
 }
 
-impl Row {
+impl TableRow {
     fn verdict(&self) -> &'static str {
         self.target.verdict(self.value)
     }
@@ -163,13 +164,13 @@ impl Row {
     fn figures(&self) -> [String; 2] {
         match self.value {
             None => ["n/a".to_owned(), String::new()],
-            Some(Rounds { median, min, max }) if min == max => [format!("{median:.3}"), String::new()],
-            Some(Rounds { median, min, max }) => [format!("{median:.3}"), format!("{min:.3}..{max:.3}")],
+            Some(RoundStats { median, min, max }) if min == max => [format!("{median:.3}"), String::new()],
+            Some(RoundStats { median, min, max }) => [format!("{median:.3}"), format!("{min:.3}..{max:.3}")],
         }
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for TableRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [value, range] = self.figures();
         let (target, verdict) = (self.target.to_string(), self.verdict());
@@ -178,7 +179,7 @@ impl fmt::Display for Row {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for ResultTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut section = "";
         for row in &self.rows {
@@ -194,7 +195,13 @@ impl fmt::Display for Table {
 }
 
 /// Writes a report in its three forms: `<name>.md`, `<name>.html` and `<name>.json` in `dir`.
-pub(crate) fn write_report(dir: &Path, name: &str, markdown: &str, html: &str, json: &str) -> Outcome<()> {
+pub(crate) fn write_report(
+    dir: &Path,
+    name: &str,
+    markdown: &str,
+    html: &str,
+    json: &str,
+) -> BenchResult<()> {
     fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     for (ending, content) in [("md", markdown), ("html", html), ("json", json)] {
         let path = dir.join(format!("{name}.{ending}"));
@@ -211,14 +218,14 @@ mod tests {
 
     #[test]
     fn a_row_says_whether_its_target_is_reached() {
-        let mut table = Table::new(Machine::here(), "command".to_owned());
+        let mut table = ResultTable::new(MachineInfo::here(), "command".to_owned());
         table.section("one");
-        table.row("goodput", Target::AtLeast(0.9), rounds(&[0.89]), String::new());
-        table.row("wait", Target::AtMost(2.0), rounds(&[1.0, 2.0, 9.0]), "of <three>".to_owned());
+        table.row("goodput", Threshold::AtLeast(0.9), rounds(&[0.89]), String::new());
+        table.row("wait", Threshold::AtMost(2.0), rounds(&[1.0, 2.0, 9.0]), "of <three>".to_owned());
         table.section("two");
-        table.row("wait", Target::AtMost(2.0), rounds(&[2.1]), String::new());
-        table.row("wait", Target::AtMost(2.0), None, "there is no disk".to_owned());
-        table.row("knee", Target::None, rounds(&[5.0]), String::new());
+        table.row("wait", Threshold::AtMost(2.0), rounds(&[2.1]), String::new());
+        table.row("wait", Threshold::AtMost(2.0), None, "there is no disk".to_owned());
+        table.row("knee", Threshold::None, rounds(&[5.0]), String::new());
         assert_eq!(table.missed(), ["one: goodput", "two: wait"]);
         let markdown = table.markdown("Title");
         assert!(markdown.contains("| goodput | 0.890 |  | >= 0.9 | MISSED |  |"), "{markdown}");

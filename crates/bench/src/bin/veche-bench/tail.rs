@@ -1,9 +1,9 @@
 //! The tail of reads while writes make the server flush and compact.
 
 use crate::measure::{Load, measure, preload};
-use crate::servers::{Durability, Home, Layout, numbers_about, status};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
+use crate::servers::{CpuLayout, Durability, WorkDir, numbers_about, status};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
 use bench::keys::KeyOrder;
 use bench::stats::{median, ratio};
 use bench::{Operation, Pacing};
@@ -22,9 +22,14 @@ const WORK: [&str; 3] = ["flush", "compact", "levels"];
 const ROUND_FACTOR: f64 = 2.0;
 
 /// Measures, and adds the row.
-pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut Table) -> Outcome<()> {
+pub(crate) fn rows(
+    options: &Options,
+    work_dir: &WorkDir,
+    layout: CpuLayout,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     let name = format!("tail-{}", layout.server_threads);
-    let server = home.veche(&name, layout, Durability::Sync, Some(MEMORY))?;
+    let server = work_dir.veche(&name, layout, Durability::Sync, Some(MEMORY))?;
     preload(&server, layout, KeyOrder::Sequential, options.keys(), VALUE_BYTES)?;
     let load = |operation, connections, pacing, value_bytes, seed| Load {
         operation,
@@ -63,7 +68,7 @@ pub(crate) fn rows(options: &Options, home: &Home, layout: Layout, table: &mut T
         format!("us: {:.0} / {:.0}; {}", median(&loud), median(&quiet), work(&before, &status(&server)?));
     table.row(
         "GET at half the top rate: p99.9, beside writes / quiet",
-        Target::AtMost(3.0),
+        Threshold::AtMost(3.0),
         ratio(&loud, &quiet),
         note,
     );

@@ -2,19 +2,19 @@
 
 use super::proof::count_syncs;
 use super::report::{Contest, Figures, Ratio};
-use super::side::{Asking, READ_BACK, Side, Taken};
+use super::side::{LoadSpec, READ_BACK, Side, SideSample};
 use super::tools::Tools;
-use crate::Outcome;
-use crate::servers::{Home, Layout};
-use crate::table::Target;
+use crate::BenchResult;
+use crate::servers::{CpuLayout, WorkDir};
+use crate::table::Threshold;
 use bench::Operation;
 
 /// Where contests are held, and for how long.
 #[derive(Debug)]
-pub(crate) struct Arena<'a> {
-    pub(crate) home: &'a Home,
+pub(crate) struct ComparisonRunner<'a> {
+    pub(crate) work_dir: &'a WorkDir,
     pub(crate) tools: &'a Tools,
-    pub(crate) layout: Layout,
+    pub(crate) layout: CpuLayout,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
     pub(crate) keys: u64,
@@ -24,55 +24,55 @@ pub(crate) struct Arena<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rival<'a> {
     pub(crate) side: &'a Side,
-    pub(crate) cpu: Target,
-    pub(crate) rate: Target,
+    pub(crate) cpu: Threshold,
+    pub(crate) rate: Threshold,
 }
 
 impl<'a> Rival<'a> {
     /// Without targets.
     pub(crate) const fn of(side: &'a Side) -> Self {
-        Self { side, cpu: Target::None, rate: Target::None }
+        Self { side, cpu: Threshold::None, rate: Threshold::None }
     }
 
-    pub(crate) const fn cpu(self, target: Target) -> Self {
+    pub(crate) const fn cpu(self, target: Threshold) -> Self {
         Self { cpu: target, ..self }
     }
 
-    pub(crate) const fn rate(self, target: Target) -> Self {
+    pub(crate) const fn rate(self, target: Threshold) -> Self {
         Self { rate: target, ..self }
     }
 }
 
 /// The order of the sides in a round: each is first in its turn.
-pub(crate) fn in_turn(round: usize, sides: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn rotated_order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
     (0..sides).map(move |turn| (turn + round) % sides)
 }
 
-impl Arena<'_> {
-    /// Holds a contest of `ours` with `rivals`, all of which have the data.
-    pub(crate) fn hold(
+impl ComparisonRunner<'_> {
+    /// Holds a contest of `ours` with `rivals`, all of name have the data.
+    pub(crate) fn run_contest(
         &self,
         title: &str,
         about: &str,
-        asking: Asking,
+        spec: LoadSpec,
         ours: &Side,
         rivals: &[Rival<'_>],
-    ) -> Outcome<Contest> {
+    ) -> BenchResult<Contest> {
         println!("  {title}");
         let sides: Vec<&Side> = [ours].into_iter().chain(rivals.iter().map(|rival| rival.side)).collect();
         let mut figures: Vec<Figures> = sides.iter().map(|side| side.figures()).collect();
         // The first round pays for what is done for the first time: fresh pages, cold caches, compilation.
         for round in 0..=self.rounds {
-            for i in in_turn(round, sides.len()) {
-                let taken = sides[i].take(self.layout, asking, self.seconds, round as u64)?;
-                print_taken(round, &sides[i].name, &taken);
+            for i in rotated_order(round, sides.len()) {
+                let sample = sides[i].measure_until_idle(self.layout, spec, self.seconds, round as u64)?;
+                print_sample(round, &sides[i].name, &sample);
                 if round > 0 {
-                    figures[i].add(taken.cpu_us, taken.per_second, taken.generator_busy);
+                    figures[i].add(sample.cpu_us, sample.per_second, sample.generator_busy);
                 }
             }
         }
         for (side, figures) in sides.iter().zip(&mut figures) {
-            figures.proof = self.proof(side, asking)?;
+            figures.proof = self.proof(side, spec)?;
         }
         let (ours, others) = figures.split_first().ok_or("a contest without sides")?;
         let pairs = || rivals.iter().zip(others);
@@ -82,27 +82,27 @@ impl Arena<'_> {
         Ok(Contest { title: title.to_owned(), about: about.to_owned(), sides: figures, ratios })
     }
 
-    fn proof(&self, side: &Side, asking: Asking) -> Outcome<Vec<String>> {
+    fn proof(&self, side: &Side, spec: LoadSpec) -> BenchResult<Vec<String>> {
         let mut proof = Vec::new();
-        if asking.operation == Operation::Put
+        if spec.operation == Operation::Put
             && let Some(strace) = &self.tools.strace
         {
-            let counted = count_syncs(strace, side, self.layout, asking, self.home.dir());
+            let counted = count_syncs(strace, side, self.layout, spec, self.work_dir.dir());
             proof.push(counted.unwrap_or_else(|error| format!("NOT PROVEN: {error}")));
         }
-        side.read_back(self.layout, asking)?;
+        side.read_back(self.layout, spec)?;
         proof.push(format!("{READ_BACK} values read back were right"));
         proof.iter().for_each(|proof| println!("  {}: {proof}", side.name));
         Ok(proof)
     }
 }
 
-fn print_taken(round: usize, name: &str, taken: &Taken) {
+fn print_sample(round: usize, name: &str, sample: &SideSample) {
     println!(
         "  round {round}: {name:<34} {:>9.0}/s {:>7.2} us CPU/request, generator busy {:.0} %",
-        taken.per_second,
-        taken.cpu_us,
-        taken.generator_busy * 100.0,
+        sample.per_second,
+        sample.cpu_us,
+        sample.generator_busy * 100.0,
     );
 }
 

@@ -1,10 +1,10 @@
 //! The load program of etcd: told what to ask by lines of JSON, see `bench/compare/etcd/load`.
 
-use crate::Outcome;
+use crate::BenchResult;
 use crate::measure::WARMUP;
-use crate::servers::Layout;
+use crate::servers::CpuLayout;
 use bench::affinity::while_pinned;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -15,13 +15,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 #[derive(Debug)]
 pub(crate) struct EtcdLoad {
     child: Child,
-    orders: ChildStdin,
+    commands: ChildStdin,
     results: BufReader<ChildStdout>,
 }
 
 /// What it did.
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Done {
+pub(crate) struct LoadReply {
     /// With those of the warm-up.
     pub(crate) requests: u64,
     /// After the warm-up.
@@ -32,9 +32,9 @@ pub(crate) struct Done {
     first_failure: String,
 }
 
-/// The data that orders are about.
+/// The data that commands are about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Data {
+pub(crate) struct DataSpec {
     pub(crate) keys: u64,
     pub(crate) value_bytes: usize,
 }
@@ -43,18 +43,18 @@ impl EtcdLoad {
     /// Connects a load program, on the cores of the generator.
     pub(crate) fn start(
         program: &Path,
-        server: &Server,
-        layout: Layout,
+        server: &ServerProcess,
+        layout: CpuLayout,
         connections: usize,
-    ) -> Outcome<Self> {
+    ) -> BenchResult<Self> {
         let mut command = Command::new(program);
         command.args([format!("-endpoints=http://{}", server.address())]);
         command.args([format!("-clients={connections}"), format!("-connections={connections}")]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = while_pinned(layout.generator_cores, || command.spawn())?;
-        let (orders, results) = (child.stdin.take(), child.stdout.take());
-        let (orders, results) = orders.zip(results).ok_or("the load program has no pipes")?;
-        Ok(Self { child, orders, results: BufReader::new(results) })
+        let (commands, results) = (child.stdin.take(), child.stdout.take());
+        let (commands, results) = commands.zip(results).ok_or("the load program has no pipes")?;
+        Ok(Self { child, commands, results: BufReader::new(results) })
     }
 
     /// Its process.
@@ -63,29 +63,35 @@ impl EtcdLoad {
     }
 
     /// Stores every key once.
-    pub(crate) fn preload(&mut self, data: Data) -> Outcome<()> {
-        self.order("preload", data, json!({}))?.all(data.keys)
+    pub(crate) fn preload(&mut self, data: DataSpec) -> BenchResult<()> {
+        self.send_command("preload", data, json!({}))?.all(data.keys)
     }
 
     /// Asks in a closed loop.
-    pub(crate) fn run(&mut self, operation: &str, data: Data, seconds: f64, seed: u64) -> Outcome<Done> {
+    pub(crate) fn run(
+        &mut self,
+        operation: &str,
+        data: DataSpec,
+        seconds: f64,
+        seed: u64,
+    ) -> BenchResult<LoadReply> {
         let warmup_s = WARMUP.as_secs_f64();
         let order = json!({ "operation": operation, "seconds": seconds, "warmup_s": warmup_s, "seed": seed });
-        let done = self.order("run", data, order)?;
+        let done = self.send_command("run", data, order)?;
         done.failures().into_iter().for_each(|failures| println!("  not all went well: {failures}"));
         Ok(done)
     }
 
     /// Reads keys all over the data, and fails unless every one has the value that was stored.
-    pub(crate) fn verify(&mut self, data: Data, samples: u64) -> Outcome<()> {
-        self.order("verify", data, json!({ "samples": samples }))?.all(samples.min(data.keys))
+    pub(crate) fn verify(&mut self, data: DataSpec, samples: u64) -> BenchResult<()> {
+        self.send_command("verify", data, json!({ "samples": samples }))?.all(samples.min(data.keys))
     }
 
-    fn order(&mut self, what: &str, data: Data, mut order: Value) -> Outcome<Done> {
+    fn send_command(&mut self, what: &str, data: DataSpec, mut order: Value) -> BenchResult<LoadReply> {
         order["do"] = what.into();
         order["keys"] = data.keys.into();
         order["value_bytes"] = data.value_bytes.into();
-        writeln!(self.orders, "{order}")?;
+        writeln!(self.commands, "{order}")?;
         let mut line = String::new();
         if self.results.read_line(&mut line)? == 0 {
             return Err(format!("etcd's load program ended at its order {order}").into());
@@ -94,14 +100,14 @@ impl EtcdLoad {
     }
 }
 
-impl Done {
+impl LoadReply {
     fn failures(&self) -> Option<String> {
         let Self { failures, first_failure, .. } = self;
         (*failures > 0).then(|| format!("etcd: {failures} failures, the first: {first_failure}"))
     }
 
     /// Fails unless so many were answered, and nothing failed.
-    fn all(self, requests: u64) -> Outcome<()> {
+    fn all(self, requests: u64) -> BenchResult<()> {
         match self.failures() {
             Some(failures) => Err(failures.into()),
             None if self.requests < requests => {

@@ -7,15 +7,15 @@
 //! wrk asks for the same key again and again, unless a script draws one for each request; `veche bench` always does.
 //! Processor time is that of the whole process, its start included.
 
-use super::contest::Arena;
+use super::contest::ComparisonRunner;
 use super::report::{Contest, Figures, Ratio};
-use crate::Outcome;
+use crate::BenchResult;
 use crate::measure::preload;
-use crate::table::Target;
+use crate::table::Threshold;
 use bench::affinity::while_pinned;
-use bench::family::reaped_by;
 use bench::keys::{KeyNumber, KeyOrder};
-use bench::process::Server;
+use bench::process::ServerProcess;
+use bench::process_tree::reaped_by;
 use bench::stats::rounds;
 use serde_json::Value;
 use std::fs;
@@ -33,27 +33,27 @@ const COST_RATIO_MIN: f64 = 0.667;
 const RATE_ERROR_MAX: f64 = 0.001;
 
 /// What a generator did in a round.
-struct Loaded {
+struct GeneratorSample {
     cpu_us: f64,
     per_second: f64,
 }
 
-impl Arena<'_> {
+impl ComparisonRunner<'_> {
     /// Compares the generators. `None`: there is no wrk.
-    pub(crate) fn generators(&self) -> Outcome<Option<Contest>> {
+    pub(crate) fn generators(&self) -> BenchResult<Option<Contest>> {
         let Some(wrk) = &self.tools.wrk else { return Ok(None) };
-        let server = self.home.floor(self.layout)?;
+        let server = self.work_dir.floor(self.layout)?;
         preload(&server, self.layout, KeyOrder::Sequential, self.keys, VALUE_BYTES)?;
-        let script = self.home.dir().join("draw.lua");
+        let script = self.work_dir.dir().join("draw.lua");
         fs::write(&script, lua_script(self.keys))?;
-        let waiting = self.home.dir().join("wait.lua");
+        let waiting = self.work_dir.dir().join("wait.lua");
         fs::write(&waiting, WAITING)?;
         let plain = self.wrk_args(&server, None);
         let scripted = self.wrk_args(&server, Some(&script));
         let waiting = self.wrk_args(&server, Some(&waiting));
-        let json = self.home.dir().join("veche-bench.json");
+        let json = self.work_dir.dir().join("veche-bench.json");
         let closed = self.bench_args(&server, &json);
-        let mut ours = figures("veche bench", "closed loop, draws keys", self.home.program(), &closed);
+        let mut ours = figures("veche bench", "closed loop, draws keys", self.work_dir.program(), &closed);
         let mut bursts =
             Figures::new("veche bench --rate --burst 1ms", "the rate of wrk with a delay", vec![]);
         let mut paced =
@@ -86,29 +86,29 @@ impl Arena<'_> {
                 error * 100.0,
             );
             if round > 0 {
-                ours.take(&of_ours, self);
-                bursts.take(&of_bursts, self);
-                paced.take(&of_paced, self);
-                other.take(&of_wrk, self);
-                drawing.take(&of_drawing, self);
-                slow.take(&of_slow, self);
+                ours.add_sample(&of_ours, self);
+                bursts.add_sample(&of_bursts, self);
+                paced.add_sample(&of_paced, self);
+                other.add_sample(&of_wrk, self);
+                drawing.add_sample(&of_drawing, self);
+                slow.add_sample(&of_slow, self);
                 errors.push(error.max(error_of_bursts));
             }
         }
-        let least = Target::AtLeast(COST_RATIO_MIN);
+        let least = Threshold::AtLeast(COST_RATIO_MIN);
         let cost = |name: &str, ours: &Figures, other: &Figures, target| {
             let ratio = Ratio::cpu(ours, other, target);
             Ratio { against: format!("{}, for {name}", ratio.against), ..ratio }
         };
         let ratios = vec![
             cost("a closed loop", &ours, &other, least),
-            cost("a closed loop", &ours, &drawing, Target::None),
+            cost("a closed loop", &ours, &drawing, Threshold::None),
             cost("a rate in bursts", &bursts, &slow, least),
-            cost("a rate, evenly", &paced, &slow, Target::None),
+            cost("a rate, evenly", &paced, &slow, Threshold::None),
             Ratio {
                 against: "the rate that was asked for".to_owned(),
                 measure: "rate error: what was missing or too much, as a part",
-                target: Target::AtMost(RATE_ERROR_MAX),
+                target: Threshold::AtMost(RATE_ERROR_MAX),
                 value: rounds(&errors),
             },
         ];
@@ -126,16 +126,16 @@ impl Arena<'_> {
         (self.seconds.round() as u64).max(1)
     }
 
-    fn wrk_args(&self, server: &Server, script: Option<&Path>) -> Vec<String> {
+    fn wrk_args(&self, server: &ServerProcess, script: Option<&Path>) -> Vec<String> {
         let mut args = vec![format!("-t{}", self.layout.generator_threads), format!("-c{CONNECTIONS}")];
         args.push(format!("-d{}s", self.whole_seconds()));
         args.extend(script.map(|script| format!("-s{}", script.display())));
-        let key = KeyNumber(0).stored();
+        let key = KeyNumber(0).stored_key();
         args.push(format!("http://{}/v0/entity?id={}", server.address(), String::from_utf8_lossy(&key)));
         args
     }
 
-    fn bench_args(&self, server: &Server, json: &Path) -> Vec<String> {
+    fn bench_args(&self, server: &ServerProcess, json: &Path) -> Vec<String> {
         vec![
             "bench".to_owned(),
             format!("--target=http://{}", server.address()),
@@ -149,15 +149,15 @@ impl Arena<'_> {
         ]
     }
 
-    fn run_wrk(&self, program: &Path, args: &[String]) -> Outcome<Loaded> {
+    fn run_wrk(&self, program: &Path, args: &[String]) -> BenchResult<GeneratorSample> {
         let (said, cpu_s) = self.run_generator(program, args)?;
         let (requests, per_second) = wrk_result(&said).ok_or_else(|| format!("wrk said:\n{said}"))?;
-        Ok(Loaded { cpu_us: cpu_s * 1e6 / requests, per_second })
+        Ok(GeneratorSample { cpu_us: cpu_s * 1e6 / requests, per_second })
     }
 
     /// With it, by how much the rate was missed that was asked for.
-    fn run_bench(&self, args: &[String], json: &Path) -> Outcome<(Loaded, f64)> {
-        let (said, cpu_s) = self.run_generator(self.home.program(), args)?;
+    fn run_bench(&self, args: &[String], json: &Path) -> BenchResult<(GeneratorSample, f64)> {
+        let (said, cpu_s) = self.run_generator(self.work_dir.program(), args)?;
         let report: Value = serde_json::from_slice(&fs::read(json)?)?;
         let number = |name: &str| report["run"][name].as_f64();
         let (answers, per_second) = number("answers")
@@ -165,11 +165,11 @@ impl Arena<'_> {
             .ok_or_else(|| format!("veche bench has no answers:\n{said}"))?;
         let error = number("asked_per_s").zip(number("arrived_per_s"));
         let error = error.map_or(0.0, |(asked, arrived)| (arrived / asked - 1.0).abs());
-        Ok((Loaded { cpu_us: cpu_s * 1e6 / answers, per_second }, error))
+        Ok((GeneratorSample { cpu_us: cpu_s * 1e6 / answers, per_second }, error))
     }
 
     /// Runs a generator to its end: what it said, and the seconds of processor time that it took.
-    fn run_generator(&self, program: &Path, args: &[String]) -> Outcome<(String, f64)> {
+    fn run_generator(&self, program: &Path, args: &[String]) -> BenchResult<(String, f64)> {
         let before = reaped_by(std::process::id())?;
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -184,9 +184,9 @@ impl Arena<'_> {
 }
 
 impl Figures {
-    fn take(&mut self, loaded: &Loaded, arena: &Arena<'_>) {
-        let busy = loaded.cpu_us * loaded.per_second / 1e6 / arena.layout.generator_threads as f64;
-        self.add(loaded.cpu_us, loaded.per_second, busy);
+    fn add_sample(&mut self, sample: &GeneratorSample, runner: &ComparisonRunner<'_>) {
+        let busy = sample.cpu_us * sample.per_second / 1e6 / runner.layout.generator_threads as f64;
+        self.add(sample.cpu_us, sample.per_second, busy);
     }
 }
 

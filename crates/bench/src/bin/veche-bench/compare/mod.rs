@@ -5,12 +5,12 @@
 //! of a side, what they forked included, until they are at rest again: a log that is rewritten or tables that are merged
 //! after the last answer count for who left them to be done, and slow nobody else.
 //!
-//! **Mechanism.** One generator drives all who speak HTTP or RESP ([`bench::Protocol`]); etcd, which speaks gRPC, is driven
-//! by a load program of its own with etcd's client ([`etcd_load`]), whose orders come from here. Afterwards values
+//! **Mechanism.** One generator drives all who speak HTTP or RESP ([`bench::Protocol`]); etcd, name speaks gRPC, is driven
+//! by a load program of its own with etcd's client ([`etcd_load`]), whose commands come from here. Afterwards values
 //! are read back and compared on every side, and `strace` counts syncs while it is written to ([`proof`]).
 //!
 //! **Caveats.** Generator and servers share the machine. etcd's client takes more time than this generator: "generator
-//! busy" tells when it was the limit of a rate. etcd never compacts its revisions here, which saves it time.
+//! busy" tells when it was the limit of a rate. etcd never compacts its revisions here, name saves it time.
 
 mod contest;
 mod etcd_load;
@@ -23,12 +23,12 @@ mod side;
 mod stores;
 mod tools;
 
-use crate::servers::Home;
+use crate::servers::WorkDir;
 use crate::table::write_report;
-use crate::{Options, Outcome};
-use bench::machine::Machine;
-use contest::Arena;
-use report::{Report, Section};
+use crate::{BenchResult, Options};
+use bench::machine::MachineInfo;
+use contest::ComparisonRunner;
+use report::{ComparisonReport, Section};
 use std::path::PathBuf;
 use tools::{Tool, Tools};
 
@@ -46,12 +46,12 @@ pub(crate) struct Arguments {
     etcd: PathBuf,
     /// Only these: reads, durable, os, three, generator
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    only: Vec<Which>,
+    only: Vec<SectionName>,
 }
 
 /// A part of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Which {
+enum SectionName {
     Reads,
     Durable,
     Os,
@@ -60,13 +60,13 @@ enum Which {
 }
 
 /// Compares, and writes the report.
-pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outcome<()> {
+pub(crate) fn run(options: &Options, arguments: &Arguments, work_dir: &WorkDir) -> BenchResult<()> {
     let tools = Tools::find(&arguments.etcd);
     for missing in &tools.missing {
         println!("  left out: {}, there is no {}; {}", missing.rows, missing.name, missing.remedy);
     }
-    let mut report = Report {
-        machine: Machine::here(),
+    let mut report = ComparisonReport {
+        machine: MachineInfo::here(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         rounds: options.rounds.unwrap_or(if options.quick { ROUNDS_QUICK } else { ROUNDS }),
         seconds: options.seconds(),
@@ -74,39 +74,40 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home) -> Outc
         missing: tools.missing.clone(),
         sections: Vec::new(),
     };
-    let ours = Tool::at("veche", home.program().to_owned(), "--version");
+    let ours = Tool::at("veche", work_dir.program().to_owned(), "--version");
     report.versions.splice(..0, ours);
     for layout in options.layouts().iter().copied() {
         let (rounds, seconds) = (report.rounds, report.seconds);
-        let arena = Arena { home, tools: &tools, layout, rounds, seconds, keys: options.keys() };
+        let runner =
+            ComparisonRunner { work_dir, tools: &tools, layout, rounds, seconds, keys: options.keys() };
         println!("{}", layout.title);
-        report.sections.push(section(&arena, arguments)?);
+        report.sections.push(section(&runner, arguments)?);
     }
     write(&report, arguments)
 }
 
-fn section(arena: &Arena<'_>, arguments: &Arguments) -> Outcome<Section> {
-    let wants = |which| arguments.only.is_empty() || arguments.only.contains(&which);
+fn section(runner: &ComparisonRunner<'_>, arguments: &Arguments) -> BenchResult<Section> {
+    let is_selected = |name| arguments.only.is_empty() || arguments.only.contains(&name);
     let mut contests = Vec::new();
-    if wants(Which::Reads) {
-        contests.extend(arena.reads()?);
+    if is_selected(SectionName::Reads) {
+        contests.extend(runner.reads()?);
     }
-    if wants(Which::Durable) {
-        contests.push(arena.durable_writes()?);
+    if is_selected(SectionName::Durable) {
+        contests.push(runner.durable_writes()?);
     }
-    if wants(Which::Os) {
-        contests.push(arena.system_writes()?);
+    if is_selected(SectionName::Os) {
+        contests.push(runner.system_writes()?);
     }
-    if wants(Which::Three) {
-        contests.extend(arena.three_nodes()?);
+    if is_selected(SectionName::Three) {
+        contests.extend(runner.three_nodes()?);
     }
-    if wants(Which::Generator) {
-        contests.extend(arena.generators()?);
+    if is_selected(SectionName::Generator) {
+        contests.extend(runner.generators()?);
     }
-    Ok(Section { layout: arena.layout.title, contests })
+    Ok(Section { layout: runner.layout.title, contests })
 }
 
-fn write(report: &Report, arguments: &Arguments) -> Outcome<()> {
+fn write(report: &ComparisonReport, arguments: &Arguments) -> BenchResult<()> {
     let markdown = report.markdown();
     println!("\n{markdown}");
     let json = serde_json::to_string_pretty(report)?;

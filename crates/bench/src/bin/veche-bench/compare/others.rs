@@ -1,12 +1,12 @@
 //! The other servers: how each is started, so that it does its best and keeps what the comparison says.
 
-use super::side::Asking;
+use super::side::LoadSpec;
 use super::tools::Tool;
-use crate::Outcome;
-use crate::servers::{Home, Layout, free_address};
+use crate::BenchResult;
+use crate::servers::{CpuLayout, WorkDir, free_address};
 use bench::keys::KeyNumber;
-use bench::process::Server;
-use bench::values::{Sizes, Values};
+use bench::process::ServerProcess;
+use bench::values::{ValueGenerator, ValueSizes};
 use bench::{Protocol, fetch};
 use std::fs;
 use std::io::{Read, Write};
@@ -31,14 +31,14 @@ pub(crate) enum AppendOnly {
 
 /// Starts Redis. No snapshots; its log is rewritten when it has doubled, as by default.
 pub(crate) fn redis(
-    home: &Home,
+    work_dir: &WorkDir,
     tool: &Tool,
-    layout: Layout,
+    layout: CpuLayout,
     name: &str,
     append_only: AppendOnly,
-) -> Outcome<Server> {
+) -> BenchResult<ServerProcess> {
     let address = free_address()?;
-    let dir = made(&home.data(name))?;
+    let dir = ensure_dir(&work_dir.data(name))?;
     let (is_on, fsync) = match append_only {
         AppendOnly::Always => ("yes", "always"),
         AppendOnly::Os => ("yes", "no"),
@@ -47,8 +47,8 @@ pub(crate) fn redis(
     let port = address.port().to_string();
     let args = ["--port", &port, "--bind", "127.0.0.1", "--dir", &dir, "--save", ""];
     let args = [&args[..], &["--appendonly", is_on, "--appendfsync", fsync]].concat();
-    let server = home.spawn(name, &tool.path, &owned(&args), layout, address)?;
-    home.other_ready(server.ending_itself().speaking(Protocol::Resp), name, |address| {
+    let server = work_dir.spawn(name, &tool.path, &owned(&args), layout, address)?;
+    work_dir.wait_for_other(server.with_graceful_end().with_protocol(Protocol::Resp), name, |address| {
         let ping = || -> std::io::Result<bool> {
             let mut socket = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
             socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
@@ -62,26 +62,32 @@ pub(crate) fn redis(
 }
 
 /// Starts nginx with a file for each key: no access log, files kept open, connections never closed.
-pub(crate) fn nginx(home: &Home, tool: &Tool, layout: Layout, name: &str, asking: Asking) -> Outcome<Server> {
-    let Asking { keys, value_bytes, .. } = asking;
+pub(crate) fn nginx(
+    work_dir: &WorkDir,
+    tool: &Tool,
+    layout: CpuLayout,
+    name: &str,
+    spec: LoadSpec,
+) -> BenchResult<ServerProcess> {
+    let LoadSpec { keys, value_bytes, .. } = spec;
     let address = free_address()?;
-    let dir = fs::canonicalize(made(&home.data(name))?)?;
+    let dir = fs::canonicalize(ensure_dir(&work_dir.data(name))?)?;
     let files = dir.join("files");
     fs::create_dir(&files)?;
-    let values = Values::of_all_runs(Sizes::Fixed(value_bytes));
+    let values = ValueGenerator::standard(ValueSizes::Fixed(value_bytes));
     let mut value = Vec::new();
     for key in (0..keys).map(KeyNumber) {
         value.clear();
         values.append(key, &mut value);
-        fs::write(files.join(String::from_utf8_lossy(&key.stored()).as_ref()), &value)?;
+        fs::write(files.join(String::from_utf8_lossy(&key.stored_key()).as_ref()), &value)?;
     }
     let configuration = dir.join("nginx.conf");
     fs::write(&configuration, nginx_configuration(&dir, address, layout.server_threads, keys))?;
     let dir = dir.display().to_string();
     let errors = format!("{dir}/error.log");
     let args = ["-p", &dir, "-e", &errors, "-c", &configuration.display().to_string()];
-    let server = home.spawn(name, &tool.path, &owned(&args), layout, address)?;
-    home.other_ready(server.ending_itself().speaking(Protocol::Files), name, |address| {
+    let server = work_dir.spawn(name, &tool.path, &owned(&args), layout, address)?;
+    work_dir.wait_for_other(server.with_graceful_end().with_protocol(Protocol::Files), name, |address| {
         fetch(address, "GET", "/0000000000000000", b"", PROBE_TIMEOUT)
             .is_ok_and(|answer| answer.status == 200)
     })
@@ -118,13 +124,13 @@ http {{
 
 /// Starts a cluster of etcd, and waits until all of it serves.
 pub(crate) fn etcd(
-    home: &Home,
+    work_dir: &WorkDir,
     tool: &Tool,
-    layout: Layout,
+    layout: CpuLayout,
     name: &str,
     nodes: usize,
-) -> Outcome<Vec<Server>> {
-    let addresses = || (0..nodes).map(|_| free_address()).collect::<Outcome<Vec<_>>>();
+) -> BenchResult<Vec<ServerProcess>> {
+    let addresses = || (0..nodes).map(|_| free_address()).collect::<BenchResult<Vec<_>>>();
     let (clients, peers) = (addresses()?, addresses()?);
     let member = |node: usize| format!("{name}-{node}");
     let cluster: Vec<String> =
@@ -134,7 +140,7 @@ pub(crate) fn etcd(
         let member = member(node);
         let args = [
             ("name", member.clone()),
-            ("data-dir", home.data(&member).display().to_string()),
+            ("data-dir", work_dir.data(&member).display().to_string()),
             ("listen-client-urls", format!("http://{client}")),
             ("advertise-client-urls", format!("http://{client}")),
             ("listen-peer-urls", format!("http://{peer}")),
@@ -144,16 +150,17 @@ pub(crate) fn etcd(
             ("log-level", "warn".to_owned()),
         ];
         let args = args.map(|(flag, value)| format!("--{flag}={value}"));
-        servers.push((home.spawn(&member, &tool.path, &args, layout, client)?.ending_itself(), member));
+        servers
+            .push((work_dir.spawn(&member, &tool.path, &args, layout, client)?.with_graceful_end(), member));
     }
     let is_ready = |address: SocketAddr| {
         fetch(address, "GET", "/health", b"", PROBE_TIMEOUT).is_ok_and(|answer| answer.status == 200)
     };
-    servers.into_iter().map(|(server, member)| home.other_ready(server, &member, is_ready)).collect()
+    servers.into_iter().map(|(server, member)| work_dir.wait_for_other(server, &member, is_ready)).collect()
 }
 
 /// The one of etcd's nodes that leads: asked by others, each write would first go to it.
-pub(crate) fn leader(nodes: &[Server]) -> Outcome<&Server> {
+pub(crate) fn leader(nodes: &[ServerProcess]) -> BenchResult<&ServerProcess> {
     const LEADS: &[u8] = b"\netcd_server_is_leader 1\n";
     for node in nodes {
         let metrics = fetch(node.address(), "GET", "/metrics", b"", PROBE_TIMEOUT)?.body;
@@ -168,7 +175,7 @@ fn owned(args: &[&str]) -> Vec<String> {
     args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
-fn made(dir: &Path) -> Outcome<String> {
+fn ensure_dir(dir: &Path) -> BenchResult<String> {
     fs::create_dir_all(dir)?;
     Ok(dir.display().to_string())
 }

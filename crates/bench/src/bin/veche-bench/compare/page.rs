@@ -1,9 +1,9 @@
 //! The report as a page: bars of what each side took and did, and how ours compares, on a scale of doublings.
 
-use super::report::{Contest, Figures, Ratio, Report};
+use super::report::{ComparisonReport, Contest, Figures, Ratio};
 use crate::table::MISSED;
 use bench::report::{escape, plain_page};
-use bench::stats::Rounds;
+use bench::stats::RoundStats;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("page.css");
 const DOUBLINGS_MIN: f64 = 1.0;
 
 /// The page of a report.
-pub(crate) fn page(report: &Report) -> String {
+pub(crate) fn page(report: &ComparisonReport) -> String {
     let (reached, all) = report.reached();
     let mut body = format!(
         "<header><h1>veche beside others</h1>\n<p>{}</p>\n<p>Medians of {} rounds of {} s in which the sides take turns, \
@@ -71,13 +71,13 @@ fn contest_html(contest: &Contest) -> String {
 fn bars(
     sides: &[Figures],
     title: &str,
-    value: impl Fn(&Figures) -> Option<Rounds>,
+    value: impl Fn(&Figures) -> Option<RoundStats>,
     show: impl Fn(f64) -> String,
 ) -> String {
     let most = sides.iter().filter_map(&value).fold(f64::MIN_POSITIVE, |most, rounds| most.max(rounds.max));
     let mut out = format!("<div class=\"bars\"><h3>{title}</h3>\n");
     for (number, side) in sides.iter().enumerate() {
-        let Some(Rounds { median, min, max }) = value(side) else { continue };
+        let Some(RoundStats { median, min, max }) = value(side) else { continue };
         let part = |value: f64| 100.0 * value / most;
         let class = if number == 0 { "ours" } else { "other" };
         write(
@@ -104,13 +104,13 @@ fn ratios(ratios: &[Ratio]) -> String {
         .iter()
         .filter(of_scale)
         .filter_map(|ratio| ratio.value)
-        .fold(DOUBLINGS_MIN, |most, Rounds { min, max, .. }| {
+        .fold(DOUBLINGS_MIN, |most, RoundStats { min, max, .. }| {
             most.max(min.log2().abs()).max(max.log2().abs())
         });
     let place = |value: f64| 50.0 + 50.0 * (value.log2() / doublings).clamp(-1.0, 1.0);
     let mut out = "<div class=\"bars ratios\"><h3>How ours compares: right of the middle it is the better one; the scale is of doublings, the dashed mark the target</h3>\n".to_owned();
     for ratio in ratios {
-        let Some(Rounds { median, min, max }) = ratio.value else { continue };
+        let Some(RoundStats { median, min, max }) = ratio.value else { continue };
         let target = ratio.target.number().filter(|_| ratio.is_of_scale());
         let mark =
             target.map_or(String::new(), |target| format!("<s style=\"left:{:.2}%\"></s>", place(target)));

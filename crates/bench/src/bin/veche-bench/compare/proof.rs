@@ -1,14 +1,14 @@
 //! Whether a side does what its row says: values are read back, and syncs are counted.
 //!
 //! With at most `n` writes on their way at a time, one sync covers at most `n` of them. So a server that answered `w`
-//! writes, each of which it had synced before, has synced at least `w / n` times. `strace` counts, for a while of its own:
+//! writes, each of name it had synced before, has synced at least `w / n` times. `strace` counts, for a while of its own:
 //! it makes everything slower, and what is measured is measured without it.
 
-use super::side::{Asking, Side};
+use super::side::{LoadSpec, Side};
 use super::tools::Tool;
-use crate::Outcome;
-use crate::servers::Layout;
-use bench::process::Server;
+use crate::BenchResult;
+use crate::servers::CpuLayout;
+use bench::process::ServerProcess;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
@@ -26,17 +26,17 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) fn count_syncs(
     strace: &Tool,
     side: &Side,
-    layout: Layout,
-    asking: Asking,
+    layout: CpuLayout,
+    spec: LoadSpec,
     scratch: &Path,
-) -> Outcome<String> {
+) -> BenchResult<String> {
     let table = scratch.join("strace");
     let trace = Trace::attach(strace, &side.servers, &table)?;
-    let taken = side.ask(layout, asking, SECONDS, 0)?;
+    let sample = side.measure(layout, spec, SECONDS, 0)?;
     trace.end()?;
     let syncs = syncs_in(&fs::read_to_string(&table)?);
-    let needed = taken.answers * u64::from(side.synced_copies) / asking.connections as u64;
-    let counted = format!("under strace {} writes were answered and {syncs} syncs made", taken.answers);
+    let needed = sample.answers * u64::from(side.synced_copies) / spec.connections as u64;
+    let counted = format!("under strace {} writes were answered and {syncs} syncs made", sample.answers);
     if syncs < needed {
         return Err(format!("{}: {counted}; had each been synced, there were {needed}", side.name).into());
     }
@@ -47,7 +47,7 @@ pub(crate) fn count_syncs(
 struct Trace(Child);
 
 impl Trace {
-    fn attach(strace: &Tool, servers: &[Server], table: &Path) -> Outcome<Self> {
+    fn attach(strace: &Tool, servers: &[ServerProcess], table: &Path) -> BenchResult<Self> {
         let mut command = Command::new(&strace.path);
         command.args(["-f", "-q", "-c", "-U", "calls,name", "-e"]).arg(format!("trace={SYNCS}"));
         command.arg("-o").arg(table);
@@ -65,7 +65,7 @@ impl Trace {
     }
 
     /// Lets go of the servers; then the table is there.
-    fn end(mut self) -> Outcome<()> {
+    fn end(mut self) -> BenchResult<()> {
         kill_process(Pid::from_child(&self.0), Signal::INT)?;
         self.0.wait()?;
         Ok(())

@@ -1,23 +1,23 @@
 //! What a comparison found, before it is text or a page.
 
-use super::tools::{Missing, Tool};
-use crate::table::{REACHED, Target};
-use bench::machine::Machine;
+use super::tools::{MissingTool, Tool};
+use crate::table::{REACHED, Threshold};
+use bench::machine::MachineInfo;
 use bench::report::Sheet;
-use bench::stats::{Rounds, ratio, rounds};
+use bench::stats::{RoundStats, ratio, rounds};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Everything of one run.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) machine: Machine,
+pub(crate) struct ComparisonReport {
+    pub(crate) machine: MachineInfo,
     pub(crate) command: String,
-    /// Rounds that count, and the seconds of each.
+    /// RoundStats that count, and the seconds of each.
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
     pub(crate) versions: Vec<Tool>,
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingTool>,
     pub(crate) sections: Vec<Section>,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct Figures {
     #[serde(skip)]
     pub(crate) per_second: Vec<f64>,
     #[serde(rename = "cpu_us")]
-    pub(crate) cpu: Option<Rounds>,
+    pub(crate) cpu: Option<RoundStats>,
     #[serde(rename = "per_second")]
-    pub(crate) rate: Option<Rounds>,
+    pub(crate) rate: Option<RoundStats>,
     /// The part of its cores that the generator used at most: near 1, it and not the server was measured.
     pub(crate) generator_busy: f64,
     /// What was seen of its doing what it says.
@@ -65,8 +65,8 @@ pub(crate) struct Figures {
 pub(crate) struct Ratio {
     pub(crate) against: String,
     pub(crate) measure: &'static str,
-    pub(crate) target: Target,
-    pub(crate) value: Option<Rounds>,
+    pub(crate) target: Threshold,
+    pub(crate) value: Option<RoundStats>,
 }
 
 impl Figures {
@@ -96,24 +96,24 @@ impl Figures {
 
 impl Ratio {
     /// The other side's CPU time by ours.
-    pub(crate) fn cpu(ours: &Figures, other: &Figures, target: Target) -> Self {
+    pub(crate) fn cpu(ours: &Figures, other: &Figures, target: Threshold) -> Self {
         let value = ratio(&other.cpu_us, &ours.cpu_us);
         Self { against: other.name.clone(), measure: "CPU per request: other's / ours", target, value }
     }
 
     /// Our rate by the other side's.
-    pub(crate) fn rate(ours: &Figures, other: &Figures, target: Target) -> Self {
+    pub(crate) fn rate(ours: &Figures, other: &Figures, target: Threshold) -> Self {
         let value = ratio(&ours.per_second, &other.per_second);
         Self { against: other.name.clone(), measure: "requests/s: ours / other's", target, value }
     }
 
-    /// As [`Target::verdict`] has it.
+    /// As [`Threshold::verdict`] has it.
     pub(crate) fn verdict(&self) -> &'static str {
         self.target.verdict(self.value)
     }
 }
 
-impl Report {
+impl ComparisonReport {
     /// Targets that are met, and all of them.
     pub(crate) fn reached(&self) -> (usize, usize) {
         let contests = self.sections.iter().flat_map(|section| &section.contests);
@@ -180,8 +180,10 @@ impl Contest {
         let numbers = ["CPU us/request", "range", "requests/s", "range", "generator busy"];
         let mut sheet = Sheet::new(&["side", "an answer promises"], &numbers, &[]);
         for side in &self.sides {
-            let number = |rounds: Option<Rounds>, show: fn(f64) -> String| match rounds {
-                Some(Rounds { median, min, max }) => [show(median), format!("{}..{}", show(min), show(max))],
+            let number = |rounds: Option<RoundStats>, show: fn(f64) -> String| match rounds {
+                Some(RoundStats { median, min, max }) => {
+                    [show(median), format!("{}..{}", show(min), show(max))]
+                }
                 None => ["".to_owned(), "".to_owned()],
             };
             let [cpu, cpu_range] = number(side.cpu, |us| format!("{us:.2}"));
@@ -197,7 +199,9 @@ impl Contest {
         let mut sheet = Sheet::new(&["against", "measure"], &["median", "range", "target"], &["verdict"]);
         for ratio in &self.ratios {
             let (median, range) = match ratio.value {
-                Some(Rounds { median, min, max }) => (format!("{median:.3}"), format!("{min:.3}..{max:.3}")),
+                Some(RoundStats { median, min, max }) => {
+                    (format!("{median:.3}"), format!("{min:.3}..{max:.3}"))
+                }
                 None => ("n/a".to_owned(), String::new()),
             };
             let (against, measure) = (ratio.against.clone(), ratio.measure.to_owned());

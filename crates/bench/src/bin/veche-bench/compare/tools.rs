@@ -21,7 +21,7 @@ pub(crate) struct Tool {
 
 /// A program that is not there.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Missing {
+pub(crate) struct MissingTool {
     pub(crate) name: &'static str,
     /// What is left out without it.
     pub(crate) rows: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct Tools {
     pub(crate) strace: Option<Tool>,
     pub(crate) etcd: Option<Tool>,
     pub(crate) etcd_load: PathBuf,
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingTool>,
 }
 
 impl Tools {
@@ -48,7 +48,7 @@ impl Tools {
         let mut find = |name, asks, rows, remedy| {
             let tool = in_path(name).and_then(|path| Tool::at(name, path, asks));
             if tool.is_none() {
-                missing.push(Missing { name, rows, remedy });
+                missing.push(MissingTool { name, rows, remedy });
             }
             tool
         };
@@ -61,7 +61,7 @@ impl Tools {
         let etcd = server.filter(|_| etcd_load.is_file());
         if etcd.is_none() {
             let remedy = "bench/run compare builds it where Go 1.26 or newer is, from go.dev/dl";
-            missing.push(Missing { name: "etcd", rows: "all against etcd", remedy });
+            missing.push(MissingTool { name: "etcd", rows: "all against etcd", remedy });
         }
         Self { redis, nginx, wrk, strace, etcd, etcd_load, missing }
     }

@@ -7,9 +7,9 @@ use super::fairness::{self, FLOODS};
 use super::flood::{CLOSED, OPEN};
 use super::recovery::{AFTER, BEFORE};
 use super::refusal::ROUNDS;
-use super::{Arena, Subject, Which};
+use super::{OverloadBench, Scenario, Section};
 use crate::measure::WARMUP;
-use bench::search::SETTLE_PART;
+use bench::search::SETTLE_DIVISOR;
 use std::time::Duration;
 
 /// Of a search that begins near the knee.
@@ -18,27 +18,27 @@ pub(super) const TRIALS: u32 = 14;
 const STORED_PER_SECOND: u64 = 50_000;
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(20);
 
-impl Arena<'_> {
+impl OverloadBench<'_> {
     /// About how long all that is wanted takes.
     pub(super) fn estimate(&self) -> Duration {
-        let asked = WARMUP + self.duration;
+        let outcome = WARMUP + self.duration;
         let stored = Duration::from_secs(self.keys / STORED_PER_SECOND);
-        let search = |of: &Subject| asked * 2 + (WARMUP + of.trial + of.trial / SETTLE_PART) * TRIALS;
+        let search = |of: &Scenario| outcome * 2 + (WARMUP + of.trial + of.trial / SETTLE_DIVISOR) * TRIALS;
         let (writes, reads) = (search(&self.writes()), search(&self.reads()));
-        let floods = asked * (CLOSED.len() + OPEN.len()) as u32;
-        let recovery = WARMUP + BEFORE + asked + AFTER;
+        let floods = outcome * (CLOSED.len() + OPEN.len()) as u32;
+        let recovery = WARMUP + BEFORE + outcome + AFTER;
         let half = self.duration / 2;
         let refusal = WARMUP + half + (half + (WARMUP + half) * 2) * ROUNDS as u32;
-        let fairness = stored + asked + (fairness::HEAD_START + asked) * FLOODS.len() as u32;
+        let fairness = stored + outcome + (fairness::FLOOD_LEAD + outcome) * FLOODS.len() as u32;
         let silence = if self.is_last { WARMUP + self.flood } else { Duration::ZERO };
         let parts = [
-            (Which::Write, writes + floods + recovery),
-            (Which::Read, stored + reads + floods + recovery),
-            (Which::Disk, self.slow_disk_estimate()),
-            (Which::Refusal, refusal),
-            (Which::Fairness, fairness),
-            (Which::Silence, silence),
+            (Section::Write, writes + floods + recovery),
+            (Section::Read, stored + reads + floods + recovery),
+            (Section::Disk, self.slow_disk_estimate()),
+            (Section::Refusal, refusal),
+            (Section::Fairness, fairness),
+            (Section::Silence, silence),
         ];
-        parts.into_iter().filter(|(which, _)| self.wants(*which)).map(|(_, time)| time).sum()
+        parts.into_iter().filter(|(section, _)| self.is_selected(*section)).map(|(_, time)| time).sum()
     }
 }

@@ -2,17 +2,17 @@
 //!
 //! Its fair share is what each of 64 gets that are all like it: what the node does for 64 connections in a closed loop, by 64.
 
-use super::{Arena, CONNECTIONS};
-use crate::Outcome;
+use super::{CONNECTIONS, OverloadBench};
+use crate::BenchResult;
 use crate::measure::{Sample, measure};
-use crate::servers::Layout;
-use crate::table::{Table, Target};
-use bench::pipeline::{Got, Greedy};
-use bench::process::Server;
+use crate::servers::CpuLayout;
+use crate::table::{ResultTable, Threshold};
+use bench::pipeline::{PipelineCounts, PipelinedClients};
+use bench::process::ServerProcess;
 use bench::stats::rounds;
-use bench::threads::joined;
-use bench::values::Sizes;
-use bench::{Mix, Operation, Pacing, Stop, WorkloadSpec};
+use bench::threads::join_scoped;
+use bench::values::ValueSizes;
+use bench::{Mix, Operation, Pacing, StopFlag, WorkloadSpec};
 use std::thread;
 use std::time::Duration;
 
@@ -24,36 +24,36 @@ pub(super) const FLOODS: [(Operation, &str); 3] = [
 ];
 const WRITTEN_BYTES: usize = 2048;
 /// The flood is under way by then.
-pub(super) const HEAD_START: Duration = Duration::from_millis(500);
+pub(super) const FLOOD_LEAD: Duration = Duration::from_millis(500);
 const SHARE_MIN: f64 = 0.8;
 
-impl Arena<'_> {
-    pub(super) fn fairness_rows(&self, table: &mut Table) -> Outcome<()> {
-        let subject = self.reads();
-        let server = self.node(&subject)?;
-        let alike = self.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
+impl OverloadBench<'_> {
+    pub(super) fn fairness_rows(&self, table: &mut ResultTable) -> BenchResult<()> {
+        let scenario = self.reads();
+        let server = self.node(&scenario)?;
+        let alike = self.apply_load(&server, &scenario, CONNECTIONS, Pacing::Closed)?;
         let fair = alike.served_per_second / CONNECTIONS as f64;
         table.row(
             "a fair share, GETs/s",
-            Target::None,
+            Threshold::None,
             rounds(&[fair]),
             format!("of {:.0}/s by {CONNECTIONS} that all wait", alike.served_per_second),
         );
         for (operation, what) in FLOODS {
-            let (sample, got) = self.modest_among(&server, operation)?;
+            let (sample, got) = self.measure_among(&server, operation)?;
             let note = format!(
                 "{:.0}/s, p99 {:.1} ms; the others: {:.0}/s, {:.0}/s refused, {} connections ended; generator busy {:.0} %",
                 sample.per_second,
                 sample.p99_us / 1e3,
                 got.served as f64 / self.duration.as_secs_f64(),
                 got.refused as f64 / self.duration.as_secs_f64(),
-                got.ended,
+                got.disconnects,
                 sample.generator_busy * 100.0
             );
             let value = rounds(&[sample.per_second / fair]);
             table.row(
                 &format!("its GETs among {what} / fair share"),
-                Target::AtLeast(SHARE_MIN),
+                Threshold::AtLeast(SHARE_MIN),
                 value,
                 note,
             );
@@ -62,28 +62,32 @@ impl Arena<'_> {
     }
 
     /// What the modest one gets, and about what the others get meanwhile.
-    fn modest_among(&self, server: &Server, flood: Operation) -> Outcome<(Sample, Got)> {
+    fn measure_among(
+        &self,
+        server: &ServerProcess,
+        flood: Operation,
+    ) -> BenchResult<(Sample, PipelineCounts)> {
         let value_bytes = if flood == Operation::Put { WRITTEN_BYTES } else { self.reads().value_bytes };
-        let greedy = Greedy {
+        let greedy = PipelinedClients {
             target: server.address().into(),
             connections: CONNECTIONS - 1,
             cores: self.layout.generator_cores.to_vec(),
             workload: WorkloadSpec {
                 mix: Mix::only(flood),
                 keys: self.keys,
-                sizes: Sizes::Fixed(value_bytes),
+                sizes: ValueSizes::Fixed(value_bytes),
                 ..WorkloadSpec::default()
             },
         };
-        let stop = Stop::default();
-        let layout = Layout { generator_threads: 1, ..self.layout };
+        let stop = StopFlag::default();
+        let layout = CpuLayout { generator_threads: 1, ..self.layout };
         let load = self.load(&self.reads(), 1, Pacing::Closed);
         let (sample, got) = thread::scope(|scope| {
             let greedy = scope.spawn(|| greedy.run(&stop));
-            thread::sleep(HEAD_START);
+            thread::sleep(FLOOD_LEAD);
             let sample = measure(server, layout, self.duration.as_secs_f64(), &[load]);
             stop.set();
-            (sample, joined(greedy))
+            (sample, join_scoped(greedy))
         });
         Ok((sample?, got?))
     }

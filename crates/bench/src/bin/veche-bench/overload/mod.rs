@@ -2,37 +2,37 @@
 //!
 //! **Promise.** The node is started as whoever sets nothing starts it: the same command pinned to one core and free on
 //! two, on this machine's disk and on one paced to a tenth. Everything is measured against the same node's own knee, the
-//! highest rate at which it holds the goal, found in the same run; so nothing here compares machines.
+//! highest rate at section it holds the goal, found in the same run; so nothing here compares machines.
 //!
 //! **Mechanism.** [`knee`] finds the knee. [`flood`] asks for more, in a closed loop over more connections and at
 //! constant rates; [`recovery`] watches a light load before, during and after. [`slow_disk`] does the same where the disk is the
-//! bottleneck. [`fairness`] sets one modest client among greedy ones, [`refusal`] weighs a refusal, [`silence`] looks for
+//! bottleneck. [`fairness`] sets one modest client among greedy ones, [`refusal`] weighs a refusal, [`gaps`] looks for
 //! seconds in which nothing is answered.
 //!
 //! **Caveats.** The generator shares the machine. Where it cannot send what a row asks for, it was the limit, and the
 //! row's note has what was really sent and how busy the generator was.
 
-mod asked;
 mod estimate;
 mod fairness;
 mod flood;
+mod gaps;
 mod knee;
+mod load_outcome;
 mod paced_disk;
 mod recovery;
 mod refusal;
-mod silence;
 mod slow_disk;
 
 use crate::measure::{Load, Sample, measure_lanes, preload};
-use crate::servers::{Home, Layout};
-use crate::table::Table;
-use crate::{Options, Outcome};
-use asked::Asked;
+use crate::servers::{CpuLayout, WorkDir};
+use crate::table::ResultTable;
+use crate::{BenchResult, Options};
 use bench::goal::Goal;
 use bench::keys::KeyOrder;
-use bench::process::Server;
+use bench::process::ServerProcess;
 use bench::units::span;
-use bench::{Lane, LaneResult, LiveSecond, Operation, Pacing, Stop, Watch};
+use bench::{Lane, LaneResult, LiveSecond, Operation, Pacing, RunHooks, StopFlag};
+use load_outcome::LoadOutcome;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,11 +56,11 @@ pub(crate) struct Arguments {
     out: PathBuf,
     /// Only these: write, read, disk, refusal, fairness, silence
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    only: Vec<Which>,
+    only: Vec<Section>,
     /// What a rate of reads has to hold to count as borne
     #[arg(long, value_name = "GOAL", default_value = "p99<10ms,errors=0")]
     read_goal: Goal,
-    /// The same of writes, each of which waits for a sync of a disk that others may use
+    /// The same of writes, each of section waits for a sync of a disk that others may use
     #[arg(long, value_name = "GOAL", default_value = "p99<50ms,errors=0")]
     write_goal: Goal,
     /// The same of writes where the disk is paced
@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
 
 /// A part of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Which {
+enum Section {
     Write,
     Read,
     Disk,
@@ -82,9 +82,9 @@ enum Which {
     Silence,
 }
 
-/// What is asked for.
+/// What is outcome for.
 #[derive(Clone, Debug)]
-struct Subject {
+struct Scenario {
     name: &'static str,
     operation: Operation,
     value_bytes: usize,
@@ -97,9 +97,9 @@ struct Subject {
 
 /// One layout of the machine, and how long each measurement takes.
 #[derive(Clone, Copy)]
-struct Arena<'a> {
-    home: &'a Home,
-    layout: Layout,
+struct OverloadBench<'a> {
+    work_dir: &'a WorkDir,
+    layout: CpuLayout,
     arguments: &'a Arguments,
     keys: u64,
     trial: Duration,
@@ -107,18 +107,23 @@ struct Arena<'a> {
     flood: Duration,
     is_last: bool,
     /// By Ctrl-C: what was begun is cleaned up.
-    stop: &'a Stop,
+    stop: &'a StopFlag,
 }
 
 /// Measures, and writes the report.
-pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+pub(crate) fn run(
+    options: &Options,
+    arguments: &Arguments,
+    work_dir: &WorkDir,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     let seconds = |full: u64, quick| Duration::from_secs(if options.quick { quick } else { full });
     let given = options.seconds.map(|seconds| Duration::from_secs((seconds.round() as u64).max(1)));
     let trial = seconds(TRIAL_SECONDS, 1);
-    let stop = Stop::on_interrupt()?;
+    let stop = StopFlag::on_interrupt()?;
     let layouts = options.layouts();
-    let arena = |(number, layout): (usize, &Layout)| Arena {
-        home,
+    let bench = |(number, layout): (usize, &CpuLayout)| OverloadBench {
+        work_dir,
         layout: *layout,
         arguments,
         keys: options.keys(),
@@ -128,56 +133,56 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
         is_last: number + 1 == layouts.len(),
         stop: &stop,
     };
-    let arenas: Vec<Arena<'_>> = layouts.iter().enumerate().map(arena).collect();
-    println!("  this takes about {}", span(arenas.iter().map(Arena::estimate).sum()));
-    for arena in arenas {
-        println!("{}", arena.layout.title);
-        arena.rows(table)?;
+    let benches: Vec<OverloadBench<'_>> = layouts.iter().enumerate().map(bench).collect();
+    println!("  this takes about {}", span(benches.iter().map(OverloadBench::estimate).sum()));
+    for bench in benches {
+        println!("{}", bench.layout.title);
+        bench.rows(table)?;
     }
     table.write(&arguments.out, NAME, "veche under more load than it can take")
 }
 
-impl Arena<'_> {
-    fn rows(&self, table: &mut Table) -> Outcome<()> {
+impl OverloadBench<'_> {
+    fn rows(&self, table: &mut ResultTable) -> BenchResult<()> {
         let place = self.layout.title.split(':').next().unwrap_or_default();
-        for subject in [self.writes(), self.reads()] {
-            let which = if subject.operation == Operation::Put { Which::Write } else { Which::Read };
-            if self.wants(which) {
-                table.section(&format!("{place}: {}", subject.name));
-                let server = self.node(&subject)?;
-                let knee = self.find_knee(&server, &subject)?;
+        for scenario in [self.writes(), self.reads()] {
+            let section = if scenario.operation == Operation::Put { Section::Write } else { Section::Read };
+            if self.is_selected(section) {
+                table.section(&format!("{place}: {}", scenario.name));
+                let server = self.node(&scenario)?;
+                let knee = self.find_knee(&server, &scenario)?;
                 self.knee_rows(&knee, table);
-                self.flood_rows(&server, &subject, &knee, table)?;
-                self.recovery_row(&server, &subject, &knee, table)?;
+                self.flood_rows(&server, &scenario, &knee, table)?;
+                self.recovery_row(&server, &scenario, &knee, table)?;
             }
         }
-        if self.wants(Which::Disk) {
+        if self.is_selected(Section::Disk) {
             table.section(&format!("{place}: PUT of 2 KiB, the disk paced to a tenth"));
             self.slow_disk_rows(table)?;
         }
-        if self.wants(Which::Refusal) {
+        if self.is_selected(Section::Refusal) {
             table.section(&format!("{place}: what a refusal costs"));
             self.refusal_rows(table)?;
         }
-        if self.wants(Which::Fairness) {
+        if self.is_selected(Section::Fairness) {
             table.section(&format!("{place}: one client that waits among 63 that do not"));
             self.fairness_rows(table)?;
         }
         // It takes as long as all the others.
-        if self.wants(Which::Silence) && self.is_last {
+        if self.is_selected(Section::Silence) && self.is_last {
             table
                 .section(&format!("{place}: PUT of 2 KiB as fast as can be, for {} s", self.flood.as_secs()));
-            self.silence_rows(table)?;
+            self.gap_rows(table)?;
         }
         Ok(())
     }
 
-    fn wants(&self, which: Which) -> bool {
-        self.arguments.only.is_empty() || self.arguments.only.contains(&which)
+    fn is_selected(&self, section: Section) -> bool {
+        self.arguments.only.is_empty() || self.arguments.only.contains(&section)
     }
 
-    fn writes(&self) -> Subject {
-        Subject {
+    fn writes(&self) -> Scenario {
+        Scenario {
             name: "PUT of 2 KiB, durable",
             operation: Operation::Put,
             value_bytes: 2048,
@@ -187,8 +192,8 @@ impl Arena<'_> {
         }
     }
 
-    fn reads(&self) -> Subject {
-        Subject {
+    fn reads(&self) -> Scenario {
+        Scenario {
             name: "GET of 100 B",
             operation: Operation::Get,
             value_bytes: 100,
@@ -199,61 +204,72 @@ impl Arena<'_> {
     }
 
     /// A new node that has what is to be read.
-    fn node(&self, subject: &Subject) -> Outcome<Server> {
-        let name = format!("{NAME}-{}-{}", subject.operation.name(), self.layout.server_threads);
-        let server = self.home.plain(&name, &self.home.data(&name), self.layout)?;
-        if subject.operation == Operation::Get {
-            preload(&server, self.layout, KeyOrder::Sequential, self.keys, subject.value_bytes)?;
+    fn node(&self, scenario: &Scenario) -> BenchResult<ServerProcess> {
+        let name = format!("{NAME}-{}-{}", scenario.operation.name(), self.layout.server_threads);
+        let server = self.work_dir.veche_with_defaults(&name, &self.work_dir.data(&name), self.layout)?;
+        if scenario.operation == Operation::Get {
+            preload(&server, self.layout, KeyOrder::Sequential, self.keys, scenario.value_bytes)?;
         }
         Ok(server)
     }
 
-    fn load(&self, subject: &Subject, connections: usize, pacing: Pacing) -> Load {
-        let Subject { operation, value_bytes, .. } = *subject;
+    fn load(&self, scenario: &Scenario, connections: usize, pacing: Pacing) -> Load {
+        let Scenario { operation, value_bytes, .. } = *scenario;
         Load { operation, connections, pacing, keys: self.keys, value_bytes, seed: 1 }
     }
 
-    fn measure(&self, server: &Server, duration: Duration, lane: Lane) -> Outcome<(Sample, LaneResult)> {
-        self.measure_watched(server, duration, lane, &mut |_| {})
+    fn measure(
+        &self,
+        server: &ServerProcess,
+        duration: Duration,
+        lane: Lane,
+    ) -> BenchResult<(Sample, LaneResult)> {
+        self.measure_with_hooks(server, duration, lane, &mut |_| {})
     }
 
     /// The same, shown second by second.
-    fn measure_watched(
+    fn measure_with_hooks(
         &self,
-        server: &Server,
+        server: &ServerProcess,
         duration: Duration,
         lane: Lane,
-        each_second: &mut dyn FnMut(&LiveSecond),
-    ) -> Outcome<(Sample, LaneResult)> {
-        let watch = Watch { stop: self.stop, each_second };
+        on_second: &mut dyn FnMut(&LiveSecond),
+    ) -> BenchResult<(Sample, LaneResult)> {
+        let hooks = RunHooks { stop: self.stop, on_second };
         let servers = std::slice::from_ref(server);
-        let (sample, mut results) = measure_lanes(servers, self.layout, duration, vec![lane], watch)?;
+        let (sample, mut results) = measure_lanes(servers, self.layout, duration, vec![lane], hooks)?;
         if self.stop.is_set() { Err("interrupted".into()) } else { Ok((sample, results.swap_remove(0))) }
     }
 
     /// Asks, for as long as a measurement takes.
-    fn ask(&self, server: &Server, subject: &Subject, connections: usize, pacing: Pacing) -> Outcome<Asked> {
-        self.ask_with(server, subject, self.load(subject, connections, pacing), None)
+    fn apply_load(
+        &self,
+        server: &ServerProcess,
+        scenario: &Scenario,
+        connections: usize,
+        pacing: Pacing,
+    ) -> BenchResult<LoadOutcome> {
+        self.apply_lane(server, scenario, self.load(scenario, connections, pacing), None)
     }
 
     /// The same, of clients that give up a request that waits for a connection for longer than `patience`.
-    fn ask_with(
+    fn apply_lane(
         &self,
-        server: &Server,
-        subject: &Subject,
+        server: &ServerProcess,
+        scenario: &Scenario,
         load: Load,
-        patience: Option<Duration>,
-    ) -> Outcome<Asked> {
+        send_timeout: Option<Duration>,
+    ) -> BenchResult<LoadOutcome> {
         let Load { connections, pacing, .. } = load;
-        let lane = Lane { patience, ..load.lane(subject.operation.name(), server.protocol()) };
+        let lane = Lane { send_timeout, ..load.lane(scenario.operation.name(), server.protocol()) };
         let (sample, result) = self.measure(server, self.duration, lane)?;
-        let asked = Asked::of(&result, sample);
+        let outcome = LoadOutcome::of(&result, sample);
         println!(
-            "  {:<4} x{connections:<4} {pacing:?}: {asked}; p99 {:.1} ms, longest {:.0} ms",
-            subject.operation.name(),
-            asked.p99_us / 1e3,
-            asked.max_us / 1e3
+            "  {:<4} x{connections:<4} {pacing:?}: {outcome}; p99 {:.1} ms, longest {:.0} ms",
+            scenario.operation.name(),
+            outcome.p99_us / 1e3,
+            outcome.max_us / 1e3
         );
-        Ok(asked)
+        Ok(outcome)
     }
 }

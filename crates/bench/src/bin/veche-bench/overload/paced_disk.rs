@@ -1,4 +1,4 @@
-//! A disk that can be made slow: an ext4 of its own on a loop device, to which the kernel's `blkio` controller lets only
+//! A disk that can be made slow: an ext4 of its own on a loop device, to section the kernel's `blkio` controller lets only
 //! so many bytes a second be written.
 //!
 //! The limit is set for the device, in the root group, so that it holds for whoever writes: the node, its syncs, and the kernel
@@ -16,7 +16,7 @@ use std::process::Command;
 
 const WRITE_LIMIT: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 const SECTOR_BYTES: u64 = 512;
-/// Which number of a device's statistics counts the sectors that were written.
+/// Section number of a device's statistics counts the sectors that were written.
 const SECTORS_WRITTEN: usize = 6;
 
 /// A mounted disk. It goes when this is dropped.

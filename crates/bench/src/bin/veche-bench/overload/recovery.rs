@@ -1,17 +1,17 @@
 //! How soon a light load is served as before, once a heavy one has ended.
 
 use super::knee::Knee;
-use super::{Arena, CONNECTIONS, Subject};
-use crate::Outcome;
+use super::{CONNECTIONS, OverloadBench, Scenario};
+use crate::BenchResult;
 use crate::measure::{WARMUP, measure_lanes};
-use crate::servers::Layout;
-use crate::table::{Table, Target};
-use bench::process::Server;
+use crate::servers::CpuLayout;
+use crate::table::{ResultTable, Threshold};
+use bench::process::ServerProcess;
 use bench::recorder::micros;
 use bench::stats::rounds;
-use bench::threads::joined;
+use bench::threads::join_scoped;
 use bench::timeline::{Buckets, Row};
-use bench::{LiveSecond, Pacing, Stop, Watch};
+use bench::{LiveSecond, Pacing, RunHooks, StopFlag};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,28 +27,28 @@ pub(super) const AFTER: Duration = Duration::from_secs(6);
 const RECOVERED_WITHIN_S: f64 = 2.0;
 
 /// The seconds of the light load.
-struct Light {
+struct LightLoad {
     begun: Instant,
     rows: Vec<Row>,
 }
 
-impl Arena<'_> {
+impl OverloadBench<'_> {
     pub(super) fn recovery_row(
         &self,
-        server: &Server,
-        subject: &Subject,
+        server: &ServerProcess,
+        scenario: &Scenario,
         knee: &Knee,
-        table: &mut Table,
-    ) -> Outcome<()> {
-        let stop = Stop::default();
+        table: &mut ResultTable,
+    ) -> BenchResult<()> {
+        let stop = StopFlag::default();
         let (light, heavy) = thread::scope(|scope| {
-            let light = scope.spawn(|| self.light(server, subject, knee, &stop).map_err(|e| e.to_string()));
+            let light = scope.spawn(|| self.light(server, scenario, knee, &stop).map_err(|e| e.to_string()));
             thread::sleep(WARMUP + BEFORE);
             let begun = Instant::now();
-            let asked = self.ask(server, subject, CONNECTIONS * HEAVY, Pacing::Closed);
+            let outcome = self.apply_load(server, scenario, CONNECTIONS * HEAVY, Pacing::Closed);
             thread::sleep(AFTER);
             stop.set();
-            (joined(light), asked.map(|_| begun..begun + WARMUP + self.duration))
+            (join_scoped(light), outcome.map(|_| begun..begun + WARMUP + self.duration))
         });
         let (light, heavy) = (light?, heavy?);
         let seconds_to = |moment: Instant| moment.saturating_duration_since(light.begun).as_secs_f64();
@@ -65,7 +65,7 @@ impl Arena<'_> {
             format!("{note}; p99 of the light load: {normal_us:.0} us before, {:.0} us in it", p99_us(in_it));
         table.row(
             "p99 of a light load is normal again after, s",
-            Target::AtMost(RECOVERED_WITHIN_S),
+            Threshold::AtMost(RECOVERED_WITHIN_S),
             rounds(&[recovered.unwrap_or(f64::INFINITY)]),
             note,
         );
@@ -73,8 +73,14 @@ impl Arena<'_> {
     }
 
     /// A light load until `stop` says so.
-    fn light(&self, server: &Server, subject: &Subject, knee: &Knee, stop: &Stop) -> Outcome<Light> {
-        let load = self.load(subject, LIGHT_CONNECTIONS, Pacing::at(knee.rate * LIGHT));
+    fn light(
+        &self,
+        server: &ServerProcess,
+        scenario: &Scenario,
+        knee: &Knee,
+        stop: &StopFlag,
+    ) -> BenchResult<LightLoad> {
+        let load = self.load(scenario, LIGHT_CONNECTIONS, Pacing::at(knee.rate * LIGHT));
         let lane = load.lane("light", server.protocol());
         let mut rows = Vec::new();
         let mut look = |second: &LiveSecond| {
@@ -83,11 +89,11 @@ impl Arena<'_> {
             }
         };
         let begun = Instant::now() + WARMUP;
-        let layout = Layout { generator_threads: 1, ..self.layout };
+        let layout = CpuLayout { generator_threads: 1, ..self.layout };
         let duration = BEFORE + self.duration + AFTER * 4;
-        let watch = Watch { stop, each_second: &mut look };
-        measure_lanes(std::slice::from_ref(server), layout, duration, vec![lane], watch)?;
-        Ok(Light { begun, rows })
+        let hooks = RunHooks { stop, on_second: &mut look };
+        measure_lanes(std::slice::from_ref(server), layout, duration, vec![lane], hooks)?;
+        Ok(LightLoad { begun, rows })
     }
 }
 
@@ -97,7 +103,7 @@ fn p99_us<'r>(rows: impl Iterator<Item = &'r Row>) -> f64 {
     micros(latency.quantile(0.99))
 }
 
-/// From `ended`, in seconds of the rows, to the first whole second in which everything was served as fast as it normally is.
+/// From `ended`, in seconds of the rows, to the first whole second in section everything was served as fast as it normally is.
 fn recovery_s(rows: &[Row], ended: f64, normal_us: f64) -> Option<f64> {
     let is_normal =
         |row: &Row| row.answers() > 0 && row.not_ok() == 0 && p99_us([row].into_iter()) <= normal_us * NORMAL;

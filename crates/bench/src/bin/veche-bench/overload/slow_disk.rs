@@ -3,11 +3,11 @@
 use super::estimate::{SETTLED_AFTER, TRIALS};
 use super::flood::{GOODPUT_CLOSED_MIN, add_open_row};
 use super::paced_disk::PacedDisk;
-use super::{Arena, CONNECTIONS, NAME, Subject};
-use crate::Outcome;
-use crate::data::{require_room, settle};
+use super::{CONNECTIONS, NAME, OverloadBench, Scenario};
+use crate::BenchResult;
+use crate::data::{require_free_space, wait_until_settled};
 use crate::measure::WARMUP;
-use crate::table::{Table, Target};
+use crate::table::{ResultTable, Threshold};
 use bench::Pacing;
 use bench::stats::rounds;
 use bench::units::bytes;
@@ -23,41 +23,45 @@ const LONGER: u32 = 8;
 const PACE: f64 = 0.1;
 /// Measurements beside the trials: the search's closed loop, 80 % of the knee, and the two floods.
 const BESIDE_TRIALS: u32 = 4;
-const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
-/// How many times what the node bears it is asked.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many times what the node bears it is outcome.
 const TIMES: f64 = 10.0;
 
-impl Arena<'_> {
-    pub(super) fn slow_disk_rows(&self, table: &mut Table) -> Outcome<()> {
-        require_room(self.home.dir(), DISK_BYTES)?;
-        let disk = match PacedDisk::new(self.home.dir(), DISK_BYTES) {
+impl OverloadBench<'_> {
+    pub(super) fn slow_disk_rows(&self, table: &mut ResultTable) -> BenchResult<()> {
+        require_free_space(self.work_dir.dir(), DISK_BYTES)?;
+        let disk = match PacedDisk::new(self.work_dir.dir(), DISK_BYTES) {
             Ok(disk) => disk,
             Err(missing) => {
-                let target = Target::AtLeast(GOODPUT_CLOSED_MIN);
+                let target = Threshold::AtLeast(GOODPUT_CLOSED_MIN);
                 table.row("goodput / what it bears", target, None, format!("NOT MEASURED: {missing}"));
                 return Ok(());
             }
         };
-        let arena = Self { keys: self.keys.min(KEYS_MAX), duration: self.duration * LONGER, ..*self };
-        let subject = arena.slow_writes();
-        let server = self.home.plain(&format!("{NAME}-disk"), &disk.path().join("data"), self.layout)?;
+        let bench = Self { keys: self.keys.min(KEYS_MAX), duration: self.duration * LONGER, ..*self };
+        let scenario = bench.slow_writes();
+        let server = self.work_dir.veche_with_defaults(
+            &format!("{NAME}-disk"),
+            &disk.path().join("data"),
+            self.layout,
+        )?;
         let (before, begun) = (disk.written_bytes()?, Instant::now());
-        let unpaced = self.ask(&server, &subject, CONNECTIONS, Pacing::Closed)?;
+        let unpaced = self.apply_load(&server, &scenario, CONNECTIONS, Pacing::Closed)?;
         let written = (disk.written_bytes()? - before) as f64 / begun.elapsed().as_secs_f64();
         let pace = written * PACE;
         // What the fast disk left undone is not the slow one's.
-        settle(&server, SETTLE_PATIENCE)?;
+        wait_until_settled(&server, SETTLE_TIMEOUT)?;
         disk.sync()?;
         disk.pace(pace as u64)?;
         println!("  wrote {}/s, paced to {}/s", bytes(written), bytes(pace));
         let note = format!("{}/s written, of which a tenth is left", bytes(written));
         let rate = rounds(&[unpaced.served_per_second]);
-        table.row(&format!("unpaced: closed loop x{CONNECTIONS}, requests/s"), Target::None, rate, note);
-        let knee = arena.find_knee(&server, &subject)?;
-        arena.knee_rows(&knee, table);
-        arena.closed_rows(&server, &subject, &knee, TIMES as usize, table)?;
-        let asked = arena.ask_open(&server, &subject, &knee, TIMES)?;
-        add_open_row(&knee, TIMES, &asked, Target::AtLeast(GOODPUT_CLOSED_MIN), table);
+        table.row(&format!("unpaced: closed loop x{CONNECTIONS}, requests/s"), Threshold::None, rate, note);
+        let knee = bench.find_knee(&server, &scenario)?;
+        bench.knee_rows(&knee, table);
+        bench.closed_rows(&server, &scenario, &knee, TIMES as usize, table)?;
+        let outcome = bench.apply_open_load(&server, &scenario, &knee, TIMES)?;
+        add_open_row(&knee, TIMES, &outcome, Threshold::AtLeast(GOODPUT_CLOSED_MIN), table);
         disk.pace(0)?;
         // It is ended before the disk is.
         drop(server);
@@ -65,9 +69,9 @@ impl Arena<'_> {
     }
 
     /// Writes with a rest after each trial: what a fast one left undone is not charged to the next.
-    fn slow_writes(&self) -> Subject {
+    fn slow_writes(&self) -> Scenario {
         let goal = self.arguments.disk_goal.clone();
-        Subject { goal, trial: self.duration, settle: Some(SETTLE_PATIENCE), ..self.writes() }
+        Scenario { goal, trial: self.duration, settle: Some(SETTLE_TIMEOUT), ..self.writes() }
     }
 
     /// About how long the rows take, see [`estimate`](super::estimate).

@@ -1,8 +1,8 @@
 //! A client: it writes its own keys, reads them, and looks for another node when one does not answer.
 
-use super::register::{Fault, Found, Register};
-use super::tally::Tally;
-use bench::{Answer, Caller, Stop};
+use super::counts::SoakCounts;
+use super::register::{ReadValue, Register, Violation};
+use bench::{HttpClient, HttpResponse, StopFlag};
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,22 +30,22 @@ pub(super) struct Client {
     nodes: Vec<SocketAddr>,
     /// The node that is asked, and how.
     at: usize,
-    caller: Option<Caller>,
+    connection: Option<HttpClient>,
     rng: Rng,
     registers: Vec<Register>,
-    tally: Tally,
+    counts: SoakCounts,
 }
 
 /// What is read back in the end, by number.
 #[derive(Clone, Copy, Debug)]
-enum Kept {
+enum ReadBackKey {
     Key(u64),
     /// What was written with a ttl.
     Expiring(u64),
 }
 
 /// How an answer to a write is to be taken.
-enum Written {
+enum WriteResult {
     Acknowledged(Version),
     /// Nothing was done.
     Refused,
@@ -59,22 +59,22 @@ impl Client {
             number,
             at: number as usize % nodes.len(),
             nodes,
-            caller: None,
+            connection: None,
             rng: Rng::new(seed << 8 | number),
             registers: vec![Register::default(); KEYS as usize],
-            tally: Tally::default(),
+            counts: SoakCounts::default(),
         }
     }
 
     /// Asks until `stop` says so, then reads everything back.
-    pub(super) fn run(mut self, stop: &Stop) -> Tally {
+    pub(super) fn run(mut self, stop: &StopFlag) -> SoakCounts {
         while !stop.is_set() {
             self.step();
         }
         // What was written last is gone then.
         thread::sleep(Duration::from_millis(TTL_MS) + TIMEOUT);
         self.read_all_back(Instant::now() + READ_BACK_WITHIN);
-        self.tally
+        self.counts
     }
 
     fn step(&mut self) {
@@ -104,29 +104,29 @@ impl Client {
     }
 
     fn put_expiring(&mut self) {
-        let path = format!("{}&ttl={TTL_MS}", self.expiring_path(self.tally.acknowledged % EXPIRING));
+        let path = format!("{}&ttl={TTL_MS}", self.expiring_path(self.counts.acknowledged % EXPIRING));
         if let Some(answer) = self.ask("PUT", &path, b"gone soon") {
             self.expect(&answer, &[201]);
         }
     }
 
-    fn written(&mut self, key: u64, put: Option<u64>, answer: Option<&Answer>, ack: u64) {
+    fn written(&mut self, key: u64, put: Option<u64>, answer: Option<&HttpResponse>, ack: u64) {
         let status = if put.is_some() { 201 } else { 202 };
         let written = match answer {
             Some(answer) if self.expect(answer, &[status]) => {
-                version(answer).map_or(Written::Unknown, Written::Acknowledged)
+                version(answer).map_or(WriteResult::Unknown, WriteResult::Acknowledged)
             }
-            Some(answer) if answer.status == 503 => Written::Refused,
-            Some(_) | None => Written::Unknown,
+            Some(answer) if answer.status == 503 => WriteResult::Refused,
+            Some(_) | None => WriteResult::Unknown,
         };
         let register = &mut self.registers[key as usize];
         match written {
-            Written::Acknowledged(version) => {
-                self.tally.acknowledged += 1;
+            WriteResult::Acknowledged(version) => {
+                self.counts.acknowledged += 1;
                 register.acknowledged(put, version, ack > NODES / 2);
             }
-            Written::Refused => {}
-            Written::Unknown => register.unknown(put),
+            WriteResult::Refused => {}
+            WriteResult::Unknown => register.unknown(put),
         }
     }
 
@@ -135,8 +135,8 @@ impl Client {
         if let Some(answer) = self.ask("GET", &path, b"")
             && self.expect(&answer, &[200, 404])
         {
-            self.tally.reads += 1;
-            self.judge(key, &answer, Register::judge, |tally| &mut tally.older);
+            self.counts.reads += 1;
+            self.check(key, &answer, Register::check, |counts| &mut counts.older);
         }
     }
 
@@ -145,25 +145,26 @@ impl Client {
         if let Some(answer) = self.ask("GET", &path, b"")
             && self.expect(&answer, &[200])
         {
-            self.tally.ranges += 1;
+            self.counts.ranges += 1;
         }
     }
 
     /// Reads everything of all replicas, and again what could not be read, until nothing is left or it `ends`.
     fn read_all_back(&mut self, ends: Instant) {
-        let mut left: Vec<Kept> = (0..KEYS).map(Kept::Key).chain((0..EXPIRING).map(Kept::Expiring)).collect();
+        let mut left: Vec<ReadBackKey> =
+            (0..KEYS).map(ReadBackKey::Key).chain((0..EXPIRING).map(ReadBackKey::Expiring)).collect();
         while !left.is_empty() && Instant::now() < ends {
             // What is not asked for any more is not read, either.
             left.retain(|kept| Instant::now() >= ends || !self.read_back(*kept));
         }
-        self.tally.unreadable += left.len() as u64;
+        self.counts.unreadable += left.len() as u64;
     }
 
     /// Reads one key of all replicas, and judges what they have. Whether it could be read.
-    fn read_back(&mut self, kept: Kept) -> bool {
+    fn read_back(&mut self, kept: ReadBackKey) -> bool {
         let path = match kept {
-            Kept::Key(key) => self.path(key),
-            Kept::Expiring(key) => self.expiring_path(key),
+            ReadBackKey::Key(key) => self.path(key),
+            ReadBackKey::Expiring(key) => self.expiring_path(key),
         };
         let path = format!("{path}&ack={NODES}&from={NODES}");
         let Some(answer) = self.ask("GET", &path, b"") else { return false };
@@ -171,78 +172,80 @@ impl Client {
             return false;
         }
         match kept {
-            Kept::Key(key) => {
-                self.tally.read_back += 1;
-                self.judge(key, &answer, Register::judge_last, |tally| &mut tally.lost);
+            ReadBackKey::Key(key) => {
+                self.counts.read_back += 1;
+                self.check(key, &answer, Register::check_final, |counts| &mut counts.lost);
             }
-            Kept::Expiring(_) => {
-                self.tally.expiring += 1;
-                self.tally.outlived += u64::from(answer.status == 200);
+            ReadBackKey::Expiring(_) => {
+                self.counts.expiring += 1;
+                self.counts.outlived += u64::from(answer.status == 200);
             }
         }
         true
     }
 
     /// Counts and tells what is wrong with what a read found; what is older than it must be counts as `older` says.
-    fn judge(
+    fn check(
         &mut self,
         key: u64,
-        answer: &Answer,
-        judge: fn(&Register, Found) -> Result<(), Fault>,
-        older: fn(&mut Tally) -> &mut u64,
+        answer: &HttpResponse,
+        check: fn(&Register, ReadValue) -> Result<(), Violation>,
+        older: fn(&mut SoakCounts) -> &mut u64,
     ) {
         let (register, found) = (&self.registers[key as usize], found(answer));
-        let Err(fault) = found.and_then(|found| judge(register, found)) else { return };
+        let Err(fault) = found.and_then(|found| check(register, found)) else { return };
         println!("  BROKEN: {} of {register:?} is answered {} {found:?}", self.name(key), answer.status);
         let count = match fault {
-            Fault::Older => older(&mut self.tally),
-            Fault::Wrong => &mut self.tally.wrong,
+            Violation::Older => older(&mut self.counts),
+            Violation::Wrong => &mut self.counts.wrong,
         };
         *count += 1;
     }
 
     /// One request. Without an answer the next one goes to another node.
-    fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> Option<Answer> {
-        let caller = match self.caller.take() {
-            Some(caller) => Ok(caller),
-            None => Caller::connect(self.nodes[self.at], TIMEOUT),
+    fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> Option<HttpResponse> {
+        let connection = match self.connection.take() {
+            Some(connection) => Ok(connection),
+            None => HttpClient::connect(self.nodes[self.at], TIMEOUT),
         };
-        let exchanged = caller.and_then(|mut caller| {
-            let answer = caller.exchange(method, path, body)?;
-            Ok((caller, answer))
+        let exchanged = connection.and_then(|mut connection| {
+            let answer = connection.exchange(method, path, body)?;
+            Ok((connection, answer))
         });
         match exchanged {
-            Ok((caller, answer)) => {
+            Ok((connection, answer)) => {
                 let is_last =
                     answer.header("connection").is_some_and(|field| field.eq_ignore_ascii_case("close"));
-                self.caller = Some(caller).filter(|_| !is_last);
+                self.connection = Some(connection).filter(|_| !is_last);
                 Some(answer)
             }
             Err(_) => {
-                self.tally.unanswered += 1;
-                self.look_elsewhere();
+                self.counts.unanswered += 1;
+                self.switch_node();
                 None
             }
         }
     }
 
     /// Whether it is one of these. What is neither, nor a refusal, is counted.
-    fn expect(&mut self, answer: &Answer, statuses: &[u16]) -> bool {
+    fn expect(&mut self, answer: &HttpResponse, statuses: &[u16]) -> bool {
         let status = answer.status;
         if statuses.contains(&status) {
             return true;
         }
         match status {
-            503 | 507 => self.tally.refused += 1,
-            504 => self.tally.unanswered += 1,
-            _ => self.tally.note_unexpected(|| format!("{status} {}", String::from_utf8_lossy(&answer.body))),
+            503 | 507 => self.counts.refused += 1,
+            504 => self.counts.unanswered += 1,
+            _ => {
+                self.counts.note_unexpected(|| format!("{status} {}", String::from_utf8_lossy(&answer.body)));
+            }
         }
-        self.look_elsewhere();
+        self.switch_node();
         false
     }
 
-    fn look_elsewhere(&mut self) {
-        self.caller = None;
+    fn switch_node(&mut self) {
+        self.connection = None;
         self.at = (self.at + 1 + self.rng.below(NODES - 1) as usize) % self.nodes.len();
         thread::sleep(PAUSE);
     }
@@ -272,48 +275,52 @@ fn value(number: u64) -> Vec<u8> {
     value
 }
 
-fn version(answer: &Answer) -> Option<Version> {
+fn version(answer: &HttpResponse) -> Option<Version> {
     answer.header("etag")?.trim_matches('"').parse().ok()
 }
 
 /// What a read found; an error when it is nothing that was ever written.
-fn found(answer: &Answer) -> Result<Found, Fault> {
+fn found(answer: &HttpResponse) -> Result<ReadValue, Violation> {
     if answer.status == 404 {
         return Ok(None);
     }
     let text = str::from_utf8(&answer.body).ok().and_then(|text| text.split_once(' '));
-    let number: u64 = text.and_then(|(number, _)| number.parse().ok()).ok_or(Fault::Wrong)?;
-    let version = version(answer).ok_or(Fault::Wrong)?;
-    if answer.body == value(number) { Ok(Some((version, number))) } else { Err(Fault::Wrong) }
+    let number: u64 = text.and_then(|(number, _)| number.parse().ok()).ok_or(Violation::Wrong)?;
+    let version = version(answer).ok_or(Violation::Wrong)?;
+    if answer.body == value(number) { Ok(Some((version, number))) } else { Err(Violation::Wrong) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn answer(status: u16, body: Vec<u8>) -> Answer {
+    fn answer(status: u16, body: Vec<u8>) -> HttpResponse {
         let head = b"HTTP/1.1 200 OK\r\nETag: \"00000000000000010000000000000002\"\r\n\r\n".to_vec();
-        Answer { status, head, body }
+        HttpResponse { status, head, body }
     }
 
     #[test]
     fn what_is_not_read_back_in_time_is_unreadable_and_not_asked_for() {
         let mut client = Client::new(1, 1, vec![SocketAddr::from(([127, 0, 0, 1], 0))]);
         client.read_all_back(Instant::now());
-        let expected = Tally { unreadable: KEYS + EXPIRING, ..Tally::default() };
-        assert_eq!(client.tally, expected);
+        let expected = SoakCounts { unreadable: KEYS + EXPIRING, ..SoakCounts::default() };
+        assert_eq!(client.counts, expected);
     }
 
     #[test]
     fn a_refused_write_is_counted_and_changes_nothing() {
         let mut client = Client::new(1, 1, vec![SocketAddr::from(([127, 0, 0, 1], 0))]);
         client.written(0, Some(1), Some(&answer(503, Vec::new())), 2);
-        assert_eq!(client.tally, Tally { refused: 1, ..Tally::default() });
+        assert_eq!(client.counts, SoakCounts { refused: 1, ..SoakCounts::default() });
         let version = "00000000000000010000000000000002".parse().unwrap();
-        assert_eq!(client.registers[0].judge_last(Some((version, 1))), Err(Fault::Wrong), "it was not done");
+        assert_eq!(
+            client.registers[0].check_final(Some((version, 1))),
+            Err(Violation::Wrong),
+            "it was not done"
+        );
         client.written(0, Some(2), Some(&answer(201, Vec::new())), 2);
-        assert_eq!(client.tally, Tally { refused: 1, acknowledged: 1, ..Tally::default() });
-        assert_eq!(client.registers[0].judge_last(None), Err(Fault::Older));
+        assert_eq!(client.counts, SoakCounts { refused: 1, acknowledged: 1, ..SoakCounts::default() });
+        assert_eq!(client.registers[0].check_final(None), Err(Violation::Older));
     }
 
     #[test]
@@ -323,7 +330,7 @@ mod tests {
         assert_eq!(found(&answer(404, Vec::new())), Ok(None));
         let mut damaged = value(7);
         *damaged.last_mut().unwrap() ^= 1;
-        assert_eq!(found(&answer(200, damaged)), Err(Fault::Wrong));
-        assert_eq!(found(&answer(200, b"7".to_vec())), Err(Fault::Wrong));
+        assert_eq!(found(&answer(200, damaged)), Err(Violation::Wrong));
+        assert_eq!(found(&answer(200, b"7".to_vec())), Err(Violation::Wrong));
     }
 }

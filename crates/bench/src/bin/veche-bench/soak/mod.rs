@@ -6,35 +6,35 @@
 //!
 //! **Mechanism.** [`client`]s write, delete and read through whichever node answers, with every mix of `ack` and `from`.
 //! The [`nemesis`] does one thing at a time: kills a node and starts it again, hangs one and lets it go on, fills the small disk
-//! of the last one and frees it. [`watch`] looks at memory and files once a second.
+//! of the last one and frees it. [`monitor`] looks at memory and files once a second.
 //!
 //! **Caveats.** Nodes on one machine have one clock, and their links run over loopback: skewed clocks and partitions are the
 //! simulator's. Where no small disk can be mounted, as takes root, none is filled, which is said. Ports are taken from
 //! those that the system does not hand out, so that a node that is down finds its own again.
 
 mod client;
+mod counts;
+mod monitor;
 mod nemesis;
 mod nodes;
 mod register;
-mod tally;
-mod watch;
 
-use crate::data::require_room;
-use crate::servers::Home;
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
-use bench::Stop;
+use crate::data::require_free_space;
+use crate::servers::WorkDir;
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
+use bench::StopFlag;
 use bench::stats::rounds;
-use bench::threads::joined;
+use bench::threads::join_scoped;
 use bench::units::bytes;
 use client::Client;
+use counts::SoakCounts;
+use monitor::Samples;
 use nemesis::Faults;
 use nodes::Nodes;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
-use tally::Tally;
-use watch::Samples;
 
 const NODES: usize = 3;
 const CLIENTS: u64 = 8;
@@ -65,32 +65,37 @@ pub(crate) struct Arguments {
 }
 
 /// Loads, and writes the report. Fails when a promise is broken.
-pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
-    require_room(home.dir(), ROOM_BYTES)?;
+pub(crate) fn run(
+    options: &Options,
+    arguments: &Arguments,
+    work_dir: &WorkDir,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
+    require_free_space(work_dir.dir(), ROOM_BYTES)?;
     let minutes = |minutes| Duration::from_secs(60 * minutes);
     let time = arguments.minutes.map_or(if options.quick { QUICK } else { minutes(60) }, minutes);
-    let nodes = Nodes::start(home, NODES, &arguments.memory)?;
-    let (stop, interrupted) = (Stop::default(), Stop::on_interrupt()?);
-    let (tally, samples, faults, raged) = thread::scope(|scope| {
+    let nodes = Nodes::start(work_dir, NODES, &arguments.memory)?;
+    let (stop, interrupted) = (StopFlag::default(), StopFlag::on_interrupt()?);
+    let (counts, samples, faults, raged) = thread::scope(|scope| {
         let clients = (0..CLIENTS).map(|number| {
             let client = Client::new(number, arguments.seed, nodes.addresses());
             let stop = &stop;
             scope.spawn(move || client.run(stop))
         });
         let clients: Vec<_> = clients.collect();
-        let watch = scope.spawn(|| watch::watch(&nodes, &stop));
+        let watch = scope.spawn(|| monitor::monitor(&nodes, &stop));
         let ends = Instant::now() + time;
         let mut faults = Faults::default();
-        let raged = nemesis::rage(&nodes, arguments.seed, ends, &interrupted, &mut faults);
+        let raged = nemesis::run_faults(&nodes, arguments.seed, ends, &interrupted, &mut faults);
         println!("  every key is read back");
         stop.set();
-        let tally = clients.into_iter().map(joined).fold(Tally::default(), Tally::and);
-        let samples = joined(watch);
-        (tally, samples, faults, raged)
+        let counts = clients.into_iter().map(join_scoped).fold(SoakCounts::default(), SoakCounts::and);
+        let samples = join_scoped(watch);
+        (counts, samples, faults, raged)
     });
     table.section(&format!("{NODES} nodes, {CLIENTS} clients, {} s; {faults}", time.as_secs()));
-    tally.rows(table);
-    node_rows(nodes.ended_by_themselves(), raged.err().map(|error| error.to_string()), table);
+    counts.rows(table);
+    node_rows(nodes.unexpected_exits(), raged.err().map(|error| error.to_string()), table);
     growth_rows(&samples, table);
     table.write(&arguments.out, "soak", "veche under load and faults for a long time")?;
     match table.missed() {
@@ -100,17 +105,17 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, home: &Home, table: 
 }
 
 /// What nodes did by themselves, and whether they came through every fault.
-fn node_rows(ended: u64, failed: Option<String>, table: &mut Table) {
+fn node_rows(ended: u64, failed: Option<String>, table: &mut ResultTable) {
     let failures = u64::from(failed.is_some());
     for (measure, count, note) in [
         ("nodes that ended by themselves", ended, String::new()),
         ("faults that a node did not come through", failures, failed.unwrap_or_default()),
     ] {
-        table.row(measure, Target::AtMost(0.0), rounds(&[count as f64]), note);
+        table.row(measure, Threshold::AtMost(0.0), rounds(&[count as f64]), note);
     }
 }
 
-fn growth_rows(samples: &Samples, table: &mut Table) {
+fn growth_rows(samples: &Samples, table: &mut ResultTable) {
     for node in 0..NODES {
         let of_node = &samples.nodes[node];
         let kinds = [
@@ -120,14 +125,14 @@ fn growth_rows(samples: &Samples, table: &mut Table) {
         ];
         for (what, values, slack, is_bytes) in kinds {
             let show = |value: f64| if is_bytes { bytes(value) } else { format!("{value:.0}") };
-            let growth = watch::growth(values, slack);
+            let growth = monitor::growth(values, slack);
             let most = values.iter().copied().fold(0.0, f64::max);
             let note = growth.as_ref().map_or("too few samples".to_owned(), |growth| {
                 format!("{}, {} before; at most {}", show(growth.last), show(growth.second), show(most))
             });
             let value = growth.and_then(|growth| rounds(&[growth.ratio]));
-            table.row(&format!("node {node}: {what}, growth"), Target::AtMost(GROWTH_MAX), value, note);
+            table.row(&format!("node {node}: {what}, growth"), Threshold::AtMost(GROWTH_MAX), value, note);
         }
     }
-    table.keep("samples", serde_json::to_value(samples).unwrap_or_default());
+    table.add_details("samples", serde_json::to_value(samples).unwrap_or_default());
 }

@@ -1,8 +1,8 @@
 //! Faults, one at a time: each ends, and all nodes are well again, before the next one begins.
 
 use super::nodes::Nodes;
-use crate::Outcome;
-use bench::Stop;
+use crate::BenchResult;
+use bench::StopFlag;
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,13 +29,13 @@ impl fmt::Display for Faults {
 
 /// Does one thing after the other until it is time, or until it is interrupted. An error: a node did not come through the
 /// last of `faults`.
-pub(super) fn rage(
+pub(super) fn run_faults(
     nodes: &Nodes<'_>,
     seed: u64,
     ends: Instant,
-    interrupted: &Stop,
+    interrupted: &StopFlag,
     faults: &mut Faults,
-) -> Outcome<()> {
+) -> BenchResult<()> {
     let mut rng = Rng::new(!seed);
     let kinds = if nodes.has_small_disk() { 3 } else { 2 };
     for turn in 0u64.. {
@@ -67,7 +67,7 @@ pub(super) fn rage(
                 faults.full_disks += 1;
             }
         }
-        (0..nodes.len()).try_for_each(|node| nodes.wait_until_well(node))?;
+        (0..nodes.len()).try_for_each(|node| nodes.wait_until_ready(node))?;
     }
     while Instant::now() < ends && !interrupted.is_set() {
         thread::sleep(Duration::from_millis(100));

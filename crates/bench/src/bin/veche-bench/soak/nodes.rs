@@ -1,8 +1,8 @@
 //! The nodes, as often as they are started, and the small disk of the last one.
 
-use crate::Outcome;
-use crate::servers::{Durability, Home, Layout, Member};
-use bench::process::{Server, resident};
+use crate::BenchResult;
+use crate::servers::{CpuLayout, Durability, NodeSpec, WorkDir};
+use bench::process::{ServerProcess, resident_memory};
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -14,21 +14,21 @@ use std::time::Duration;
 
 /// Ports that the system does not hand out by itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
-const LAYOUT: Layout = Layout::UNPINNED;
+const LAYOUT: CpuLayout = CpuLayout::UNPINNED;
 /// A node has started, or sees the others again, within this.
-pub(super) const WELL_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of the last node's disk: room for what lives several times over, yet filled in no time.
 const SMALL_DISK_MIB: u32 = 1024;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// See the module.
 pub(super) struct Nodes<'a> {
-    home: &'a Home,
-    members: Vec<Member>,
+    work_dir: &'a WorkDir,
+    specs: Vec<NodeSpec>,
     /// `None`: it was killed.
-    servers: Vec<Mutex<Option<Server>>>,
+    servers: Vec<Mutex<Option<ServerProcess>>>,
     small_disk: Option<SmallDisk>,
-    ended_by_themselves: AtomicU64,
+    unexpected_exits: AtomicU64,
 }
 
 /// A mounted file system. It goes when this is dropped.
@@ -37,7 +37,7 @@ struct SmallDisk {
 }
 
 /// What a node takes.
-pub(super) struct Taken {
+pub(super) struct NodeUsage {
     pub(super) resident: Option<u64>,
     pub(super) bytes: u64,
     pub(super) files: u64,
@@ -45,22 +45,22 @@ pub(super) struct Taken {
 
 impl<'a> Nodes<'a> {
     /// Starts new nodes, and waits until all of them serve.
-    pub(super) fn start(home: &'a Home, count: usize, memory: &str) -> Outcome<Self> {
-        let members = home.members("soak", free_addresses(count)?, LAYOUT, Durability::Sync, memory);
-        let small_disk = members.last().and_then(|member| SmallDisk::mount(&home.data(&member.name)));
-        let servers = members.iter().map(|member| Ok(Mutex::new(Some(home.spawn_member(member, LAYOUT)?))));
-        let servers = servers.collect::<Outcome<Vec<_>>>()?;
-        let nodes = Self { home, members, servers, small_disk, ended_by_themselves: AtomicU64::new(0) };
-        (0..nodes.len()).try_for_each(|node| nodes.wait_until_well(node))?;
+    pub(super) fn start(work_dir: &'a WorkDir, count: usize, memory: &str) -> BenchResult<Self> {
+        let specs = work_dir.node_specs("soak", free_addresses(count)?, LAYOUT, Durability::Sync, memory);
+        let small_disk = specs.last().and_then(|spec| SmallDisk::mount(&work_dir.data(&spec.name)));
+        let servers = specs.iter().map(|spec| Ok(Mutex::new(Some(work_dir.spawn_node(spec, LAYOUT)?))));
+        let servers = servers.collect::<BenchResult<Vec<_>>>()?;
+        let nodes = Self { work_dir, specs, servers, small_disk, unexpected_exits: AtomicU64::new(0) };
+        (0..nodes.len()).try_for_each(|node| nodes.wait_until_ready(node))?;
         Ok(nodes)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.members.len()
+        self.specs.len()
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        self.members.iter().map(|member| member.address).collect()
+        self.specs.iter().map(|spec| spec.address).collect()
     }
 
     /// Whether the last node has a disk that can be filled.
@@ -69,12 +69,12 @@ impl<'a> Nodes<'a> {
     }
 
     /// How many nodes ended that were not killed.
-    pub(super) fn ended_by_themselves(&self) -> u64 {
-        self.ended_by_themselves.load(Ordering::Relaxed)
+    pub(super) fn unexpected_exits(&self) -> u64 {
+        self.unexpected_exits.load(Ordering::Relaxed)
     }
 
     /// `kill -9`.
-    pub(super) fn kill(&self, node: usize) -> Outcome<()> {
+    pub(super) fn kill(&self, node: usize) -> BenchResult<()> {
         if let Some(server) = self.server(node).take() {
             server.kill()?;
         }
@@ -82,57 +82,57 @@ impl<'a> Nodes<'a> {
     }
 
     /// Starts a node that was killed, and waits for nothing.
-    pub(super) fn spawn(&self, node: usize) -> Outcome<()> {
+    pub(super) fn spawn(&self, node: usize) -> BenchResult<()> {
         let mut server = self.server(node);
         if server.is_none() {
-            *server = Some(self.home.spawn_member(&self.members[node], LAYOUT)?);
+            *server = Some(self.work_dir.spawn_node(&self.specs[node], LAYOUT)?);
         }
         Ok(())
     }
 
-    pub(super) fn pause(&self, node: usize) -> Outcome<()> {
-        Ok(self.server(node).as_ref().map_or(Ok(()), Server::pause)?)
+    pub(super) fn pause(&self, node: usize) -> BenchResult<()> {
+        Ok(self.server(node).as_ref().map_or(Ok(()), ServerProcess::pause)?)
     }
 
-    pub(super) fn resume(&self, node: usize) -> Outcome<()> {
-        Ok(self.server(node).as_ref().map_or(Ok(()), Server::resume)?)
+    pub(super) fn resume(&self, node: usize) -> BenchResult<()> {
+        Ok(self.server(node).as_ref().map_or(Ok(()), ServerProcess::resume)?)
     }
 
     /// Leaves the last node's disk no room, until [`Nodes::free_disk`].
-    pub(super) fn fill_disk(&self) -> Outcome<()> {
+    pub(super) fn fill_disk(&self) -> BenchResult<()> {
         self.small_disk.as_ref().map_or(Ok(()), SmallDisk::fill)
     }
 
-    pub(super) fn free_disk(&self) -> Outcome<()> {
+    pub(super) fn free_disk(&self) -> BenchResult<()> {
         self.small_disk.as_ref().map_or(Ok(()), SmallDisk::free)
     }
 
-    pub(super) fn wait_until_well(&self, node: usize) -> Outcome<()> {
+    pub(super) fn wait_until_ready(&self, node: usize) -> BenchResult<()> {
         let mut server = self.server(node);
-        match server.as_mut().map(|server| server.wait_until_ready(WELL_WITHIN)) {
+        match server.as_mut().map(|server| server.wait_until_ready(READY_TIMEOUT)) {
             Some(Err(error)) => Err(format!("node {node}: {error}").into()),
             _ => Ok(()),
         }
     }
 
     /// What a node takes now. One that has ended by itself is counted, told, and started again.
-    pub(super) fn look_at(&self, node: usize) -> Outcome<Taken> {
+    pub(super) fn sample_usage(&self, node: usize) -> BenchResult<NodeUsage> {
         let pid = {
             let mut server = self.server(node);
-            if server.as_mut().is_some_and(Server::has_ended) {
+            if server.as_mut().is_some_and(ServerProcess::has_ended) {
                 println!("  BROKEN: node {node} has ended by itself");
-                self.ended_by_themselves.fetch_add(1, Ordering::Relaxed);
-                *server = Some(self.home.spawn_member(&self.members[node], LAYOUT)?);
+                self.unexpected_exits.fetch_add(1, Ordering::Relaxed);
+                *server = Some(self.work_dir.spawn_node(&self.specs[node], LAYOUT)?);
             }
-            server.as_ref().map(Server::pid)
+            server.as_ref().map(ServerProcess::pid)
         };
         let (mut bytes, mut files) = (0, 0);
-        count_files(&self.home.data(&self.members[node].name), &mut bytes, &mut files);
-        let resident = pid.and_then(|pid| resident(pid).ok()).map(|resident| resident.now);
-        Ok(Taken { resident, bytes, files })
+        count_files(&self.work_dir.data(&self.specs[node].name), &mut bytes, &mut files);
+        let resident = pid.and_then(|pid| resident_memory(pid).ok()).map(|resident| resident.now);
+        Ok(NodeUsage { resident, bytes, files })
     }
 
-    fn server(&self, node: usize) -> MutexGuard<'_, Option<Server>> {
+    fn server(&self, node: usize) -> MutexGuard<'_, Option<ServerProcess>> {
         // It is put and taken whole.
         self.servers[node].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +153,7 @@ fn count_files(dir: &Path, bytes: &mut u64, files: &mut u64) {
 }
 
 /// Addresses whose ports stay free while a node is down.
-fn free_addresses(count: usize) -> Outcome<Vec<SocketAddr>> {
+fn free_addresses(count: usize) -> BenchResult<Vec<SocketAddr>> {
     let first = PORTS.start + (std::process::id() % u32::from(PORTS.end - PORTS.start)) as u16;
     let ports = (first..PORTS.end).chain(PORTS.start..first);
     let free = ports.filter_map(|port| {
@@ -179,7 +179,7 @@ impl SmallDisk {
         None
     }
 
-    fn fill(&self) -> Outcome<()> {
+    fn fill(&self) -> BenchResult<()> {
         let mut file = File::create(self.mount.join(OTHER_DATA))?;
         let piece = vec![1; PIECE_BYTES];
         // The end of the room is where it is to come to.
@@ -187,7 +187,7 @@ impl SmallDisk {
         Ok(())
     }
 
-    fn free(&self) -> Outcome<()> {
+    fn free(&self) -> BenchResult<()> {
         match fs::remove_file(self.mount.join(OTHER_DATA)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),

@@ -27,7 +27,7 @@ pub(super) struct Register {
 
 /// What is wrong with a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum Violation {
     /// Older than what it must be at the least, or nothing.
     Older,
     /// No put wrote it, or not with this version.
@@ -35,7 +35,7 @@ pub(super) enum Fault {
 }
 
 /// What a read found.
-pub(super) type Found = Option<(Version, u64)>;
+pub(super) type ReadValue = Option<(Version, u64)>;
 
 impl Register {
     /// The number of a put that begins now.
@@ -68,15 +68,15 @@ impl Register {
     }
 
     /// Judges a read of a majority while the client goes on writing.
-    pub(super) fn judge(&self, found: Found) -> Result<(), Fault> {
+    pub(super) fn check(&self, found: ReadValue) -> Result<(), Violation> {
         match found {
-            Some((_, number)) if number == 0 || number > self.last => Err(Fault::Wrong),
+            Some((_, number)) if number == 0 || number > self.last => Err(Violation::Wrong),
             Some((version, number)) => match (self.floor, self.newest) {
-                (Some(floor), _) if version < floor => Err(Fault::Older),
-                (_, Some((newest, put))) if version == newest && put != Some(number) => Err(Fault::Wrong),
+                (Some(floor), _) if version < floor => Err(Violation::Older),
+                (_, Some((newest, put))) if version == newest && put != Some(number) => Err(Violation::Wrong),
                 _ => Ok(()),
             },
-            None if self.is_floor_put && !self.may_find_delete() => Err(Fault::Older),
+            None if self.is_floor_put && !self.may_find_delete() => Err(Violation::Older),
             None => Ok(()),
         }
     }
@@ -87,22 +87,22 @@ impl Register {
     }
 
     /// Judges what all replicas together hold in the end.
-    pub(super) fn judge_last(&self, found: Found) -> Result<(), Fault> {
+    pub(super) fn check_final(&self, found: ReadValue) -> Result<(), Violation> {
         let Some((newest, put)) = self.newest else {
             return match found {
-                Some((_, number)) if !self.unknown.contains(&number) => Err(Fault::Wrong),
+                Some((_, number)) if !self.unknown.contains(&number) => Err(Violation::Wrong),
                 _ => Ok(()),
             };
         };
         match found {
             Some((version, number)) if version == newest => match put {
                 Some(put) if put == number => Ok(()),
-                _ => Err(Fault::Wrong),
+                _ => Err(Violation::Wrong),
             },
-            Some((version, _)) if version < newest => Err(Fault::Older),
+            Some((version, _)) if version < newest => Err(Violation::Older),
             Some((_, number)) if self.unknown.contains(&number) => Ok(()),
-            Some(_) => Err(Fault::Wrong),
-            None if put.is_some() && !self.has_unknown_delete => Err(Fault::Older),
+            Some(_) => Err(Violation::Wrong),
+            None if put.is_some() && !self.has_unknown_delete => Err(Violation::Older),
             None => Ok(()),
         }
     }
@@ -132,47 +132,47 @@ mod tests {
     #[test]
     fn in_the_end_the_greatest_acknowledged_version_is_there_or_an_unknown_one_above_it() {
         let register = written();
-        assert_eq!(register.judge_last(Some((at(20), 2))), Ok(()));
-        assert_eq!(register.judge_last(Some((at(30), 3))), Ok(()));
-        assert_eq!(register.judge_last(Some((at(10), 1))), Err(Fault::Older));
-        assert_eq!(register.judge_last(None), Err(Fault::Older));
-        assert_eq!(register.judge_last(Some((at(20), 1))), Err(Fault::Wrong));
-        assert_eq!(register.judge_last(Some((at(30), 1))), Err(Fault::Wrong));
+        assert_eq!(register.check_final(Some((at(20), 2))), Ok(()));
+        assert_eq!(register.check_final(Some((at(30), 3))), Ok(()));
+        assert_eq!(register.check_final(Some((at(10), 1))), Err(Violation::Older));
+        assert_eq!(register.check_final(None), Err(Violation::Older));
+        assert_eq!(register.check_final(Some((at(20), 1))), Err(Violation::Wrong));
+        assert_eq!(register.check_final(Some((at(30), 1))), Err(Violation::Wrong));
     }
 
     #[test]
     fn a_majority_need_not_find_what_only_one_node_acknowledged() {
         let register = written();
         for found in [(at(10), 1), (at(20), 2), (at(30), 3)] {
-            assert_eq!(register.judge(Some(found)), Ok(()));
+            assert_eq!(register.check(Some(found)), Ok(()));
         }
-        assert_eq!(register.judge(Some((at(5), 1))), Err(Fault::Older));
-        assert_eq!(register.judge(None), Err(Fault::Older));
-        assert_eq!(register.judge(Some((at(30), 4))), Err(Fault::Wrong));
+        assert_eq!(register.check(Some((at(5), 1))), Err(Violation::Older));
+        assert_eq!(register.check(None), Err(Violation::Older));
+        assert_eq!(register.check(Some((at(30), 4))), Err(Violation::Wrong));
     }
 
     #[test]
     fn a_majority_may_find_a_delete_of_one_node_and_miss_what_another_acknowledged_after_it() {
         let mut register = written();
         register.acknowledged(None, at(15), false);
-        assert_eq!(register.judge(None), Ok(()));
-        assert_eq!(register.judge_last(None), Err(Fault::Older));
+        assert_eq!(register.check(None), Ok(()));
+        assert_eq!(register.check_final(None), Err(Violation::Older));
         let mut register = written();
         register.acknowledged(None, at(5), false);
-        assert_eq!(register.judge(None), Err(Fault::Older));
+        assert_eq!(register.check(None), Err(Violation::Older));
     }
 
     #[test]
     fn deletes_hide_what_is_older_also_when_nobody_knows_of_them() {
         let mut register = written();
         register.unknown(None);
-        assert_eq!((register.judge(None), register.judge_last(None)), (Ok(()), Ok(())));
+        assert_eq!((register.check(None), register.check_final(None)), (Ok(()), Ok(())));
         let mut register = written();
         register.acknowledged(None, at(40), true);
-        assert_eq!((register.judge(None), register.judge_last(None)), (Ok(()), Ok(())));
-        assert_eq!(register.judge_last(Some((at(20), 2))), Err(Fault::Older));
-        assert_eq!(register.judge(Some((at(20), 2))), Err(Fault::Older));
-        assert_eq!(Register::default().judge_last(None), Ok(()));
-        assert_eq!(Register::default().judge_last(Some((at(1), 1))), Err(Fault::Wrong));
+        assert_eq!((register.check(None), register.check_final(None)), (Ok(()), Ok(())));
+        assert_eq!(register.check_final(Some((at(20), 2))), Err(Violation::Older));
+        assert_eq!(register.check(Some((at(20), 2))), Err(Violation::Older));
+        assert_eq!(Register::default().check_final(None), Ok(()));
+        assert_eq!(Register::default().check_final(Some((at(1), 1))), Err(Violation::Wrong));
     }
 }

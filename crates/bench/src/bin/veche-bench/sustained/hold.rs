@@ -1,13 +1,13 @@
 //! One measurement: a rate that is kept up, or a closed loop, and whether it holds.
 
-use super::minute::{Minute, Moment};
+use super::minute::{Minute, NodeSample};
 use super::{VALUE_BYTES, Writes};
-use crate::Outcome;
+use crate::BenchResult;
 use crate::data::{RESERVE_BYTES, free_bytes};
-use crate::measure::{Load, Sample, measure_watched};
+use crate::measure::{Load, Sample, measure_with_hooks};
 use crate::servers::{number_at, status};
-use bench::timeline::{Row, Silence};
-use bench::{LiveSecond, Operation, Pacing, Watch};
+use bench::timeline::{Gaps, Row};
+use bench::{LiveSecond, Operation, Pacing, RunHooks};
 use std::time::Duration;
 
 const CONNECTIONS: usize = 64;
@@ -20,7 +20,7 @@ const DEBT_SLACK_BYTES: f64 = (256 << 20) as f64;
 const WRITTEN: &str = "storage.io.written_bytes";
 
 /// A measurement.
-pub(super) struct Held {
+pub(super) struct HoldResult {
     pacing: Pacing,
     pub(super) sample: Sample,
     pub(super) minutes: Vec<Minute>,
@@ -36,30 +36,31 @@ pub(super) struct Held {
 
 impl Writes<'_> {
     /// Writes for as long as a measurement takes, and looks at the node meanwhile.
-    pub(super) fn hold(&self, pacing: Pacing) -> Outcome<Held> {
+    pub(super) fn hold(&self, pacing: Pacing) -> BenchResult<HoldResult> {
         let called = self.called_bytes()?;
         let mut is_full = false;
-        let mut moments: Vec<Moment> = Moment::of(self.server, 0).into_iter().collect();
+        let mut moments: Vec<NodeSample> = NodeSample::of(self.server, 0).into_iter().collect();
         println!("{}", Minute::head());
         let mut minute: Vec<Row> = Vec::new();
         let mut look = |second: &LiveSecond| {
             let Ok(at) = u64::try_from(second.second) else { return };
-            moments.extend(Moment::of(self.server, at + 1));
+            moments.extend(NodeSample::of(self.server, at + 1));
             minute.push(second.row.clone());
             if (at + 1).is_multiple_of(self.minute_s) {
                 let number = at / self.minute_s;
                 println!("{}", Minute::new(&minute, &self.inside(&moments, number)).line(number + 1));
                 minute.clear();
             }
-            if free_bytes(self.home.dir()).is_ok_and(|free| free < RESERVE_BYTES / 2) {
+            if free_bytes(self.work_dir.dir()).is_ok_and(|free| free < RESERVE_BYTES / 2) {
                 is_full = true;
                 self.interrupted.set();
             }
         };
-        let watch = Watch { stop: &self.interrupted, each_second: &mut look };
+        let hooks = RunHooks { stop: &self.interrupted, on_second: &mut look };
         let duration = Duration::from_secs(self.minute_s * self.minutes);
         let servers = std::slice::from_ref(self.server);
-        let (sample, result) = measure_watched(servers, self.layout, duration, &[self.load(pacing)], watch)?;
+        let (sample, result) =
+            measure_with_hooks(servers, self.layout, duration, &[self.load(pacing)], hooks)?;
         if is_full {
             return Err("the disk is nearly full: choose another --dir or fewer --write-keys".into());
         }
@@ -75,7 +76,7 @@ impl Writes<'_> {
         let (Some(first), Some(last)) = (moments.first(), moments.last()) else {
             return Err("the node told nothing of itself".into());
         };
-        Ok(Held {
+        Ok(HoldResult {
             pacing,
             sample,
             kept: match pacing {
@@ -83,7 +84,7 @@ impl Writes<'_> {
                 Pacing::Rate(rate) => Some(result.arrived_per_second() / rate as f64),
             },
             not_ok: seconds.iter().map(Row::not_ok).sum(),
-            longest_silence_s: Silence::without_answers(seconds).longest,
+            longest_silence_s: Gaps::without_answers(seconds).longest,
             is_debt_bounded: is_bounded(&moments),
             accepted_bytes: last.accepted_bytes - first.accepted_bytes,
             written_bytes: difference(last.written_bytes, first.written_bytes),
@@ -103,25 +104,25 @@ impl Writes<'_> {
         }
     }
 
-    fn called_bytes(&self) -> Outcome<f64> {
+    fn called_bytes(&self) -> BenchResult<f64> {
         let written = number_at(&status(self.server)?, WRITTEN);
         written.ok_or_else(|| format!("status has no {WRITTEN}").into())
     }
 
-    fn minutes(&self, seconds: &[Row], moments: &[Moment]) -> Vec<Minute> {
+    fn minutes(&self, seconds: &[Row], moments: &[NodeSample]) -> Vec<Minute> {
         let minute =
             |(number, seconds): (usize, &[Row])| Minute::new(seconds, &self.inside(moments, number as u64));
         seconds.chunks(self.minute_s as usize).enumerate().map(minute).collect()
     }
 
     /// The moments of a minute, from its beginning to its end.
-    fn inside<'m>(&self, moments: &'m [Moment], number: u64) -> Vec<&'m Moment> {
+    fn inside<'m>(&self, moments: &'m [NodeSample], number: u64) -> Vec<&'m NodeSample> {
         let (from, to) = (number * self.minute_s, (number + 1) * self.minute_s);
         moments.iter().filter(|moment| (from..=to).contains(&moment.second)).collect()
     }
 }
 
-impl Held {
+impl HoldResult {
     /// Writes a second in the last half: what came before may have gone into empty memtables and levels.
     pub(super) fn reached_in_the_end(&self) -> f64 {
         let last = &self.minutes[self.minutes.len() / 2..];
@@ -145,9 +146,9 @@ fn difference(after: [f64; 3], before: [f64; 3]) -> [f64; 3] {
 }
 
 /// Whether the debt has stopped to grow: it comes and goes with every compaction, so peaks are compared.
-fn is_bounded(moments: &[Moment]) -> bool {
+fn is_bounded(moments: &[NodeSample]) -> bool {
     let quarter = moments.len() / 4;
-    let peak = |moments: &[Moment]| moments.iter().map(|moment| moment.debt_bytes).fold(0.0, f64::max);
+    let peak = |moments: &[NodeSample]| moments.iter().map(|moment| moment.debt_bytes).fold(0.0, f64::max);
     let (before, last) = moments[moments.len() / 2..].split_at(quarter);
     peak(last) <= peak(before) * DEBT_GROWTH_MAX + DEBT_SLACK_BYTES
 }

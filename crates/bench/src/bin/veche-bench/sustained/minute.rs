@@ -1,15 +1,15 @@
 //! What happened in a minute: the answers, and what the node said of itself meanwhile.
 
 use crate::scrape::Scrape;
-use bench::process::{Server, resident};
+use bench::process::{ServerProcess, resident_memory};
 use bench::recorder::micros;
-use bench::timeline::{Buckets, Row, Silence};
+use bench::timeline::{Buckets, Gaps, Row};
 use bench::units::bytes;
 use serde::Serialize;
 
 /// What the node said of itself in a second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct NodeSample {
     pub(super) second: u64,
     pub(super) debt_bytes: f64,
     level0_tables: f64,
@@ -39,9 +39,9 @@ pub(super) struct Minute {
     write_amplification: f64,
 }
 
-impl Moment {
+impl NodeSample {
     /// What the node says now, so many seconds after the beginning; nothing when it does not answer in time.
-    pub(super) fn of(server: &Server, second: u64) -> Option<Self> {
+    pub(super) fn of(server: &ServerProcess, second: u64) -> Option<Self> {
         let scrape = Scrape::of(server).ok()?;
         Some(Self {
             second,
@@ -50,19 +50,20 @@ impl Moment {
             accepted_bytes: scrape.accepted_bytes(),
             written_bytes: scrape.written_bytes(),
             pause_s: scrape.sum("veche_write_pause_seconds_total", ""),
-            resident_bytes: resident(server.pid()).ok()?.now,
+            resident_bytes: resident_memory(server.pid()).ok()?.now,
         })
     }
 }
 
 impl Minute {
-    pub(super) fn new(seconds: &[Row], moments: &[&Moment]) -> Self {
+    pub(super) fn new(seconds: &[Row], moments: &[&NodeSample]) -> Self {
         let mut latency = Buckets::default();
         seconds.iter().for_each(|second| latency.add(&second.latency));
         let served: u64 = seconds.iter().map(Row::served).sum();
         let quantile_us = |quantile| micros(latency.quantile(quantile));
-        let peak = |of: &dyn Fn(&Moment) -> f64| moments.iter().map(|moment| of(moment)).fold(0.0, f64::max);
-        let grown = |of: &dyn Fn(&Moment) -> f64| match (moments.first(), moments.last()) {
+        let peak =
+            |of: &dyn Fn(&NodeSample) -> f64| moments.iter().map(|moment| of(moment)).fold(0.0, f64::max);
+        let grown = |of: &dyn Fn(&NodeSample) -> f64| match (moments.first(), moments.last()) {
             (Some(first), Some(last)) => of(last) - of(first),
             _ => 0.0,
         };
@@ -73,7 +74,7 @@ impl Minute {
             p99_us: quantile_us(0.99),
             p999_us: quantile_us(0.999),
             max_us: micros(latency.max_nanos()),
-            silent_s: Silence::without_answers(seconds).rows,
+            silent_s: Gaps::without_answers(seconds).rows,
             debt_bytes_max: peak(&|moment| moment.debt_bytes),
             level0_tables_max: peak(&|moment| moment.level0_tables),
             pause_s: grown(&|moment| moment.pause_s),
@@ -126,8 +127,8 @@ pub(super) mod tests {
     use super::*;
 
     /// Seconds in which the debt is so many gigabytes.
-    pub(in super::super) fn moments(debts: impl IntoIterator<Item = f64>) -> Vec<Moment> {
-        let moment = |(second, debt_gb): (usize, f64)| Moment {
+    pub(in super::super) fn moments(debts: impl IntoIterator<Item = f64>) -> Vec<NodeSample> {
+        let moment = |(second, debt_gb): (usize, f64)| NodeSample {
             second: second as u64,
             debt_bytes: debt_gb * 1e9,
             level0_tables: 0.0,

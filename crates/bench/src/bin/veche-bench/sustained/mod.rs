@@ -9,16 +9,16 @@
 mod hold;
 mod minute;
 
-use crate::data::{require_room, settle};
-use crate::servers::{Durability, Home, Layout};
-use crate::table::{Table, Target};
-use crate::{Options, Outcome};
+use crate::data::{require_free_space, wait_until_settled};
+use crate::servers::{CpuLayout, Durability, WorkDir};
+use crate::table::{ResultTable, Threshold};
+use crate::{BenchResult, Options};
 use bench::keys::KEY_LEN;
-use bench::process::{Server, resident};
+use bench::process::{ServerProcess, resident_memory};
 use bench::stats::{median, rounds};
 use bench::units::{bytes, grouped, parse_bytes};
-use bench::{Pacing, Stop};
-use hold::Held;
+use bench::{Pacing, StopFlag};
+use hold::HoldResult;
 use std::time::Duration;
 
 const NAME: &str = "sustained";
@@ -55,28 +55,40 @@ pub(crate) struct Arguments {
 
 /// Everything about one measurement that stays the same.
 struct Writes<'a> {
-    server: &'a Server,
-    home: &'a Home,
-    layout: Layout,
+    server: &'a ServerProcess,
+    work_dir: &'a WorkDir,
+    layout: CpuLayout,
     keys: u64,
     /// How long a "minute" is: shorter in a smoke run.
     minute_s: u64,
     minutes: u64,
     /// By Ctrl-C: what was begun is cleaned up.
-    interrupted: Stop,
+    interrupted: StopFlag,
 }
 
 /// Measures, and adds the rows.
-pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table: &mut Table) -> Outcome<()> {
+pub(crate) fn rows(
+    options: &Options,
+    arguments: &Arguments,
+    work_dir: &WorkDir,
+    table: &mut ResultTable,
+) -> BenchResult<()> {
     let keys = arguments.write_keys.unwrap_or(if options.quick { 20_000 } else { 10_000_000 });
     let entry_bytes = (KEY_LEN + VALUE_BYTES) as f64;
-    require_room(home.dir(), (keys as f64 * entry_bytes * SPACE_AMPLIFICATION) as u64)?;
-    let layout = if arguments.pinned { Layout::PINNED } else { Layout::UNPINNED };
-    let server = home.veche(NAME, layout, Durability::Sync, Some(&arguments.memory))?;
+    require_free_space(work_dir.dir(), (keys as f64 * entry_bytes * SPACE_AMPLIFICATION) as u64)?;
+    let layout = if arguments.pinned { CpuLayout::PINNED } else { CpuLayout::UNPINNED };
+    let server = work_dir.veche(NAME, layout, Durability::Sync, Some(&arguments.memory))?;
     let minutes = if options.quick { arguments.minutes.min(4) } else { arguments.minutes };
     let minute_s = if options.quick { 2 } else { 60 };
-    let writes =
-        Writes { server: &server, home, layout, keys, minute_s, minutes, interrupted: Stop::on_interrupt()? };
+    let writes = Writes {
+        server: &server,
+        work_dir,
+        layout,
+        keys,
+        minute_s,
+        minutes,
+        interrupted: StopFlag::on_interrupt()?,
+    };
     table.section(&format!(
         "PUT of 2 KiB to {} keys, durable, --memory {}; {}",
         grouped(keys),
@@ -87,30 +99,30 @@ pub(crate) fn rows(options: &Options, arguments: &Arguments, home: &Home, table:
         Some(rate) => rate as f64,
         None => writes.find(table)?,
     };
-    settle(&server, SETTLE_PATIENCE)?;
+    wait_until_settled(&server, SETTLE_PATIENCE)?;
     let rate = ((holds * CALM) as u64).max(1);
     println!("  half of {holds:.0}/s for {minutes} minutes");
     let held = writes.hold(Pacing::Rate(rate))?;
-    table.keep("at half the rate", serde_json::to_value(&held.minutes)?);
+    table.add_details("at half the rate", serde_json::to_value(&held.minutes)?);
     table.row(
         "rate that holds, writes/s",
-        Target::None,
+        Threshold::None,
         rounds(&[holds]),
         format!("measured below at {}/s", grouped(rate)),
     );
     add_rows(table, &held);
-    let memory = resident(server.pid())?;
+    let memory = resident_memory(server.pid())?;
     let budget = parse_bytes(&arguments.memory)? as f64;
     table.row(
         "peak resident memory / --memory",
-        Target::None,
+        Threshold::None,
         rounds(&[memory.peak as f64 / budget]),
         format!("now {}, anonymous {}", bytes(memory.now as f64), bytes(memory.anonymous as f64)),
     );
     Ok(())
 }
 
-fn add_rows(table: &mut Table, held: &Held) {
+fn add_rows(table: &mut ResultTable, held: &HoldResult) {
     let first = held.minutes[0].p999_us;
     let mut later: Vec<f64> = held.minutes[1..].iter().map(|minute| minute.p999_us).collect();
     later.sort_by(f64::total_cmp);
@@ -119,23 +131,23 @@ fn add_rows(table: &mut Table, held: &Held) {
     let against_first = |us: f64| rounds(&[us / first]);
     table.row(
         "p99.9, the whole time / its first minute",
-        Target::AtMost(2.0),
+        Threshold::AtMost(2.0),
         against_first(held.sample.p999_us),
         note(held.sample.p999_us),
     );
     let ratios: Vec<f64> = later.iter().map(|us| us / first).collect();
     table.row(
         "p99.9, median later minute / first",
-        Target::AtMost(2.0),
+        Threshold::AtMost(2.0),
         rounds(&ratios),
         note(median(&later)),
     );
-    table.row("p99.9, worst later minute / first", Target::None, against_first(worst), note(worst));
+    table.row("p99.9, worst later minute / first", Threshold::None, against_first(worst), note(worst));
     let silent: u64 = held.minutes.iter().map(|minute| minute.silent_s).sum();
     let longest = format!("longest time without: {} s", held.longest_silence_s);
-    table.row("seconds without an answer", Target::AtMost(0.0), rounds(&[silent as f64]), longest);
+    table.row("seconds without an answer", Threshold::AtMost(0.0), rounds(&[silent as f64]), longest);
     let refused = format!("{:.3} % of the rate kept", held.kept.unwrap_or(1.0) * 100.0);
-    table.row("writes refused or failed", Target::AtMost(0.0), rounds(&[held.not_ok as f64]), refused);
+    table.row("writes refused or failed", Threshold::AtMost(0.0), rounds(&[held.not_ok as f64]), refused);
     let [wal, flushed, compacted] = held.written_bytes;
     let note = format!(
         "log {:.2}, flush {:.2}, compaction {:.2}; by all calls that write {:.2}",
@@ -145,29 +157,29 @@ fn add_rows(table: &mut Table, held: &Held) {
         held.called_bytes / held.accepted_bytes
     );
     let amplification = (wal + flushed + compacted) / held.accepted_bytes;
-    table.row("bytes written / byte accepted", Target::None, rounds(&[amplification]), note);
+    table.row("bytes written / byte accepted", Threshold::None, rounds(&[amplification]), note);
     let debts: Vec<f64> = held.minutes.iter().map(|minute| minute.debt_bytes_max / 1e6).collect();
     let note = if held.is_debt_bounded { "bounded" } else { "NOT BOUNDED" };
-    table.row("compaction debt, MB, peak of each minute", Target::None, rounds(&debts), note.to_owned());
+    table.row("compaction debt, MB, peak of each minute", Threshold::None, rounds(&debts), note.to_owned());
     let note = format!("generator busy {:.0} %", held.sample.generator_busy * 100.0);
-    table.row("CPU/request, us", Target::None, rounds(&[held.sample.cpu_us]), note);
+    table.row("CPU/request, us", Threshold::None, rounds(&[held.sample.cpu_us]), note);
 }
 
 impl Writes<'_> {
     /// The highest rate that holds, among those that are tried.
-    fn find(&self, table: &mut Table) -> Outcome<f64> {
+    fn find(&self, table: &mut ResultTable) -> BenchResult<f64> {
         let mut pacing = Pacing::Closed;
         for number in 1..=TRIES_MAX {
             println!("  which rate holds: try {number}, {pacing:?}");
             let held = self.hold(pacing)?;
-            table.keep(&format!("try {number}"), serde_json::to_value(&held.minutes)?);
+            table.add_details(&format!("try {number}"), serde_json::to_value(&held.minutes)?);
             let reached = held.reached_in_the_end();
             match held.broken() {
                 None => return Ok(reached),
                 Some(why) => println!("  {reached:.0}/s does not hold: {why}"),
             }
             pacing = Pacing::at(reached * STEP_BACK);
-            settle(self.server, SETTLE_PATIENCE)?;
+            wait_until_settled(self.server, SETTLE_PATIENCE)?;
         }
         Err(format!("none of {TRIES_MAX} rates holds").into())
     }

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 /// The end of a profile, whichever comes first.
 #[derive(Clone, Copy)]
-pub(crate) struct Until<'a> {
+pub(crate) struct StopCondition<'a> {
     pub(crate) span: Duration,
     pub(crate) cancelled: &'a AtomicBool,
 }
 
 /// Does something now, every so often, and at the end.
-pub(crate) fn take_every(every: Duration, until: Until<'_>, mut take: impl FnMut()) {
+pub(crate) fn run_periodically(every: Duration, until: StopCondition<'_>, mut step: impl FnMut()) {
     let begun = Instant::now();
     while !until.cancelled.load(Ordering::Relaxed) {
-        take();
+        step();
         let left = until.span.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return;
         }
         std::thread::sleep(left.min(every));
     }
-    take();
+    step();
 }

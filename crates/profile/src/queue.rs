@@ -3,8 +3,8 @@
 //! **Promise.** Pushing takes no lock, allocates nothing and ends, whatever it interrupts: where there is no room, the
 //! sample is counted as lost.
 //!
-//! **Mechanism.** Vyukov's bounded queue: each slot carries the turn whose it is. All words are atomics, so that a slot
-//! can be filled in place. One reader takes samples out every few milliseconds.
+//! **Mechanism.** Vyukov's bounded queue: each slot carries the sequence whose it is. All words are atomics, so that a slot
+//! can be filled in position. One reader takes samples out every few milliseconds.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,7 +15,7 @@ const SAMPLES_MAX: usize = 1_024;
 
 /// What there is to say of a sample beside its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag {
+pub(crate) struct SampleHeader {
     /// When: nanoseconds of the monotonic clock.
     pub(crate) at_ns: u64,
     /// The system's number of the thread.
@@ -25,7 +25,7 @@ pub(crate) struct Tag {
 
 /// The queue.
 #[derive(Debug)]
-pub(crate) struct Samples {
+pub(crate) struct SampleQueue {
     slots: Box<[Slot]>,
     head: AtomicUsize,
     tail: AtomicUsize,
@@ -34,8 +34,8 @@ pub(crate) struct Samples {
 
 #[derive(Debug)]
 struct Slot {
-    /// Equal to a place in the queue: free for it; one more: filled.
-    turn: AtomicUsize,
+    /// Equal to a position in the queue: free for it; one more: filled.
+    sequence: AtomicUsize,
     at_ns: AtomicU64,
     thread: AtomicU64,
     weight: AtomicU64,
@@ -43,10 +43,10 @@ struct Slot {
     addresses: [AtomicU64; ADDRESSES_MAX],
 }
 
-impl Samples {
+impl SampleQueue {
     pub(crate) fn new() -> Self {
-        let slot = |place| Slot {
-            turn: AtomicUsize::new(place),
+        let slot = |position| Slot {
+            sequence: AtomicUsize::new(position),
             at_ns: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             weight: AtomicU64::new(0),
@@ -62,8 +62,8 @@ impl Samples {
     }
 
     /// Adds a sample. `walk` tells the addresses of its stack, from the leaf on, until it is told that it is enough.
-    pub(crate) fn push(&self, tag: Tag, walk: impl FnOnce(&mut dyn FnMut(u64) -> bool)) {
-        let Some((place, slot)) = self.claim() else {
+    pub(crate) fn push(&self, header: SampleHeader, walk: impl FnOnce(&mut dyn FnMut(u64) -> bool)) {
+        let Some((position, slot)) = self.claim() else {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -73,34 +73,34 @@ impl Samples {
             len += 1;
             len < ADDRESSES_MAX
         });
-        slot.at_ns.store(tag.at_ns, Ordering::Relaxed);
-        slot.thread.store(u64::from(tag.thread), Ordering::Relaxed);
-        slot.weight.store(tag.weight, Ordering::Relaxed);
+        slot.at_ns.store(header.at_ns, Ordering::Relaxed);
+        slot.thread.store(u64::from(header.thread), Ordering::Relaxed);
+        slot.weight.store(header.weight, Ordering::Relaxed);
         slot.len.store(len, Ordering::Relaxed);
-        slot.turn.store(place + 1, Ordering::Release);
+        slot.sequence.store(position + 1, Ordering::Release);
     }
 
     /// Takes out all that is there. For one reader at a time.
-    pub(crate) fn drain(&self, mut each: impl FnMut(Tag, &[u64])) {
+    pub(crate) fn drain(&self, mut each: impl FnMut(SampleHeader, &[u64])) {
         let mut addresses = [0; ADDRESSES_MAX];
         loop {
-            let place = self.tail.load(Ordering::Relaxed);
-            let slot = &self.slots[place % self.slots.len()];
-            if slot.turn.load(Ordering::Acquire) != place + 1 {
+            let position = self.tail.load(Ordering::Relaxed);
+            let slot = &self.slots[position % self.slots.len()];
+            if slot.sequence.load(Ordering::Acquire) != position + 1 {
                 return;
             }
             let len = slot.len.load(Ordering::Relaxed);
             for (to, from) in addresses.iter_mut().zip(&slot.addresses[..len]) {
                 *to = from.load(Ordering::Relaxed);
             }
-            let tag = Tag {
+            let header = SampleHeader {
                 at_ns: slot.at_ns.load(Ordering::Relaxed),
                 thread: slot.thread.load(Ordering::Relaxed) as u32,
                 weight: slot.weight.load(Ordering::Relaxed),
             };
-            slot.turn.store(place + self.slots.len(), Ordering::Release);
-            self.tail.store(place + 1, Ordering::Relaxed);
-            each(tag, &addresses[..len]);
+            slot.sequence.store(position + self.slots.len(), Ordering::Release);
+            self.tail.store(position + 1, Ordering::Relaxed);
+            each(header, &addresses[..len]);
         }
     }
 
@@ -110,21 +110,25 @@ impl Samples {
     }
 
     fn claim(&self) -> Option<(usize, &Slot)> {
-        let mut place = self.head.load(Ordering::Relaxed);
+        let mut position = self.head.load(Ordering::Relaxed);
         loop {
-            let slot = &self.slots[place % self.slots.len()];
-            let turn = slot.turn.load(Ordering::Acquire);
-            if turn == place {
-                let claimed =
-                    self.head.compare_exchange_weak(place, place + 1, Ordering::Relaxed, Ordering::Relaxed);
+            let slot = &self.slots[position % self.slots.len()];
+            let sequence = slot.sequence.load(Ordering::Acquire);
+            if sequence == position {
+                let claimed = self.head.compare_exchange_weak(
+                    position,
+                    position + 1,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
                 match claimed {
-                    Ok(_) => return Some((place, slot)),
-                    Err(now) => place = now,
+                    Ok(_) => return Some((position, slot)),
+                    Err(now) => position = now,
                 }
-            } else if turn < place {
+            } else if sequence < position {
                 return None;
             } else {
-                place = self.head.load(Ordering::Relaxed);
+                position = self.head.load(Ordering::Relaxed);
             }
         }
     }
@@ -136,32 +140,32 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::atomic::AtomicBool;
 
-    fn tag(weight: u64) -> Tag {
-        Tag { at_ns: 1, thread: 7, weight }
+    fn header(weight: u64) -> SampleHeader {
+        SampleHeader { at_ns: 1, thread: 7, weight }
     }
 
     #[test]
     fn what_goes_in_comes_out() {
-        let samples = Samples::new();
-        samples.push(tag(3), |address| {
+        let samples = SampleQueue::new();
+        samples.push(header(3), |address| {
             let _ = address(5) && address(6);
         });
-        samples.push(tag(4), |address| while address(9) {});
+        samples.push(header(4), |address| while address(9) {});
         let mut out = Vec::new();
-        samples.drain(|tag, addresses| out.push((tag, addresses.to_vec())));
-        assert_eq!(out, [(tag(3), vec![5, 6]), (tag(4), vec![9; ADDRESSES_MAX])]);
+        samples.drain(|header, addresses| out.push((header, addresses.to_vec())));
+        assert_eq!(out, [(header(3), vec![5, 6]), (header(4), vec![9; ADDRESSES_MAX])]);
     }
 
     #[test]
     fn what_has_no_room_is_counted() {
-        let samples = Samples::new();
+        let samples = SampleQueue::new();
         for round in 0..3 {
             for weight in 0..SAMPLES_MAX as u64 + 5 {
-                samples.push(tag(weight), |_| ());
+                samples.push(header(weight), |_| ());
             }
             let mut next = 0;
-            samples.drain(|tag, _| {
-                assert_eq!(tag.weight, next, "round {round}");
+            samples.drain(|header, _| {
+                assert_eq!(header.weight, next, "round {round}");
                 next += 1;
             });
             assert_eq!((next, samples.take_lost()), (SAMPLES_MAX as u64, 5));
@@ -171,11 +175,11 @@ mod tests {
     #[test]
     fn pushed_by_many_each_comes_out_whole_once_or_is_lost() {
         const EACH: u64 = 20_000;
-        let (samples, done) = (Samples::new(), AtomicBool::new(false));
+        let (samples, done) = (SampleQueue::new(), AtomicBool::new(false));
         let mut seen = HashSet::new();
-        let mut see = |tag: Tag, addresses: &[u64]| {
-            assert!(addresses.len() == 3 && addresses.iter().all(|address| *address == tag.weight));
-            assert!(seen.insert(tag.weight));
+        let mut see = |header: SampleHeader, addresses: &[u64]| {
+            assert!(addresses.len() == 3 && addresses.iter().all(|address| *address == header.weight));
+            assert!(seen.insert(header.weight));
         };
         std::thread::scope(|scope| {
             let pushing: Vec<_> = (0..4)
@@ -183,7 +187,7 @@ mod tests {
                     let samples = &samples;
                     scope.spawn(move || {
                         for weight in thread * EACH..(thread + 1) * EACH {
-                            samples.push(tag(weight), |address| {
+                            samples.push(header(weight), |address| {
                                 let _ = address(weight) && address(weight) && address(weight);
                             });
                         }

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct LoadOutcome {
     pub(super) served_per_second: f64,
     pub(super) answers_per_second: f64,
     /// Requests that were sent, a second; the others found all their connections busy.
@@ -25,7 +25,7 @@ pub(super) struct Asked {
     pub(super) sample: Sample,
 }
 
-impl Asked {
+impl LoadOutcome {
     pub(super) fn of(result: &LaneResult, sample: Sample) -> Self {
         let recorder = &result.recorder;
         let (answers, seconds) = (recorder.answers(), result.elapsed.as_secs_f64());
@@ -62,7 +62,7 @@ const fn is_refusal(status: u16) -> bool {
     matches!(status, 503 | 507)
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for LoadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -82,9 +82,9 @@ mod tests {
     use super::super::flood::{add_closed_rows, add_open_row};
     use super::super::knee::Knee;
     use super::*;
-    use crate::table::{Table, Target};
-    use bench::machine::Machine;
-    use bench::recorder::{Outcome as Answered, Recorder};
+    use crate::table::{ResultTable, Threshold};
+    use bench::machine::MachineInfo;
+    use bench::recorder::{Recorder, ResponseOutcome as Answered};
     use bench::{Operation, Pacing};
     use std::sync::Arc;
     use std::time::Duration;
@@ -100,8 +100,8 @@ mod tests {
         generator_busy: 0.5,
     };
 
-    /// Two seconds in which so many answers of each status came, each after 10 ms but those that came too late.
-    fn asked(statuses: &[(u16, u64)], unsent: u64) -> Asked {
+    /// Two seconds in section so many answers of each status came, each after 10 ms but those that came too late.
+    fn outcome(statuses: &[(u16, u64)], unsent: u64) -> LoadOutcome {
         let at = |millis: u64| Instant::ZERO + Duration::from_millis(millis);
         let mut recorder = Recorder::new(at(0), at(2_000), Arc::default());
         for (status, count) in statuses {
@@ -113,7 +113,7 @@ mod tests {
         (0..unsent).for_each(|_| recorder.failure(Operation::Put, at(100), at(200), Failure::Unsent));
         recorder.failure(Operation::Put, at(100), at(150), Failure::Broken);
         let pacing = Pacing::Rate(1_000);
-        Asked::of(
+        LoadOutcome::of(
             &LaneResult {
                 name: String::new(),
                 pacing,
@@ -127,22 +127,22 @@ mod tests {
 
     #[test]
     fn what_is_served_is_counted_and_timed_without_what_is_not() {
-        let asked = asked(&[(201, 100), (503, 200), (507, 40), (504, 60)], 1_000);
-        assert_eq!((asked.served_per_second, asked.answers_per_second), (50.0, 200.0));
-        assert_eq!((asked.refused, asked.late, asked.failed), (0.6, 0.15, 1));
-        assert_eq!(asked.sent_per_second, 200.5);
-        assert!((9_900.0..10_100.0).contains(&asked.p99_us), "{asked}");
+        let outcome = outcome(&[(201, 100), (503, 200), (507, 40), (504, 60)], 1_000);
+        assert_eq!((outcome.served_per_second, outcome.answers_per_second), (50.0, 200.0));
+        assert_eq!((outcome.refused, outcome.late, outcome.failed), (0.6, 0.15, 1));
+        assert_eq!(outcome.sent_per_second, 200.5);
+        assert!((9_900.0..10_100.0).contains(&outcome.p99_us), "{outcome}");
     }
 
     #[test]
     fn a_node_that_serves_too_little_or_nothing_misses_its_targets() {
-        let mut table = Table::new(Machine::here(), String::new());
-        let knee = Knee { rate: 100.0, calm: asked(&[(201, 200)], 0), closed_per_second: 120.0 };
-        add_closed_rows(&knee, 640, &asked(&[(201, 190), (503, 500)], 0), &mut table);
+        let mut table = ResultTable::new(MachineInfo::here(), String::new());
+        let knee = Knee { rate: 100.0, calm: outcome(&[(201, 200)], 0), closed_per_second: 120.0 };
+        add_closed_rows(&knee, 640, &outcome(&[(201, 190), (503, 500)], 0), &mut table);
         assert_eq!(table.missed().len(), 0);
-        add_closed_rows(&knee, 640, &asked(&[(503, 500)], 0), &mut table);
+        add_closed_rows(&knee, 640, &outcome(&[(503, 500)], 0), &mut table);
         assert_eq!(table.missed().len(), 3);
-        add_open_row(&knee, 1.5, &asked(&[(201, 100)], 50), Target::AtLeast(0.6), &mut table);
+        add_open_row(&knee, 1.5, &outcome(&[(201, 100)], 50), Threshold::AtLeast(0.6), &mut table);
         assert_eq!(table.missed().len(), 4);
     }
 }

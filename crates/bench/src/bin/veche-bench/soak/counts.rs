@@ -1,11 +1,11 @@
 //! What came of all that clients asked.
 
-use crate::table::{Table, Target};
+use crate::table::{ResultTable, Threshold};
 use bench::stats::rounds;
 
 /// Counts of one client, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct SoakCounts {
     pub(super) acknowledged: u64,
     pub(super) reads: u64,
     pub(super) ranges: u64,
@@ -23,7 +23,7 @@ pub(super) struct Tally {
     pub(super) first_unexpected: Option<String>,
 }
 
-impl Tally {
+impl SoakCounts {
     /// An answer of a status that is not to be.
     pub(super) fn note_unexpected(&mut self, said: impl FnOnce() -> String) {
         self.unexpected += 1;
@@ -53,7 +53,7 @@ impl Tally {
     }
 
     /// Adds a row for each promise.
-    pub(super) fn rows(&self, table: &mut Table) {
+    pub(super) fn rows(&self, table: &mut ResultTable) {
         let done = format!(
             "{} writes acknowledged, {} reads, {} ranges; {} refused, {} without a good answer",
             self.acknowledged, self.reads, self.ranges, self.refused, self.unanswered
@@ -68,7 +68,7 @@ impl Tally {
             ("keys that outlived their ttl", self.outlived, format!("{} looked at", self.expiring)),
             ("answers of a status that is not to be", self.unexpected, first_unexpected),
         ] {
-            table.row(measure, Target::AtMost(0.0), rounds(&[count as f64]), note);
+            table.row(measure, Threshold::AtMost(0.0), rounds(&[count as f64]), note);
         }
     }
 }
@@ -79,12 +79,12 @@ mod tests {
 
     #[test]
     fn of_what_was_not_to_be_the_first_is_kept() {
-        let mut one = Tally { reads: 3, ..Tally::default() };
+        let mut one = SoakCounts { reads: 3, ..SoakCounts::default() };
         one.note_unexpected(|| "first".to_owned());
         one.note_unexpected(|| "second".to_owned());
-        let mut other = Tally { reads: 4, ..Tally::default() };
+        let mut other = SoakCounts { reads: 4, ..SoakCounts::default() };
         other.note_unexpected(|| "third".to_owned());
-        let both = Tally::default().and(one).and(other);
+        let both = SoakCounts::default().and(one).and(other);
         assert_eq!((both.reads, both.unexpected), (7, 3));
         assert_eq!(both.first_unexpected.as_deref(), Some("first"));
     }

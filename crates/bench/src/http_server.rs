@@ -32,17 +32,17 @@ const BACKLOG: i32 = 1024;
 pub const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// What answers the requests.
-pub trait Answer: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     /// Of its responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 
     /// Answers one request. What it awaits keeps nobody else waiting; what it does itself does.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>>;
+    fn handle(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>>;
 }
 
 /// How HTTP is served.
 #[derive(Clone, Copy, Debug)]
-pub struct Shell {
+pub struct HttpServer {
     /// I/O threads; at least one.
     pub threads: usize,
     /// hyper collects the answers to pipelined requests. With it, it takes all of a body before it writes the first byte.
@@ -51,26 +51,26 @@ pub struct Shell {
     pub writev: bool,
 }
 
-impl Default for Shell {
+impl Default for HttpServer {
     fn default() -> Self {
         Self { threads: 1, pipeline_flush: true, writev: true }
     }
 }
 
-impl Shell {
+impl HttpServer {
     /// Serves until accepting fails.
     ///
     /// # Errors
     /// Those of the listener.
-    pub fn serve<A: Answer>(self, address: SocketAddr, answerer: &Arc<A>) -> io::Result<Infallible> {
+    pub fn serve<A: Handler>(self, address: SocketAddr, handler: &Arc<A>) -> io::Result<Infallible> {
         let listener = listen(address)?;
         let threads: Vec<IoThread> =
-            (0..self.threads.max(1)).map(|_| IoThread::start(self, answerer.clone())).collect();
+            (0..self.threads.max(1)).map(|_| IoThread::start(self, handler.clone())).collect();
         loop {
             let (socket, _) = listener.accept()?;
             let fewest = threads.iter().min_by_key(|thread| thread.open.load(Ordering::Relaxed));
             if let Some(thread) = fewest {
-                thread.take(socket)?;
+                thread.assign(socket)?;
             }
         }
     }
@@ -125,15 +125,15 @@ struct IoThread {
 }
 
 impl IoThread {
-    fn start<A: Answer>(shell: Shell, answerer: Arc<A>) -> Self {
+    fn start<A: Handler>(server: HttpServer, handler: Arc<A>) -> Self {
         let (sockets, receiver) = unbounded_channel();
         let open = Arc::new(AtomicUsize::new(0));
         let counter = open.clone();
-        thread::spawn(move || serve(shell, receiver, &answerer, &counter));
+        thread::spawn(move || serve(server, receiver, &handler, &counter));
         Self { sockets, open }
     }
 
-    fn take(&self, socket: TcpStream) -> io::Result<()> {
+    fn assign(&self, socket: TcpStream) -> io::Result<()> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -141,28 +141,28 @@ impl IoThread {
     }
 }
 
-fn serve<A: Answer>(
-    shell: Shell,
+fn serve<A: Handler>(
+    server: HttpServer,
     mut sockets: UnboundedReceiver<TcpStream>,
-    answerer: &Arc<A>,
+    handler: &Arc<A>,
     open: &Arc<AtomicUsize>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         while let Some(socket) = sockets.recv().await {
-            let (answerer, open) = (answerer.clone(), open.clone());
+            let (handler, open) = (handler.clone(), open.clone());
             tokio::task::spawn_local(async move {
                 if let Ok(socket) = tokio::net::TcpStream::from_std(socket) {
-                    let answerer = &*answerer;
+                    let handler = &*handler;
                     let service =
                         service_fn(
-                            |request| async move { Ok::<_, Infallible>(answerer.answer(request).await) },
+                            |request| async move { Ok::<_, Infallible>(handler.handle(request).await) },
                         );
-                    // A connection that breaks is no concern of the shell's.
+                    // A connection that breaks is no concern of the server's.
                     let _ = http1::Builder::new()
-                        .pipeline_flush(shell.pipeline_flush)
-                        .writev(shell.writev)
+                        .pipeline_flush(server.pipeline_flush)
+                        .writev(server.writev)
                         .serve_connection(Io(socket), service)
                         .await;
                 }

@@ -1,13 +1,13 @@
 //! How much there was of what, by slice of time, within bounds.
 //!
-//! **Promise.** At most so many keys are told apart, the rest counts for one named [`other`](Tally::new); at most so many
+//! **Promise.** At most so many keys are told apart, the rest counts for one named [`other`](WeightTable::new); at most so many
 //! weights are kept, and past that time gets coarser: two slices become one. The sum is always what was added.
 
 use crate::capture::Weight;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// How much a [`Tally`] may hold.
+/// How much a [`WeightTable`] may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Keys that are told apart; at least 1, for the rest.
@@ -17,14 +17,14 @@ pub(crate) struct Bounds {
 }
 
 /// Of a whole profile.
-pub(crate) const BOUNDS: Bounds = Bounds { keys_max: 16_384, weights_max: 1 << 20 };
+pub(crate) const PROFILE_BOUNDS: Bounds = Bounds { keys_max: 16_384, weights_max: 1 << 20 };
 
 /// How much there was of each key, by slice.
 #[derive(Debug)]
-pub(crate) struct Tally<K> {
+pub(crate) struct WeightTable<K> {
     bounds: Bounds,
-    places: HashMap<K, usize>,
-    /// By place; each in the order of time.
+    indices: HashMap<K, usize>,
+    /// By index; each in the order of time.
     weights: Vec<Vec<Weight>>,
     /// What there are more keys for than may be.
     other: K,
@@ -34,12 +34,12 @@ pub(crate) struct Tally<K> {
     coarseness: u32,
 }
 
-impl<K: Hash + Eq + Clone> Tally<K> {
+impl<K: Hash + Eq + Clone> WeightTable<K> {
     /// An empty one, in which `other` stands for keys that are too many.
     pub(crate) fn new(other: K, bounds: Bounds) -> Self {
         Self {
             bounds,
-            places: HashMap::new(),
+            indices: HashMap::new(),
             weights: Vec::new(),
             other,
             count: 0,
@@ -53,10 +53,10 @@ impl<K: Hash + Eq + Clone> Tally<K> {
         if weight == 0 {
             return;
         }
-        let place = self.place_of(key);
+        let index = self.index_of(key);
         let slice = slice / self.coarseness;
         self.slices = self.slices.max(slice.saturating_add(1));
-        let weights = &mut self.weights[place];
+        let weights = &mut self.weights[index];
         let at = weights.partition_point(|weight| weight.slice < slice);
         match weights.get_mut(at) {
             Some(there) if there.slice == slice => there.weight = there.weight.saturating_add(weight),
@@ -82,19 +82,19 @@ impl<K: Hash + Eq + Clone> Tally<K> {
 
     /// All there is, in the order in which the keys came.
     pub(crate) fn into_entries(self) -> impl Iterator<Item = (K, Vec<Weight>)> {
-        let mut keys: Vec<(K, usize)> = self.places.into_iter().collect();
-        keys.sort_unstable_by_key(|(_, place)| *place);
+        let mut keys: Vec<(K, usize)> = self.indices.into_iter().collect();
+        keys.sort_unstable_by_key(|(_, index)| *index);
         keys.into_iter().map(|(key, _)| key).zip(self.weights)
     }
 
-    fn place_of(&mut self, key: K) -> usize {
-        if let Some(place) = self.places.get(&key) {
-            return *place;
+    fn index_of(&mut self, key: K) -> usize {
+        if let Some(index) = self.indices.get(&key) {
+            return *index;
         }
-        // The last place is kept for what is lumped together.
+        // The last index is kept for what is lumped together.
         let is_full = self.weights.len() + 1 >= self.bounds.keys_max;
         let key = if is_full { self.other.clone() } else { key };
-        *self.places.entry(key).or_insert_with(|| {
+        *self.indices.entry(key).or_insert_with(|| {
             self.weights.push(Vec::new());
             self.weights.len() - 1
         })

@@ -1,12 +1,12 @@
 //! The CPU time of a server that is more than one process.
 //!
-//! nginx has workers; Redis forks to rewrite its log. [`FamilyMeter`] gives what a process and its children spent between
+//! nginx has workers; Redis forks to rewrite its log. [`ProcessTreeMeter`] gives what a process and its children spent between
 //! two moments, also children that began or ended in between.
 //!
 //! **Caveats.** Children, not their children. Those that ended are counted in clock ticks, and once their parent has
 //! waited for them.
 
-use crate::process::{CpuMeter, tick};
+use crate::process::{CpuMeter, clock_tick};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,21 +14,21 @@ use std::time::Duration;
 
 /// CPU time of a process and its children from a moment on.
 #[derive(Debug)]
-pub struct FamilyMeter {
+pub struct ProcessTreeMeter {
     pid: u32,
     own: CpuMeter,
     reaped: Duration,
-    children: BTreeMap<u32, Child>,
+    children: BTreeMap<u32, KnownChild>,
 }
 
 /// A child that was there at the start.
 #[derive(Debug)]
-struct Child {
+struct KnownChild {
     meter: CpuMeter,
     spent_before: Duration,
 }
 
-impl FamilyMeter {
+impl ProcessTreeMeter {
     /// A meter that begins now.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl FamilyMeter {
         let children = children_of(pid).into_iter().filter_map(|(child, times)| {
             // One that ended just now is its parent's.
             let meter = CpuMeter::start(child).ok()?;
-            Some((child, Child { meter, spent_before: times.own }))
+            Some((child, KnownChild { meter, spent_before: times.own }))
         });
         let children = children.collect();
         Ok(Self { pid, own: CpuMeter::start(pid)?, reaped: reaped_by(pid)?, children })
@@ -66,21 +66,21 @@ impl FamilyMeter {
 /// # Errors
 /// When there is no such process.
 pub fn reaped_by(pid: u32) -> io::Result<Duration> {
-    Ok(Times::of(pid)?.reaped)
+    Ok(StatTimes::of(pid)?.reaped)
 }
 
 /// What `/proc/<pid>/stat` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Times {
+struct StatTimes {
     parent: u32,
     own: Duration,
     reaped: Duration,
 }
 
-impl Times {
+impl StatTimes {
     fn of(pid: u32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        Self::parse(&stat, tick())
+        Self::parse(&stat, clock_tick())
             .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat:?}")))
     }
 
@@ -94,11 +94,11 @@ impl Times {
     }
 }
 
-fn children_of(pid: u32) -> BTreeMap<u32, Times> {
+fn children_of(pid: u32) -> BTreeMap<u32, StatTimes> {
     let Ok(processes) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let child = |entry: fs::DirEntry| {
         let process = entry.file_name().to_str()?.parse().ok()?;
-        let times = Times::of(process).ok()?;
+        let times = StatTimes::of(process).ok()?;
         (times.parent == pid).then_some((process, times))
     };
     processes.flatten().filter_map(child).collect()
@@ -113,9 +113,9 @@ mod tests {
     fn times_are_found_behind_any_command_name() {
         let stat = "7 (a b) c) S 3 7 7 0 -1 4194560 152 0 0 0 30 12 5 1 20 0 1 0 100 1 1 1";
         let tick = Duration::from_millis(10);
-        let times = Times { parent: 3, own: tick * 42, reaped: tick * 6 };
-        assert_eq!(Times::parse(stat, tick), Some(times));
-        assert_eq!(Times::parse("7 (a", tick), None);
+        let times = StatTimes { parent: 3, own: tick * 42, reaped: tick * 6 };
+        assert_eq!(StatTimes::parse(stat, tick), Some(times));
+        assert_eq!(StatTimes::parse("7 (a", tick), None);
     }
 
     /// A shell that keeps its input open, and a child of it that spends time until the shell is told to end.
@@ -132,7 +132,7 @@ mod tests {
         let (mut input, output) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
         let mut lines = io::BufRead::lines(io::BufReader::new(output));
         let mut tell = || io::Write::write_all(&mut input, b"\n").unwrap();
-        let meter = FamilyMeter::start(shell.id()).unwrap();
+        let meter = ProcessTreeMeter::start(shell.id()).unwrap();
         tell();
         assert_eq!(lines.next().unwrap().unwrap(), "done");
         let living = meter.spent().unwrap();

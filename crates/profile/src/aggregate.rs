@@ -1,12 +1,12 @@
-//! From samples to a capture: stacks of addresses are counted while a profile is taken, and named at its end.
+//! From samples to a capture: stacks of addresses are counted while a profile is taken, and name_frames at its end.
 //!
 //! Naming costs far more than counting, and is done once for each address: not while what is measured runs.
 
 use crate::capture::{Capture, CaptureBuilder, Kind, OTHER, Weight};
-use crate::samples::Tag;
+use crate::queue::SampleHeader;
 use crate::symbols::Symbols;
-use crate::tally::{BOUNDS, Tally};
 use crate::threads::ThreadNames;
+use crate::weight_table::{PROFILE_BOUNDS, WeightTable};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How finely time is told apart: a row of the heat map is a second, of twenty cells.
@@ -14,7 +14,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// In the place of a thread: that of stacks that are too many to be told apart.
 const OTHER_THREADS: u64 = u64::MAX;
 /// Where a thread begins to run what it was made for: what is below it is the same for all.
-const BEGINNING: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
+const THREAD_ENTRY: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
 /// Nanoseconds of the monotonic clock.
 pub(crate) fn now_ns() -> u64 {
@@ -23,18 +23,18 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 /// Counts samples.
-pub(crate) struct Gatherer {
+pub(crate) struct SampleAggregator {
     kind: Kind,
     started_ns: u64,
     started_unix_ms: u64,
     threads: ThreadNames,
     /// By the place of the thread's name, and the addresses from the leaf on.
-    stacks: Tally<Box<[u64]>>,
+    stacks: WeightTable<Box<[u64]>>,
     lost: u64,
     notes: Vec<String>,
 }
 
-impl Gatherer {
+impl SampleAggregator {
     /// From now on.
     pub(crate) fn new(kind: Kind) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -43,30 +43,30 @@ impl Gatherer {
             started_ns: now_ns(),
             started_unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
             threads: ThreadNames::default(),
-            stacks: Tally::new([OTHER_THREADS].into(), BOUNDS),
+            stacks: WeightTable::new([OTHER_THREADS].into(), PROFILE_BOUNDS),
             lost: 0,
             notes: Vec::new(),
         }
     }
 
     /// Counts one, of which the addresses are told from the leaf on.
-    pub(crate) fn add(&mut self, tag: Tag, addresses: &[u64]) {
-        let thread = u64::from(self.threads.place_of(tag.thread));
+    pub(crate) fn add(&mut self, header: SampleHeader, addresses: &[u64]) {
+        let thread = u64::from(self.threads.index_of(header.thread));
         let stack = std::iter::once(thread).chain(addresses.iter().copied()).collect();
-        self.stacks.add(stack, self.slice_of(tag.at_ns), tag.weight);
+        self.stacks.add(stack, self.slice_of(header.at_ns), header.weight);
     }
 
-    pub(crate) fn lose(&mut self, samples: u64) {
+    pub(crate) fn add_lost(&mut self, samples: u64) {
         self.lost += samples;
     }
 
-    pub(crate) fn note(&mut self, note: String) {
+    pub(crate) fn add_note(&mut self, note: String) {
         self.notes.push(note);
     }
 
-    /// The capture of what was counted until now. Frames at the leaf for which `is_own` holds are left out: they are of
+    /// The capture of what was counted until now. Frames at the leaf for which `is_profiler_frame` holds are left out: they are of
     /// those who took the sample.
-    pub(crate) fn finish(self, is_own: impl Fn(&str) -> bool) -> Capture {
+    pub(crate) fn finish(self, is_profiler_frame: impl Fn(&str) -> bool) -> Capture {
         let slices = self.slice_of(now_ns()).saturating_add(1);
         let mut builder = CaptureBuilder::new(self.kind, SLICE, self.started_unix_ms);
         let mut symbols = Symbols::of_this_process();
@@ -75,14 +75,14 @@ impl Gatherer {
             let (thread, addresses) = stack.split_first().expect("a stack has its thread");
             let is_other = *thread == OTHER_THREADS;
             let thread = if is_other { OTHER } else { self.threads.name(*thread as u32) };
-            let frames = named(&mut symbols, addresses, &is_own);
+            let frames = name_frames(&mut symbols, addresses, &is_profiler_frame);
             for Weight { slice, weight } in weights {
                 let frames = std::iter::once(thread).chain(frames.iter().map(|name| &**name));
                 builder.add(slice * coarseness, frames, weight);
             }
         }
-        builder.lose(self.lost);
-        self.notes.into_iter().for_each(|note| builder.note(note));
+        builder.add_lost(self.lost);
+        self.notes.into_iter().for_each(|note| builder.add_note(note));
         builder.finish(slices)
     }
 
@@ -93,15 +93,19 @@ impl Gatherer {
 }
 
 /// The names of the frames of a stack, from the root to the leaf.
-fn named(symbols: &mut Symbols, addresses: &[u64], is_own: impl Fn(&str) -> bool) -> Vec<std::rc::Rc<str>> {
+fn name_frames(
+    symbols: &mut Symbols,
+    addresses: &[u64],
+    is_profiler_frame: impl Fn(&str) -> bool,
+) -> Vec<std::rc::Rc<str>> {
     let mut names = Vec::new();
     for address in addresses.iter().rev() {
         names.extend(symbols.names_of(*address).iter().cloned());
     }
-    if let Some(beginning) = names.iter().rposition(|name| &**name == BEGINNING) {
-        names.drain(..=beginning);
+    if let Some(entry) = names.iter().rposition(|name| &**name == THREAD_ENTRY) {
+        names.drain(..=entry);
     }
-    while names.last().is_some_and(|name| is_own(name)) {
+    while names.last().is_some_and(|name| is_profiler_frame(name)) {
         names.pop();
     }
     // What has no name of its own stands once.

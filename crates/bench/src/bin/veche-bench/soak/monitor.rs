@@ -1,7 +1,7 @@
 //! Memory and files of the nodes, once a second, and whether they grow.
 
 use super::nodes::Nodes;
-use bench::Stop;
+use bench::StopFlag;
 use bench::stats::median;
 use serde::Serialize;
 use std::thread;
@@ -14,12 +14,12 @@ const SAMPLES_MIN: usize = 16;
 /// Of all nodes.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Samples {
-    pub(super) nodes: Vec<OfNode>,
+    pub(super) nodes: Vec<NodeSamples>,
 }
 
 /// One value for each second in which there was one.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct OfNode {
+pub(super) struct NodeSamples {
     pub(super) resident: Vec<f64>,
     pub(super) bytes: Vec<f64>,
     pub(super) files: Vec<f64>,
@@ -36,12 +36,12 @@ pub(super) struct Growth {
 }
 
 /// Looks until `stop` says so.
-pub(super) fn watch(nodes: &Nodes<'_>, stop: &Stop) -> Samples {
-    let mut samples = Samples { nodes: vec![OfNode::default(); nodes.len()] };
+pub(super) fn monitor(nodes: &Nodes<'_>, stop: &StopFlag) -> Samples {
+    let mut samples = Samples { nodes: vec![NodeSamples::default(); nodes.len()] };
     while !stop.is_set() {
         for (node, of_node) in samples.nodes.iter_mut().enumerate() {
             // One that cannot be started again has nothing to be looked at, and is told by what cannot be read back.
-            let Ok(taken) = nodes.look_at(node) else { continue };
+            let Ok(taken) = nodes.sample_usage(node) else { continue };
             of_node.resident.extend(taken.resident.map(|bytes| bytes as f64));
             of_node.bytes.push(taken.bytes as f64);
             of_node.files.push(taken.files as f64);
