@@ -1,13 +1,13 @@
-//! Pinning threads to cores.
+//! CPU affinity of threads.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// Pins the calling thread, and every thread and process that it starts from now on, to these cores. No
-/// cores: leaves it as it is.
+/// Pins the calling thread to `cores`, and every thread and process that it starts afterwards.
+/// Changes nothing if `cores` is empty.
 ///
 /// # Errors
-/// The kernel's, when none of the cores exists or may be used.
+/// Errors of the kernel, for example if none of the cores exists or is permitted.
 pub fn pin_current_thread(cores: &[usize]) -> io::Result<()> {
     if cores.is_empty() {
         return Ok(());
@@ -22,8 +22,9 @@ pub fn pin_current_thread(cores: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Does `work` while the calling thread is pinned to `cores`, then puts its own cores back. What `work`
-/// starts stays pinned: so a child process is bound before its first thread exists.
+/// Calls `work` with the calling thread pinned to `cores`, then restores its previous affinity.
+/// Threads and processes that `work` starts stay pinned: a child process is bound before its first
+/// thread exists.
 ///
 /// # Errors
 /// As [`pin_current_thread`], and those of `work`.

@@ -1,6 +1,6 @@
-//! Batches: many writes in one request, their results read while they are sent.
+//! Batch requests: many writes in one request, whose results are read while it is sent.
 //!
-//! What is sent is made beforehand, so that making it is not measured.
+//! The request is encoded in advance, so that encoding is not measured.
 
 use crate::keys::KeyNumber;
 use crate::response::ResponseParser;
@@ -15,12 +15,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 use stdx::Rng;
 
-/// What is read at once, at most.
+/// Maximum size of a read, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// How long a server may be silent.
+/// Timeout of each read and write.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A batch, as bytes.
+/// An encoded batch of `PUT` operations.
 #[derive(Debug)]
 pub struct PutBatch {
     body: Vec<u8>,
@@ -28,13 +28,14 @@ pub struct PutBatch {
 }
 
 impl PutBatch {
-    /// So many writes of values of this size, in the binary format, to keys uniform over `keys`.
+    /// Encodes `entries` writes with values of `value_bytes` bytes, to keys drawn uniformly from
+    /// `0..keys`, in the binary format.
     pub fn of_writes(entries: u64, keys: u64, value_bytes: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         Self::of_keys((0..entries).map(|_| KeyNumber(rng.below(keys))), value_bytes)
     }
 
-    /// Writes of values of this size to these keys.
+    /// Encodes writes with values of `value_bytes` bytes to these keys, in the binary format.
     pub fn of_keys(keys: impl Iterator<Item = KeyNumber>, value_bytes: usize) -> Self {
         let values = ValueGenerator::standard(ValueSizes::Fixed(value_bytes));
         let (mut encoder, mut body, mut entries) = (EntryEncoder::new(Format::Binary), Vec::new(), 0);
@@ -50,15 +51,16 @@ impl PutBatch {
         Self { body, entries }
     }
 
-    /// How many writes it has.
+    /// Number of writes.
     pub const fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Sends it on a connection of its own; how long it took to the last result.
+    /// Sends the batch on a new connection. Returns the time until the last result.
     ///
     /// # Errors
-    /// The socket's; [`ErrorKind::InvalidData`] when what comes back is not one `201` for each write.
+    /// Errors of the socket; [`ErrorKind::InvalidData`] unless the response has one `201` for each
+    /// write.
     pub fn send(&self, target: SocketAddr) -> io::Result<Duration> {
         let mut socket = TcpStream::connect(target)?;
         socket.set_read_timeout(Some(IO_TIMEOUT))?;
@@ -84,7 +86,7 @@ impl PutBatch {
     }
 }
 
-/// How many entries were written.
+/// Reads the results. Returns the number of entries that were written.
 fn read_results(mut socket: TcpStream) -> io::Result<u64> {
     let (mut parser, mut decoder) = (ResponseParser::default(), ResultDecoder::new(Format::Binary));
     let mut buffer = vec![0; READ_BYTES];

@@ -1,7 +1,8 @@
-//! A whole benchmark: look who is there, store data, measure or search, report.
+//! Complete benchmarks: describe the servers, preload, measure or search, report.
 //!
-//! **Promise.** Once the first connection was made, whatever the server does is part of the report, never the end of it:
-//! refusals, broken connections, a server that dies. Asked to stop, a benchmark ends within seconds with what it has.
+//! **Promise.** After the first connection, every behaviour of the server is part of the report and
+//! never aborts it: refusals, broken connections, a crash. A benchmark that is asked to stop ends
+//! within seconds with the results so far.
 
 use crate::client::fetch;
 use crate::console::{Console, PreloadProgress};
@@ -22,83 +23,84 @@ use crate::workload::{Mix, Operation, QuorumOverride, WorkloadSpec};
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Data is stored over so many connections, or as many as the benchmark has where it has more.
+/// Minimum number of connections for a preload; more if the benchmark itself uses more.
 const PRELOAD_CONNECTIONS: usize = 64;
-/// A preload that stores nothing for so many seconds is given up.
+/// Seconds without a stored key after which a preload is abandoned.
 const PRELOAD_IDLE_MAX_S: u64 = 30;
-/// Keys that are looked at to find out whether the data is there already.
+/// Keys that are read to find out whether the data is present.
 const SAMPLED_KEYS: u64 = 64;
-/// To find out who is there.
+/// Timeout of a status request.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What to do.
+/// A benchmark's parameters.
 #[derive(Clone, Debug)]
 pub struct BenchPlan {
-    /// The preset, or what is run.
+    /// Name of the preset, or of the operations.
     pub name: String,
-    /// The command line, as one could enter it again.
+    /// Command line that repeats the benchmark.
     pub command: String,
-    /// The generator's version.
+    /// Version of the generator.
     pub version: String,
-    /// What others have published for this load.
+    /// Published results of others for this load.
     pub published: Option<String>,
-    /// The servers.
+    /// Servers under test.
     pub targets: Vec<Target>,
-    /// Over all threads.
+    /// Connections over all threads.
     pub connections: usize,
-    /// Of the generator.
+    /// Threads of the generator.
     pub threads: usize,
-    /// Cores for the threads, given out in turn; none: not pinned.
+    /// Cores for the threads, assigned round-robin; empty: not pinned.
     pub cores: Vec<usize>,
-    /// What starts a request. A search begins at this rate.
+    /// Pacing of the requests. A search starts at this rate.
     pub pacing: Pacing,
-    /// With a rate: what is due within so long starts together. Zero: each request at its own time.
+    /// With a rate: requests due within this interval start together. Zero: each request starts at
+    /// its own time.
     pub burst: Duration,
-    /// What is asked.
+    /// Requests to send.
     pub workload: WorkloadSpec,
-    /// Store so many keys before.
+    /// Keys to store before the measurement.
     pub preload: Option<Preload>,
-    /// Does not count.
+    /// Time before the measurement whose requests do not count.
     pub warmup: Duration,
-    /// Is measured, after the warm-up. `None`: until all requests were sent.
+    /// Time to measure after the warm-up. `None`: until all requests were sent.
     pub duration: Option<Duration>,
-    /// StopFlag after so many requests.
+    /// Number of requests after which the benchmark ends.
     pub requests: Option<u64>,
-    /// Check the bytes of values.
+    /// Compare the values in responses with the expected bytes.
     pub verify: bool,
-    /// Search for the highest rate.
+    /// Search for the highest rate that meets a goal.
     pub search: Option<SearchPlan>,
-    /// ServerProcess processes on this machine whose CPU time is to be measured.
+    /// Local server processes whose CPU time is measured.
     pub pids: Vec<u32>,
 }
 
-/// Data that is stored before.
+/// Data to store before a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Preload {
-    /// Keys, from the first on.
+    /// Number of keys, from key 0 on.
     pub keys: u64,
-    /// Also when a look at some keys finds all of them there.
+    /// Store the data even if a sample of the keys is present.
     pub always: bool,
 }
 
-/// A search for the highest rate.
+/// Parameters of a search for the highest rate.
 #[derive(Clone, Debug)]
 pub struct SearchPlan {
-    /// What has to hold.
+    /// Goal that a rate has to meet.
     pub goal: Goal,
-    /// How long each rate is tried.
+    /// Duration of a trial.
     pub trial: Duration,
 }
 
-/// A benchmark that could not be made.
+/// Reason why a benchmark has no report.
 #[derive(Debug)]
 pub enum BenchError {
     /// Nothing was measured.
     Load(LoadError),
     /// The data could not be stored.
     Preload(String),
-    /// A server process could not be watched.
+    /// The CPU time of a server process cannot be read.
     Process(std::io::Error),
 }
 
@@ -128,19 +130,20 @@ impl From<LoadError> for BenchError {
     }
 }
 
-/// Carries out a plan.
+/// Runs a benchmark.
 ///
 /// # Errors
-/// [`BenchError`]: there is nothing to report.
+/// [`BenchError`] if there is nothing to report.
 pub fn benchmark(plan: &BenchPlan, stop: &StopFlag, console: &mut Console) -> Result<Report, BenchError> {
     benchmark_with_hook(plan, stop, console, &mut || ())
 }
 
-/// The same, with something beside the part that is reported: `before_measurement` is called, and must return, just before its warm-up.
-/// A search may have several parts that look like it; the last is it.
+/// Runs a benchmark and calls `before_measurement` just before the warm-up of the reported
+/// measurement. It must return before the measurement starts. A search calls it before each long
+/// measurement; the last one is reported.
 ///
 /// # Errors
-/// [`BenchError`]: there is nothing to report.
+/// [`BenchError`] if there is nothing to report.
 pub fn benchmark_with_hook(
     plan: &BenchPlan,
     stop: &StopFlag,
@@ -181,14 +184,15 @@ pub fn benchmark_with_hook(
     })
 }
 
-/// Each connection is an open file. Where the limit cannot be raised, connecting says so.
+/// Raises the limit of open files, because each connection needs one. If that fails, connecting
+/// reports the error.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// One measurement with what it cost.
+/// A measurement with its CPU cost.
 struct Measurement {
     result: LaneResult,
     cost: CostReport,
@@ -236,7 +240,7 @@ impl Runner<'_> {
         ));
     }
 
-    /// Stores the keys `0..preload.keys`. Returns how many there are.
+    /// Stores the keys `0..preload.keys`. Returns their number.
     fn preload(&mut self, preload: Preload) -> Result<u64, BenchError> {
         let keys = preload.keys;
         if !preload.always && self.is_preloaded(keys) {
@@ -289,7 +293,8 @@ impl Runner<'_> {
         Err(BenchError::Preload(format!("{why}; {stored} of {keys} keys stored\n{report}")))
     }
 
-    /// Whether the values of keys all over the data are what they would be. False where nobody can tell.
+    /// Whether keys sampled evenly over the data have the expected values. A failed read counts as
+    /// absent.
     fn is_preloaded(&self, keys: u64) -> bool {
         let samples = SAMPLED_KEYS.min(keys);
         let values = self.plan.workload.values();
@@ -331,7 +336,7 @@ impl Runner<'_> {
         let own = own_cpu() - own;
         let answers = result.recorder.answers_with_warmup().max(1) as f64;
         let per_answer = |spent: Duration| spent.as_secs_f64() * 1e6 / answers;
-        // A server that is gone has no figure.
+        // A server process that has ended has no figure.
         let server = meters.iter().map(CpuMeter::spent).sum::<Result<Duration, _>>().ok();
         let cost = CostReport {
             generator_us_per_answer: per_answer(own),
@@ -369,7 +374,8 @@ impl Runner<'_> {
                     last = Some(measured);
                     trial
                 }
-                // A server that was there and is not any more does not hold this rate.
+                // A server that accepted connections before and does not now has failed at this
+                // rate.
                 Err(BenchError::Load(error @ LoadError::Connect { .. })) if last.is_some() => {
                     TrialReport { rate, is_long, why: vec![error.to_string()], ..TrialReport::default() }
                 }
@@ -388,7 +394,7 @@ impl Runner<'_> {
     }
 }
 
-/// Where a search begins unless it is told.
+/// Rate at which a search starts by default, in requests/s.
 const SEARCH_START: u64 = 1_000;
 
 fn describe_verdict(trial: &TrialReport) -> String {
@@ -434,7 +440,7 @@ fn quorum_parameters(quorum: QuorumOverride) -> String {
     part("ack", quorum.ack) + &part("from", quorum.from)
 }
 
-/// What a server says of itself. One that does not say is known by its `Server` header, or not at all.
+/// Describes a server by its `/v0/status`, else by its `Server` header.
 fn describe_server(target: &Target) -> ServerReport {
     let mut report =
         ServerReport { url: target.to_string(), software: "unknown server".to_owned(), facts: Vec::new() };
@@ -465,7 +471,8 @@ fn pluralize(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A time since 1970 as `2025-01-31T12:00:00Z`. The calendar is Howard Hinnant's `civil_from_days`.
+/// Formats the time since 1970 as `2025-01-31T12:00:00Z`. The calendar is Howard Hinnant's
+/// `civil_from_days`.
 fn rfc3339(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let days = seconds / 86_400 + 719_468;

@@ -1,8 +1,9 @@
-//! A cgroup that bounds a process's memory, its page cache included.
+//! Memory limit for a process, page cache included, by a cgroup.
 //!
-//! Version 2 where it has the memory controller, else version 1; needs the right to make one, as root has. Pages belong to
-//! the group that reads them first: what another group left in the page cache is not counted here, so whoever compares
-//! has the system forget it before.
+//! Uses cgroup version 2 if it has the memory controller, else version 1. Requires the right to
+//! create cgroups, as root has. Pages are charged to the group that reads them first: pages that
+//! another group left in the page cache are not charged here. Callers that compare servers drop the
+//! page cache before.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,20 +13,22 @@ use std::path::{Path, PathBuf};
 const V2: &str = "/sys/fs/cgroup";
 const V1: &str = "/sys/fs/cgroup/memory";
 const PROCESSES: &str = "cgroup.procs";
-/// Joins the group whose list of processes is the first argument, and becomes the program behind it.
+/// Shell script that joins the group whose list of processes is `$0`, then executes the program in
+/// `$@`.
 const JOIN_AND_EXEC: &str = r#"echo $$ > "$0" && exec "$@""#;
 
-/// A cgroup of this process's own; removed when dropped.
+/// A cgroup with a memory limit. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct MemoryLimit {
     dir: PathBuf,
 }
 
 impl MemoryLimit {
-    /// A cgroup that bounds its processes to so many bytes together. `name` tells it from others of this process.
+    /// Creates a cgroup that limits its processes to `bytes` bytes together. `name` distinguishes
+    /// it from other groups of this process.
     ///
     /// # Errors
-    /// When none can be made here.
+    /// The cgroup cannot be created.
     pub fn new(name: &str, bytes: u64) -> io::Result<Self> {
         let controllers = fs::read_to_string(Path::new(V2).join("cgroup.controllers")).unwrap_or_default();
         let (root, limit) = if controllers.split_ascii_whitespace().any(|name| name == "memory") {
@@ -40,12 +43,13 @@ impl MemoryLimit {
         Ok(group)
     }
 
-    /// What a process joins.
+    /// Directory of the cgroup.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The command that runs another one inside from its first byte on, under the process id that it was given.
+    /// Command that runs `program` inside the cgroup from its first byte on, under the same process
+    /// id.
     pub fn command(&self, program: &Path, args: &[String]) -> (PathBuf, Vec<String>) {
         let text = |text: &OsStr| text.to_string_lossy().into_owned();
         let processes = self.dir.join(PROCESSES);
@@ -64,10 +68,10 @@ impl Drop for MemoryLimit {
     }
 }
 
-/// Puts this process into the cgroup.
+/// Moves this process into the cgroup.
 ///
 /// # Errors
-/// The system's.
+/// The list of processes cannot be written.
 pub fn join(dir: &Path) -> io::Result<()> {
     fs::write(dir.join(PROCESSES), std::process::id().to_string())
 }

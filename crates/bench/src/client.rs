@@ -1,4 +1,5 @@
-//! One request, one answer, blocking: for asking a server about itself, and for clients that look at each answer.
+//! Blocking HTTP client with one request at a time, for status requests and for clients that
+//! examine each response.
 
 use crate::response::ResponseParser;
 use std::io::{self, Read, Write};
@@ -8,19 +9,19 @@ use std::time::Duration;
 const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const READ_BYTES: usize = 16 * 1024;
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Debug)]
 pub struct HttpResponse {
-    /// The status code.
+    /// Status code.
     pub status: u16,
-    /// Status line and headers as they came, with the empty line behind them.
+    /// Status line and headers as received, up to and including the empty line.
     pub head: Vec<u8>,
-    /// The body.
+    /// Body.
     pub body: Vec<u8>,
 }
 
 impl HttpResponse {
-    /// The value of a header, as it was sent.
+    /// Value of a header, without surrounding white space.
     pub fn header(&self, name: &str) -> Option<&str> {
         let head = str::from_utf8(&self.head).ok()?;
         let mut fields = head.lines().filter_map(|line| line.split_once(':'));
@@ -28,7 +29,7 @@ impl HttpResponse {
     }
 }
 
-/// A connection that is kept, and carries one request at a time.
+/// A keep-alive connection that carries one request at a time.
 #[derive(Debug)]
 pub struct HttpClient {
     socket: TcpStream,
@@ -36,10 +37,10 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// Connects. `timeout` bounds connecting and each read and write.
+    /// Connects. `timeout` bounds the connection attempt, and each read and write.
     ///
     /// # Errors
-    /// The socket's.
+    /// Errors of the socket.
     pub fn connect(target: SocketAddr, timeout: Duration) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&target, timeout)?;
         socket.set_nodelay(true)?;
@@ -48,10 +49,11 @@ impl HttpClient {
         Ok(Self { socket, target })
     }
 
-    /// Sends a request and waits for its answer. After an error the connection is of no further use.
+    /// Sends a request and waits for its response. The connection cannot be used after an error.
     ///
     /// # Errors
-    /// The socket's; [`io::ErrorKind::InvalidData`] for an answer that is not HTTP or longer than 16 MiB.
+    /// Errors of the socket; [`io::ErrorKind::InvalidData`] for a response that is not HTTP or
+    /// longer than 16 MiB.
     pub fn exchange(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<HttpResponse> {
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.target).into_bytes();
         if !body.is_empty() {
@@ -64,10 +66,11 @@ impl HttpClient {
     }
 }
 
-/// Sends a request on a connection of its own. `timeout` bounds connecting and each read.
+/// Sends a request on a new connection. `timeout` bounds the connection attempt and each read.
 ///
 /// # Errors
-/// The socket's; [`io::ErrorKind::InvalidData`] for an answer that is not HTTP or longer than 16 MiB.
+/// Errors of the socket; [`io::ErrorKind::InvalidData`] for a response that is not HTTP or longer
+/// than 16 MiB.
 pub fn fetch(
     target: SocketAddr,
     method: &str,

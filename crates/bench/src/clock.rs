@@ -1,16 +1,16 @@
-//! The generator's clock: nanoseconds since its run began.
+//! Clock of the generator: time since the start of a run.
 
 use std::time::Duration;
 use stdx::Instant;
 
-/// A monotonic clock that all threads of a run share.
+/// Monotonic clock that all threads of a run share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunClock {
     origin: std::time::Instant,
 }
 
 impl RunClock {
-    /// A clock that shows zero now.
+    /// Creates a clock that reads zero now.
     pub(crate) fn start() -> Self {
         Self { origin: std::time::Instant::now() }
     }
@@ -21,7 +21,7 @@ impl RunClock {
     }
 }
 
-/// The time from `now` to `then`; zero when that has passed.
+/// Time from `now` to `then`; zero if `then` has passed.
 pub(crate) fn until(now: Instant, then: Instant) -> Duration {
     then.saturating_since(now)
 }

@@ -1,4 +1,5 @@
-//! One connection: a non-blocking socket, the bytes that are still to be sent, the parser of what comes.
+//! Connection of the generator: a non-blocking socket, unsent bytes, and the parser of its
+//! responses.
 
 use crate::protocol::{Parser, Protocol};
 use crate::response::{MalformedResponse, Response};
@@ -8,19 +9,21 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A lost first packet is sent again after one second, and once more two seconds later.
+/// Timeout of connecting. The kernel retransmits a lost first packet after one second, and again
+/// two seconds later.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
-/// A send buffer above this is given back after its request.
+/// A larger send buffer is shrunk to this size after its request.
 const OUT_BYTES_RETAINED: usize = 64 * 1024;
-/// What is read from one connection before the others have their turn.
+/// Maximum number of reads from a connection per readiness event, so that other connections are
+/// served too.
 const READS_PER_EVENT: usize = 16;
 
-/// Why a connection is of no further use.
+/// Reason why a connection cannot be used any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ConnectionError {
-    /// Closed or reset by the server.
+    /// The server closed or reset the connection.
     Broken,
-    /// What came was not a response.
+    /// The bytes were not a response.
     Malformed,
 }
 
@@ -48,7 +51,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, waiting for at most [`CONNECT_TIMEOUT`].
+    /// Connects, blocking for at most [`CONNECT_TIMEOUT`].
     pub(crate) fn open(target: SocketAddr, protocol: Protocol) -> io::Result<Self> {
         let socket = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT)?;
         socket.set_nodelay(true)?;
@@ -56,7 +59,8 @@ impl Connection {
         Ok(Self::from_socket(socket, protocol, false))
     }
 
-    /// Begins to connect, without waiting. What is sent leaves once the connection is there.
+    /// Starts to connect, without blocking. A request that is sent meanwhile is written once the
+    /// connection is established.
     pub(crate) fn start_connect(target: SocketAddr, protocol: Protocol) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(socket2::Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -73,12 +77,12 @@ impl Connection {
         Self { socket, out: Vec::new(), sent: 0, parser, body: Vec::new(), is_connecting }
     }
 
-    /// Whether the connection is not there yet.
+    /// Whether the connection is not established yet.
     pub(crate) const fn is_connecting(&self) -> bool {
         self.is_connecting
     }
 
-    /// Sends a request, as far as the socket takes it. True: all of it.
+    /// Sends a request, as far as the socket accepts it. Returns whether all of it was written.
     pub(crate) fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<bool, ConnectionError> {
         debug_assert!(self.sent == self.out.len(), "one request at a time");
         self.out.clear();
@@ -89,7 +93,8 @@ impl Connection {
         if self.is_connecting { Ok(false) } else { self.flush() }
     }
 
-    /// The socket takes bytes, or has failed: sends what is left of a request. True: all of it.
+    /// Handles a writable or failed socket: writes the rest of the request. Returns whether all of
+    /// it was written.
     pub(crate) fn flush(&mut self) -> Result<bool, ConnectionError> {
         if self.is_connecting {
             match self.socket.take_error()? {
@@ -109,7 +114,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Reads what has come, into `scratch` first. The body is kept only when asked. `None`: more is to come.
+    /// Reads the available bytes through `scratch`. Keeps the body only if `keep_body` is set.
+    /// `None`: the response is not complete.
     pub(crate) fn receive(
         &mut self,
         scratch: &mut [u8],
@@ -139,7 +145,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// The body of the last response, when it was kept.
+    /// Body of the last response, if it was kept.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -162,7 +168,7 @@ mod tests {
 
     const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-    /// Calls `step` until it gives something; sockets of one machine are quick.
+    /// Calls `step` until it returns a value; loopback sockets are quick.
     fn until<T>(mut step: impl FnMut() -> Option<T>) -> T {
         loop {
             if let Some(done) = step() {

@@ -1,7 +1,7 @@
-//! What is shown while a benchmark runs: a line a second, and a bar while data is stored.
+//! Output while a benchmark runs: one line per second, and a progress bar during the preload.
 //!
-//! All of it goes to the standard error, so that the report can be kept by itself. Where that is no terminal, the bar is
-//! a line now and then.
+//! Everything goes to standard error, so that the report can be redirected separately. If that is
+//! not a terminal, the progress bar becomes a line every ten seconds.
 
 use crate::load::LiveSecond;
 use crate::timeline::{Row, is_ok};
@@ -9,15 +9,16 @@ use crate::units::{bytes, grouped, micros, span};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-/// The head of the columns is said again after so many lines.
+/// Lines after which the column headings are repeated.
 const LINES_PER_HEAD: u64 = 20;
-/// Without a terminal, progress is told so often, in seconds.
+/// Without a terminal: seconds between two progress lines.
 const SECONDS_PER_PROGRESS: u64 = 10;
 const BAR_WIDTH: usize = 28;
-/// The weight of the last second in the rate that the end is estimated by.
+/// Weight of the last second in the moving average of the rate, from which the remaining time is
+/// estimated.
 const LAST_SECOND_WEIGHT: f64 = 0.2;
 
-/// Where it is shown.
+/// Writer of progress to standard error.
 #[derive(Debug)]
 pub struct Console {
     is_quiet: bool,
@@ -26,18 +27,18 @@ pub struct Console {
 }
 
 impl Console {
-    /// The standard error; `is_quiet`: nothing is shown.
+    /// Creates a console. If `is_quiet` is set, it prints nothing.
     pub fn new(is_quiet: bool) -> Self {
         Self { is_quiet, is_terminal: io::stderr().is_terminal(), lines: 0 }
     }
 
-    /// A line.
+    /// Prints a line.
     pub fn say(&mut self, line: &str) {
         self.lines = 0;
         self.show(&format!("{line}\n"));
     }
 
-    /// A second of a run.
+    /// Prints the line of a second of the run.
     pub fn second(&mut self, second: &LiveSecond) {
         if self.lines.is_multiple_of(LINES_PER_HEAD) {
             self.show(&format!("{}\n", head()));
@@ -46,7 +47,7 @@ impl Console {
         self.show(&format!("{}\n", live_line(second)));
     }
 
-    /// A preload has come so far.
+    /// Prints the progress of a preload.
     pub fn progress(&mut self, progress: &PreloadProgress) {
         let line = progress.line();
         if self.is_terminal {
@@ -57,7 +58,7 @@ impl Console {
         }
     }
 
-    /// Nobody reads what cannot be shown.
+    /// Writes to standard error. Errors are ignored, because there is nowhere to report them.
     fn show(&self, text: &str) {
         if !self.is_quiet {
             let mut out = io::stderr().lock();
@@ -71,7 +72,7 @@ fn head() -> String {
     format!("{time:>8} {rate:>11} {p50:>9} {p99:>9} {p999:>9} {max:>9}  errors")
 }
 
-/// A second in a line.
+/// Formats a second as a line.
 fn live_line(second: &LiveSecond) -> String {
     let row = &second.row;
     let time = match second.second {
@@ -98,26 +99,26 @@ fn errors(row: &Row) -> String {
     if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
-/// How far a preload is.
+/// Progress of a preload.
 #[derive(Clone, Copy, Debug)]
 pub struct PreloadProgress {
-    /// Keys to be stored.
+    /// Keys to store.
     pub keys: u64,
-    /// Keys that are stored.
+    /// Keys stored so far.
     pub stored: u64,
-    /// Mean bytes of a key and its value.
+    /// Mean size of a key with its value, in bytes.
     pub bytes_per_key: f64,
     seconds: u64,
     per_second: f64,
 }
 
 impl PreloadProgress {
-    /// None of `keys` is stored yet.
+    /// Creates the progress of a preload that has not stored any of `keys` yet.
     pub const fn new(keys: u64, bytes_per_key: f64) -> Self {
         Self { keys, stored: 0, bytes_per_key, seconds: 0, per_second: 0.0 }
     }
 
-    /// A second has passed, in which so many were stored.
+    /// Adds a second in which `stored` keys were stored.
     pub fn second(&mut self, stored: u64) {
         self.seconds += 1;
         self.stored += stored;
@@ -125,12 +126,12 @@ impl PreloadProgress {
         self.per_second += (stored as f64 - self.per_second) * weight;
     }
 
-    /// Whether all are stored.
+    /// Whether all keys are stored.
     pub const fn is_complete(&self) -> bool {
         self.stored >= self.keys
     }
 
-    /// The bar, and when it will be full.
+    /// Formats the progress bar with the estimated remaining time.
     pub fn line(&self) -> String {
         let part = (self.stored as f64 / self.keys as f64).min(1.0);
         let filled = (part * BAR_WIDTH as f64) as usize;

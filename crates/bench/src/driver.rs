@@ -1,9 +1,10 @@
-//! One generator thread: its connections, its epoll, its loop.
+//! Event loop of a generator thread: its connections and its epoll instance.
 //!
-//! Each turn releases the clients that are due, waits for answers until the next client, and gives every
-//! connection that became free its next request. A connection that was lost is made anew, without waiting for it. At
-//! the end of the run, or when it is asked to stop, nothing starts any more; what is on its way may still be
-//! answered for [`DRAIN_TIMEOUT`], then it is recorded as unanswered.
+//! Each iteration releases the slots that are due, waits for responses until the next slot, and
+//! sends the next request on each connection that became free. A lost connection is re-established
+//! without blocking. At the end of the run, or when it is asked to stop, no request starts any
+//! more. Requests in flight may be answered for [`DRAIN_TIMEOUT`], then they are recorded as
+//! unanswered.
 
 use crate::clock::{RunClock, until};
 use crate::connection::{CONNECT_TIMEOUT, Connection, ConnectionError};
@@ -24,26 +25,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::Instant;
 
-/// How long answers are waited for after the end.
+/// Time to wait for responses after the end of the run.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same, when somebody waits for the end.
+/// Time to wait for responses after the user asked to stop.
 const DRAIN_TIMEOUT_STOPPED: Duration = Duration::from_secs(1);
-/// A thread looks up so often, however little happens: whether it is to stop, whether a second is over.
+/// Maximum interval between two checks for a stop request and for the end of a second.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a connection rests that could not be made, or whose request is to be tried retry_request.
+/// Delay before a failed connection is retried, and before a request is repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 * 1024;
 const EVENTS_MAX: usize = 512;
-/// The kernel's default of 50 µs would be in every latency of a low rate.
+/// Timer slack of the thread. The kernel's default of 50 µs would be part of every latency at a low
+/// rate.
 const TIMER_SLACK_NANOS: NonZeroU64 = NonZeroU64::MIN;
 
-/// A lane's share on one thread.
+/// The part of a lane that one thread drives.
 #[derive(Debug)]
 pub(crate) struct ThreadLane {
     pub(crate) schedule: Schedule,
     pub(crate) workload: Workload,
     pub(crate) recorder: Recorder,
-    /// Requests still to be started, over all threads. `None`: no limit.
+    /// Requests still to be started, shared by all threads. `None`: no limit.
     pub(crate) requests_left: Option<Arc<AtomicU64>>,
     pub(crate) verify: bool,
     pub(crate) retry: bool,
@@ -75,7 +77,8 @@ impl ThreadLane {
         }
     }
 
-    /// From when the latency of the request counts that a free connection should send at `now`, if there is one.
+    /// Claims a request for a free connection. Returns the time from which its latency counts, or
+    /// `None` if no request is due at `now`.
     fn claim(&mut self, connection: usize, now: Instant) -> Option<Instant> {
         let Some(send_timeout) = self.send_timeout else { return self.schedule.claim(connection, now) };
         loop {
@@ -120,23 +123,23 @@ struct Client {
     is_parked: bool,
 }
 
-/// A connection and the number of the target that it goes to.
+/// A connection with the index of its target.
 #[derive(Debug)]
 pub(crate) struct TargetConnection {
     pub(crate) target: usize,
     pub(crate) connection: Connection,
 }
 
-/// What a thread hands back.
+/// Results of a generator thread.
 #[derive(Debug)]
 pub(crate) struct ThreadResult {
-    /// Of each lane.
+    /// Recorders, by lane.
     pub(crate) recorders: Vec<Recorder>,
-    /// When nothing started any more.
+    /// Time from which no request started any more.
     pub(crate) ended: Instant,
 }
 
-/// The state of a generator thread.
+/// State of a generator thread.
 #[derive(Debug)]
 pub(crate) struct Driver {
     targets: Arc<[Target]>,
@@ -156,7 +159,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// A driver of these lanes, each with its open connections.
+    /// Creates the driver of these lanes, each with its open connections.
     pub(crate) fn new(
         targets: Arc<[Target]>,
         stop: StopFlag,
@@ -202,7 +205,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Drives to the end.
+    /// Runs to the end of the run.
     pub(crate) fn run(mut self) -> Result<ThreadResult, LoadError> {
         rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NANOS)).map_err(LoadError::epoll)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
@@ -227,7 +230,8 @@ impl Driver {
         Ok(self.finish())
     }
 
-    /// What need not be looked at each turn.
+    /// Periodic work that need not be done in every iteration: closes rows, checks for a stop
+    /// request, and ends connection attempts that take too long.
     fn tick(&mut self, now: Instant) {
         self.next_tick = now + TICK;
         self.lanes.iter_mut().for_each(|lane| lane.recorder.advance_to(now));
@@ -291,7 +295,7 @@ impl Driver {
         }
     }
 
-    /// Gives a free connection its next request, if there is one.
+    /// Sends the next request on client `i`, if it is free and a request is due.
     fn start(&mut self, i: usize, now: Instant) {
         let client = &mut self.clients[i];
         if client.in_flight.is_some() || client.is_parked {
@@ -327,8 +331,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Bytes were given to the socket. Asks for, or no longer for, the moment when it takes more. False: the connection
-    /// was lost.
+    /// Handles the result of a write: registers for writability, or deregisters. Returns `false` if
+    /// the connection was lost.
     fn after_send(&mut self, i: usize, sent: Result<bool, ConnectionError>) -> bool {
         let client = &mut self.clients[i];
         let Some(connection) = &client.connection else { return false };
@@ -400,7 +404,7 @@ impl Driver {
         }
     }
 
-    /// The connection is lost, and with it the request that it carried.
+    /// Drops a lost connection, and records the failure of the request that it carried.
     fn fail(&mut self, i: usize, failure: Failure) {
         let now = self.clock.now();
         let client = &mut self.clients[i];

@@ -1,9 +1,11 @@
-//! What a rate has to hold: `p99<10ms,errors=0`.
+//! Goals that a rate has to meet, such as `p99<10ms,errors=0`.
 //!
-//! Besides what is asked for, at least [`KEPT_MIN`] of the rate has to be answered: a server that falls behind does not
-//! hold its rate, however fast those answers are that it gives. What is asked so late that it may be answered after the
-//! end, by the latency that is asked for, does not count: else the end of a short run would be a condition of its own. Of
-//! half of a run it does count, however long the latency: else any rate would hold in a run that is shorter.
+//! In addition to the stated conditions, at least [`KEPT_MIN`] of the rate has to be answered: a
+//! server that falls behind does not meet the goal, however fast its responses are. Requests that
+//! start within the goal's longest latency before the end may be answered after it, and are not
+//! missed: otherwise the end of a short run would be a condition of its own. At most half of the
+//! run is exempt in this way: otherwise any rate would meet the goal in a run that is shorter than
+//! that latency.
 
 use crate::load::LaneResult;
 use crate::recorder::micros;
@@ -14,10 +16,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The part of the asked rate that has to be answered.
+/// Fraction of the requested rate that has to be answered.
 pub const KEPT_MIN: f64 = 0.999;
 
-/// Conditions that all have to hold.
+/// Conditions that all have to be met.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     conditions: Vec<Condition>,
@@ -25,40 +27,40 @@ pub struct Goal {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Condition {
-    /// The latency at a percentile, in percent.
+    /// Limit of the latency at a percentile, from 0 to 100.
     Percentile(f64, LatencyLimit),
     Mean(LatencyLimit),
     Errors(ErrorLimit),
 }
 
-/// Latencies are to be below this.
+/// Exclusive upper limit of a latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct LatencyLimit(Duration);
 
-/// How many requests may fail.
+/// Limit of failed requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ErrorLimit {
     AtMost(u64),
     ShareBelow(f64),
 }
 
-/// What was measured at a rate.
+/// Measurement at a rate.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// From the intended start, in nanoseconds.
+    /// Latencies from the intended start, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// Refusals, errors, requests without an answer.
+    /// Number of refusals, errors and requests without a response.
     pub errors: u64,
-    /// Requests that were meant to be sent.
+    /// Number of requests that were due.
     pub requests: u64,
-    /// The part of the asked rate that was answered.
+    /// Fraction of the requested rate that was answered.
     pub kept: f64,
-    /// The measured time.
+    /// Measured time.
     pub elapsed: Duration,
 }
 
 impl Observation {
-    /// What a lane measured at `rate`.
+    /// The observation of a lane at `rate` requests/s.
     pub fn of(result: &LaneResult, rate: u64) -> Self {
         let recorder = &result.recorder;
         Self {
@@ -70,7 +72,7 @@ impl Observation {
         }
     }
 
-    /// As a report shows it, with the goal's verdict.
+    /// Report of a trial at `rate` requests/s, with the goal's verdict.
     pub fn trial(&self, goal: &Goal, rate: u64, is_long: bool) -> TrialReport {
         let quantile = |quantile| micros(self.latency.value_at_quantile(quantile));
         let why = goal.violations(self);
@@ -90,7 +92,7 @@ impl Observation {
 }
 
 impl Goal {
-    /// What does not hold; nothing: the goal does.
+    /// Descriptions of the violated conditions; empty if the goal is met.
     pub fn violations(&self, observed: &Observation) -> Vec<String> {
         let mut broken: Vec<String> =
             self.conditions.iter().filter_map(|known| known.violations(observed)).collect();
@@ -100,7 +102,8 @@ impl Goal {
         broken
     }
 
-    /// The part of what is asked in such a time that may be answered behind its end: half of it at most.
+    /// Fraction of the requests that may be answered after the end of a run of this length; at most
+    /// half.
     fn unanswered_allowance(&self, elapsed: Duration) -> f64 {
         let longest = self.conditions.iter().filter_map(Condition::latency).max().unwrap_or_default();
         (longest.as_secs_f64() / elapsed.as_secs_f64().max(f64::MIN_POSITIVE)).min(0.5)
@@ -224,7 +227,7 @@ impl fmt::Display for Goal {
 mod tests {
     use super::*;
 
-    /// Latencies of 1 to 100 ms, evenly.
+    /// Latencies of 1 to 100 ms, uniformly distributed.
     fn observed(errors: u64, kept: f64) -> Observation {
         let mut latency = Histogram::new_with_max(600_000_000_000, 3).unwrap();
         (1..=100u64).for_each(|millis| latency.record(millis * 1_000_000).unwrap());
@@ -270,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_may_be_answered_behind_the_end_is_not_missed() {
-        // The last 200 ms of ten seconds are 2 % of what is asked.
+        // The last 200 ms of ten seconds have 2 % of the requests.
         assert_eq!(broken("p99<200ms", &observed(0, 0.9795)), 0);
         assert_eq!(broken("p99<200ms", &observed(0, 0.9785)), 1);
         assert_eq!(broken("p50<200ms,p99<101ms", &observed(0, 0.9795)), 0);

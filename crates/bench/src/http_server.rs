@@ -1,8 +1,9 @@
-//! hyper around something that answers: the HTTP behind which stores are compared.
+//! HTTP server around a handler: hyper as veche uses it, behind which stores are compared.
 //!
-//! One listener; an accepted connection goes to the I/O thread with the fewest; each I/O thread has a tokio
-//! `current_thread` runtime. [`found`], [`created`] and [`not_found`] have exactly the header bytes that veche sends.
-//! This is a yardstick, not a server: nothing is bounded, and what is no request for an entity is not refused.
+//! There is one listener. An accepted connection is assigned to the I/O thread with the fewest
+//! connections; each I/O thread has a tokio `current_thread` runtime. [`found`], [`created`] and
+//! [`not_found`] have exactly the header bytes of veche's responses. This is a yardstick, not a
+//! production server: nothing is bounded, and requests that are not for an entity are not refused.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG};
@@ -28,26 +29,28 @@ const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const ACKS: HeaderValue = HeaderValue::from_static("1/1");
 const VERSION: HeaderValue = HeaderValue::from_static("\"0123456789abcdef0123456789abcdef\"");
 const BACKLOG: i32 = 1024;
-/// What values and ranges are.
+/// Media type of values and ranges.
 pub const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
-/// What answers the requests.
+/// Handler of requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Of its responses.
+    /// Body of its responses.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 
-    /// Answers one request. What it awaits keeps nobody else waiting; what it does itself does.
+    /// Handles one request. Other connections of the thread make progress while it awaits, but not
+    /// while it computes.
     fn handle(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>>;
 }
 
-/// How HTTP is served.
+/// Settings of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpServer {
-    /// I/O threads; at least one.
+    /// Number of I/O threads; at least one.
     pub threads: usize,
-    /// hyper collects the answers to pipelined requests. With it, it takes all of a body before it writes the first byte.
+    /// Whether hyper collects the responses to pipelined requests. If so, it takes all of a body
+    /// before it writes the first byte.
     pub pipeline_flush: bool,
-    /// hyper writes many pieces in one call; without, it copies them into one buffer first.
+    /// Whether hyper writes many buffers in one call. If not, it copies them into one buffer first.
     pub writev: bool,
 }
 
@@ -58,10 +61,10 @@ impl Default for HttpServer {
 }
 
 impl HttpServer {
-    /// Serves until accepting fails.
+    /// Serves requests until accepting fails.
     ///
     /// # Errors
-    /// Those of the listener.
+    /// Errors of the listener.
     pub fn serve<A: Handler>(self, address: SocketAddr, handler: &Arc<A>) -> io::Result<Infallible> {
         let listener = listen(address)?;
         let threads: Vec<IoThread> =
@@ -76,12 +79,12 @@ impl HttpServer {
     }
 }
 
-/// The key that a request asks for.
+/// Key in the query of a request.
 pub fn key_of<B>(request: &Request<B>) -> Option<&[u8]> {
     request.uri().query().and_then(|query| query.strip_prefix("id=")).map(str::as_bytes)
 }
 
-/// `200` with a value.
+/// Response `200` with a value.
 pub fn found(value: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(value));
     let headers = response.headers_mut();
@@ -91,7 +94,7 @@ pub fn found(value: Bytes) -> Response<Full<Bytes>> {
     response
 }
 
-/// `201`.
+/// Response `201`.
 pub fn created() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::CREATED;
@@ -101,7 +104,7 @@ pub fn created() -> Response<Full<Bytes>> {
     response
 }
 
-/// `404`.
+/// Response `404`.
 pub fn not_found() -> Response<Full<Bytes>> {
     let mut response = Response::default();
     *response.status_mut() = StatusCode::NOT_FOUND;
@@ -109,7 +112,7 @@ pub fn not_found() -> Response<Full<Bytes>> {
     response
 }
 
-/// More connections at once than the default backlog of the standard library takes.
+/// Listens with a longer backlog than the standard library's, for many simultaneous connections.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -118,7 +121,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// The way to an I/O thread, and how many connections it has.
+/// Handle of an I/O thread, with the number of its connections.
 struct IoThread {
     sockets: UnboundedSender<TcpStream>,
     open: Arc<AtomicUsize>,
@@ -159,7 +162,7 @@ fn serve<A: Handler>(
                         service_fn(
                             |request| async move { Ok::<_, Infallible>(handler.handle(request).await) },
                         );
-                    // A connection that breaks is no concern of the server's.
+                    // A broken connection is of no interest here.
                     let _ = http1::Builder::new()
                         .pipeline_flush(server.pipeline_flush)
                         .writev(server.writev)
@@ -172,7 +175,7 @@ fn serve<A: Handler>(
     });
 }
 
-/// Tokio's socket as hyper wants it.
+/// Adapter from tokio's socket to hyper's I/O traits.
 struct Io(tokio::net::TcpStream);
 
 impl hyper::rt::Read for Io {
@@ -182,15 +185,15 @@ impl hyper::rt::Read for Io {
         mut into: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let read = {
-            // SAFETY: `ReadBuf` never makes initialised bytes uninitialised again, and only what it says was
-            // filled is advanced over.
+            // SAFETY: `ReadBuf` never makes initialised bytes uninitialised again, and the cursor
+            // is advanced only over the bytes that it reports as filled.
             let mut buffer = ReadBuf::uninit(unsafe { into.as_mut() });
             match Pin::new(&mut self.0).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) => buffer.filled().len(),
                 other => return other,
             }
         };
-        // SAFETY: the socket filled that many bytes just now.
+        // SAFETY: the socket has just filled this number of bytes.
         unsafe { into.advance(read) };
         Poll::Ready(Ok(()))
     }

@@ -1,12 +1,12 @@
-//! Which keys are asked for, and in what order.
+//! Keys of a load, and the order in which they are drawn.
 //!
-//! Keys are numbers `0..count`; their text is 16 hexadecimal digits of *twice* the number, so that the odd
-//! texts are keys that nobody stores yet lie between stored ones: a store cannot answer for them by the
-//! range of its tables alone, it needs its filters.
+//! Keys are numbers `0..count`. Their text is 16 hexadecimal digits of *twice* the number, so that
+//! the odd texts are missing keys that lie between stored ones. A store cannot reject them by the
+//! key range of its tables; it needs its filters.
 //!
-//! **Caveats.** Threads share one sequence of sequential keys and one end of the key space, so with several
-//! threads the *set* of keys is repeatable but not which thread draws which. With [`KeyOrder::Latest`] a read
-//! may overtake the write of its key, and is then answered `404`.
+//! **Caveats.** Threads share the position of sequential keys and the end of the key space. With
+//! several threads the *set* of keys is reproducible, but not which thread draws which key. With
+//! [`KeyOrder::Latest`] a read may overtake the write of its key, and is then answered with `404`.
 
 use crate::zipf::Zipf;
 use std::fmt;
@@ -18,20 +18,20 @@ use stdx::Rng;
 /// Length of a key, in bytes.
 pub const KEY_LEN: usize = 16;
 
-/// Greater than any count of keys, and prime: multiplying by it scatters neighbouring ranks.
+/// Prime greater than any number of keys. Multiplying by it scatters neighbouring ranks.
 const SCATTER: u64 = 0xffff_ffff_ffff_ffc5;
 
-/// A key by its number.
+/// A key, identified by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyNumber(pub u64);
 
 impl KeyNumber {
-    /// The text of the key.
+    /// Text of the key.
     pub fn stored_key(self) -> [u8; KEY_LEN] {
         hex(self.0 << 1)
     }
 
-    /// The text of the key right behind it, which is never stored.
+    /// Text of the key that follows directly in key order, and that is never stored.
     pub fn missing_key(self) -> [u8; KEY_LEN] {
         hex(self.0 << 1 | 1)
     }
@@ -41,18 +41,18 @@ fn hex(number: u64) -> [u8; KEY_LEN] {
     std::array::from_fn(|i| b"0123456789abcdef"[(number >> (60 - 4 * i) & 0xf) as usize])
 }
 
-/// The order in which keys are drawn.
+/// Order in which keys are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyOrder {
-    /// 0, 1, 2, ... and again from 0.
+    /// Ascending from 0, repeated.
     Sequential,
-    /// Each key once, then again, in an order that jumps about.
+    /// Each key once in a scattered order, repeated.
     Scattered,
-    /// Each key as likely as the next.
+    /// Uniformly distributed.
     Uniform,
-    /// Zipf-distributed, the frequent keys scattered over the key space.
+    /// Zipf-distributed; frequent keys are scattered over the key space.
     Zipf,
-    /// Writes make new keys past the end; reads prefer the newest, Zipf-distributed by age.
+    /// Writes append new keys; reads prefer the newest keys, Zipf-distributed by age.
     Latest,
 }
 
@@ -72,7 +72,7 @@ impl FromStr for KeyOrder {
 }
 
 impl KeyOrder {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Self; 5] = [Self::Sequential, Self::Scattered, Self::Uniform, Self::Zipf, Self::Latest];
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for KeyOrder {
     }
 }
 
-/// What the threads of a run share of the key space.
+/// State of the key space that the threads of a run share.
 #[derive(Debug)]
 pub struct KeySpace {
     count: AtomicU64,
@@ -96,10 +96,10 @@ pub struct KeySpace {
 }
 
 impl KeySpace {
-    /// The keys `0..count`.
+    /// Creates a key space of the keys `0..count`.
     ///
     /// # Panics
-    /// When `count` is 0.
+    /// If `count` is 0.
     pub fn new(count: u64) -> Arc<Self> {
         assert!(count > 0, "a load needs at least one key");
         Arc::new(Self { count: AtomicU64::new(count), next: AtomicU64::new(0) })
@@ -125,14 +125,15 @@ pub struct KeyPicker {
 }
 
 impl KeyPicker {
-    /// A picker for one thread. The same `rng` draws the same keys, as far as the module says.
+    /// Creates a picker for one thread. The same `rng` draws the same keys, except that threads
+    /// share positions as described in the module documentation.
     pub fn new(order: KeyOrder, space: Arc<KeySpace>, rng: Rng) -> Self {
         let count = space.count.load(Ordering::Relaxed);
         let zipf = matches!(order, KeyOrder::Zipf | KeyOrder::Latest).then(|| Arc::new(Zipf::new(count)));
         Self { order, space, zipf, count, rng }
     }
 
-    /// The key that the next read asks for.
+    /// Key of the next read.
     pub fn for_read(&mut self) -> KeyNumber {
         match (self.order, &self.zipf) {
             (KeyOrder::Latest, Some(zipf)) => {
@@ -143,7 +144,7 @@ impl KeyPicker {
         }
     }
 
-    /// The key that the next write changes; with [`KeyOrder::Latest`] a new one.
+    /// Key of the next write; a new one with [`KeyOrder::Latest`].
     pub fn for_write(&mut self) -> KeyNumber {
         if self.order == KeyOrder::Latest { KeyNumber(self.space.append()) } else { self.existing() }
     }
@@ -158,7 +159,7 @@ impl KeyPicker {
     }
 }
 
-/// A permutation of `0..count`: multiplication by a prime that does not divide `count`.
+/// Permutes `0..count`, by multiplication with a prime that does not divide `count`.
 fn scatter(rank: u64, count: u64) -> u64 {
     (u128::from(rank) * u128::from(SCATTER) % u128::from(count)) as u64
 }

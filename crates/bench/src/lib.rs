@@ -1,24 +1,28 @@
-//! The load generator: HTTP requests at a server, latencies and CPU per request out.
+//! Load generator: sends HTTP requests to a server, and measures latencies and CPU time per
+//! request.
 //!
-//! **Promise.** A latency is counted from the moment at which the request was *meant* to start, so that a
-//! server that stalls is charged for every request that the stall kept waiting, not only for the one that
-//! happened to be on its way (Tene's "coordinated omission"). The same seed asks for the same keys in the
-//! same order, and the bytes under a key follow from the key, so that any answer can be checked.
+//! **Promise.** A latency counts from the *intended* start of its request. A server that stalls is
+//! charged for every request that the stall delayed, not only for the one in flight (Tene's
+//! "coordinated omission"). The same seed draws the same keys in the same order. The bytes of a
+//! value follow from its key, so that any response can be verified.
 //!
-//! **Mechanism.** [`benchmark`](benchmark()) carries out a [`BenchPlan`]: it stores data, measures or searches, and makes a
-//! [`Report`]. Below it, [`run`] starts generator threads, pinned when asked. Each owns its connections and one
-//! epoll: no runtime, no channel, because the generator shares the machine with the server that it measures.
-//! What a thread drives is a list of [`Lane`]s: so many connections, a [`Pacing`] (closed loop, or slots at
-//! a constant rate), and a [`WorkloadSpec`] (operations, keys, values). A second lane makes background load
-//! without a connection in common with the first. The parts that decide anything are pure and tested
-//! with virtual time: [`schedule`], [`response`], [`keys`], [`values`], [`goal`], [`search`]. What is spoken with a server is
-//! a [`Protocol`]: the comparisons drive others than veche.
+//! **Mechanism.** [`benchmark`](benchmark()) carries out a [`BenchPlan`]: it stores data, measures
+//! or searches, and makes a [`Report`]. It uses [`run`], which starts generator threads, pinned on
+//! request. Each thread owns its connections and one epoll instance. There is no async runtime and
+//! no channel, because the generator shares the machine with the server under test.
 //!
-//! **Memory** is bounded: histograms of a fixed size, at most [`timeline::ROWS_MAX`] rows, and slots that wait are
-//! counted, not kept.
+//! A run consists of [`Lane`]s. A lane has a number of connections, a [`Pacing`] (closed loop, or
+//! slots at a constant rate) and a [`WorkloadSpec`] (operations, keys, values). A second lane
+//! generates background load; it shares no connection with the first. The parts that make decisions
+//! are pure and tested in virtual time: [`schedule`], [`response`], [`keys`], [`values`], [`goal`],
+//! [`search`]. A [`Protocol`] defines the bytes on the connection; comparisons use it to drive
+//! servers other than veche.
 //!
-//! **Caveats.** One request in flight a connection; only [`pipeline`] sends without waiting, and it measures nothing but
-//! counts. Linux only.
+//! **Memory** is bounded: histograms have a fixed size, a timeline has at most
+//! [`timeline::ROWS_MAX`] rows, and waiting slots are counted, not stored.
+//!
+//! **Caveats.** Each connection has one request in flight. Only [`pipeline`] sends without waiting,
+//! and it measures nothing but counts. Linux only.
 
 #![warn(missing_docs)]
 

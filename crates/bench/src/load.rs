@@ -1,4 +1,4 @@
-//! Runs: what to ask, of whom, for how long; and the threads that do it.
+//! Runs of the generator: their specification, and the threads that carry them out.
 
 use crate::affinity::pin_current_thread;
 use crate::clock::{RunClock, until};
@@ -21,100 +21,103 @@ use std::time::Duration;
 use std::{fmt, io, thread};
 use stdx::Instant;
 
-/// From the start of the clock to the first slot: enough for every thread to be there.
+/// Time from the start of the clock to the first slot, in which all threads start.
 const START_DELAY: Duration = Duration::from_millis(5);
-/// A second is shown so long after its end: by then every thread has handed in its row.
+/// Delay from the end of a second to its display. By then every thread has published its row.
 const DISPLAY_DELAY: Duration = Duration::from_millis(120);
 
-/// Connections that ask for the same kind of thing at the same pace.
+/// Connections that send the same kind of load at the same pace.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// Its name in reports.
+    /// Name in reports.
     pub name: String,
-    /// Over all threads, and at least one for each.
+    /// Connections over all threads; at least one per thread.
     pub connections: usize,
-    /// What starts a request.
+    /// Pacing of the requests.
     pub pacing: Pacing,
-    /// With a rate: what is due within so long starts together. Zero: each request at its own time.
+    /// With a rate: requests due within this interval start together. Zero: each request starts at
+    /// its own time.
     pub burst: Duration,
-    /// What is asked.
+    /// Requests to send.
     pub workload: WorkloadSpec,
-    /// StopFlag after so many requests.
+    /// Number of requests after which the lane stops.
     pub requests: Option<u64>,
-    /// Check the bytes of values.
+    /// Compare the values in responses with the expected bytes.
     pub verify: bool,
-    /// Send a request again until it gets the status it expects, as a preload must.
+    /// Repeat a request until it has the expected status, as a preload needs.
     pub retry: bool,
-    /// With a rate that is meant to be more than the servers take: how long a request waits for its connection before it
-    /// is given up, as its user would. Latencies then count from the sending, as the wait before says more about the
-    /// number of connections. `None`: requests wait to the end of the run, and all that they wait counts.
+    /// With a rate above the capacity of the servers: time that a request waits for its connection
+    /// before it is abandoned, as a user would. Latencies then count from sending, because the wait
+    /// before depends mainly on the number of connections. `None`: requests wait until the end of
+    /// the run, and all of the wait counts.
     pub send_timeout: Option<Duration>,
 }
 
-/// A run of the generator.
+/// Specification of a run.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// The servers. Connections are spread over them evenly.
+    /// Servers. Connections are distributed over them evenly.
     pub targets: Vec<Target>,
-    /// Generator threads.
+    /// Number of generator threads.
     pub threads: usize,
-    /// Cores for the generator threads, given out in turn; none: not pinned.
+    /// Cores for the threads, assigned round-robin; empty: not pinned.
     pub cores: Vec<usize>,
-    /// Requests that are meant to start before this has passed are not counted.
+    /// Requests whose intended start lies within this time are not counted.
     pub warmup: Duration,
-    /// From the end of the warm-up. `None`: until every lane has sent its requests.
+    /// Time to measure after the warm-up. `None`: until every lane has sent its requests.
     pub duration: Option<Duration>,
-    /// What is asked.
+    /// Lanes of the run.
     pub lanes: Vec<Lane>,
 }
 
-/// What one lane measured.
+/// Measurement of a lane.
 #[derive(Debug)]
 pub struct LaneResult {
-    /// Its name.
+    /// Name of the lane.
     pub name: String,
-    /// What it was asked to keep up.
+    /// Pacing of the lane.
     pub pacing: Pacing,
-    /// What of it started together; see [`Lane::burst`].
+    /// Burst interval; see [`Lane::burst`].
     pub burst: Duration,
-    /// Latencies, statuses, failures.
+    /// Latencies, statuses and failures.
     pub recorder: Recorder,
-    /// Time that was measured, without the warm-up and without the wait for the last answers.
+    /// Measured time, without the warm-up and without the wait for the last responses.
     pub elapsed: Duration,
 }
 
-/// A second that is over, of the first lane.
+/// A second of the first lane that has ended.
 #[derive(Debug)]
 pub struct LiveSecond {
-    /// From the end of the warm-up; below 0 in the warm-up.
+    /// Number of the second from the end of the warm-up; negative during the warm-up.
     pub second: i64,
-    /// How much of it belongs to the run.
+    /// Part of the second that belongs to the run.
     pub covered: Duration,
-    /// What came in it.
+    /// Responses and failures of the second.
     pub row: Row,
 }
 
-/// Who looks on while a run lasts.
+/// Callbacks of a run.
 pub struct RunHooks<'a> {
-    /// Ends the run early.
+    /// Flag that ends the run early.
     pub stop: &'a StopFlag,
-    /// Is shown each second when it is over.
+    /// Called after each second of the run.
     pub on_second: &'a mut dyn FnMut(&LiveSecond),
 }
 
 impl LaneResult {
-    /// Answers of any status a second.
+    /// Responses of any status per second.
     pub fn answers_per_second(&self) -> f64 {
         self.per_second(self.recorder.answers())
     }
 
-    /// Answers a second that came while the run was measured, but no more than were asked for in that time: neither late
-    /// answers after the end nor those that the warm-up had left behind make a rate look kept.
+    /// Responses per second that arrived during the measured time, but at most as many as were
+    /// requested in it. Late responses after the end, and responses to requests of the warm-up,
+    /// cannot make a rate look kept.
     pub fn arrived_per_second(&self) -> f64 {
         self.per_second(self.recorder.arrived().min(self.recorder.answers()))
     }
 
-    /// Answers a second that did what was asked, of those that came while the run was measured.
+    /// Successful responses per second that arrived during the measured time.
     pub fn served_per_second(&self) -> f64 {
         self.per_second(self.recorder.arrived_served())
     }
@@ -124,16 +127,16 @@ impl LaneResult {
     }
 }
 
-/// A run could not be made.
+/// Reason why a run failed.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The run contradicts itself.
+    /// The specification is inconsistent.
     Spec(&'static str),
-    /// A connection could not be made at the start.
+    /// A connection could not be established at the start.
     Connect {
-        /// The server.
+        /// Address of the server.
         target: SocketAddr,
-        /// Why.
+        /// Error of the socket.
         source: io::Error,
     },
     /// Epoll, timers or pinning failed.
@@ -165,7 +168,7 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// Makes a run that nobody watches. See [`run_with_hooks`].
+/// Carries out a run without hooks, as [`run_with_hooks`] does.
 ///
 /// # Errors
 /// As [`run_with_hooks`].
@@ -173,10 +176,11 @@ pub fn run(spec: &RunSpec) -> Result<Vec<LaneResult>, LoadError> {
     run_with_hooks(spec, RunHooks { stop: &StopFlag::default(), on_second: &mut |_| {} })
 }
 
-/// Makes a run. Blocks until it is over; results are in the order of the lanes.
+/// Carries out a run. Blocks until it is over. The results are in the order of the lanes.
 ///
 /// # Errors
-/// [`LoadError`]: nothing was measured. A server that fails *during* a run is no error: it is counted.
+/// [`LoadError`] if nothing was measured. Failures of a server *during* the run are counted, and
+/// are no error.
 pub fn run_with_hooks(spec: &RunSpec, mut hooks: RunHooks<'_>) -> Result<Vec<LaneResult>, LoadError> {
     validate(spec)?;
     let targets: Arc<[Target]> = spec.targets.clone().into();
@@ -223,7 +227,7 @@ fn validate(spec: &RunSpec) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// The times of a run.
+/// Times of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunTimes {
     pub(crate) start: Instant,
@@ -239,14 +243,15 @@ impl RunTimes {
     }
 }
 
-/// A lane's share on one thread, before the clock runs.
+/// The part of a lane on one thread, before the run starts.
 struct LaneSetup {
     workload: Workload,
     connections: Vec<TargetConnection>,
     requests_left: Option<Arc<AtomicU64>>,
 }
 
-/// Everything that takes long, for each thread and lane.
+/// Prepares each thread and lane: opens connections and computes key distributions, which may take
+/// long.
 fn prepare(spec: &RunSpec, targets: &[Target]) -> Result<Vec<Vec<LaneSetup>>, LoadError> {
     let mut threads: Vec<Vec<LaneSetup>> = (0..spec.threads).map(|_| Vec::new()).collect();
     for lane in &spec.lanes {
@@ -276,11 +281,11 @@ fn connect(targets: &[Target], protocol: Protocol, number: usize) -> Result<Targ
     Ok(TargetConnection { target, connection })
 }
 
-/// What all threads of a run have in common.
+/// State that all threads of a run share.
 struct Run<'a> {
     spec: &'a RunSpec,
     targets: Arc<[Target]>,
-    /// Of each lane.
+    /// Shared timelines, by lane.
     shared_timelines: Vec<Arc<SharedTimeline>>,
     clock: RunClock,
     times: RunTimes,
@@ -305,7 +310,7 @@ impl Run<'_> {
         Driver::new(Arc::clone(&self.targets), stop.clone(), self.clock, self.times, shares.collect())
     }
 
-    /// Starts the threads, shows each second while they last, and takes what they hand back.
+    /// Starts the threads, reports each second while they run, and returns their results.
     fn drive(&self, drivers: Vec<Driver>, hooks: &mut RunHooks<'_>) -> Result<Vec<ThreadResult>, LoadError> {
         let cores = &self.spec.cores;
         let (alive, all_done) = mpsc::channel::<()>();
@@ -326,7 +331,7 @@ impl Run<'_> {
         })
     }
 
-    /// Until all threads are done.
+    /// Reports the seconds until all threads have ended.
     fn show_seconds(&self, all_done: &mpsc::Receiver<()>, hooks: &mut RunHooks<'_>) {
         let mut second = second_of(self.times.measured_from, self.times.start);
         loop {
@@ -337,7 +342,7 @@ impl Run<'_> {
             let shown_to = if is_done { ends.min(now) } else { ends };
             let covered = shown_to.min(self.times.end) - self.second_starts(second).max(self.times.start);
             let row = self.shared_timelines[0].take_recent(second);
-            // After the end there is something to show only when late answers came.
+            // After the end there is something to report only if late responses arrived.
             if !covered.is_zero() || row != Row::default() {
                 (hooks.on_second)(&LiveSecond { second, covered, row });
             }

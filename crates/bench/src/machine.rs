@@ -1,24 +1,24 @@
-//! The machine that a result belongs to.
+//! The machine that a result was measured on.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::thread::available_parallelism;
 
-/// What a reader of a result needs to know of the machine.
+/// Properties of a machine that results depend on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MachineInfo {
-    /// The processor's name.
+    /// Name of the processor.
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// In bytes.
+    /// Memory, in bytes.
     pub memory_bytes: u64,
-    /// Kernel name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
 }
 
 impl MachineInfo {
-    /// This machine. What cannot be read is said to be unknown.
+    /// Describes this machine. A property that cannot be read is given as unknown or 0.
     pub fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -1,10 +1,12 @@
-//! PipelinedClients clients: connections that send request after request without waiting for an answer.
+//! Pipelined clients: connections that send request after request without waiting for responses.
 //!
-//! They are what others are measured beside. One thread drives all of them, so that they take no more of the machine than
-//! one thread can. Requests are made beforehand, [`REQUESTS_BYTES`] of them for each connection, and sent again and again;
-//! answers are read, and counted by whether they are refusals.
+//! They generate the background load beside which other clients are measured. One thread drives all
+//! of them, so that they use at most one core. Each connection has [`REQUESTS_BYTES`] bytes of
+//! requests, encoded in advance and sent repeatedly. Responses are read and counted as served or
+//! refused.
 //!
-//! **Caveats.** What a connection sends repeats itself, so it is of few keys. A connection that the server ends is made anew.
+//! **Caveats.** The requests of a connection repeat, so they use few keys. A connection that the
+//! server closes is opened again.
 
 use crate::affinity::pin_current_thread;
 use crate::keys::KeySpace;
@@ -20,56 +22,56 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// What a connection sends before it begins again, about.
+/// Approximate size of the requests that a connection repeats, in bytes.
 const REQUESTS_BYTES: usize = 256 * 1024;
 const READ_BYTES: usize = 64 * 1024;
-/// What is written to and read from one connection before the others have their turn.
+/// Maximum number of writes, and of reads, on a connection per readiness event.
 const CALLS_PER_EVENT: usize = 4;
 const EVENTS_MAX: usize = 64;
-/// How soon the end is noticed when nothing happens.
+/// Interval of checks for the end when no event occurs.
 const TICK: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Connections that do not wait.
+/// Specification of pipelined clients.
 #[derive(Clone, Debug)]
 pub struct PipelinedClients {
-    /// The server.
+    /// Server.
     pub target: Target,
-    /// How many.
+    /// Number of connections.
     pub connections: usize,
-    /// Cores for their thread; none: not pinned.
+    /// Cores for their thread; empty: not pinned.
     pub cores: Vec<usize>,
-    /// What is asked.
+    /// Requests to send.
     pub workload: WorkloadSpec,
 }
 
-/// What they counts.
+/// Counts of the responses to pipelined clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PipelineCounts {
-    /// Answers that did what was asked.
+    /// Successful responses.
     pub served: u64,
-    /// Other answers.
+    /// Other responses.
     pub refused: u64,
-    /// Connections that the server ended.
+    /// Connections that the server closed.
     pub disconnects: u64,
 }
 
 struct Client {
     socket: TcpStream,
-    /// Whole requests, and how far they were sent.
+    /// Complete requests; `sent` is the position of the next byte to send.
     requests: Vec<u8>,
     sent: usize,
     parser: ResponseParser,
 }
 
-/// Why a client has to connect again.
+/// The connection was lost.
 struct Disconnected;
 
 impl PipelinedClients {
-    /// Asks until `stop` says so. Blocks.
+    /// Sends requests until `stop` is set. Blocks.
     ///
     /// # Errors
-    /// When no connection can be made, or the kernel's.
+    /// No connection can be established, or an error of the kernel.
     pub fn run(&self, stop: &StopFlag) -> io::Result<PipelineCounts> {
         pin_current_thread(&self.cores)?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -117,7 +119,7 @@ impl PipelinedClients {
 }
 
 impl Client {
-    /// Sends and reads what can be, within bounds.
+    /// Sends and reads as much as possible, at most [`CALLS_PER_EVENT`] calls each.
     fn drive(&mut self, scratch: &mut [u8], counts: &mut PipelineCounts) -> Result<(), Disconnected> {
         for _ in 0..CALLS_PER_EVENT {
             match transferred(self.socket.write(&self.requests[self.sent..]))? {
@@ -140,7 +142,7 @@ impl Client {
     }
 }
 
-/// How many bytes went; `None`: none for now.
+/// Number of bytes transferred; `None` if the socket is not ready.
 fn transferred(called: io::Result<usize>) -> Result<Option<usize>, Disconnected> {
     match called {
         Ok(0) => Err(Disconnected),
@@ -157,7 +159,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// A server that refuses every second request, and ends each connection after ten.
+    /// A server that refuses every second request, and closes each connection after ten.
     fn serve(listener: &TcpListener, connections: usize) {
         for socket in listener.incoming().take(connections) {
             let mut socket = socket.unwrap();
@@ -170,7 +172,7 @@ mod tests {
                 let status = if answer % 2 == 0 { "200 OK" } else { "503 Service Unavailable" };
                 write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\nabc").unwrap();
             }
-            // What was sent meanwhile is taken, so that the answers are not lost by a reset.
+            // Drain the remaining requests, so that a reset does not discard the responses.
             socket.shutdown(std::net::Shutdown::Write).unwrap();
             while socket.read(&mut piece).is_ok_and(|len| len > 0) {}
         }

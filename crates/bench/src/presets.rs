@@ -1,7 +1,8 @@
-//! Loads by name: those for which others have published results.
+//! Presets: named loads for which others have published results.
 //!
-//! A preset gives what its name says; whatever is said besides it on the command line wins. ValueGenerator are 2 KiB where the
-//! published load did not say more. Data of "1g" and "3g" is stored first, unless it is there.
+//! Flags on the command line override the values of a preset. Values are 2 KiB unless the published
+//! load states a size. The data of presets with "1g" and "3g" is stored first, unless it is
+//! present.
 
 use crate::keys::KeyOrder;
 use crate::units::parse_bytes;
@@ -9,34 +10,34 @@ use crate::values::ValueSizes;
 use crate::workload::{Mix, QuorumOverride};
 use std::str::FromStr;
 
-/// A load and what others reached with it.
+/// A named load with the results that others published.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// By which it is asked for.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The load in a line.
+    /// Description in one line.
     pub about: &'static str,
-    /// What was published, each on its author's machine.
+    /// Published results, each measured on its author's machine.
     pub published: &'static str,
-    /// Over all threads.
+    /// Connections over all threads.
     pub connections: usize,
-    /// Requests/s.
+    /// Rate, in requests/s.
     pub rate: u64,
     /// Operations and their shares.
     pub mix: &'static str,
-    /// Keys that are drawn; `None`: all that are stored before.
+    /// Keys that are drawn; `None`: all stored keys.
     pub keys: Option<u64>,
-    /// The order in which they are drawn.
+    /// Order in which keys are drawn.
     pub order: KeyOrder,
-    /// ValueSizes of the values.
+    /// Sizes of the values.
     pub value_size: &'static str,
-    /// What is stored before: a number of keys, or a size.
+    /// Data to store before: a number of keys, or a size.
     pub preload: Option<&'static str>,
     /// Seconds to measure.
     pub duration_s: u64,
-    /// Copies and answers.
+    /// Number of replicas and of required acknowledgements.
     pub quorum: QuorumOverride,
-    /// Entries of a range.
+    /// Maximum number of entries of a range.
     pub limit: u64,
 }
 
@@ -235,17 +236,17 @@ pub const PRESETS: [Preset; 17] = [
 ];
 
 impl Preset {
-    /// The shares of its operations.
+    /// Shares of the operations.
     pub fn mix(&self) -> Mix {
         self.mix.parse().expect("a preset's mix is one")
     }
 
-    /// The sizes of its values.
+    /// Sizes of the values.
     pub fn sizes(&self) -> ValueSizes {
         self.value_size.parse().expect("a preset's sizes are some")
     }
 
-    /// What it stores before.
+    /// Data to store before.
     pub fn preload(&self) -> Option<PreloadSize> {
         self.preload.map(|text| text.parse().expect("a preset's preload is an amount"))
     }
@@ -262,17 +263,17 @@ impl FromStr for Preset {
     }
 }
 
-/// How much is to be stored: `1000000` keys, or `1GiB`.
+/// Amount of data to store: `1000000` keys, or `1GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreloadSize {
-    /// So many keys.
+    /// Number of keys.
     Keys(u64),
-    /// So many bytes of keys and values.
+    /// Bytes of keys and values.
     Bytes(u64),
 }
 
 impl PreloadSize {
-    /// The number of keys, for values of these sizes; at least one.
+    /// Number of keys for values of these sizes; at least one.
     pub fn keys(self, key_len: usize, sizes: ValueSizes) -> u64 {
         match self {
             Self::Keys(keys) => keys.max(1),

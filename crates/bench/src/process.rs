@@ -1,11 +1,13 @@
-//! ServerProcess processes: started on given cores, watched, ended.
+//! Server processes: started on given cores, monitored, and ended.
 //!
-//! **Promise.** [`CpuMeter`] gives the CPU time that a process spent between two moments, all threads, also
-//! those that ended in between. A [`Server`] that is dropped is ended, by its own id, and reaped.
+//! **Promise.** [`CpuMeter`] measures the CPU time that a process used between two moments, over
+//! all threads, including those that ended in between. A [`ServerProcess`] that is dropped is
+//! killed by its process id, and reaped.
 //!
-//! **Mechanism.** `/proc/<pid>/task/*/schedstat` counts nanoseconds of the threads that live;
-//! `/proc/<pid>/stat` counts clock ticks, and keeps those of threads that ended. When the ticks are more than
-//! the threads account for, threads have ended (or the kernel has no `schedstat`), and the ticks are taken.
+//! **Mechanism.** `/proc/<pid>/task/*/schedstat` counts nanoseconds of living threads.
+//! `/proc/<pid>/stat` counts clock ticks, and keeps those of ended threads. If the ticks exceed the
+//! time of the living threads, threads have ended (or the kernel has no `schedstat`), and the ticks
+//! are used.
 
 use crate::affinity::while_pinned;
 use crate::client::fetch;
@@ -21,10 +23,10 @@ use std::time::{Duration, Instant};
 
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
-/// How long a server that was asked to end may take.
+/// Time that a server has to end after `SIGTERM`.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// CPU time of a process from a moment on.
+/// CPU time of a process since a start time.
 #[derive(Debug)]
 pub struct CpuMeter {
     pid: u32,
@@ -33,10 +35,10 @@ pub struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// A meter that begins now.
+    /// Starts a meter.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// There is no such process.
     pub fn start(pid: u32) -> io::Result<Self> {
         Ok(Self { pid, ticks: cpu_ticks(pid)?, threads: cpu_by_thread(pid) })
     }
@@ -44,7 +46,7 @@ impl CpuMeter {
     /// User and system time since the start.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// The process has ended.
     pub fn spent(&self) -> io::Result<Duration> {
         let ticks = cpu_ticks(self.pid)?.saturating_sub(self.ticks);
         let since = |(thread, spent): (u32, Duration)| {
@@ -55,21 +57,22 @@ impl CpuMeter {
     }
 }
 
-/// User and system time of this process so far, threads that ended included.
+/// User and system time of this process so far, including ended threads.
 pub fn own_cpu() -> Duration {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
-/// A reading counts whole ticks of user and of system time, so a difference is off by less than two of each.
+/// Maximum error of a difference, in ticks: user and system time are each rounded, so each is off
+/// by less than two ticks.
 const TICKS_OFF_MAX: u32 = 4;
 
-/// How long the kernel's clock tick is, in which `/proc` counts.
+/// Length of the kernel's clock tick, the unit of times in `/proc`.
 pub(crate) fn clock_tick() -> Duration {
     Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(1).max(1)
 }
 
-/// `utime` and `stime` of all threads, ended ones too.
+/// User and system time of all threads, including ended ones.
 fn cpu_ticks(pid: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     ticks_of_stat(&stat)
@@ -77,14 +80,15 @@ fn cpu_ticks(pid: u32) -> io::Result<Duration> {
         .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat:?}")))
 }
 
-/// Fields 14 and 15, counted behind the command, which may hold anything.
+/// Sum of fields 14 and 15. They are counted from the end of the command name, which may contain
+/// any characters.
 fn ticks_of_stat(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     Some(fields.next()?.parse::<u32>().ok()? + fields.next()?.parse::<u32>().ok()?)
 }
 
-/// Empty where the kernel does not tell.
+/// CPU time by thread id; empty if the kernel does not report it.
 fn cpu_by_thread(pid: u32) -> BTreeMap<u32, Duration> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
     let spent = |task: fs::DirEntry| {
@@ -95,21 +99,21 @@ fn cpu_by_thread(pid: u32) -> BTreeMap<u32, Duration> {
     tasks.flatten().filter_map(spent).collect()
 }
 
-/// ResidentMemory memory of a process.
+/// Resident memory of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct ResidentMemory {
-    /// Now, in bytes.
+    /// Current size, in bytes.
     pub now: u64,
-    /// The most so far, in bytes.
+    /// Peak size, in bytes.
     pub peak: u64,
-    /// The part of `now` that is not backed by files, in bytes.
+    /// Part of `now` that is not backed by files, in bytes.
     pub anonymous: u64,
 }
 
-/// Reads `/proc/<pid>/status`.
+/// Reads the resident memory from `/proc/<pid>/status`.
 ///
 /// # Errors
-/// When there is no such process.
+/// There is no such process.
 pub fn resident_memory(pid: u32) -> io::Result<ResidentMemory> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| {
@@ -122,17 +126,17 @@ pub fn resident_memory(pid: u32) -> io::Result<ResidentMemory> {
     }
 }
 
-/// Bytes that a process had fetched from the disk so far: what came out of the page cache is not in it.
+/// Bytes that a process has read from the disk so far, excluding hits in the page cache.
 ///
 /// # Errors
-/// When there is no such process, or it is another user's.
+/// There is no such process, or it belongs to another user.
 pub fn disk_read_bytes(pid: u32) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/io"))?;
     let read = text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok());
     read.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/io has no read_bytes")))
 }
 
-/// A server process that this one started.
+/// A server process that this process started. It is killed and reaped when it is dropped.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
@@ -143,10 +147,10 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server on these cores (none: all), its output going to the file `log`.
+    /// Starts a server on `cores` (empty: all cores). Appends its output to the file `log`.
     ///
     /// # Errors
-    /// When it cannot be started or its log not be made.
+    /// The program cannot be started, or the log cannot be opened.
     pub fn spawn(
         program: &Path,
         args: &[String],
@@ -165,55 +169,56 @@ impl ServerProcess {
         Ok(Self { child, address, protocol: Protocol::Entities, command, ends_gracefully: false })
     }
 
-    /// From now on it is asked to end when it is dropped, and killed only when it does not: as a server needs that has
-    /// processes of its own to end.
+    /// Ends the server by `SIGTERM` when it is dropped, and kills it only if it does not end in
+    /// time. Servers need this that have child processes to end.
     #[must_use]
     pub fn with_graceful_end(mut self) -> Self {
         self.ends_gracefully = true;
         self
     }
 
-    /// It speaks another protocol than veche.
+    /// Sets the server's protocol, if it is not veche's.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
-    /// What it speaks.
+    /// Protocol of the server.
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// The command line by which it was started.
+    /// Command line of the server.
     pub fn command(&self) -> &str {
         &self.command
     }
 
-    /// Where it listens.
+    /// Address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process id.
+    /// Process id of the server.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until `/v0/status` answers `200`. Returns how long that took.
+    /// Waits until `/v0/status` answers `200`. Returns the time that this took.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] after `limit`; [`ErrorKind::BrokenPipe`] when the process ended.
+    /// [`ErrorKind::TimedOut`] after `limit`; [`ErrorKind::BrokenPipe`] if the process ended.
     pub fn wait_until_ready(&mut self, limit: Duration) -> io::Result<Duration> {
         self.wait_until(limit, |address| {
             fetch(address, "GET", "/v0/status", b"", PROBE_TIMEOUT).is_ok_and(|answer| answer.status == 200)
         })
     }
 
-    /// Waits until `is_ready` says so of its address, and asks again and again. Returns how long that took.
+    /// Polls `is_ready` with the server's address until it returns `true`. Returns the time that
+    /// this took.
     ///
     /// # Errors
-    /// As [`Server::wait_until_ready`].
+    /// As [`ServerProcess::wait_until_ready`].
     pub fn wait_until(
         &mut self,
         limit: Duration,
@@ -239,23 +244,23 @@ impl ServerProcess {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Stops the process where it is: it hangs until [`Server::resume`].
+    /// Stops the process with `SIGSTOP`, until [`ServerProcess::resume`].
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn pause(&self) -> io::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a paused process go on.
+    /// Continues a stopped process.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn resume(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// For [`END_TIMEOUT`] at most.
+    /// Waits for the process to end, at most [`END_TIMEOUT`].
     fn wait_for_end(&mut self) {
         let begun = Instant::now();
         while !self.has_ended() && begun.elapsed() < END_TIMEOUT {
@@ -267,10 +272,10 @@ impl ServerProcess {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Ends the process at once, as `kill -9` does, and waits for it.
+    /// Kills the process, as `kill -9` does, and reaps it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn kill(mut self) -> io::Result<ExitStatus> {
         self.child.kill()?;
         self.child.wait()
@@ -279,11 +284,11 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // One that was reaped already has no id of its own any more.
+        // A reaped process has lost its id: `has_ended` prevents a signal to another process.
         if self.ends_gracefully && !self.has_ended() && self.signal(Signal::TERM).is_ok() {
             self.wait_for_end();
         }
-        // Both fail only for a process that was reaped already.
+        // Both calls fail only for a process that was already reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

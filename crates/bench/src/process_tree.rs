@@ -1,10 +1,11 @@
-//! The CPU time of a server that is more than one process.
+//! CPU time of a server with several processes.
 //!
-//! nginx has workers; Redis forks to rewrite its log. [`ProcessTreeMeter`] gives what a process and its children spent between
-//! two moments, also children that began or ended in between.
+//! nginx has worker processes, and Redis forks to rewrite its log. [`ProcessTreeMeter`] measures
+//! the CPU time of a process and its children between two moments, including children that started
+//! or ended in between.
 //!
-//! **Caveats.** Children, not their children. Those that ended are counted in clock ticks, and once their parent has
-//! waited for them.
+//! **Caveats.** Only direct children are counted. The time of ended children is counted in clock
+//! ticks, and only after their parent has waited for them.
 
 use crate::process::{CpuMeter, clock_tick};
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// CPU time of a process and its children from a moment on.
+/// CPU time of a process and its children since a start time.
 #[derive(Debug)]
 pub struct ProcessTreeMeter {
     pid: u32,
@@ -21,7 +22,7 @@ pub struct ProcessTreeMeter {
     children: BTreeMap<u32, KnownChild>,
 }
 
-/// A child that was there at the start.
+/// A child that existed at the start.
 #[derive(Debug)]
 struct KnownChild {
     meter: CpuMeter,
@@ -29,13 +30,13 @@ struct KnownChild {
 }
 
 impl ProcessTreeMeter {
-    /// A meter that begins now.
+    /// Starts a meter.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// There is no such process.
     pub fn start(pid: u32) -> io::Result<Self> {
         let children = children_of(pid).into_iter().filter_map(|(child, times)| {
-            // One that ended just now is its parent's.
+            // The time of a child that has just ended is part of its parent's.
             let meter = CpuMeter::start(child).ok()?;
             Some((child, KnownChild { meter, spent_before: times.own }))
         });
@@ -46,7 +47,7 @@ impl ProcessTreeMeter {
     /// User and system time since the start.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// The process has ended.
     pub fn spent(&self) -> io::Result<Duration> {
         let living = children_of(self.pid);
         let of_living = living.iter().map(|(child, times)| match self.children.get(child) {
@@ -64,12 +65,12 @@ impl ProcessTreeMeter {
 /// CPU time of the children that `pid` has waited for.
 ///
 /// # Errors
-/// When there is no such process.
+/// There is no such process.
 pub fn reaped_by(pid: u32) -> io::Result<Duration> {
     Ok(StatTimes::of(pid)?.reaped)
 }
 
-/// What `/proc/<pid>/stat` says.
+/// Times from `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StatTimes {
     parent: u32,
@@ -84,7 +85,8 @@ impl StatTimes {
             .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("/proc/{pid}/stat: {stat:?}")))
     }
 
-    /// Fields 4 and 14 to 17, counted behind the command, which may hold anything.
+    /// Parses fields 4 and 14 to 17. They are counted from the end of the command name, which may
+    /// contain any characters.
     fn parse(stat: &str, tick: Duration) -> Option<Self> {
         let (_, fields) = stat.rsplit_once(')')?;
         let fields: Vec<u32> =
@@ -118,7 +120,8 @@ mod tests {
         assert_eq!(StatTimes::parse("7 (a", tick), None);
     }
 
-    /// A shell that keeps its input open, and a child of it that spends time until the shell is told to end.
+    /// A shell that keeps its input open, and a child that uses CPU time until the shell is told to
+    /// end.
     #[test]
     fn a_child_counts_while_it_lives_and_after_it_ended() {
         let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
@@ -139,7 +142,7 @@ mod tests {
         assert!(living > Duration::ZERO);
         tell();
         assert_eq!(lines.next().unwrap().unwrap(), "reaped");
-        // In ticks now: a little less may be seen of it, but not nothing.
+        // Ended children are counted in ticks: the figure may be slightly lower, but not zero.
         let ended = meter.spent().unwrap();
         assert!(ended + Duration::from_millis(20) >= living, "{ended:?} after {living:?}");
         tell();

@@ -1,8 +1,8 @@
-//! What was measured: latencies, statuses, failures, and rows over time.
+//! Recording of measurements: latencies, statuses, failures, and rows over time.
 //!
-//! Each thread has a [`Recorder`] of its own for each lane: nothing is shared while a second lasts. When a second is over,
-//! its row goes to the lane's [`SharedTimeline`], where the rows of all threads come together; from there they are shown
-//! while the run lasts, and reported after it.
+//! Each thread has its own [`Recorder`] for each lane: no state is shared within a second. At the
+//! end of a second its row is added to the lane's [`SharedTimeline`], which merges the rows of all
+//! threads. The rows are displayed during the run and reported after it.
 
 use crate::timeline::{Row, Timeline, is_ok};
 use crate::workload::Operation;
@@ -12,53 +12,53 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use stdx::Instant;
 
-/// The longest latency that is told apart from longer ones.
+/// Greatest recorded latency, in nanoseconds. Longer latencies count as this one.
 const LATENCY_NANOS_MAX: u64 = 600_000_000_000;
-/// Of the histograms of a run: errors below a thousandth.
+/// Significant digits of the histograms: the error is below 0.1 %.
 const DIGITS: u8 = 3;
-/// Rows that wait to be shown; an older one is in the timeline only.
+/// Maximum number of rows that wait to be displayed. Older rows are kept in the timeline only.
 const RECENT_MAX: usize = 16;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
-/// How a request ended, other than by not being answered.
+/// Properties of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseOutcome {
-    /// The status of the answer.
+    /// Status code.
     pub status: u16,
-    /// Whether the body was checked and was wrong.
+    /// Whether the body was verified and was wrong.
     pub wrong_value: bool,
-    /// Bytes of the body, without what frames it.
+    /// Bytes of the body, without framing.
     pub body_bytes: u64,
     /// Entries of a range.
     pub entries: u64,
 }
 
 impl ResponseOutcome {
-    /// An answer whose body was right or not looked at.
+    /// A response with this status, without body bytes and without a wrong value.
     pub fn of_status(status: u16) -> Self {
         Self { status, ..Self::default() }
     }
 }
 
-/// Why a request got no answer, or none that counts.
+/// Reason why a request has no valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
-    /// No connection was to be had.
+    /// No connection could be established.
     Connect,
-    /// The connection broke with the request on its way.
+    /// The connection broke while the request was in flight.
     Broken,
-    /// The answer was not HTTP.
+    /// The response was malformed.
     Malformed,
-    /// No answer came until the run was given up.
+    /// No response arrived before the end of the drain time.
     Unanswered,
-    /// Its slot came, but its connection was busy until the end.
+    /// The request was due, but its connection was busy until the end.
     Unsent,
 }
 
 impl Failure {
-    /// What happened, in reports.
+    /// Description in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connect => "no connection",
@@ -70,7 +70,7 @@ impl Failure {
     }
 }
 
-/// Where the rows of all threads of a lane come together.
+/// Timeline of a lane, shared by all threads.
 #[derive(Debug, Default)]
 pub struct SharedTimeline {
     rows: Mutex<SharedRows>,
@@ -79,12 +79,12 @@ pub struct SharedTimeline {
 #[derive(Debug, Default)]
 struct SharedRows {
     timeline: Timeline,
-    /// By second; those of the warm-up are below 0.
+    /// Rows by second, negative during the warm-up.
     recent: BTreeMap<i64, Row>,
 }
 
 impl SharedTimeline {
-    /// The row of a second, as far as it has come in. It is given once.
+    /// Removes and returns the row of a second, as far as threads have published it.
     pub fn take_recent(&self, second: i64) -> Row {
         self.lock().recent.remove(&second).unwrap_or_default()
     }
@@ -106,18 +106,18 @@ impl SharedTimeline {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, SharedRows> {
-        // Rows are added whole, so that a thread that panicked has left none half.
+        // A row is added as a whole, so a thread that panicked has not left partial data.
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The second, counted from `from`, in which `now` lies.
+/// Number of the second, counted from `from`, that contains `now`.
 pub(crate) fn second_of(from: Instant, now: Instant) -> i64 {
     let nanos = i128::from(now.as_nanos()) - i128::from(from.as_nanos());
     i64::try_from(nanos.div_euclid(NANOS_PER_SECOND)).unwrap_or(i64::MAX)
 }
 
-/// Collects what one lane measured, on one thread or, merged, on all.
+/// Measurements of one lane on one thread, or on all threads after merging.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     from: Instant,
@@ -131,7 +131,8 @@ pub struct Recorder {
     answers_with_warmup: u64,
     arrived: u64,
     arrived_served: u64,
-    /// Latencies of refusals, errors and requests without an answer: of few, where all is well.
+    /// Latencies of refusals, errors and requests without a response. These are few in normal
+    /// operation.
     unserved: Option<Box<Histogram<u64>>>,
     shared_timeline: Arc<SharedTimeline>,
     second: i64,
@@ -140,8 +141,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Counts requests that were meant to start at `from` or later; those before are warm-up. Nothing starts at `to`
-    /// any more. Rows go to `shared_timeline`.
+    /// Creates a recorder. Requests whose intended start is before `from` are warm-up and not
+    /// counted. No request starts at `to` or later. Rows are published to `shared_timeline`.
     pub fn new(from: Instant, to: Instant, shared_timeline: Arc<SharedTimeline>) -> Self {
         Self {
             from,
@@ -163,7 +164,7 @@ impl Recorder {
         }
     }
 
-    /// An answer that came at `now` to a request meant to start at `intended`.
+    /// Records a response that arrived at `now`, to a request whose intended start was `intended`.
     pub fn answer(
         &mut self,
         operation: Operation,
@@ -191,8 +192,8 @@ impl Recorder {
         self.row.latency.record(nanos_between(intended, now));
     }
 
-    /// A request without a valid answer. Where the run's end cut it off, what it had waited by then is
-    /// recorded as its latency, which it is at the least.
+    /// Records a request without a valid response. If the end of the run cut it off, the time it
+    /// has waited is recorded as its latency: a lower bound.
     pub fn failure(&mut self, operation: Operation, intended: Instant, now: Instant, failure: Failure) {
         self.advance_to(now);
         if intended >= self.from {
@@ -206,7 +207,7 @@ impl Recorder {
         *self.row.failures.entry(failure).or_default() += 1;
     }
 
-    /// Time has come to `now`: the row of a second that is over goes to the shared_timeline.
+    /// Advances the time to `now`. Publishes the row of a second that has ended.
     pub fn advance_to(&mut self, now: Instant) {
         if now < self.second_ends {
             return;
@@ -217,12 +218,12 @@ impl Recorder {
         self.second_ends = Instant::from_nanos(u64::try_from(ends).unwrap_or(u64::MAX));
     }
 
-    /// The run ends at `now`, where that is sooner than was planned.
+    /// Ends the run at `now`, if that is earlier than planned.
     pub fn end_by(&mut self, now: Instant) {
         self.to = self.to.min(now);
     }
 
-    /// Nothing more comes.
+    /// Publishes the last row.
     pub fn finish(&mut self) {
         self.publish();
     }
@@ -234,7 +235,7 @@ impl Recorder {
         }
     }
 
-    /// Adds what another thread measured in the same run. The rows are together already.
+    /// Adds the measurements of another thread in the same run. The timeline is shared already.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.by_operation.iter_mut().zip(&other.by_operation) {
             if let Some(theirs) = theirs {
@@ -259,42 +260,43 @@ impl Recorder {
         self.arrived_served += other.arrived_served;
     }
 
-    /// Answers of every kind and status.
+    /// Number of responses of all operations and statuses.
     pub fn answers(&self) -> u64 {
         self.statuses.values().sum()
     }
 
-    /// Answers of every kind and status, the warm-up's too: what the server's CPU time was spent on.
+    /// Number of responses, including the warm-up: the server's CPU time was spent on all of them.
     pub const fn answers_with_warmup(&self) -> u64 {
         self.answers_with_warmup
     }
 
-    /// Answers that came while the run was measured, whenever they were asked for: their rate is what a server keeps up.
+    /// Number of responses that arrived during the measured time, regardless of the start of their
+    /// requests. This is the rate that a server sustains.
     pub const fn arrived(&self) -> u64 {
         self.arrived
     }
 
-    /// Of those, the answers that did what was asked: neither refusals nor errors.
+    /// Number of successful responses among [`Recorder::arrived`].
     pub const fn arrived_served(&self) -> u64 {
         self.arrived_served
     }
 
-    /// Answers with this status.
+    /// Number of responses with this status.
     pub fn with_status(&self, status: u16) -> u64 {
         self.statuses.get(&status).copied().unwrap_or(0)
     }
 
-    /// Answers by status.
+    /// Responses by status.
     pub const fn statuses(&self) -> &BTreeMap<u16, u64> {
         &self.statuses
     }
 
-    /// Requests without a valid answer, by reason.
+    /// Requests without a valid response, by reason.
     pub const fn failures(&self) -> &BTreeMap<Failure, u64> {
         &self.failures
     }
 
-    /// Answers whose value was not the key's.
+    /// Number of responses whose value did not match the key.
     pub const fn wrong_values(&self) -> u64 {
         self.wrong_values
     }
@@ -323,7 +325,7 @@ impl Recorder {
         all
     }
 
-    /// Latencies of what was neither refused nor failed, in nanoseconds.
+    /// Latencies of successful requests, in nanoseconds.
     pub fn served_latency(&self) -> Histogram<u64> {
         let mut served = self.latency();
         if let Some(unserved) = &self.unserved {
@@ -354,7 +356,7 @@ fn nanos_between(from: Instant, to: Instant) -> u64 {
     to.as_nanos().saturating_sub(from.as_nanos())
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 pub fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1_000.0
 }

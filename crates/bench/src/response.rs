@@ -1,37 +1,39 @@
-//! HTTP/1.1 responses, as far as a client on a kept-alive connection meets them.
+//! Parser of HTTP/1.1 responses on keep-alive connections.
 //!
-//! **Promise.** [`ResponseParser::advance`] finds the same response in the same bytes, in whatever pieces
-//! they arrive, and consumes not one byte of what follows it. Bodies by `Content-Length`, by chunks, and up to
-//! the end of the connection; interim `1xx` responses are passed over.
+//! **Promise.** [`ResponseParser::advance`] finds the same responses regardless of how their bytes
+//! are split, and consumes no byte beyond the response. It supports bodies by `Content-Length`,
+//! chunked bodies, and bodies that extend to the end of the connection. Interim `1xx` responses are
+//! skipped.
 //!
-//! **Mechanism.** A state machine. Heads and chunk lines are parsed by `httparse`, out of the caller's buffer
-//! when they arrive whole, else out of a carry-over; bodies are handed on without being kept.
+//! **Mechanism.** A state machine. Heads and chunk lines are parsed by `httparse`: from the
+//! caller's buffer if they are complete there, else from a carry-over buffer. Bodies are passed on
+//! without being stored.
 //!
-//! **Caveats.** Trailers are read and dropped. The parser trusts its peer as little as is needed not to
-//! hang or grow: heads, chunk lines and trailers are bounded by [`HEAD_BYTES_MAX`].
+//! **Caveats.** Trailers are read and dropped. A hostile server can neither hang the parser nor
+//! make it grow: heads, chunk lines and trailers are bounded by [`HEAD_BYTES_MAX`].
 
 use httparse::{EMPTY_HEADER, Status};
 use std::fmt;
 
-/// The longest head, chunk line or trailer section, in bytes.
+/// Maximum length of a head, chunk line or trailer section, in bytes.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 const HEADERS_MAX: usize = 64;
 
-/// What a response says, other than by its body's bytes.
+/// Properties of a response, without the bytes of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The status code.
+    /// Status code.
     pub status: u16,
     /// Whether the connection may carry another request.
     pub keep_alive: bool,
-    /// Bytes of the body, without what frames it.
+    /// Bytes of the body, without framing.
     pub body_bytes: u64,
-    /// Chunks that were not empty; 0 for a body with a length.
+    /// Number of chunks that are not empty; 0 for a body with a length.
     pub chunks: u64,
 }
 
-/// The bytes are not a response.
+/// Error: the bytes are not a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedResponse(pub(crate) &'static str);
 
@@ -60,7 +62,7 @@ enum Framing {
     UntilClose,
 }
 
-/// Parses the responses of one connection.
+/// Parser of the responses on one connection.
 #[derive(Debug)]
 pub struct ResponseParser {
     state: State,
@@ -76,11 +78,12 @@ impl Default for ResponseParser {
 }
 
 impl ResponseParser {
-    /// Parses on with `input`. Returns how much of it was consumed, and the response once its last byte was:
-    /// without one, all was consumed. Body bytes go to `body` as they come.
+    /// Parses more input. Returns the number of consumed bytes, and the response once it is
+    /// complete. Without a response, all of `input` was consumed. Bytes of the body are passed to
+    /// `body` as they arrive.
     ///
     /// # Errors
-    /// [`MalformedResponse`]; the connection is then of no further use.
+    /// [`MalformedResponse`]; the connection cannot be used any more.
     pub fn advance(
         &mut self,
         input: &[u8],
@@ -113,10 +116,11 @@ impl ResponseParser {
         }
     }
 
-    /// The connection was closed: completes a response that reaches to the end of the connection.
+    /// Handles the end of the connection: completes a response that extends to it. `None`: no byte
+    /// of a response had arrived.
     ///
     /// # Errors
-    /// [`MalformedResponse`] when a response was cut short. `None`: nothing of one had come.
+    /// [`MalformedResponse`] if a response was cut short.
     pub fn finish(&mut self) -> Result<Option<Response>, MalformedResponse> {
         match self.state {
             State::UntilClose => {
@@ -128,7 +132,7 @@ impl ResponseParser {
         }
     }
 
-    /// Whether none of a response's bytes has arrived yet.
+    /// Whether no byte of a response has arrived yet.
     pub fn is_idle(&self) -> bool {
         self.state == State::Head && self.carried.is_empty()
     }
@@ -168,7 +172,7 @@ impl ResponseParser {
         })
     }
 
-    /// A chunk's bytes, then the line end behind them, which is carried over when it is torn.
+    /// Parses the data of a chunk, then its line end, which is carried over if it is split.
     fn chunk_data(
         &mut self,
         rest: &[u8],
@@ -211,10 +215,10 @@ impl ResponseParser {
     }
 }
 
-/// Where the state machine goes next.
+/// Next state of the state machine.
 enum Transition {
     To(State),
-    /// The input is used up and more is needed.
+    /// The input is used up, and more is needed.
     NeedInput,
     Done,
 }
@@ -234,11 +238,11 @@ fn body_piece(
     }
 }
 
-/// An element and its length in bytes; `None`: it is not complete.
+/// A parsed element and its length in bytes; `None` if it is not complete.
 type Parsed<T> = Result<Option<(usize, T)>, MalformedResponse>;
 
-/// Parses an element at the start of what was carried over and `rest`. When it is complete: how much of
-/// `rest` belongs to it, and what it is. When it is not: all of `rest` is carried over.
+/// Parses an element at the start of the carry-over followed by `rest`. If it is complete, returns
+/// the number of bytes of `rest` that belong to it. If not, carries over all of `rest`.
 fn with_carry<T>(carried: &mut Vec<u8>, rest: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>) -> Parsed<T> {
     if carried.is_empty() {
         if let Some(parsed) = parse(rest)? {

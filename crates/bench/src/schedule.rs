@@ -1,17 +1,17 @@
-//! When requests are meant to start.
+//! Schedule of requests: their intended start times.
 //!
-//! **Promise.** With a rate, slot `k` of a run is meant to start at exactly `start + k / rate`, whatever the
-//! server does; the slots go round the connections. A slot whose connection is still busy waits, and its
-//! request's latency counts from the slot, not from the moment it could be sent at last. In bursts all slots of an
-//! interval are meant to start at its beginning.
+//! **Promise.** With a rate, slot `k` of a run starts at exactly `start + k / rate`, regardless of
+//! the server. Slots are assigned to the connections round-robin. A slot whose connection is busy
+//! waits, and the latency of its request counts from the slot, not from the time of sending. With
+//! bursts, all slots of an interval start at its beginning.
 //!
-//! **Mechanism.** [`Schedule::release`] counts the slots that are due; [`Schedule::claim`] gives a free
-//! connection the oldest of its own. What waits is not kept but follows from two counts, so that any number of slots
-//! may wait for a server that has stopped, at no cost in memory. In a closed loop there are no slots: a free
-//! connection may always start, now.
+//! **Mechanism.** [`Schedule::release`] counts the slots that are due. [`Schedule::claim`] gives a
+//! free connection its oldest slot. Waiting slots are not stored but follow from two counts, so any
+//! number of slots can wait for a stalled server without using memory. A closed loop has no slots:
+//! a free connection may always start, now.
 //!
-//! **Caveats.** A slot belongs to one connection from the start: one that hangs keeps its own slots waiting, as
-//! the users behind it would, and no other takes them over.
+//! **Caveats.** A slot belongs to one connection from the start. A connection that hangs delays its
+//! own slots, as the users behind it would be delayed; no other connection takes them over.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use stdx::Instant;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// What starts a request.
+/// Pacing of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pacing {
-    /// The answer to the one before.
+    /// Closed loop: the response to the previous request starts the next one.
     Closed,
-    /// The clock: so many requests each second, over all connections of the lane.
+    /// Open loop: this number of requests per second, over all connections of the lane.
     Rate(u64),
 }
 
 impl Pacing {
-    /// So many requests each second, whole and at least one.
+    /// Rate of `per_second` requests per second, rounded down, at least one.
     pub fn at(per_second: f64) -> Self {
         Self::Rate((per_second as u64).max(1))
     }
@@ -47,34 +47,34 @@ impl FromStr for Pacing {
     }
 }
 
-/// Which of a lane's slots are this thread's: every `of`-th, from `index`.
+/// The slots of a lane that one thread drives: every `of`-th slot, starting at `index`.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadShare {
-    /// This thread.
+    /// Index of the thread.
     pub index: u64,
-    /// All threads.
+    /// Number of threads.
     pub of: u64,
 }
 
-/// The schedule of one lane's connections on one thread.
+/// Schedule of one lane's connections on one thread.
 #[derive(Debug)]
 pub struct Schedule {
     rate: Option<u64>,
     start: Instant,
     end: Instant,
     share: ThreadShare,
-    /// Intervals of bursts; zero: each slot has its own time.
+    /// Burst interval; zero: each slot has its own time.
     burst_nanos: u128,
     released: u64,
-    /// Slots that each connection has claimed.
+    /// Number of claimed slots, by connection.
     claimed: Vec<u64>,
 }
 
 impl Schedule {
-    /// A schedule that begins at `start`; at `end` nothing starts any more.
+    /// Creates a schedule that begins at `start`. No request starts at `end` or later.
     ///
     /// # Panics
-    /// Without connections.
+    /// If `connections` is 0.
     pub fn new(pacing: Pacing, connections: usize, share: ThreadShare, start: Instant, end: Instant) -> Self {
         assert!(connections > 0, "a schedule needs a connection");
         let rate = match pacing {
@@ -84,13 +84,13 @@ impl Schedule {
         Self { rate, start, end, share, burst_nanos: 0, released: 0, claimed: vec![0; connections] }
     }
 
-    /// The same, with what is due within each such interval together at its beginning.
+    /// Moves the slots within each `interval` to its beginning.
     #[must_use]
     pub fn in_bursts(self, interval: Duration) -> Self {
         Self { burst_nanos: interval.as_nanos(), ..self }
     }
 
-    /// Hands every slot that is due at `now` to its connection, and calls `due` with that connection.
+    /// Releases the slots that are due at `now`, and calls `due` with the connection of each.
     pub fn release(&mut self, now: Instant, mut due: impl FnMut(usize)) {
         while self.next_release().is_some_and(|intended| intended <= now) {
             due((self.released % self.connections()) as usize);
@@ -98,7 +98,8 @@ impl Schedule {
         }
     }
 
-    /// The intended start of the request that a free connection should send at `now`, if there is one.
+    /// Claims the oldest waiting slot of a free connection. Returns its intended start, or `None`
+    /// if no slot is due at `now`.
     pub fn claim(&mut self, connection: usize, now: Instant) -> Option<Instant> {
         let Some(rate) = self.rate else { return (now < self.end).then_some(now) };
         let slot = self.claimed[connection] * self.connections() + connection as u64;
@@ -109,12 +110,12 @@ impl Schedule {
         self.time_of(slot, rate)
     }
 
-    /// When the next slot is due. `None` in a closed loop and after the last slot.
+    /// Time of the next slot. `None` in a closed loop and after the last slot.
     pub fn next_release(&self) -> Option<Instant> {
         self.time_of(self.released, self.rate?).filter(|intended| *intended < self.end)
     }
 
-    /// Takes a slot that still waits, on any connection.
+    /// Claims a slot that still waits, on any connection.
     pub fn abandon_one(&mut self) -> Option<Instant> {
         self.rate?;
         let waits = |connection: &usize| {
@@ -124,7 +125,7 @@ impl Schedule {
         self.claim(connection, self.end)
     }
 
-    /// Nothing starts any more at `now` or later, where that is sooner than was planned.
+    /// Ends the schedule at `now`, if that is earlier than planned.
     pub fn end_by(&mut self, now: Instant) {
         self.end = self.end.min(now);
     }
@@ -133,7 +134,8 @@ impl Schedule {
         self.claimed.len() as u64
     }
 
-    /// The intended start of this thread's slot of that number. `None` past the end of the clock.
+    /// Intended start of this thread's slot with the number `slot`. `None` beyond the range of the
+    /// clock.
     fn time_of(&self, slot: u64, rate: u64) -> Option<Instant> {
         let nanos = u128::from(slot * self.share.of + self.share.index) * NANOS_PER_SECOND / u128::from(rate);
         let early = nanos.checked_rem(self.burst_nanos).unwrap_or(0);
@@ -154,8 +156,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(millis)
     }
 
-    /// Runs one connection in virtual time against a server that answers in `service` but not at all in
-    /// `1 s .. 1.5 s`, for two seconds in all.
+    /// Runs one connection in virtual time for two seconds. The server responds in `service`, but
+    /// not between 1 s and 1.5 s.
     fn against_a_stall(pacing: Pacing, service: Duration) -> Recorder {
         let mut schedule = Schedule::new(pacing, 1, ALONE, at(0), at(2_000));
         let mut recorder = Recorder::new(at(0), at(2_000), Arc::default());
@@ -181,14 +183,14 @@ mod tests {
         let recorder = against_a_stall(Pacing::Rate(1_000), Duration::from_micros(100));
         let latency = recorder.latency();
         assert_eq!(latency.len(), 2_000);
-        // 500 slots fell into the stall; their waits are spread evenly over its length, and the queue they
-        // left drains ten times as fast as it grew.
+        // 500 slots fall into the stall. Their waits are uniformly distributed over its length, and
+        // the queue drains ten times as fast as it grew.
         let beyond_100_ms = latency.count_between(100_000_000, u64::MAX);
         assert!((400..470).contains(&beyond_100_ms), "{beyond_100_ms} requests waited 100 ms");
         assert!((498_000_000..502_000_000).contains(&latency.max()), "{}", latency.max());
     }
 
-    /// The mistake that the schedule is there to avoid, as the closed loop makes it.
+    /// The error that the schedule avoids: coordinated omission in a closed loop.
     #[test]
     fn a_closed_loop_sees_the_same_stall_once() {
         let latency = against_a_stall(Pacing::Closed, Duration::from_micros(100)).latency();

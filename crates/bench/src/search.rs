@@ -1,58 +1,62 @@
-//! The search for the highest rate that holds: rates out, verdicts in.
+//! Search for the highest rate that meets a goal: it proposes rates and receives verdicts.
 //!
-//! **Promise.** Where there is a rate below which all hold and above which none does, [`RateSearch`] finds it within
-//! [`PRECISION`], in a number of trials that grows with the logarithm of the rate. It ends whatever the verdicts are.
+//! **Promise.** If all rates up to a threshold hold and none above it does, [`RateSearch`] finds
+//! the threshold within [`PRECISION`], in a number of trials logarithmic in the rate. The search
+//! terminates for any verdicts.
 //!
-//! **Mechanism.** From its start the rate doubles while it holds (or halves until it does); then the gap between the
-//! highest that held and the lowest that did not is halved until it is small: the *knee*. A trial is short, and one that
-//! fails may have met a hiccup that has nothing to do with the rate: so a rate fails only when it fails twice, and the
-//! first one that does must fail at twice the rate, too. And the
-//! knee is a place where nobody wants to live: the search steps back by a fifth and asks for a long measurement
-//! there, and for another fifth less when that does not hold: the *working point*.
+//! **Mechanism.** The rate doubles while it holds (or is halved until it does). Then the gap
+//! between the highest rate that held and the lowest that failed is bisected until it is small: the
+//! *knee*. A trial is short, and a hiccup unrelated to the rate may make it fail. Therefore a rate
+//! fails only if it fails twice, and the first failing rate must also fail at twice the rate. The
+//! knee is no rate for production: the search steps back by a fifth and asks for a long measurement
+//! there, and for another fifth less if that fails: the *working point*.
 //!
-//! **Caveats.** A machine that becomes slower while it is searched (throttling, a growing store) gives a knee that it
-//! does not have any more; the working point is then the number to trust. Where hiccups come at every rate, what is found is
-//! how often they come: longer trials or a goal with more room help.
+//! **Caveats.** If the machine slows down during the search (throttling, a growing store), the knee
+//! is too high; the working point is then the reliable figure. If hiccups occur at every rate, the
+//! result measures their frequency: use longer trials or a goal with more slack.
 
-/// The gap that is left between the knee and the lowest rate that failed, as a part of the knee.
+/// Maximum gap between the knee and the lowest failing rate, as a fraction of the knee.
 pub const PRECISION: f64 = 0.02;
-/// The part of the knee at which the working point is looked for, and then of each rate that did not hold there.
+/// Factor from the knee to the first rate of the long measurements, and from each failed one to the
+/// next.
 pub const STEP_BACK: f64 = 0.8;
-/// The part of a trial's time that is waited before the next, so that what one has left behind is not charged to another.
+/// Divisor of a trial's duration: the pause after a trial, so that its after-effects are not
+/// charged to the next one.
 pub const SETTLE_DIVISOR: u32 = 20;
-/// A rate beyond what one generator sends.
+/// Maximum rate, in requests/s: more than one generator sends.
 pub const RATE_MAX: u64 = 10_000_000;
-/// Long measurements, at most.
+/// Maximum number of long measurements.
 const CONFIRMATIONS_MAX: u32 = 3;
 
-/// What is to be done next.
+/// Next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchStep {
-    /// Measure this rate for a short while.
+    /// Measure this rate briefly.
     Try(u64),
     /// Measure this rate for long.
     Confirm(u64),
-    /// Nothing more.
+    /// The search has ended.
     Done(SearchResult),
 }
 
-/// What was found, in requests/s.
+/// Result of a search, in requests/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchResult {
-    /// The highest rate that held in a trial.
+    /// Highest rate that held in a trial.
     pub knee: Option<u64>,
-    /// The rate that held for long.
+    /// Rate that held in a long measurement.
     pub working_point: Option<u64>,
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Clone, Debug)]
 pub struct RateSearch {
     rate: u64,
     held: Option<u64>,
     failed: Option<u64>,
     has_failed_once: bool,
-    /// Whether `rate` is twice the first rate that failed.
+    /// Whether `rate` is twice the first failing rate, to find out whether that failed because of
+    /// its rate.
     is_rechecking: bool,
     phase: Phase,
 }
@@ -65,7 +69,7 @@ enum Phase {
 }
 
 impl RateSearch {
-    /// A search that begins at `start` requests/s.
+    /// Creates a search that begins at `start` requests/s.
     pub fn new(start: u64) -> Self {
         let rate = start.clamp(1, RATE_MAX);
         Self {
@@ -78,7 +82,7 @@ impl RateSearch {
         }
     }
 
-    /// What is to be done next. Asking changes nothing.
+    /// Next step. Calling this has no effect.
     pub fn step(&self) -> SearchStep {
         match self.phase {
             Phase::Trials => SearchStep::Try(self.rate),
@@ -89,7 +93,7 @@ impl RateSearch {
         }
     }
 
-    /// The rate of the last [`RateSearch::step`] held, or did not.
+    /// Records whether the rate of the last [`RateSearch::step`] held.
     pub fn record_verdict(&mut self, held: bool) {
         match self.phase {
             Phase::Trials if held || self.has_failed_once || self.is_rechecking => self.end_trial(held),
@@ -106,7 +110,7 @@ impl RateSearch {
         let was_rechecking = std::mem::take(&mut self.is_rechecking);
         if held {
             self.held = Some(self.rate);
-            // What failed below a rate that holds did not fail for its rate.
+            // A failure below a rate that holds was not caused by its rate.
             self.failed = self.failed.filter(|failed| *failed > self.rate);
         } else if !was_rechecking {
             let is_first = self.failed.replace(self.rate).is_none();
@@ -126,7 +130,7 @@ impl RateSearch {
         }
     }
 
-    /// A long measurement, a step back from `rate`.
+    /// Requests a long measurement, a step below `rate`.
     fn confirm_below(&mut self, rate: u64, attempts: u32) {
         let back = (rate as f64 * STEP_BACK) as u64;
         if back == 0 {
@@ -158,7 +162,7 @@ mod tests {
 
     const TRIALS_MAX: usize = 120;
 
-    /// Runs a search to its end against `holds`; the rates it tried, and what it found.
+    /// Runs a search to its end against `holds`. Returns its steps and its result.
     fn search(start: u64, mut holds: impl FnMut(SearchStep) -> bool) -> (Vec<SearchStep>, SearchResult) {
         let mut search = RateSearch::new(start);
         let mut steps = Vec::new();
@@ -239,7 +243,8 @@ mod tests {
         assert!(found.knee.is_some() && found.working_point.is_none());
     }
 
-    /// A server with one queue that serves a request in `service` time, now and then in twenty times that, in virtual time.
+    /// Simulates a server with one queue in virtual time. A request takes `service`, and
+    /// occasionally twenty times as long.
     fn simulate(rate: u64, service: Duration, rng: &mut Rng) -> Observation {
         let (start, end) = (Instant::ZERO, Instant::ZERO + Duration::from_secs(4));
         let mut schedule = Schedule::new(Pacing::Rate(rate), 1, ThreadShare { index: 0, of: 1 }, start, end);
@@ -260,7 +265,7 @@ mod tests {
     #[test]
     fn the_knee_of_a_simulated_server_lies_where_its_queue_begins_to_grow() {
         let service = Duration::from_micros(50);
-        // One request in two hundred takes twenty times as long.
+        // One request in 200 takes twenty times as long.
         let capacity = 20_000.0 / (0.995 + 0.005 * 20.0);
         let mut rng = Rng::new(7);
         let goal: Goal = "p99<10ms,errors=0".parse().unwrap();

@@ -1,17 +1,17 @@
-//! Medians of rounds, and how far the rounds lie apart.
+//! Medians and ranges of repeated measurements.
 
-/// The median and the extremes of some rounds.
+/// Median and extremes of the rounds of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct RoundStats {
-    /// The middle value; the mean of the two middle ones for an even number.
+    /// Middle value; for an even number of rounds the mean of the two middle values.
     pub median: f64,
-    /// The least.
+    /// Least value.
     pub min: f64,
-    /// The greatest.
+    /// Greatest value.
     pub max: f64,
 }
 
-/// Sums up rounds. `None` without any.
+/// Summarises rounds. `None` if there are none.
 pub fn rounds(values: &[f64]) -> Option<RoundStats> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,13 +22,13 @@ pub fn rounds(values: &[f64]) -> Option<RoundStats> {
     Some(RoundStats { median, min, max })
 }
 
-/// The median of some rounds; not a number without any.
+/// Median of rounds; NaN if there are none.
 pub fn median(values: &[f64]) -> f64 {
     rounds(values).map_or(f64::NAN, |rounds| rounds.median)
 }
 
-/// The median of `a / b`, round by round: what both had in common in a round cancels out. `None` when either
-/// has no rounds.
+/// Summarises `a / b`, round by round: influences that both share in a round cancel out. `None` if
+/// either has no rounds.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<RoundStats> {
     let quotients: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
     rounds(&quotients)

@@ -1,34 +1,34 @@
-//! Ending a run early, with what it measured so far.
+//! Early end of a run, with the measurements so far.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// The exit code of a program that was interrupted, by custom 128 and the signal's number.
+/// Exit code of an interrupted program: by convention 128 plus the signal number.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Tells all threads of a run to end. Clones are one.
+/// Flag that ends all threads of a run. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag {
     is_set: Arc<AtomicBool>,
 }
 
 impl StopFlag {
-    /// Asks for the end.
+    /// Sets the flag.
     pub fn set(&self) {
         self.is_set.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the end was asked for.
+    /// Whether the flag is set.
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// One that the first Ctrl-C sets; the second ends the process.
+    /// Creates a flag that the first Ctrl-C sets. The second Ctrl-C exits the process.
     ///
     /// # Errors
-    /// When signals cannot be watched.
+    /// The signal handler cannot be installed.
     pub fn on_interrupt() -> io::Result<Self> {
         let stop = Self::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

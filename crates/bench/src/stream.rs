@@ -1,61 +1,62 @@
-//! ReadOptions a range: one answer, as long as it takes, counted and not kept.
+//! Reader of ranges: one response of any length, counted and not stored.
 //!
-//! The bytes are counted as they come over the socket, chunk framing included: two servers that send the same entries
-//! one a chunk send the same number. That the stream ended, and was not broken off, is seen from its last bytes.
+//! Bytes are counted as they arrive on the socket, including chunk framing: two servers that send
+//! the same entries, one per chunk, send the same number of bytes. The last bytes show whether the
+//! stream is complete.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is read at once, at most.
+/// Maximum size of a read, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// How long a server may be silent.
+/// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// The last chunk.
+/// Terminating chunk.
 const END: &[u8] = b"\r\n0\r\n\r\n";
-/// A paced reader reads so often.
+/// Number of reads per second of a paced reader.
 const READS_PER_SECOND: u32 = 100;
 
-/// What was read of a range.
+/// Measurement of a range that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeRead {
-    /// Bytes of the body as they came.
+    /// Bytes of the body as received, including framing.
     pub bytes: u64,
-    /// From the request to the first of them.
+    /// Time from the request to the first bytes of the body.
     pub first: Duration,
-    /// From the request to the last of them.
+    /// Time from the request to the last bytes of the body.
     pub all: Duration,
 }
 
 impl RangeRead {
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn per_second(&self) -> f64 {
         self.bytes as f64 / self.all.as_secs_f64()
     }
 }
 
-/// How fast, and how much of a range is read.
+/// Pace and extent of reading a range.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadOptions<'a> {
-    /// Bytes a second; `None`: as fast as they come.
+    /// Bytes per second; `None`: as fast as they arrive.
     pub bytes_per_second: Option<u64>,
-    /// Only up to the first bytes.
+    /// Read only up to the first bytes of the body.
     pub first_only: bool,
-    /// StopFlag options once this is set.
+    /// Flag that ends the reading.
     pub stop: Option<&'a AtomicBool>,
 }
 
-/// Asks for `path` and reads the body of the answer.
+/// Requests `path` and reads the body of the response.
 ///
 /// # Errors
-/// The socket's; [`ErrorKind::InvalidData`] for an answer that is not `200` and chunked; [`ErrorKind::UnexpectedEof`] for
-/// one that was broken off.
+/// Errors of the socket; [`ErrorKind::InvalidData`] for a response that is not `200` and chunked;
+/// [`ErrorKind::UnexpectedEof`] for an incomplete one.
 pub fn read_range(target: SocketAddr, path: &str, options: ReadOptions<'_>) -> io::Result<RangeRead> {
     let mut socket = TcpStream::connect(target)?;
     socket.set_read_timeout(Some(READ_TIMEOUT))?;
     let begun = Instant::now();
-    // In one piece: a server may answer and close before a second one is written.
+    // One write: a server may respond and close before a second write.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes())?;
     let mut buffer = vec![0; READ_BYTES];
@@ -87,7 +88,8 @@ pub fn read_range(target: SocketAddr, path: &str, options: ReadOptions<'_>) -> i
     Ok(RangeRead { bytes, first, all: begun.elapsed() })
 }
 
-/// Reads at least the head. How many bytes of the body came with it, and where in the buffer they begin.
+/// Reads at least the head. Returns the number of body bytes that arrived with it, and their
+/// position in the buffer.
 fn read_head(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<(u64, usize)> {
     let mut filled = 0;
     loop {
@@ -107,7 +109,7 @@ fn read_head(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<(u64, usiz
     }
 }
 
-/// The last bytes that came.
+/// The last received bytes.
 #[derive(Debug, Default)]
 struct Tail {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Where requests go: an address and the name by which it was asked for.
+//! Targets of requests: an address with the authority that the user stated.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,7 +7,8 @@ use std::str::FromStr;
 const SCHEME: &str = "http://";
 const PORT_DEFAULT: u16 = 80;
 
-/// A server. Text: `http://host:port`, or `host:port`; a name is resolved once, to its first address.
+/// A server. Its text is `http://host:port` or `host:port`. A host name is resolved once, to its
+/// first address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     authority: String,
@@ -15,12 +16,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// What is sent as `Host`.
+    /// Value of the `Host` header.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Where connections are made to.
+    /// Address to connect to.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -50,7 +51,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// `host:port`, the port always there.
+/// Parses `host:port`. A URL without a port gets the default port.
 fn authority_of(text: &str) -> Result<String, String> {
     let lower = text.trim().to_ascii_lowercase();
     let (is_url, authority) = match lower.strip_prefix(SCHEME) {
@@ -61,7 +62,7 @@ fn authority_of(text: &str) -> Result<String, String> {
         return Err(format!("{text:?} is no target; write http://host:port"));
     }
     match authority.rsplit_once(':') {
-        // The colons of an address in brackets belong to the host.
+        // The colons of a bracketed IPv6 address belong to the host.
         Some((_, port)) if !port.ends_with(']') => Ok(authority.to_owned()),
         _ if is_url => Ok(format!("{authority}:{PORT_DEFAULT}")),
         _ => Err(format!("{text:?} has no port; write http://host:port")),

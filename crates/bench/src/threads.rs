@@ -1,9 +1,9 @@
-//! Waiting for threads.
+//! Joining of threads.
 
 use std::panic;
 use std::thread::ScopedJoinHandle;
 
-/// What a thread of a scope came to, once it has. Where it panicked, so does whoever waits, with what it said.
+/// Joins a scoped thread and returns its result. Resumes its panic, if it panicked.
 pub fn join_scoped<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|payload| panic::resume_unwind(payload))
 }

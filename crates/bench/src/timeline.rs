@@ -1,27 +1,29 @@
-//! A run over time: one row a second, in bounded memory.
+//! Timeline of a run: one row per second, in bounded memory.
 //!
-//! **Promise.** Every answer is in exactly one row, by when it came. A percentile of a row is off by less than a
-//! thirty-second of its value. However long a run is, it has at most [`ROWS_MAX`] rows.
+//! **Promise.** Every response is in exactly one row, by its time of arrival. The error of a row's
+//! percentile is below 1/32 of its value. A run of any length has at most [`ROWS_MAX`] rows.
 //!
-//! **Mechanism.** A row counts latencies in [`Buckets`]: each octave is cut into 32 equal parts, from a microsecond to
-//! nine minutes. When the rows are used up, each two neighbours become one, and a row is twice as wide from then on.
-//! The whole run's latencies, exact to three digits, are elsewhere: in the histograms of [`crate::recorder`].
+//! **Mechanism.** A row counts latencies in [`Buckets`]: each octave is divided into 32 equal
+//! parts, from a microsecond to nine minutes. When the rows are used up, each pair of neighbours is
+//! merged, and rows are twice as wide from then on. The latencies of the whole run, with three
+//! exact digits, are in the histograms of [`crate::recorder`].
 
 use crate::recorder::Failure;
 use std::collections::BTreeMap;
 
-/// Rows of a timeline: half an hour at one second each.
+/// Maximum number of rows: half an hour at one second each.
 pub const ROWS_MAX: usize = 1_800;
 
-/// Parts of an octave, as a power of two.
+/// Binary logarithm of the number of parts of an octave.
 const PARTS_BITS: u32 = 5;
 const PARTS: usize = 1 << PARTS_BITS;
-/// Latencies below 2^10 ns share the first bucket.
+/// Binary logarithm of the second bucket's lower bound, in nanoseconds. Lower latencies share the
+/// first bucket.
 const OCTAVE_MIN: u32 = 10;
-/// Latencies of 2^40 ns and more share the last bucket.
+/// Highest octave. Latencies of 2^40 ns and more share the last bucket.
 const OCTAVE_MAX: u32 = 39;
 
-/// Counts of latencies by their size, on a scale that is logarithmic as a whole and even within an octave.
+/// Histogram of latencies, with logarithmic octaves of linear parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
     counts: Vec<u32>,
@@ -29,7 +31,7 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Counts a latency.
+    /// Counts a latency, in nanoseconds.
     pub fn record(&mut self, nanos: u64) {
         let bucket = bucket_of(nanos);
         if bucket >= self.counts.len() {
@@ -39,7 +41,7 @@ impl Buckets {
         self.max_nanos = self.max_nanos.max(nanos);
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -50,22 +52,23 @@ impl Buckets {
         self.max_nanos = self.max_nanos.max(other.max_nanos);
     }
 
-    /// Latencies that were counted.
+    /// Number of latencies.
     pub fn len(&self) -> u64 {
         self.counts.iter().copied().map(u64::from).sum()
     }
 
-    /// Whether none was counted.
+    /// Whether the histogram is empty.
     pub const fn is_empty(&self) -> bool {
         self.max_nanos == 0 && self.counts.is_empty()
     }
 
-    /// The longest, in nanoseconds.
+    /// Greatest latency, in nanoseconds.
     pub const fn max_nanos(&self) -> u64 {
         self.max_nanos
     }
 
-    /// The latency that this part of all, `0.0..=1.0`, does not exceed, in nanoseconds. 0 without any.
+    /// Latency that the fraction `quantile`, in `0.0..=1.0`, of all does not exceed, in
+    /// nanoseconds. 0 if the histogram is empty.
     pub fn quantile(&self, quantile: f64) -> u64 {
         let rank = ((quantile * self.len() as f64).ceil() as u64).max(1);
         let mut below = 0;
@@ -80,7 +83,7 @@ impl Buckets {
         self.max_nanos
     }
 
-    /// The counts by [`CoarseBuckets`] buckets, those that are not zero.
+    /// Counts by [`CoarseBuckets`], without zeros.
     pub fn coarse(&self) -> BTreeMap<u32, u64> {
         let mut out = BTreeMap::new();
         for (bucket, count) in self.filled() {
@@ -95,14 +98,14 @@ impl Buckets {
     }
 }
 
-/// The buckets of a picture: eight an octave.
+/// Buckets of a heat map: eight per octave.
 #[derive(Clone, Copy, Debug)]
 pub struct CoarseBuckets;
 
 impl CoarseBuckets {
-    /// Buckets an octave.
+    /// Number of buckets per octave.
     pub const PER_OCTAVE: u32 = 8;
-    /// Where bucket 1 begins, in nanoseconds; bucket 0 holds what is below.
+    /// Lower bound of bucket 1, in nanoseconds; bucket 0 holds lower latencies.
     pub const FROM_NANOS: u64 = 1 << OCTAVE_MIN;
 
     fn of(bucket: usize) -> u32 {
@@ -123,7 +126,7 @@ fn bucket_of(nanos: u64) -> usize {
     1 + (octave - OCTAVE_MIN) as usize * PARTS + part
 }
 
-/// The least latency of a bucket, in nanoseconds.
+/// Least latency of a bucket, in nanoseconds.
 const fn lower_bound(bucket: usize) -> u64 {
     if bucket == 0 {
         return 0;
@@ -132,35 +135,35 @@ const fn lower_bound(bucket: usize) -> u64 {
     ((PARTS + part) as u64) << (octave as u32 + OCTAVE_MIN - PARTS_BITS)
 }
 
-/// What came in one row's time.
+/// Responses and failures within a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// From the intended start.
+    /// Latencies from the intended start.
     pub latency: Buckets,
-    /// Answers by status.
+    /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests without a valid answer.
+    /// Requests without a valid response.
     pub failures: BTreeMap<Failure, u64>,
 }
 
 impl Row {
-    /// Answers of any status.
+    /// Number of responses of any status.
     pub fn answers(&self) -> u64 {
         self.statuses.values().sum()
     }
 
-    /// Answers that did what was asked.
+    /// Number of successful responses.
     pub fn served(&self) -> u64 {
         let served = self.statuses.iter().filter(|(status, _)| is_ok(**status));
         served.map(|(_, count)| count).sum()
     }
 
-    /// Refusals, errors and requests without an answer; not `404`.
+    /// Number of refusals, errors and requests without a response; not `404`.
     pub fn not_ok(&self) -> u64 {
         self.answers() - self.served() + self.failures.values().sum::<u64>()
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.latency.add(&other.latency);
         for (status, count) in &other.statuses {
@@ -172,34 +175,34 @@ impl Row {
     }
 }
 
-/// Whether an answer of this status did what it was asked for. `404` did: there was nothing.
+/// Whether a response of this status is a success. `404` is one: the key does not exist.
 pub const fn is_ok(status: u16) -> bool {
     status < 400 || status == 404
 }
 
-/// Rows in which something did not happen.
+/// Rows in which an event did not occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// All of them.
+    /// Number of such rows.
     pub rows: u64,
-    /// The most of them one after the other.
+    /// Greatest number of consecutive such rows.
     pub longest: u64,
 }
 
 impl Gaps {
-    /// The rows for which `is_gap` holds.
+    /// Counts the rows for which `is_gap` holds.
     pub fn of(rows: &[Row], is_gap: impl Fn(&Row) -> bool) -> Self {
         let longest = rows.split(|row| !is_gap(row)).map(<[Row]>::len).max().unwrap_or(0);
         Self { rows: rows.iter().filter(|row| is_gap(row)).count() as u64, longest: longest as u64 }
     }
 
-    /// The rows without any answer.
+    /// Counts the rows without any response.
     pub fn without_answers(rows: &[Row]) -> Self {
         Self::of(rows, |row| row.answers() == 0)
     }
 }
 
-/// The rows of a run.
+/// Rows of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
     seconds_per_row: u64,
@@ -213,7 +216,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Adds what came in a second.
+    /// Adds the row of a second.
     pub fn add(&mut self, second: u64, row: &Row) {
         while second / self.seconds_per_row >= ROWS_MAX as u64 {
             self.coarsen();
@@ -225,12 +228,12 @@ impl Timeline {
         self.rows[at].add(row);
     }
 
-    /// How wide a row is, in seconds.
+    /// Width of a row, in seconds.
     pub const fn seconds_per_row(&self) -> u64 {
         self.seconds_per_row
     }
 
-    /// The rows, from the end of the warm-up.
+    /// Rows, starting at the end of the warm-up.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }

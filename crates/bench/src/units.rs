@@ -1,8 +1,9 @@
-//! Quantities as people write and read them.
+//! Parsing and formatting of quantities.
 
 use std::time::Duration;
 
-/// Units of sizes, in bytes. A prefix without `B` is a power of 1,024, as Java, Redis and Kubernetes' `Mi` have it.
+/// Units of sizes, in bytes. A prefix without `B` is a power of 1,024, as in Java, Redis and
+/// Kubernetes (`Mi`).
 const SIZE_UNITS: [(&str, u64); 16] = [
     ("B", 1),
     ("K", 1 << 10),
@@ -22,14 +23,14 @@ const SIZE_UNITS: [(&str, u64); 16] = [
     ("GB", 1_000_000_000),
 ];
 
-/// In nanoseconds.
+/// Units of time, in nanoseconds.
 const TIME_UNITS: [(&str, f64); 5] = [("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3_600e9)];
 
-/// A number of bytes: `4096`, `64KiB`, `1GiB`, the same as `64K`, `64Ki`, `1G`, `1Gi`, or in powers of ten `64kB`,
-/// `2GB`.
+/// Parses a number of bytes: `4096`, `64KiB` or `1GiB`, which are also `64K` or `64Ki` and `1G` or
+/// `1Gi`; or in powers of ten `64kB`, `2GB`.
 ///
 /// # Errors
-/// A sentence: what was expected instead.
+/// A sentence that states the expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let error = || format!("{text:?} is no size such as 4096, 64KiB or 1GiB");
     let (digits, unit) = split_unit(text);
@@ -41,10 +42,10 @@ fn bytes_in(unit: &str) -> Option<u64> {
     SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| *factor)
 }
 
-/// A time: `500us`, `10ms`, `1.5s`, `2m`, `1h`; a number alone is in seconds.
+/// Parses a time: `500us`, `10ms`, `1.5s`, `2m`, `1h`. A number without a unit is in seconds.
 ///
 /// # Errors
-/// A sentence: what was expected instead.
+/// A sentence that states the expected form.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let error = || format!("{text:?} is no time such as 500us, 10ms, 30s or 5m");
     let (digits, unit) = split_unit(text);
@@ -61,7 +62,7 @@ fn split_unit(text: &str) -> (&str, &str) {
     (digits, unit.trim_start())
 }
 
-/// Bytes with three digits: `640 B`, `1.50 MiB`.
+/// Formats bytes with three digits: `640 B`, `1.50 MiB`.
 pub fn bytes(bytes: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = bytes;
@@ -78,7 +79,7 @@ pub fn bytes(bytes: f64) -> String {
     }
 }
 
-/// A whole number with its thousands apart: `1,048,576`.
+/// Formats a whole number with grouped thousands: `1,048,576`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -91,7 +92,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Microseconds with their unit: `12.5us`, `1.20ms`, `3.00s`.
+/// Formats microseconds with a unit: `12.5us`, `1.20ms`, `3.00s`.
 pub fn micros(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.1}us"),
@@ -100,7 +101,7 @@ pub fn micros(us: f64) -> String {
     }
 }
 
-/// A time of seconds to hours, as one waits for it: `8 s`, `4 m 05 s`, `2 h 10 m`.
+/// Formats a waiting time of seconds to hours: `8 s`, `4 m 05 s`, `2 h 10 m`.
 pub fn span(time: Duration) -> String {
     match time.as_secs() {
         seconds if seconds < 60 && time.subsec_millis() > 0 && seconds < 10 => {

@@ -1,7 +1,7 @@
-//! The bytes under a key: a function of the key, so that whoever reads them can check them.
+//! Values: a function of their key, so that every reader can verify them.
 //!
-//! The first half is random, the second repeats it: what LZ4 makes of it is about half the size, as with the
-//! values of RocksDB's `db_bench`.
+//! The first half of a value is random, the second half repeats it. LZ4 compresses it to about half
+//! its size, like the values of RocksDB's `db_bench`.
 
 use crate::keys::KeyNumber;
 use crate::units::parse_bytes;
@@ -9,32 +9,33 @@ use std::fmt;
 use std::str::FromStr;
 use stdx::Rng;
 
-/// The longest value that is made.
+/// Maximum size of a value, in bytes.
 const VALUE_BYTES_MAX: u64 = 1 << 30;
 
-/// How long values are, in bytes.
+/// Distribution of value sizes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueSizes {
-    /// All the same.
+    /// All values have this size.
     Fixed(usize),
-    /// Uniform between the two, both included.
+    /// Uniform between both sizes, inclusive.
     Uniform {
-        /// The least.
+        /// Least size.
         min: usize,
-        /// The greatest.
+        /// Greatest size.
         max: usize,
     },
-    /// Between the two, both included, so that each doubling of the size is as likely as the next: many small, few large.
+    /// Log-uniform between both sizes, inclusive: each doubling of the size is equally likely, so
+    /// most values are small.
     LogUniform {
-        /// The least, at least 1.
+        /// Least size; at least 1.
         min: usize,
-        /// The greatest.
+        /// Greatest size.
         max: usize,
     },
 }
 
 impl ValueSizes {
-    /// The mean.
+    /// Mean size, in bytes.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::Fixed(size) => size as f64,
@@ -45,7 +46,8 @@ impl ValueSizes {
     }
 }
 
-/// `100`, `100..2000` with both ends included, or `log:100..2000`; with units too, `1KiB..64KiB`.
+/// Parses `100`, the inclusive range `100..2000`, or `log:100..2000`; also with units, as in
+/// `1KiB..64KiB`.
 impl FromStr for ValueSizes {
     type Err = String;
 
@@ -78,20 +80,21 @@ impl fmt::Display for ValueSizes {
     }
 }
 
-/// The values of all keys.
+/// Generator of the value of each key.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueGenerator {
-    /// Other seeds, other values.
+    /// Seed of the values.
     pub seed: u64,
-    /// Their sizes.
+    /// Sizes of the values.
     pub sizes: ValueSizes,
 }
 
-/// ValueGenerator depend on the key alone, so that a run can check what another wrote.
+/// Seed of the standard values. Values depend on the key alone, so that a run can verify values of
+/// another run.
 const SEED: u64 = 0x0076_6563_6865;
 
 impl ValueGenerator {
-    /// Those that every lane of every run stores.
+    /// Creates the generator that every lane of every run uses.
     pub const fn standard(sizes: ValueSizes) -> Self {
         Self { seed: SEED, sizes }
     }
@@ -107,7 +110,7 @@ impl ValueGenerator {
         out.extend_from_within(start..start + (len - half));
     }
 
-    /// The length of the value of `key`, in bytes.
+    /// Size of the value of `key`, in bytes.
     pub fn len(&self, key: KeyNumber) -> usize {
         self.draw_len(&mut self.rng(key))
     }
@@ -132,7 +135,7 @@ impl ValueGenerator {
 mod tests {
     use super::*;
 
-    /// `bench/compare/etcd` makes the same bytes, and has this test too.
+    /// `bench/compare/etcd` generates the same bytes, and has the same test.
     #[test]
     fn the_bytes_under_a_key_never_change() {
         let mut out = Vec::new();

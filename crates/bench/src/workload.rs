@@ -1,4 +1,4 @@
-//! What a lane asks for: operations in their shares, keys in their order, values by their key.
+//! Workload of a lane: a mix of operations, with keys and values.
 
 use crate::keys::{KeyNumber, KeyOrder, KeyPicker, KeySpace};
 use crate::protocol::{self, Protocol};
@@ -11,27 +11,27 @@ use std::str::FromStr;
 use std::sync::Arc;
 use stdx::Rng;
 
-/// One kind of request.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
-    /// Reads a key that may be there.
+    /// Reads a key that may exist.
     Get,
-    /// Writes the key's value.
+    /// Writes the value of a key.
     Put,
     /// Deletes a key.
     Delete,
-    /// Reads a key that was never there, but lies between others.
+    /// Reads a key that never existed, but lies between stored keys.
     GetMissing,
     /// Reads a range that starts at a key.
     Range,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 5] = [Self::Get, Self::Put, Self::Delete, Self::GetMissing, Self::Range];
 
-    /// Its name on the command line and in reports.
+    /// Name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -42,7 +42,7 @@ impl Operation {
         }
     }
 
-    /// The status that says that it was done. A [`Operation::Get`] may also be answered `404`.
+    /// Status of a successful response. A [`Operation::Get`] may also be answered with `404`.
     pub const fn expected_status(self) -> u16 {
         match self {
             Self::Get | Self::Range => 200,
@@ -53,21 +53,21 @@ impl Operation {
     }
 }
 
-/// Shares of the operations. Text: `get=80,put=20`, or one name alone.
+/// Shares of the operations. Its text is `get=80,put=20`, or the name of a single operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     shares: [u64; Operation::ALL.len()],
 }
 
 impl Mix {
-    /// Only this one.
+    /// A mix of this operation only.
     pub const fn only(operation: Operation) -> Self {
         let mut shares = [0; Operation::ALL.len()];
         shares[operation as usize] = 1;
         Self { shares }
     }
 
-    /// Whether there is any of it.
+    /// Whether the mix contains the operation.
     pub const fn has(&self, operation: Operation) -> bool {
         self.shares[operation as usize] > 0
     }
@@ -120,47 +120,48 @@ impl fmt::Display for Mix {
     }
 }
 
-/// How many replicas an operation asks, and how many of them must answer. What is not given is the server's default.
+/// Number of replicas of an operation, and of required acknowledgements. The server's defaults
+/// apply to `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuorumOverride {
-    /// So many must answer.
+    /// Number of replicas that must acknowledge.
     pub ack: Option<u32>,
-    /// So many are asked.
+    /// Number of replicas of the key.
     pub from: Option<u32>,
 }
 
-/// What part of the store a range is read from.
+/// Scope of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RangeScope {
-    /// The node's that is asked.
+    /// Data of the node that receives the request.
     #[default]
     Node,
-    /// The whole cluster's.
+    /// Data of the whole cluster.
     Cluster,
 }
 
-/// Everything that makes a lane's requests what they are.
+/// Specification of a lane's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadSpec {
     /// Shares of the operations.
     pub mix: Mix,
-    /// Keys that there are, or will be after a preload.
+    /// Number of keys that exist, or will exist after a preload.
     pub keys: u64,
-    /// The order in which they are drawn.
+    /// Order in which keys are drawn.
     pub order: KeyOrder,
-    /// ValueSizes of the values that are written, and of those that a check expects.
+    /// Sizes of the values that are written, and that a verification expects.
     pub sizes: ValueSizes,
-    /// Of the keys' order and the values' bytes.
+    /// Seed of the order of operations and keys.
     pub seed: u64,
-    /// Asked for with each operation.
+    /// Replicas and acknowledgements of each operation.
     pub quorum: QuorumOverride,
-    /// What is written expires after so many milliseconds.
+    /// Time to live of written values, in milliseconds.
     pub ttl_ms: Option<u64>,
-    /// Entries of a range, at most.
+    /// Maximum number of entries of a range.
     pub limit: u64,
-    /// Where ranges are read.
+    /// Scope of ranges.
     pub scope: RangeScope,
-    /// What the servers speak.
+    /// Protocol of the servers.
     pub protocol: Protocol,
 }
 
@@ -182,12 +183,13 @@ impl Default for WorkloadSpec {
 }
 
 impl WorkloadSpec {
-    /// The values of all keys: one seed for every lane and run of a data set, whatever their own.
+    /// Generator of values. It does not depend on the seed of the lane, so that all lanes and runs
+    /// agree on the data.
     pub fn values(&self) -> ValueGenerator {
         ValueGenerator::standard(self.sizes)
     }
 
-    /// What follows the key in the request line of an operation.
+    /// Query parameters that follow the key in the request line.
     fn parameters(&self, operation: Operation) -> String {
         let mut out = String::new();
         if self.protocol == Protocol::Files {
@@ -212,14 +214,14 @@ impl WorkloadSpec {
     }
 }
 
-/// A request before it is bytes.
+/// A request before it is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) operation: Operation,
     pub(crate) key: KeyNumber,
 }
 
-/// The requests of one lane on one thread.
+/// Requests of one lane on one thread.
 #[derive(Debug)]
 pub(crate) struct Workload {
     mix: Mix,
@@ -227,7 +229,8 @@ pub(crate) struct Workload {
     rng: Rng,
     values: ValueGenerator,
     protocol: Protocol,
-    /// What follows the key, up to the end of the `Host` line: by target, then by operation.
+    /// Request text from behind the key to the end of the `Host` line: by target, then by
+    /// operation.
     tails: Vec<[String; Operation::ALL.len()]>,
 }
 
@@ -259,7 +262,7 @@ impl Workload {
         Request { operation, key }
     }
 
-    /// Appends the bytes of a request to the target of that number to `out`.
+    /// Appends the encoded request to `out`. `target` is the index of its target.
     pub(crate) fn encode(&self, request: Request, target: usize, out: &mut Vec<u8>) {
         let key = match request.operation {
             Operation::GetMissing => request.key.missing_key(),
@@ -298,7 +301,7 @@ impl Workload {
         }
     }
 
-    /// Whether `body` is what the answer to a [`Operation::Get`] of this key must hold.
+    /// Whether `body` is the expected value of this key.
     pub(crate) fn is_value_of(&self, key: KeyNumber, body: &[u8], scratch: &mut Vec<u8>) -> bool {
         scratch.clear();
         self.values.append(key, scratch);

@@ -1,18 +1,18 @@
-//! Zipf-distributed ranks: few are asked for often, most rarely.
+//! Zipf-distributed ranks: a few are drawn often, most rarely.
 //!
-//! The method is that of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (1994): one
-//! uniform number and one power a draw, after the normalising sum was computed once. That sum is taken
-//! term by term for its first million terms and by Euler and Maclaurin's formula beyond, where the error is
-//! far below what anyone could measure.
+//! The algorithm is that of Gray et al., "Quickly Generating Billion-Record Synthetic Databases"
+//! (1994): each draw takes one uniform number and one power, after the normalising sum was computed
+//! once. The sum is exact for the first million terms. The rest is approximated by the
+//! Euler-Maclaurin formula, whose error is far below anything measurable.
 
 use stdx::Rng;
 
-/// The skew that YCSB made customary.
+/// Skew; the default of YCSB.
 pub const THETA: f64 = 0.99;
 
 const EXACT_TERMS: u64 = 1_000_000;
 
-/// The distribution over the ranks `0..count`; rank 0 is the most frequent.
+/// Zipf distribution over the ranks `0..count`; rank 0 is the most frequent.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     count: u64,
@@ -23,10 +23,10 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Ranks below `count`, with the skew [`THETA`].
+    /// Creates a distribution over the ranks below `count`, with the skew [`THETA`].
     ///
     /// # Panics
-    /// When `count` is 0.
+    /// If `count` is 0.
     pub fn new(count: u64) -> Self {
         assert!(count > 0, "there is no rank below 0");
         let zeta = zeta(count);
@@ -50,7 +50,7 @@ impl Zipf {
     }
 }
 
-/// The sum of `i^-THETA` for `i` in `1..=count`.
+/// Sum of `i^-THETA` for `i` in `1..=count`.
 fn zeta(count: u64) -> f64 {
     let term = |i: u64| (i as f64).powf(-THETA);
     let integral = |x: f64| x.powf(1.0 - THETA) / (1.0 - THETA);

@@ -1,6 +1,7 @@
-//! From samples to a capture: stacks of addresses are counted while a profile is taken, and name_frames at its end.
+//! Aggregation of samples into a capture.
 //!
-//! Naming costs far more than counting, and is done once for each address: not while what is measured runs.
+//! Stacks are counted by their addresses while the profile runs, and resolved to names at its end.
+//! Resolving an address costs far more than counting it, and is done once per address.
 
 use crate::capture::{Capture, CaptureBuilder, Kind, OTHER, Weight};
 use crate::queue::SampleHeader;
@@ -9,33 +10,33 @@ use crate::threads::ThreadNames;
 use crate::weight_table::{PROFILE_BOUNDS, WeightTable};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How finely time is told apart: a row of the heat map is a second, of twenty cells.
+/// Length of a time slice: a row of the heat map is one second of twenty cells.
 const SLICE: Duration = Duration::from_millis(50);
-/// In the place of a thread: that of stacks that are too many to be told apart.
+/// Value in the position of a thread for stacks beyond the bounds.
 const OTHER_THREADS: u64 = u64::MAX;
-/// Where a thread begins to run what it was made for: what is below it is the same for all.
+/// Frame below which every Rust thread has the same frames. They are removed.
 const THREAD_ENTRY: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
 
-/// Nanoseconds of the monotonic clock.
+/// Current time of the monotonic clock, in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(Duration::try_from(now).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Counts samples.
+/// Counts samples by their stack.
 pub(crate) struct SampleAggregator {
     kind: Kind,
     started_ns: u64,
     started_unix_ms: u64,
     threads: ThreadNames,
-    /// By the place of the thread's name, and the addresses from the leaf on.
+    /// Key: index of the thread's name, then the addresses from the leaf to the root.
     stacks: WeightTable<Box<[u64]>>,
     lost: u64,
     notes: Vec<String>,
 }
 
 impl SampleAggregator {
-    /// From now on.
+    /// Creates an aggregator that starts now.
     pub(crate) fn new(kind: Kind) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -49,7 +50,7 @@ impl SampleAggregator {
         }
     }
 
-    /// Counts one, of which the addresses are told from the leaf on.
+    /// Counts one sample. `addresses` runs from the leaf to the root.
     pub(crate) fn add(&mut self, header: SampleHeader, addresses: &[u64]) {
         let thread = u64::from(self.threads.index_of(header.thread));
         let stack = std::iter::once(thread).chain(addresses.iter().copied()).collect();
@@ -64,8 +65,8 @@ impl SampleAggregator {
         self.notes.push(note);
     }
 
-    /// The capture of what was counted until now. Frames at the leaf for which `is_profiler_frame` holds are left out: they are of
-    /// those who took the sample.
+    /// Builds the capture. Frames at the leaf for which `is_profiler_frame` holds are removed: they
+    /// belong to the profiler.
     pub(crate) fn finish(self, is_profiler_frame: impl Fn(&str) -> bool) -> Capture {
         let slices = self.slice_of(now_ns()).saturating_add(1);
         let mut builder = CaptureBuilder::new(self.kind, SLICE, self.started_unix_ms);
@@ -92,7 +93,7 @@ impl SampleAggregator {
     }
 }
 
-/// The names of the frames of a stack, from the root to the leaf.
+/// Names of the frames of a stack, from the root to the leaf.
 fn name_frames(
     symbols: &mut Symbols,
     addresses: &[u64],
@@ -108,7 +109,7 @@ fn name_frames(
     while names.last().is_some_and(|name| is_profiler_frame(name)) {
         names.pop();
     }
-    // What has no name of its own stands once.
+    // Adjacent frames without symbols, such as `[libc.so.6]`, are merged.
     names.dedup_by(|a, b| a == b && a.starts_with('['));
     names
 }

@@ -1,14 +1,17 @@
-//! Where memory is asked for.
+//! Allocation profiles: which functions allocate memory, by sampling.
 //!
-//! **Promise.** While no profile is taken, an allocation costs one load and a branch more. While one is, a sample is taken
-//! every 512 KiB on average, of whichever allocation reaches it, and stands for what was allocated unseen: in the mean, the
-//! sums are right, whatever the sizes.
+//! **Promise.** Without a profile, an allocation costs one more load and branch. During a profile,
+//! one allocation is sampled for every 512 KiB allocated, on average. Its weight stands for the
+//! allocations that were not sampled: the expected value of each sum is correct, for any mix of
+//! sizes.
 //!
-//! **Mechanism.** Each thread counts down the bytes to its next sample. The gaps are drawn from the exponential distribution,
-//! so that an allocation of `s` bytes is seen with the probability `1 - exp(-s/m)`, `m` being the mean; it then stands for
-//! `s / (1 - exp(-s/m))` bytes. The stack is walked by frame pointers into a queue that takes no lock and no memory.
+//! **Mechanism.** Each thread counts down the bytes to its next sample. The gaps are exponentially
+//! distributed, so an allocation of `s` bytes is sampled with probability `1 - exp(-s/m)`, where
+//! `m` is the mean gap. Its weight is `s / (1 - exp(-s/m))` bytes. The stack is walked by frame
+//! pointers and pushed to a queue that neither locks nor allocates.
 //!
-//! **Caveats.** What is counted is what was asked for, not what is still held. A reallocation counts for what it adds.
+//! **Caveats.** The profile counts bytes requested, not bytes still in use. A reallocation counts
+//! for the bytes that it adds.
 
 use crate::aggregate::{SampleAggregator, now_ns};
 use crate::error::ProfileError;
@@ -22,21 +25,22 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The mean of the bytes between two queue.
+/// Mean gap between two samples, in bytes.
 const MEAN_BYTES: f64 = 512.0 * 1024.0;
-/// How often queue are taken out of the queue.
+/// Interval at which the recording thread drains the queue.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
-/// Who is_allocator_frame for others, as the names of their modules and functions begin: they are left out at the leaf.
+/// Prefixes of modules and functions that allocate on behalf of their callers. Their frames are
+/// removed from the leaf end of each stack.
 const ALLOCATOR_MODULES: [&str; 2] = ["profile::alloc::", "alloc::alloc::"];
 const ALLOCATOR_FUNCTIONS: [&str; 2] = ["__rust_", "__rg_"];
 
-/// No profile is taken.
+/// Value of [`SESSION`] while no profile is recorded.
 const OFF: u64 = 0;
-/// The number of the profile that is taken.
+/// Number of the profile that is being recorded.
 static SESSION: AtomicU64 = AtomicU64::new(OFF);
-/// The number of the last one.
+/// Number of the most recent profile.
 static LAST_SESSION: AtomicU64 = AtomicU64::new(OFF);
-/// An allocation was seen since this profile began.
+/// Whether an allocation was seen since this profile began.
 static HAS_SEEN_ALLOCATION: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -52,61 +56,64 @@ thread_local! {
     };
 }
 
-/// What a thread keeps for itself. Has no destructor, so that it is there as long as the thread is.
+/// Sampling state of one thread. It has no destructor, so it stays usable until the thread's
+/// storage is freed.
 struct ThreadSampler {
-    /// The profile that the rest is of.
+    /// Profile that the other fields belong to.
     session: Cell<u64>,
     /// Bytes until the next sample.
     bytes_left: Cell<i64>,
     random: Cell<u64>,
-    /// A sample is being taken: what that would allocate is not sampled.
+    /// Whether a sample is being taken. Allocations made by the sampling itself are not sampled.
     is_sampling: Cell<bool>,
     thread: Cell<u32>,
-    /// Its bounds.
+    /// Lowest and highest address of the thread's stack; `(0, 0)` until the first sample.
     stack_bounds: Cell<(usize, usize)>,
 }
 
-/// An allocator of which profiles can be taken.
+/// Global allocator that wraps another one and can be profiled.
 #[derive(Debug, Default)]
 pub struct SamplingAllocator<A>(A);
 
 impl<A> SamplingAllocator<A> {
-    /// Allocates as `allocator` does.
+    /// Creates an allocator that delegates to `allocator`.
     pub const fn new(allocator: A) -> Self {
         Self(allocator)
     }
 }
 
-// SAFETY: all is done by the allocator within; looking at the size neither is_allocator_frame nor unwinds.
+// SAFETY: the wrapped allocator does all the work. Reading the size neither allocates nor unwinds.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for SamplingAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         on_allocation(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         on_allocation(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         on_allocation(bytes.saturating_sub(layout.size()));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { self.0.realloc(memory, layout, bytes) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`.
         unsafe { self.0.dealloc(memory, layout) }
     }
 }
 
-/// Takes queue of what this process is_allocator_frame for so long, or until `cancelled`.
+/// Records the allocations of this process for `span`, or until `cancelled` is set. Blocks the
+/// calling thread.
 ///
 /// # Errors
-/// The program has another allocator, or another profile of the kind is being taken.
+/// [`ProfileError::NoAllocator`] if the program's global allocator is not [`SamplingAllocator`];
+/// [`ProfileError::Busy`] while another profile uses the queue.
 pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
     let reader = QueueReader::acquire()?;
     let mut aggregator = SampleAggregator::new(Kind::Alloc);
@@ -121,14 +128,15 @@ pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, Profile
     Ok(aggregator.finish(is_allocator_frame))
 }
 
-/// Whether it is_allocator_frame for whoever called it.
+/// Whether the function `name` belongs to the allocator, so that its caller is the interesting
+/// frame.
 fn is_allocator_frame(name: &str) -> bool {
     let function = name.rsplit("::").next().unwrap_or(name);
     ALLOCATOR_MODULES.iter().any(|module| name.starts_with(module))
         || ALLOCATOR_FUNCTIONS.iter().any(|begin| function.starts_with(begin))
 }
 
-/// Samples are taken until it is dropped.
+/// A profile in progress. Sampling stops when it is dropped.
 struct Session(u64);
 
 impl Session {
@@ -157,7 +165,7 @@ fn on_allocation(bytes: usize) {
 #[inline(never)]
 fn count_down(session: u64, bytes: usize) {
     let frame = stack::frame_pointer();
-    // A thread that is ending may have nothing of its sampler any more.
+    // The thread-local storage of a thread that is ending may already be gone.
     let _ = THREAD_SAMPLER.try_with(|sampler| {
         if sampler.session.get() != session {
             sampler.begin(session);
@@ -180,14 +188,14 @@ impl ThreadSampler {
         }
         self.session.set(session);
         self.random.set((u64::from(self.thread.get()) << 32 ^ now_ns()) | 1);
-        // The first draws of a fresh generator resemble its seed.
+        // The first numbers of a freshly seeded generator resemble the seed.
         for _ in 0..8 {
             self.next_random();
         }
         self.bytes_left.set(draw_gap(self.next_random()));
     }
 
-    /// Marsaglia's xorshift64, multiplied (Vigna 2016).
+    /// Draws a number with xorshift64* (Marsaglia 2003; Vigna 2016).
     fn next_random(&self) -> u64 {
         let mut x = self.random.get();
         x ^= x >> 12;
@@ -207,19 +215,19 @@ impl ThreadSampler {
         let (_, end) = self.stack_bounds.get();
         let header = SampleHeader { at_ns: now_ns(), thread: self.thread.get(), weight: weight(bytes) };
         let in_use = &raw const header as usize..end;
-        // SAFETY: it is this thread's sampler stack, from this function's frame upwards.
+        // SAFETY: the range is this thread's own stack, from this function's frame upwards.
         queue.push(header, |each| unsafe { stack::walk(frame, in_use, each) });
     }
 }
 
-/// How many bytes until the next sample.
+/// Draws the number of bytes until the next sample, from the exponential distribution.
 fn draw_gap(random: u64) -> i64 {
-    // In (0, 1]: the logarithm is finite.
+    // In (0, 1], so the logarithm is finite.
     let uniform = ((random >> 11) + 1) as f64 / (1u64 << 53) as f64;
     (-uniform.ln() * MEAN_BYTES) as i64
 }
 
-/// How many bytes an allocation that was seen stands for.
+/// Bytes that a sampled allocation of `bytes` bytes stands for.
 fn weight(bytes: usize) -> u64 {
     let bytes = bytes as f64;
     (bytes / -(-bytes / MEAN_BYTES).exp_m1()).round() as u64

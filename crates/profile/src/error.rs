@@ -1,22 +1,22 @@
-//! Why a profile cannot be taken.
+//! Errors of recording a profile.
 
 use std::io;
 
-/// Why a profile cannot be taken.
+/// Reason why a profile cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// One of the kind is being taken: the buffers are its.
+    /// Another profile is being recorded and uses the queue.
     #[error("another profile is being taken in this process; try again when it has ended")]
     Busy,
-    /// The program's allocator is another.
+    /// The program's global allocator does not take samples.
     #[error("this program was built without the allocator that takes samples")]
     NoAllocator,
-    /// The system refuses.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
-        /// What it said.
+        /// Error of the system.
         source: io::Error,
     },
 }

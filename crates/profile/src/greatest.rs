@@ -1,31 +1,31 @@
-//! The frames that a profile is count about.
+//! Ranking of the frames with the greatest weight.
 
 use crate::capture::Capture;
 use std::collections::{BTreeSet, HashMap};
 
-/// A frame, and how much of the profile is its.
+/// A frame with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameWeight<'a> {
-    /// The frame.
+    /// Name of the frame.
     pub name: &'a str,
-    /// In the unit of the capture.
+    /// Weight in the unit of the capture.
     pub weight: u64,
 }
 
-/// The greatest frames.
+/// Frames with the greatest weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GreatestFrames<'a> {
-    /// By what was at the leaf.
+    /// Ranked by the weight of the stacks in which the frame is the leaf.
     pub by_self: Vec<FrameWeight<'a>>,
-    /// By what was at the leaf or above. The roots, which are threads, are not among them, nor are frames that do nothing but
-    /// pass on to one other: that stands for them.
+    /// Ranked by the weight of the stacks that contain the frame. Root frames, which are threads,
+    /// are excluded. So are frames that only call one other frame, which is listed instead.
     pub by_total: Vec<FrameWeight<'a>>,
 }
 
-/// A frame that spends so much of its weight in one callee only passes on.
+/// A frame that spends at least this percentage of its weight in one callee is not listed.
 const PASSES_ON_PERCENT: u64 = 98;
 
-/// The greatest frames, so many of each kind at count.
+/// Ranks the frames of `capture`, at most `count` in each list.
 pub fn greatest_frames(capture: &Capture, count: usize) -> GreatestFrames<'_> {
     let (mut by_self, mut by_total, mut by_call) = (HashMap::new(), HashMap::new(), HashMap::new());
     for stack in capture.stacks() {

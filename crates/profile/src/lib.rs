@@ -1,15 +1,16 @@
-//! Profiles of the own process, and their pictures.
+//! Profiles of the current process, and their visualisation.
 //!
-//! **Promise.** What a profile says was there: each weight of a [`Capture`] comes from a sample, what could not be kept
-//! is counted, never dropped in silence, and the sum over stacks is what was recorded. A profile takes bounded memory,
-//! whatever the process does meanwhile, and nothing when none is taken.
+//! **Promise.** Each weight of a [`Capture`] comes from samples. Samples that could not be kept are
+//! counted in [`Capture::lost`], never dropped silently. The sum over the stacks equals the sum of
+//! the recorded samples. A profile uses bounded memory, and none while no profile is recorded.
 //!
-//! **Mechanism.** A [`Capture`] is stacks of named frames, each with its weights by slice of time; a
-//! [`CaptureBuilder`] gathers it. [`cpu`] and [`alloc`] record captures of this process, on the thread that asks for them.
-//! [`flame_graph`] draws one as a picture, [`page`] as a page on which any moment can be looked at, [`greatest_frames`] as lists.
+//! **Mechanism.** A [`Capture`] holds stacks of named frames, each with its weights per slice of
+//! time; a [`CaptureBuilder`] builds it. [`cpu`] and [`alloc`] record captures of this process on
+//! the calling thread. [`flame_graph`] draws a capture as a picture, [`page`] as an interactive
+//! page, and [`greatest_frames`] ranks its frames.
 //!
-//! **Caveats.** This crate knows nothing of who uses it: what a slice of time or a frame means is the recorder's. Stacks are
-//! walked by frame pointers, so the program must be built with them.
+//! **Caveats.** The recorder defines the meaning of frames and slices. Stacks are walked by frame
+//! pointers, so the program must be built with them.
 
 mod aggregate;
 pub mod alloc;

@@ -1,29 +1,32 @@
-//! A bounded queue of stacks, for those who may neither wait nor allocate: a signal handler, the allocator.
+//! Bounded queue of stacks, for producers that may neither block nor allocate: a signal handler and
+//! the allocator.
 //!
-//! **Promise.** Pushing takes no lock, allocates nothing and ends, whatever it interrupts: where there is no room, the
-//! sample is counted as lost.
+//! **Promise.** A push takes no lock, allocates nothing and terminates, regardless of the code that
+//! it interrupts. If the queue is full, the sample is counted as lost.
 //!
-//! **Mechanism.** Vyukov's bounded queue: each slot carries the sequence whose it is. All words are atomics, so that a slot
-//! can be filled in position. One reader takes samples out every few milliseconds.
+//! **Mechanism.** Vyukov's bounded MPMC queue: each slot carries a sequence number that states its
+//! owner. All words of a slot are atomics, so that a slot is filled in place. One reader drains the
+//! queue every few milliseconds.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The most addresses of a stack; those at the root are left out first.
+/// Maximum number of addresses of a stack. Those nearest to the root are dropped first.
 pub(crate) const ADDRESSES_MAX: usize = 128;
-/// The most samples that wait to be read. With their stacks 1 MiB, kept once a profile has needed it.
+/// Capacity in samples. The queue takes 1 MiB with its stacks; it is allocated by the first profile
+/// and kept.
 const SAMPLES_MAX: usize = 1_024;
 
-/// What there is to say of a sample beside its stack.
+/// Metadata of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SampleHeader {
-    /// When: nanoseconds of the monotonic clock.
+    /// Time of the sample, in nanoseconds of the monotonic clock.
     pub(crate) at_ns: u64,
-    /// The system's number of the thread.
+    /// Thread id of the system.
     pub(crate) thread: u32,
     pub(crate) weight: u64,
 }
 
-/// The queue.
+/// Bounded queue of samples.
 #[derive(Debug)]
 pub(crate) struct SampleQueue {
     slots: Box<[Slot]>,
@@ -34,7 +37,7 @@ pub(crate) struct SampleQueue {
 
 #[derive(Debug)]
 struct Slot {
-    /// Equal to a position in the queue: free for it; one more: filled.
+    /// Equal to a position of the queue: free for that position. One more: filled.
     sequence: AtomicUsize,
     at_ns: AtomicU64,
     thread: AtomicU64,
@@ -61,7 +64,8 @@ impl SampleQueue {
         }
     }
 
-    /// Adds a sample. `walk` tells the addresses of its stack, from the leaf on, until it is told that it is enough.
+    /// Adds a sample. `walk` passes the addresses of its stack from the leaf to the root, and stops
+    /// when its callback returns `false`.
     pub(crate) fn push(&self, header: SampleHeader, walk: impl FnOnce(&mut dyn FnMut(u64) -> bool)) {
         let Some((position, slot)) = self.claim() else {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +84,7 @@ impl SampleQueue {
         slot.sequence.store(position + 1, Ordering::Release);
     }
 
-    /// Takes out all that is there. For one reader at a time.
+    /// Removes all samples and passes them to `each`. Only one reader may call this at a time.
     pub(crate) fn drain(&self, mut each: impl FnMut(SampleHeader, &[u64])) {
         let mut addresses = [0; ADDRESSES_MAX];
         loop {
@@ -104,7 +108,7 @@ impl SampleQueue {
         }
     }
 
-    /// How many were lost since this was asked last.
+    /// Number of samples lost since the last call.
     pub(crate) fn take_lost(&self) -> u64 {
         self.lost.swap(0, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The one queue of this process, for the queue that its own threads take of themselves.
+//! The process-wide queue of samples that threads take of themselves.
 
 use crate::aggregate::SampleAggregator;
 use crate::error::ProfileError;
@@ -8,19 +8,19 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 static QUEUE: OnceLock<SampleQueue> = OnceLock::new();
 static READER_LOCK: Mutex<()> = Mutex::new(());
 
-/// The queue, if a profile has ever needed it. Takes no lock.
+/// Returns the queue if a profile has ever used it. Takes no lock.
 pub(crate) fn queue() -> Option<&'static SampleQueue> {
     QUEUE.get()
 }
 
-/// The right to read the queue, until it is dropped.
+/// Exclusive right to read the queue, held until it is dropped.
 pub(crate) struct QueueReader {
     queue: &'static SampleQueue,
     _lock: MutexGuard<'static, ()>,
 }
 
 impl QueueReader {
-    /// Takes the right, and throws away what a former profile has left.
+    /// Acquires the right to read, and discards samples that an earlier profile left behind.
     pub(crate) fn acquire() -> Result<Self, ProfileError> {
         let lock = READER_LOCK.try_lock().map_err(|_| ProfileError::Busy)?;
         let queue = QUEUE.get_or_init(SampleQueue::new);
@@ -29,14 +29,14 @@ impl QueueReader {
         Ok(Self { queue, _lock: lock })
     }
 
-    /// Hands over what is there.
+    /// Moves the pending samples to `into`.
     pub(crate) fn drain(&self, into: &mut SampleAggregator) {
         self.queue.drain(|header, addresses| into.add(header, addresses));
         into.add_lost(self.queue.take_lost());
     }
 }
 
-/// The tests that need the queue, one after another.
+/// Serialises the tests that use the queue.
 #[cfg(test)]
 pub(crate) fn lock_for_test() -> impl Drop {
     static TESTS: Mutex<()> = Mutex::new(());

@@ -1,20 +1,24 @@
-//! Walking up a stack by its frame pointers.
+//! Stack walk by frame pointers.
 //!
-//! **Promise.** Nothing outside of the stack is read, whatever stands in the registers: each frame lies within the bounds
-//! of the stack and above the one before it. It allocates nothing, and ends.
+//! **Promise.** Nothing outside the given stack is read, regardless of the register values: each
+//! frame lies within the bounds of the stack and above the previous frame. The walk allocates
+//! nothing, and terminates.
 //!
-//! **Caveats.** Code that keeps no frame pointers (the C library is mostly built so) hides who called it, or ends the walk.
+//! **Caveats.** Code without frame pointers, as most builds of the C library, hides its caller or
+//! ends the walk.
 
 use std::ops::Range;
 use std::ptr;
 
-/// The size of what a frame pointer points at: the caller's frame pointer, and where to return to.
+/// Size of a frame record: the caller's frame pointer and the return address.
 const RECORD_BYTES: usize = 2 * size_of::<usize>();
 
-/// Tells the addresses from which the frames above `frame` were called, from the leaf on, until it is enough.
+/// Passes the addresses of the calls above `frame` to `each`, from the leaf to the root, until it
+/// returns `false`.
 ///
 /// # Safety
-/// `stack` is part of the stack of a thread that does not run meanwhile, or of this one, and mapped.
+/// `stack` must be mapped, and part of the stack of the calling thread or of a thread that does not
+/// run during the call.
 pub(crate) unsafe fn walk(mut frame: usize, mut stack: Range<usize>, each: &mut dyn FnMut(u64) -> bool) {
     loop {
         let fits = frame.is_multiple_of(align_of::<usize>())
@@ -25,7 +29,8 @@ pub(crate) unsafe fn walk(mut frame: usize, mut stack: Range<usize>, each: &mut 
         }
         // SAFETY: the record is aligned and lies within the stack, which is mapped.
         let [caller, return_to] = unsafe { *ptr::with_exposed_provenance::<[usize; 2]>(frame) };
-        // The call itself is before the address to return to, which may belong to the next line or function.
+        // The call precedes its return address, which may already belong to the next line or
+        // function.
         if return_to == 0 || !each(return_to as u64 - 1) {
             return;
         }
@@ -34,17 +39,17 @@ pub(crate) unsafe fn walk(mut frame: usize, mut stack: Range<usize>, each: &mut 
     }
 }
 
-/// The frame pointer of whoever this is inlined into.
+/// Frame pointer of the function into which this is inlined.
 #[inline(always)]
 pub(crate) fn frame_pointer() -> usize {
     let frame: usize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a register is copied; nothing else changes.
+    // SAFETY: this copies a register and changes nothing else.
     unsafe {
         std::arch::asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a register is copied; nothing else changes.
+    // SAFETY: this copies a register and changes nothing else.
     unsafe {
         std::arch::asm!("mov {}, x29", out(reg) frame, options(nomem, nostack, preserves_flags));
     }
@@ -55,10 +60,11 @@ pub(crate) fn frame_pointer() -> usize {
     frame
 }
 
-/// The stack of this thread; empty where the system does not tell.
+/// Address range of this thread's stack; empty if the system does not report it.
 pub(crate) fn own_stack() -> Range<usize> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
-    // SAFETY: the attributes are initialised by the call if it gives 0, read only then, and destroyed once.
+    // SAFETY: the call initialises the attributes if it returns 0. They are read only then, and
+    // destroyed once.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return 0..0;
@@ -77,7 +83,7 @@ mod tests {
 
     fn walked(frame: usize, stack: Range<usize>) -> Vec<u64> {
         let mut addresses = Vec::new();
-        // SAFETY: the tests give memory that they hold.
+        // SAFETY: the tests pass memory that they own.
         unsafe {
             walk(frame, stack, &mut |address| {
                 addresses.push(address);
@@ -96,7 +102,7 @@ mod tests {
         let base = memory.as_ptr().expose_provenance();
         let at = |word: usize| base + word * size_of::<usize>();
         let all = base..at(8);
-        // Three frames; the caller of the second is none.
+        // Three frames; the caller of the second one is invalid.
         fill([at(2), 101, at(5), 102, 0, usize::MAX, 103, 104]);
         assert_eq!(walked(at(0), all.clone()), [100, 101, 102]);
         fill([at(2), 101, 3, 102, 0, 0, 0, 0]);
@@ -106,7 +112,7 @@ mod tests {
         for elsewhere in [0, 1, at(0) + 1, at(7), usize::MAX, usize::MAX - 7, base - 16] {
             assert!(walked(elsewhere, all.clone()).is_empty(), "{elsewhere:#x}");
         }
-        // A circle ends.
+        // A cycle of frame pointers ends.
         fill([at(2), 101, at(0), 102, 0, 0, 0, 0]);
         assert_eq!(walked(at(0), all), [100, 101]);
     }

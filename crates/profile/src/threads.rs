@@ -1,13 +1,13 @@
-//! The threads of this process, as the system lists them.
+//! Threads of this process.
 
 use std::collections::HashMap;
 use std::io;
 
 const TASKS: &str = "/proc/self/task";
-/// The name of a thread that has ended before it was asked.
+/// Name of a thread that ended before its name was read.
 const ENDED_THREAD: &str = "(ended thread)";
 
-/// Their numbers.
+/// Lists the ids of the threads.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -16,16 +16,16 @@ pub(crate) fn list_ids() -> io::Result<Vec<u32>> {
     Ok(tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// The names of threads, each asked for once.
+/// Names of threads. Each thread is read once.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadNames {
-    /// By number: the index among `names`.
+    /// Thread id to index in `names`.
     indices: HashMap<u32, u32>,
     names: Vec<String>,
 }
 
 impl ThreadNames {
-    /// The index of the thread's name among all names.
+    /// Index of the thread's name.
     pub(crate) fn index_of(&mut self, thread: u32) -> u32 {
         *self.indices.entry(thread).or_insert_with(|| {
             let read = std::fs::read_to_string(format!("{TASKS}/{thread}/comm"));

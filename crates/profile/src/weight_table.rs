@@ -1,41 +1,43 @@
-//! How much there was of what, by slice of time, within bounds.
+//! Weights by key and time slice, in bounded memory.
 //!
-//! **Promise.** At most so many keys are told apart, the rest counts for one named [`other`](WeightTable::new); at most so many
-//! weights are kept, and past that time gets coarser: two slices become one. The sum is always what was added.
+//! **Promise.** At most [`Bounds::keys_max`] keys are distinguished; the weights of further keys
+//! are added to the key passed to [`WeightTable::new`]. At most [`Bounds::weights_max`] weights are
+//! stored; beyond that the time resolution is halved: two slices become one. The sum of the weights
+//! always equals the sum of the added weights.
 
 use crate::capture::Weight;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// How much a [`WeightTable`] may hold.
+/// Bounds of a [`WeightTable`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Keys that are told apart; at least 1, for the rest.
+    /// Maximum number of keys, including the one for all further keys; at least 1.
     pub(crate) keys_max: usize,
-    /// Weights, of all keys; not fewer than the keys.
+    /// Maximum number of weights of all keys together; not fewer than the keys.
     pub(crate) weights_max: usize,
 }
 
-/// Of a whole profile.
+/// Bounds of a profile.
 pub(crate) const PROFILE_BOUNDS: Bounds = Bounds { keys_max: 16_384, weights_max: 1 << 20 };
 
-/// How much there was of each key, by slice.
+/// Weights by key and time slice.
 #[derive(Debug)]
 pub(crate) struct WeightTable<K> {
     bounds: Bounds,
     indices: HashMap<K, usize>,
-    /// By index; each in the order of time.
+    /// Weights by index of the key, each list in the order of slices.
     weights: Vec<Vec<Weight>>,
-    /// What there are more keys for than may be.
+    /// Key that stands for the keys beyond the bound.
     other: K,
     count: usize,
     slices: u32,
-    /// How many of the slices that callers count make one of those that are kept: a power of two.
+    /// Number of the caller's slices that form one stored slice; a power of two.
     coarseness: u32,
 }
 
 impl<K: Hash + Eq + Clone> WeightTable<K> {
-    /// An empty one, in which `other` stands for keys that are too many.
+    /// Creates an empty table. `other` stands for the keys beyond the bound.
     pub(crate) fn new(other: K, bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -48,7 +50,7 @@ impl<K: Hash + Eq + Clone> WeightTable<K> {
         }
     }
 
-    /// Adds so much of `key` in a slice, counted from 0.
+    /// Adds `weight` to `key` in a slice, counted from 0.
     pub(crate) fn add(&mut self, key: K, slice: u32, weight: u64) {
         if weight == 0 {
             return;
@@ -70,17 +72,17 @@ impl<K: Hash + Eq + Clone> WeightTable<K> {
         }
     }
 
-    /// How many slices were used, as they are kept.
+    /// Number of stored slices in use.
     pub(crate) const fn slices(&self) -> u32 {
         self.slices
     }
 
-    /// How many of the slices that callers count make one that is kept.
+    /// Number of the caller's slices that form one stored slice; a power of two.
     pub(crate) const fn coarseness(&self) -> u32 {
         self.coarseness
     }
 
-    /// All there is, in the order in which the keys came.
+    /// All keys with their weights, in the order in which the keys were added.
     pub(crate) fn into_entries(self) -> impl Iterator<Item = (K, Vec<Weight>)> {
         let mut keys: Vec<(K, usize)> = self.indices.into_iter().collect();
         keys.sort_unstable_by_key(|(_, index)| *index);
@@ -91,7 +93,7 @@ impl<K: Hash + Eq + Clone> WeightTable<K> {
         if let Some(index) = self.indices.get(&key) {
             return *index;
         }
-        // The last index is kept for what is lumped together.
+        // The last index is reserved for `other`.
         let is_full = self.weights.len() + 1 >= self.bounds.keys_max;
         let key = if is_full { self.other.clone() } else { key };
         *self.indices.entry(key).or_insert_with(|| {
@@ -100,7 +102,7 @@ impl<K: Hash + Eq + Clone> WeightTable<K> {
         })
     }
 
-    /// Makes one slice of two.
+    /// Merges each pair of slices into one.
     fn coarsen(&mut self) {
         self.coarseness = self.coarseness.saturating_mul(2);
         self.slices = self.slices.div_ceil(2);

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a server of these tests does with the request of that number.
+/// Reaction of a test server to its n-th request.
 type Behaviour = fn(u64) -> Reaction;
 
 enum Reaction {
@@ -14,7 +14,7 @@ enum Reaction {
 
 const OK: Reaction = Reaction::Answer("200 OK");
 
-/// A server whose threads end with their connections.
+/// Starts a server whose threads end with their connections.
 fn server(behaviour: Behaviour) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -78,7 +78,7 @@ fn run(plan: &BenchPlan) -> Report {
     benchmark(plan, &StopFlag::default(), &mut Console::new(true)).unwrap()
 }
 
-/// Answers and requests without one.
+/// Number of responses and failures.
 fn counted(report: &Report) -> u64 {
     report.run.statuses.values().chain(report.run.failures.values()).sum()
 }
@@ -147,7 +147,7 @@ fn a_preload_stores_every_key_once_through_refusals() {
 #[test]
 fn a_search_ends_with_a_knee_and_a_report_of_the_working_point() {
     let search = SearchPlan { goal: "errors=0".parse().unwrap(), trial: Duration::from_millis(50) };
-    // From the twentieth request on all are refused: then nothing holds any more.
+    // The server refuses every request from the twentieth on, so no later rate holds.
     let address = server(|i| Reaction::Answer(if i < 20 { "200 OK" } else { "503 Busy" }));
     let plan = BenchPlan {
         search: Some(search),

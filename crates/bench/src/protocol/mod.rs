@@ -1,9 +1,10 @@
-//! What is spoken with a server: how a request becomes bytes, and where its answer ends.
+//! Protocols of servers: the encoding of requests, and the framing of responses.
 //!
-//! The same generator drives servers of other kinds, so that a comparison measures them and not their generators. An
-//! answer of any protocol is told in the terms of HTTP: as the status that veche would have sent.
+//! The same generator drives servers of other kinds, so that a comparison measures the servers and
+//! not their generators. The result of any protocol is expressed as the HTTP status that veche
+//! would have sent.
 //!
-//! **Caveats.** One request in flight on a connection, whatever the protocol could do.
+//! **Caveats.** Each connection has one request in flight, even if the protocol supports more.
 
 mod resp;
 
@@ -12,20 +13,20 @@ use crate::workload::Operation;
 use resp::ReplyParser;
 pub(crate) use resp::command;
 
-/// What a server speaks.
+/// Protocol of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
-    /// Entities over HTTP/1.1, `/v0/entity?id=<key>`: veche's own.
+    /// Entities over HTTP/1.1 at `/v0/entity?id=<key>`: the protocol of veche.
     #[default]
     Entities,
-    /// Files over HTTP/1.1, `/<key>`: what a server of static files has. They can only be read.
+    /// Files over HTTP/1.1 at `/<key>`, as a server of static files has them. Read-only.
     Files,
-    /// RESP2, as Redis speaks it: `GET`, `SET`, `DEL`.
+    /// RESP2, the protocol of Redis: `GET`, `SET`, `DEL`.
     Resp,
 }
 
 impl Protocol {
-    /// Whether there is such a request.
+    /// Whether the protocol has this operation.
     pub const fn has(self, operation: Operation) -> bool {
         match self {
             Self::Entities => true,
@@ -42,7 +43,7 @@ impl Protocol {
     }
 }
 
-/// Finds the answers in what comes over a connection.
+/// Parser of the responses on a connection.
 #[derive(Debug)]
 pub(crate) enum Parser {
     Http(ResponseParser),
@@ -50,7 +51,7 @@ pub(crate) enum Parser {
 }
 
 impl Parser {
-    /// As [`ResponseParser::advance`].
+    /// Parses more input, as [`ResponseParser::advance`] does.
     pub(crate) fn advance(
         &mut self,
         input: &[u8],
@@ -62,7 +63,8 @@ impl Parser {
         }
     }
 
-    /// As [`ResponseParser::finish`]. No reply of RESP reaches to the end of its connection.
+    /// Handles the end of the connection, as [`ResponseParser::finish`] does. A RESP reply never
+    /// extends to the end of its connection.
     pub(crate) fn finish(&mut self) -> Result<Option<Response>, MalformedResponse> {
         match self {
             Self::Http(parser) => parser.finish(),

@@ -1,18 +1,19 @@
-//! RESP2, the protocol of Redis, as far as single commands on keys need it.
+//! RESP2, the protocol of Redis, for single commands on keys.
 //!
-//! A command is an array of bulk strings. Replies: `+OK` says that a value was stored, `:n` how many keys were deleted,
-//! `$n` brings a value of `n` bytes, `$-1` none; `-...` is an error, whose text is not kept.
+//! A command is an array of bulk strings. Replies: `+OK` acknowledges a write, `:n` is the number
+//! of deleted keys, `$n` is followed by a value of `n` bytes, `$-1` is a missing value, and `-...`
+//! is an error, whose text is discarded.
 
 use crate::response::{MalformedResponse, Response};
 use crate::workload::Operation;
 
-/// The longest line of a reply, in bytes: an error with its text.
+/// Maximum length of a reply's line, in bytes, including the text of errors.
 const LINE_BYTES_MAX: usize = 16 * 1024;
-/// Behind a line, and behind a bulk string.
+/// Terminator of lines and of bulk strings.
 const END: &[u8] = b"\r\n";
 const STATUS_OF_ERRORS: u16 = 500;
 
-/// Appends a command to `out`, up to its value if it has one: that is for the caller to append, with a line end behind.
+/// Appends a command to `out`. For a `SET` the caller appends the value and a line end.
 pub(crate) fn command(operation: Operation, key: &[u8], value_bytes: Option<usize>, out: &mut Vec<u8>) {
     let (head, name): (&[u8], &[u8]) = match operation {
         Operation::Get | Operation::GetMissing => (b"*2\r\n", b"GET"),
@@ -35,16 +36,16 @@ fn bulk_head(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(END);
 }
 
-/// Where a parser is.
+/// State of a parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In a line, what came of it before is carried over.
+    /// Within a line; its beginning is carried over.
     Line,
-    /// In a bulk string of so many bytes in all, of which so many are left, with the line end.
+    /// Within a bulk string of `bytes` bytes. `left` bytes remain, including the line end.
     Bulk { bytes: u64, left: u64 },
 }
 
-/// Parses the replies of one connection.
+/// Parser of the replies on one connection.
 #[derive(Debug)]
 pub(crate) struct ReplyParser {
     state: State,
@@ -58,7 +59,8 @@ impl Default for ReplyParser {
 }
 
 impl ReplyParser {
-    /// As `ResponseParser::advance`: how much of `input` was consumed, and the reply once its last byte was.
+    /// Parses more input. Returns the number of bytes of `input` that were consumed, and the reply
+    /// if it is complete.
     pub(crate) fn advance(
         &mut self,
         input: &[u8],
@@ -97,7 +99,8 @@ impl ReplyParser {
         }
     }
 
-    /// Moves `rest` into the line, up to its end. How much that was; `None`: all, and it does not end.
+    /// Appends `rest` to the line, up to its end. Returns the number of bytes taken; `None` if the
+    /// line is not complete.
     fn take_line(&mut self, rest: &[u8]) -> Result<Option<usize>, MalformedResponse> {
         let end = rest.iter().position(|byte| *byte == b'\n');
         let piece = &rest[..end.map_or(rest.len(), |at| at + 1)];
@@ -113,7 +116,7 @@ const fn reply(status: u16, body_bytes: u64) -> Response {
     Response { status, keep_alive: true, body_bytes, chunks: 0 }
 }
 
-/// What a line says.
+/// Meaning of a reply's first line.
 enum ReplyLine {
     Reply(u16),
     Bulk(u64),
@@ -141,7 +144,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The statuses and bodies of all replies in `pieces`.
+    /// Statuses and bodies of all replies in `pieces`.
     fn parse_all<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Vec<(u16, Vec<u8>)>, MalformedResponse> {

@@ -1,4 +1,4 @@
-//! Two runs side by side.
+//! Comparison of two reports.
 
 use super::Report;
 use crate::units::{bytes, grouped, micros};
@@ -11,7 +11,7 @@ struct Line {
     shown: fn(f64) -> String,
 }
 
-/// A table of both runs with the ratio of the second to the first.
+/// Table of both runs, with the ratio of the second to the first.
 pub fn comparison(first: &Report, second: &Report) -> String {
     let both = [first, second];
     let mut out = String::new();

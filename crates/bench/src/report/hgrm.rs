@@ -1,12 +1,12 @@
-//! The percentile distribution as HdrHistogram writes it, `.hgrm`: what its plotter reads.
+//! Percentile distribution in the text format of HdrHistogram (`.hgrm`), which its plotter reads.
 
 use super::LatencyReport;
 use std::fmt::Write;
 
-/// Sub-buckets of a histogram of three digits; the format names them.
+/// Number of sub-buckets of a histogram with three digits, which the format states.
 const SUB_BUCKETS: u32 = 2_048;
 
-/// The distribution, values in milliseconds.
+/// Formats the distribution, with values in milliseconds.
 pub fn hgrm(latency: &LatencyReport) -> String {
     let mut out = String::new();
     write_to(&mut out, latency).expect("a String takes all");
@@ -25,7 +25,7 @@ pub(super) fn write_to(out: &mut String, latency: &LatencyReport) -> std::fmt::R
         }
     }
     let [mean, stdev, max] = [mean_us, stdev_us, max_us].map(|us| us / 1_000.0);
-    // Buckets double in size, beginning with the sub-buckets of one nanosecond each.
+    // Buckets double in size, starting with sub-buckets of one nanosecond each.
     let buckets = (max_us * 1_000.0 / f64::from(SUB_BUCKETS)).max(1.0).log2().ceil() + 1.0;
     writeln!(out, "#[Mean    = {mean:>12.3}, StdDeviation   = {stdev:>12.3}]")?;
     writeln!(out, "#[Max     = {max:>12.3}, Total count    = {count:>12}]")?;

@@ -1,7 +1,7 @@
-//! What a benchmark leaves behind: the same facts as text, JSON, an `.hgrm` file and a page.
+//! Reports of benchmarks, as text, JSON, an `.hgrm` file and an HTML page.
 //!
-//! [`Report`] is the document; its JSON can be read back, so that runs made at different times are compared or laid
-//! over each other. Latencies are in microseconds, counted from the intended start of each request.
+//! [`Report`] is the document. Its JSON can be read back, so that runs of different times can be
+//! compared. Latencies are in microseconds and count from the intended start of each request.
 
 mod compare;
 mod hgrm;
@@ -28,172 +28,175 @@ use std::collections::BTreeMap;
 const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0];
 /// Rows of the spectrum for each halving of the distance to 100 %.
 const SPECTRUM_TICKS: u32 = 5;
-/// Columns of a heat map: about what a screen shows.
+/// Maximum number of columns of a heat map, about as many as a screen shows.
 const HEAT_COLUMNS_MAX: usize = 600;
-/// The name under which the latencies of all operations together stand.
+/// Name of the latencies of all operations together.
 pub const ALL_OPERATIONS: &str = "all";
-/// The form of the JSON document.
+/// Format of the JSON document.
 pub const FORMAT: &str = "veche-bench 1";
 
-/// One benchmark.
+/// Report of a benchmark.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// [`FORMAT`].
+    /// Always [`FORMAT`].
     pub format: String,
-    /// The preset, or what was run.
+    /// Name of the preset, or of the operations.
     pub name: String,
-    /// The command line, as one could enter it again.
+    /// Command line that repeats the benchmark.
     pub command: String,
-    /// When it began, RFC 3339, UTC.
+    /// Start time, RFC 3339, UTC.
     pub started: String,
-    /// The generator's version.
+    /// Version of the generator.
     pub generator: String,
-    /// Where the generator ran.
+    /// Machine of the generator.
     pub machine: MachineInfo,
-    /// Who was asked.
+    /// Servers under test.
     pub servers: Vec<ServerReport>,
-    /// What was asked.
+    /// Load.
     pub load: LoadReport,
-    /// What others have published for this load.
+    /// Published results of others for this load.
     pub published: Option<String>,
-    /// Whether it was ended early.
+    /// Whether the benchmark was interrupted.
     pub interrupted: bool,
     /// CPU time.
     pub cost: CostReport,
-    /// The search for the highest rate.
+    /// Search for the highest rate.
     pub search: Option<SearchReport>,
-    /// The files of a profile that was taken meanwhile.
+    /// Files of a profile that was recorded during the measurement.
     pub profile: Vec<String>,
-    /// What was measured; for a search, at its working point.
+    /// Measurement; for a search, that of its working point.
     pub run: LaneReport,
 }
 
-/// A server, by its own account.
+/// A server, as it describes itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerReport {
-    /// Its address.
+    /// URL of the server.
     pub url: String,
-    /// Its software and version.
+    /// Software and version.
     pub software: String,
-    /// Facts that numbers depend on, as sentences: durability, nodes, memory.
+    /// Properties that results depend on: durability, number of nodes, memory.
     pub facts: Vec<String>,
 }
 
-/// What was asked, and how.
+/// The load of a benchmark.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoadReport {
     /// Operations and their shares.
     pub mix: String,
-    /// The order of the keys.
+    /// Order of the keys.
     pub order: String,
-    /// Keys that are drawn from.
+    /// Number of keys that are drawn from.
     pub keys: u64,
-    /// ValueSizes of the values.
+    /// Sizes of the values.
     pub value_size: String,
-    /// Answers and replicas, where they were asked for.
+    /// Required acknowledgements and replicas, if they were stated.
     pub quorum: Option<String>,
-    /// Milliseconds after which what was written expires.
+    /// Time to live of written values, in milliseconds.
     pub ttl_ms: Option<u64>,
-    /// Entries of a range, where ranges are read.
+    /// Maximum number of entries of a range, if ranges are read.
     pub limit: Option<u64>,
     /// Keys that were stored before.
     pub preloaded: Option<u64>,
-    /// Over all threads.
+    /// Connections over all threads.
     pub connections: usize,
-    /// Of the generator.
+    /// Threads of the generator.
     pub threads: usize,
-    /// Of the order of operations and keys.
+    /// Seed of the order of operations and keys.
     pub seed: u64,
-    /// Seconds before the measured ones.
+    /// Length of the warm-up, in seconds.
     pub warmup_s: f64,
 }
 
-/// What the load cost in CPU time.
+/// CPU time of a load.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CostReport {
-    /// The generator's, for each answer.
+    /// CPU time of the generator per response, in microseconds.
     pub generator_us_per_answer: f64,
-    /// The part of its threads' time that the generator spent. Near 1, it and not the server was measured.
+    /// Fraction of its threads' time that the generator was busy. Near 1, the generator was the
+    /// bottleneck, not the server.
     pub generator_busy: f64,
-    /// The server's, for each answer, where its process was named.
+    /// CPU time of the servers per response, in microseconds, if their processes are known.
     pub server_us_per_answer: Option<f64>,
 }
 
-/// A search for the highest rate that holds a goal.
+/// Search for the highest rate that meets a goal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SearchReport {
-    /// What had to hold.
+    /// Goal of the search.
     pub goal: String,
-    /// In their order.
+    /// Trials in their order.
     pub trials: Vec<TrialReport>,
-    /// The highest rate that held in a trial, requests/s.
+    /// Highest rate that held in a trial, in requests/s.
     pub knee: Option<u64>,
-    /// The rate that held in the long measurement, requests/s.
+    /// Rate that held in the long measurement, in requests/s.
     pub working_point: Option<u64>,
 }
 
-/// One rate that was tried.
+/// A rate that was tried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TrialReport {
-    /// Requests/s that were asked for.
+    /// Requested rate, in requests/s.
     pub rate: u64,
-    /// Answers/s that came.
+    /// Responses per second that arrived.
     pub arrived_per_s: f64,
-    /// Whether this was a long measurement, not one of the search.
+    /// Whether this was a long measurement rather than a trial.
     pub is_long: bool,
-    /// The latency's median.
+    /// Median latency.
     pub p50_us: f64,
-    /// Its 99th percentile.
+    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// Its 99.9th percentile.
+    /// 99.9th percentile of the latency.
     pub p999_us: f64,
-    /// The longest.
+    /// Greatest latency.
     pub max_us: f64,
-    /// Refusals, errors, requests without an answer.
+    /// Refusals, errors, and requests without a response.
     pub errors: u64,
-    /// Whether the goal held.
+    /// Whether the goal was met.
     pub held: bool,
-    /// What did not hold.
+    /// Violated conditions.
     pub why: Vec<String>,
 }
 
-/// What one lane measured.
+/// Measurement of a lane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LaneReport {
-    /// The lane.
+    /// Name of the lane.
     pub name: String,
-    /// Requests/s that were asked for. `None`: a closed loop.
+    /// Requested rate, in requests/s. `None`: a closed loop.
     pub asked_per_s: Option<u64>,
-    /// What was due within so many seconds started together. 0: each request at its own time.
+    /// Burst interval, in seconds: requests due within it started together. 0: each request started
+    /// at its own time.
     pub burst_s: f64,
-    /// Measured time, without the warm-up.
+    /// Measured time without the warm-up, in seconds.
     pub elapsed_s: f64,
-    /// Answers of any status to requests that were meant to start in that time.
+    /// Responses of any status to requests whose intended start lies in the measured time.
     pub answers: u64,
-    /// The same, a second.
+    /// Those responses per second.
     pub answers_per_s: f64,
-    /// Answers a second that came in that time, no more than were asked for in it: the rate that was kept.
+    /// Responses per second that arrived in the measured time, at most as many as were requested in
+    /// it: the sustained rate.
     pub arrived_per_s: f64,
-    /// By status.
+    /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests without a valid answer.
+    /// Requests without a valid response.
     pub failures: BTreeMap<Failure, u64>,
-    /// Answers whose value was not the key's.
+    /// Responses whose value did not match the key.
     pub wrong_values: u64,
     /// Bytes of bodies that were read.
     pub body_bytes: u64,
     /// Entries of ranges that were read.
     pub entries: u64,
-    /// By operation; several together also as [`ALL_OPERATIONS`].
+    /// Latencies by operation; with several operations also as [`ALL_OPERATIONS`].
     pub latency: BTreeMap<String, LatencyReport>,
-    /// Over time.
+    /// Measurement over time.
     pub timeline: TimelineReport,
 }
 
@@ -201,17 +204,17 @@ pub struct LaneReport {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyReport {
-    /// Requests.
+    /// Number of requests.
     pub count: u64,
-    /// The mean.
+    /// Mean.
     pub mean_us: f64,
-    /// The standard deviation.
+    /// Standard deviation.
     pub stdev_us: f64,
-    /// The longest.
+    /// Greatest latency.
     pub max_us: f64,
-    /// Percentile and value.
+    /// Pairs of percentile and latency.
     pub percentiles: Vec<(f64, f64)>,
-    /// Percentile, value and how many requests were not slower, ever closer to 100 %.
+    /// Percentile, latency, and number of requests that were not slower, ever closer to 100 %.
     pub spectrum: Vec<(f64, f64, u64)>,
 }
 
@@ -219,52 +222,52 @@ pub struct LatencyReport {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimelineReport {
-    /// How wide a row is.
+    /// Width of a row, in seconds.
     pub seconds_per_row: u64,
-    /// By when answers came.
+    /// Rows, by time of arrival.
     pub rows: Vec<RowReport>,
     /// Latencies over time.
     pub heat: HeatReport,
 }
 
-/// What came in one row's time.
+/// Responses that arrived during a row.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RowReport {
-    /// Where it begins, since the end of the warm-up.
+    /// Start of the row, in seconds since the end of the warm-up.
     pub second: u64,
-    /// Answers of any status.
+    /// Responses of any status.
     pub answers: u64,
-    /// Refusals, errors and requests without an answer; not `404`.
+    /// Refusals, errors and requests without a response; not `404`.
     pub not_ok: u64,
-    /// What they were.
+    /// Number of errors by description.
     pub errors: BTreeMap<String, u64>,
     /// Median latency.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latency.
     pub p999_us: f64,
-    /// The longest.
+    /// Greatest latency.
     pub max_us: f64,
 }
 
-/// How many answers had which latency, over time.
+/// Heat map: number of responses by latency and time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HeatReport {
-    /// How wide a column is.
+    /// Width of a column, in seconds.
     pub seconds_per_column: u64,
-    /// Where bucket 1 begins; bucket 0 holds what is below.
+    /// Lower bound of bucket 1; bucket 0 holds lower latencies.
     pub from_us: f64,
-    /// Buckets for each doubling of the latency, even within it.
+    /// Number of buckets per doubling of the latency. Within a doubling they have equal widths.
     pub buckets_per_octave: u32,
-    /// Of each column, the buckets that are not empty, with their counts.
+    /// For each column, the buckets that are not empty, with their counts.
     pub columns: Vec<Vec<(u32, u64)>>,
 }
 
 impl LaneReport {
-    /// The report of a lane.
+    /// Creates the report of a lane.
     pub fn new(result: &LaneResult) -> Self {
         let recorder = &result.recorder;
         Self {
@@ -288,18 +291,18 @@ impl LaneReport {
         }
     }
 
-    /// The latencies of all requests together.
+    /// Latencies of all requests together.
     pub fn overall(&self) -> Option<&LatencyReport> {
         self.latency.get(ALL_OPERATIONS).or_else(|| self.latency.values().next())
     }
 
-    /// Refusals, errors, wrong values and requests without an answer.
+    /// Refusals, errors, wrong values and requests without a response.
     pub fn errors(&self) -> u64 {
         let refused = self.statuses.iter().filter(|(status, _)| !is_ok(**status));
         refused.map(|(_, count)| count).chain(self.failures.values()).sum::<u64>() + self.wrong_values
     }
 
-    /// The part of the asked rate that was answered. `None` in a closed loop.
+    /// Fraction of the requested rate that was answered. `None` in a closed loop.
     pub fn kept(&self) -> Option<f64> {
         self.asked_per_s.map(|asked| self.arrived_per_s / asked as f64)
     }
@@ -318,7 +321,7 @@ fn latency_by_operation(recorder: &Recorder) -> BTreeMap<String, LatencyReport> 
 }
 
 impl LatencyReport {
-    /// The report of a histogram of nanoseconds.
+    /// Creates the report of a histogram of nanoseconds.
     pub fn new(histogram: &Histogram<u64>) -> Self {
         let value = |percentile: f64| micros(histogram.value_at_percentile(percentile));
         let spectrum = histogram.iter_quantiles(SPECTRUM_TICKS).scan(0, |total, step| {
@@ -326,7 +329,7 @@ impl LatencyReport {
             Some((step.percentile(), micros(step.value_iterated_to()), *total))
         });
         let mut spectrum: Vec<_> = spectrum.collect();
-        // The end may be told twice: as the last step, and as the end.
+        // The iterator may yield the end twice: as the last step, and as the end.
         spectrum.dedup();
         Self {
             count: histogram.len(),
@@ -338,7 +341,7 @@ impl LatencyReport {
         }
     }
 
-    /// The value at one of the percentiles that a report keeps.
+    /// Latency at one of the percentiles that a report contains.
     pub fn at(&self, percentile: f64) -> Option<f64> {
         self.percentiles.iter().find(|(kept, _)| *kept == percentile).map(|(_, value)| *value)
     }

@@ -1,7 +1,7 @@
-//! The report as a page: one file that needs no network, readable in light and dark, wide and narrow.
+//! Reports as HTML pages: one file that needs no network, for light and dark themes and any width.
 //!
-//! The page carries the reports as JSON and draws them itself, for the width that there is. Without scripts it shows the
-//! text of the report.
+//! The page embeds the reports as JSON, and its script draws them for the available width. Without
+//! scripts it shows the report as text.
 
 use super::{Report, Sheet, text};
 use ::page::fill;
@@ -13,7 +13,7 @@ const GALLERY: &str = include_str!("page/gallery.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// One page of these runs, laid over each other when they are several.
+/// Renders one page of these reports. Several reports are drawn in the same charts.
 pub fn page(reports: &[Report]) -> String {
     let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
     let texts: Vec<String> = reports.iter().map(|report| text(report, false)).collect();
@@ -25,20 +25,20 @@ pub fn page(reports: &[Report]) -> String {
     ::page::page(&format!("veche bench: {}", names.join(", ")), STYLE, &fill(PAGE, &parts))
 }
 
-/// Runs of one load, to be laid over each other.
+/// Runs of one load, drawn in the same charts.
 #[derive(Clone, Debug)]
 pub struct PresetGroup {
-    /// The load's name.
+    /// Name of the load.
     pub title: String,
-    /// What it is.
+    /// Description of the load.
     pub about: String,
-    /// What others have published for it.
+    /// Published results of others for this load.
     pub published: String,
-    /// The runs; their names are what tells them apart.
+    /// Runs, distinguished by their names.
     pub runs: Vec<Report>,
 }
 
-/// One page of many loads: first `sheet`, then the pictures of each.
+/// Renders one page of several loads: `sheet` first, then the charts of each load.
 pub fn gallery(title: &str, about: &str, sheet: &Sheet, groups: &[PresetGroup]) -> String {
     let sections: Vec<String> =
         groups.iter().enumerate().map(|(number, group)| section(number, group)).collect();
@@ -62,12 +62,13 @@ fn section(number: usize, group: &PresetGroup) -> String {
     )
 }
 
-/// As it may stand in a page: nothing in a string may end the element.
+/// JSON as it may be embedded in a page: no string can end its element.
 fn json(reports: &[Report]) -> String {
     ::page::json(&serde_json::to_string(reports).expect("a report has no keys that JSON lacks"))
 }
 
-/// A page without scripts, with the look of the others: `style` comes behind theirs, `body` is HTML.
+/// Renders a page without scripts in the same style. `style` is appended to the common style;
+/// `body` is HTML.
 pub fn plain_page(title: &str, style: &str, body: &str) -> String {
     let style = format!("{}\n{style}", STYLE.trim_end());
     ::page::page(title, &style, &format!("<main>\n{}\n</main>", body.trim_end()))

@@ -1,9 +1,9 @@
-//! A table that is written once, and shown as Markdown or on a page.
+//! Table that can be rendered as Markdown and as HTML.
 
 use super::page::escape;
 
-/// Rows of text under their headings. The first column names what a row belongs to; it stays empty where that is the row
-/// above.
+/// Rows of text with headings. The first column names the group of a row; it is empty if the group
+/// is that of the row above.
 #[derive(Clone, Debug)]
 pub struct Sheet {
     headings: Vec<Heading>,
@@ -17,7 +17,7 @@ struct Heading {
 }
 
 impl Sheet {
-    /// A sheet without rows: columns of text, then of numbers, then of text again.
+    /// Creates a table without rows: text columns, then number columns, then text columns again.
     pub fn new(text: &[&str], numbers: &[&str], last: &[&str]) -> Self {
         let heading = |is_text| move |name: &&str| Heading { name: (*name).to_owned(), is_text };
         let headings = text.iter().map(heading(true)).chain(numbers.iter().map(heading(false)));
@@ -27,13 +27,13 @@ impl Sheet {
     /// Adds a row.
     ///
     /// # Panics
-    /// When it has not a cell for each heading.
+    /// If the number of cells differs from the number of headings.
     pub fn row(&mut self, cells: Vec<String>) {
         assert_eq!(cells.len(), self.headings.len(), "a cell for each heading");
         self.rows.push(cells);
     }
 
-    /// As Markdown.
+    /// Renders the table as Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let mut out = line(self.headings.iter().map(|heading| heading.name.clone()).collect());
@@ -44,7 +44,7 @@ impl Sheet {
         out
     }
 
-    /// As an element of a page.
+    /// Renders the table as an HTML element.
     pub fn html(&self) -> String {
         let names = self.headings.iter().map(|heading| heading.cell("th", 1, &heading.name));
         let mut out = format!(
@@ -57,7 +57,7 @@ impl Sheet {
             let class = if is_first { " class=\"first\"" } else { "" };
             let below = &self.rows[number + 1..number + span];
             let cell = |(column, (heading, text)): (usize, (&Heading, &String))| match heading.is_text {
-                // It was said in the first row, whose cell reaches down to here.
+                // The cell of the group's first row spans this row.
                 true if !is_first && text.is_empty() => String::new(),
                 true if is_first && below.iter().all(|row| row[column].is_empty()) => {
                     heading.cell("td", span, text)

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::Instant;
 
-/// A run of three seconds: gets of a millisecond, a slow put each second, and refusals in the second second.
+/// A run of three seconds: gets of one millisecond, one slow put per second, and refusals in the
+/// second second.
 fn report(scale: u64) -> Report {
     let shared_timeline = Arc::new(SharedTimeline::default());
     let at = |micros: u64| Instant::from_nanos(micros * 1_000);
@@ -144,7 +145,7 @@ fn a_gallery_has_the_runs_of_each_group_and_needs_nothing_from_elsewhere() {
     assert!(page.contains("a &lt;load&gt;") && page.contains("of &lt;them&gt;"));
 }
 
-/// Every element that is opened is closed, in order.
+/// Asserts that every opened element is closed, in order.
 fn assert_balanced(page: &str) {
     const VOID: [&str; 2] = ["meta", "br"];
     let (mut open, mut rest): (Vec<&str>, _) = (Vec::new(), page);

@@ -1,10 +1,10 @@
-//! The report as text, in the form that users of wrk2 know.
+//! Reports as text, in the layout of wrk2.
 
 use super::{LaneReport, LatencyReport, Report, RowReport, SearchReport, hgrm};
 use crate::units::{bytes, grouped, micros};
 use std::fmt::{self, Write};
 
-/// The whole report. With `details` also the percentile spectrum and a row for each second.
+/// Formats the report. `details` adds the percentile spectrum and a row per second.
 pub fn text(report: &Report, details: bool) -> String {
     let mut out = String::new();
     write_report(&mut out, report, details).expect("a String takes all");
@@ -49,7 +49,7 @@ fn write_cost(out: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// A generator that is busier than this may be what was measured.
+/// Fraction of busy time above which the generator may have been the bottleneck.
 const GENERATOR_BUSY_MAX: f64 = 0.95;
 
 fn write_search(out: &mut String, search: &SearchReport) -> fmt::Result {
@@ -78,7 +78,7 @@ fn write_search(out: &mut String, search: &SearchReport) -> fmt::Result {
 }
 
 impl LaneReport {
-    /// The detailed percentile spectrum and the rows of the seconds, as text.
+    /// Formats the detailed percentile spectrum and the rows of the seconds.
     pub fn details(&self) -> String {
         let mut out = String::new();
         write_details(&mut out, self).expect("a String takes all");

@@ -1,22 +1,22 @@
-//! Gathering a [`Capture`].
+//! Builder of a [`Capture`].
 //!
-//! **Promise.** Bounded, whatever comes: in stacks and in weights as [`weight_table`](crate::weight_table) says, in frames by
-//! [`FRAMES_MAX`]. What is past the most there may be is lumped together under [`OTHER`]. The sum of the weights is always
-//! the sum of what was added.
+//! **Promise.** Memory is bounded: [`weight_table`](crate::weight_table) bounds stacks and weights,
+//! [`FRAMES_MAX`] bounds the frames of a stack. Anything beyond a bound is counted under [`OTHER`].
+//! The sum of the weights always equals the sum of the added weights.
 
 use super::{Capture, Kind, Stack};
 use crate::weight_table::{Bounds, PROFILE_BOUNDS, WeightTable};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The name of what is not told apart: frames past the most there may be, and stacks past the most there may be.
+/// Name of the frame that stands for the frames and stacks beyond the bounds.
 pub const OTHER: &str = "(other)";
-/// The most frames of a stack. Those nearest to the leaf are left out first.
+/// Maximum number of frames of a stack. Frames nearest to the leaf are dropped first.
 const FRAMES_MAX: usize = 256;
-/// The most notes.
+/// Maximum number of notes.
 const NOTES_MAX: usize = 16;
 
-/// Gathers a capture.
+/// Builder of a [`Capture`].
 #[derive(Debug)]
 pub struct CaptureBuilder {
     kind: Kind,
@@ -30,7 +30,8 @@ pub struct CaptureBuilder {
 }
 
 impl CaptureBuilder {
-    /// An empty one, of what began at that time and is told apart by slices of this length: at least a millisecond.
+    /// Creates an empty builder. `slice` is the length of a time slice; it is rounded down to whole
+    /// milliseconds, and is at least one.
     pub fn new(kind: Kind, slice: Duration, started_unix_ms: u64) -> Self {
         Self::with_bounds(kind, slice, started_unix_ms, PROFILE_BOUNDS)
     }
@@ -48,7 +49,7 @@ impl CaptureBuilder {
         }
     }
 
-    /// Adds so much to a stack, given from the root to the leaf, in a slice counted from 0.
+    /// Adds `weight` to a stack, given from the root to the leaf. `slice` counts from 0.
     pub fn add<S: AsRef<str>>(&mut self, slice: u32, frames: impl IntoIterator<Item = S>, weight: u64) {
         let mut stack = Vec::new();
         for frame in frames {
@@ -61,19 +62,20 @@ impl CaptureBuilder {
         self.stacks.add(stack, slice, weight);
     }
 
-    /// Counts samples that were seen but could not be kept.
+    /// Counts samples that were taken but could not be kept.
     pub fn add_lost(&mut self, samples: u64) {
         self.lost = self.lost.saturating_add(samples);
     }
 
-    /// Adds a sentence for whoever reads the profile.
+    /// Adds a sentence for the reader of the profile. At most 16 notes are kept.
     pub fn add_note(&mut self, note: impl Into<String>) {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(note.into());
         }
     }
 
-    /// The capture, of so many slices, or as many as something was added to, if those are more.
+    /// Finishes the capture. It covers `slices` slices, or more if a weight was added to a later
+    /// one.
     pub fn finish(self, slices: u32) -> Capture {
         let coarseness = self.stacks.coarseness();
         Capture {

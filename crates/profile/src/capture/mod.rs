@@ -1,14 +1,17 @@
-//! What a profile recorded: stacks, and how much of each there was when.
+//! Recorded profiles: stacks with their weights over time.
 //!
-//! **Promise.** A capture is whole: every index in it has its name, every slice is within its time. That holds for one
-//! that was built here and for one that was read, as reading checks it. What is written and read again is equal.
+//! **Promise.** A capture is consistent: every frame index has a name, and every slice lies within
+//! the recorded time. This holds for captures that were built here and for captures that were read,
+//! because reading validates them. A capture that is written and read again is equal.
 //!
-//! **Mechanism.** The names of frames are kept once; a stack is the indices of its frames, from the root to the leaf.
-//! Its weights are by slice of [`slice_ms`](Capture::slice_ms), in order, those of nothing left out: whoever draws the
-//! whole adds them up, whoever draws a moment takes some.
+//! **Mechanism.** Each frame name is stored once; a stack is a list of indices into the names, from
+//! the root to the leaf. The weights of a stack are stored per slice of
+//! [`slice_ms`](Capture::slice_ms) milliseconds, in order, without zeros. A picture of the whole
+//! profile adds them up, a picture of a moment adds some of them.
 //!
-//! As JSON: `{"version":1, "kind":"cpu", "unit":"samples", "started_unix_ms":.., "slice_ms":100, "slices":300,
-//! "lost":0, "notes":[..], "names":["main",..], "stacks":[{"frames":[0,..],"weights":[[slice,weight],..]},..]}`.
+//! The JSON form is `{"version":1, "kind":"cpu", "unit":"samples", "started_unix_ms":..,
+//! "slice_ms":100, "slices":300, "lost":0, "notes":[..], "names":["main",..],
+//! "stacks":[{"frames":[0,..],"weights":[[slice,weight],..]},..]}`.
 
 mod builder;
 #[cfg(test)]
@@ -18,18 +21,18 @@ pub use builder::{CaptureBuilder, OTHER};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The version of the form that is written, and the only one that is read.
+/// Version of the JSON form. Other versions are refused.
 const VERSION: u32 = 1;
 
-/// What was looked for.
+/// Kind of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Where the processors' time went.
+    /// Where processor time is spent.
     Cpu,
-    /// Where memory was asked for.
+    /// Where memory is allocated.
     Alloc,
-    /// What requests waited for.
+    /// What requests wait for.
     Wait,
 }
 
@@ -37,7 +40,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Alloc, Self::Wait];
 
-    /// Its name, as in JSON, in addresses and on the command line.
+    /// Name in JSON, in URLs and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -46,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// What its weights count.
+    /// Unit of the weights.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Cpu => "samples",
@@ -55,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// So much of it, for people.
+    /// Formats a weight with its unit, for people.
     pub fn format_weight(self, weight: u64) -> String {
         const GIB: f64 = (1u64 << 30) as f64;
         const BYTES: [(f64, &str); 4] =
@@ -87,13 +90,13 @@ impl std::str::FromStr for Kind {
     }
 }
 
-/// How much there was in a slice of time.
+/// Weight of a stack in one time slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u32, u64)", into = "(u32, u64)")]
 pub struct Weight {
-    /// The slice, counted from 0.
+    /// Slice, counted from 0.
     pub slice: u32,
-    /// In the unit of the capture; never 0.
+    /// Weight in the unit of the capture; never 0.
     pub weight: u64,
 }
 
@@ -109,7 +112,7 @@ impl From<Weight> for (u32, u64) {
     }
 }
 
-/// A stack, and how much of it there was.
+/// A stack with its weights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
     frames: Vec<u32>,
@@ -117,23 +120,23 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Its frames from the root to the leaf, by their places in [`Capture::names`].
+    /// Frames from the root to the leaf, as indices into [`Capture::names`].
     pub fn frames(&self) -> &[u32] {
         &self.frames
     }
 
-    /// Its weights, by slice, in order.
+    /// Weights in the order of their slices.
     pub fn weights(&self) -> &[Weight] {
         &self.weights
     }
 
-    /// The sum of its weights.
+    /// Sum of the weights.
     pub fn total(&self) -> u64 {
         self.weights.iter().map(|weight| weight.weight).fold(0, u64::saturating_add)
     }
 }
 
-/// What a profile recorded.
+/// A recorded profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "CaptureJson", try_from = "CaptureJson")]
 pub struct Capture {
@@ -148,88 +151,88 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// What was looked for.
+    /// Kind of the profile.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// When it began, in milliseconds since 1970.
+    /// Start of the recording, in milliseconds since the Unix epoch.
     pub const fn started_unix_ms(&self) -> u64 {
         self.started_unix_ms
     }
 
-    /// How long a slice is, in milliseconds.
+    /// Length of a time slice, in milliseconds.
     pub const fn slice_ms(&self) -> u32 {
         self.slice_ms
     }
 
-    /// How many slices it took.
+    /// Number of time slices.
     pub const fn slices(&self) -> u32 {
         self.slices
     }
 
-    /// How many samples were seen but not kept: they are in no weight.
+    /// Number of samples that were taken but not kept. They are part of no weight.
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Sentences for whoever reads it.
+    /// Sentences for the reader of the profile.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The names of the frames.
+    /// Names of the frames.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The stacks, each once.
+    /// Stacks; each distinct stack occurs once.
     pub fn stacks(&self) -> &[Stack] {
         &self.stacks
     }
 
-    /// The names of the frames of `stack`, from the root to the leaf.
+    /// Names of the frames of `stack`, from the root to the leaf.
     pub fn names_of<'a>(&'a self, stack: &'a Stack) -> impl DoubleEndedIterator<Item = &'a str> + 'a {
         stack.frames.iter().map(|frame| self.names[*frame as usize].as_str())
     }
 
-    /// The sum of all weights.
+    /// Sum of all weights.
     pub fn total(&self) -> u64 {
         self.stacks.iter().map(Stack::total).fold(0, u64::saturating_add)
     }
 
-    /// Reads one.
+    /// Reads a capture from JSON.
     ///
     /// # Errors
-    /// Why these bytes are none.
+    /// [`CaptureError`] if the bytes are not a valid capture.
     pub fn from_json(json: &[u8]) -> Result<Self, CaptureError> {
         Ok(serde_json::from_slice(json)?)
     }
 
-    /// Writes it on one line.
+    /// Writes the capture as one line of JSON.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("names and numbers are JSON")
     }
 }
 
-/// Why something is no capture.
+/// Reason why bytes are not a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// It is not JSON of this form.
+    /// The bytes are not JSON of this form.
     #[error("this is no profile: {0}")]
     Json(#[from] serde_json::Error),
-    /// It was written by another version.
+    /// The capture was written in another version of the form.
     #[error("this profile is of version {found}; only version {VERSION} can be read")]
     Version {
-        /// The version it says.
+        /// Version that the document states.
         found: u32,
     },
-    /// It does not fit together.
+    /// The document is inconsistent.
     #[error("this profile is damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// A capture as JSON has it.
+/// JSON form of a capture.
 #[derive(Clone, Serialize, Deserialize)]
 struct CaptureJson {
     version: u32,

@@ -7,7 +7,7 @@ fn builder() -> CaptureBuilder {
     CaptureBuilder::new(Kind::Cpu, Duration::from_millis(100), 1_700_000_000_000)
 }
 
-/// A stack by its names, with its weights by slice.
+/// Names of the frames of a stack, and its weights by slice.
 type Named<'a> = (Vec<&'a str>, Vec<(u32, u64)>);
 
 fn stacks_of(capture: &Capture) -> Vec<Named<'_>> {
@@ -73,7 +73,7 @@ fn a_stack_too_deep_is_cut_at_the_leaf() {
 }
 
 proptest! {
-    /// With bounds far too small: nothing is lost but what tells it apart.
+    /// Bounds that are far too small change only the resolution, never the sums.
     #[test]
     fn sums_survive_bounds_and_json(
         added in prop::collection::vec((0..64u32, prop::collection::vec("[a-e]", 0..4), 0..1_000u64), 0..200),
@@ -94,7 +94,7 @@ proptest! {
         prop_assert_eq!(&Capture::from_json(&capture.to_json()).unwrap(), &capture);
     }
 
-    /// With room for all, it is all there, slice by slice.
+    /// Within the bounds, every stack keeps its weight in every slice.
     #[test]
     fn all_is_told_apart_where_there_is_room(
         added in prop::collection::vec((0..8u32, prop::collection::vec("[a-c]", 1..4), 1..1_000u64), 0..100),

@@ -1,14 +1,17 @@
-//! Where the processors' time went.
+//! CPU profiles: which functions spend processor time, by sampling.
 //!
-//! **Promise.** A sample stands for about a millisecond of processor time of a thread, in its own code or in the kernel
-//! for it; a thread that waits is in none. The process runs on while it is looked at, a little slower: the kernel sets a timer at each
-//! change of threads, which costs most where there are many, and on virtual machines.
+//! **Promise.** A sample stands for about one millisecond of processor time of a thread, in user or
+//! kernel mode. A thread that waits is not sampled. The process keeps running, slightly slower: the
+//! kernel sets a timer at each context switch, which costs most with many switches and on virtual
+//! machines.
 //!
-//! **Mechanism.** Where it is permitted, the kernel takes the samples, with its own part of the stack ([`perf`]). Where it
-//! is not, as in most containers, each thread has a timer of its processor time, whose signal takes the sample
-//! ([`timers`]): the kernel's part is then missing from the stacks, but its time is counted where it was called.
+//! **Mechanism.** Where the system permits it, the kernel takes the samples, including its own
+//! frames ([`perf`]). Elsewhere, as in most containers, each thread has a timer of its processor
+//! time, and the handler of its signal takes the sample ([`timers`]). Kernel frames are then
+//! missing, but kernel time is attributed to its caller.
 //!
-//! **Caveats.** Both walk the stack by frame pointers: the program must be built with `-C force-frame-pointers=yes`.
+//! **Caveats.** Both walk the stack by frame pointers: the program must be built with `-C
+//! force-frame-pointers=yes`.
 
 mod perf;
 mod thread_set;
@@ -23,27 +26,29 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use timers::TimerSampler;
 
-/// One sample for so much processor time. Not a round number, so that it does not keep step with what is done regularly.
+/// Processor time per sample. It is not a round number, so that sampling does not run in step with
+/// periodic work.
 const PERIOD: Duration = Duration::from_nanos(1_001_001);
-/// How often samples are taken out of the buffers, and new threads looked for.
+/// Interval at which samples are drained and new threads are found.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
-/// The most threads that are looked at; each costs a file and 68 KiB.
+/// Maximum number of observed threads. Each costs a file descriptor and 68 KiB.
 const THREADS_MAX: usize = 512;
 
-/// What takes samples of all threads.
+/// Source of samples of all threads.
 trait Sampler {
-    /// Begins with threads that are new, and leaves those that have ended.
+    /// Starts to sample new threads, and releases those that have ended.
     fn attach_new_threads(&mut self);
-    /// Hands over what was taken.
+    /// Moves the pending samples to `into`.
     fn drain(&mut self, into: &mut SampleAggregator);
-    /// How many threads could not be looked at.
+    /// Greatest number of threads that could not be sampled.
     fn unattached(&self) -> usize;
 }
 
-/// Takes samples of this process for so long, or until `cancelled`.
+/// Records the processor time of this process for `span`, or until `cancelled` is set. Blocks the
+/// calling thread.
 ///
 /// # Errors
-/// The system permits neither way, or another profile of the kind is being taken.
+/// [`ProfileError`] if the system permits neither method, or another profile uses the queue.
 pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
     let mut aggregator = SampleAggregator::new(Kind::Cpu);
     let mut sampler: Box<dyn Sampler> = match PerfSampler::begin() {
@@ -92,7 +97,7 @@ mod tests {
         sum
     }
 
-    /// Sets it when it is dropped, also by a test that fails.
+    /// Sets the flag when it is dropped, also when the test panics.
     struct SetsAtEnd<'a>(&'a AtomicBool);
 
     impl Drop for SetsAtEnd<'_> {
@@ -101,15 +106,15 @@ mod tests {
         }
     }
 
-    /// A thread that is busy while samples are taken, and begins after the sampler, is seen. A loaded machine may give it
-    /// little of the processor in one round.
+    /// Asserts that a busy thread that starts after the sampler is sampled. A loaded machine may
+    /// give the thread little processor time in one round, so several rounds are tried.
     fn assert_sees_busy_thread<S: Sampler>(begin: impl Fn() -> S) {
         const ROUNDS: u32 = 100;
         let sees = (0..ROUNDS).any(|_| sees_busy_thread(begin()));
         assert!(sees, "a busy thread was seen in none of {ROUNDS} rounds");
     }
 
-    /// Whether enough is seen of it. What is seen is right in any case.
+    /// Whether the busy thread received enough samples. The samples are checked in either case.
     fn sees_busy_thread(mut sampler: impl Sampler) -> bool {
         let (not_cancelled, is_recorded) = (AtomicBool::new(false), AtomicBool::new(false));
         let mut aggregator = SampleAggregator::new(Kind::Cpu);
@@ -131,7 +136,8 @@ mod tests {
                 in_function += stack.total();
             }
         }
-        // A millisecond a sample, of one thread: no more than the time there was.
+        // One sample stands for a millisecond, so one thread has at most as many as time has
+        // passed.
         assert!(total <= u64::from(capture.slices()) * u64::from(capture.slice_ms()) * 2, "{total}");
         total > 20 && in_function * 10 >= total * 9
     }
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_busy_thread_is_seen_by_the_kernel() {
-        // Where this is not permitted, timers do it.
+        // Where the system forbids this, timers are used instead.
         if PerfSampler::begin().is_ok() {
             assert_sees_busy_thread(|| PerfSampler::begin().expect("it was permitted a moment ago"));
         }

@@ -1,4 +1,4 @@
-//! Samples taken by the kernel: `perf_event_open(2)`.
+//! Sampling by the kernel, with `perf_event_open(2)`.
 
 use super::thread_set::ThreadSet;
 use super::{PERIOD, Sampler};
@@ -9,16 +9,17 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag};
 use std::io;
 
-/// The room for samples of a thread: those of a hundred milliseconds, with the deepest stacks.
+/// Size of a thread's sample buffer, in bytes: 100 ms of samples with the deepest stacks.
 const BUFFER_BYTES: usize = 64 << 10;
-/// In a chain of calls, what is above it is not an address but says whose the following are.
+/// Values from here on are no addresses in a call chain: they state the context of the entries that
+/// follow.
 const CONTEXT_FROM: u64 = (-4_095_i64) as u64;
 
-/// A sampler for each thread.
+/// A kernel sampler for each thread.
 pub(super) struct PerfSampler(ThreadSet<perf_event::Sampler>);
 
 impl PerfSampler {
-    /// Begins with the threads there are.
+    /// Starts to sample the existing threads.
     pub(super) fn begin() -> io::Result<Self> {
         let mut sampler = Self(ThreadSet::new(sampler_of)?);
         sampler.attach_new_threads();
@@ -73,17 +74,19 @@ fn sampler_of(thread: u32) -> io::Result<perf_event::Sampler> {
     Ok(sampler)
 }
 
-/// The addresses in a chain, from the leaf on: of the calls, not to where they return.
+/// Addresses of a call chain, from the leaf to the root: those of the call instructions, not return
+/// addresses.
 fn addresses(chain: &[u64]) -> Vec<u64> {
     let mut addresses = Vec::with_capacity(chain.len());
-    // The first of each context is where it was interrupted, or left for the kernel: for both, the instruction itself.
+    // The first entry of each context is the interrupted instruction, or the one that entered the
+    // kernel. Both are the instruction itself.
     let mut is_first = true;
     for &address in chain {
         if address >= CONTEXT_FROM {
             is_first = true;
             continue;
         }
-        // A walk that ends in what is no frame may give anything, also 0.
+        // A walk that ends in something that is no frame may yield any value, including 0.
         addresses.push(if is_first { address } else { address.saturating_sub(1) });
         is_first = false;
     }

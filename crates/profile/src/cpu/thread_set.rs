@@ -1,42 +1,42 @@
-//! Which threads are looked at.
+//! The set of threads that a sampler observes.
 
 use super::THREADS_MAX;
 use crate::threads;
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-/// The threads that are looked at, each with what that takes.
+/// Threads of this process, each with its sampler of type `T`.
 pub(super) struct ThreadSet<T> {
     threads: HashMap<u32, T>,
-    /// Those that ran when they were listed last.
+    /// Threads that existed at the last refresh.
     running: HashSet<u32>,
-    /// Those that could not be attached.
+    /// Threads to which no sampler could be attached.
     refused: HashSet<u32>,
-    /// The most that could not be attached although they ran.
+    /// Greatest number of running threads that had no sampler at the same time.
     unattached: usize,
 }
 
 impl<T> ThreadSet<T> {
-    /// This thread, with what it takes.
+    /// Creates a set that contains the calling thread.
     ///
     /// # Errors
-    /// It cannot be attached: so none can.
+    /// No sampler can be attached to the calling thread, and therefore to no other.
     pub(super) fn new(attach: impl FnOnce(u32) -> io::Result<T>) -> io::Result<Self> {
         let this = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let threads = HashMap::from([(this, attach(this)?)]);
         Ok(Self { threads, running: HashSet::from([this]), refused: HashSet::new(), unattached: 0 })
     }
 
-    /// Looks who runs. Gives whether some of them are new.
+    /// Lists the running threads again. Returns whether some of them are new.
     pub(super) fn refresh(&mut self) -> bool {
         self.running = threads::list_ids().unwrap_or_default().into_iter().collect();
-        // Who has ended since, could not be attached for that.
+        // A thread that has ended since was refused only because it was ending.
         self.refused.retain(|thread| self.running.contains(thread));
         self.unattached = self.unattached.max(self.refused.len());
         self.running.iter().any(|thread| self.is_new(*thread))
     }
 
-    /// Follows those that are new.
+    /// Attaches a sampler to each new thread.
     pub(super) fn attach_new(&mut self, attach: impl Fn(u32) -> io::Result<T>) {
         let new: Vec<u32> = self.running.iter().copied().filter(|thread| self.is_new(*thread)).collect();
         for thread in new {
@@ -51,7 +51,7 @@ impl<T> ThreadSet<T> {
         }
     }
 
-    /// Does something with each, and leaves those that have ended.
+    /// Calls `each` for every sampler, then drops the samplers of threads that have ended.
     pub(super) fn visit(&mut self, mut each: impl FnMut(&mut T)) {
         self.threads.retain(|thread, attached| {
             each(attached);
@@ -59,12 +59,12 @@ impl<T> ThreadSet<T> {
         });
     }
 
-    /// Leaves all.
+    /// Drops all samplers.
     pub(super) fn clear(&mut self) {
         self.threads.clear();
     }
 
-    /// How many threads could not be attached.
+    /// Greatest number of running threads without a sampler.
     pub(super) fn unattached(&self) -> usize {
         self.unattached
     }

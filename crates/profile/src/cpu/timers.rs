@@ -1,11 +1,13 @@
-//! Samples taken by the threads themselves, when a timer of their processor time says so.
+//! Sampling by the threads themselves, driven by timers of their processor time.
 //!
-//! **Mechanism.** `timer_create(2)` on the clock of each thread, with a signal to that thread; the handler walks up the
-//! frames of what it has interrupted. The timers run out at the kernel's ticks: where there are fewer than a thousand a
-//! second, a signal says how many it stands for.
+//! **Mechanism.** `timer_create(2)` on each thread's processor clock signals that thread. The
+//! signal handler walks the stack of the interrupted code. Timers expire at kernel ticks; with
+//! fewer than 1,000 ticks a second, the signal's overrun count states how many periods a sample
+//! stands for.
 //!
-//! The handler must not read beyond the stack it walks. The bounds of all stacks are read from `/proc/self/maps` whenever a
-//! thread is new, and published in a table, which is freed only when no handler runs.
+//! **Invariant.** The handler never reads beyond the stack that it walks. The bounds of all stacks
+//! are read from `/proc/self/maps` whenever a thread is new, and published in a table. A table is
+//! freed only when no handler is running.
 
 use super::thread_set::ThreadSet;
 use super::{PERIOD, Sampler};
@@ -23,12 +25,12 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 const SIGNAL: c_int = libc::SIGPROF;
 const MAPS: &str = "/proc/self/maps";
 
-/// What may be read, in order; null: no profile is taken.
+/// Table of readable ranges, in order of address; null while no profile is recorded.
 static MAPPED_RANGES: AtomicPtr<MappedRanges> = AtomicPtr::new(ptr::null_mut());
-/// Handlers that run.
+/// Number of signal handlers that are running.
 static RUNNING_HANDLERS: AtomicUsize = AtomicUsize::new(0);
 
-/// The ranges of ranges that can be read and written: stacks are among them.
+/// Readable and writable address ranges of this process, which include all stacks.
 type MappedRanges = Vec<Range<usize>>;
 
 /// A timer for each thread.
@@ -38,11 +40,12 @@ pub(super) struct TimerSampler {
 }
 
 impl TimerSampler {
-    /// Begins with the threads there are.
+    /// Starts to sample the existing threads.
     pub(super) fn begin() -> Result<Self, ProfileError> {
         let reader = QueueReader::acquire()?;
         handle_signal().map_err(|source| ProfileError::System { what: "cannot handle SIGPROF", source })?;
-        // Whatever the handler calls has been called before.
+        // Call everything that the handler calls once, so that nothing is initialised inside a
+        // handler.
         now_ns();
         let timers = ThreadSet::new(Timer::start).map_err(|source| ProfileError::System {
             what: "cannot make a timer of processor time",
@@ -80,27 +83,27 @@ impl Drop for TimerSampler {
     }
 }
 
-/// A timer that is deleted with this.
+/// A timer, deleted when this is dropped.
 struct Timer(libc::timer_t);
 
 impl Timer {
-    /// Begins to count the processor time of a thread.
+    /// Starts a timer of the processor time of `thread`.
     fn start(thread: u32) -> io::Result<Self> {
-        // The system's way to name the clock of a thread: CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED.
+        // Encoding of a thread's clock: CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED.
         let clock = (!thread.cast_signed() << 3) | 4 | 2;
-        // SAFETY: zeros are a `sigevent` and a `timer_t` that say nothing.
+        // SAFETY: all-zero bytes are valid values of both types.
         let (mut event, mut timer): (libc::sigevent, libc::timer_t) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = SIGNAL;
         event.sigev_notify_thread_id = thread.cast_signed();
-        // SAFETY: both are valid during the call.
+        // SAFETY: both references are valid during the call.
         check(unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) })?;
         let timer = Self(timer);
         let period =
             libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(PERIOD.subsec_nanos().cast_signed()) };
         let spec = libc::itimerspec { it_interval: period, it_value: period };
-        // SAFETY: the timer is there, the times are valid, and the former ones are not asked for.
+        // SAFETY: the timer exists, the times are valid, and the previous setting is not requested.
         check(unsafe { libc::timer_settime(timer.0, 0, &raw const spec, ptr::null_mut()) })?;
         Ok(timer)
     }
@@ -108,7 +111,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer was made by `of` and is deleted once.
+        // SAFETY: the timer was created by `start` and is deleted once.
         unsafe {
             libc::timer_delete(self.0);
         }
@@ -119,38 +122,42 @@ fn check(result: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The handler stays: a signal may arrive after its timer is gone.
+/// Installs the signal handler. It stays installed, because a signal may arrive after its timer was
+/// deleted.
 fn handle_signal() -> io::Result<()> {
-    // SAFETY: zeros are an action that says nothing.
+    // SAFETY: all-zero bytes are a valid `sigaction`.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: the handler takes what `SA_SIGINFO` says, and does only what a handler may.
+    // SAFETY: the handler has the signature that `SA_SIGINFO` requires, and calls only
+    // async-signal-safe code.
     check(unsafe { libc::sigaction(SIGNAL, &raw const action, ptr::null_mut()) })
 }
 
-/// Makes this what handlers read, and frees what they read before, once none can.
+/// Publishes a table to the handlers, and frees the previous one once no handler can use it.
 fn publish(ranges: Option<Box<MappedRanges>>) {
     let new = ranges.map_or(ptr::null_mut(), Box::into_raw);
     let old = MAPPED_RANGES.swap(new, Ordering::SeqCst);
     if old.is_null() {
         return;
     }
-    // A handler takes some microseconds. Those that begin now find the new one.
+    // A handler runs for some microseconds. Handlers that start now load the new table.
     while RUNNING_HANDLERS.load(Ordering::SeqCst) != 0 {
         std::thread::yield_now();
     }
-    // SAFETY: it came from a box, nobody can find it any more, and no handler that has found it runs.
+    // SAFETY: the pointer came from a box, is no longer published, and no handler that loaded it is
+    // running.
     drop(unsafe { Box::from_raw(old) });
 }
 
-/// What can be read and written, from the lowest address on.
+/// Readable and writable ranges of this process, in ascending order.
 fn read_mapped_ranges() -> MappedRanges {
     let maps = std::fs::read_to_string(MAPS).unwrap_or_default();
     maps.lines().filter_map(parse_range).collect()
 }
 
-/// A line such as `7f00-7f80 rw-p 00000000 00:00 0 [stack]`.
+/// Parses a line such as `7f00-7f80 rw-p 00000000 00:00 0 [stack]`. Returns `None` unless the range
+/// is readable and writable.
 fn parse_range(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
@@ -158,7 +165,7 @@ fn parse_range(line: &str) -> Option<Range<usize>> {
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }
 
-/// What of the system's description of a timer's signal the library does not show.
+/// Fields of the kernel's `siginfo_t` for timers, which libc does not expose.
 #[repr(C)]
 struct TimerInfo {
     signal: c_int,
@@ -166,7 +173,7 @@ struct TimerInfo {
     code: c_int,
     _padding: c_int,
     timer: c_int,
-    /// How often the timer has run out beside.
+    /// Number of further expirations since the signal was queued.
     overrun: c_int,
 }
 
@@ -174,8 +181,8 @@ extern "C" fn handle(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
     RUNNING_HANDLERS.fetch_add(1, Ordering::SeqCst);
     let ranges = MAPPED_RANGES.load(Ordering::SeqCst);
     if let (false, Some(queue)) = (ranges.is_null(), shared_queue::queue()) {
-        // SAFETY: the system gives both for the time of the call, and `publish` frees the ranges's table only when no
-        // handler is counted.
+        // SAFETY: both pointers are valid during the call. `publish` frees the table only when no
+        // handler is counted as running.
         let (info, registers, ranges) =
             unsafe { (&*info.cast::<TimerInfo>(), Registers::of(&*context.cast()), &*ranges) };
         let overrun = if info.code == libc::SI_TIMER { info.overrun.max(0).unsigned_abs() } else { 0 };
@@ -184,7 +191,8 @@ extern "C" fn handle(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
         queue.push(header, |each| {
             if each(registers.instruction as u64) {
                 let stack = stack_at(ranges, registers.stack);
-                // SAFETY: this thread's stack is mapped, and does not change while the handler runs.
+                // SAFETY: this thread's stack is mapped, and does not change while the handler
+                // runs.
                 unsafe { stack::walk(registers.frame, stack, each) };
             }
         });
@@ -192,14 +200,14 @@ extern "C" fn handle(_: c_int, info: *mut siginfo_t, context: *mut c_void) {
     RUNNING_HANDLERS.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// What of the stack that `pointer` points into is in use.
+/// Range of the stack that is in use, from the stack pointer to the end of its mapping.
 fn stack_at(ranges: &MappedRanges, pointer: usize) -> Range<usize> {
     let at = ranges.partition_point(|range| range.end <= pointer);
-    // The main thread's stack may have grown downwards since.
+    // The main thread's stack may have grown downwards since the table was read.
     ranges.get(at).map_or(0..0, |range| pointer..range.end)
 }
 
-/// Where a thread was interrupted.
+/// Registers of an interrupted thread.
 struct Registers {
     instruction: usize,
     stack: usize,

@@ -1,6 +1,7 @@
 'use strict';
 
-// A click on a frame gives it the whole width; "search" marks the frames whose names match.
+// A click on a frame enlarges it to the full width; "search" highlights the frames whose names
+// match.
 
 const svg = document.documentElement;
 const [MARGIN, WIDTH, LETTER] = [10, 1180, 6.7];
@@ -30,7 +31,7 @@ function zoom(to) {
   back.setAttribute('visibility', to === frames[0] ? 'hidden' : 'visible');
 }
 
-// The share of what matches: of frames within others that match, the outermost counts.
+// Share of the frames that match. Of nested matches only the outermost counts.
 function mark(pattern) {
   let share = 0;
   const counted = [];

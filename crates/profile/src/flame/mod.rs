@@ -1,9 +1,10 @@
-//! A profile as one picture: a flame graph (Gregg 2016), with the roots on top.
+//! Flame graph of a profile (Gregg 2016), with the roots on top.
 //!
-//! **Promise.** One SVG file that shows all there is without scripts, as an image in a document does. Opened on its own, a
-//! click enlarges a frame to the whole width, and what is searched for stands out, with its share.
+//! **Promise.** One SVG file that shows everything without scripts, for example as an image in a
+//! document. Opened on its own, a click enlarges a frame to the full width, and a search highlights
+//! matching frames and states their share.
 //!
-//! **Caveats.** What would be narrower than [`WIDTH_MIN`] pixels is not drawn.
+//! **Caveats.** Frames narrower than [`WIDTH_MIN`] pixels are not drawn.
 
 mod tree;
 
@@ -15,24 +16,24 @@ use tree::{Node, Tree};
 const SCRIPT: &str = include_str!("flame.js");
 const STYLE: &str = include_str!("flame.css");
 
-/// In pixels, as all that follows.
+/// Width of the picture. All lengths are in pixels.
 const WIDTH: f64 = 1200.0;
 const WIDTH_MIN: f64 = 0.4;
 const MARGIN: f64 = 10.0;
 const HEAD_HEIGHT: f64 = 56.0;
 const ROW_HEIGHT: f64 = 17.0;
-/// Of a letter.
+/// Width of a letter.
 const LETTER_WIDTH: f64 = 6.7;
-/// What is narrower has no text.
+/// Narrower frames have no label.
 const TEXT_WIDTH_MIN: f64 = 24.0;
 
-/// The picture, with a title of the caller's.
+/// Draws the flame graph of `capture` as SVG, under `title`.
 pub fn flame_graph(capture: &Capture, title: &str) -> String {
     let tree = Tree::of(capture);
     let depth = tree.drawn_depth(WIDTH_MIN / (WIDTH - 2.0 * MARGIN));
     let height = HEAD_HEIGHT + f64::from(depth) * ROW_HEIGHT + MARGIN;
     let mut out = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(
         out,
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">
@@ -55,7 +56,7 @@ pub fn flame_graph(capture: &Capture, title: &str) -> String {
     out
 }
 
-/// What the picture shows, in a line.
+/// One-line summary: kind, total, duration and lost samples.
 fn subtitle(capture: &Capture) -> String {
     let seconds = f64::from(capture.slices()) * f64::from(capture.slice_ms()) / 1e3;
     let lost = if capture.lost() > 0 { format!(", {} samples lost", capture.lost()) } else { String::new() };
@@ -64,7 +65,7 @@ fn subtitle(capture: &Capture) -> String {
 
 #[derive(Clone, Copy)]
 struct Position {
-    /// Within the frames, in pixels.
+    /// Distance from the left edge of the frames, in pixels.
     x: f64,
     row: u32,
 }
@@ -95,7 +96,7 @@ fn draw(out: &mut String, capture: &Capture, tree: &Tree, node: &Node, position:
     }
 }
 
-/// As much of the name as there is room for.
+/// The name, shortened to the letters that fit into `width` pixels.
 fn fit_label(name: &str, width: f64) -> String {
     let letters = ((width - 6.0) / LETTER_WIDTH) as usize;
     if width < TEXT_WIDTH_MIN {
@@ -107,7 +108,8 @@ fn fit_label(name: &str, width: f64) -> String {
     }
 }
 
-/// One hue for each library, so that the eye sees whose code it is, none near that of what is found; grey for what has no name, dull red for the kernel.
+/// Fill colour of a frame. Each crate has its own hue, none of them near the colour of search
+/// results. Kernel frames are dull red, frames without a crate grey.
 fn color(name: &str) -> String {
     if name.ends_with("_[k]") || name == "[kernel]" {
         return "hsl(8 42% 74%)".to_owned();
@@ -116,7 +118,7 @@ fn color(name: &str) -> String {
         return "hsl(50 8% 82%)".to_owned();
     }
     let library = name.trim_start_matches(['<', '&', '[']).split("::").next().unwrap_or(name);
-    // FNV-1a, the same as on the page.
+    // FNV-1a, as in `page.js`.
     let hash = library
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

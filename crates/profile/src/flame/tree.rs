@@ -1,17 +1,17 @@
-//! Stacks laid over each other where they begin alike.
+//! Prefix tree of the stacks of a profile.
 
 use crate::capture::Capture;
 use std::collections::HashMap;
 
-/// A frame, called by the same ones.
+/// A frame together with the frames that called it.
 pub(super) struct Node {
-    /// Its index among the names; `None`: the root, which is all.
+    /// Index of the frame's name; `None` for the root, which stands for the whole profile.
     pub(super) name: Option<u32>,
     pub(super) weight: u64,
     children: Vec<usize>,
 }
 
-/// The nodes of a profile.
+/// Nodes of the tree; the first one is the root.
 pub(super) struct Tree(Vec<Node>);
 
 impl Tree {
@@ -33,7 +33,7 @@ impl Tree {
                 nodes[at].weight += weight;
             }
         }
-        // By name, so that two profiles can be laid beside each other.
+        // Sort by name, so that two profiles can be compared side by side.
         let names: Vec<&str> =
             nodes.iter().map(|node| node.name.map_or("", |name| &capture.names()[name as usize])).collect();
         for node in &mut nodes {
@@ -50,14 +50,14 @@ impl Tree {
         node.children.iter().map(|child| &self.0[*child])
     }
 
-    /// The part of all that is this frame's, from 0 to 1.
+    /// Fraction of the profile's weight in this frame, from 0 to 1.
     pub(super) fn share(&self, node: &Node) -> f64 {
         let total = self.root().weight;
-        // Of nothing, the root is all the same.
+        // The root of an empty profile counts as the whole of it.
         if total == 0 { 1.0 } else { node.weight as f64 / total as f64 }
     }
 
-    /// How many frames lie above each other, of those that have this share at least.
+    /// Depth of the tree, counting only frames with at least the share `share_min`.
     pub(super) fn drawn_depth(&self, share_min: f64) -> u32 {
         self.depth_of(self.root(), share_min)
     }

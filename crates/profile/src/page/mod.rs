@@ -1,7 +1,8 @@
-//! A profile as a page: one file that needs no network, on which any moment can be looked at.
+//! Interactive page of a profile: one HTML file that needs no network.
 //!
-//! The page carries the capture as JSON and draws it itself: the heat map over time, and the flame graph and the greatest
-//! frames of whatever is selected in it. Without scripts it shows the greatest frames of the whole.
+//! The page embeds the capture as JSON. Its script draws a heat map over time, and the flame graph
+//! and the ranked frames of the selected time. Without scripts it shows the ranked frames of the
+//! whole profile.
 
 use crate::capture::Capture;
 use crate::greatest::greatest_frames;
@@ -10,10 +11,10 @@ use ::page::{escape, fill};
 const BODY: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// How many frames stand there without scripts.
+/// Number of frames that are listed without scripts.
 const LISTED_MAX: usize = 20;
 
-/// The page, with a title of the caller's.
+/// Renders the page of `capture`, under `title`.
 pub fn page(capture: &Capture, title: &str) -> String {
     let json = String::from_utf8(capture.to_json()).expect("JSON is UTF-8");
     let parts = [

@@ -1,6 +1,7 @@
 'use strict';
 
-// A profile. `selection` is what was chosen in the heat map, `path` the frame that has the whole width of the flame graph.
+// Page of a profile. `selection` is the range of slices selected in the heat map; `path` leads from
+// the root to the frame that is enlarged to the full width of the flame graph.
 
 const capture = JSON.parse(document.getElementById('capture').textContent);
 const { kind, names, stacks, slices, slice_ms: sliceMs } = capture;
@@ -11,7 +12,7 @@ let selection = null;
 let path = [];
 let pattern = null;
 
-// Words and numbers.
+// Formatting.
 
 const escape = text => String(text).replace(/[&<>"]/g, c => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' }[c]));
 const scaled = (value, units) => {
@@ -27,7 +28,7 @@ const percent = share => `${(100 * share).toFixed(share < 0.1 ? 2 : 1)} %`;
 const seconds = ms => `${(ms / 1000).toFixed(ms % 1000 ? 2 : 0)} s`;
 const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// One hue for each library, as in the SVG file.
+// One hue per crate, as in the SVG file.
 function color(name) {
   if (name.endsWith('_[k]') || name === '[kernel]') return 'hsl(8 42% 74%)';
   if (/^[[(]/.test(name) || !name.includes('::')) return 'hsl(50 8% 82%)';
@@ -36,7 +37,7 @@ function color(name) {
   return `hsl(${24 + hash % 230} 58% ${72 + (hash >>> 16) % 8}%)`;
 }
 
-// The heat map.
+// Heat map.
 
 const perRow = Math.max(1, Math.floor(ROW_MS / sliceMs));
 const rowCount = Math.max(1, Math.ceil(slices / perRow));
@@ -124,7 +125,7 @@ function show(tip, event, html) {
   tip.style.transform = `translate(${Math.max(0, x)}px, ${event.clientY - box.top + 16}px)`;
 }
 
-// What is selected.
+// Weights within the selection.
 
 function weightOf(stack) {
   let sum = 0;
@@ -148,7 +149,8 @@ function treeOf() {
   return root;
 }
 
-// The flame graph. Each frame that is drawn has its place in `drawn`, with the way to it from the root.
+// Flame graph. `drawn` holds each frame that is drawn, with its path from the root; `data-at` is
+// the index.
 
 let drawn = [];
 
@@ -184,7 +186,7 @@ function drawFlame() {
   tellFound(root);
 }
 
-// The share of what matches: of frames within others that match, the outermost counts.
+// Share of the frames that match the search. Of nested matches only the outermost counts.
 function tellFound(root) {
   const matching = node => pattern.test(node.name) ? node.weight : [...node.children.values()].reduce((sum, child) => sum + matching(child), 0);
   find('found').textContent = pattern ? `${percent(matching(root) / (root.weight || 1))} of what is selected` : '';
@@ -208,7 +210,7 @@ function search(text) {
   drawFlame();
 }
 
-// The lists.
+// Ranked frames.
 
 function list() {
   const bySelf = new Map(), byTotal = new Map(), byCall = new Map();
@@ -222,7 +224,7 @@ function list() {
     for (const frame of new Set(stack.frames.slice(1))) count(byTotal, frame, weight);
     for (const call of new Set(stack.frames.slice(1, -1).map((frame, i) => `${frame} ${stack.frames[i + 2]}`))) count(byCall, call, weight);
   }
-  // A frame that only passes on to one other is not listed: that stands for it.
+  // A frame that only calls one other frame is not listed; its callee is.
   for (const [call, weight] of byCall) {
     const [caller, callee] = call.split(' ').map(Number);
     if (caller !== callee && weight >= PASSES_ON * byTotal.get(caller)) byTotal.delete(caller);

@@ -1,14 +1,14 @@
-//! The names of the kernel's functions.
+//! Symbols of the kernel.
 
 use std::io::{BufRead, BufReader};
 
 const SYMBOLS: &str = "/proc/kallsyms";
 
-/// The kernel's functions, by address; none where it does not tell.
+/// Kernel functions in order of address; empty if the system hides them.
 pub(super) struct Kernel(Vec<(u64, Box<str>)>);
 
 impl Kernel {
-    /// Reads them.
+    /// Reads the kernel's symbols.
     pub(super) fn read() -> Self {
         let lines = std::fs::File::open(SYMBOLS).map(BufReader::new);
         Self::of(lines.into_iter().flat_map(BufRead::lines).map_while(Result::ok))
@@ -26,8 +26,8 @@ impl Kernel {
     }
 }
 
-/// A line such as `ffffffff81000000 T _stext`, with the module in brackets behind it if it is of one. To those who may
-/// not know, all addresses are told as 0.
+/// Parses a line such as `ffffffff81000000 T _stext`, followed by `[module]` for functions of a
+/// module. The kernel shows all addresses as 0 to unprivileged processes.
 fn function(line: &str) -> Option<(u64, Box<str>)> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address != 0)?;

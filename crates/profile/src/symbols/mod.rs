@@ -1,11 +1,11 @@
-//! Addresses to the names of functions, inlined ones included.
+//! Symbolisation: from addresses to function names, including inlined functions.
 //!
-//! **Mechanism.** The system's loader says which file lies where; the file's table of symbols says which function an
-//! address belongs to, and its debug information which ones are inlined there. Line tables are enough. Addresses of the
-//! kernel are looked up in `/proc/kallsyms`.
+//! **Mechanism.** The dynamic loader reports the mapped files. A file's symbol table maps an
+//! address to its function, and its debug information lists the functions inlined there; line
+//! tables are enough. Kernel addresses are looked up in `/proc/kallsyms`.
 //!
-//! **Caveats.** What cannot be named is named after its file, as `[libc.so.6]`, or `[kernel]`. The debug information of a
-//! large program takes a hundred megabytes while it is looked at.
+//! **Caveats.** An address without a symbol is named after its file, for example `[libc.so.6]`, or
+//! `[kernel]`. Reading the debug information of a large program takes about a hundred megabytes.
 
 mod kernel;
 mod modules;
@@ -17,12 +17,12 @@ use modules::Module;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The upper half of the addresses is the kernel's.
+/// Lowest kernel address: the upper half of the address space is the kernel's.
 const KERNEL_FROM: u64 = 1 << 63;
 const KERNEL: &str = "[kernel]";
 const UNKNOWN: &str = "[unknown]";
 
-/// The names of what this process runs.
+/// Symbols of this process, with a cache of resolved addresses.
 pub(crate) struct Symbols {
     modules: Vec<Module>,
     kernel: Option<Kernel>,
@@ -30,12 +30,13 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// As things lie now.
+    /// Captures the files that are mapped now.
     pub(crate) fn of_this_process() -> Self {
         Self { modules: modules::loaded_modules(), kernel: None, cache: HashMap::new() }
     }
 
-    /// The functions that an instruction belongs to: the one that was called first, then those inlined in it.
+    /// Functions that contain the instruction: first the called function, then those inlined into
+    /// it.
     pub(crate) fn names_of(&mut self, address: u64) -> Rc<[Rc<str>]> {
         if let Some(names) = self.cache.get(&address) {
             return Rc::clone(names);

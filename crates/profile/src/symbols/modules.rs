@@ -1,4 +1,4 @@
-//! The files that this process runs code of.
+//! Mapped object files of this process.
 
 use super::shorten::shorten;
 use super::source;
@@ -7,19 +7,19 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// How the program itself is opened: also when its file was replaced.
+/// Path of the running program. It stays valid when its file is replaced.
 const SELF: &str = "/proc/self/exe";
 
-/// A file, and where it lies.
+/// A mapped object file.
 pub(super) struct Module {
     path: PathBuf,
-    /// What is added to the addresses in the file.
+    /// Difference between mapped addresses and the addresses in the file.
     bias: u64,
     ranges: Vec<Range<u64>>,
     symbols: LazyLoader,
 }
 
-/// Opened with the first address that is looked up.
+/// Symbols of a module, loaded when the first address is resolved.
 enum LazyLoader {
     NotLoaded,
     Loaded(Box<Loader>),
@@ -31,7 +31,7 @@ impl Module {
         self.ranges.iter().any(|range| range.contains(&address))
     }
 
-    /// The functions that the address belongs to: the outermost first.
+    /// Functions that contain the address, the outermost first.
     pub(super) fn names_of(&mut self, address: u64) -> Vec<String> {
         let probe = address.wrapping_sub(self.bias);
         let names = self.symbols().map(|loader| resolve_names(loader, probe)).unwrap_or_default();
@@ -57,8 +57,9 @@ impl Module {
     }
 }
 
-/// The function that was called has its whole name in the table of symbols. Those inlined in it have only their last names
-/// in debug information of line tables; the rest is told by the files they are in.
+/// Names of the functions at `probe`, the outermost first. The symbol table has the full name of
+/// the called function. Line tables have only the last path segment of inlined functions; the rest
+/// follows from their source files.
 fn resolve_names(loader: &Loader, probe: u64) -> Vec<String> {
     let mut names = Vec::new();
     if let Ok(mut frames) = loader.find_frames(probe) {
@@ -76,10 +77,11 @@ fn resolve_names(loader: &Loader, probe: u64) -> Vec<String> {
     names
 }
 
-/// All of this process.
+/// All modules of this process.
 pub(super) fn loaded_modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
-    // SAFETY: the callback is called before the call returns, each time with what it was given here.
+    // SAFETY: the callback runs only during this call, each time with the pointer that is passed
+    // here.
     unsafe {
         libc::dl_iterate_phdr(Some(add_module), (&raw mut modules).cast());
     }
@@ -87,18 +89,19 @@ pub(super) fn loaded_modules() -> Vec<Module> {
 }
 
 unsafe extern "C" fn add_module(info: *mut libc::dl_phdr_info, _: usize, modules: *mut c_void) -> c_int {
-    // SAFETY: the loader gives a description that contains during the call, and what `loaded` gave it.
+    // SAFETY: the loader passes a description that is valid during the call, and the pointer from
+    // `loaded_modules`.
     let (info, modules) = unsafe { (&*info, &mut *modules.cast::<Vec<Module>>()) };
     let name = if info.dlpi_name.is_null() {
         c""
     } else {
-        // SAFETY: a name that is there ends with 0 and contains during the call.
+        // SAFETY: a name that is not null is terminated by 0 and valid during the call.
         unsafe { CStr::from_ptr(info.dlpi_name) }
     };
     let headers = if info.dlpi_phdr.is_null() {
         &[]
     } else {
-        // SAFETY: there are so many headers, and they hold during the call.
+        // SAFETY: the loader states the number of headers, and they are valid during the call.
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) }
     };
     let bias = info.dlpi_addr;

@@ -1,7 +1,8 @@
-//! Names as a picture wants them.
+//! Shortened function names for pictures.
 
-/// The name of a function without what sets apart the copies that the compiler makes of it: type arguments, and the
-/// trait through which a type has it. `<hyper::Conn<I, B> as Future>::poll::<T>` is `hyper::Conn::poll`.
+/// Removes from a function's name the parts that distinguish its instances: type arguments, and the
+/// trait of an implementation. `<hyper::Conn<I, B> as Future>::poll::<T>` becomes
+/// `hyper::Conn::poll`.
 pub(super) fn shorten(name: &str) -> String {
     let mut out = String::new();
     let mut rest = name;
@@ -22,7 +23,8 @@ pub(super) fn shorten(name: &str) -> String {
     out + rest
 }
 
-/// What is named by the `Type as Trait` of a qualified path: the type, unless it is only a parameter.
+/// Name for `Type as Trait` in a qualified path: the type, or the trait if the type is only a type
+/// parameter.
 fn self_type(inner: &str) -> String {
     let Some((own, of_trait)) = split_as(inner) else {
         return shorten(inner);
@@ -31,7 +33,7 @@ fn self_type(inner: &str) -> String {
     shorten(if is_parameter { of_trait } else { own })
 }
 
-/// Splits at the ` as ` that is in no inner bracket.
+/// Splits at the first ` as ` outside inner brackets.
 fn split_as(inner: &str) -> Option<(&str, &str)> {
     const AS: &str = " as ";
     let mut from = 0;
@@ -45,14 +47,14 @@ fn split_as(inner: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Splits `<inner>after`.
+/// Splits `<inner>after` at the closing bracket.
 fn split_closed(text: &str) -> Option<(&str, &str)> {
     let ends = text.match_indices('>').map(|(at, _)| at);
     let end = ends.into_iter().find(|at| !text[..*at].ends_with('-') && depth(&text[..=*at]) == 0)?;
     Some((&text[1..end], &text[end + 1..]))
 }
 
-/// How many brackets are open at the end; the `>` of an arrow is none.
+/// Number of brackets that are open at the end of `text`. The `>` of an arrow is not a bracket.
 fn depth(text: &str) -> i32 {
     let mut depth = 0;
     let mut before = ' ';

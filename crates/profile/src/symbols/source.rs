@@ -1,7 +1,7 @@
-//! Where a function is, by the file it is in.
+//! Module paths derived from source files.
 
-/// The name with its crate and modules, as far as it has none and the file tells them:
-/// `poll` in `hyper-1.12.0/src/proto/h1/conn.rs` is `hyper::proto::h1::conn::poll`.
+/// Prefixes a bare function name with the crate and modules of its source file: `poll` in
+/// `hyper-1.12.0/src/proto/h1/conn.rs` becomes `hyper::proto::h1::conn::poll`.
 pub(super) fn qualify(name: &str, file: Option<&str>) -> String {
     match file.and_then(module_of) {
         Some(module) if !name.contains("::") => format!("{module}::{name}"),
@@ -9,7 +9,7 @@ pub(super) fn qualify(name: &str, file: Option<&str>) -> String {
     }
 }
 
-/// The module of a file of Rust that lies where cargo looks for it.
+/// Module path of a Rust source file in cargo's directory layout.
 fn module_of(file: &str) -> Option<String> {
     let path = file.strip_suffix(".rs")?;
     let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
@@ -21,7 +21,7 @@ fn module_of(file: &str) -> Option<String> {
     Some(path.join("::").replace('-', "_"))
 }
 
-/// `hyper-util-0.1.20` is a version of `hyper-util`.
+/// Package name without its version: `hyper-util-0.1.20` becomes `hyper-util`.
 fn without_version(package: &str) -> &str {
     match package.rsplit_once('-') {
         Some((name, version)) if version.starts_with(|c: char| c.is_ascii_digit()) => name,

@@ -1,17 +1,17 @@
 'use strict';
 
-// One run or several laid over each other, in each element that names its runs. Everything is drawn for the width
-// there is, again when that changes.
+// Draws one run, or several in the same charts, into each element that names its runs. Everything
+// is drawn for the available width, and redrawn when that changes.
 
 const MARGIN = { top: 26, right: 14, bottom: 44, left: 60 };
 const COLORS = 6;
 
-// Words and numbers.
+// Formatting.
 
 const escape = text => String(text).replace(/[&<>"]/g, c => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' }[c]));
 const digits = value => String(Number(value.toPrecision(3)));
 const count = value => Math.round(value).toLocaleString('en-US');
-// In the unit in which it has one to three digits before the point, also once it is rounded.
+// Uses the unit in which the value, once rounded, has one to three digits before the point.
 const inUnit = (us, show) => us < 999.5 ? `${show(us)} µs` : us < 999.5e3 ? `${show(us / 1e3)} ms` : `${show(us / 1e6)} s`;
 const latency = us => inUnit(us, value => value < 999.5 ? value.toPrecision(3) : count(value));
 const tickLatency = us => inUnit(us, digits);
@@ -59,7 +59,7 @@ function logTicks(lo, hi, pixels) {
   return ticks.length > 1 ? ticks : [lo, hi];
 }
 
-// A latency axis that holds all of `values`, from a round number to a round number.
+// A latency axis that covers `values`, from a round number to a round number.
 function latencyAxis(values, isLog, top, bottom) {
   const known = values.filter(value => value > 0);
   const hi = Math.max(...known, 1), lo = Math.min(...known, hi);
@@ -103,7 +103,8 @@ const line = (points, stroke, extra = '') => `<path class="line ${extra}" d="${p
 const rows = entries => `<table>${entries.map(([name, value, mark]) =>
   `<tr><td>${mark ? `<span class="swatch" style="background:${mark}"></span>` : ''}${escape(name)}</td><td>${value}</td></tr>`).join('')}</table>`;
 
-// Draws `draw(width) -> { svg, height, label, hover(x) -> { x, html } }` into `host`, whenever its width changes.
+// Draws `draw(width) -> { svg, height, label, hover(x) -> { x, html } }` into `host`, and again
+// whenever its width changes.
 function chart(host, draw) {
   host.className = 'chart';
   host.innerHTML = '<div class="plot"></div><div class="tip" hidden></div>';
@@ -134,7 +135,7 @@ function chart(host, draw) {
   return redraw;
 }
 
-// Draws `runs` into `page`; in brief, with all but the latencies folded away.
+// Draws `runs` into `page`. In brief form, everything except the latencies is folded.
 function show(runs, page, isBrief) {
   const labelOf = i => {
     const twin = runs.some((other, j) => j !== i && other.name === runs[i].name);
@@ -175,7 +176,8 @@ function show(runs, page, isBrief) {
 
   const measuredRows = run => run.run.timeline.rows.filter(row => row.second < run.run.elapsed_s);
   const rowWidth = (run, row) => Math.min(run.run.timeline.seconds_per_row, run.run.elapsed_s - row.second);
-  // A last row of less than half its width says little of a rate.
+  // The last row is excluded if it covers less than half of its width: its rate is not
+  // representative.
   const steadyRows = run => measuredRows(run).filter(row => rowWidth(run, row) >= run.run.timeline.seconds_per_row / 2);
 
   function timeAxis(width, end) {
@@ -183,11 +185,11 @@ function show(runs, page, isBrief) {
     return { scale: linear(0, end, left, right), ticks: timeTicks(end, (right - left) / 70), label: time, title: 'time since the end of the warm-up' };
   }
 
-  // The least latency of a bucket.
+  // Least latency of a bucket.
   const lowerBound = (heat, bucket) => bucket === 0 ? heat.from_us / 2
     : heat.from_us * 2 ** Math.floor((bucket - 1) / heat.buckets_per_octave) * (1 + (bucket - 1) % heat.buckets_per_octave / heat.buckets_per_octave);
 
-  // The latencies that all maps have room for, so that they can be compared.
+  // Range of latencies that all heat maps cover, so that they can be compared.
   function heatExtent() {
     return runs.flatMap(({ run: { timeline: { heat } } }) => {
       const buckets = heat.columns.flatMap(column => column.map(([bucket]) => bucket));
@@ -242,7 +244,7 @@ function show(runs, page, isBrief) {
     return best;
   }
 
-  // One value a row, for all runs. `fixed`: horizontal lines.
+  // One value per row, for all runs. `fixed`: horizontal lines.
   function overTime(host, { height, title, label, value, fixed = [], tip, showsBars, isLast = true }) {
     return chart(host, width => {
       const floor = height - MARGIN.bottom;
@@ -313,7 +315,7 @@ function show(runs, page, isBrief) {
     });
   }
 
-  // The page.
+  // Page.
 
   function section(title, about) {
     const made = document.createElement('section');
