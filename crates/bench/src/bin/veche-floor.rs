@@ -1,9 +1,11 @@
-//! The floor: what HTTP itself costs on this machine, with hyper as veche uses it and next to nothing behind it.
+//! The floor: the cost of HTTP itself on this machine, with hyper as veche uses it and almost
+//! nothing behind it.
 //!
-//! The server is [`bench::shell`]. `PUT` stores the body in a hash map, `GET` answers from it, with exactly the
-//! header bytes that veche sends. With `--range-entries`, `/v0/entities` streams so many entries from memory, one a
-//! chunk, the same bytes that veche sends for the benchmark's keys. Nothing is checked, nothing is durable: this is the
-//! yardstick, not a server.
+//! The server is [`bench::http_server`]. `PUT` stores the body in a hash map, and `GET` answers
+//! from it, with exactly the header bytes of veche. With `--range-entries`, `/v0/entities` streams
+//! that number of entries from memory, one per chunk, with the same bytes that veche sends for the
+//! benchmark's keys. Nothing is validated, nothing is durable: this is a yardstick, not a
+//! production server.
 
 use bench::http_server::{Handler, HttpServer, OCTETS, created, found, key_of, not_found};
 use bench::keys::KeyNumber;
@@ -40,14 +42,14 @@ struct Options {
     /// The length of their values.
     #[arg(long, default_value_t = 1024)]
     range_value_bytes: usize,
-    /// Copy what is to be written into one buffer first, instead of writing many pieces in one call.
+    /// Copy each response into one buffer first, instead of writing many buffers in one call.
     #[arg(long)]
     flatten: bool,
 }
 
 type Map = RwLock<HashMap<Box<[u8]>, Bytes>>;
 
-/// What is answered from.
+/// Data of the floor.
 struct FloorStore {
     map: Map,
     range: Arc<[Bytes]>,
@@ -62,7 +64,7 @@ fn main() -> io::Result<()> {
     server.serve(options.listen, &store).map(|never| match never {})
 }
 
-/// The entries that a preload of the benchmark stores, in the form of a range.
+/// Encodes the entries that a preload of the benchmark stores, in the format of a range.
 fn range(entries: u64, value_bytes: usize) -> Arc<[Bytes]> {
     let values = ValueGenerator::standard(ValueSizes::Fixed(value_bytes));
     let entry = |number| {
@@ -96,13 +98,13 @@ async fn answer_entity(request: Request<Incoming>, map: &Map) -> Response<Full<B
     }
     let key = Box::from(key);
     let Ok(body) = request.into_body().collect().await else { return not_found() };
-    // A slice of hyper's buffer would keep all of it.
+    // A slice would keep all of hyper's buffer alive.
     let value = Bytes::copy_from_slice(&body.to_bytes());
     map.write().expect("nothing panics under the lock").insert(key, value);
     created()
 }
 
-/// Entries, one a frame.
+/// Entries, one per frame.
 struct RangeBody {
     entries: Arc<[Bytes]>,
     next: usize,

@@ -1,4 +1,4 @@
-//! Batches against single requests.
+//! Batches compared with single requests.
 
 use crate::measure::{Load, measure, preload};
 use crate::servers::{CpuLayout, Durability, WorkDir};
@@ -16,7 +16,7 @@ use std::{io, thread};
 
 const VALUE_BYTES: usize = 100;
 const SINGLE_CONNECTIONS: usize = 64;
-/// How many batches are sent at once.
+/// Number of batches that are sent concurrently.
 const BATCHES: [usize; 2] = [1, 4];
 
 /// Measures, and adds the rows.
@@ -67,7 +67,7 @@ pub(crate) fn row(
     Ok(())
 }
 
-/// Sends these at once; entries a second.
+/// Sends the batches concurrently. Returns entries per second.
 fn send_all(server: &ServerProcess, layout: CpuLayout, batches: &[PutBatch]) -> BenchResult<f64> {
     let begun = Instant::now();
     thread::scope(|scope| -> io::Result<()> {

@@ -1,4 +1,5 @@
-//! A data set much larger than the memory budget: memory, reads of absent keys, opening after `kill -9`.
+//! A data set much larger than the memory budget: memory use, reads of absent keys, opening after
+//! `kill -9`.
 
 use crate::measure::{Load, measure, preload};
 use crate::servers::{CpuLayout, Durability, WorkDir, number_at, numbers_about, status};
@@ -17,11 +18,11 @@ const CONNECTIONS: usize = 64;
 const MEMORY: &str = "512MiB";
 const MEMORY_BYTES: f64 = (512 << 20) as f64;
 const KILLS: u64 = 3;
-/// Where the status says how many `read_at` calls `env` counted.
+/// Path in the status of the number of `read_at` calls that `env` counted.
 const READS: &str = "storage.io.reads";
-/// Under which the status says what the engine accounts for, by part, in bytes.
+/// Prefix in the status of the memory that the engine accounts for, by component, in bytes.
 const ACCOUNTED: &str = "storage.memory.";
-/// The one number there that is no part.
+/// Path below [`ACCOUNTED`] that is the budget, not a component.
 const BUDGET: &str = "storage.memory.budget_bytes";
 
 /// Measures, and adds the rows.

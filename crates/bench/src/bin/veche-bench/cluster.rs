@@ -1,4 +1,5 @@
-//! Three nodes on this machine, every write on two of three: what replication costs, and what a hung node costs.
+//! Three nodes on this machine, with writes acknowledged by two of three: the cost of replication,
+//! and the effect of a hung node.
 
 use crate::measure::{Load, Sample, measure, measure_all, preload};
 use crate::servers::{CpuLayout, Durability, WorkDir, number_at, status};
@@ -15,16 +16,17 @@ const NODES: usize = 3;
 const VALUE_BYTES: usize = 100;
 const CONNECTIONS: usize = 64;
 const MEMORY: &str = "512MiB";
-/// From the stop of a node to the measurement: by then the others know that it hangs.
+/// Time from the stop of a node to the measurement. By then the other nodes know that it hangs.
 const NOTICED_AFTER: Duration = Duration::from_secs(1);
-/// From its going on to the next measurement: by then it has what it missed.
+/// Time from the continuation of a node to the next measurement. By then it has received the writes
+/// that it missed.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
-/// The part of the top rate at which latencies are measured.
+/// Fraction of the top rate at which latencies are measured.
 const CALM: f64 = 0.5;
-/// Where the status counts system calls that write to peers.
+/// Path in the status of the number of system calls that write to peers.
 const PEER_WRITES: &str = "links.write_calls";
 
-/// What is measured of each operation, a round each.
+/// Measurements of one operation, by round.
 #[derive(Debug, Default)]
 struct ClusterRounds {
     alone_cpu_us: Vec<f64>,
@@ -86,7 +88,7 @@ fn measure_cost(
     Ok(())
 }
 
-/// The tail at a calm rate with all nodes well, and with the last one hung.
+/// Measures the tail latency at a moderate rate, with all nodes running and with the last one hung.
 fn measure_hung(
     options: &Options,
     nodes: &[ServerProcess],
@@ -140,7 +142,7 @@ fn add_rows(table: &mut ResultTable, operation: Operation, measured: &ClusterRou
     );
 }
 
-/// Write calls to peers so far, of all nodes.
+/// Write calls on peer links so far, summed over the nodes.
 fn peer_writes(nodes: &[ServerProcess]) -> BenchResult<f64> {
     let mut sum = 0.0;
     for node in nodes {

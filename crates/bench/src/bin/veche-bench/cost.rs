@@ -1,4 +1,4 @@
-//! CPU per request and throughput, against the floor and against weaker durability.
+//! CPU time per request and throughput, compared with the floor and with weaker durability.
 
 use crate::measure::{Load, Sample, measure, preload};
 use crate::servers::{CpuLayout, Durability, WorkDir};
@@ -14,7 +14,7 @@ use std::time::Duration;
 const VALUE_BYTES: usize = 100;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The servers of a round, in the order of [`SERVER_KINDS`].
+/// Servers of a round, in the order of [`SERVER_KINDS`].
 struct CostServers {
     servers: [ServerProcess; 3],
 }
@@ -28,10 +28,10 @@ enum ServerKind {
 
 const SERVER_KINDS: [ServerKind; 3] = [ServerKind::Floor, ServerKind::Sync, ServerKind::Os];
 
-/// What is asked of each kind in each round.
+/// Loads on each server in each round.
 const LOADS: [(Operation, usize); 3] = [(Operation::Get, 64), (Operation::Put, 64), (Operation::Put, 256)];
 
-/// Samples of one load on one kind, a round each.
+/// Samples of one load on one server, by round.
 #[derive(Clone, Debug, Default)]
 struct Samples(Vec<Sample>);
 
@@ -140,7 +140,8 @@ impl CostServers {
     }
 }
 
-/// The floor is one only while it sends as many header bytes as veche does: says so when it does not.
+/// Prints a warning unless both servers send the same number of header bytes: the floor is
+/// comparable only then.
 pub(crate) fn compare_heads(floor: &ServerProcess, veche: &ServerProcess) -> BenchResult<()> {
     let mut value = Vec::new();
     ValueGenerator::standard(ValueSizes::Fixed(VALUE_BYTES)).append(KeyNumber(0), &mut value);

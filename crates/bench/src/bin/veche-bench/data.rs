@@ -1,4 +1,5 @@
-//! Data sets larger than memory: room for them, storing them, letting them settle, forgetting them.
+//! Data sets larger than memory: required disk space, storing, settling, and dropping them from the
+//! page cache.
 
 use crate::BenchResult;
 use crate::scrape::Scrape;
@@ -12,24 +13,25 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What stays free for whoever else uses the disk, in bytes.
+/// Disk space that stays free for other users, in bytes.
 pub(crate) const RESERVE_BYTES: u64 = 3 << 30;
-/// The big data set is stored in batches of about so many entries.
+/// Approximate number of entries per batch of the big data set.
 const BATCH_ENTRIES: u64 = 50_000;
-/// A batch is sent so often before that is given up.
+/// Number of attempts to send a batch.
 const TRIES_MAX: u32 = 60;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often a node is asked whether it has settled, and how often in a row it must say so.
+/// Interval of polling whether a node has settled. It must be settled in [`QUIET_POLLS`]
+/// consecutive polls.
 const SETTLE_POLL: Duration = Duration::from_secs(1);
 const QUIET_POLLS: u32 = 3;
 
-/// Bytes that are free where `dir` is.
+/// Free bytes on the file system of `dir`.
 pub(crate) fn free_bytes(dir: &Path) -> BenchResult<u64> {
     let disk = statvfs(dir)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Fails unless `needed` bytes and the reserve are free where `dir` is.
+/// Fails unless `needed` bytes and the reserve are free on the file system of `dir`.
 pub(crate) fn require_free_space(dir: &Path, needed: u64) -> BenchResult<()> {
     let (free, needed) = (free_bytes(dir)?, needed + RESERVE_BYTES);
     if free >= needed {
@@ -39,14 +41,15 @@ pub(crate) fn require_free_space(dir: &Path, needed: u64) -> BenchResult<()> {
     Err(format!("{} has {free} free, and this may need {needed}: choose another --dir", dir.display()).into())
 }
 
-/// Stores every key once, scattered: so the last of them are in every part of the range.
+/// Stores every key once, scattered: the last keys are spread over the whole key range.
 pub(crate) fn store_in_batches(server: &ServerProcess, keys: u64, value_bytes: usize) -> BenchResult<()> {
     let parts = keys.div_ceil(BATCH_ENTRIES).max(1);
     for part in 0..parts {
         let numbers = (part..keys).step_by(usize::try_from(parts)?).map(KeyNumber);
         let batch = PutBatch::of_keys(numbers, value_bytes);
         let mut tries = 0;
-        // A node that cannot keep up refuses for a while; what was done already is done again.
+        // A node that cannot keep up refuses for a while. Writes that were done already are
+        // repeated.
         while let Err(error) = batch.send(server.address()) {
             tries += 1;
             let is_gone = error.kind() == ErrorKind::ConnectionRefused;
@@ -59,7 +62,8 @@ pub(crate) fn store_in_batches(server: &ServerProcess, keys: u64, value_bytes: u
     Ok(())
 }
 
-/// Waits until the node has nothing left to flush or compact, but no longer than `patience`; says what is left then.
+/// Waits until the node has nothing to flush or compact, at most `patience`. Prints the remaining
+/// debt if that passes.
 pub(crate) fn wait_until_settled(server: &ServerProcess, patience: Duration) -> BenchResult<()> {
     let begun = Instant::now();
     let (mut quiet, mut jobs) = (0, None);
@@ -77,7 +81,7 @@ pub(crate) fn wait_until_settled(server: &ServerProcess, patience: Duration) -> 
     Ok(())
 }
 
-/// Has the system forget what it keeps in memory of the files below `dir`.
+/// Drops the files below `dir` from the page cache.
 pub(crate) fn drop_page_cache(dir: &Path) -> BenchResult<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();

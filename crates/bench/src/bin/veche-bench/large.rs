@@ -1,11 +1,13 @@
-//! Reads of much more data than memory, against RocksDB behind the same HTTP shell.
+//! Reads of much more data than memory, compared with RocksDB behind the same HTTP server.
 //!
-//! Both stores get the same keys and values, are settled and closed. Then each is opened in a cgroup of its own that bounds
-//! all its memory, page cache included, and they are read in turns, while the other one rests. RocksDB gets the mode of
-//! serving reads that is best for it on this disk: see [`READ_MODES`].
+//! Both stores receive the same keys and values, settle, and are closed. Each is then opened in a
+//! cgroup of its own that bounds all of its memory, page cache included. They are read in
+//! interleaved rounds, while the other one is idle. RocksDB serves reads in the fastest of the ways
+//! in [`READ_MODES`].
 //!
-//! **Caveats.** ValueGenerator are half compressible, so a gigabyte of data is little more than half of that on disk. Both
-//! caches are as large as [`Arguments::memory`] gives; what the cgroup has beyond that is page cache.
+//! **Caveats.** Values compress to half their size, so a gigabyte of data takes little more than
+//! half of that on disk. Both block caches are sized by [`Arguments::memory`]; the rest of the
+//! cgroup's memory is page cache.
 
 use crate::data::{drop_page_cache, require_free_space, store_in_batches, wait_until_settled};
 use crate::measure::{Load, Sample, measure, verify};
@@ -28,22 +30,23 @@ const VECHE: &str = "large-veche";
 const ROCKS: &str = "large-rocks";
 const VALUE_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
-/// The part of the slower one's top rate at which latencies are measured.
+/// Fraction of the slower store's top rate at which latencies are measured.
 const CALM: f64 = 0.5;
-/// Reads whose bytes are checked before anything is measured.
+/// Number of reads that are verified before the measurement.
 const VERIFIED: u64 = 2_000;
-/// The part by which tables may be larger than what is in them, while they are made.
+/// Maximum ratio of table size to live data while the tables are written.
 const SPACE_AMPLIFICATION: f64 = 1.3;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// How RocksDB may serve reads: a name, I/O threads, and who waits for the disk.
+/// Ways in which RocksDB can serve reads: a name, I/O threads, and the thread that blocks on the
+/// disk.
 const READ_MODES: [(&str, usize, &str); 3] = [
     ("inline, one I/O thread", 1, "inline"),
     ("inline, an I/O thread for each connection", CONNECTIONS, "inline"),
     ("a pool of threads behind one I/O thread", 1, "pool"),
 ];
 
-/// What both get.
+/// Settings of both stores.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// All memory of a store's process, page cache included [default: 2GiB]
@@ -52,7 +55,7 @@ pub(crate) struct Arguments {
     /// `--memory` of veche, and the same division of it for RocksDB [default: 1GiB]
     #[arg(long)]
     memory: Option<String>,
-    /// RocksDB with its own default size of data blocks instead of that of veche
+    /// Use RocksDB's default size of data blocks instead of veche's
     #[arg(long)]
     own_blocks: bool,
     /// RocksDB behind HTTP
@@ -60,10 +63,10 @@ pub(crate) struct Arguments {
     rocks: PathBuf,
 }
 
-/// The size of veche's data blocks.
+/// Size of veche's data blocks, in bytes.
 const BLOCK_BYTES: u32 = 16 << 10;
 
-/// Everything that stays the same.
+/// Constant parameters of the comparison.
 struct LargeBench<'a> {
     options: &'a Options,
     arguments: &'a Arguments,
@@ -73,18 +76,19 @@ struct LargeBench<'a> {
     keys: u64,
 }
 
-/// A server in its cgroup. The server comes first: a cgroup with processes in it cannot be removed.
+/// A server in its cgroup. The server is dropped first: a cgroup that contains processes cannot be
+/// removed.
 struct ConfinedServer {
     server: ServerProcess,
     _limit: MemoryLimit,
 }
 
-/// What one side gave in one round.
+/// Measurement of one store in one round.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// As fast as it answers.
+    /// Closed loop.
     top: Sample,
-    /// At a constant rate.
+    /// Constant rate.
     calm: Sample,
     read_bytes: f64,
 }
@@ -110,7 +114,7 @@ pub(crate) fn rows(
     };
     let data_bytes = bench.keys as f64 * (KEY_LEN + VALUE_BYTES) as f64;
     require_free_space(work_dir.dir(), (2.0 * data_bytes * SPACE_AMPLIFICATION) as u64)?;
-    // Ctrl-C ends the servers, and with them this, which then cleans up.
+    // Ctrl-C ends the servers, which makes this command fail and clean up.
     let _caught = StopFlag::on_interrupt()?;
     table.section(&format!(
         "GET at random over {}, {CONNECTIONS} connections, in a cgroup of {}; {}",
@@ -131,7 +135,7 @@ impl LargeBench<'_> {
         let veche = self.veche()?;
         store_in_batches(&veche.server, self.keys, VALUE_BYTES)?;
         wait_until_settled(&veche.server, SETTLE_PATIENCE)?;
-        // What is still in memtables is in the log, and becomes tables when it is opened again.
+        // Data in memtables is in the log, and is flushed to tables when the store is opened again.
         drop(veche);
         let veche = self.veche()?;
         wait_until_settled(&veche.server, SETTLE_PATIENCE)?;
@@ -153,7 +157,7 @@ impl LargeBench<'_> {
         drop_page_cache(&data)
     }
 
-    /// The mode of serving reads by which RocksDB answers most of them.
+    /// Index of the read mode in which RocksDB has the highest throughput.
     fn fastest_mode(&self) -> BenchResult<usize> {
         let mut rates = Vec::new();
         for (mode, (name, ..)) in READ_MODES.iter().enumerate() {
@@ -216,7 +220,7 @@ impl LargeBench<'_> {
         Ok(Round { top, calm, read_bytes: read as f64 / top.answers.max(1) as f64 })
     }
 
-    /// Reads until cache and page cache are as full as they will be.
+    /// Reads until the block cache and the page cache are as full as they will be.
     fn warm(&self, server: &ServerProcess) -> BenchResult<()> {
         let mut left = 3.0 * self.limit_bytes as f64;
         for seed in 100.. {
@@ -224,7 +228,7 @@ impl LargeBench<'_> {
             self.reads(server, Pacing::Closed, seed)?;
             let read = (disk_read_bytes(server.pid())? - before) as f64;
             left -= read;
-            // Data that is all in memory is as warm as it gets.
+            // Data that is entirely in memory cannot get warmer.
             if left <= 0.0 || read < self.limit_bytes as f64 / 1_000.0 || self.options.quick {
                 break;
             }
@@ -277,7 +281,7 @@ fn add_rows(table: &mut ResultTable, [veche, rocks]: &[Vec<Round>; 2], calm: Pac
     let of = |rounds: &[Round], value: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(value).collect() };
     let mut row = |measure: &str, target, [above, below]: [Vec<f64>; 2], unit: &str| {
         let [one, other] = [&above, &below].map(|values| median(values));
-        // Data that is all in memory comes from no disk at all.
+        // Data that is entirely in memory causes no disk reads, so the ratio is undefined.
         let value = ratio(&above, &below).filter(|ratio| ratio.median.is_finite());
         table.row(measure, target, value, format!("{unit}: {one:.1} / {other:.1}"));
     };

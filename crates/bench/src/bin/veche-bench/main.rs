@@ -1,8 +1,8 @@
-//! The benchmarks over HTTP: a command for each, that prints a table.
+//! Benchmarks over HTTP: each command measures and prints a table.
 //!
-//! Every number is a ratio within one run, the median of interleaved rounds. First the server is on core 0 with one I/O
-//! thread and the generator on core 1; then nothing is pinned, with two threads each. See `bench/README.md` for what each row
-//! means.
+//! Every number is a ratio within one run, the median of interleaved rounds. First the server runs
+//! on core 0 with one I/O thread, and the generator on core 1. Then nothing is pinned, with two
+//! threads each. `bench/README.md` describes each row.
 
 mod batch;
 mod big;
@@ -35,7 +35,7 @@ use table::ResultTable;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What a step gives back, or why the benchmark stops.
+/// Result of a step; an error ends the benchmark.
 type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 /// Benchmarks of veche over HTTP.
@@ -49,10 +49,10 @@ struct Options {
     /// Skip the second, unpinned layout, where there are two.
     #[arg(long, global = true)]
     pinned_only: bool,
-    /// RoundStats of each measurement [default: 7, where nothing else is said].
+    /// Rounds of each measurement [default: 7, unless the command states another].
     #[arg(long, global = true)]
     rounds: Option<usize>,
-    /// Seconds of each measurement in a round [default: 5, where nothing else is said].
+    /// Seconds of each measurement in a round [default: 5, unless the command states another].
     #[arg(long, global = true)]
     seconds: Option<f64>,
     /// Keys of the small data set [default: 1 million].
@@ -61,7 +61,8 @@ struct Options {
     /// Keys of the big data set, 1 KiB each [default: 10 million].
     #[arg(long, global = true, value_parser = clap::value_parser!(u64).range(1..))]
     big_keys: Option<u64>,
-    /// Where data directories and logs go; a directory of its own is made in it and removed at the end.
+    /// Directory for data directories and logs; a subdirectory is created for the run and removed
+    /// at its end.
     #[arg(long, global = true, default_value = "target/bench-data")]
     dir: PathBuf,
     /// The server; by default the one beside this program.
@@ -75,10 +76,11 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// What is measured.
+/// Benchmark to run.
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    /// Requests of one key, against a bare hyper server: processor time, throughput, the tail beside writes.
+    /// Requests of one key, against a bare hyper server: processor time, throughput, read tail
+    /// during writes.
     Http,
     /// 10 GB in little memory: memory, absent keys, opening after `kill -9`.
     Big,
@@ -86,17 +88,17 @@ enum Command {
     Range(range::Arguments),
     /// Three nodes against one.
     Cluster,
-    /// What it costs to count and measure.
+    /// The cost of metrics.
     Metrics,
     /// Writes for a long time at half the rate that can be held.
     Sustained(sustained::Arguments),
-    /// Reads of more data than memory, against RocksDB behind the same HTTP shell.
+    /// Reads of more data than memory, against RocksDB behind the same HTTP server.
     Large(large::Arguments),
-    /// The same load on Redis, etcd and nginx, as far as they are there.
+    /// The same load on Redis, etcd and nginx, as far as they are installed.
     Compare(compare::Arguments),
-    /// More than the node can take: what is served, refused, and how soon it is well again.
+    /// More load than the node can take: goodput, refusals, and recovery.
     Overload(overload::Arguments),
-    /// Three nodes under load and faults for a long time: nothing lost, nothing that grows.
+    /// Three nodes under load and faults for a long time: nothing is lost, nothing grows.
     Soak(soak::Arguments),
     /// Every preset of `veche bench`, on one page.
     Presets(presets::Arguments),
@@ -160,7 +162,7 @@ fn benchmark(options: &Options) -> BenchResult<()> {
         Command::Large(arguments) => large::rows(options, arguments, &work_dir, &mut table)?,
         Command::Overload(arguments) => overload::run(options, arguments, &work_dir, &mut table)?,
         Command::Soak(arguments) => soak::run(options, arguments, &work_dir, &mut table)?,
-        // They have reports of their own.
+        // These commands write their own reports.
         Command::Compare(arguments) => return compare::run(options, arguments, &work_dir),
         Command::Presets(arguments) => return presets::run(options, arguments, &work_dir),
     }

@@ -1,4 +1,4 @@
-//! One measurement: a run of the generator with the server's CPU time beside it.
+//! A measurement: a run of the generator, with the CPU time of the servers.
 
 use crate::BenchResult;
 use crate::servers::CpuLayout;
@@ -29,7 +29,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// As the generator takes it.
+    /// The lane in the generator's terms.
     pub(crate) fn lane(&self, name: &str, protocol: Protocol) -> Lane {
         Lane {
             name: name.to_owned(),
@@ -53,22 +53,23 @@ impl Load {
     }
 }
 
-/// What a measurement gave for its first lane.
+/// Measurement of the first lane of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
-    /// The servers', over the answers of all lanes.
+    /// CPU time of the servers per response of any lane, in microseconds.
     pub(crate) cpu_us: f64,
-    /// With those of the warm-up.
+    /// Number of responses, including the warm-up.
     pub(crate) answers: u64,
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) p999_us: f64,
-    /// The part of one core that the generator used: near 1, it and not the server was measured.
+    /// Fraction of its cores that the generator used. Near 1, the generator was the bottleneck, not
+    /// the server.
     pub(crate) generator_busy: f64,
 }
 
-/// What servers and a generator take from a moment on.
+/// CPU meters of servers and a generator.
 #[derive(Debug)]
 pub(crate) struct Meters {
     servers: Vec<ProcessTreeMeter>,
@@ -77,17 +78,17 @@ pub(crate) struct Meters {
     begun: Instant,
 }
 
-/// A reading of [`Meters`].
+/// Reading of [`Meters`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
-    /// CPU time of all servers, what they forked included.
+    /// CPU time of all servers, including forked processes.
     pub(crate) by_servers: Duration,
-    /// The part of its cores that the generator used.
+    /// Fraction of its cores that the generator used.
     pub(crate) generator_busy: f64,
 }
 
 impl Meters {
-    /// Begins now. The generator is the process `generator`.
+    /// Starts the meters. `generator` is the process id of the generator.
     pub(crate) fn start(servers: &[ServerProcess], generator: u32, layout: CpuLayout) -> BenchResult<Self> {
         let servers = servers.iter().map(|server| ProcessTreeMeter::start(server.pid()));
         Ok(Self {
@@ -98,7 +99,7 @@ impl Meters {
         })
     }
 
-    /// What was spent until now.
+    /// Times since the start.
     pub(crate) fn spent(&self) -> BenchResult<Spent> {
         let busy = self.generator.spent()?.as_secs_f64() / self.begun.elapsed().as_secs_f64();
         let by_servers = self.servers.iter().map(ProcessTreeMeter::spent).sum::<Result<Duration, _>>()?;
@@ -106,7 +107,7 @@ impl Meters {
     }
 }
 
-/// Runs the lanes for so long.
+/// Runs the lanes for `seconds`.
 pub(crate) fn measure(
     server: &ServerProcess,
     layout: CpuLayout,
@@ -116,7 +117,7 @@ pub(crate) fn measure(
     measure_all(std::slice::from_ref(server), layout, seconds, loads)
 }
 
-/// Runs the lanes against the first of `servers`; the CPU time is that of all.
+/// Runs the lanes against the first of `servers`. The CPU time is that of all servers.
 pub(crate) fn measure_all(
     servers: &[ServerProcess],
     layout: CpuLayout,
@@ -128,7 +129,8 @@ pub(crate) fn measure_all(
     Ok(measure_with_hooks(servers, layout, duration, loads, hooks)?.0)
 }
 
-/// As [`measure_all`], while somebody looks on; with everything that the first lane recorded.
+/// Runs the lanes as [`measure_all`] does, with hooks. Also returns the full result of the first
+/// lane.
 pub(crate) fn measure_with_hooks(
     servers: &[ServerProcess],
     layout: CpuLayout,
@@ -148,7 +150,7 @@ pub(crate) fn measure_with_hooks(
     Ok((sample, results.swap_remove(0)))
 }
 
-/// As [`measure_with_hooks`], of lanes that may be refused as much as they like.
+/// Runs lanes as [`measure_with_hooks`] does, but accepts refusals.
 pub(crate) fn measure_lanes(
     servers: &[ServerProcess],
     layout: CpuLayout,
@@ -183,7 +185,7 @@ pub(crate) fn measure_lanes(
     Ok((sample, results))
 }
 
-/// Reads some keys, and fails unless every one has the value that was stored.
+/// Reads keys. Fails unless each has the value that was stored.
 pub(crate) fn verify(
     server: &ServerProcess,
     layout: CpuLayout,
@@ -200,7 +202,7 @@ pub(crate) fn verify(
     Err(format!("{} has lost what was stored:\n{}", server.address(), LaneReport::new(&result)).into())
 }
 
-/// A run that ends when its lane has sent all its requests.
+/// Specification of a run that ends when its lane has sent all its requests.
 fn counted_run(server: &ServerProcess, layout: CpuLayout, lane: Lane) -> RunSpec {
     RunSpec {
         targets: vec![server.address().into()],

@@ -1,4 +1,4 @@
-//! What it costs to count and measure: the same server with `--metrics on` and off, in turns.
+//! The cost of metrics: the same server with `--metrics on` and off, in interleaved rounds.
 
 use crate::measure::{Load, measure, preload};
 use crate::servers::{CpuLayout, Durability, WorkDir};
@@ -12,10 +12,10 @@ use bench::{Operation, Pacing};
 const VALUE_BYTES: usize = 100;
 const CONNECTIONS: usize = 64;
 const OPERATIONS: [Operation; 2] = [Operation::Get, Operation::Put];
-/// The most that metrics may cost.
+/// Maximum ratio of CPU time with metrics to CPU time without.
 const COST_MAX: f64 = 1.02;
 
-/// Processor time by request, a round each.
+/// CPU time per request, by round.
 #[derive(Clone, Debug, Default)]
 struct Costs {
     on: Vec<f64>,

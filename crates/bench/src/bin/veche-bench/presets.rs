@@ -1,10 +1,13 @@
-//! Every preset of `veche bench` in both durabilities, against nodes that are started for it: one page, one table.
+//! Every preset of `veche bench` with both durabilities, on nodes started for it: one page, one
+//! table.
 //!
-//! Each load is made by `veche bench` itself, as anybody would: its command line is on the page. Presets that read the same
-//! data one after another share a node. ServerProcess and generator have a core each; the nodes of a cluster share theirs.
+//! Each load is run by `veche bench` itself, and its command line is on the page. Consecutive
+//! presets that read the same data share a node. The server and the generator have a core each; the
+//! nodes of a cluster share one.
 //!
-//! **Caveats.** What others have published comes from their machines: the shapes compare, the figures do not. A load of one
-//! connection that writes durably waits for each of its syncs; where its rate is out of reach for that, it is a closed loop.
+//! **Caveats.** Published results come from other machines: their shapes are comparable, their
+//! figures are not. A durable load with one connection waits for each sync. If its rate is out of
+//! reach for that reason, it runs as a closed loop.
 
 use crate::data::require_free_space;
 use crate::servers::{CpuLayout, Durability, WorkDir};
@@ -20,50 +23,51 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The name of the report's files.
+/// File name of the report, without extension.
 const NAME: &str = "presets";
 const LAYOUT: CpuLayout = CpuLayout::PINNED;
 const NODES: usize = 3;
-/// Of each node of a cluster.
+/// Memory budget of each node of a cluster.
 const CLUSTER_MEMORY: &str = "1GiB";
-/// The largest data set with room for compaction, in bytes.
+/// Size of the largest data set including compaction, in bytes.
 const ROOM_BYTES: u64 = 6 << 30;
-/// Keys of a smoke run.
+/// Number of keys of a smoke run.
 const QUICK_KEYS: u64 = 10_000;
-/// A single connection does not write faster than this where it waits for each sync.
+/// Maximum rate of a single connection that waits for each sync, in requests/s.
 const ONE_DURABLE_WRITER_MAX: u64 = 5_000;
 const BROWSER: &str = "chromium";
 const PICTURE_WIDTH: u32 = 1_400;
 const PICTURE_HEIGHT: u32 = 2_400;
 const DURABILITIES: [Durability; 2] = [Durability::Sync, Durability::Os];
 
-/// What is run, and where it is told.
+/// Selection of presets, and destination of the report.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Only these
+    /// Run only these
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<Preset>,
-    /// Each for as long as it says itself, instead of --seconds [default: 20]
+    /// Use each preset's own duration instead of --seconds [default: 20]
     #[arg(long)]
     full: bool,
-    /// Also look for the highest rate that holds this goal
+    /// Also search for the highest rate that meets this goal
     #[arg(long, value_name = "GOAL", num_args = 0..=1, default_missing_value = "p99<10ms,errors=0")]
     knee: Option<String>,
-    /// Where presets.html, presets.md and presets.json go
+    /// Directory for presets.html, presets.md and presets.json
     #[arg(long, default_value = "target/presets")]
     out: PathBuf,
-    /// Also write presets.md and, where there is a browser, img/presets-light.png and -dark.png here
+    /// Also write presets.md and, where there is a browser, img/presets-light.png and -dark.png
+    /// here
     #[arg(long)]
     docs: Option<PathBuf>,
 }
 
-/// One preset with its runs.
+/// A preset with its reports.
 struct PresetRuns {
     preset: Preset,
     runs: Vec<(Durability, Report)>,
 }
 
-/// Nodes that hold the data of one preset, or of several that only read it.
+/// Nodes that hold the data of one preset, or of several presets that only read it.
 struct PresetNodes<'a> {
     work_dir: &'a WorkDir,
     names: Vec<String>,
@@ -72,7 +76,7 @@ struct PresetNodes<'a> {
     durability: Durability,
 }
 
-/// What is stored before, and where.
+/// Identity of preloaded data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DataSpec {
     preload: Option<&'static str>,
@@ -80,7 +84,7 @@ struct DataSpec {
     quorum: QuorumOverride,
 }
 
-/// Runs them, and writes page and table.
+/// Runs the presets, and writes the page and the table.
 pub(crate) fn run(options: &Options, arguments: &Arguments, work_dir: &WorkDir) -> BenchResult<()> {
     require_free_space(work_dir.dir(), ROOM_BYTES)?;
     let stop = StopFlag::on_interrupt()?;
@@ -95,7 +99,7 @@ pub(crate) fn run(options: &Options, arguments: &Arguments, work_dir: &WorkDir) 
             }
             let preset = &loaded.preset;
             if !nodes.as_ref().is_some_and(|nodes| nodes.serves(preset)) {
-                // The last one's data goes before the next one's comes.
+                // Remove the previous data before the next data is stored.
                 drop(nodes.take());
                 nodes = Some(PresetNodes::start(work_dir, preset, durability)?);
             }
@@ -123,14 +127,14 @@ impl<'a> PresetNodes<'a> {
         Ok(Self { work_dir, names, servers, data: DataSpec::of(preset), durability })
     }
 
-    /// Whether the preset reads what is stored here, and nothing else does anything to it.
+    /// Whether the preset only reads, and reads the data that is stored here.
     fn serves(&self, preset: &Preset) -> bool {
         let mix = preset.mix();
         let only_reads = !mix.has(Operation::Put) && !mix.has(Operation::Delete);
         only_reads && preset.preload.is_some() && self.data == DataSpec::of(preset)
     }
 
-    /// Has `veche bench` make the load.
+    /// Runs the preset with `veche bench`.
     fn load(&self, options: &Options, arguments: &Arguments, preset: &Preset) -> BenchResult<Report> {
         let json = self.work_dir.dir().join("report.json");
         let pids: Vec<String> = self.servers.iter().map(|server| server.pid().to_string()).collect();
@@ -172,7 +176,7 @@ impl DataSpec {
     }
 }
 
-/// The flags that say how fast and for how long.
+/// Flags for pacing and duration.
 fn pace_flags(
     options: &Options,
     arguments: &Arguments,
@@ -198,7 +202,7 @@ fn is_out_of_reach(preset: &Preset, durability: Durability) -> bool {
     waits && preset.mix().has(Operation::Put) && preset.rate > ONE_DURABLE_WRITER_MAX
 }
 
-/// The flags of a smoke run.
+/// Flags of a smoke run.
 fn smoke_flags(preset: &Preset) -> Vec<String> {
     let keys = preset.keys.map_or(QUICK_KEYS, |keys| keys.min(QUICK_KEYS));
     let preload = preset.preload.map(|_| format!("--preload={QUICK_KEYS}"));
@@ -247,7 +251,7 @@ fn sheet(all: &[PresetRuns]) -> Sheet {
     sheet
 }
 
-/// The cells of the numbers.
+/// Cells of the numbers.
 fn measured(report: &Report) -> Vec<String> {
     let run = &report.run;
     let at =
@@ -311,7 +315,7 @@ impl Theme {
         }
     }
 
-    /// Of Blink's `PreferredColorScheme`.
+    /// Value of Blink's `PreferredColorScheme`.
     const fn setting(self) -> u8 {
         match self {
             Self::Dark => 0,
@@ -320,7 +324,7 @@ impl Theme {
     }
 }
 
-/// Has a browser without a window show the page, and keeps what it shows. Without a browser there is no picture.
+/// Takes a screenshot of the page with a headless browser. Without a browser, prints a note.
 fn take_picture(page: &Path, picture: &Path, theme: Theme) -> BenchResult<()> {
     let mut command = Command::new(BROWSER);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);

@@ -1,4 +1,4 @@
-//! Ranges: how fast they leave, what they take, how soon they begin, and what they cost others.
+//! Ranges: throughput, CPU time, time to the first chunk, and their effect on other requests.
 
 use crate::data::{drop_page_cache, store_in_batches};
 use crate::measure::{Load, measure, preload};
@@ -18,24 +18,24 @@ use std::{io, thread};
 
 const VALUE_BYTES: usize = 1024;
 const CONNECTIONS: usize = 64;
-/// Enough for the cache to hold a gigabyte of values.
+/// Memory budget: enough for the cache to hold a gigabyte of values.
 const MEMORY: &str = "4GiB";
-/// Of each node of a cluster, and of the one that it is compared with.
+/// Memory budget of each node of a cluster, and of the single node that it is compared with.
 const CLUSTER_MEMORY: &str = "1GiB";
 const BIG_MEMORY: &str = "512MiB";
 const NODES: usize = 3;
-/// Ranges beside point reads, and the bytes a second that each is read at.
+/// Number of ranges that are read during point reads, and the bytes per second of each.
 const RANGES: usize = 4;
 const RANGE_PACE: u64 = 50_000_000;
-/// The part of the top rate at which point reads are measured.
+/// Fraction of the top rate at which point reads are measured.
 const CALM: f64 = 0.5;
-/// How often the first chunk is waited for.
+/// Number of measurements of the first chunk.
 const FIRST_CHUNKS: u64 = 9;
 
-/// What is measured besides.
+/// Optional measurements.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Also how soon a range of 10 GB begins
+    /// Also measure the time to the first chunk of a range of 10 GB
     #[arg(long)]
     big: bool,
 }
@@ -65,7 +65,7 @@ fn load(options: &Options, operation: Operation, pacing: Pacing, seed: u64) -> L
     Load { operation, connections: CONNECTIONS, pacing, keys: options.keys(), value_bytes: VALUE_BYTES, seed }
 }
 
-/// The whole data set, from its first key.
+/// Path of the whole data set, from its first key.
 fn everything(scope: &str) -> String {
     format!("/v0/entities?start=0{scope}")
 }
@@ -136,7 +136,8 @@ fn warm(options: &Options, server: &ServerProcess, layout: CpuLayout) -> BenchRe
     let mut left = options.keys() as f64;
     let mut seed = 0;
     while left > 0.0 {
-        // Of blocks of a dozen entries, as many uniform reads as there are keys leave out one in e^12.
+        // With a dozen entries per block, as many uniform reads as there are keys miss one block in
+        // e^12.
         let sample = measure(server, layout, 2.0, &[load(options, Operation::Get, Pacing::Closed, seed)])?;
         left -= sample.answers as f64;
         seed += 1;
@@ -144,7 +145,7 @@ fn warm(options: &Options, server: &ServerProcess, layout: CpuLayout) -> BenchRe
     Ok(())
 }
 
-/// One whole range; with it the CPU time of the server for each entry, in microseconds.
+/// Reads one whole range. Also returns the CPU time of the server per entry, in microseconds.
 fn one_range(server: &ServerProcess, layout: CpuLayout, which: &str) -> BenchResult<(RangeRead, f64)> {
     let meter = CpuMeter::start(server.pid())?;
     let read = || -> io::Result<RangeRead> {
@@ -160,7 +161,7 @@ fn megabytes_per_second(ranges: &[(RangeRead, f64)]) -> Vec<f64> {
     ranges.iter().map(|(range, _)| range.per_second() / 1e6).collect()
 }
 
-/// Both sent the same: else one of them was measured doing something else.
+/// Fails unless both servers sent the same number of bytes: otherwise they did different work.
 fn same_bytes(one: &[(RangeRead, f64)], other: &[(RangeRead, f64)]) -> BenchResult<()> {
     match one.iter().zip(other).find(|((one, _), (other, _))| one.bytes != other.bytes) {
         None => Ok(()),
@@ -170,7 +171,7 @@ fn same_bytes(one: &[(RangeRead, f64)], other: &[(RangeRead, f64)]) -> BenchResu
     }
 }
 
-/// Point reads at a calm rate, quiet and beside ranges that are read at their pace.
+/// Point reads at a moderate rate, alone and while paced ranges are read.
 fn beside_ranges_row(
     options: &Options,
     server: &ServerProcess,
@@ -205,7 +206,8 @@ fn beside_ranges_row(
     Ok(())
 }
 
-/// Does `work` while ranges are read at their pace, again and again; with it the bytes a second of all of them.
+/// Runs `work` while paced ranges are read repeatedly. Also returns the bytes per second of all
+/// ranges.
 fn while_reading_ranges<T>(
     server: &ServerProcess,
     layout: CpuLayout,
@@ -239,7 +241,7 @@ fn while_reading_ranges<T>(
     })
 }
 
-/// The whole cluster's range against that of one node alone.
+/// Range over the whole cluster, compared with that of a single node.
 fn cluster_row(options: &Options, work_dir: &WorkDir, table: &mut ResultTable) -> BenchResult<()> {
     let layout = CpuLayout::UNPINNED;
     let alone = work_dir.veche("range-alone", layout, Durability::Sync, Some(CLUSTER_MEMORY))?;
@@ -268,7 +270,7 @@ fn cluster_row(options: &Options, work_dir: &WorkDir, table: &mut ResultTable) -
     Ok(())
 }
 
-/// How long the first chunk takes on a node that has just been started, with nothing of its files in memory.
+/// Time to the first chunk on a node that has just started, with an empty page cache.
 fn first_chunk_row(options: &Options, work_dir: &WorkDir, table: &mut ResultTable) -> BenchResult<()> {
     let (name, layout) = ("range-big", CpuLayout::PINNED);
     let keys = options.big_keys();
@@ -278,7 +280,8 @@ fn first_chunk_row(options: &Options, work_dir: &WorkDir, table: &mut ResultTabl
     let mut waits = Vec::new();
     for number in 0..FIRST_CHUNKS {
         let server = work_dir.veche(name, layout, Durability::Sync, Some(BIG_MEMORY))?;
-        // The log is replayed and its memtable flushed by now; what that read is forgotten again.
+        // By now the log is replayed and its memtable is flushed. The pages that this read are
+        // dropped again.
         thread::sleep(Duration::from_secs(1));
         drop_page_cache(&work_dir.data(name))?;
         let key = KeyNumber(keys / 2 + number * keys / 100).stored_key();

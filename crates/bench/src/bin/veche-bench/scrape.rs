@@ -1,4 +1,4 @@
-//! What a node tells of itself at `/metrics`.
+//! Metrics of a node, from `/metrics`.
 
 use crate::BenchResult;
 use bench::fetch;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// All samples of a moment, in the text format of Prometheus.
+/// Samples of one scrape, in the text format of Prometheus.
 #[derive(Clone, Debug)]
 pub(crate) struct Scrape(String);
 
 impl Scrape {
-    /// Asks a node.
+    /// Scrapes a node.
     pub(crate) fn of(server: &ServerProcess) -> BenchResult<Self> {
         let answer = fetch(server.address(), "GET", "/metrics", b"", TIMEOUT)?;
         match answer.status {
@@ -21,7 +21,7 @@ impl Scrape {
         }
     }
 
-    /// The sum of the samples of this name whose labels hold `label`; 0 without any.
+    /// Sum of the samples with this name whose labels contain `label`; 0 if there are none.
     pub(crate) fn sum(&self, name: &str, label: &str) -> f64 {
         let value = |line: &str| {
             let rest = line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{']))?;
@@ -31,12 +31,12 @@ impl Scrape {
         self.0.lines().filter_map(value).sum()
     }
 
-    /// What compaction has still to rewrite.
+    /// Compaction debt, in bytes.
     pub(crate) fn debt_bytes(&self) -> f64 {
         self.sum("veche_compaction_debt_bytes", "")
     }
 
-    /// Flushes and compactions so far.
+    /// Number of flushes and compactions so far.
     pub(crate) fn jobs(&self) -> u64 {
         (self.sum("veche_flushes_total", "") + self.sum("veche_compactions_total", "")) as u64
     }
@@ -46,7 +46,7 @@ impl Scrape {
         self.sum("veche_accepted_bytes_total", "")
     }
 
-    /// Bytes written to the log, to new tables and by compaction.
+    /// Bytes written to the log, by flushes and by compactions.
     pub(crate) fn written_bytes(&self) -> [f64; 3] {
         ["veche_wal_written_bytes_total", "veche_flushed_bytes_total", "veche_compaction_written_bytes_total"]
             .map(|name| self.sum(name, ""))

@@ -1,4 +1,4 @@
-//! The servers under test: their command lines, their places, their end.
+//! Servers under test: their command lines, data directories, start and end.
 
 use crate::{BenchResult, Options};
 use bench::cgroup::MemoryLimit;
@@ -13,7 +13,7 @@ use std::{fs, io};
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who runs where.
+/// Assignment of cores and threads to the server and the generator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuLayout {
     pub(crate) title: &'static str,
@@ -32,7 +32,7 @@ impl CpuLayout {
         generator_cores: &[1],
         generator_threads: 1,
     };
-    /// Two threads each, wherever the kernel puts them.
+    /// Two threads each, placed by the kernel.
     pub(crate) const UNPINNED: Self = Self {
         title: "unpinned: two I/O threads, two generator threads",
         server_cores: &[],
@@ -42,7 +42,7 @@ impl CpuLayout {
     };
 }
 
-/// When a write of veche is acknowledged.
+/// Condition for acknowledging a write of veche.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
     Sync,
@@ -50,7 +50,7 @@ pub(crate) enum Durability {
 }
 
 impl Durability {
-    /// As the command line has it.
+    /// Value of `--durability`.
     pub(crate) const fn flag(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -59,7 +59,7 @@ impl Durability {
     }
 }
 
-/// A node of a cluster: how it is started, as often as it is.
+/// A node of a cluster, with the arguments of each of its starts.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSpec {
     pub(crate) name: String,
@@ -67,7 +67,8 @@ pub(crate) struct NodeSpec {
     args: Vec<String>,
 }
 
-/// A directory of this run's own; removed with everything in it.
+/// Temporary directory of this run, with the programs under test. The directory is removed when
+/// this is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkDir {
     dir: PathBuf,
@@ -97,7 +98,7 @@ impl WorkDir {
         self.start("floor", &self.floor, &args, layout, address)
     }
 
-    /// Starts veche on the data directory `name`, new or as it was left.
+    /// Starts veche on the data directory `name`, which may exist already.
     pub(crate) fn veche(
         &self,
         name: &str,
@@ -108,7 +109,7 @@ impl WorkDir {
         self.veche_with(name, layout, durability, memory, &[])
     }
 
-    /// As [`WorkDir::veche`], with further flags.
+    /// Starts veche as [`WorkDir::veche`] does, with further flags.
     pub(crate) fn veche_with(
         &self,
         name: &str,
@@ -121,7 +122,7 @@ impl WorkDir {
         self.start(name, &self.veche, &args, layout, address)
     }
 
-    /// Starts veche as whoever sets nothing does: told nothing but where to listen and where its data is.
+    /// Starts veche with default settings: only the address and the data directory are given.
     pub(crate) fn veche_with_defaults(
         &self,
         name: &str,
@@ -133,7 +134,7 @@ impl WorkDir {
         self.start(name, &self.veche, &args, layout, address)
     }
 
-    /// As [`WorkDir::veche`], inside a cgroup.
+    /// Starts veche as [`WorkDir::veche`] does, inside a cgroup.
     pub(crate) fn veche_in_cgroup(
         &self,
         limit: &MemoryLimit,
@@ -146,7 +147,7 @@ impl WorkDir {
         self.start(name, &shell, &args, layout, address)
     }
 
-    /// Starts another server that takes `--listen` and `--data`, inside a cgroup.
+    /// Starts another server that accepts `--listen` and `--data`, inside a cgroup.
     pub(crate) fn other_in_cgroup(
         &self,
         limit: &MemoryLimit,
@@ -196,7 +197,7 @@ impl WorkDir {
         spawned.into_iter().map(|(server, name)| self.ready(server, &name)).collect()
     }
 
-    /// The nodes of a cluster, none started.
+    /// Specifications of the nodes of a cluster. No node is started.
     pub(crate) fn node_specs(
         &self,
         name: &str,
@@ -218,7 +219,7 @@ impl WorkDir {
         addresses.into_iter().enumerate().map(member).collect()
     }
 
-    /// Starts a node of a cluster, and does not wait for it.
+    /// Starts a node of a cluster, without waiting for it.
     pub(crate) fn spawn_node(&self, member: &NodeSpec, layout: CpuLayout) -> BenchResult<ServerProcess> {
         self.spawn(&member.name, &self.veche, &member.args, layout, member.address)
     }
@@ -234,7 +235,7 @@ impl WorkDir {
         self.ready(self.spawn(name, program, args, layout, address)?, name)
     }
 
-    /// Starts a server, and does not wait for it.
+    /// Starts a server, without waiting for it.
     pub(crate) fn spawn(
         &self,
         name: &str,
@@ -251,7 +252,7 @@ impl WorkDir {
         self.ready_when(server, name, |server| server.wait_until_ready(READY_WITHIN))
     }
 
-    /// Waits until a server of another kind answers as `is_ready` knows.
+    /// Waits until `is_ready` returns `true` for another kind of server.
     pub(crate) fn wait_for_other(
         &self,
         server: ServerProcess,
@@ -274,17 +275,17 @@ impl WorkDir {
         Ok(server)
     }
 
-    /// The server's program.
+    /// Path of the veche program.
     pub(crate) fn program(&self) -> &Path {
         &self.veche
     }
 
-    /// Where everything of this run is.
+    /// Directory of this run.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where the data of the node `name` is.
+    /// Data directory of the node `name`.
     pub(crate) fn data(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -323,18 +324,18 @@ pub(crate) fn free_address() -> BenchResult<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// What `/v0/status` says; `null` when it is not JSON.
+/// Fetches `/v0/status`; `null` if it is not JSON.
 pub(crate) fn status(server: &ServerProcess) -> BenchResult<Value> {
     let answer = fetch(server.address(), "GET", "/v0/status", b"", STATUS_TIMEOUT)?;
     Ok(serde_json::from_slice(&answer.body).unwrap_or(Value::Null))
 }
 
-/// The number at a path of names with dots between them.
+/// Number at a dotted path in `status`.
 pub(crate) fn number_at(status: &Value, path: &str) -> Option<f64> {
     path.split('.').try_fold(status, |value, name| value.get(name))?.as_f64()
 }
 
-/// All numbers in `status` whose path holds one of `words`, by path.
+/// All numbers in `status` whose path contains one of `words`, with their paths.
 pub(crate) fn numbers_about(status: &Value, words: &[&str]) -> Vec<(String, f64)> {
     let mut found = Vec::new();
     collect("", status, &mut found);

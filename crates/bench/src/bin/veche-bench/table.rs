@@ -1,4 +1,4 @@
-//! The table of ratios.
+//! Table of results with their thresholds.
 
 use crate::BenchResult;
 use bench::machine::MachineInfo;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fmt, fs};
 
-/// What is said of a target: that it is reached, or that it is not.
+/// Verdicts on a threshold.
 pub(crate) const REACHED: &str = "reached";
 pub(crate) const MISSED: &str = "MISSED";
 
-/// The side of the target on which a ratio must lie.
+/// Threshold of a result, with the side on which the result must lie.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Threshold {
     AtLeast(f64),
     AtMost(f64),
-    /// For reading along with the rows that have one.
+    /// No threshold; the row is for information.
     None,
 }
 
 impl Threshold {
-    /// The number of the target.
+    /// Number of the threshold.
     pub(crate) const fn number(self) -> Option<f64> {
         match self {
             Self::AtLeast(number) | Self::AtMost(number) => Some(number),
@@ -33,7 +33,7 @@ impl Threshold {
         }
     }
 
-    /// Whether the median lies on its right side, in a word; nothing without a target or a value.
+    /// Verdict on the median. Empty without a threshold or a value.
     pub(crate) fn verdict(self, value: Option<RoundStats>) -> &'static str {
         let Some(RoundStats { median, .. }) = value else { return "" };
         let holds = match self {
@@ -55,7 +55,7 @@ impl fmt::Display for Threshold {
     }
 }
 
-/// One measure.
+/// One result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TableRow {
     section: String,
@@ -65,14 +65,14 @@ pub(crate) struct TableRow {
     note: String,
 }
 
-/// All measures of a run.
+/// All results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ResultTable {
     pub(crate) machine: MachineInfo,
     command: String,
     section: String,
     rows: Vec<TableRow>,
-    /// What rows are made of, by name, for whoever reads the JSON.
+    /// Data behind the rows by name, for readers of the JSON.
     details: BTreeMap<String, Value>,
 }
 
@@ -81,17 +81,17 @@ impl ResultTable {
         Self { machine, command, section: String::new(), rows: Vec::new(), details: BTreeMap::new() }
     }
 
-    /// Keeps what rows are made of.
+    /// Adds data behind the rows to the JSON.
     pub(crate) fn add_details(&mut self, name: &str, details: Value) {
         self.details.insert(name.to_owned(), details);
     }
 
-    /// The rows that follow belong to this section.
+    /// Starts a section of rows.
     pub(crate) fn section(&mut self, title: &str) {
         title.clone_into(&mut self.section);
     }
 
-    /// Adds a row, and prints it as it comes.
+    /// Adds a row, and prints it.
     pub(crate) fn row(&mut self, measure: &str, target: Threshold, value: Option<RoundStats>, note: String) {
         let row =
             TableRow { section: self.section.clone(), measure: measure.to_owned(), target, value, note };
@@ -99,7 +99,7 @@ impl ResultTable {
         self.rows.push(row);
     }
 
-    /// The measures that miss their targets, each with its section.
+    /// Results that miss their threshold, with their section.
     pub(crate) fn missed(&self) -> Vec<String> {
         let missed = self.rows.iter().filter(|row| row.verdict() == MISSED);
         missed.map(|row| format!("{}: {}", row.section, row.measure)).collect()
@@ -139,7 +139,7 @@ impl ResultTable {
         plain_page(title, "", &body)
     }
 
-    /// The rows of each section.
+    /// Rows by section.
     fn sheets(&self) -> Vec<(&str, Sheet)> {
         let sections = self.rows.chunk_by(|a, b| a.section == b.section);
         let sheet = |rows: &[TableRow]| {
@@ -160,7 +160,7 @@ impl TableRow {
         self.target.verdict(self.value)
     }
 
-    /// The median, and the range of the rounds where there are several.
+    /// Median, and the range of the rounds if there are several.
     fn figures(&self) -> [String; 2] {
         match self.value {
             None => ["n/a".to_owned(), String::new()],
@@ -194,7 +194,7 @@ impl fmt::Display for ResultTable {
     }
 }
 
-/// Writes a report in its three forms: `<name>.md`, `<name>.html` and `<name>.json` in `dir`.
+/// Writes a report in three formats: `<name>.md`, `<name>.html` and `<name>.json` in `dir`.
 pub(crate) fn write_report(
     dir: &Path,
     name: &str,

@@ -1,4 +1,4 @@
-//! The tail of reads while writes make the server flush and compact.
+//! Tail latency of reads while writes cause flushes and compactions.
 
 use crate::measure::{Load, measure, preload};
 use crate::servers::{CpuLayout, Durability, WorkDir, numbers_about, status};
@@ -11,14 +11,14 @@ use serde_json::Value;
 
 const VALUE_BYTES: usize = 100;
 const WRITTEN_BYTES: usize = 1024;
-/// Little, so that the server flushes often.
+/// Memory budget: small, so that the server flushes often.
 const MEMORY: &str = "256MiB";
 const CONNECTIONS: usize = 64;
 const WRITERS: usize = 16;
 const WRITES_PER_SECOND: u64 = 10_000;
-/// What the status may call it: counters, or tables that came to be in a level.
+/// Words in the status paths of flushes, compactions and tables by level.
 const WORK: [&str; 3] = ["flush", "compact", "levels"];
-/// A round must be long enough for flushes to fall into it.
+/// Factor of the duration of a round, so that flushes fall into it.
 const ROUND_FACTOR: f64 = 2.0;
 
 /// Measures, and adds the row.
@@ -75,7 +75,8 @@ pub(crate) fn rows(
     Ok(())
 }
 
-/// Whether flushes and compactions ran at all, by the server's own counters.
+/// Counters of flushes and compactions that grew between two statuses, as evidence that there were
+/// some.
 fn work(before: &Value, after: &Value) -> String {
     let before = numbers_about(before, &WORK);
     let grown = numbers_about(after, &WORK).into_iter().filter_map(|(path, now)| {

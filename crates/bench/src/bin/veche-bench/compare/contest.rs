@@ -1,4 +1,4 @@
-//! One contest: the same load on several sides, in turns, and what it says of ours.
+//! A contest: the same load on several sides in interleaved rounds, and how veche compares.
 
 use super::proof::count_syncs;
 use super::report::{Contest, Figures, Ratio};
@@ -9,7 +9,7 @@ use crate::servers::{CpuLayout, WorkDir};
 use crate::table::Threshold;
 use bench::Operation;
 
-/// Where contests are held, and for how long.
+/// Environment and length of contests.
 #[derive(Debug)]
 pub(crate) struct ComparisonRunner<'a> {
     pub(crate) work_dir: &'a WorkDir,
@@ -20,7 +20,7 @@ pub(crate) struct ComparisonRunner<'a> {
     pub(crate) keys: u64,
 }
 
-/// One that ours is compared with, and what ours has to reach.
+/// A side that veche is compared with, and the thresholds that veche has to reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rival<'a> {
     pub(crate) side: &'a Side,
@@ -29,7 +29,7 @@ pub(crate) struct Rival<'a> {
 }
 
 impl<'a> Rival<'a> {
-    /// Without targets.
+    /// Creates a rival without thresholds.
     pub(crate) const fn of(side: &'a Side) -> Self {
         Self { side, cpu: Threshold::None, rate: Threshold::None }
     }
@@ -43,13 +43,13 @@ impl<'a> Rival<'a> {
     }
 }
 
-/// The order of the sides in a round: each is first in its turn.
+/// Order of the sides in a round. Each round starts with the next side.
 pub(crate) fn rotated_order(round: usize, sides: usize) -> impl Iterator<Item = usize> {
     (0..sides).map(move |turn| (turn + round) % sides)
 }
 
 impl ComparisonRunner<'_> {
-    /// Holds a contest of `ours` with `rivals`, all of name have the data.
+    /// Runs a contest between `ours` and `rivals`. All sides have the data already.
     pub(crate) fn run_contest(
         &self,
         title: &str,
@@ -61,7 +61,7 @@ impl ComparisonRunner<'_> {
         println!("  {title}");
         let sides: Vec<&Side> = [ours].into_iter().chain(rivals.iter().map(|rival| rival.side)).collect();
         let mut figures: Vec<Figures> = sides.iter().map(|side| side.figures()).collect();
-        // The first round pays for what is done for the first time: fresh pages, cold caches, compilation.
+        // The first round pays for one-time costs: fresh pages, cold caches, compilation.
         for round in 0..=self.rounds {
             for i in rotated_order(round, sides.len()) {
                 let sample = sides[i].measure_until_idle(self.layout, spec, self.seconds, round as u64)?;

@@ -1,4 +1,4 @@
-//! The load program of etcd: told what to ask by lines of JSON, see `bench/compare/etcd/load`.
+//! The load program for etcd. It receives commands as lines of JSON; see `bench/compare/etcd/load`.
 
 use crate::BenchResult;
 use crate::measure::WARMUP;
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A load program that is connected.
+/// A connected load program.
 #[derive(Debug)]
 pub(crate) struct EtcdLoad {
     child: Child,
@@ -19,12 +19,12 @@ pub(crate) struct EtcdLoad {
     results: BufReader<ChildStdout>,
 }
 
-/// What it did.
+/// Reply to a command.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct LoadReply {
-    /// With those of the warm-up.
+    /// Number of requests, including the warm-up.
     pub(crate) requests: u64,
-    /// After the warm-up.
+    /// Number of requests after the warm-up.
     pub(crate) measured: u64,
     pub(crate) seconds: f64,
     failures: u64,
@@ -32,7 +32,7 @@ pub(crate) struct LoadReply {
     first_failure: String,
 }
 
-/// The data that commands are about.
+/// The data of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataSpec {
     pub(crate) keys: u64,
@@ -40,7 +40,7 @@ pub(crate) struct DataSpec {
 }
 
 impl EtcdLoad {
-    /// Connects a load program, on the cores of the generator.
+    /// Starts a load program on the cores of the generator, and connects it.
     pub(crate) fn start(
         program: &Path,
         server: &ServerProcess,
@@ -57,7 +57,7 @@ impl EtcdLoad {
         Ok(Self { child, commands, results: BufReader::new(results) })
     }
 
-    /// Its process.
+    /// Process id of the load program.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -67,7 +67,7 @@ impl EtcdLoad {
         self.send_command("preload", data, json!({}))?.all(data.keys)
     }
 
-    /// Asks in a closed loop.
+    /// Sends requests in a closed loop.
     pub(crate) fn run(
         &mut self,
         operation: &str,
@@ -82,7 +82,7 @@ impl EtcdLoad {
         Ok(done)
     }
 
-    /// Reads keys all over the data, and fails unless every one has the value that was stored.
+    /// Reads keys spread over the data. Fails unless each has the value that was stored.
     pub(crate) fn verify(&mut self, data: DataSpec, samples: u64) -> BenchResult<()> {
         self.send_command("verify", data, json!({ "samples": samples }))?.all(samples.min(data.keys))
     }
@@ -106,7 +106,7 @@ impl LoadReply {
         (*failures > 0).then(|| format!("etcd: {failures} failures, the first: {first_failure}"))
     }
 
-    /// Fails unless so many were answered, and nothing failed.
+    /// Fails unless `requests` requests were answered without a failure.
     fn all(self, requests: u64) -> BenchResult<()> {
         match self.failures() {
             Some(failures) => Err(failures.into()),
@@ -120,7 +120,7 @@ impl LoadReply {
 
 impl Drop for EtcdLoad {
     fn drop(&mut self) {
-        // Both fail only for a process that was reaped already.
+        // Both calls fail only for a process that was already reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

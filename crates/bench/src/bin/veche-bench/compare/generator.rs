@@ -1,11 +1,14 @@
-//! The generator itself: what a request costs `veche bench`, and what it costs wrk, against the same server.
+//! The generators: CPU time per request of `veche bench` and of wrk, against the same server.
 //!
-//! wrk is a closed loop, as `veche bench` is without a rate: then both ask as fast as the server answers. wrk keeps no rate, but
-//! a script has it wait a millisecond, its shortest, before each request; what comes of that is a rate, in bursts, since its
-//! timers tick so. `veche bench` is then asked for the same rate, in bursts of a millisecond, and each request at its own
-//! time; it has to keep it: neither its core nor the server's is full then, so what is missing is its own fault.
-//! wrk asks for the same key again and again, unless a script draws one for each request; `veche bench` always does.
-//! Processor time is that of the whole process, its start included.
+//! wrk is a closed loop, as `veche bench` is without a rate: both send as fast as the server
+//! answers. wrk has no constant rate, but a script can make it wait before each request, at least
+//! one millisecond. The result is a rate in bursts, because its timers have that resolution.
+//!
+//! `veche bench` is then run at the same rate, in bursts of a millisecond and evenly. It has to
+//! keep the rate: neither its core nor the server's is saturated then, so a shortfall is its own.
+//!
+//! wrk requests the same key repeatedly, unless a script draws one for each request; `veche bench`
+//! always draws. CPU time is that of the whole process, including its start.
 
 use super::contest::ComparisonRunner;
 use super::report::{Contest, Figures, Ratio};
@@ -24,22 +27,23 @@ use std::process::{Command, Stdio};
 
 const CONNECTIONS: usize = 64;
 const VALUE_BYTES: usize = 100;
-/// Has wrk wait a millisecond before each request.
+/// wrk script that waits a millisecond before each request.
 const WAITING: &str = "function delay() return 1 end\n";
-/// As wrk's bursts.
+/// The same bursts as wrk's.
 const BURST: &str = "--burst=1ms";
-/// wrk's cost of a request by ours: ours may be one and a half times as much.
+/// wrk's CPU time per request divided by that of `veche bench`, which may use one and a half times
+/// as much.
 const COST_RATIO_MIN: f64 = 0.667;
 const RATE_ERROR_MAX: f64 = 0.001;
 
-/// What a generator did in a round.
+/// Measurement of a generator in a round.
 struct GeneratorSample {
     cpu_us: f64,
     per_second: f64,
 }
 
 impl ComparisonRunner<'_> {
-    /// Compares the generators. `None`: there is no wrk.
+    /// Compares the generators. `None`: wrk is not installed.
     pub(crate) fn generators(&self) -> BenchResult<Option<Contest>> {
         let Some(wrk) = &self.tools.wrk else { return Ok(None) };
         let server = self.work_dir.floor(self.layout)?;
@@ -121,7 +125,7 @@ impl ComparisonRunner<'_> {
         }))
     }
 
-    /// wrk takes whole seconds.
+    /// Duration in seconds; wrk accepts only whole ones.
     fn whole_seconds(&self) -> u64 {
         (self.seconds.round() as u64).max(1)
     }
@@ -155,7 +159,7 @@ impl ComparisonRunner<'_> {
         Ok(GeneratorSample { cpu_us: cpu_s * 1e6 / requests, per_second })
     }
 
-    /// With it, by how much the rate was missed that was asked for.
+    /// Runs `veche bench`. Also returns the relative error of its rate.
     fn run_bench(&self, args: &[String], json: &Path) -> BenchResult<(GeneratorSample, f64)> {
         let (said, cpu_s) = self.run_generator(self.work_dir.program(), args)?;
         let report: Value = serde_json::from_slice(&fs::read(json)?)?;
@@ -168,7 +172,7 @@ impl ComparisonRunner<'_> {
         Ok((GeneratorSample { cpu_us: cpu_s * 1e6 / answers, per_second }, error))
     }
 
-    /// Runs a generator to its end: what it said, and the seconds of processor time that it took.
+    /// Runs a generator to its end. Returns its output, and the CPU time that it used in seconds.
     fn run_generator(&self, program: &Path, args: &[String]) -> BenchResult<(String, f64)> {
         let before = reaped_by(std::process::id())?;
         let mut command = Command::new(program);
@@ -194,7 +198,7 @@ fn figures(name: &str, keeps: &str, program: &Path, args: &[String]) -> Figures 
     Figures::new(name, keeps, vec![format!("{} {}", program.display(), args.join(" "))])
 }
 
-/// Draws keys as the other generator does: even numbers, 16 hexadecimal digits.
+/// wrk script that draws keys as `veche bench` does: even numbers, 16 hexadecimal digits.
 fn lua_script(keys: u64) -> String {
     format!(
         "math.randomseed(1)
@@ -205,7 +209,7 @@ end
     )
 }
 
-/// Requests, and requests a second.
+/// Parses the number of requests, and requests per second.
 fn wrk_result(said: &str) -> Option<(f64, f64)> {
     if said.contains("Non-2xx") || said.contains("Socket errors") {
         return None;

@@ -1,16 +1,20 @@
-//! The same load on veche and on others: bare hyper, Redis, etcd, nginx; and the generator beside wrk.
+//! The same load on veche and on other servers: bare hyper, Redis, etcd, nginx; and `veche bench`
+//! compared with wrk.
 //!
-//! **Promise.** Sides of one contest are asked for the same keys and values by as many connections, one request in flight
-//! on each, in turns within one run; what an answer promises is said beside each. CPU time is that of all processes
-//! of a side, what they forked included, until they are at rest again: a log that is rewritten or tables that are merged
-//! after the last answer count for who left them to be done, and slow nobody else.
+//! **Promise.** The sides of a contest receive the same keys and values over the same number of
+//! connections, one request in flight on each, in interleaved rounds of one run. The guarantee of a
+//! response is stated for each side. CPU time covers all processes of a side, including forked
+//! ones, until they are idle again: rewriting a log or merging tables after the last response is
+//! charged to the side that caused it, and slows no other side.
 //!
-//! **Mechanism.** One generator drives all who speak HTTP or RESP ([`bench::Protocol`]); etcd, name speaks gRPC, is driven
-//! by a load program of its own with etcd's client ([`etcd_load`]), whose commands come from here. Afterwards values
-//! are read back and compared on every side, and `strace` counts syncs while it is written to ([`proof`]).
+//! **Mechanism.** One generator drives all servers with HTTP or RESP ([`bench::Protocol`]). etcd,
+//! which uses gRPC, is driven by a load program with etcd's own client ([`etcd_load`]), controlled
+//! from here. Afterwards values are read back and compared on every side, and `strace` counts syncs
+//! during writes ([`proof`]).
 //!
-//! **Caveats.** Generator and servers share the machine. etcd's client takes more time than this generator: "generator
-//! busy" tells when it was the limit of a rate. etcd never compacts its revisions here, name saves it time.
+//! **Caveats.** The generator and the servers share the machine. etcd's client uses more CPU time
+//! than this generator: "generator busy" shows where it limited a rate. etcd never compacts its
+//! revisions here, which saves it time.
 
 mod contest;
 mod etcd_load;
@@ -35,7 +39,7 @@ use tools::{Tool, Tools};
 const ROUNDS: usize = 10;
 const ROUNDS_QUICK: usize = 2;
 
-/// What is compared, and where the report goes.
+/// Selection of the comparison, and destination of the report.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Directory for compare.md, compare.html and compare.json
@@ -44,12 +48,12 @@ pub(crate) struct Arguments {
     /// Directory of etcd and its load program, as bench/run builds them
     #[arg(long, default_value = "bench/compare/etcd/bin")]
     etcd: PathBuf,
-    /// Only these: reads, durable, os, three, generator
+    /// Run only these: reads, durable, os, three, generator
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<SectionName>,
 }
 
-/// A part of the comparison.
+/// Section of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SectionName {
     Reads,
@@ -59,7 +63,7 @@ enum SectionName {
     Generator,
 }
 
-/// Compares, and writes the report.
+/// Runs the comparison, and writes the report.
 pub(crate) fn run(options: &Options, arguments: &Arguments, work_dir: &WorkDir) -> BenchResult<()> {
     let tools = Tools::find(&arguments.etcd);
     for missing in &tools.missing {

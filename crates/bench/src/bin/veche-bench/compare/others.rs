@@ -1,4 +1,4 @@
-//! The other servers: how each is started, so that it does its best and keeps what the comparison says.
+//! The other servers: command lines that give each its best performance with the stated guarantees.
 
 use super::side::LoadSpec;
 use super::tools::Tool;
@@ -15,21 +15,22 @@ use std::path::Path;
 use std::time::Duration;
 
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
-/// etcd's default of 2 GiB ends a long run: it keeps every revision until it is told to compact.
+/// Backend quota. etcd's default of 2 GiB would end a long run, because it keeps every revision
+/// until it is told to compact.
 const ETCD_QUOTA_BYTES: u64 = 8 << 30;
 
-/// What Redis does with its append-only file.
+/// Mode of Redis's append-only file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AppendOnly {
-    /// Synced before the answer, for all clients of a turn at once.
+    /// Synced before the response, once per event-loop iteration for all clients.
     Always,
-    /// Written before the answer; the operating system syncs it when it likes.
+    /// Written before the response; the operating system decides when to sync.
     Os,
-    /// There is none.
+    /// No append-only file.
     Off,
 }
 
-/// Starts Redis. No snapshots; its log is rewritten when it has doubled, as by default.
+/// Starts Redis without snapshots. Its log is rewritten when it has doubled, as by default.
 pub(crate) fn redis(
     work_dir: &WorkDir,
     tool: &Tool,
@@ -61,7 +62,7 @@ pub(crate) fn redis(
     })
 }
 
-/// Starts nginx with a file for each key: no access log, files kept open, connections never closed.
+/// Starts nginx with a file per key, without an access log. Files and connections stay open.
 pub(crate) fn nginx(
     work_dir: &WorkDir,
     tool: &Tool,
@@ -95,7 +96,7 @@ pub(crate) fn nginx(
 
 fn nginx_configuration(dir: &Path, address: SocketAddr, workers: usize, files: u64) -> String {
     let dir = dir.display();
-    // Workers of root would otherwise run as a user who may not read the directory.
+    // By default the workers of root run as a user who may not read the directory.
     let user = if rustix::process::getuid().is_root() { "user root;\n" } else { "" };
     let open_files = 2 * files;
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -122,7 +123,7 @@ http {{
     )
 }
 
-/// Starts a cluster of etcd, and waits until all of it serves.
+/// Starts an etcd cluster, and waits until all nodes serve.
 pub(crate) fn etcd(
     work_dir: &WorkDir,
     tool: &Tool,
@@ -159,7 +160,7 @@ pub(crate) fn etcd(
     servers.into_iter().map(|(server, member)| work_dir.wait_for_other(server, &member, is_ready)).collect()
 }
 
-/// The one of etcd's nodes that leads: asked by others, each write would first go to it.
+/// The leader of the etcd nodes. Another node would forward each write to it.
 pub(crate) fn leader(nodes: &[ServerProcess]) -> BenchResult<&ServerProcess> {
     const LEADS: &[u8] = b"\netcd_server_is_leader 1\n";
     for node in nodes {

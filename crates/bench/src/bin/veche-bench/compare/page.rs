@@ -1,4 +1,5 @@
-//! The report as a page: bars of what each side took and did, and how ours compares, on a scale of doublings.
+//! The report as an HTML page: bars of each side's figures, and of their ratios to veche on a
+//! logarithmic scale.
 
 use super::report::{ComparisonReport, Contest, Figures, Ratio};
 use crate::table::MISSED;
@@ -7,10 +8,10 @@ use bench::stats::RoundStats;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
-/// The scale of ratios reaches at least so many doublings to each side.
+/// Minimum extent of the ratio scale to each side, in doublings.
 const DOUBLINGS_MIN: f64 = 1.0;
 
-/// The page of a report.
+/// Renders the page of a report.
 pub(crate) fn page(report: &ComparisonReport) -> String {
     let (reached, all) = report.reached();
     let mut body = format!(
@@ -34,7 +35,7 @@ pub(crate) fn page(report: &ComparisonReport) -> String {
     plain_page("veche beside others", STYLE, &body)
 }
 
-/// What was entered stands between backticks.
+/// Renders a fact; a command between backticks becomes code.
 fn fact_html(fact: &str) -> String {
     let class = if fact.starts_with("NOT ") || fact.contains(": NOT ") { " class=\"missed\"" } else { "" };
     match fact.strip_prefix('`').and_then(|fact| fact.strip_suffix('`')) {
@@ -67,7 +68,7 @@ fn contest_html(contest: &Contest) -> String {
     )
 }
 
-/// A bar for each side, all on the scale of the longest.
+/// Renders one bar per side, all on the scale of the longest bar.
 fn bars(
     sides: &[Figures],
     title: &str,
@@ -97,7 +98,7 @@ fn bars(
     out + "</div>"
 }
 
-/// A bar for each ratio, from 1 to where it is.
+/// Renders one bar per ratio, from 1 to its value.
 fn ratios(ratios: &[Ratio]) -> String {
     let of_scale = |ratio: &&Ratio| ratio.is_of_scale();
     let doublings = ratios
@@ -143,7 +144,7 @@ fn ratios(ratios: &[Ratio]) -> String {
 }
 
 impl Ratio {
-    /// Whether it is one that could be 1.
+    /// Whether the ratio fits the logarithmic scale around 1.
     fn is_of_scale(&self) -> bool {
         self.value.is_some_and(|value| value.min > 0.01)
     }

@@ -1,8 +1,8 @@
-//! Whether a side does what its row says: values are read back, and syncs are counted.
+//! Proof of a side's guarantees: values are read back, and syncs are counted.
 //!
-//! With at most `n` writes on their way at a time, one sync covers at most `n` of them. So a server that answered `w`
-//! writes, each of name it had synced before, has synced at least `w / n` times. `strace` counts, for a while of its own:
-//! it makes everything slower, and what is measured is measured without it.
+//! With at most `n` writes in flight, one sync covers at most `n` of them. A server that has
+//! answered `w` writes, each synced before its response, has therefore synced at least `w / n`
+//! times. `strace` counts in a separate run, because it slows everything down.
 
 use super::side::{LoadSpec, Side};
 use super::tools::Tool;
@@ -15,14 +15,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What makes a file durable.
+/// System calls that make a file durable.
 const SYNCS: &str = "fsync,fdatasync,sync_file_range,msync";
 const SECONDS: f64 = 1.0;
-/// Each server's threads are all traced by then.
+/// Timeout of attaching strace to all threads of the servers.
 const ATTACHED_WITHIN: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Counts the syncs of a side while it is written to. What was found, in a sentence.
+/// Counts the syncs of a side during writes. Returns the result as a sentence.
 pub(crate) fn count_syncs(
     strace: &Tool,
     side: &Side,
@@ -64,7 +64,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Lets go of the servers; then the table is there.
+    /// Detaches from the servers. The table is complete afterwards.
     fn end(mut self) -> BenchResult<()> {
         kill_process(Pid::from_child(&self.0), Signal::INT)?;
         self.0.wait()?;
@@ -74,13 +74,13 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // Both fail only for a process that was reaped already.
+        // Both calls fail only for a process that was already reaped.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Whether every thread of a process has a tracer.
+/// Whether every thread of a process is traced.
 fn is_traced(pid: u32) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     tasks.flatten().all(|task| {
@@ -89,7 +89,7 @@ fn is_traced(pid: u32) -> bool {
     })
 }
 
-/// The calls in a table of `strace -c -U calls,name`.
+/// Sums the calls in a table of `strace -c -U calls,name`.
 fn syncs_in(table: &str) -> u64 {
     let calls = |line: &str| {
         let (calls, name) = line.trim().split_once(char::is_whitespace)?;

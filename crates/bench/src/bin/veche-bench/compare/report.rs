@@ -1,4 +1,4 @@
-//! What a comparison found, before it is text or a page.
+//! Results of a comparison, before they are rendered as text or HTML.
 
 use super::tools::{MissingTool, Tool};
 use crate::table::{REACHED, Threshold};
@@ -8,12 +8,12 @@ use bench::stats::{RoundStats, ratio, rounds};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// Everything of one run.
+/// Results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ComparisonReport {
     pub(crate) machine: MachineInfo,
     pub(crate) command: String,
-    /// RoundStats that count, and the seconds of each.
+    /// Rounds that count, and the seconds of each.
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
     pub(crate) versions: Vec<Tool>,
@@ -21,7 +21,7 @@ pub(crate) struct ComparisonReport {
     pub(crate) sections: Vec<Section>,
 }
 
-/// The contests in one layout.
+/// Contests with one CPU layout.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Section {
     pub(crate) layout: &'static str,
@@ -33,34 +33,35 @@ pub(crate) struct Section {
 pub(crate) struct Contest {
     pub(crate) title: String,
     pub(crate) about: String,
-    /// The first is ours.
+    /// Sides; the first one is veche.
     pub(crate) sides: Vec<Figures>,
     pub(crate) ratios: Vec<Ratio>,
 }
 
-/// What one side did.
+/// Figures of one side.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figures {
     pub(crate) name: String,
     pub(crate) keeps: String,
     pub(crate) commands: Vec<String>,
-    /// CPU time of an answer, in microseconds, a round each.
+    /// CPU time per response in microseconds, by round.
     #[serde(skip)]
     pub(crate) cpu_us: Vec<f64>,
-    /// Answers a second, a round each.
+    /// Responses per second, by round.
     #[serde(skip)]
     pub(crate) per_second: Vec<f64>,
     #[serde(rename = "cpu_us")]
     pub(crate) cpu: Option<RoundStats>,
     #[serde(rename = "per_second")]
     pub(crate) rate: Option<RoundStats>,
-    /// The part of its cores that the generator used at most: near 1, it and not the server was measured.
+    /// Greatest fraction of its cores that the generator used. Near 1, the generator was the
+    /// bottleneck, not the server.
     pub(crate) generator_busy: f64,
-    /// What was seen of its doing what it says.
+    /// Evidence that the side keeps its guarantee.
     pub(crate) proof: Vec<String>,
 }
 
-/// How one side compares with ours; above 1 ours is the better one.
+/// Comparison of veche with one side. Above 1, veche is better.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Ratio {
     pub(crate) against: String,
@@ -70,7 +71,7 @@ pub(crate) struct Ratio {
 }
 
 impl Figures {
-    /// A side that has not done anything yet.
+    /// Creates the figures of a side without rounds.
     pub(crate) fn new(name: &str, keeps: &str, commands: Vec<String>) -> Self {
         Self {
             name: name.to_owned(),
@@ -95,26 +96,26 @@ impl Figures {
 }
 
 impl Ratio {
-    /// The other side's CPU time by ours.
+    /// Ratio of the other side's CPU time to veche's.
     pub(crate) fn cpu(ours: &Figures, other: &Figures, target: Threshold) -> Self {
         let value = ratio(&other.cpu_us, &ours.cpu_us);
         Self { against: other.name.clone(), measure: "CPU per request: other's / ours", target, value }
     }
 
-    /// Our rate by the other side's.
+    /// Ratio of veche's rate to the other side's.
     pub(crate) fn rate(ours: &Figures, other: &Figures, target: Threshold) -> Self {
         let value = ratio(&ours.per_second, &other.per_second);
         Self { against: other.name.clone(), measure: "requests/s: ours / other's", target, value }
     }
 
-    /// As [`Threshold::verdict`] has it.
+    /// Verdict on the ratio; see [`Threshold::verdict`].
     pub(crate) fn verdict(&self) -> &'static str {
         self.target.verdict(self.value)
     }
 }
 
 impl ComparisonReport {
-    /// Targets that are met, and all of them.
+    /// Number of thresholds that are met, and of all thresholds.
     pub(crate) fn reached(&self) -> (usize, usize) {
         let contests = self.sections.iter().flat_map(|section| &section.contests);
         let verdicts = contests.flat_map(|contest| &contest.ratios).map(Ratio::verdict);
@@ -122,7 +123,7 @@ impl ComparisonReport {
         (verdicts.iter().filter(|verdict| **verdict == REACHED).count(), verdicts.len())
     }
 
-    /// The table in Markdown, with what a reader has to know beside it.
+    /// The report in Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut out = format!(
             "# veche beside others\n\n{}\n\n`{}`: medians of {} rounds of {} s in turns, and their range, after one \
@@ -145,7 +146,8 @@ impl ComparisonReport {
         out
     }
 
-    /// What proves that each side does what it says, what each program is, what is missing, and how servers were started.
+    /// Facts by heading: evidence for the guarantees, versions of the programs and missing ones,
+    /// and command lines.
     pub(crate) fn facts(&self) -> Vec<(&'static str, Vec<String>)> {
         let versions = self.versions.iter().map(|tool| format!("{}: {}", tool.name, tool.version));
         let missing = self.missing.iter().map(|missing| {
@@ -175,7 +177,7 @@ impl ComparisonReport {
 }
 
 impl Contest {
-    /// What each side did.
+    /// Table of each side's figures.
     pub(crate) fn sides_sheet(&self) -> Sheet {
         let numbers = ["CPU us/request", "range", "requests/s", "range", "generator busy"];
         let mut sheet = Sheet::new(&["side", "an answer promises"], &numbers, &[]);
@@ -194,7 +196,7 @@ impl Contest {
         sheet
     }
 
-    /// How ours compares.
+    /// Table of the ratios.
     pub(crate) fn ratios_sheet(&self) -> Sheet {
         let mut sheet = Sheet::new(&["against", "measure"], &["median", "range", "target"], &["verdict"]);
         for ratio in &self.ratios {

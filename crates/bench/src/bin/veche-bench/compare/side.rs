@@ -1,4 +1,4 @@
-//! A side of a comparison: servers, who asks them, and what an answer promises.
+//! A side of a comparison: its servers, their load generator, and the guarantee of a response.
 
 use super::etcd_load::{DataSpec, EtcdLoad};
 use crate::BenchResult;
@@ -12,38 +12,39 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// ValueGenerator read back after each comparison, on every side.
+/// Number of values that are read back after each comparison, on every side.
 pub(crate) const READ_BACK: u64 = 1_000;
 const VERIFY_CONNECTIONS: usize = 8;
 
-/// Servers are at rest when they take less than this part of a core, ...
+/// Servers are idle if they use less than this fraction of a core in [`QUIET_POLLS`] consecutive
+/// polls.
 const IDLE_CPU_SHARE: f64 = 0.1;
-/// ... in so many looks in a row, this long each.
+/// Number of consecutive polls, each of length [`IDLE_POLL`].
 const QUIET_POLLS: usize = 3;
 const IDLE_POLL: Duration = Duration::from_millis(100);
-/// Longer is not waited for it.
+/// Maximum time to wait for idle servers.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who is compared.
+/// A side of a comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
     pub(crate) name: String,
-    /// What an answer promises.
+    /// Guarantee of a response.
     pub(crate) keeps: String,
     pub(crate) servers: Rc<Vec<ServerProcess>>,
     load_source: LoadSource,
-    /// How many servers have synced a write before it is answered.
+    /// Number of servers that have synced a write before its response.
     pub(crate) synced_copies: u32,
 }
 
-/// The generator of this program, or etcd's load program.
+/// Source of the load: the generator of this program, or etcd's load program.
 #[derive(Clone, Debug)]
 enum LoadSource {
     Generator,
     EtcdLoad { load: Rc<RefCell<EtcdLoad>>, read: &'static str },
 }
 
-/// The data of a comparison, and how much is asked at once.
+/// Data and concurrency of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadSpec {
     pub(crate) operation: Operation,
@@ -52,20 +53,20 @@ pub(crate) struct LoadSpec {
     pub(crate) value_bytes: usize,
 }
 
-/// What a side did in a round.
+/// Measurement of a side in a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SideSample {
-    /// Of all processes of the side, for each answer.
+    /// CPU time per response of all processes of the side, in microseconds.
     pub(crate) cpu_us: f64,
     pub(crate) per_second: f64,
-    /// The part of its cores that the generator used.
+    /// Fraction of its cores that the generator used.
     pub(crate) generator_busy: f64,
-    /// With those of the warm-up.
+    /// Number of responses, including the warm-up.
     pub(crate) answers: u64,
 }
 
 impl Side {
-    /// Servers that the generator asks: the first of them.
+    /// Creates a side whose first server receives the generator's load.
     pub(crate) fn new(name: &str, keeps: &str, servers: Vec<ServerProcess>) -> Self {
         Self {
             name: name.to_owned(),
@@ -76,19 +77,20 @@ impl Side {
         }
     }
 
-    /// Servers that etcd's load program asks.
+    /// Creates a side that etcd's load program drives.
     pub(crate) fn of_etcd(name: &str, keeps: &str, servers: Vec<ServerProcess>, load: EtcdLoad) -> Self {
         let load = Rc::new(RefCell::new(load));
         let load_source = LoadSource::EtcdLoad { load, read: "get" };
         Self { load_source, ..Self::new(name, keeps, servers) }
     }
 
-    /// The same servers, whose answers promise something else.
+    /// The same servers with another name and guarantee.
     pub(crate) fn promising(&self, name: &str, keeps: &str) -> Self {
         Self { name: name.to_owned(), keeps: keeps.to_owned(), ..self.clone() }
     }
 
-    /// etcd, asked for what the node has that is asked, without a word with the others.
+    /// Makes reads serializable: etcd answers from the contacted node's data, without consulting
+    /// the others.
     pub(crate) fn serializable(mut self) -> Self {
         if let LoadSource::EtcdLoad { read, .. } = &mut self.load_source {
             *read = "get-serializable";
@@ -96,12 +98,12 @@ impl Side {
         self
     }
 
-    /// So many servers sync a write before it is answered.
+    /// Sets the number of servers that sync a write before its response.
     pub(crate) fn syncing(self, copies: u32) -> Self {
         Self { synced_copies: copies, ..self }
     }
 
-    /// Asks for so long, and measures.
+    /// Runs the load for `seconds`, and measures.
     pub(crate) fn measure(
         &self,
         layout: CpuLayout,
@@ -126,8 +128,9 @@ impl Side {
         }
     }
 
-    /// As [`Side::ask`], until the servers are at rest: what answers leave to be done is a part of what they cost, and must
-    /// not take the core from the side whose turn is next.
+    /// Runs the load as [`Side::measure`] does, then waits until the servers are idle. Work that
+    /// responses leave behind is part of their cost, and must not slow the side that is measured
+    /// next.
     pub(crate) fn measure_until_idle(
         &self,
         layout: CpuLayout,
@@ -140,7 +143,8 @@ impl Side {
         Ok(SideSample { cpu_us: sample.cpu_us + behind_us / sample.answers.max(1) as f64, ..sample })
     }
 
-    /// Waits until the servers, and what they forked, do next to nothing. The CPU time that they took until then.
+    /// Waits until the servers and their children are idle. Returns the CPU time that they used
+    /// until then.
     fn wait_until_idle(&self) -> BenchResult<Duration> {
         let begun = Instant::now();
         let meters = self.servers.iter().map(|server| ProcessTreeMeter::start(server.pid()));
@@ -182,7 +186,7 @@ impl Side {
         })
     }
 
-    /// Stores every key once, and waits until the servers are at rest.
+    /// Stores every key once, and waits until the servers are idle.
     pub(crate) fn preload(&self, layout: CpuLayout, spec: LoadSpec) -> BenchResult<()> {
         let LoadSpec { keys, value_bytes, .. } = spec;
         match &self.load_source {
@@ -195,7 +199,7 @@ impl Side {
         Ok(())
     }
 
-    /// Reads keys, and fails unless every one has the value that was stored.
+    /// Reads keys. Fails unless each has the value that was stored.
     pub(crate) fn read_back(&self, layout: CpuLayout, spec: LoadSpec) -> BenchResult<()> {
         let read = LoadSpec { operation: Operation::Get, connections: VERIFY_CONNECTIONS, ..spec };
         match &self.load_source {

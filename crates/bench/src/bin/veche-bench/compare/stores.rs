@@ -1,4 +1,5 @@
-//! The contests of stores: reads from memory, files, durable writes, writes that the operating system holds, three nodes.
+//! The contests of stores: reads from memory, static files, durable writes, writes held by the
+//! operating system, three nodes.
 
 use super::contest::{ComparisonRunner, Rival};
 use super::etcd_load::EtcdLoad;
@@ -14,10 +15,10 @@ use bench::Operation;
 const VALUE_BYTES: usize = 100;
 const CONNECTIONS: usize = 64;
 const MANY_CONNECTIONS: usize = 256;
-/// So many are open at once in nginx.
+/// Number of files that nginx keeps open.
 const FILES: u64 = 4_096;
 const NODES: usize = 3;
-/// Of each node of a cluster.
+/// Memory budget of each node of a cluster.
 const CLUSTER_MEMORY: &str = "512MiB";
 
 const SYNCED: &str = "the write is synced";
@@ -25,7 +26,7 @@ const WITH_SYSTEM: &str = "the operating system has the write";
 const LATEST: &str = "the latest value";
 
 impl ComparisonRunner<'_> {
-    /// Reads of all data, from memory; and of few values, against files.
+    /// Reads of all data from memory; and of a few values, compared with static files.
     pub(crate) fn reads(&self) -> BenchResult<Vec<Contest>> {
         let spec = self.spec(Operation::Get);
         let floor = Side::new("bare hyper", "a value of a map", vec![self.work_dir.floor(self.layout)?]);
@@ -64,7 +65,7 @@ impl ComparisonRunner<'_> {
             .map(Some)
     }
 
-    /// Writes that are on the disk before they are answered.
+    /// Writes that are synced before their response.
     pub(crate) fn durable_writes(&self) -> BenchResult<Contest> {
         let spec = self.spec(Operation::Put);
         let ours = self.veche("veche", SYNCED, "durable", Durability::Sync)?.syncing(1);
@@ -83,7 +84,8 @@ impl ComparisonRunner<'_> {
         self.run_contest("durable PUT, 64 connections", &about, spec, &ours, &rivals)
     }
 
-    /// Writes that survive the process, not the machine; and Redis without a log, name survives neither.
+    /// Writes that survive the process but not the machine; and Redis without a log, which survives
+    /// neither.
     pub(crate) fn system_writes(&self) -> BenchResult<Contest> {
         let spec = self.spec(Operation::Put);
         let ours = self.veche("veche --durability os", WITH_SYSTEM, "os", Durability::Os)?;
@@ -100,7 +102,8 @@ impl ComparisonRunner<'_> {
         self.run_contest("PUT, not synced, 64 connections", &about, spec, &ours, &rivals)
     }
 
-    /// Three nodes of each. Generators talk to one node: veche's first, etcd's leader, name is its quickest.
+    /// Three nodes each. The generators use one node: veche's first, and etcd's leader, which is
+    /// its fastest.
     pub(crate) fn three_nodes(&self) -> BenchResult<Vec<Contest>> {
         let nodes = self.work_dir.cluster(
             &self.data("three"),
@@ -141,7 +144,7 @@ impl ComparisonRunner<'_> {
         LoadSpec { operation, connections: CONNECTIONS, keys: self.keys, value_bytes: VALUE_BYTES }
     }
 
-    /// Each layout has data of its own.
+    /// Name of a data directory; each CPU layout has its own.
     fn data(&self, name: &str) -> String {
         format!("{name}-{}", self.layout.server_threads)
     }

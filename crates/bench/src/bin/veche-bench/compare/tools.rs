@@ -1,16 +1,16 @@
-//! What there is on this machine to compare with.
+//! Programs on this machine that can be compared.
 //!
-//! What is missing is said once, with what brings it, and its rows are left out.
+//! A missing program is reported once, with the way to install it, and its rows are omitted.
 
 use serde::Serialize;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where servers are that only root is expected to start.
+/// Further directories of servers that are usually started by root.
 const MORE_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// A program and what it says of itself.
+/// A program and its version.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
@@ -19,17 +19,17 @@ pub(crate) struct Tool {
     pub(crate) version: String,
 }
 
-/// A program that is not there.
+/// A program that is not installed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MissingTool {
     pub(crate) name: &'static str,
-    /// What is left out without it.
+    /// Rows that are omitted without it.
     pub(crate) rows: &'static str,
-    /// How it is had.
+    /// How to install it.
     pub(crate) remedy: &'static str,
 }
 
-/// Everything that is looked for.
+/// All programs that are searched for.
 #[derive(Clone, Debug)]
 pub(crate) struct Tools {
     pub(crate) redis: Option<Tool>,
@@ -42,7 +42,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Looks for all of them; `etcd` is the directory of etcd and its load program.
+    /// Searches for all programs. `etcd` is the directory of etcd and its load program.
     pub(crate) fn find(etcd: &Path) -> Self {
         let mut missing = Vec::new();
         let mut find = |name, asks, rows, remedy| {
@@ -66,7 +66,7 @@ impl Tools {
         Self { redis, nginx, wrk, strace, etcd, etcd_load, missing }
     }
 
-    /// Those that are there.
+    /// Programs that were found.
     pub(crate) fn found(&self) -> Vec<Tool> {
         let all = [&self.redis, &self.etcd, &self.nginx, &self.wrk, &self.strace];
         all.into_iter().flatten().cloned().collect()
@@ -74,10 +74,10 @@ impl Tools {
 }
 
 impl Tool {
-    /// `None`: there is no such program.
+    /// Runs the program to get its version. `None`: there is no such program.
     pub(crate) fn at(name: &'static str, path: PathBuf, asks: &str) -> Option<Self> {
         let said = Command::new(&path).arg(asks).output().ok()?;
-        // Some say it on standard error.
+        // Some programs print their version to standard error.
         let said = [said.stdout, said.stderr].concat();
         let version = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned();
         Some(Self { name, path, version })

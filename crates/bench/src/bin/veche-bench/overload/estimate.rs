@@ -1,7 +1,7 @@
-//! How long a run takes, told before it begins.
+//! Estimate of a run's duration, printed before it starts.
 //!
-//! Loads take as long as they are told to. How many trials a search takes, and how long data is stored and a disk left to
-//! settle, is what it usually is.
+//! Loads have a fixed duration. The number of trials of a search, and the times to store data and
+//! to settle, are typical values.
 
 use super::fairness::{self, FLOODS};
 use super::flood::{CLOSED, OPEN};
@@ -12,14 +12,14 @@ use crate::measure::WARMUP;
 use bench::search::SETTLE_DIVISOR;
 use std::time::Duration;
 
-/// Of a search that begins near the knee.
+/// Typical number of trials of a search that starts near the knee.
 pub(super) const TRIALS: u32 = 14;
-/// Keys that a node stores in a second.
+/// Keys that a node stores per second.
 const STORED_PER_SECOND: u64 = 50_000;
 pub(super) const SETTLED_AFTER: Duration = Duration::from_secs(20);
 
 impl OverloadBench<'_> {
-    /// About how long all that is wanted takes.
+    /// Approximate duration of the selected sections.
     pub(super) fn estimate(&self) -> Duration {
         let outcome = WARMUP + self.duration;
         let stored = Duration::from_secs(self.keys / STORED_PER_SECOND);

@@ -1,6 +1,7 @@
-//! One client that asks for one value after the other, among 63 that send without waiting.
+//! Fairness: one closed-loop client among 63 pipelined ones.
 //!
-//! Its fair share is what each of 64 gets that are all like it: what the node does for 64 connections in a closed loop, by 64.
+//! Its fair share is the rate of each of 64 equal clients: the node's throughput with 64
+//! closed-loop connections, divided by 64.
 
 use super::{CONNECTIONS, OverloadBench};
 use crate::BenchResult;
@@ -16,14 +17,14 @@ use bench::{Mix, Operation, Pacing, StopFlag, WorkloadSpec};
 use std::thread;
 use std::time::Duration;
 
-/// What the others send.
+/// Loads of the pipelined clients.
 pub(super) const FLOODS: [(Operation, &str); 3] = [
     (Operation::Get, "GETs"),
     (Operation::Put, "PUTs of 2 KiB"),
     (Operation::Range, "ranges of 100 entries"),
 ];
 const WRITTEN_BYTES: usize = 2048;
-/// The flood is under way by then.
+/// Time before the measurement, in which the flood starts.
 pub(super) const FLOOD_LEAD: Duration = Duration::from_millis(500);
 const SHARE_MIN: f64 = 0.8;
 
@@ -61,7 +62,7 @@ impl OverloadBench<'_> {
         Ok(())
     }
 
-    /// What the modest one gets, and about what the others get meanwhile.
+    /// Measures the closed-loop client, and approximately the pipelined clients meanwhile.
     fn measure_among(
         &self,
         server: &ServerProcess,

@@ -1,4 +1,4 @@
-//! More connections than the knee has, and more requests.
+//! Floods: more connections than at the knee, and higher rates.
 
 use super::knee::Knee;
 use super::{CONNECTIONS, DEADLINE_MS, LoadOutcome, OverloadBench, Scenario};
@@ -9,19 +9,20 @@ use bench::process::ServerProcess;
 use bench::stats::rounds;
 use std::time::Duration;
 
-/// How many times the knee's connections ask in a closed loop.
+/// Multiples of the knee's connections, in a closed loop.
 pub(super) const CLOSED: [usize; 3] = [2, 5, 10];
-/// How many times the knee's rate is outcome for.
+/// Multiples of the knee's rate.
 pub(super) const OPEN: [f64; 4] = [1.5, 2.0, 5.0, 10.0];
-/// Connections of a rate that is too high: enough for as many requests under way as a node may want to have.
+/// Connections of an excessive rate: enough for as many requests in flight as a node may admit.
 const OPEN_CONNECTIONS: usize = 640;
-/// How long a request of such a rate waits for a connection before it is given up: each has its turn every few
-/// milliseconds, so one that is busy for so long is kept busy by the node.
+/// Time that a request of an excessive rate waits for a connection before it is abandoned. Each
+/// connection is due every few milliseconds, so a connection that is busy for this long is kept
+/// busy by the node.
 const SEND_TIMEOUT: Duration = Duration::from_millis(100);
-/// Of the knee's rate is served.
+/// Minimum goodput as a fraction of the knee's rate.
 pub(super) const GOODPUT_CLOSED_MIN: f64 = 0.9;
 const GOODPUT_OPEN_MIN: f64 = 0.6;
-/// The p99 of what is served, against that at 80 % of the knee.
+/// Maximum p99 of served requests, relative to that at 80 % of the knee.
 const P99_GROWTH_MAX: f64 = 5.0;
 
 impl OverloadBench<'_> {
@@ -58,7 +59,7 @@ impl OverloadBench<'_> {
         Ok(())
     }
 
-    /// Asks for so many times the knee's rate.
+    /// Applies `times` times the knee's rate.
     pub(super) fn apply_open_load(
         &self,
         server: &ServerProcess,
@@ -87,7 +88,7 @@ pub(super) fn add_closed_rows(
     add_latency_rows(&name, knee, outcome, table);
 }
 
-/// The latencies of what was served.
+/// Adds the rows of the latencies of served requests.
 fn add_latency_rows(name: &str, knee: &Knee, outcome: &LoadOutcome, table: &mut ResultTable) {
     table.row(
         &format!("{name}: p99 of what is served, ms"),
@@ -103,7 +104,7 @@ fn add_latency_rows(name: &str, knee: &Knee, outcome: &LoadOutcome, table: &mut 
     );
 }
 
-/// One row of a rate that is too high, and those of its latencies where the goodput has a target.
+/// Adds the row of an excessive rate, and its latency rows if its goodput has a threshold.
 pub(super) fn add_open_row(
     knee: &Knee,
     times: f64,

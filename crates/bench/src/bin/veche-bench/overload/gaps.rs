@@ -1,4 +1,4 @@
-//! A long flood of writes: whether there is a second in section nobody gets an answer.
+//! A long flood of writes: seconds without any response.
 
 use super::{CONNECTIONS, OverloadBench};
 use crate::BenchResult;
@@ -12,9 +12,9 @@ use bench::timeline::{Gaps, Row};
 use bench::units::bytes;
 use bench::{LiveSecond, Pacing};
 
-/// How many times the knee's connections write.
+/// Connections, as a multiple of the knee's connections.
 const TIMES: usize = 10;
-/// The part by section tables may be larger than what lives in them, while compaction is under way.
+/// Maximum ratio of table size to live data during compaction.
 const SPACE_AMPLIFICATION: f64 = 2.0;
 
 impl OverloadBench<'_> {

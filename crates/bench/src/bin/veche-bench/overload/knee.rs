@@ -1,4 +1,4 @@
-//! The knee: the highest rate at section the goal holds.
+//! The knee: the highest rate at which the goal holds.
 
 use super::{CONNECTIONS, LoadOutcome, OverloadBench, Scenario};
 use crate::BenchResult;
@@ -11,33 +11,34 @@ use bench::search::{RateSearch, SETTLE_DIVISOR, STEP_BACK, SearchStep};
 use bench::stats::rounds;
 use std::thread;
 
-/// The part of what a closed loop reached at section the search begins.
+/// Start of the search, as a fraction of the closed loop's throughput.
 const START: f64 = 0.7;
-/// Twice what a search takes where each rate holds or does not.
+/// Maximum number of trials: twice as many as a search takes with consistent verdicts.
 const TRIALS_MAX: u32 = 26;
 
-/// A knee below this part of what a closed loop over as many connections reached is that of a machine that others use.
+/// A knee below this fraction of the closed loop's throughput is implausible: other load disturbed
+/// the machine.
 const PLAUSIBLE: f64 = 0.5;
 
-/// What a node bears.
+/// Capacity of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Knee {
-    /// Requests a second.
+    /// Rate of the knee, in requests per second.
     pub(super) rate: f64,
-    /// What was measured at [`STEP_BACK`] of it: where a node is meant to live.
+    /// Measurement at [`STEP_BACK`] of the knee, where a node is meant to be operated.
     pub(super) calm: LoadOutcome,
-    /// What a closed loop reached.
+    /// Throughput of a closed loop.
     pub(super) closed_per_second: f64,
 }
 
 impl OverloadBench<'_> {
-    /// Searches as `veche bench --find-max` does, and measures at a step back from what it finds.
+    /// Searches as `veche bench --find-max` does, then measures a step below the knee.
     pub(super) fn find_knee(&self, server: &ServerProcess, scenario: &Scenario) -> BenchResult<Knee> {
         let top = self.apply_load(server, scenario, CONNECTIONS, Pacing::Closed)?;
         let mut search = RateSearch::new((top.served_per_second * START) as u64);
         let mut held = None;
         for _ in 0..TRIALS_MAX {
-            // Of its long measurements only the first is wanted, and is made below.
+            // The search's long measurements are not used. The first one is made below.
             let SearchStep::Try(rate) = search.step() else { break };
             let observed = self.try_rate(server, scenario, rate)?;
             let broken = scenario.goal.violations(&observed);

@@ -1,4 +1,4 @@
-//! What a load came to: what was served, refused, too late or not answered.
+//! Outcome of a load: requests that were served, refused, late or not answered.
 
 use crate::measure::Sample;
 use bench::LaneResult;
@@ -7,16 +7,16 @@ use bench::timeline::is_ok;
 use hdrhistogram::Histogram;
 use std::fmt;
 
-/// See the module.
+/// Outcome of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadOutcome {
     pub(super) served_per_second: f64,
     pub(super) answers_per_second: f64,
-    /// Requests that were sent, a second; the others found all their connections busy.
+    /// Requests sent per second. The other requests found all of their connections busy.
     pub(super) sent_per_second: f64,
-    /// The part of the answers that were refusals: `503` and `507`.
+    /// Fraction of the responses that were refusals: `503` and `507`.
     pub(super) refused: f64,
-    /// The part of the answers that came to say that it was too late, or that something failed.
+    /// Fraction of the responses that reported a deadline or another failure.
     pub(super) late: f64,
     /// Requests that were sent and not answered, or whose connection broke.
     pub(super) failed: u64,
@@ -53,7 +53,7 @@ impl LoadOutcome {
     }
 }
 
-/// What is not served at all is served infinitely late.
+/// Latency in microseconds; infinite if nothing was served.
 fn latency_us(served: &Histogram<u64>, nanos: u64) -> f64 {
     if served.is_empty() { f64::INFINITY } else { micros(nanos) }
 }
@@ -100,7 +100,8 @@ mod tests {
         generator_busy: 0.5,
     };
 
-    /// Two seconds in section so many answers of each status came, each after 10 ms but those that came too late.
+    /// Two seconds with these numbers of responses by status. A `504` takes 1 s, every other
+    /// response 10 ms.
     fn outcome(statuses: &[(u16, u64)], unsent: u64) -> LoadOutcome {
         let at = |millis: u64| Instant::ZERO + Duration::from_millis(millis);
         let mut recorder = Recorder::new(at(0), at(2_000), Arc::default());

@@ -1,16 +1,18 @@
-//! More than a node can take: what it still does then, what it refuses, and how soon it is well again.
+//! Overload: goodput and refusals of a node with more load than it can take, and its recovery.
 //!
-//! **Promise.** The node is started as whoever sets nothing starts it: the same command pinned to one core and free on
-//! two, on this machine's disk and on one paced to a tenth. Everything is measured against the same node's own knee, the
-//! highest rate at section it holds the goal, found in the same run; so nothing here compares machines.
+//! **Promise.** The node runs with default settings: the same command, pinned to one core and free
+//! on two, on this machine's disk and on one throttled to a tenth. Everything is measured relative
+//! to the same node's knee, the highest rate at which it meets the goal, found in the same run.
+//! Machines are therefore never compared.
 //!
-//! **Mechanism.** [`knee`] finds the knee. [`flood`] asks for more, in a closed loop over more connections and at
-//! constant rates; [`recovery`] watches a light load before, during and after. [`slow_disk`] does the same where the disk is the
-//! bottleneck. [`fairness`] sets one modest client among greedy ones, [`refusal`] weighs a refusal, [`gaps`] looks for
-//! seconds in which nothing is answered.
+//! **Mechanism.** [`knee`] finds the knee. [`flood`] applies more load, in a closed loop over more
+//! connections and at constant rates. [`recovery`] measures a light load before, during and after a
+//! flood. [`slow_disk`] does the same where the disk is the bottleneck. [`fairness`] measures one
+//! closed-loop client among pipelined ones, [`refusal`] the cost of a refusal, and [`gaps`] counts
+//! seconds without responses.
 //!
-//! **Caveats.** The generator shares the machine. Where it cannot send what a row asks for, it was the limit, and the
-//! row's note has what was really sent and how busy the generator was.
+//! **Caveats.** The generator shares the machine. Where it cannot send the load of a row, it was
+//! the bottleneck. The row's note states the rate that was sent, and how busy the generator was.
 
 mod estimate;
 mod fairness;
@@ -36,34 +38,35 @@ use load_outcome::LoadOutcome;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Connections of a load that the node is to bear.
+/// Connections of a load that the node should sustain.
 const CONNECTIONS: usize = 64;
 const TRIAL_SECONDS: u64 = 3;
-/// So many times as long are trials of writes: flushes, and what they do to a disk, come every few seconds.
+/// Factor of the duration of write trials: flushes, and their effects on a disk, occur every few
+/// seconds.
 const WRITE_TRIALS_LONGER: u32 = 2;
 const SECONDS: u64 = 6;
 const FLOOD_SECONDS: u64 = 600;
-/// The name of the report's files.
+/// File name of the report, without extension.
 const NAME: &str = "overload";
-/// The latest that an answer may come: `--request-timeout`, as it is unless it is set.
+/// Latest useful response, in milliseconds: the default of `--request-timeout`.
 const DEADLINE_MS: f64 = 1_000.0;
 
-/// What is measured, and where the report goes.
+/// Selection and goals of the measurement, and destination of the report.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Directory for overload.md, overload.html and overload.json
     #[arg(long, default_value = "target/overload")]
     out: PathBuf,
-    /// Only these: write, read, disk, refusal, fairness, silence
+    /// Run only these: write, read, disk, refusal, fairness, silence
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<Section>,
-    /// What a rate of reads has to hold to count as borne
+    /// Goal that a rate of reads has to meet
     #[arg(long, value_name = "GOAL", default_value = "p99<10ms,errors=0")]
     read_goal: Goal,
-    /// The same of writes, each of section waits for a sync of a disk that others may use
+    /// Goal of writes, each of which waits for a sync of a disk that others may use
     #[arg(long, value_name = "GOAL", default_value = "p99<50ms,errors=0")]
     write_goal: Goal,
-    /// The same of writes where the disk is paced
+    /// Goal of writes on the throttled disk
     #[arg(long, value_name = "GOAL", default_value = "p99<200ms,errors=0")]
     disk_goal: Goal,
     /// Seconds of the long flood of writes [default: 600]
@@ -71,7 +74,7 @@ pub(crate) struct Arguments {
     flood_seconds: Option<u64>,
 }
 
-/// A part of the measurement.
+/// Section of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Section {
     Write,
@@ -82,20 +85,20 @@ enum Section {
     Silence,
 }
 
-/// What is outcome for.
+/// Load whose knee is measured.
 #[derive(Clone, Debug)]
 struct Scenario {
     name: &'static str,
     operation: Operation,
     value_bytes: usize,
     goal: Goal,
-    /// How long a rate is tried.
+    /// Duration of a trial.
     trial: Duration,
-    /// How long a node may take to work off what a trial left behind; by default it is given a part of the trial's time.
+    /// Maximum time to settle after a trial. `None`: a fixed part of the trial's duration.
     settle: Option<Duration>,
 }
 
-/// One layout of the machine, and how long each measurement takes.
+/// One CPU layout, with the durations of the measurements.
 #[derive(Clone, Copy)]
 struct OverloadBench<'a> {
     work_dir: &'a WorkDir,
@@ -106,7 +109,7 @@ struct OverloadBench<'a> {
     duration: Duration,
     flood: Duration,
     is_last: bool,
-    /// By Ctrl-C: what was begun is cleaned up.
+    /// Set by Ctrl-C, so that servers and files are cleaned up.
     stop: &'a StopFlag,
 }
 
@@ -168,7 +171,7 @@ impl OverloadBench<'_> {
             table.section(&format!("{place}: one client that waits among 63 that do not"));
             self.fairness_rows(table)?;
         }
-        // It takes as long as all the others.
+        // This section takes as long as all the others.
         if self.is_selected(Section::Silence) && self.is_last {
             table
                 .section(&format!("{place}: PUT of 2 KiB as fast as can be, for {} s", self.flood.as_secs()));
@@ -203,7 +206,7 @@ impl OverloadBench<'_> {
         }
     }
 
-    /// A new node that has what is to be read.
+    /// Starts a new node, and stores the data that the scenario reads.
     fn node(&self, scenario: &Scenario) -> BenchResult<ServerProcess> {
         let name = format!("{NAME}-{}-{}", scenario.operation.name(), self.layout.server_threads);
         let server = self.work_dir.veche_with_defaults(&name, &self.work_dir.data(&name), self.layout)?;
@@ -227,7 +230,7 @@ impl OverloadBench<'_> {
         self.measure_with_hooks(server, duration, lane, &mut |_| {})
     }
 
-    /// The same, shown second by second.
+    /// Measures a lane, and calls `on_second` after each second.
     fn measure_with_hooks(
         &self,
         server: &ServerProcess,
@@ -241,7 +244,7 @@ impl OverloadBench<'_> {
         if self.stop.is_set() { Err("interrupted".into()) } else { Ok((sample, results.swap_remove(0))) }
     }
 
-    /// Asks, for as long as a measurement takes.
+    /// Applies a load for the duration of a measurement.
     fn apply_load(
         &self,
         server: &ServerProcess,
@@ -252,7 +255,8 @@ impl OverloadBench<'_> {
         self.apply_lane(server, scenario, self.load(scenario, connections, pacing), None)
     }
 
-    /// The same, of clients that give up a request that waits for a connection for longer than `patience`.
+    /// Applies a load whose clients abandon a request that has waited for a connection for
+    /// `send_timeout`.
     fn apply_lane(
         &self,
         server: &ServerProcess,

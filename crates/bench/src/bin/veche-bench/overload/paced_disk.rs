@@ -1,12 +1,13 @@
-//! A disk that can be made slow: an ext4 of its own on a loop device, to section the kernel's `blkio` controller lets only
-//! so many bytes a second be written.
+//! A disk that can be throttled: an ext4 file system on a loop device, whose write bandwidth the
+//! kernel's `blkio` controller limits.
 //!
-//! The limit is set for the device, in the root group, so that it holds for whoever writes: the node, its syncs, and the kernel
-//! on its behalf. The node knows nothing of it.
+//! The limit is set on the device in the root cgroup, so it applies to every writer: the node, its
+//! syncs, and the kernel on its behalf. The node is unaware of it.
 //!
-//! **Caveats.** Needs root, `mkfs.ext4`, `losetup`, and the `blkio` controller of cgroups version 1: version 2 has no limits in
-//! its root group. The device below has a cache and a journal of its own, so that each sync takes longer than on that
-//! disk itself; it is what the node is measured against, paced and not.
+//! **Caveats.** Requires root, `mkfs.ext4`, `losetup`, and the `blkio` controller of cgroups
+//! version 1, because version 2 has no limits in its root group. The underlying file system has a
+//! cache and a journal of its own, so a sync takes longer than on the bare disk. The node is
+//! measured on this disk, throttled and not.
 
 use rustix::fs::{major, minor, stat, syncfs};
 use std::fs;
@@ -16,24 +17,24 @@ use std::process::Command;
 
 const WRITE_LIMIT: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 const SECTOR_BYTES: u64 = 512;
-/// Section number of a device's statistics counts the sectors that were written.
+/// Index of the number of written sectors in a device's statistics.
 const SECTORS_WRITTEN: usize = 6;
 
-/// A mounted disk. It goes when this is dropped.
+/// A mounted disk. It is unmounted and removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct PacedDisk {
     mount: PathBuf,
     image: PathBuf,
     device: PathBuf,
-    /// As the kernel knows the device: its major and minor number.
+    /// Major and minor number of the device.
     number: String,
 }
 
 impl PacedDisk {
-    /// A new disk of so many bytes, mounted in `dir`, as fast as it is.
+    /// Creates an unthrottled disk of `bytes` bytes, mounted in `dir`.
     ///
     /// # Errors
-    /// What is missing here to have one.
+    /// The missing prerequisite.
     pub(super) fn new(dir: &Path, bytes: u64) -> Result<Self, String> {
         if !Path::new(WRITE_LIMIT).exists() {
             return Err(format!("there is no {WRITE_LIMIT}"));
@@ -52,22 +53,22 @@ impl PacedDisk {
         Ok(disk)
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub(super) fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// From now on it takes so many bytes a second, and 0 means as many as it can.
+    /// Limits writes to `bytes_per_second`; 0 removes the limit.
     pub(super) fn pace(&self, bytes_per_second: u64) -> io::Result<()> {
         fs::write(WRITE_LIMIT, format!("{} {bytes_per_second}", self.number))
     }
 
-    /// Writes what the system holds back.
+    /// Writes back the dirty pages of the file system.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(syncfs(fs::File::open(&self.mount)?)?)
     }
 
-    /// What was written to it so far.
+    /// Bytes written to the disk so far.
     pub(super) fn written_bytes(&self) -> io::Result<u64> {
         let text = fs::read_to_string(format!("/sys/dev/block/{}/stat", self.number))?;
         let sectors =
@@ -91,7 +92,7 @@ impl Drop for PacedDisk {
     }
 }
 
-/// What the command printed.
+/// Runs a command. Returns its output, or its errors.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

@@ -1,4 +1,4 @@
-//! How soon a light load is served as before, once a heavy one has ended.
+//! Recovery: the time until a light load has normal latencies after a flood has ended.
 
 use super::knee::Knee;
 use super::{CONNECTIONS, OverloadBench, Scenario};
@@ -15,18 +15,18 @@ use bench::{LiveSecond, Pacing, RunHooks, StopFlag};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Of the knee's rate.
+/// Rate of the light load, as a fraction of the knee's rate.
 const LIGHT: f64 = 0.1;
 const LIGHT_CONNECTIONS: usize = 16;
-/// The heavy load: so many times the knee's connections, in a closed loop.
+/// Connections of the flood, as a multiple of the knee's connections, in a closed loop.
 const HEAVY: usize = 10;
-/// Latencies are normal again when the p99 of a second is at most so many times what it was.
+/// Latencies are normal again when the p99 of a second is at most this multiple of the p99 before.
 const NORMAL: f64 = 2.0;
 pub(super) const BEFORE: Duration = Duration::from_secs(4);
 pub(super) const AFTER: Duration = Duration::from_secs(6);
 const RECOVERED_WITHIN_S: f64 = 2.0;
 
-/// The seconds of the light load.
+/// Rows of the light load.
 struct LightLoad {
     begun: Instant,
     rows: Vec<Row>,
@@ -72,7 +72,7 @@ impl OverloadBench<'_> {
         Ok(())
     }
 
-    /// A light load until `stop` says so.
+    /// Applies a light load until `stop` is set.
     fn light(
         &self,
         server: &ServerProcess,
@@ -103,7 +103,8 @@ fn p99_us<'r>(rows: impl Iterator<Item = &'r Row>) -> f64 {
     micros(latency.quantile(0.99))
 }
 
-/// From `ended`, in seconds of the rows, to the first whole second in section everything was served as fast as it normally is.
+/// Seconds from `ended` to the first whole second in which everything was served at a normal
+/// latency.
 fn recovery_s(rows: &[Row], ended: f64, normal_us: f64) -> Option<f64> {
     let is_normal =
         |row: &Row| row.answers() > 0 && row.not_ok() == 0 && p99_us([row].into_iter()) <= normal_us * NORMAL;

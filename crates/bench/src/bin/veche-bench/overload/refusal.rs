@@ -1,8 +1,9 @@
-//! What it costs a node to say no, against what it costs bare hyper to say anything.
+//! The cost of a refusal, compared with that of a response of bare hyper.
 //!
-//! A node refuses nearly everything whose disk takes next to nothing: then its processor time is that of refusals, and of what
-//! it does besides, section is measured while nobody asks, and taken off. It refuses only so many a second before it reads
-//! more slowly; the floor, section answers as fast as it can, has its work in larger portions, to its advantage.
+//! A node with an extremely slow disk refuses nearly everything. Its CPU time then is that of
+//! refusals plus background work, which is measured without load and subtracted. It refuses a
+//! limited number of requests per second before it reads more slowly. The floor answers as fast as
+//! it can and so works in larger batches, which favours it.
 
 use super::paced_disk::PacedDisk;
 use super::{CONNECTIONS, LoadOutcome, NAME, OverloadBench};
@@ -17,12 +18,13 @@ use std::thread;
 
 pub(super) const ROUNDS: usize = 3;
 const DISK_BYTES: u64 = 1 << 30;
-/// What the disk takes a second.
+/// Write bandwidth of the disk, in bytes per second.
 const PACE_BYTES: u64 = 64 << 10;
-/// Below this part of refusals among its answers, what is weighed is something else.
+/// Minimum fraction of refusals among the responses. Below it, the CPU time is not that of
+/// refusals.
 const REFUSED_MIN: f64 = 0.95;
 const COST_MAX: f64 = 1.0;
-/// How many times the knee's connections are refused.
+/// Connections, as a multiple of the knee's connections.
 const TIMES: usize = 10;
 
 impl OverloadBench<'_> {
@@ -46,7 +48,7 @@ impl OverloadBench<'_> {
         )?;
         let scenario = self.writes();
         disk.pace(PACE_BYTES)?;
-        // Until it knows how slow its disk has become.
+        // Load until the node has observed how slow its disk is.
         bench.apply_load(&server, &scenario, CONNECTIONS * TIMES, Pacing::Closed)?;
         let [mut ours, mut floors, mut refused, mut answers] = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
@@ -74,7 +76,7 @@ impl OverloadBench<'_> {
         Ok(())
     }
 
-    /// The part of a core that the node takes while nobody asks.
+    /// Fraction of a core that the node uses without load.
     fn idle(&self, server: &ServerProcess) -> BenchResult<f64> {
         let meter = CpuMeter::start(server.pid())?;
         thread::sleep(self.duration);
@@ -82,7 +84,7 @@ impl OverloadBench<'_> {
     }
 }
 
-/// Processor time of an answer, without what the node takes when it has nothing to answer.
+/// CPU time per response without the background work, in microseconds.
 fn cost_us(outcome: &LoadOutcome, idle: f64, seconds: f64) -> f64 {
     let answers = outcome.sample.answers.max(1) as f64;
     (outcome.sample.cpu_us - idle * seconds * 1e6 / answers).max(0.0)

@@ -1,4 +1,5 @@
-//! Writes where the disk is the bottleneck: paced to a tenth of what the node wrote to it unpaced.
+//! Writes where the disk is the bottleneck: throttled to a tenth of the bandwidth that the node
+//! used without a limit.
 
 use super::estimate::{SETTLED_AFTER, TRIALS};
 use super::flood::{GOODPUT_CLOSED_MIN, add_open_row};
@@ -14,17 +15,18 @@ use bench::units::bytes;
 use std::time::{Duration, Instant};
 
 const DISK_BYTES: u64 = 4 << 30;
-/// Few enough for all of them, several times over, on the disk.
+/// Maximum number of keys: all of them fit on the disk several times.
 const KEYS_MAX: u64 = 200_000;
-/// So many times as long are measurements here: a memtable takes half a minute to fill at this pace, and what its flush does
-/// to writes is to be in each of them.
+/// Factor of the duration of measurements. At this bandwidth a memtable takes half a minute to
+/// fill, and each measurement should include the effects of a flush on writes.
 const LONGER: u32 = 8;
-/// The part of the disk's pace that is left.
+/// Remaining fraction of the unthrottled bandwidth.
 const PACE: f64 = 0.1;
-/// Measurements beside the trials: the search's closed loop, 80 % of the knee, and the two floods.
+/// Measurements in addition to the trials: the search's closed loop, 80 % of the knee, and the two
+/// floods.
 const BESIDE_TRIALS: u32 = 4;
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How many times what the node bears it is outcome.
+/// Load of the floods, as a multiple of the knee.
 const TIMES: f64 = 10.0;
 
 impl OverloadBench<'_> {
@@ -49,7 +51,7 @@ impl OverloadBench<'_> {
         let unpaced = self.apply_load(&server, &scenario, CONNECTIONS, Pacing::Closed)?;
         let written = (disk.written_bytes()? - before) as f64 / begun.elapsed().as_secs_f64();
         let pace = written * PACE;
-        // What the fast disk left undone is not the slow one's.
+        // Settle first, so that work left over from the fast disk is not charged to the slow one.
         wait_until_settled(&server, SETTLE_TIMEOUT)?;
         disk.sync()?;
         disk.pace(pace as u64)?;
@@ -63,18 +65,19 @@ impl OverloadBench<'_> {
         let outcome = bench.apply_open_load(&server, &scenario, &knee, TIMES)?;
         add_open_row(&knee, TIMES, &outcome, Threshold::AtLeast(GOODPUT_CLOSED_MIN), table);
         disk.pace(0)?;
-        // It is ended before the disk is.
+        // The server must end before its disk is unmounted.
         drop(server);
         Ok(())
     }
 
-    /// Writes with a rest after each trial: what a fast one left undone is not charged to the next.
+    /// Scenario of writes with a pause after each trial, so that work left over from a fast trial
+    /// is not charged to the next one.
     fn slow_writes(&self) -> Scenario {
         let goal = self.arguments.disk_goal.clone();
         Scenario { goal, trial: self.duration, settle: Some(SETTLE_TIMEOUT), ..self.writes() }
     }
 
-    /// About how long the rows take, see [`estimate`](super::estimate).
+    /// Approximate duration of the rows; see [`estimate`](super::estimate).
     pub(super) fn slow_disk_estimate(&self) -> Duration {
         self.duration + (WARMUP + self.duration * LONGER + SETTLED_AFTER) * (TRIALS + BESIDE_TRIALS)
     }

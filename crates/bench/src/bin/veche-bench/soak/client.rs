@@ -1,4 +1,5 @@
-//! A client: it writes its own keys, reads them, and looks for another node when one does not answer.
+//! A soak client: writes its own keys, reads them, and switches to another node if one does not
+//! answer.
 
 use super::counts::SoakCounts;
 use super::register::{ReadValue, Register, Violation};
@@ -9,26 +10,27 @@ use std::time::{Duration, Instant};
 use stdx::{Rng, Version};
 
 const KEYS: u64 = 500;
-/// Keys with a ttl: what is written to them is gone soon.
+/// Keys with a time to live.
 const EXPIRING: u64 = 200;
 const TTL_MS: u64 = 2_000;
 const VALUE_BYTES: [usize; 4] = [16, 200, 1_000, 4_000];
 const RANGE_LIMIT: u64 = 50;
-/// How many of how many replicas must acknowledge; the first of those is a single node's word.
+/// Pairs of `ack` and `from`. With `ack` 1 a single node acknowledges.
 const QUORUMS: [(u64, u64); 5] = [(1, 3), (2, 3), (3, 3), (1, 2), (2, 2)];
 const NODES: u64 = super::NODES as u64;
-/// Longer than a node takes to answer, shorter than it is worth waiting for a hung one.
+/// Request timeout: longer than a healthy node needs, short enough to leave a hung one.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// After a refusal or a failure.
+/// Pause after a refusal or a failure.
 const PAUSE: Duration = Duration::from_millis(20);
-/// In the end all nodes are well: what cannot be read by then, all of it together, is not readable.
+/// Time to read everything back at the end, when all nodes are healthy. Keys that cannot be read by
+/// then count as unreadable.
 const READ_BACK_WITHIN: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// A client with the registers of its keys.
 pub(super) struct Client {
     number: u64,
     nodes: Vec<SocketAddr>,
-    /// The node that is asked, and how.
+    /// Index of the node that receives the requests.
     at: usize,
     connection: Option<HttpClient>,
     rng: Rng,
@@ -36,20 +38,20 @@ pub(super) struct Client {
     counts: SoakCounts,
 }
 
-/// What is read back in the end, by number.
+/// A key that is read back at the end, by number.
 #[derive(Clone, Copy, Debug)]
 enum ReadBackKey {
     Key(u64),
-    /// What was written with a ttl.
+    /// A key with a time to live.
     Expiring(u64),
 }
 
-/// How an answer to a write is to be taken.
+/// Result of a write.
 enum WriteResult {
     Acknowledged(Version),
-    /// Nothing was done.
+    /// The write was not executed.
     Refused,
-    /// Nobody knows.
+    /// The write may have been executed.
     Unknown,
 }
 
@@ -66,12 +68,12 @@ impl Client {
         }
     }
 
-    /// Asks until `stop` says so, then reads everything back.
+    /// Sends requests until `stop` is set, then reads everything back.
     pub(super) fn run(mut self, stop: &StopFlag) -> SoakCounts {
         while !stop.is_set() {
             self.step();
         }
-        // What was written last is gone then.
+        // By then the last keys with a time to live have expired.
         thread::sleep(Duration::from_millis(TTL_MS) + TIMEOUT);
         self.read_all_back(Instant::now() + READ_BACK_WITHIN);
         self.counts
@@ -149,18 +151,19 @@ impl Client {
         }
     }
 
-    /// Reads everything of all replicas, and again what could not be read, until nothing is left or it `ends`.
+    /// Reads every key from all replicas, and retries those that could not be read, until none is
+    /// left or `ends` has passed.
     fn read_all_back(&mut self, ends: Instant) {
         let mut left: Vec<ReadBackKey> =
             (0..KEYS).map(ReadBackKey::Key).chain((0..EXPIRING).map(ReadBackKey::Expiring)).collect();
         while !left.is_empty() && Instant::now() < ends {
-            // What is not asked for any more is not read, either.
+            // A key that is not requested any more has not been read either.
             left.retain(|kept| Instant::now() >= ends || !self.read_back(*kept));
         }
         self.counts.unreadable += left.len() as u64;
     }
 
-    /// Reads one key of all replicas, and judges what they have. Whether it could be read.
+    /// Reads one key from all replicas, and checks its value. Returns whether it could be read.
     fn read_back(&mut self, kept: ReadBackKey) -> bool {
         let path = match kept {
             ReadBackKey::Key(key) => self.path(key),
@@ -184,7 +187,8 @@ impl Client {
         true
     }
 
-    /// Counts and tells what is wrong with what a read found; what is older than it must be counts as `older` says.
+    /// Checks a read, and counts and prints a violation. `older` selects the counter for values
+    /// that are too old.
     fn check(
         &mut self,
         key: u64,
@@ -202,7 +206,7 @@ impl Client {
         *count += 1;
     }
 
-    /// One request. Without an answer the next one goes to another node.
+    /// Sends one request. Without a response, switches to another node.
     fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> Option<HttpResponse> {
         let connection = match self.connection.take() {
             Some(connection) => Ok(connection),
@@ -227,7 +231,7 @@ impl Client {
         }
     }
 
-    /// Whether it is one of these. What is neither, nor a refusal, is counted.
+    /// Whether the status is one of `statuses`. Counts refusals and unexpected statuses.
     fn expect(&mut self, answer: &HttpResponse, statuses: &[u16]) -> bool {
         let status = answer.status;
         if statuses.contains(&status) {
@@ -267,7 +271,7 @@ impl Client {
     }
 }
 
-/// The bytes of a put: its number, and as many more as follow from it.
+/// Value of a put: its number, followed by bytes derived from it.
 fn value(number: u64) -> Vec<u8> {
     let mut value = format!("{number} ").into_bytes();
     let len = VALUE_BYTES[(number % VALUE_BYTES.len() as u64) as usize];
@@ -279,7 +283,7 @@ fn version(answer: &HttpResponse) -> Option<Version> {
     answer.header("etag")?.trim_matches('"').parse().ok()
 }
 
-/// What a read found; an error when it is nothing that was ever written.
+/// Parses the value of a read. An error means that the value was never written.
 fn found(answer: &HttpResponse) -> Result<ReadValue, Violation> {
     if answer.status == 404 {
         return Ok(None);

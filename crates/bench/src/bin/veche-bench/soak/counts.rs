@@ -1,4 +1,4 @@
-//! What came of all that clients asked.
+//! Counts of the soak test's clients.
 
 use crate::table::{ResultTable, Threshold};
 use bench::stats::rounds;
@@ -19,12 +19,12 @@ pub(super) struct SoakCounts {
     pub(super) wrong: u64,
     pub(super) outlived: u64,
     pub(super) unexpected: u64,
-    /// What the first answer said that was not to be.
+    /// First response with an unexpected status.
     pub(super) first_unexpected: Option<String>,
 }
 
 impl SoakCounts {
-    /// An answer of a status that is not to be.
+    /// Counts a response with an unexpected status.
     pub(super) fn note_unexpected(&mut self, said: impl FnOnce() -> String) {
         self.unexpected += 1;
         self.first_unexpected.get_or_insert_with(said);

@@ -1,16 +1,19 @@
-//! An hour of mixed load on three nodes that are killed, hung and filled up: whether anything is lost, grows or ends.
+//! Soak test: mixed load for an hour on three nodes that are killed, hung, and run out of disk
+//! space. It detects lost data, growth, and exits.
 //!
-//! **Promise.** Each key has one client that writes it, so what a key must hold is known without searching for an order
-//! ([`register`]); every key is read back from all three replicas in the end. A promise that is broken is a row that
-//! misses its target, and the command fails.
+//! **Promise.** Each key is written by one client, so its expected value is known without searching
+//! for an order ([`register`]). At the end every key is read back from all three replicas. Each
+//! broken promise is a row that misses its threshold, and the command fails.
 //!
-//! **Mechanism.** [`client`]s write, delete and read through whichever node answers, with every mix of `ack` and `from`.
-//! The [`nemesis`] does one thing at a time: kills a node and starts it again, hangs one and lets it go on, fills the small disk
-//! of the last one and frees it. [`monitor`] looks at memory and files once a second.
+//! **Mechanism.** [`client`]s write, delete and read through any node that answers, with various
+//! `ack` and `from`. The [`nemesis`] injects one fault at a time: it kills a node and restarts it,
+//! hangs one and continues it, or fills the small disk of the last node and frees it. [`monitor`]
+//! samples memory and files once a second.
 //!
-//! **Caveats.** Nodes on one machine have one clock, and their links run over loopback: skewed clocks and partitions are the
-//! simulator's. Where no small disk can be mounted, as takes root, none is filled, which is said. Ports are taken from
-//! those that the system does not hand out, so that a node that is down finds its own again.
+//! **Caveats.** Nodes on one machine share a clock, and their links use loopback: skewed clocks and
+//! partitions are left to the simulator. Mounting the small disk requires root; without it no disk
+//! is filled, which is printed. Ports are taken from outside the ephemeral range, so that a
+//! restarted node gets its port again.
 
 mod client;
 mod counts;
@@ -39,15 +42,16 @@ use std::time::{Duration, Instant};
 const NODES: usize = 3;
 const CLIENTS: u64 = 8;
 const QUICK: Duration = Duration::from_secs(40);
-/// Live data is small; this is for logs and tables that are not gone yet.
+/// Disk space for logs and obsolete tables, in bytes; live data is small.
 const ROOM_BYTES: u64 = 2 << 30;
-/// In the last quarter of the run, against the second, beyond what a table or two make of it.
+/// Maximum growth from the second to the last quarter of the run, beyond the slack for a table or
+/// two.
 const GROWTH_MAX: f64 = 1.25;
 const MEMORY_SLACK: f64 = (32 << 20) as f64;
 const DISK_SLACK: f64 = (64 << 20) as f64;
 const FILES_SLACK: f64 = 32.0;
 
-/// How long, and where the report goes.
+/// Parameters of the test, and destination of the report.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Minutes of load [default: 60]
@@ -56,7 +60,7 @@ pub(crate) struct Arguments {
     /// `--memory` of each node
     #[arg(long, default_value = "128MiB")]
     memory: String,
-    /// What the load and the faults are drawn from
+    /// Seed of the load and the faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Directory for soak.md, soak.html and soak.json
@@ -64,7 +68,7 @@ pub(crate) struct Arguments {
     out: PathBuf,
 }
 
-/// Loads, and writes the report. Fails when a promise is broken.
+/// Runs the test, and writes the report. Fails if a promise was broken.
 pub(crate) fn run(
     options: &Options,
     arguments: &Arguments,
@@ -104,7 +108,7 @@ pub(crate) fn run(
     }
 }
 
-/// What nodes did by themselves, and whether they came through every fault.
+/// Adds the rows of unexpected exits, and of faults that a node did not survive.
 fn node_rows(ended: u64, failed: Option<String>, table: &mut ResultTable) {
     let failures = u64::from(failed.is_some());
     for (measure, count, note) in [

@@ -1,4 +1,4 @@
-//! Memory and files of the nodes, once a second, and whether they grow.
+//! Resource usage of the nodes, sampled once a second, and its growth.
 
 use super::nodes::Nodes;
 use bench::StopFlag;
@@ -8,16 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// Fewer samples say nothing of a quarter.
+/// Minimum number of samples to compare quarters.
 const SAMPLES_MIN: usize = 16;
 
-/// Of all nodes.
+/// Samples of all nodes.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Samples {
     pub(super) nodes: Vec<NodeSamples>,
 }
 
-/// One value for each second in which there was one.
+/// Samples of one node. A second without a value is omitted.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct NodeSamples {
     pub(super) resident: Vec<f64>,
@@ -25,22 +25,23 @@ pub(super) struct NodeSamples {
     pub(super) files: Vec<f64>,
 }
 
-/// How the last quarter compares with the second.
+/// Comparison of the last quarter with the second one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Growth {
-    /// Medians.
+    /// Medians of the two quarters.
     pub(super) second: f64,
     pub(super) last: f64,
-    /// Without the slack.
+    /// Ratio of the medians, after the slack is subtracted from the last one.
     pub(super) ratio: f64,
 }
 
-/// Looks until `stop` says so.
+/// Samples until `stop` is set.
 pub(super) fn monitor(nodes: &Nodes<'_>, stop: &StopFlag) -> Samples {
     let mut samples = Samples { nodes: vec![NodeSamples::default(); nodes.len()] };
     while !stop.is_set() {
         for (node, of_node) in samples.nodes.iter_mut().enumerate() {
-            // One that cannot be started again has nothing to be looked at, and is told by what cannot be read back.
+            // A node that cannot be restarted has no samples. The keys that cannot be read back
+            // reveal it.
             let Ok(taken) = nodes.sample_usage(node) else { continue };
             of_node.resident.extend(taken.resident.map(|bytes| bytes as f64));
             of_node.bytes.push(taken.bytes as f64);
@@ -51,7 +52,7 @@ pub(super) fn monitor(nodes: &Nodes<'_>, stop: &StopFlag) -> Samples {
     samples
 }
 
-/// Whether values grow by more than `slack`. `None` for too few of them.
+/// Growth of `values` beyond `slack`. `None` if there are too few.
 pub(super) fn growth(values: &[f64], slack: f64) -> Option<Growth> {
     if values.len() < SAMPLES_MIN {
         return None;

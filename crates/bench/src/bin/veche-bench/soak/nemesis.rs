@@ -1,4 +1,4 @@
-//! Faults, one at a time: each ends, and all nodes are well again, before the next one begins.
+//! Faults, one at a time. All nodes are healthy again before the next one begins.
 
 use super::nodes::Nodes;
 use crate::BenchResult;
@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use stdx::Rng;
 
-/// The time of a fault, and the time between two.
+/// Duration of a fault, and pause between two faults, in milliseconds.
 const FAULT_MS: std::ops::Range<u64> = 1_000..6_000;
 const CALM_MS: std::ops::Range<u64> = 2_000..6_000;
 
-/// What was done.
+/// Number of injected faults by kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     kills: u64,
@@ -27,8 +27,8 @@ impl fmt::Display for Faults {
     }
 }
 
-/// Does one thing after the other until it is time, or until it is interrupted. An error: a node did not come through the
-/// last of `faults`.
+/// Injects faults until `ends`, or until interrupted. An error means that a node did not survive
+/// the last of `faults`.
 pub(super) fn run_faults(
     nodes: &Nodes<'_>,
     seed: u64,

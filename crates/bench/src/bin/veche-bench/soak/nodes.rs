@@ -1,4 +1,4 @@
-//! The nodes, as often as they are started, and the small disk of the last one.
+//! Nodes of the soak test, across restarts, and the small disk of the last one.
 
 use crate::BenchResult;
 use crate::servers::{CpuLayout, Durability, NodeSpec, WorkDir};
@@ -12,31 +12,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Ports that the system does not hand out by itself.
+/// Ports outside the ephemeral range.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 const LAYOUT: CpuLayout = CpuLayout::UNPINNED;
-/// A node has started, or sees the others again, within this.
+/// Time in which a node must start, or must serve again after a fault.
 pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Of the last node's disk: room for what lives several times over, yet filled in no time.
+/// Size of the last node's disk, in MiB: several times the live data, yet filled within seconds.
 const SMALL_DISK_MIB: u32 = 1024;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// See the module.
+/// Nodes of the soak test.
 pub(super) struct Nodes<'a> {
     work_dir: &'a WorkDir,
     specs: Vec<NodeSpec>,
-    /// `None`: it was killed.
+    /// Servers by node; `None` while a node is killed.
     servers: Vec<Mutex<Option<ServerProcess>>>,
     small_disk: Option<SmallDisk>,
     unexpected_exits: AtomicU64,
 }
 
-/// A mounted file system. It goes when this is dropped.
+/// A mounted file system. It is unmounted when this is dropped.
 struct SmallDisk {
     mount: PathBuf,
 }
 
-/// What a node takes.
+/// Resources that a node uses.
 pub(super) struct NodeUsage {
     pub(super) resident: Option<u64>,
     pub(super) bytes: u64,
@@ -68,12 +68,12 @@ impl<'a> Nodes<'a> {
         self.small_disk.is_some()
     }
 
-    /// How many nodes ended that were not killed.
+    /// Number of exits of nodes that were not killed.
     pub(super) fn unexpected_exits(&self) -> u64 {
         self.unexpected_exits.load(Ordering::Relaxed)
     }
 
-    /// `kill -9`.
+    /// Kills a node, as `kill -9` does.
     pub(super) fn kill(&self, node: usize) -> BenchResult<()> {
         if let Some(server) = self.server(node).take() {
             server.kill()?;
@@ -81,7 +81,7 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
-    /// Starts a node that was killed, and waits for nothing.
+    /// Starts a killed node, without waiting for it.
     pub(super) fn spawn(&self, node: usize) -> BenchResult<()> {
         let mut server = self.server(node);
         if server.is_none() {
@@ -98,7 +98,7 @@ impl<'a> Nodes<'a> {
         Ok(self.server(node).as_ref().map_or(Ok(()), ServerProcess::resume)?)
     }
 
-    /// Leaves the last node's disk no room, until [`Nodes::free_disk`].
+    /// Fills the last node's disk, until [`Nodes::free_disk`].
     pub(super) fn fill_disk(&self) -> BenchResult<()> {
         self.small_disk.as_ref().map_or(Ok(()), SmallDisk::fill)
     }
@@ -115,7 +115,8 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    /// What a node takes now. One that has ended by itself is counted, told, and started again.
+    /// Samples the resources of a node. A node that has exited unexpectedly is counted, reported
+    /// and restarted.
     pub(super) fn sample_usage(&self, node: usize) -> BenchResult<NodeUsage> {
         let pid = {
             let mut server = self.server(node);
@@ -133,12 +134,12 @@ impl<'a> Nodes<'a> {
     }
 
     fn server(&self, node: usize) -> MutexGuard<'_, Option<ServerProcess>> {
-        // It is put and taken whole.
+        // The server is stored and taken as a whole, so a panic leaves no partial state.
         self.servers[node].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Adds what is below `dir`. What goes away meanwhile does not count.
+/// Adds the files below `dir`. Files that disappear meanwhile are not counted.
 fn count_files(dir: &Path, bytes: &mut u64, files: &mut u64) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -163,7 +164,7 @@ fn free_addresses(count: usize) -> BenchResult<Vec<SocketAddr>> {
     if free.len() == count { Ok(free) } else { Err("there are no free ports".into()) }
 }
 
-/// What fills the disk, beside the node's own files.
+/// File that fills the disk, beside the node's own files.
 const OTHER_DATA: &str = "other-data";
 
 impl SmallDisk {
@@ -182,7 +183,7 @@ impl SmallDisk {
     fn fill(&self) -> BenchResult<()> {
         let mut file = File::create(self.mount.join(OTHER_DATA))?;
         let piece = vec![1; PIECE_BYTES];
-        // The end of the room is where it is to come to.
+        // Writes until the disk is full.
         while file.write_all(&piece).is_ok() {}
         Ok(())
     }
@@ -197,7 +198,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: whoever used it may be ending still.
+        // Unmount lazily: a process that used the file system may still be ending.
         let done = Command::new("umount").arg("--lazy").arg(&self.mount).status();
         if !done.is_ok_and(|status| status.success()) {
             eprintln!("{} stays mounted", self.mount.display());

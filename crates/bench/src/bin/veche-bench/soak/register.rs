@@ -1,50 +1,51 @@
-//! What a key that one client writes must hold.
+//! Expected contents of a key that one client writes.
 //!
-//! The client writes one thing after the other, and is told the version of what was acknowledged. The greatest version wins,
-//! so a key must hold the acknowledged write with the greatest version, or one that has a greater version still and got no good
-//! answer: such a write may have happened.
+//! The client writes sequentially, and receives the version of each acknowledged write. The
+//! greatest version wins. The key must therefore hold the acknowledged write with the greatest
+//! version, or one with a still greater version whose response was lost: such a write may have been
+//! executed.
 
 use std::collections::BTreeSet;
 use stdx::Version;
 
-/// What was written to a key. Puts are told apart by numbers that are used once.
+/// History of a key. Puts are identified by unique numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Register {
-    /// The greatest version that was acknowledged, and what it stands for; `None`: a delete.
+    /// Greatest acknowledged version, and its put; `None` for a delete.
     newest: Option<(Version, Option<u64>)>,
-    /// The same, of writes that a majority acknowledged.
+    /// Greatest version that a majority acknowledged.
     floor: Option<Version>,
-    /// Whether that was a put.
+    /// Whether `floor` is the version of a put.
     is_floor_put: bool,
-    /// The greatest version of a delete that was acknowledged, by however few.
+    /// Greatest version of a delete that any number of replicas acknowledged.
     deleted: Option<Version>,
-    /// Puts without a good answer.
+    /// Puts with an unknown result.
     unknown: BTreeSet<u64>,
     has_unknown_delete: bool,
-    /// The number of the last put.
+    /// Number of the last put.
     last: u64,
 }
 
-/// What is wrong with a read.
+/// Violation found by a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// Older than what it must be at the least, or nothing.
+    /// The value is older than required, or missing.
     Older,
-    /// No put wrote it, or not with this version.
+    /// No put wrote the value, or it has another version.
     Wrong,
 }
 
-/// What a read found.
+/// Version and put of the value that a read returned.
 pub(super) type ReadValue = Option<(Version, u64)>;
 
 impl Register {
-    /// The number of a put that begins now.
+    /// Number for a new put.
     pub(super) const fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// A write was acknowledged: of a put with this number, or a delete.
+    /// Records an acknowledged write: the put with this number, or a delete.
     pub(super) fn acknowledged(&mut self, put: Option<u64>, version: Version, by_majority: bool) {
         if self.newest.is_none_or(|(newest, _)| newest < version) {
             self.newest = Some((version, put));
@@ -57,7 +58,7 @@ impl Register {
         }
     }
 
-    /// A write got no answer, or none that says whether it was done.
+    /// Records a write whose result is unknown.
     pub(super) fn unknown(&mut self, put: Option<u64>) {
         match put {
             Some(number) => {
@@ -67,7 +68,7 @@ impl Register {
         }
     }
 
-    /// Judges a read of a majority while the client goes on writing.
+    /// Checks a read of a majority, while the client goes on writing.
     pub(super) fn check(&self, found: ReadValue) -> Result<(), Violation> {
         match found {
             Some((_, number)) if number == 0 || number > self.last => Err(Violation::Wrong),
@@ -81,12 +82,13 @@ impl Register {
         }
     }
 
-    /// Whether a read of a majority may find a delete above what it must find at the least, which fewer have acknowledged.
+    /// Whether a read of a majority may return a delete above the required version, because fewer
+    /// replicas acknowledged it or its result is unknown.
     fn may_find_delete(&self) -> bool {
         self.has_unknown_delete || self.deleted > self.floor
     }
 
-    /// Judges what all replicas together hold in the end.
+    /// Checks a read of all replicas at the end.
     pub(super) fn check_final(&self, found: ReadValue) -> Result<(), Violation> {
         let Some((newest, put)) = self.newest else {
             return match found {
@@ -117,7 +119,7 @@ mod tests {
         Version::new(Hlc::from_bits(hlc), NodeTag(1))
     }
 
-    /// Three puts: acknowledged by a majority at 10, by one node at 20, and not at all.
+    /// Three puts: acknowledged by a majority at 10, by one node at 20, and with an unknown result.
     fn written() -> Register {
         let mut register = Register::default();
         (0..3).for_each(|_| {

@@ -1,4 +1,4 @@
-//! One measurement: a rate that is kept up, or a closed loop, and whether it holds.
+//! One measurement: writes at a constant rate or in a closed loop, and whether the rate holds.
 
 use super::minute::{Minute, NodeSample};
 use super::{VALUE_BYTES, Writes};
@@ -11,15 +11,16 @@ use bench::{LiveSecond, Operation, Pacing, RunHooks};
 use std::time::Duration;
 
 const CONNECTIONS: usize = 64;
-/// A constant rate is kept when so much of it is answered.
+/// Minimum fraction of a constant rate that is answered.
 const KEPT_MIN: f64 = 0.999;
-/// Debt is bounded when its peak in the last quarter is at most so many times that of the quarter before, and a little.
+/// Debt is bounded if its peak in the last quarter is at most this multiple of the peak in the
+/// third quarter, plus [`DEBT_SLACK_BYTES`].
 const DEBT_GROWTH_MAX: f64 = 1.25;
 const DEBT_SLACK_BYTES: f64 = (256 << 20) as f64;
-/// Where the status says what the node's calls wrote to files.
+/// Path in the status of the bytes that the node's system calls wrote to files.
 const WRITTEN: &str = "storage.io.written_bytes";
 
-/// A measurement.
+/// Result of a measurement.
 pub(super) struct HoldResult {
     pacing: Pacing,
     pub(super) sample: Sample,
@@ -30,12 +31,12 @@ pub(super) struct HoldResult {
     pub(super) is_debt_bounded: bool,
     pub(super) accepted_bytes: f64,
     pub(super) written_bytes: [f64; 3],
-    /// By all calls of the node that write to files.
+    /// Bytes of all system calls of the node that write to files.
     pub(super) called_bytes: f64,
 }
 
 impl Writes<'_> {
-    /// Writes for as long as a measurement takes, and looks at the node meanwhile.
+    /// Writes for the duration of a measurement, and samples the node meanwhile.
     pub(super) fn hold(&self, pacing: Pacing) -> BenchResult<HoldResult> {
         let called = self.called_bytes()?;
         let mut is_full = false;
@@ -115,7 +116,7 @@ impl Writes<'_> {
         seconds.chunks(self.minute_s as usize).enumerate().map(minute).collect()
     }
 
-    /// The moments of a minute, from its beginning to its end.
+    /// Samples of a minute, from its beginning to its end.
     fn inside<'m>(&self, moments: &'m [NodeSample], number: u64) -> Vec<&'m NodeSample> {
         let (from, to) = (number * self.minute_s, (number + 1) * self.minute_s);
         moments.iter().filter(|moment| (from..=to).contains(&moment.second)).collect()
@@ -123,13 +124,14 @@ impl Writes<'_> {
 }
 
 impl HoldResult {
-    /// Writes a second in the last half: what came before may have gone into empty memtables and levels.
+    /// Writes per second in the second half. In the first half, writes may have gone to empty
+    /// memtables and levels.
     pub(super) fn reached_in_the_end(&self) -> f64 {
         let last = &self.minutes[self.minutes.len() / 2..];
         last.iter().map(|minute| minute.per_second).sum::<f64>() / last.len() as f64
     }
 
-    /// Why this rate does not hold, if it does not.
+    /// Reason why the rate does not hold; `None` if it does.
     pub(super) fn broken(&self) -> Option<String> {
         if self.not_ok > 0 {
             return Some(format!("{} writes refused or failed", self.not_ok));
@@ -145,7 +147,8 @@ fn difference(after: [f64; 3], before: [f64; 3]) -> [f64; 3] {
     std::array::from_fn(|i| after[i] - before[i])
 }
 
-/// Whether the debt has stopped to grow: it comes and goes with every compaction, so peaks are compared.
+/// Whether the debt has stopped growing. It rises and falls with every compaction, so peaks are
+/// compared.
 fn is_bounded(moments: &[NodeSample]) -> bool {
     let quarter = moments.len() / 4;
     let peak = |moments: &[NodeSample]| moments.iter().map(|moment| moment.debt_bytes).fold(0.0, f64::max);

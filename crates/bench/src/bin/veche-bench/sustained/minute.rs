@@ -1,4 +1,4 @@
-//! What happened in a minute: the answers, and what the node said of itself meanwhile.
+//! A minute of a measurement: its responses, and samples of the node.
 
 use crate::scrape::Scrape;
 use bench::process::{ServerProcess, resident_memory};
@@ -7,7 +7,7 @@ use bench::timeline::{Buckets, Gaps, Row};
 use bench::units::bytes;
 use serde::Serialize;
 
-/// What the node said of itself in a second.
+/// Metrics of the node at one second.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeSample {
     pub(super) second: u64,
@@ -28,19 +28,20 @@ pub(super) struct Minute {
     p99_us: f64,
     pub(super) p999_us: f64,
     max_us: f64,
-    /// Seconds in which no answer came.
+    /// Seconds without any response.
     pub(super) silent_s: u64,
     pub(super) debt_bytes_max: f64,
     level0_tables_max: f64,
-    /// How long writes were held up, together.
+    /// Total time for which writes were paused, in seconds.
     pause_s: f64,
     resident_bytes_max: u64,
-    /// Bytes written by log, flushes and compaction for each byte accepted.
+    /// Bytes written by log, flushes and compactions per byte accepted.
     write_amplification: f64,
 }
 
 impl NodeSample {
-    /// What the node says now, so many seconds after the beginning; nothing when it does not answer in time.
+    /// Samples the node. `second` counts from the beginning. `None` if the node does not answer in
+    /// time.
     pub(super) fn of(server: &ServerProcess, second: u64) -> Option<Self> {
         let scrape = Scrape::of(server).ok()?;
         Some(Self {
@@ -126,7 +127,7 @@ impl Minute {
 pub(super) mod tests {
     use super::*;
 
-    /// Seconds in which the debt is so many gigabytes.
+    /// Samples at consecutive seconds with these debts, in gigabytes.
     pub(in super::super) fn moments(debts: impl IntoIterator<Item = f64>) -> Vec<NodeSample> {
         let moment = |(second, debt_gb): (usize, f64)| NodeSample {
             second: second as u64,

@@ -1,10 +1,11 @@
-//! Writes that do not end: whether the tail of the last minute is that of the first.
+//! Sustained writes: whether the tail latency of the last minute is that of the first.
 //!
-//! First the rate that holds is looked for: a closed loop for as long as the measurement, then, unless that held, constant
-//! rates below what it reached. A rate *holds* when nothing is refused, nothing fails, and the debt of compaction does not
-//! grow any more in the end. Then, once what that left behind is settled, half of it is kept up, on the same data.
+//! First the highest sustainable rate is searched: a closed loop for the duration of a measurement,
+//! then, unless that held, constant rates below its throughput. A rate *holds* if nothing is
+//! refused, nothing fails, and the compaction debt stops growing. After that has settled, half of
+//! the rate is applied to the same data.
 //!
-//! **Caveats.** The node is asked about itself once a second; that is a request, too.
+//! **Caveats.** The node is scraped once a second, which is a request too.
 
 mod hold;
 mod minute;
@@ -23,17 +24,17 @@ use std::time::Duration;
 
 const NAME: &str = "sustained";
 const VALUE_BYTES: usize = 2048;
-/// The part of the rate that holds at which the tail is measured.
+/// Fraction of the sustainable rate at which the tail is measured.
 const CALM: f64 = 0.5;
-/// The part of what a rate reached that is tried next when it did not hold.
+/// Factor from the throughput of a rate that did not hold to the next rate.
 const STEP_BACK: f64 = 0.85;
-/// Rates that are tried before it is given up.
+/// Maximum number of rates to try.
 const TRIES_MAX: usize = 8;
-/// The part by which tables may be larger than the entries that live, while compaction is under way.
+/// Maximum ratio of table size to live entries during compaction.
 const SPACE_AMPLIFICATION: f64 = 1.3;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(900);
 
-/// What is written, and for how long.
+/// Parameters of the writes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Minutes of each measurement, 2 to 30 [default: 10]
@@ -48,21 +49,21 @@ pub(crate) struct Arguments {
     /// The rate that holds, in writes a second, where it is known
     #[arg(long)]
     holds: Option<u64>,
-    /// The node on one core with one I/O thread, the generator on the other
+    /// Run the node on one core with one I/O thread, and the generator on the other
     #[arg(long)]
     pinned: bool,
 }
 
-/// Everything about one measurement that stays the same.
+/// Constant parameters of the measurements.
 struct Writes<'a> {
     server: &'a ServerProcess,
     work_dir: &'a WorkDir,
     layout: CpuLayout,
     keys: u64,
-    /// How long a "minute" is: shorter in a smoke run.
+    /// Length of a "minute" in seconds; shorter in a smoke run.
     minute_s: u64,
     minutes: u64,
-    /// By Ctrl-C: what was begun is cleaned up.
+    /// Set by Ctrl-C, so that servers and files are cleaned up.
     interrupted: StopFlag,
 }
 
@@ -166,7 +167,7 @@ fn add_rows(table: &mut ResultTable, held: &HoldResult) {
 }
 
 impl Writes<'_> {
-    /// The highest rate that holds, among those that are tried.
+    /// Highest rate that holds, among those that are tried.
     fn find(&self, table: &mut ResultTable) -> BenchResult<f64> {
         let mut pacing = Pacing::Closed;
         for number in 1..=TRIES_MAX {
