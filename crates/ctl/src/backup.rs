@@ -1,16 +1,19 @@
-//! Backing up a node that runs.
+//! Backup of a running node.
 //!
-//! **Promise.** All that was acknowledged before [`back_up`] was called is in the backup; of what was written later, all up
-//! to one moment. The node goes on meanwhile. Its checkpoint is removed in the end, also when the backup fails or is ended;
-//! where this process is killed or the node's answer is lost, by the next backup to the same repository.
+//! **Promise.** A backup contains every write that was acknowledged before [`back_up`] was called,
+//! and of later writes all up to one point in time. The node keeps serving. Its checkpoint is
+//! removed at the end, also if the backup fails or is cancelled. If this process is killed or the
+//! node's response is lost, the next backup to the same repository removes the checkpoint.
 //!
-//! **Mechanism.** The name of the checkpoint is drawn here, and noted in the repository before the node is asked for it. The
-//! note goes when the node has said that there is no such checkpoint. What is read is `checkpoints/<name>` alone, and no
-//! symbolic link on the way below it is followed: a process that poses as the node cannot have other directories copied.
+//! **Mechanism.** This process draws the name of the checkpoint, and records it in the repository
+//! before it sends the request to the node. The record is removed once the node has confirmed that
+//! the checkpoint does not exist. Only `checkpoints/<name>` is read, and no symbolic link below it
+//! is followed: a process that impersonates the node cannot have other directories copied.
 //!
-//! **Caveats.** A user who may write to the data directory can exchange a directory for a link while it is read. A node may take up the request for a checkpoint only after it was told to remove it: when this process was
-//! killed in between, and the request lay unread. Such a checkpoint stays until the node is started anew; a node lists what it
-//! keeps.
+//! **Caveats.** A user with write access to the data directory can replace a directory by a link
+//! while it is read. A node may handle the request for a checkpoint after the request to remove it,
+//! if this process was killed in between and the first request was still unread. Such a checkpoint
+//! stays until the node restarts; a node lists its checkpoints.
 
 use crate::error::CtlError;
 use crate::files;
@@ -23,30 +26,31 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How often a checkpoint is renewed while it is copied. A node keeps one for 10 minutes at least.
+/// Interval of renewing a checkpoint while it is copied. A node keeps one for at least 10 minutes.
 const RENEW_EVERY: Duration = Duration::from_secs(120);
-/// Where a node keeps its checkpoints, in its data directory.
+/// Directory of a node's checkpoints, below its data directory.
 const CHECKPOINTS_DIR: &str = "checkpoints";
 
-/// What came of a backup.
+/// Result of a backup.
 #[derive(Debug)]
 pub struct BackedUp {
-    /// The backup.
+    /// The new backup.
     pub taken: Taken,
-    /// The older ones that were removed after it.
+    /// Older backups that were removed afterwards.
     pub removed: Removed,
-    /// How many backups there are now.
+    /// Number of backups in the repository.
     pub backups: usize,
-    /// Tables of the node that it knew to be damaged when it made the checkpoint: the backup holds them as they are.
+    /// Tables that the node knew to be damaged when it made the checkpoint. The backup contains
+    /// them as they are.
     pub damaged_tables: Vec<PathBuf>,
-    /// The node could not be told that its checkpoint is not needed any more.
+    /// Error of removing the node's checkpoint, if that failed.
     pub checkpoint_left: Option<CtlError>,
 }
 
 /// Adds a backup of `node` to the repository in `dir`, then removes all but the newest `keep`.
 ///
 /// # Errors
-/// [`CtlError`]; then there is no such backup. But when it is old ones that cannot be removed, the new one is there.
+/// [`CtlError`] if there is no such backup. If only removing old backups fails, the new one exists.
 pub async fn back_up(
     env: &Env,
     node: &Node,
@@ -69,11 +73,12 @@ pub async fn back_up(
     let taken = taken?;
     let removed = match keep {
         Some(keep) => repository.keep_newest(keep.max(1)),
-        // What interrupted backups left.
+        // Removes only what interrupted backups left behind.
         None => repository.keep_newest(usize::MAX),
     };
     let removed = match removed {
-        // Which are in `taken.unreadable`: that an old one is damaged is no reason to fail.
+        // Damaged manifests are listed in `taken.unreadable`. A damaged old backup is no reason to
+        // fail.
         Err(CtlError::Damaged { .. }) => Removed::default(),
         removed => removed?,
     };
@@ -81,7 +86,7 @@ pub async fn back_up(
     Ok(BackedUp { taken, removed, backups, damaged_tables: checkpoint.damaged_tables, checkpoint_left })
 }
 
-/// Has the node make a checkpoint, which is noted before.
+/// Records the name of a checkpoint, then has the node make it.
 async fn hold(env: &Env, node: &Node, repository: &Repository) -> Result<NodeCheckpoint, CtlError> {
     let name = draw_name(env);
     repository.note_held(&name)?;
@@ -91,7 +96,7 @@ async fn hold(env: &Env, node: &Node, repository: &Repository) -> Result<NodeChe
     };
     let is_none_there = match &error {
         CtlError::Refused { .. } | CtlError::Unreachable { .. } => true,
-        // That it is not there now does not say that it will not be.
+        // A checkpoint that does not exist now may still be made by the pending request.
         _ => matches!(node.remove_checkpoint(&name).await, Ok(true)),
     };
     if is_none_there {
@@ -100,13 +105,13 @@ async fn hold(env: &Env, node: &Node, repository: &Repository) -> Result<NodeChe
     Err(error)
 }
 
-/// A name that no other checkpoint has.
+/// Draws a unique name for a checkpoint.
 fn draw_name(env: &Env) -> String {
     let micros = env.clock.now().wall.micros_since_unix_epoch();
     format!("backup-{micros}-{:016x}", env::os_process::entropy_u64())
 }
 
-/// Refuses a checkpoint that is not where a node makes those of this name.
+/// Refuses a checkpoint whose path is not that of a node's checkpoint with this name.
 fn check_place(env: &Env, node: &Node, checkpoint: &NodeCheckpoint) -> Result<(), CtlError> {
     let path = &checkpoint.path;
     let is_expected = path.is_absolute() && path.ends_with(Path::new(CHECKPOINTS_DIR).join(&checkpoint.name));
@@ -145,8 +150,8 @@ fn take(
     })
 }
 
-/// Renews the checkpoint now and then, until `is_done` says that it is copied. One that cannot be renewed shows in the
-/// copy, if it is removed meanwhile.
+/// Renews the checkpoint periodically, until `is_done` reports that it is copied. Errors are
+/// ignored: if the node removes the checkpoint meanwhile, copying it fails.
 fn renew(node: &Node, name: &str, is_done: &mpsc::Receiver<()>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     while matches!(is_done.recv_timeout(RENEW_EVERY), Err(mpsc::RecvTimeoutError::Timeout)) {

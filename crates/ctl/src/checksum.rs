@@ -1,19 +1,19 @@
-//! The checksum of files in a backup: XXH3 with 128 bits.
+//! Checksum of files in a backup: XXH3 with 128 bits.
 //!
-//! It is computed faster than a disk reads, and with 128 bits two different files of one repository do not have the
-//! same one by accident, so it also serves to name what they hold. It is no seal against whoever can write to the
-//! repository: nothing without a key is.
+//! It is computed faster than a disk reads. With 128 bits, two different files of a repository do
+//! not share a checksum by accident, so it also identifies contents. It does not protect against an
+//! attacker who can write to the repository: no checksum without a key does.
 
 use std::fmt;
 use std::str::FromStr;
 use xxhash_rust::xxh3::Xxh3;
 
-/// XXH3-128 of some bytes.
+/// XXH3-128 checksum of some bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Checksum(u128);
 
 impl Checksum {
-    /// Of these bytes.
+    /// Computes the checksum of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(xxhash_rust::xxh3::xxh3_128(bytes))
     }
@@ -31,7 +31,7 @@ impl fmt::Debug for Checksum {
     }
 }
 
-/// What is not a checksum: not 32 hexadecimal digits in lower case.
+/// Error: the text is not 32 lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAChecksum;
 
@@ -47,7 +47,7 @@ impl FromStr for Checksum {
     }
 }
 
-/// Computes a [`Checksum`] piece by piece.
+/// Computes a [`Checksum`] incrementally.
 pub(crate) struct Summer(Box<Xxh3>);
 
 impl Summer {
@@ -68,7 +68,7 @@ impl Summer {
 mod tests {
     use super::*;
 
-    /// Repositories of the first release hold these.
+    /// Repositories of the first release contain these checksums.
     #[test]
     fn checksums_are_what_they_were() {
         assert_eq!(Checksum::of(b"").to_string(), "99aa06d3014798d86001c324468d497f");

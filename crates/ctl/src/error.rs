@@ -1,50 +1,50 @@
-//! Why something could not be done for an operator, as sentences for one.
+//! Errors of operator commands. Their texts address the operator.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why a backup, a restore, a check, an export or an import ended early.
+/// Reason why a backup, restore, verification, export or import ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum CtlError {
-    /// The operating system refused a file operation.
+    /// A file operation failed.
     #[error("cannot {operation} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// Operation that failed, as a verb.
         operation: &'static str,
-        /// On which file or directory.
+        /// File or directory of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is no room for what is to be written.
+    /// The disk is full.
     #[error("the disk is full: {} cannot be written; make room, then do this again", path.display())]
     Full {
-        /// The file.
+        /// File that could not be written.
         path: PathBuf,
     },
-    /// There is less room than will be needed.
+    /// There is less free space than required.
     #[error("{} has room for {available} bytes, and {needed} are needed", path.display())]
     NoRoom {
-        /// The directory.
+        /// Directory to be written to.
         path: PathBuf,
-        /// Bytes to be written.
+        /// Required bytes.
         needed: u64,
-        /// Bytes that fit.
+        /// Available bytes.
         available: u64,
     },
-    /// Another process works on the repository.
+    /// Another process uses the repository.
     #[error("the backup repository {} is in use by another process; wait until that is done", path.display())]
     Locked {
-        /// The repository.
+        /// Directory of the repository.
         path: PathBuf,
     },
-    /// A directory that holds something else than backups, or nothing.
+    /// The directory is not a backup repository.
     #[error("{} is not a backup repository{}", path.display(), if *is_empty { "" } else { ", but holds files; use an empty directory" })]
     NotARepository {
-        /// The directory.
+        /// Directory that was given.
         path: PathBuf,
-        /// Nothing is there.
+        /// Whether the directory is empty.
         is_empty: bool,
     },
     /// The repository belongs to another node.
@@ -54,145 +54,145 @@ pub enum CtlError {
         path.display()
     )]
     OtherNode {
-        /// The repository.
+        /// Directory of the repository.
         path: PathBuf,
-        /// Whose backups it holds.
+        /// Tag of the node whose backups it holds.
         holds: String,
-        /// Whose was to be added.
+        /// Tag of the node to be backed up.
         found: String,
     },
-    /// There is no such backup.
+    /// The requested backup does not exist.
     #[error("the backup repository {} {}", path.display(), match (wanted, there.as_slice()) {
         (_, []) => "holds no backup".to_owned(),
         (None, _) => "holds no such backup".to_owned(),
         (Some(wanted), there) => format!("holds no backup {wanted}; it holds {}", there.join(", ")),
     })]
     NoBackup {
-        /// The repository.
+        /// Directory of the repository.
         path: PathBuf,
-        /// Which was asked for; `None`: the newest.
+        /// Requested backup; `None` for the newest.
         wanted: Option<String>,
-        /// Which there are.
+        /// Existing backups.
         there: Vec<String>,
     },
-    /// A file is not what was written.
+    /// A file differs from what was written.
     #[error("{} is damaged: {detail}", path.display())]
     Damaged {
-        /// The file.
+        /// Damaged file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         detail: String,
     },
-    /// Where a node is to be restored, something is.
+    /// The target directory of a restore is not empty.
     #[error("{} is not empty: it holds {found}; restore to a directory of its own", path.display())]
     NotEmpty {
-        /// The directory.
+        /// Target directory.
         path: PathBuf,
-        /// One of the names in it.
+        /// Name of one of its entries.
         found: String,
     },
-    /// What a restore had made before it failed could not be removed.
+    /// A restore failed, and its files could not be removed.
     #[error("{error}; what was made in {} is to be removed by hand: {left}", path.display())]
     LeftBehind {
-        /// The directory.
+        /// Target directory.
         path: PathBuf,
-        /// Why the restore failed.
+        /// Error of the restore.
         #[source]
         error: Box<CtlError>,
-        /// Why it was not removed.
+        /// Error of removing the files.
         left: Box<CtlError>,
     },
     /// The data directory cannot be used.
     #[error(transparent)]
     Store(#[from] store::StoreError),
-    /// A file is there already that would be made.
+    /// The file to be created exists already.
     #[error("{} is there already; remove it, or write to another file", path.display())]
     Taken {
-        /// The file.
+        /// Existing file.
         path: PathBuf,
     },
-    /// What an export is written to takes no more.
+    /// The output of an export cannot be written.
     #[error("cannot write what is exported: {source}")]
     Output {
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The node has made a checkpoint where this process cannot read it.
+    /// This process cannot read the checkpoint that the node made.
     #[error(
         "the checkpoint of {node} is in {}, which cannot be read here ({source}): do this on the node's machine, as a user \
          who may read its data directory",
         path.display()
     )]
     OutOfReach {
-        /// The node's address.
+        /// Address of the node.
         node: String,
-        /// Where it is on the node's machine.
+        /// Path on the node's machine.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The node names another directory than that of the checkpoint it was asked for.
+    /// The node named a directory that is not that of the requested checkpoint.
     #[error(
         "{node} says that its checkpoint is {}, which is not where a node keeps the checkpoint that it was asked for: nothing \
          was read there. Is it a veche node that answers at this address?",
         path.display()
     )]
     NotTheCheckpoint {
-        /// The node's address.
+        /// Address of the node.
         node: String,
-        /// What it named.
+        /// Path that the node named.
         path: PathBuf,
     },
-    /// No connection to the node comes about.
+    /// No connection to the node can be established.
     #[error("{node} cannot be reached: {detail}")]
     Unreachable {
-        /// Its address.
+        /// Address of the node.
         node: String,
-        /// Why.
+        /// Description of the failure.
         detail: String,
     },
-    /// The node does not do what it is asked.
+    /// The node refused the request.
     #[error("{node} answers {status}{}{detail}", if detail.is_empty() { "" } else { ": " })]
     Refused {
-        /// Its address.
+        /// Address of the node.
         node: String,
-        /// The status of its answer.
+        /// Status of the response.
         status: u16,
-        /// What it says.
+        /// Detail of the node's problem document.
         detail: String,
-        /// When it wants to be asked again.
+        /// Value of `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The node's answer is not whole, or not one of a node.
+    /// The node's response is incomplete or malformed.
     #[error("the answer of {node} broke off: {detail}")]
     BrokenOff {
-        /// Its address.
+        /// Address of the node.
         node: String,
-        /// How.
+        /// Description of the failure.
         detail: String,
     },
-    /// Whoever watched has ended it.
+    /// The observer cancelled the operation.
     #[error("stopped before it was done")]
     Cancelled,
 }
 
-/// What an operator can do about a [`CtlError`].
+/// Class of a [`CtlError`], by the operator's remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CtlErrorKind {
-    /// Do it again, now or later.
+    /// Repeat the command, now or later.
     Retry,
-    /// Ask for something else.
+    /// Change the arguments.
     Invalid,
     /// Use another backup or copy.
     Corrupt,
-    /// Make room.
+    /// Free disk space.
     Full,
-    /// Look at the machine.
+    /// Examine the machine.
     Internal,
 }
 
 impl CtlError {
-    /// What an operator can do about it.
+    /// Class of the error.
     pub fn kind(&self) -> CtlErrorKind {
         match self {
             Self::Locked { .. } | Self::Cancelled | Self::Unreachable { .. } | Self::BrokenOff { .. } => {
@@ -215,7 +215,7 @@ impl CtlError {
         }
     }
 
-    /// For `map_err` on a file operation; a full disk becomes [`CtlError::Full`].
+    /// Maps the error of a file operation. A full disk becomes [`CtlError::Full`].
     pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {

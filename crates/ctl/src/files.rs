@@ -1,7 +1,8 @@
-//! Files, read and written whole.
+//! Reading and writing of whole files.
 //!
-//! Only plain files are read, by names that are no symbolic links: whoever plants a pipe cannot hold a backup up, and
-//! whoever plants a link cannot have it copy something else. A file that is written did not have its name before.
+//! Only regular files are read, and symbolic links are refused: a planted pipe cannot block a
+//! backup, and a planted link cannot make it copy another file. A file that is written is always
+//! new.
 
 use crate::checksum::{Checksum, Summer};
 use crate::error::CtlError;
@@ -11,20 +12,21 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Ends the name of a file while it is being made.
+/// Suffix of the name of an incomplete file.
 pub(crate) const UNFINISHED: &str = ".new";
 
-/// So much is read and written at once.
+/// Size of a read or write, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What went through [`copy`] or [`sum`].
+/// Length and checksum of a file that was read by [`copy`] or [`sum`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Contents {
     pub(crate) bytes: u64,
     pub(crate) checksum: Checksum,
 }
 
-/// Makes `to`, which must not be there, a durable copy of `from`. The name of `to` is not synced.
+/// Copies `from` to `to`, which must not exist, and syncs the data. The directory of `to` is not
+/// synced.
 pub(crate) fn copy(fs: &dyn Fs, from: &Path, to: &Path, meter: &mut Meter<'_>) -> Result<Contents, CtlError> {
     let target = fs.open(to, OpenMode::CreateNew).map_err(CtlError::io("create", to))?;
     let contents = read_through(fs, from, |offset, chunk| {
@@ -36,7 +38,7 @@ pub(crate) fn copy(fs: &dyn Fs, from: &Path, to: &Path, meter: &mut Meter<'_>) -
     Ok(contents)
 }
 
-/// Reads a file through.
+/// Reads a file to compute its length and checksum.
 pub(crate) fn sum(fs: &dyn Fs, path: &Path, meter: &mut Meter<'_>) -> Result<Contents, CtlError> {
     read_through(fs, path, |_, chunk| meter.pass(chunk.len() as u64))
 }
@@ -60,7 +62,7 @@ fn read_through(
     Ok(Contents { bytes, checksum: summer.finish() })
 }
 
-/// The bytes of a file, of which at most `bytes_max` are meant to be there.
+/// Reads a file. A file longer than `bytes_max` is reported as damaged.
 pub(crate) fn read_small(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<Vec<u8>, CtlError> {
     let file = fs.open(path, OpenMode::ReadRegular).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
@@ -70,7 +72,7 @@ pub(crate) fn read_small(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<Vec
     read_range(&*file, path, 0, len)
 }
 
-/// The last bytes of a file and its length: `bytes_max` of them, or as many as there are.
+/// Reads the last `bytes_max` bytes of a file, or all if it is shorter. Also returns its length.
 pub(crate) fn read_tail(fs: &dyn Fs, path: &Path, bytes_max: u64) -> Result<(Vec<u8>, u64), CtlError> {
     let file = fs.open(path, OpenMode::ReadRegular).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
@@ -84,7 +86,8 @@ fn read_range(file: &dyn File, path: &Path, offset: u64, len: u64) -> Result<Vec
     Ok(bytes)
 }
 
-/// Lets the file `name` in `dir` hold `bytes`. Once this returns it does, whatever crashes; before, what it held or these.
+/// Atomically replaces the contents of the file `name` in `dir` by `bytes`. They are durable when
+/// this returns; after an earlier crash the file has the old or the new contents.
 pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CtlError> {
     let (new, path) = (dir.join(format!("{name}{UNFINISHED}")), dir.join(name));
     let file = create_anew(fs, &new)?;
@@ -94,7 +97,7 @@ pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Resu
     fs.sync_dir(dir).map_err(CtlError::io("sync", dir))
 }
 
-/// Makes the file `path`, in place of what an interrupted process left by this name.
+/// Creates the file `path`, and replaces one that an interrupted process left.
 pub(crate) fn create_anew(fs: &dyn Fs, path: &Path) -> Result<Arc<dyn File>, CtlError> {
     match fs.remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CtlError::io("remove", path)(error)),
@@ -105,7 +108,7 @@ pub(crate) fn create_anew(fs: &dyn Fs, path: &Path) -> Result<Arc<dyn File>, Ctl
 /// Refuses `path` if it is a symbolic link.
 ///
 /// # Errors
-/// [`CtlError::Io`], also where nothing has the name.
+/// [`CtlError::Io`], also if `path` does not exist.
 pub(crate) fn refuse_symlink(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
     let refused =
         || io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, which is not followed");
@@ -116,12 +119,12 @@ pub(crate) fn refuse_symlink(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
     }
 }
 
-/// Refuses `path` unless it is a plain file, without waiting for what it is.
+/// Refuses `path` unless it is a regular file. Does not block on other kinds.
 pub(crate) fn refuse_other_than_plain(fs: &dyn Fs, path: &Path) -> Result<(), CtlError> {
     fs.open(path, OpenMode::ReadRegular).map(drop).map_err(CtlError::io("open", path))
 }
 
-/// The files below `root`, as paths from there with `/` between, sorted. Symbolic links are refused.
+/// Files below `root`, as sorted relative paths with `/` as separator. Symbolic links are refused.
 pub(crate) fn tree(fs: &dyn Fs, root: &Path) -> Result<Vec<String>, CtlError> {
     let mut found = Vec::new();
     let mut unlisted = vec![String::new()];
@@ -141,7 +144,7 @@ pub(crate) fn tree(fs: &dyn Fs, root: &Path) -> Result<Vec<String>, CtlError> {
     Ok(found)
 }
 
-/// The names in a directory; none where it is missing.
+/// Names in a directory; empty if it does not exist.
 pub(crate) fn names(fs: &dyn Fs, dir: &Path) -> Result<Vec<String>, CtlError> {
     match fs.read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -1,11 +1,13 @@
-//! What operators do to data in bulk.
+//! Bulk operations on data for operators: backup, restore, export and import.
 //!
-//! **Promise.** A backup that is there is whole: at no moment, through crashes and full disks, is there a manifest in a
-//! [`Repository`] whose files are not in it, byte for byte. A flipped bit anywhere in a backup is an error that names
-//! the file, and nothing that could be started as a node comes of it.
+//! **Promise.** An existing backup is complete. At no time, through crashes and full disks, does a
+//! [`Repository`] contain a manifest whose files are not all present, byte for byte. A flipped bit
+//! anywhere in a backup is an error that names the file, and never results in a data directory that
+//! can be started.
 //!
-//! **Mechanism.** A running node is asked for a checkpoint, a directory of hard links that opens as a data directory;
-//! its files are copied into the repository, but for the tables that an earlier backup brought there.
+//! **Mechanism.** A running node makes a checkpoint on request: a directory of hard links that
+//! opens as a data directory. Its files are copied into the repository, except tables that an
+//! earlier backup has copied already.
 
 #![warn(missing_docs)]
 

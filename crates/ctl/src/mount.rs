@@ -1,4 +1,4 @@
-//! A backup, looked at as the data directory that it would be restored to, without copying anything.
+//! A backup presented as the data directory that it would be restored to, without copying.
 
 use crate::repository::{Manifest, Repository};
 use env::{DirLock, File, Fs, IoCounters, OpenMode};
@@ -7,13 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a mounted backup appears.
+/// Path at which a mounted backup appears.
 pub(crate) const ROOT: &str = "/";
 
-/// A file system that holds the files of one backup, at [`ROOT`], and refuses every change.
+/// Read-only file system with the files of one backup, at [`ROOT`].
 pub(crate) struct Mounted {
     fs: Arc<dyn Fs>,
-    /// By their paths from [`ROOT`], the objects.
+    /// Objects by their path below [`ROOT`].
     files: BTreeMap<PathBuf, PathBuf>,
 }
 
@@ -25,7 +25,7 @@ impl Mounted {
         Self { fs: Arc::clone(repository.fs()), files }
     }
 
-    /// The object that stands at `path`.
+    /// Object that appears at `path`.
     pub(crate) fn object_at(&self, path: &Path) -> Option<&Path> {
         self.files.get(path).map(PathBuf::as_path)
     }
@@ -94,7 +94,7 @@ impl Fs for Mounted {
         Ok(())
     }
 
-    /// Nobody changes what is here: any number may hold it.
+    /// Always succeeds: the file system is read-only, so that any number of processes may lock it.
     fn lock(&self, _: &Path) -> io::Result<Box<dyn DirLock>> {
         struct Unneeded;
         impl DirLock for Unneeded {}

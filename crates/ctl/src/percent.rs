@@ -1,6 +1,6 @@
 //! Percent-encoding of keys in a query.
 
-/// `bytes` as a value of a query.
+/// Encodes `bytes` as the value of a query parameter.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {

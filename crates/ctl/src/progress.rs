@@ -1,29 +1,29 @@
-//! How far something is, for whoever waits for it.
+//! Progress reports and cancellation of long operations.
 
 use crate::error::CtlError;
 
-/// How far something is.
+/// Progress of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that are done.
+    /// Bytes done.
     pub bytes_done: u64,
-    /// Bytes in all, where that is known.
+    /// Total bytes, if known.
     pub bytes_total: Option<u64>,
-    /// Entries that are done; 0 where files are counted and not entries.
+    /// Entries done; 0 if files are counted instead of entries.
     pub entries_done: u64,
 }
 
-/// Waits for something, and may end it.
+/// Observer of an operation, which may also cancel it.
 pub trait Observer {
-    /// Called often, with numbers that never fall.
+    /// Called frequently, with numbers that never decrease.
     fn on_progress(&mut self, progress: Progress);
 
-    /// Whether it is to end, leaving nothing half done. Asked often by backups, restores and checks; exports and imports end
-    /// when their future is dropped.
+    /// Whether the operation should stop without leaving partial results. Polled frequently by
+    /// backups, restores and verifications. Exports and imports end when their future is dropped.
     fn is_cancelled(&self) -> bool;
 }
 
-/// Nobody waits.
+/// Observer that ignores progress and never cancels.
 impl Observer for () {
     fn on_progress(&mut self, _: Progress) {}
 
@@ -32,7 +32,7 @@ impl Observer for () {
     }
 }
 
-/// Counts what is done for an [`Observer`].
+/// Counts progress for an [`Observer`].
 pub(crate) struct Meter<'a> {
     observer: &'a mut dyn Observer,
     progress: Progress,
@@ -45,10 +45,10 @@ impl<'a> Meter<'a> {
         Self { observer, progress }
     }
 
-    /// So many bytes more are done.
+    /// Adds `bytes` to the bytes done.
     ///
     /// # Errors
-    /// [`CtlError::Cancelled`]: it is to end.
+    /// [`CtlError::Cancelled`] if the observer cancels.
     pub(crate) fn pass(&mut self, bytes: u64) -> Result<(), CtlError> {
         self.progress.bytes_done += bytes;
         self.observer.on_progress(self.progress);

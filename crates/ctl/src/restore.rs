@@ -1,14 +1,15 @@
-//! Making a data directory of a backup.
+//! Restore of a backup to a data directory.
 //!
-//! **Promise.** A directory that [`restore`] returned for can be started as the node it is of, with all that was in the
-//! backup. Before that it cannot be started, neither with a part of the data nor as a new node: not while it is
-//! filled, nor after a crash. What a restore that fails has made it removes again; what a crash leaves must be
-//! removed by hand, and the next restore says so.
+//! **Promise.** When [`restore`] returns, the directory can be started as the node of the backup,
+//! with all of its data. Before that it cannot be started, neither with part of the data nor as a
+//! new node: not during the restore, and not after a crash. A restore that fails removes its files.
+//! Files left by a crash must be removed by hand, which the next restore reports.
 //!
-//! **Mechanism.** Each object is checked as it is copied. A data directory that holds a shard and no identity is refused
-//! by whoever would open it: so the directory of the shard is made first, durably, and the identity comes when all else
-//! is durable. A node of several is refused further until it is told what its peers did meanwhile
-//! ([`store::prepare_restored`]), which is last. Only plain files are restored, and each is made anew.
+//! **Mechanism.** Each object is verified as it is copied. A data directory with a shard but
+//! without an identity cannot be opened. The directory of the shard is therefore created first,
+//! durably, and the identity is written when everything else is durable. A node of a cluster is
+//! also refused until it knows about the time after the backup ([`store::prepare_restored`]), which
+//! is the last step. Only regular files are restored, and each is created anew.
 
 use crate::error::CtlError;
 use crate::files;
@@ -20,16 +21,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use store::AfterRestore;
 
-/// The file without which a directory that holds data is no node's.
+/// File without which a directory that contains data cannot be opened.
 const IDENTITY: &str = "identity";
-/// Some of the room is taken by what is not in any file.
+/// Additional free space that is required for file system metadata, in bytes.
 const ROOM_BYTES_SPARE: u64 = 1 << 20;
 
-/// Makes `dir`, which is empty or not there, the data directory that the backup is of.
+/// Restores a backup to `dir`, which must be empty or missing.
 ///
 /// # Errors
-/// [`CtlError::NotEmpty`]; [`CtlError::Damaged`] with the file of the repository; [`CtlError::NoRoom`] and others. Then
-/// `dir` is as it was, unless it says otherwise.
+/// [`CtlError::NotEmpty`]; [`CtlError::Damaged`] with the file of the repository;
+/// [`CtlError::NoRoom`] and others. `dir` is then unchanged, unless the error is
+/// [`CtlError::LeftBehind`].
 pub fn restore(
     env: &Env,
     repository: &Repository,
@@ -52,7 +54,7 @@ pub fn restore(
     filled.map(|_| ()).map_err(|error| undo(fs, dir, was_there, error))
 }
 
-/// The file of the identity, and all others.
+/// The identity file, and all other files.
 fn parts<'a>(
     repository: &Repository,
     manifest: &'a Manifest,
@@ -64,7 +66,7 @@ fn parts<'a>(
     }
 }
 
-/// Makes all files but the identity, durably.
+/// Writes all files except the identity, durably.
 fn fill(
     fs: &dyn Fs,
     repository: &Repository,
@@ -83,7 +85,7 @@ fn fill(
         let path = dir.join(below);
         fs.create_dir_all(&path).map_err(CtlError::io("make the directory", &path))?;
     }
-    // From here on nobody takes it for the directory of a new node.
+    // From here on the directory cannot be mistaken for that of a new node.
     fs.sync_dir(dir).map_err(CtlError::io("sync", dir))?;
     for file in others {
         place(fs, repository, file, dir, meter)?;
@@ -91,7 +93,7 @@ fn fill(
     sync_tree(fs, dir, others.iter().copied())
 }
 
-/// Copies one file to its place, durably but for its name.
+/// Copies one file, and syncs its data but not its name.
 fn place(
     fs: &dyn Fs,
     repository: &Repository,
@@ -104,7 +106,7 @@ fn place(
     file.check(&object, &found)
 }
 
-/// Makes the names of these files durable.
+/// Syncs the directories of these files.
 fn sync_tree<'a>(
     fs: &dyn Fs,
     dir: &Path,
@@ -117,15 +119,16 @@ fn sync_tree<'a>(
     Ok(())
 }
 
-/// The directories of these files below that of the node, those above them too; itself, an empty path, first.
+/// Directories of these files relative to the data directory, with all ancestors. The first one is
+/// the empty path, which is the data directory itself.
 fn dirs_of<'a>(files: impl IntoIterator<Item = &'a BackupFile>) -> BTreeSet<PathBuf> {
     files.into_iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1).map(Path::to_owned)).collect()
 }
 
-/// Removes what was made in `dir`, which was empty or not there. Returns why.
+/// Removes the files in `dir`, which was empty or missing. Returns the error to report.
 fn undo(fs: &dyn Fs, dir: &Path, was_there: bool, error: CtlError) -> CtlError {
     let removed = files::names(fs, dir).and_then(|names| {
-        // The identity first: nothing that is left for a moment can be started.
+        // Remove the identity first, so that the remaining files cannot be started.
         let identity = names.iter().filter(|name| *name == IDENTITY);
         let others = names.iter().filter(|name| *name != IDENTITY);
         identity.chain(others).try_for_each(|name| remove(fs, &dir.join(name)))?;

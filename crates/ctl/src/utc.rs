@@ -1,9 +1,9 @@
-//! Times for people.
+//! Formatting of times.
 
 use std::fmt;
 use stdx::WallTime;
 
-/// A time as `2026-11-21 09:23:10 UTC`.
+/// Formats a time as `2026-11-21 09:23:10 UTC`.
 pub fn utc(wall: WallTime) -> impl fmt::Display {
     let secs = wall.micros_since_unix_epoch() / 1_000_000;
     let (days, secs) = (secs / SECS_PER_DAY, secs % SECS_PER_DAY);
@@ -14,7 +14,8 @@ pub fn utc(wall: WallTime) -> impl fmt::Display {
 
 const SECS_PER_DAY: u64 = 24 * 3600;
 
-/// Year, month and day so many days after 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// Year, month and day of the day `days` after 1970-01-01 (Howard Hinnant, "chrono-compatible
+/// low-level date algorithms").
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const DAYS_PER_ERA: u64 = 146_097;
@@ -22,7 +23,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     let (era, of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Years that begin in March: what is irregular comes last.
+    // Years begin in March, so that the leap day comes last.
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };

@@ -1,13 +1,13 @@
-//! Checking a backup repository.
+//! Verification of a backup repository.
 //!
-//! **Promise.** When [`verify_repository`] finds no damage, every backup that is there can be restored: each object that
-//! any of them names is there and holds what was written, and in the newest one every block of every table reads back
-//! as the engine wrote it.
+//! **Promise.** If [`verify_repository`] finds no damage, every existing backup can be restored.
+//! Each object that a backup names exists and has the contents that were written. In the newest
+//! backup, every block of every table is readable by the engine.
 //!
-//! **Mechanism.** Each object is read once against its checksum, however many backups name it. Then the newest
-//! backup is looked at as a data directory, in place, and checked as one. What is damaged is noted and the rest goes on, so that
-//! an operator learns all at once. A backup counts as whole only if every object that it names is as it was written and, as far
-//! as that was looked at, reads back as a table.
+//! **Mechanism.** Each object is read once and compared with its checksum, even if several backups
+//! name it. Then the newest backup is verified in place as a data directory. Damage is recorded and
+//! verification continues, so that an operator learns of all damage at once. A backup counts as
+//! whole only if each of its objects is unchanged and, as far as tables were read, readable.
 
 use crate::error::CtlError;
 use crate::files;
@@ -22,27 +22,29 @@ use std::path::Path;
 use std::sync::Arc;
 use store::StoreError;
 
-/// What a repository holds.
+/// Result of verifying a repository.
 #[derive(Debug, Default)]
 pub struct RepositoryReport {
-    /// Each backup whose manifest can be read, and whether no damage was found in it.
+    /// Backups with a readable manifest, and whether no damage was found in them.
     pub backups: Vec<(Manifest, bool)>,
-    /// Objects that backups name, and that are as written.
+    /// Number of objects that backups name and that are unchanged.
     pub objects: usize,
-    /// Their lengths together.
+    /// Their total length, in bytes.
     pub bytes: u64,
-    /// Objects that no backup names: an interrupted backup left them, and the next one uses or removes them.
+    /// Number of objects that no backup names. An interrupted backup left them; the next one uses
+    /// or removes them.
     pub unneeded: usize,
-    /// What the newest backup holds; `None` when there is none, or it is damaged.
+    /// Contents of the newest backup; `None` if there is none, or it is damaged.
     pub newest: Option<VerifyReport>,
-    /// All that is not as it was written.
+    /// All damage that was found.
     pub damage: Vec<CtlError>,
 }
 
-/// Reads all backups of a repository.
+/// Verifies all backups of a repository.
 ///
 /// # Errors
-/// [`CtlError`] when it cannot be looked at, or whoever waits ends it. Damage is in the report.
+/// [`CtlError`] if the repository cannot be read, or the observer cancels. Damage is part of the
+/// report.
 pub fn verify_repository(
     env: &Env,
     repository: &Repository,
@@ -105,13 +107,13 @@ pub fn verify_repository(
     Ok(report)
 }
 
-/// The objects that manifests name, each once.
+/// Objects that manifests name, each once.
 fn needed_by(manifests: &[Manifest]) -> BTreeMap<&str, &BackupFile> {
     let files = manifests.iter().flat_map(|manifest| &manifest.files);
     files.map(|file| (file.object.as_str(), file)).collect()
 }
 
-/// The name of the object that the error is about.
+/// Name of the object that an error refers to.
 fn object_of(error: &CtlError) -> Option<&str> {
     match error {
         CtlError::Damaged { path, .. } => path.file_name()?.to_str(),
@@ -123,14 +125,14 @@ fn table_bytes(manifest: &Manifest) -> u64 {
     manifest.files.iter().filter(|file| file.path.ends_with(".sst")).map(|file| file.bytes).sum()
 }
 
-/// Reads an object; an error that names it when it does not hold what was written.
+/// Reads an object. An error names it if its contents have changed.
 fn check_object(repository: &Repository, file: &BackupFile, meter: &mut Meter<'_>) -> Result<(), CtlError> {
     let path = repository.object(&file.object);
     let found = files::sum(&**repository.fs(), &path, meter).map_err(missing_is_damage)?;
     file.check(&path, &found)
 }
 
-/// Checks every block of a backup's tables where they are.
+/// Verifies every block of a backup's tables in place.
 fn check_blocks(
     env: &Env,
     repository: &Repository,
@@ -154,7 +156,7 @@ fn check_blocks(
     checked.map(|checked| checked.data).map_err(|damage| damage.into_iter().map(of_backup).collect())
 }
 
-/// A file that a manifest names and that is not there is damage like any other.
+/// Converts a missing file that a manifest names to damage.
 pub(crate) fn missing_is_damage(error: CtlError) -> CtlError {
     match error {
         CtlError::Io { source, path, .. } if source.kind() == io::ErrorKind::NotFound => {

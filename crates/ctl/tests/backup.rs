@@ -1,4 +1,4 @@
-//! Backups of one node, side by side: whole or not there, and never the same table twice.
+//! Backups of one node: each is complete or does not exist, and a table is stored once.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::Rng;
 
-/// A disk with the directory of a node that was stopped, holding this many tables.
+/// A disk with the data directory of a stopped node, which has this number of tables.
 fn disk_with_tables(tables: u32) -> MemFs {
     let disk = MemFs::new();
     add_tables(&disk, 0, tables);
@@ -28,7 +28,7 @@ fn repository(disk: &MemFs) -> Repository {
     Repository::open(&env(disk.clone()), Path::new(BACKUPS)).expect("a repository")
 }
 
-/// Every backup that is there is whole.
+/// Asserts that every existing backup is complete. Returns their numbers.
 #[track_caller]
 fn assert_whole(disk: &MemFs) -> Vec<BackupNumber> {
     let env = env(disk.clone());
@@ -69,7 +69,7 @@ fn a_table_of_another_life_with_the_same_name_and_length_is_copied() {
         back_up(disk.clone()).unwrap()
     };
     let first = in_life(1 << 32, b"one");
-    // The directory is gone, and a node of the same tag begins again, as one that was restored does.
+    // The directory is gone, and a node with the same tag starts over, as a restored one does.
     common::remove(&disk, DATA);
     let second = in_life(2 << 32, b"two");
     let table = |taken: &ctl::Taken| {
@@ -81,8 +81,8 @@ fn a_table_of_another_life_with_the_same_name_and_length_is_copied() {
     assert_whole(&disk);
 }
 
-/// A backup that is stopped at any of its file operations, by the end of the process or of power, leaves whole backups
-/// only; and the next one succeeds.
+/// A backup that is stopped at any file operation, by the end of the process or a power failure,
+/// leaves only complete backups, and the next one succeeds.
 #[test]
 fn a_backup_that_is_interrupted_anywhere_leaves_only_whole_ones() {
     let disk = disk_with_tables(2);
@@ -150,7 +150,7 @@ fn a_full_disk_is_said_and_harms_nothing() {
     disk.set_capacity(used + 10_000);
     let error = back_up(disk.clone()).expect_err("there is no room");
     assert!(matches!(error, CtlError::NoRoom { .. }), "{error}");
-    // Somebody else takes the room meanwhile.
+    // Another process uses up the free space meanwhile.
     let full = env::Fault::Error(std::io::ErrorKind::StorageFull);
     let writes = env::OperationMatch::kind(env::OperationKind::Write).after(3);
     disk.set_capacity(u64::MAX);
@@ -162,7 +162,7 @@ fn a_full_disk_is_said_and_harms_nothing() {
     assert_eq!(assert_whole(&disk), [BackupNumber(1), BackupNumber(2)]);
 }
 
-/// The path of the object of some table.
+/// Path of the object of a table.
 fn table_object(disk: &MemFs) -> PathBuf {
     let objects = Path::new(BACKUPS).join("objects");
     let name = disk.read_dir(&objects).unwrap().into_iter().find(|name| name.contains(".sst"));
@@ -218,7 +218,7 @@ fn a_backup_goes_on_after_one_with_a_damaged_manifest() {
     assert_eq!(disk.read_dir(&Path::new(BACKUPS).join("objects")).unwrap(), objects, "nothing is removed");
     repository(&disk).keep_newest(2).expect("it goes as any other");
     assert_eq!(assert_whole(&disk), [BackupNumber(3), BackupNumber(4)]);
-    // Whose they are the names of the objects say.
+    // The names of the objects then identify the node.
     for number in [3, 4] {
         disk.corrupt(Path::new(BACKUPS).join(format!("backups/00000{number}")), 40, 3).unwrap();
     }

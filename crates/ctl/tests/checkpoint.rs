@@ -1,4 +1,4 @@
-//! What becomes of a node's checkpoint, however its backup ends.
+//! Lifetime of a node's checkpoint, for every way in which its backup can end.
 
 mod common;
 mod fake_node;
@@ -15,14 +15,14 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 
-/// What a node is asked for, in order.
+/// Requests to the node, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Asked {
     Make(String),
     Remove(String),
 }
 
-/// A backup of the node; and what it was asked.
+/// Backs up the node. Returns the result and the requests to the node.
 fn back_up_node(disk: &MemFs, observer: &mut dyn Observer) -> (Result<BackedUp, CtlError>, Vec<Asked>) {
     let made = disk.clone();
     back_up_answered(disk, observer, move |name| {
@@ -31,7 +31,7 @@ fn back_up_node(disk: &MemFs, observer: &mut dyn Observer) -> (Result<BackedUp, 
     })
 }
 
-/// Makes the checkpoint of this name where a node makes it. Returns its path.
+/// Makes the checkpoint of this name in the node's directory. Returns its path.
 fn make_checkpoint(disk: &MemFs, name: &str) -> String {
     let path = format!("/srv/node/checkpoints/{name}");
     let below = |file: &Path| file.strip_prefix(DATA).ok().map(|below| Path::new(&path).join(below));
@@ -43,7 +43,7 @@ fn make_checkpoint(disk: &MemFs, name: &str) -> String {
     path
 }
 
-/// The same of a node that answers with `made` when it has made the checkpoint of a name.
+/// Backs up a node that responds with `made` after it has made the checkpoint.
 fn back_up_answered(
     disk: &MemFs,
     observer: &mut dyn Observer,
@@ -71,7 +71,7 @@ fn back_up_answered(
     (done, asked.take())
 }
 
-/// The name of the one checkpoint that was made, and removed in the end.
+/// Name of the only checkpoint, which was made and then removed.
 #[track_caller]
 fn made_and_removed(asked: &[Asked]) -> &str {
     match asked {
@@ -84,7 +84,7 @@ fn noted(disk: &MemFs) -> bool {
     disk.exists(&Path::new(BACKUPS).join("checkpoint")).unwrap()
 }
 
-/// A disk with the directory of a node, which serves as a checkpoint.
+/// A disk with a node's data directory, which serves as a checkpoint.
 fn disk() -> MemFs {
     let disk = MemFs::new();
     let store = open(&disk, DATA, 7, Kind::Alone);
@@ -181,7 +181,7 @@ fn one_that_a_killed_backup_left_is_removed_by_the_next() {
 #[test]
 fn one_whose_answer_nobody_heard_is_removed_by_the_next() {
     let disk = disk();
-    // The backup is killed while the node makes what it was asked for.
+    // The backup is killed while the node makes the checkpoint.
     let at_kill = Rc::new(RefCell::new(None));
     let (left, running) = (Rc::clone(&at_kill), disk.clone());
     let (done, asked) = back_up_answered(&disk, &mut (), move |_| {

@@ -1,4 +1,4 @@
-//! What a backup gives back: all that was in it, or nothing that could be started.
+//! Restores: the complete backup, or nothing that could be started.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stdx::Rng;
 use store::AfterRestore;
 
-/// A disk with two backups of a node, and what is in them. The node's own directory is gone.
+/// A disk with two backups of a node, and their contents. The node's own directory is removed.
 fn disk_with_backups(kind: Kind) -> (MemFs, Contents, Contents) {
     let disk = MemFs::new();
     let store = open(&disk, DATA, 7, kind);
@@ -77,7 +77,7 @@ fn a_flipped_bit_anywhere_is_refused_and_leaves_nothing() {
                 let restored = restore_to(disk.clone(), Some(number), AfterRestore::Rebuild);
                 let there = disk.file_names().iter().filter(|path| path.starts_with("/srv")).count();
                 match restored {
-                    // Only the other backup needs it.
+                    // Only the other backup uses this object.
                     Ok(()) => {
                         unneeded += 1;
                         assert_eq!(&contents(&disk, RESTORED, Kind::OfThree), expected, "{}", path.display());
@@ -115,7 +115,7 @@ fn a_missing_object_is_damage() {
     assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
 }
 
-/// A restore that is stopped at any of its file operations leaves a directory that is refused, or whole.
+/// A restore that is stopped at any file operation leaves a directory that is refused or complete.
 #[test]
 fn a_restore_that_is_interrupted_anywhere_leaves_nothing_that_starts() {
     for kind in [Kind::Alone, Kind::OfThree] {

@@ -1,4 +1,4 @@
-//! Imports to a node that does not do at once what it is asked.
+//! Imports to a node that refuses or delays entries.
 
 mod fake_node;
 
@@ -16,23 +16,24 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use stdx::{Hlc, NodeTag, Version};
 
-/// A node that takes a batch whole and answers it as `judge` says, which is told how many entries came before.
+/// A node that reads a batch completely, then answers each entry with the verdict of `judge`, which
+/// receives the number of earlier entries.
 struct FakeNode<J> {
     judge: J,
     entries_seen: usize,
     stored: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// A refusal follows the last entry, as if more was to come.
+    /// Whether a refusal follows the last entry, as if the batch had more entries.
     refuses_more: bool,
 }
 
-/// What becomes of an entry.
+/// Verdict on an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Judgement {
     Stored,
     Refused(StatusCode),
-    /// It is not answered, nor what follows.
+    /// Neither the entry nor the following ones are answered.
     Hangup,
-    /// It is refused for now, the results end properly, and nothing is done of what follows.
+    /// The entry is refused temporarily, the results end regularly, and no later entry is executed.
     Closed,
 }
 
@@ -41,7 +42,7 @@ impl<J: FnMut(usize, &[u8]) -> Judgement> FakeNode<J> {
         Self { judge, entries_seen: 0, stored: BTreeMap::new(), refuses_more: false }
     }
 
-    /// The body of the answer.
+    /// Body of the response.
     fn answer(&mut self, body: Bytes) -> Vec<u8> {
         let mut entries = EntryDecoder::of_export(Format::Binary, 1 << 20);
         let (mut results, mut out) = (ResultEncoder::new(Format::Binary, ResultScope::All), Vec::new());
@@ -83,7 +84,7 @@ fn refused(status: StatusCode) -> EntryResult {
     EntryResult::Failed { status, detail: "not now".into(), retry_after_secs: None }
 }
 
-/// What an import of `lines` to such a node comes to, and what the node holds then.
+/// Imports `lines` to such a node. Returns the result and the entries of the node.
 fn import_lines(
     lines: &str,
     judge: impl FnMut(usize, &[u8]) -> Judgement + 'static,
@@ -144,7 +145,8 @@ fn what_is_refused_for_now_is_sent_again() {
 #[test]
 fn of_entries_of_one_key_the_last_counts_also_when_one_was_refused() {
     let twice = lines(&[("a", "first"), ("b", "first"), ("a", "last"), ("b", "last")]);
-    // The first of `a` is refused when the last of it is stored; both of `b` are refused once.
+    // The first entry of `a` is refused when the last one is stored; both entries of `b` are
+    // refused once.
     let (imported, stored) = import_lines(&twice, |seen, key| match (seen, key) {
         (0, b"a") | (1 | 3, b"b") => Judgement::Refused(StatusCode::SERVICE_UNAVAILABLE),
         _ => Judgement::Stored,

@@ -1,4 +1,4 @@
-//! The body of a request that is made while it is sent.
+//! Request bodies that are produced while they are sent.
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -7,26 +7,26 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
-/// So many pieces wait to be sent at most.
+/// Maximum number of pieces that wait to be sent.
 const PIECES_MAX: usize = 2;
 
-/// A body, and what fills it.
+/// Creates a body and its sender.
 pub(crate) fn body() -> (BodySender, StreamedBody) {
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     (BodySender(sender), StreamedBody(receiver))
 }
 
-/// Fills a body. It ends when this is dropped.
+/// Sender of a body. Dropping it ends the body.
 pub(crate) struct BodySender(mpsc::Sender<Bytes>);
 
 impl BodySender {
-    /// Waits until there is room. Returns whether anybody still wants it.
+    /// Waits for capacity and sends a piece. Returns `false` if the body was dropped.
     pub(crate) async fn send(&self, piece: Bytes) -> bool {
         self.0.send(piece).await.is_ok()
     }
 }
 
-/// See [`body`].
+/// A body whose pieces come from a [`BodySender`].
 pub(crate) struct StreamedBody(mpsc::Receiver<Bytes>);
 
 impl Body for StreamedBody {

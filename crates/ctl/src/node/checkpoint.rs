@@ -10,30 +10,31 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const TARGET: &str = "/v0/checkpoint";
-/// A checkpoint waits until all that is in memory is in tables.
+/// Timeout of making a checkpoint, for which the node first flushes its memtables.
 const CHECKPOINT_MAX: Duration = Duration::from_secs(600);
 const REMOVE_MAX: Duration = Duration::from_secs(60);
-/// A longer answer is not one of a node.
+/// Maximum length of the response, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// A checkpoint that a node keeps until it is told to remove it, or ends.
+/// A checkpoint, which the node keeps until its removal is requested or it ends.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct NodeCheckpoint {
-    /// By which it is removed.
+    /// Name under which it is removed.
     pub name: String,
-    /// Where it is, on the node's machine.
+    /// Path on the node's machine.
     pub path: PathBuf,
-    /// Tables of the node that it knows to be damaged, by their paths there. A node of an older release does not say.
+    /// Paths of tables that the node knows to be damaged. A node of an older release does not
+    /// report them.
     #[serde(default)]
     pub damaged_tables: Vec<PathBuf>,
 }
 
 impl Node {
-    /// Has the node make a checkpoint of this name, of letters, digits and `-`.
+    /// Has the node make a checkpoint. The name consists of letters, digits and `-`.
     ///
     /// # Errors
-    /// [`CtlError::Unreachable`], [`CtlError::Refused`]: there is none; [`CtlError::BrokenOff`]: there may be one, now
-    /// or later.
+    /// [`CtlError::Unreachable`] or [`CtlError::Refused`] if the checkpoint does not exist.
+    /// [`CtlError::BrokenOff`] if it may exist now or later.
     pub async fn make_checkpoint(&self, name: &str) -> Result<NodeCheckpoint, CtlError> {
         let request =
             self.request(Method::POST, &target(name)).body(Empty::<Bytes>::new()).expect("a valid request");
@@ -45,7 +46,8 @@ impl Node {
         })
     }
 
-    /// Has the node keep a checkpoint for longer. A node of an earlier release, which keeps it until it ends, refuses.
+    /// Has the node keep a checkpoint for longer. A node of an older release refuses: it keeps
+    /// checkpoints until it ends.
     ///
     /// # Errors
     /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].
@@ -55,7 +57,7 @@ impl Node {
         self.send(request, REMOVE_MAX).await?.expect(StatusCode::ACCEPTED).await.map(drop)
     }
 
-    /// Has the node remove a checkpoint. Returns whether it had it.
+    /// Has the node remove a checkpoint. Returns whether it existed.
     ///
     /// # Errors
     /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].

@@ -1,7 +1,7 @@
-//! A running node, asked over HTTP.
+//! HTTP client of a running node.
 //!
-//! Each request has a connection of its own: these are few, and long. A node that says nothing for [`SILENCE_MAX`] is given
-//! up; there is no limit to how long an answer takes that goes on coming.
+//! Each request uses a new connection, because requests are few and long. A request fails if the
+//! node is silent for [`SILENCE_MAX`]; a response that keeps arriving may take any time.
 
 mod body;
 mod checkpoint;
@@ -24,14 +24,14 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// To connect, at most.
+/// Timeout of connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// A node that is silent for so long in the middle of an answer is given up.
+/// Maximum silence of a node within a response.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// No more of a problem is read, in bytes.
+/// Maximum length of a problem document, in bytes; the rest is ignored.
 const PROBLEM_BYTES_MAX: usize = 64 << 10;
 
-/// Where a node is.
+/// Address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     authority: String,
@@ -44,17 +44,18 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// The node at `host:port`.
+    /// Creates the address from `host:port`.
     pub fn new(authority: &str) -> Self {
         Self { authority: authority.to_owned() }
     }
 
-    /// Begins a request for `target`, a path with or without a query.
+    /// Starts a request for `target`, a path with or without a query.
     pub(crate) fn request(&self, method: http::Method, target: &str) -> http::request::Builder {
         Request::builder().method(method).uri(target).header(http::header::HOST, &self.authority)
     }
 
-    /// Sends a request. Returns when the head of the answer is there, be it before the end of the request.
+    /// Sends a request. Returns when the head of the response has arrived, which may be before the
+    /// end of the request.
     pub(crate) async fn send<B>(&self, request: Request<B>, patience: Duration) -> Result<Answer, CtlError>
     where
         B: Body<Data = Bytes, Error = std::convert::Infallible> + Send + 'static,
@@ -67,7 +68,7 @@ impl Node {
         socket.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(error.to_string()))?;
-        // What it fails with, the request or its answer fails with too.
+        // The request or the response reports the same error.
         let connection = Connection(tokio::spawn(async { drop(connection.await) }));
         let broken = |detail: String| CtlError::BrokenOff { node: self.to_string(), detail };
         match timeout(patience, sender.send_request(request)).await {
@@ -78,7 +79,7 @@ impl Node {
     }
 }
 
-/// A connection, which ends with this.
+/// A connection task, aborted when this is dropped.
 struct Connection(JoinHandle<()>);
 
 impl Drop for Connection {
@@ -87,7 +88,7 @@ impl Drop for Connection {
     }
 }
 
-/// The answer to a request; its body is still coming.
+/// Response to a request, whose body may still be arriving.
 pub(crate) struct Answer {
     node: Node,
     response: Response<Incoming>,
@@ -103,18 +104,18 @@ impl Answer {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// The next piece of the body; `None` when it has come to its proper end.
+    /// Next piece of the body; `None` at its end.
     ///
     /// # Errors
-    /// [`CtlError::BrokenOff`]: there should be more.
+    /// [`CtlError::BrokenOff`] if the body is cut short.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CtlError> {
         self.next_within(SILENCE_MAX).await
     }
 
-    /// The same, of a node that may be silent for so long.
+    /// Next piece of the body, from a node that may be silent for `silence_max`.
     ///
     /// # Errors
-    /// [`CtlError::BrokenOff`]: there should be more.
+    /// [`CtlError::BrokenOff`] if the body is cut short.
     pub(crate) async fn next_within(&mut self, silence_max: Duration) -> Result<Option<Bytes>, CtlError> {
         loop {
             let broken = |detail: String| CtlError::BrokenOff { node: self.node.to_string(), detail };
@@ -131,15 +132,15 @@ impl Answer {
         }
     }
 
-    /// This answer if it has the status that was hoped for.
+    /// Returns the response if it has the expected status.
     ///
     /// # Errors
-    /// [`CtlError::Refused`] with what the node says.
+    /// [`CtlError::Refused`] with the node's problem document.
     pub(crate) async fn expect(self, status: StatusCode) -> Result<Self, CtlError> {
         if self.status() == status { Ok(self) } else { Err(self.into_refusal().await) }
     }
 
-    /// The whole body, if it has at most this many bytes; else its beginning.
+    /// Reads the body, at most `bytes_max` bytes of it.
     pub(crate) async fn text(&mut self, bytes_max: usize) -> Result<BytesMut, CtlError> {
         let mut text = BytesMut::new();
         while text.len() < bytes_max
@@ -150,7 +151,7 @@ impl Answer {
         Ok(text)
     }
 
-    /// What the node says of why it refuses.
+    /// Converts the response to an error with the node's problem document.
     pub(crate) async fn into_refusal(mut self) -> CtlError {
         #[derive(Deserialize)]
         struct Problem {
@@ -166,7 +167,7 @@ impl Answer {
     }
 }
 
-/// An error of hyper with what is below it: its own text says little.
+/// Text of a hyper error with its source, which has the useful part.
 fn with_source(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),

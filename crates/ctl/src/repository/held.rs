@@ -1,7 +1,8 @@
-//! The checkpoint that a node keeps for a backup that is being taken.
+//! Record of the checkpoint that a node keeps for a backup in progress.
 //!
-//! Its name is noted in the repository before the node is asked for it, so that one whose backup was killed is removed by
-//! the next, even where nobody heard the answer: a node keeps only a few, and each holds back space.
+//! Its name is recorded in the repository before the node is asked for it. If the backup is killed
+//! or the response is lost, the next backup removes the checkpoint: a node keeps only a few, and
+//! each holds disk space.
 
 use super::Repository;
 use crate::error::CtlError;
@@ -11,20 +12,20 @@ use serde::{Deserialize, Serialize};
 const FILE: &str = "checkpoint";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// What the file says. There may be more in it.
+/// Contents of the file. Unknown fields are ignored.
 #[derive(Serialize, Deserialize)]
 struct Note {
     name: String,
 }
 
 impl Repository {
-    /// Notes the name of what the node is asked to keep.
+    /// Records the name of the requested checkpoint.
     pub(crate) fn note_held(&self, name: &str) -> Result<(), CtlError> {
         let text = serde_json::to_vec(&Note { name: name.to_owned() }).expect("strings are JSON");
         files::replace(&**self.fs(), self.dir(), FILE, &text)
     }
 
-    /// What a backup has noted that did not come to its end. A note that is not understood is none.
+    /// Checkpoint of a backup that did not finish. A malformed record counts as none.
     pub(crate) fn held(&self) -> Result<Option<String>, CtlError> {
         let path = self.dir().join(FILE);
         if !self.fs().exists(&path).map_err(CtlError::io("look for", &path))? {
@@ -34,7 +35,7 @@ impl Repository {
         Ok(serde_json::from_slice(&text).ok().map(|Note { name }| name))
     }
 
-    /// The node keeps it no longer.
+    /// Removes the record, once the node does not keep the checkpoint any more.
     pub(crate) fn forget_held(&self) -> Result<(), CtlError> {
         let path = self.dir().join(FILE);
         self.fs().remove_file(&path).map_err(CtlError::io("remove", &path))

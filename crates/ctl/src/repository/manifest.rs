@@ -1,7 +1,8 @@
-//! What a backup is made of.
+//! Manifest of a backup.
 //!
-//! A manifest is text, so that a person can read it, closed by a checksum of all before it. It names every file of
-//! the data directory with its length and checksum, and the object that holds it. See `docs/backup.md` for the bytes.
+//! A manifest is text, so that a person can read it, followed by a checksum of the text. It lists
+//! each file of the data directory with its length, its checksum, and the object that holds it.
+//! `docs/backup.md` specifies the format.
 
 use crate::checksum::Checksum;
 use crate::error::CtlError;
@@ -13,10 +14,10 @@ use stdx::{NodeTag, WallTime};
 
 const HEADER: &str = "veche-backup 1";
 const SEAL: &str = "xxh3 ";
-/// So many digits at least: backups sort by name until there are a million of them.
+/// Minimum number of digits: backups sort by name up to a million of them.
 const NUMBER_DIGITS: usize = 6;
 
-/// Names a backup of a repository. The newest has the greatest number.
+/// Number of a backup in its repository. The newest backup has the greatest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BackupNumber(pub u32);
 
@@ -34,45 +35,45 @@ impl FromStr for BackupNumber {
     }
 }
 
-/// A backup: whose, when, and which files.
+/// A backup: its node, its time, and its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Which backup of the repository.
+    /// Number of the backup.
     pub number: BackupNumber,
-    /// Of which node.
+    /// Tag of the node.
     pub node: NodeTag,
-    /// Its address among several nodes; empty where the node is on its own.
+    /// The node's address in its cluster; empty for a single node.
     pub own: String,
-    /// The addresses of all nodes; none or one where the node is on its own.
+    /// Addresses of all nodes; none or one for a single node.
     pub nodes: Vec<String>,
-    /// When, by the clock of the machine that took it.
+    /// Time of the backup, by the clock of the machine that took it.
     pub taken: WallTime,
-    /// The version of the program that took it.
+    /// Version of the program that took the backup.
     pub software: String,
-    /// The files of the data directory, in the order of their paths.
+    /// Files of the data directory, in the order of their paths.
     pub files: Vec<BackupFile>,
 }
 
 /// A file of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFile {
-    /// Where it belongs in the data directory, with `/` between names.
+    /// Path in the data directory, with `/` as separator.
     pub path: String,
-    /// Its length.
+    /// Length, in bytes.
     pub bytes: u64,
-    /// Of all its bytes.
+    /// Checksum of the contents.
     pub checksum: Checksum,
-    /// The object of the repository that holds it.
+    /// Object of the repository that holds the contents.
     pub object: String,
 }
 
 impl Manifest {
-    /// The lengths of all files together.
+    /// Total length of all files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Whether the node is one of several.
+    /// Whether the node is part of a cluster.
     pub fn has_peers(&self) -> bool {
         self.nodes.len() > 1
     }
@@ -94,7 +95,7 @@ impl Manifest {
         text.into_bytes()
     }
 
-    /// The inverse of [`Manifest::encode`]; the error says what is wrong.
+    /// Decodes the output of [`Manifest::encode`]. The error describes the violation.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let mut lines = unseal(text, HEADER)?.lines();
@@ -116,7 +117,7 @@ impl Manifest {
 }
 
 impl BackupFile {
-    /// An error that names `path`, where `found` was found in place of this file.
+    /// Compares the contents found at `path` with this file. An error names `path`.
     pub(crate) fn check(&self, path: &Path, found: &Contents) -> Result<(), CtlError> {
         if found.bytes != self.bytes {
             let (found, written) = (found.bytes, self.bytes);
@@ -134,7 +135,7 @@ impl BackupFile {
         let (checksum, bytes, object, path) = (word()?, word()?, word()?, word()?);
         let checksum = checksum.parse().map_err(|_| format!("{checksum:?} is not a checksum"))?;
         let bytes = bytes.parse().map_err(|_| format!("{bytes:?} is not a length"))?;
-        // Names lead to places on a disk: only ever to such below where they are looked for.
+        // Names become paths, which must stay below their directory.
         if !is_name(object) || !path.split('/').all(is_name) {
             return Err(format!("the line {line:?} does not name a file"));
         }
@@ -142,12 +143,12 @@ impl BackupFile {
     }
 }
 
-/// Whether this can be the name of a file, and of nothing else.
+/// Whether the text is a plain file name.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\\', '\0', '\n'])
 }
 
-/// `text` without its seal; of the format that `header` says.
+/// Verifies the checksum and the header of `text`, and returns the lines between them.
 fn unseal<'a>(text: &'a str, header: &str) -> Result<&'a str, String> {
     let kind = header.split_inclusive(' ').next().unwrap_or_default();
     if !text.starts_with(kind) {
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Repositories of the first release hold these bytes; they must be read for ever.
+    /// Repositories of the first release contain these bytes, which must remain readable.
     #[test]
     fn the_file_is_what_it_was() {
         let bytes = "veche-backup 1\nnumber 000007\nnode 0123456789abcdef\nself http://a:1\n\

@@ -1,16 +1,18 @@
-//! A directory that keeps the backups of one node.
+//! Backup repository: a directory with the backups of one node.
 //!
-//! **Promise.** A backup is there when its manifest is, and then all of its files are, durably, whatever crashed while
-//! it was made. What is being made or removed never touches another backup. One process at a time works on a
-//! repository.
+//! **Promise.** A backup exists if its manifest exists, and then all of its files are durable,
+//! whatever crashed while it was taken. Taking or removing one backup never affects another. One
+//! process at a time uses a repository.
 //!
-//! **Mechanism.** Files of a backup are *objects*, each with a name of its own in one directory, so that backups share
-//! them. An object is written under an unfinished name, synced, read back, and renamed. When all are there and their
-//! directory is synced, the manifest is written in the same way. So an object that has its name is whole, and whoever
-//! finds objects that no manifest names (an interrupted backup left them) may go on with them or remove them.
+//! **Mechanism.** Files of a backup are stored as *objects* with unique names in one directory, so
+//! that backups share them. An object is written under a temporary name, synced, read back, and
+//! renamed. When all objects are present and their directory is synced, the manifest is written in
+//! the same way. An object with its final name is therefore complete. Objects that no manifest
+//! names were left by an interrupted backup; they may be reused or removed.
 //!
-//! **Caveats.** What is read back comes from the system's cache as a rule: that shows that the right bytes were
-//! written, not that the disk keeps them. [`verify`](crate::verify_repository) some time later does.
+//! **Caveats.** The data that is read back usually comes from the page cache: this proves that the
+//! right bytes were written, not that the disk keeps them. A later
+//! [`verify`](crate::verify_repository) proves that.
 
 mod held;
 mod manifest;
@@ -29,29 +31,30 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Says what the directory is.
+/// File that marks the directory as a repository.
 const MARKER: &str = "veche-backups";
 const MARKER_TEXT: &[u8] = b"veche-backups 1\n";
 const MARKER_BYTES_MAX: u64 = 1 << 10;
 const LOCK: &str = "LOCK";
 const MANIFESTS: &str = "backups";
 const OBJECTS: &str = "objects";
-/// A longer file is no manifest: it would name millions of tables.
+/// Maximum length of a manifest, in bytes: a longer one would name millions of tables.
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
-/// The backups of one node, held by this process.
+/// The backups of one node, locked by this process.
 pub struct Repository {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
-    /// `None`: the directory cannot be written by this process.
+    /// Lock on the directory; `None` if this process cannot write to it.
     _lock: Option<Box<dyn DirLock>>,
 }
 
 impl Repository {
-    /// The repository in `dir`, which is made where it is missing or empty.
+    /// Opens the repository in `dir`. Creates it if the directory is missing or empty.
     ///
     /// # Errors
-    /// [`CtlError::NotARepository`]: it holds something else; [`CtlError::Locked`]; [`CtlError::Io`].
+    /// [`CtlError::NotARepository`] if the directory has other contents; [`CtlError::Locked`];
+    /// [`CtlError::Io`].
     pub fn open_or_create(env: &Env, dir: &Path) -> Result<Self, CtlError> {
         let fs = &*env.fs;
         fs.create_dir_all_durably(dir).map_err(CtlError::io("make the directory", dir))?;
@@ -72,7 +75,7 @@ impl Repository {
         Ok(repository)
     }
 
-    /// The repository in `dir`, to read from. It may be on a medium that cannot be written.
+    /// Opens the repository in `dir` for reading. It may be on a read-only medium.
     ///
     /// # Errors
     /// [`CtlError::NotARepository`], [`CtlError::Locked`], [`CtlError::Io`].
@@ -84,7 +87,8 @@ impl Repository {
             return Err(CtlError::NotARepository { path: dir.to_owned(), is_empty });
         }
         repository._lock = match lock(fs, dir) {
-            // Nobody else changes it then either, or at least nobody of this machine.
+            // A directory that is not writable here cannot be changed by another process either, at
+            // least not on this machine.
             Err(CtlError::Io { source, .. })
                 if matches!(
                     source.kind(),
@@ -98,7 +102,7 @@ impl Repository {
         Ok(repository)
     }
 
-    /// The backups that are there, from the oldest to the newest.
+    /// Existing backups, from the oldest to the newest.
     ///
     /// # Errors
     /// [`CtlError::Io`].
@@ -112,7 +116,7 @@ impl Repository {
         Ok(numbers)
     }
 
-    /// The number of the backup `wanted`, or of the newest.
+    /// Number of the backup `wanted`, or of the newest one.
     ///
     /// # Errors
     /// [`CtlError::NoBackup`], [`CtlError::Io`].
@@ -129,7 +133,7 @@ impl Repository {
         })
     }
 
-    /// What the backup of this number is made of.
+    /// Reads the manifest of a backup.
     ///
     /// # Errors
     /// [`CtlError::Damaged`], [`CtlError::Io`].
@@ -143,7 +147,7 @@ impl Repository {
         Ok(manifest)
     }
 
-    /// Where it is.
+    /// Directory of the repository.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -152,12 +156,12 @@ impl Repository {
         &self.fs
     }
 
-    /// Where an object is, or would be.
+    /// Path of an object, which need not exist.
     pub(crate) fn object(&self, name: &str) -> PathBuf {
         self.objects().join(name)
     }
 
-    /// The names of all objects that are whole, sorted.
+    /// Sorted names of all complete objects.
     pub(crate) fn object_names(&self) -> Result<Vec<String>, CtlError> {
         let mut names = files::names(&*self.fs, &self.objects())?;
         names.retain(|name| !name.ends_with(UNFINISHED));

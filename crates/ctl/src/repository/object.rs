@@ -1,18 +1,18 @@
 //! Names of objects.
 //!
-//! An object is named by where its file comes from and what it holds:
+//! An object is named after the origin and the contents of its file:
 //!
 //! ```text
-//! <node's tag>-<path, with - for />-<bytes>-<print of the tail>-<checksum>
+//! <node's tag>-<path, with - for />-<bytes>-<checksum of the tail>-<checksum>
 //! ```
 //!
-//! The *origin*, all but the checksum, can be told of a file without reading more than its tail. A table never changes,
-//! and its tail tells its least and greatest versions, which no other table has: so a table whose origin is known
-//! need not be read to know what it holds. Name and length alone would not do: a node that was restored gives names
-//! again that it gave in another life.
-//!
-//! An object whose length or tail is not what its name says is damaged, and counts as absent: the file is copied again, and
-//! takes its place. Damage elsewhere in an object is found by reading it ([`verify`](crate::verify_repository)).
+//! The *origin*, which is everything but the checksum, can be computed from the tail of a file
+//! alone. A table never changes, and its tail contains its least and greatest versions, which no
+//! other table has. A table with a known origin therefore need not be read. Name and length alone
+//! would not suffice: a restored node may reuse names of an earlier generation.
+//! An object whose length or tail does not match its name is damaged and counts as absent: the file
+//! is copied again, and replaces it. Damage elsewhere in an object is found by reading it
+//! ([`verify`](crate::verify_repository)).
 
 use crate::checksum::Checksum;
 use crate::error::CtlError;
@@ -21,21 +21,22 @@ use env::Fs;
 use std::path::Path;
 use stdx::NodeTag;
 
-/// So much of the end of a file is part of its origin. What a table tells of itself is in less, but for very long keys.
+/// Length of the tail that is part of the origin, in bytes. A table's metadata is shorter, except
+/// with very long keys.
 const TAIL_BYTES: u64 = 4 << 10;
 
-/// Where a file comes from.
+/// Origin of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     prefix: String,
     pub(super) bytes: u64,
-    /// Of its tail.
+    /// Checksum of the tail.
     print: Checksum,
     is_immutable: bool,
 }
 
 impl Origin {
-    /// Of the file at `path` below `root`, a data directory of `node`.
+    /// Computes the origin of the file at `path` below `root`, a data directory of `node`.
     pub(super) fn of(fs: &dyn Fs, root: &Path, path: &str, node: NodeTag) -> Result<Self, CtlError> {
         let (tail, bytes) = files::read_tail(fs, &root.join(path), TAIL_BYTES)?;
         let print = Checksum::of(&tail);
@@ -43,13 +44,14 @@ impl Origin {
         Ok(Self { prefix, bytes, print, is_immutable: path.ends_with(".sst") })
     }
 
-    /// The name of the object with this content.
+    /// Name of the object with this content.
     pub(super) fn object(&self, checksum: Checksum) -> String {
         format!("{}{checksum}", self.prefix)
     }
 
-    /// Those of `names`, which are sorted, that hold the same as the file unless they are damaged, and the checksum of
-    /// each. More than one: the file, or a copy of it, was damaged at some time.
+    /// Objects among the sorted `names` with this origin, and their checksums. They have the
+    /// contents of the file unless they are damaged. Several objects mean that the file, or a copy
+    /// of it, was damaged at some time.
     pub(super) fn find_in<'a>(&self, names: &'a [String]) -> Vec<(&'a str, Contents)> {
         let first = names.partition_point(|name| **name < *self.prefix);
         let candidates =
@@ -61,7 +63,7 @@ impl Origin {
         named.collect()
     }
 
-    /// Whether the object at `path` has the length and the tail that its name says.
+    /// Whether the object at `path` has the length and the tail that its name states.
     pub(super) fn fits(&self, fs: &dyn Fs, path: &Path) -> bool {
         let found = files::read_tail(fs, path, TAIL_BYTES);
         found.is_ok_and(|(tail, bytes)| bytes == self.bytes && Checksum::of(&tail) == self.print)
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
     use env::MemFs;
 
-    /// Objects of the first release have these names; later ones must find them.
+    /// Objects of the first release have these names, which later releases must find.
     #[test]
     fn names_are_what_they_were() {
         let disk = MemFs::new();

@@ -1,24 +1,26 @@
-//! Removing old backups.
+//! Removal of old backups.
 
 use super::Repository;
 use crate::error::CtlError;
 use std::collections::BTreeSet;
 
-/// What was removed.
+/// Numbers of removed items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// How many backups.
+    /// Number of backups.
     pub backups: usize,
-    /// How many objects that no backup names any more.
+    /// Number of objects that no remaining backup uses.
     pub objects: usize,
 }
 
 impl Repository {
-    /// Removes all but the newest `count` backups, and all objects that none of these names.
+    /// Removes all but the newest `count` backups, and all objects that the remaining ones do not
+    /// use.
     ///
     /// # Errors
-    /// [`CtlError`], also when one of the backups that are to stay has a damaged manifest, which does not tell what it
-    /// needs: then nothing is removed. After another error some may be removed, and those that are there are whole.
+    /// [`CtlError`]. If a backup to keep has a damaged manifest, its objects are unknown and
+    /// nothing is removed. After other errors some backups may be removed; the remaining ones are
+    /// complete.
     pub fn keep_newest(&self, count: usize) -> Result<Removed, CtlError> {
         let fs = &**self.fs();
         let backups = self.backups()?;
@@ -32,7 +34,8 @@ impl Repository {
             let path = manifests.join(number.to_string());
             fs.remove_file(&path).map_err(CtlError::io("remove", &path))?;
         }
-        // No manifest may come back whose objects are gone.
+        // Sync first: a removed manifest must not reappear after a crash, when its objects are
+        // gone.
         fs.sync_dir(&manifests).map_err(CtlError::io("sync", &manifests))?;
         let mut unneeded = self.object_names()?;
         unneeded.retain(|name| !needed.contains(name));

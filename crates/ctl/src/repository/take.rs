@@ -1,4 +1,4 @@
-//! Adding a backup.
+//! Taking a backup.
 
 use super::object::Origin;
 use super::{BackupFile, BackupNumber, Manifest, Repository};
@@ -9,31 +9,31 @@ use std::path::Path;
 use stdx::WallTime;
 use store::{IDENTITY_FILE, Identity};
 
-/// Not part of a data directory's content.
+/// Lock file, which is not part of a data directory's content.
 const LOCK: &str = "LOCK";
 
 /// A backup that was taken.
 #[derive(Debug)]
 pub struct Taken {
-    /// What it is made of.
+    /// Manifest of the backup.
     pub manifest: Manifest,
-    /// How many of its files had to be copied.
+    /// Number of files that were copied.
     pub files_copied: usize,
-    /// Their lengths together.
+    /// Total length of the copied files, in bytes.
     pub bytes_copied: u64,
-    /// How many of them took the place of an object that was damaged.
+    /// Number of copied files that replaced a damaged object.
     pub objects_replaced: usize,
-    /// Manifests of older backups that cannot be read.
+    /// Errors of older backups' manifests that cannot be read.
     pub unreadable: Vec<CtlError>,
 }
 
 impl Repository {
-    /// Adds a backup of the data directory `source`, which nobody changes meanwhile: a checkpoint of a running node, or
-    /// the directory of one that was stopped. Tables that an earlier backup copied are not copied again, unless the length
-    /// or the end of the copy is not what was written.
+    /// Takes a backup of the data directory `source`, which must not change meanwhile: a checkpoint
+    /// of a running node, or the directory of a stopped one. Tables that an earlier backup copied
+    /// are not copied again, unless the length or the end of the copy has changed.
     ///
     /// # Errors
-    /// [`CtlError`]; then there is no such backup, and the others are as they were.
+    /// [`CtlError`]. The backup then does not exist, and the others are unchanged.
     pub fn take(
         &self,
         source: &Path,
@@ -61,7 +61,7 @@ impl Repository {
         let files_copied = to_copy().count();
         self.check_room(bytes_copied)?;
 
-        // Each is written, and read back.
+        // Each file is written and read back, so its bytes count twice.
         let mut meter = Meter::new(observer, Some(2 * bytes_copied));
         let mut backup_files = Vec::with_capacity(paths.len());
         let mut objects_replaced = 0;
@@ -94,8 +94,9 @@ impl Repository {
         Ok(Taken { manifest, files_copied, bytes_copied, objects_replaced, unreadable })
     }
 
-    /// The number of the next backup, which is to be of the node of this identity; and what is wrong with the manifests
-    /// that cannot be read. Whose the backups are then the newest of the others says, or else the names of the objects.
+    /// Number of the next backup, and the errors of unreadable manifests. Fails if the repository
+    /// belongs to another node. The newest readable manifest names the node, else the names of the
+    /// objects.
     fn next_number(&self, identity: &Identity) -> Result<(BackupNumber, Vec<CtlError>), CtlError> {
         let mut unreadable = Vec::new();
         let (mut next, mut holds) = (BackupNumber(1), None);
@@ -123,7 +124,7 @@ impl Repository {
         }
     }
 
-    /// Removes what an interrupted backup was writing.
+    /// Removes incomplete files of an interrupted backup.
     fn remove_unfinished(&self) -> Result<(), CtlError> {
         for dir in [self.manifests(), self.objects()] {
             for name in files::names(&**self.fs(), &dir)?.iter().filter(|name| name.ends_with(UNFINISHED)) {
@@ -143,7 +144,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Copies a file to an object, durably but for its name. Returns the name, and what it holds.
+    /// Copies a file to an object, and syncs its data but not its name. Returns the name and the
+    /// contents.
     fn copy_in(
         &self,
         source: &Path,
@@ -151,7 +153,7 @@ impl Repository {
         meter: &mut Meter<'_>,
     ) -> Result<(String, files::Contents), CtlError> {
         let fs = &**self.fs();
-        // One at a time, so one name is enough for all.
+        // Files are copied one at a time, so that one name suffices.
         let unfinished = self.object(&format!("object{UNFINISHED}"));
         let contents = files::copy(fs, source, &unfinished, meter)?;
         if contents.bytes != origin.bytes {

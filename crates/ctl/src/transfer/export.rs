@@ -1,11 +1,12 @@
-//! A range of entries, from a node to a file.
+//! Export of a range of entries from a node to a file.
 //!
-//! **Promise.** When [`export`] returns, all of the range was written, as the node sent it. A stream that breaks off, or
-//! that is not what it says, is an error.
+//! **Promise.** When [`export`] returns, the whole range was written, as the node sent it. A stream
+//! that is cut short or malformed is an error.
 //!
-//! **Mechanism.** What comes is decoded as it is passed on: so entries can be counted, and nothing is taken for whole that
-//! could not be read again. Where entries are left out, the others are encoded anew, with their versions. HTTP itself
-//! tells the end of a stream from its being cut; the binary format does once more, for the file. Of keys alone, only the
+//! **Mechanism.** The stream is decoded while it is written: entries are counted, and an
+//! undecodable stream cannot pass for a complete one. If entries are skipped, the others are
+//! encoded again with their versions. HTTP distinguishes the end of a stream from a broken
+//! connection, and the binary format marks its end for the file as well. For an export of keys only
 //! lines are counted.
 
 use super::unzstd::Unzstd;
@@ -22,47 +23,48 @@ use std::io;
 use std::time::Duration;
 use stdx::Version;
 
-/// How long a count may take.
+/// Timeout of a count.
 const COUNT_MAX: Duration = Duration::from_secs(3_600);
 
-/// Which entries, and how they are to be written.
+/// Entries to export, and their format.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Those of the whole cluster, with this quorum; else those that the node itself holds.
+    /// Export from the whole cluster with this quorum. `None`: the entries that the node itself
+    /// holds.
     pub cluster: Option<QuorumWish>,
-    /// The beginning of all keys; `None`: any.
+    /// Prefix of the keys; `None`: any.
     pub prefix: Option<Vec<u8>>,
-    /// The first key; `None`: from the first of all.
+    /// First key, inclusive; `None`: no bound.
     pub start: Option<Vec<u8>>,
-    /// The first key behind the last; `None`: to the last of all.
+    /// Last key, exclusive; `None`: no bound.
     pub end: Option<Vec<u8>>,
-    /// So many at most.
+    /// Maximum number of entries.
     pub limit: Option<u64>,
-    /// Their keys and versions alone, as [`Format::Ndjson`]. Not together with `skip_future`.
+    /// Export only keys and versions, as [`Format::Ndjson`]. Excludes `skip_future`.
     pub keys: bool,
     /// [`Format::Binary`] or [`Format::Ndjson`].
     pub format: Format,
-    /// The node compresses. Not together with `skip_future`.
+    /// Have the node compress the stream. Excludes `skip_future`.
     pub zstd: bool,
-    /// Leaves out entries whose versions lie in the future: see [`is_in_future`](super::is_in_future).
+    /// Skip entries whose versions lie in the future; see [`is_in_future`](super::is_in_future).
     pub skip_future: bool,
 }
 
-/// What was exported.
+/// Result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Entries.
+    /// Number of exported entries.
     pub entries: u64,
-    /// What was written, in bytes.
+    /// Bytes written.
     pub bytes: u64,
-    /// Entries that were left out, since their versions lie in the future.
+    /// Number of entries skipped because their versions lie in the future.
     pub skipped: u64,
 }
 
-/// Writes the entries of a range to `to`. Dropping the future ends it.
+/// Writes the entries of a range to `to`. Dropping the future cancels it.
 ///
 /// # Errors
-/// [`CtlError`]; then what was written is not all.
+/// [`CtlError`]; the output is then incomplete.
 pub async fn export(
     node: &Node,
     export: &Export,
@@ -111,7 +113,7 @@ pub async fn export(
 }
 
 impl Exported {
-    /// Writes what was encoded.
+    /// Writes the encoded entries.
     fn take_past(
         &mut self,
         past: &mut Past,
@@ -125,7 +127,7 @@ impl Exported {
     }
 }
 
-/// Counts the entries of a range, without moving them here. Dropping the future ends it.
+/// Counts the entries of a range on the node. Dropping the future cancels it.
 ///
 /// # Errors
 /// [`CtlError`].
@@ -134,7 +136,7 @@ pub async fn count(node: &Node, export: &Export) -> Result<u64, CtlError> {
         .request(Method::GET, &format!("{}&count=1", target(export)))
         .body(Empty::<Bytes>::new())
         .expect("a valid request");
-    // Nothing comes before the last entry was counted.
+    // The node responds only after it has counted the last entry.
     let mut answer = node.send(request, COUNT_MAX).await?.expect(StatusCode::OK).await?;
     let mut text = Vec::new();
     while let Some(piece) = answer.next_within(COUNT_MAX).await? {
@@ -151,7 +153,7 @@ fn target(export: &Export) -> String {
     let Export { cluster, prefix, start, end, limit, keys, .. } = export;
     let mut parameters = Vec::new();
     parameters.extend(prefix.as_ref().map(|prefix| format!("prefix={}", percent::encode(prefix))));
-    // The least of all keys.
+    // The least possible key.
     let least = prefix.is_none().then_some(&b"\0"[..]);
     parameters.extend(start.as_deref().or(least).map(|start| format!("start={}", percent::encode(start))));
     parameters.extend(end.as_ref().map(|end| format!("end={}", percent::encode(end))));
@@ -164,19 +166,19 @@ fn target(export: &Export) -> String {
     format!("/v0/entities?{}", parameters.join("&"))
 }
 
-/// Reads what comes, to know that it is what it should be.
+/// Decodes the stream, to verify it.
 struct Check {
     node: String,
     unzstd: Option<Unzstd>,
     content: Content,
-    /// Where entries of the future are left out.
+    /// Encoder of the remaining entries, if entries of the future are skipped.
     past: Option<Past>,
 }
 
-/// The content of a stream.
+/// Content of a stream.
 enum Content {
     Entries(Box<EntryDecoder>),
-    /// Keys, so many lines of JSON.
+    /// Keys as lines of JSON, with their number.
     Keys {
         lines: u64,
         is_in_line: bool,
@@ -192,7 +194,7 @@ impl Content {
     }
 }
 
-/// The entries that are not left out, encoded anew.
+/// Encoder of the entries that are not skipped.
 struct Past {
     encoder: EntryEncoder,
     out: Vec<u8>,
@@ -253,7 +255,7 @@ impl Check {
     }
 }
 
-/// What is wrong with what was sent.
+/// Description of a malformed stream.
 struct Bad(String);
 
 impl From<io::Error> for Bad {

@@ -1,17 +1,22 @@
-//! The entries of a file, written to a node.
+//! Import of the entries of a file to a node.
 //!
-//! **Promise.** When [`import`] returns, each entry of the file was answered: written, or counted as failed. Of entries of
-//! one key the last counts. Entries that the node refuses for now (`503`), or finds too few replicas for (`504`), are
-//! sent again, until nothing is taken any more for a minute.
+//! **Promise.** When [`import`] returns, the node has answered each entry of the file: it was
+//! written, or is counted as failed. Of several entries with one key the last one counts. Entries
+//! that the node refuses temporarily (`503`) or for lack of replicas (`504`) are sent again, until
+//! no entry was accepted for a minute.
 //!
-//! **Mechanism.** Entries are sent in *rounds*, each a batch of the node's: while the node answers one, the next are under
-//! way, up to a limit. The first refusal ends the round: nothing more is sent, and all that is under way is answered, or
-//! nothing of it is done: a node that has no room for the rest of a batch says so in its last result. After a pause the
-//! next round begins with what was refused, and then what the node did not get to. But for entries whose key was written by
-//! a later one meanwhile: those would bury what is newer.
+//! **Mechanism.** Entries are sent in *rounds*; each round is one batch request. Entries are
+//! pipelined up to a limit. The first refusal ends the round: nothing more is sent. The entries in
+//! flight are then either answered or not executed: a node without capacity for the rest of a batch
+//! says so in its last result.
 //!
-//! **Caveats.** Entries get new versions; their expiry stays. When the connection breaks, nobody knows which of the
-//! entries under way were written. To import the file again does no harm, if nobody else writes its keys.
+//! After a pause the next round begins with the refused entries, followed by those that the node
+//! did not reach. Entries whose key was meanwhile written by a later entry are omitted, because
+//! they would overwrite the newer value.
+//!
+//! **Caveats.** Entries receive new versions; their expiry is kept. If the connection breaks, it is
+//! unknown which of the entries in flight were written. Importing the file again is harmless,
+//! unless other clients write the same keys.
 
 use super::QuorumWish;
 use super::source;
@@ -30,72 +35,72 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// So many failures are kept to be shown.
+/// Maximum number of failures that are kept for display.
 pub const FAILURES_SHOWN_MAX: usize = 10;
 
-/// So much is under way at most, in bytes of keys and values ...
+/// Maximum size of the entries in flight, in bytes of keys and values.
 const UNDER_WAY_BYTES_MAX: usize = 16 << 20;
-/// ... and entries.
+/// Maximum number of entries in flight.
 const UNDER_WAY_MAX: usize = 16 << 10;
-/// An entry is sent with others until they have so many bytes.
+/// Entries are collected until they have this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
-/// The first result of a round may take a request's time on the node, and what is before it in its queues.
+/// Timeout of a round's first result: the node's request timeout and its queues.
 const FIRST_RESULT_MAX: Duration = Duration::from_secs(60);
-/// A round ends when the file gives nothing for so long.
+/// Time without input from the file after which a round ends.
 const IDLE_MAX: Duration = Duration::from_secs(1);
-/// Between rounds, at least and at most.
+/// Minimum and maximum pause between rounds.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// A node that refuses everything for so long is taken at its word.
+/// Time of continuous refusal after which the import fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is imported, and how.
+/// Parameters of an import.
 pub struct Import {
-    /// The file.
+    /// File to import.
     pub from: Box<dyn Read + Send>,
-    /// What it is called.
+    /// Name of the file, for messages.
     pub name: String,
-    /// Its length, where that is known, in bytes.
+    /// Length of the file in bytes, if known.
     pub bytes_total: Option<u64>,
-    /// How many replicas of each entry must answer.
+    /// Quorum of the writes.
     pub quorum: QuorumWish,
-    /// Leaves out entries whose versions lie in the future: see [`is_in_future`](super::is_in_future).
+    /// Skip entries whose versions lie in the future; see [`is_in_future`](super::is_in_future).
     pub skip_future: bool,
 }
 
-/// What became of the entries.
+/// Result of an import.
 #[derive(Debug, Default)]
 pub struct Imported {
-    /// Entries that were written or deleted.
+    /// Number of entries that were written or deleted.
     pub entries: u64,
-    /// Of those, how many found a greater version on the node.
+    /// Number of those entries for which the node had a greater version.
     pub superseded: u64,
-    /// Entries that were left out, since their versions lie in the future.
+    /// Number of entries skipped because their versions lie in the future.
     pub skipped: u64,
-    /// Entries that failed.
+    /// Number of failed entries.
     pub failed: u64,
-    /// The first of them.
+    /// The first [`FAILURES_SHOWN_MAX`] failed entries.
     pub failures: Vec<FailedEntry>,
-    /// How often an entry was sent again.
+    /// Number of repeated sends.
     pub sent_again: u64,
-    /// Entries whose fate nobody knows: the connection broke.
+    /// Number of entries with an unknown result, because the connection broke.
     pub unknown: u64,
-    /// Why not all of the file was read or sent.
+    /// Error because of which not all of the file was read or sent.
     pub ended_early: Option<CtlError>,
 }
 
 /// An entry that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedEntry {
-    /// Its key.
+    /// Key of the entry.
     pub key: Vec<u8>,
-    /// What a single request would have got.
+    /// Status that a single request would have received.
     pub status: u16,
-    /// What the node says.
+    /// Detail from the node.
     pub detail: String,
 }
 
-/// Writes the entries of a file to a node. Dropping the future ends it.
+/// Writes the entries of a file to a node. Dropping the future cancels it.
 pub async fn import(node: &Node, import: Import, observer: &mut dyn Observer) -> Imported {
     let Import { from, name, bytes_total, quorum, skip_future } = import;
     let mut supply = Supply::new(source::read(from, name, skip_future));
@@ -126,7 +131,7 @@ struct Importer<'a> {
 }
 
 impl Importer<'_> {
-    /// Until all entries were answered.
+    /// Runs rounds until all entries are answered.
     async fn run(&mut self, supply: &mut Supply) -> Result<(), CtlError> {
         let (mut pause, mut heard_well) = (PAUSE_MIN, Instant::now());
         while supply.wait().await? {
@@ -146,7 +151,8 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// One batch. What is refused for now goes back to the supply; then it says why.
+    /// Runs one round. Puts temporarily refused entries back to the supply, and returns the
+    /// refusal.
     async fn round(&mut self, supply: &mut Supply) -> Result<Option<Refusal>, CtlError> {
         let flight = Flight::default();
         let (sender, body) = body();
@@ -192,7 +198,7 @@ impl Importer<'_> {
         Ok(refusal.into_inner())
     }
 
-    /// Takes in the results.
+    /// Reads the results of a round.
     async fn collect(&mut self, answer: Answer, flight: &Flight) -> Result<(), CtlError> {
         let mut answer = answer.expect(StatusCode::OK).await?;
         let broken = |detail: String| CtlError::BrokenOff { node: self.node.to_string(), detail };
@@ -206,7 +212,7 @@ impl Importer<'_> {
                 match flight.land() {
                     Some(entry) => settle(&mut self.imported, entry, result, flight),
                     None => match Refusal::of(&result) {
-                        // There was no room for what might have come.
+                        // The node has no capacity for further entries of the batch.
                         Some(refusal) => flight.end(refusal),
                         None => return Err(broken("it answers entries that it was not sent".to_owned())),
                     },
@@ -243,7 +249,7 @@ fn settle(imported: &mut Imported, entry: BatchEntry, result: EntryResult, fligh
     }
 }
 
-/// Sends entries until there are no more for now, or one was refused.
+/// Sends entries until none is available, or one was refused.
 async fn feed(sender: BodySender, flight: &Flight, supply: &mut Supply) {
     let mut encoder = EntryEncoder::new(Format::Binary);
     let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
@@ -258,12 +264,12 @@ async fn feed(sender: BodySender, flight: &Flight, supply: &mut Supply) {
             }
         }
         if !piece.is_empty() {
-            // Where nobody wants it, whoever collects learns why.
+            // If the body was dropped, `collect` reports the reason.
             sender.send(Bytes::from(std::mem::take(&mut piece))).await;
         } else if !flight.has_room() {
             flight.changed.notified().await;
         } else {
-            // A file that comes slowly: the node is not kept waiting.
+            // The file is read slowly: end the round instead of keeping the node waiting.
             let more = tokio::select! {
                 more = tokio::time::timeout(IDLE_MAX, supply.fill()) => more.unwrap_or(false),
                 () = flight.changed.notified() => true,
@@ -277,13 +283,13 @@ async fn feed(sender: BodySender, flight: &Flight, supply: &mut Supply) {
     sender.send(piece.into()).await;
 }
 
-/// Whether a node that says this may do later what it was asked: it has too much to do, or misses replicas. A write that
-/// may have been stored on some of them is repeated without harm.
+/// Whether a later attempt may succeed: the node is overloaded, or lacks replicas. Repeating a
+/// write that some replicas may have stored is harmless.
 const fn is_for_now(status: u16) -> bool {
     matches!(status, 503 | 504)
 }
 
-/// Why entries are to be sent again later.
+/// Reason why entries have to be sent again later.
 #[derive(Debug)]
 struct Refusal {
     status: u16,
@@ -292,7 +298,7 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// That of an entry; `None`: it was not refused, or for good.
+    /// The temporary refusal of an entry; `None` if it was not refused, or permanently.
     fn of(result: &EntryResult) -> Option<Self> {
         match result {
             EntryResult::Failed { status, detail, retry_after_secs } if is_for_now(status.as_u16()) => {
@@ -304,18 +310,20 @@ impl Refusal {
     }
 }
 
-/// What was sent in a round, and not answered or refused. Shared by whoever sends and whoever takes the answers.
+/// Entries of a round in flight, and refused ones. Shared by the sender and the receiver of
+/// results.
 #[derive(Default)]
 struct Flight {
     under_way: RefCell<VecDeque<BatchEntry>>,
     bytes: Cell<usize>,
     refused: RefCell<Refused>,
     refusal: RefCell<Option<Refusal>>,
-    /// The last result was a refusal. If results end with it, it is of all entries behind it too.
+    /// Whether the last result was a refusal. If the results end with it, it applies to all later
+    /// entries too.
     last_is_refusal: Cell<bool>,
-    /// There is more room, or the round is to end.
+    /// Notified when capacity becomes available, or the round has to end.
     changed: Notify,
-    /// So much of the file was read when the last entry was sent.
+    /// Bytes of the file that were read when the last entry was sent.
     bytes_read: Cell<u64>,
 }
 
@@ -333,7 +341,7 @@ impl Flight {
         self.under_way.borrow_mut().push_back(entry);
     }
 
-    /// The entry that is answered next.
+    /// Removes the entry that is answered next.
     fn land(&self) -> Option<BatchEntry> {
         let entry = self.under_way.borrow_mut().pop_front()?;
         self.bytes.set(self.bytes.get() - bytes_of(&entry));
@@ -346,7 +354,7 @@ impl Flight {
         self.end(refusal);
     }
 
-    /// Nothing more is sent.
+    /// Ends the round: nothing more is sent.
     fn end(&self, refusal: Refusal) {
         *self.refusal.borrow_mut() = Some(refusal);
         self.changed.notify_one();
@@ -361,7 +369,7 @@ fn bytes_of(entry: &BatchEntry) -> usize {
     entry.key.as_bytes().len() + value_len
 }
 
-/// Entries that were refused in a round, in their order.
+/// Entries that were refused in a round, in order.
 #[derive(Default)]
 struct Refused {
     entries: Vec<Option<BatchEntry>>,
@@ -374,7 +382,7 @@ impl Refused {
         self.entries.push(Some(entry));
     }
 
-    /// Forgets the entries of a key: a later one was written. Returns how many.
+    /// Drops the entries of a key of which a later entry was written. Returns their number.
     fn forget(&mut self, key: &Key) -> u64 {
         let places = self.places.remove(key).unwrap_or_default();
         places.iter().for_each(|place| self.entries[*place] = None);

@@ -1,4 +1,4 @@
-//! Entries to and from files.
+//! Transfer of entries to and from files.
 
 mod export;
 mod import;
@@ -15,26 +15,26 @@ pub use export::{Export, Exported, count, export};
 pub use import::{FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, import};
 pub use partial::PartialFile;
 
-/// Whether an entry's version lies further in the future, by this machine's clock, than a node accepts from a peer: a wrong
-/// clock issued it. An entry without a version does not.
+/// Whether a version lies further in the future, by this machine's clock, than a node accepts from
+/// a peer. Such a version was issued by a wrong clock. `false` without a version.
 pub fn is_in_future(version: Option<Version>) -> bool {
     version.is_some_and(|version| HybridClock::is_ahead(version.hlc, Env::os().clock.now().wall))
 }
 
-/// Values of entries in files may be so long, in bytes: no node takes longer ones.
+/// Maximum length of a value in a file, in bytes: no node accepts longer ones.
 const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// A quorum as it is asked for; what is not said, the node decides.
+/// Quorum of a request. The node's defaults apply to `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuorumWish {
-    /// How many replicas must answer.
+    /// Number of replicas that must acknowledge.
     pub ack: Option<u8>,
-    /// Of how many.
+    /// Number of replicas of the key.
     pub from: Option<u8>,
 }
 
 impl QuorumWish {
-    /// As parameters of a query.
+    /// Query parameters of the quorum.
     fn parameters(&self) -> Vec<String> {
         let named = |name: &str, number: Option<u8>| number.map(|number| format!("{name}={number}"));
         [named("ack", self.ack), named("from", self.from)].into_iter().flatten().collect()

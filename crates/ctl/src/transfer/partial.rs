@@ -1,4 +1,4 @@
-//! A file that is there when it is whole, or not at all.
+//! Files that appear atomically when they are complete.
 
 use crate::error::CtlError;
 use crate::files;
@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Ends the name of the file while it is not whole.
+/// Suffix of the name of an incomplete file.
 const PARTIAL: &str = ".partial";
 
-/// A file under a name of its own, until [`PartialFile::finish`] gives it the right one. Dropped before, it is removed.
+/// A file under a temporary name, until [`PartialFile::finish`] renames it. It is removed if
+/// dropped earlier.
 pub struct PartialFile {
     fs: Arc<dyn Fs>,
     file: Arc<dyn File>,
@@ -21,10 +22,10 @@ pub struct PartialFile {
 }
 
 impl PartialFile {
-    /// What will be `path`, where nothing is yet.
+    /// Creates a file that will become `path`, which must not exist.
     ///
     /// # Errors
-    /// [`CtlError::Taken`]: there is something; [`CtlError::Io`].
+    /// [`CtlError::Taken`] if `path` exists; [`CtlError::Io`].
     pub fn create(env: &Env, path: &Path) -> Result<Self, CtlError> {
         if env.fs.exists(path).map_err(CtlError::io("look for", path))? {
             return Err(CtlError::Taken { path: path.to_owned() });
@@ -37,10 +38,10 @@ impl PartialFile {
         Ok(Self { fs, file, partial, path, len: 0, is_finished: false })
     }
 
-    /// It is whole: durably makes it the file that it was to be.
+    /// Completes the file: syncs and renames it, durably.
     ///
     /// # Errors
-    /// [`CtlError::Full`], [`CtlError::Io`]; then the file is not there.
+    /// [`CtlError::Full`], [`CtlError::Io`]; the file then does not exist.
     pub fn finish(mut self) -> Result<(), CtlError> {
         self.file.sync_data().map_err(CtlError::io("sync", &self.partial))?;
         self.fs.rename(&self.partial, &self.path).map_err(CtlError::io("rename", &self.partial))?;
@@ -66,7 +67,8 @@ impl io::Write for PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What stays behind is not taken for a file that is whole, and the next attempt writes over it.
+            // A remaining file cannot be mistaken for a complete one, and the next attempt replaces
+            // it.
             let _ = self.fs.remove_file(&self.partial);
         }
     }

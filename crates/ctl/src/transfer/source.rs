@@ -1,4 +1,5 @@
-//! The entries of a file, in chunks, on a thread of their own: reading waits, and the connection must not.
+//! Reader of the entries of a file, in chunks. It runs on its own thread, because reading blocks
+//! and the connection must not.
 
 use super::unzstd::{self, Unzstd};
 use super::{VALUE_BYTES_MAX, is_in_future};
@@ -8,25 +9,25 @@ use bytes::Bytes;
 use std::io::{self, Read};
 use tokio::sync::mpsc;
 
-/// So much is read at once, in bytes.
+/// Size of a read, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// So many chunks wait to be taken, at most.
+/// Maximum number of chunks that wait for the consumer.
 const CHUNKS_MAX: usize = 2;
 
-/// Some entries of a file.
+/// Consecutive entries of a file.
 pub(super) struct Chunk {
-    /// In their order.
+    /// Entries in order.
     pub(super) entries: Vec<BatchEntry>,
-    /// So much of the file was read, in bytes.
+    /// Bytes of the file that were read so far.
     pub(super) bytes_read: u64,
-    /// Entries that were left out among them, since their versions lie in the future.
+    /// Number of entries that were skipped because their versions lie in the future.
     pub(super) skipped: u64,
 }
 
-/// The entries of a file, to its end or to what is wrong with it.
+/// Chunks of a file, up to its end or its first error.
 pub(super) type Chunks = mpsc::Receiver<Result<Chunk, CtlError>>;
 
-/// Begins to read. With `skip_future`, entries whose versions lie in the future are left out.
+/// Starts to read. With `skip_future`, entries whose versions lie in the future are skipped.
 pub(super) fn read(from: Box<dyn Read + Send>, name: String, skip_future: bool) -> Chunks {
     let (sender, chunks) = mpsc::channel(CHUNKS_MAX);
     let reader = Reader { from, name, skip_future, bytes_read: 0, sender };
@@ -42,23 +43,23 @@ struct Reader {
     sender: mpsc::Sender<Result<Chunk, CtlError>>,
 }
 
-/// Why no more is read.
+/// Reason why reading ends.
 enum Stop {
     Because(CtlError),
     NobodyWants,
 }
 
-/// What is being read.
+/// State of the stream that is being read.
 struct Stream {
     unzstd: Option<Unzstd>,
-    /// Once its first bytes were seen.
+    /// Decoder, known once the first bytes were read.
     entries: Option<EntryDecoder>,
 }
 
 impl Reader {
     fn run(mut self) {
         if let Err(Stop::Because(error)) = self.read_through() {
-            // Nobody wants to know any more.
+            // The consumer may be gone already.
             let _ = self.sender.blocking_send(Err(error));
         }
     }
@@ -79,7 +80,7 @@ impl Reader {
         self.end(stream)
     }
 
-    /// The next bytes, as many as a piece has; none at the end.
+    /// Reads the next piece; empty at the end of the file.
     fn read_piece(&mut self) -> Result<Bytes, Stop> {
         let mut piece = Vec::with_capacity(READ_BYTES);
         let read = (&mut self.from).take(READ_BYTES as u64).read_to_end(&mut piece);
@@ -122,7 +123,7 @@ impl Reader {
         broken.map_or(Ok(()), |error| Err(self.broken(&error)))
     }
 
-    /// The format that a file is in that begins like this.
+    /// Format of a file, by its first bytes.
     fn format_of(&self, beginning: &[u8]) -> Result<Format, Stop> {
         let magic = &MAGIC[..MAGIC.len().min(beginning.len())];
         if beginning.starts_with(magic) {
@@ -167,7 +168,7 @@ impl Reader {
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Why a compressed piece was not passed on.
+/// Reason why a compressed piece was not processed.
 enum Unfit {
     Zstd(io::Error),
     Stop(Stop),

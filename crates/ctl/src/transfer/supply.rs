@@ -1,20 +1,20 @@
-//! The entries of a file that wait to be sent, those before all others that are to be sent again.
+//! Queue of entries to send; entries to be repeated come first.
 
 use super::source::{Chunk, Chunks};
 use crate::error::CtlError;
 use api::entries::BatchEntry;
 use std::collections::VecDeque;
 
-/// Entries that are to be sent.
+/// Queue of entries to send.
 pub(super) struct Supply {
     chunks: Chunks,
     unsent: VecDeque<BatchEntry>,
-    /// So much of the file was read, in bytes.
+    /// Bytes of the file that were read so far.
     pub(super) bytes_read: u64,
-    /// So many entries were left out so far.
+    /// Number of entries skipped so far.
     pub(super) skipped: u64,
     is_at_end: bool,
-    /// Why no more can be read.
+    /// Error that ended reading.
     broken: Option<CtlError>,
 }
 
@@ -23,7 +23,7 @@ impl Supply {
         Self { chunks, unsent: VecDeque::new(), bytes_read: 0, skipped: 0, is_at_end: false, broken: None }
     }
 
-    /// The next entry, if it is there.
+    /// Next entry, if one is available without waiting.
     pub(super) fn next(&mut self) -> Option<BatchEntry> {
         if self.unsent.is_empty()
             && let Ok(chunk) = self.chunks.try_recv()
@@ -33,7 +33,7 @@ impl Supply {
         self.unsent.pop_front()
     }
 
-    /// Waits until there is an entry. Returns whether there is one; `false` where no more can be read.
+    /// Waits until an entry is available. Returns `false` at the end of the file or after an error.
     pub(super) async fn fill(&mut self) -> bool {
         while self.unsent.is_empty() && !self.is_at_end {
             let chunk = self.chunks.recv().await;
@@ -42,10 +42,10 @@ impl Supply {
         !self.unsent.is_empty()
     }
 
-    /// The same; `false` at the end of the file.
+    /// Waits until an entry is available. Returns `false` at the end of the file.
     ///
     /// # Errors
-    /// What is wrong with the file, once all entries before that were taken.
+    /// The error that ended reading, once all earlier entries were taken.
     pub(super) async fn wait(&mut self) -> Result<bool, CtlError> {
         match self.fill().await {
             true => Ok(true),
@@ -65,7 +65,7 @@ impl Supply {
         }
     }
 
-    /// Before all others.
+    /// Puts entries back to the front of the queue.
     pub(super) fn put_back(&mut self, entries: Vec<BatchEntry>) {
         entries.into_iter().rev().for_each(|entry| self.unsent.push_front(entry));
     }

@@ -1,15 +1,15 @@
-//! Zstandard, decompressed piece by piece.
+//! Incremental Zstandard decompression.
 
 use std::io;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-/// Data begins with these bytes.
+/// First bytes of a Zstandard frame.
 pub(super) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// So much is decompressed at once, at most.
+/// Maximum size of a piece of output, in bytes.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// A stream of frames, one behind the other.
+/// Decompressor of a stream of concatenated frames.
 pub(super) struct Unzstd {
     decoder: Decoder<'static>,
     is_between_frames: bool,
@@ -20,7 +20,7 @@ impl Unzstd {
         Ok(Self { decoder: Decoder::new()?, is_between_frames: true })
     }
 
-    /// Decompresses a piece; calls `each` with what comes of it.
+    /// Decompresses a piece, and passes the output to `each`.
     pub(super) fn feed<E: From<io::Error>>(
         &mut self,
         piece: &[u8],
@@ -45,7 +45,7 @@ impl Unzstd {
         }
     }
 
-    /// Whether the stream may end here.
+    /// Whether the stream may end here, between two frames.
     pub(super) fn may_end(&self) -> bool {
         self.is_between_frames
     }

@@ -1,4 +1,4 @@
-//! A node's store and its backups on a disk in memory.
+//! A node's store and its backups on an in-memory disk.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -26,7 +26,7 @@ pub(crate) fn env(fs: impl Fs + 'static) -> Env {
     Env { fs: Arc::new(fs), clock: Arc::new(ManualClock::new(taken_at())) }
 }
 
-/// A node on its own, or one of a cluster.
+/// A single node, or one of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Alone,
@@ -60,7 +60,7 @@ pub(crate) fn try_open(disk: &MemFs, dir: &str, tag: u64, kind: Kind) -> Result<
     Store::open(env(disk.clone()), Path::new(dir), options(tag, kind))
 }
 
-/// Writes these entries with versions that rise from `hlc`, and makes a table of them.
+/// Writes these entries with ascending versions from `hlc`, and flushes them to a table.
 pub(crate) fn write(store: &Store, hlc: u64, entries: &Contents) {
     let mut group = store.write_group();
     for (at, (key, value)) in entries.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(crate) fn write(store: &Store, hlc: u64, entries: &Contents) {
     store.engine().flush().expect("the disk is well");
 }
 
-/// All that a data directory holds.
+/// All entries of a data directory.
 pub(crate) fn contents(disk: &MemFs, dir: &str, kind: Kind) -> Contents {
     let store = open(disk, dir, 0, kind);
     let request = StoreRequest::Scan {
@@ -102,13 +102,13 @@ pub(crate) fn entries(from: u32, count: u32) -> Contents {
     (from..from + count).map(|at| (format!("key {at:06}").into_bytes(), value(at))).collect()
 }
 
-/// A backup of the directory, which is not open.
+/// Takes a backup of the directory, which is not open.
 pub(crate) fn back_up(fs: impl Fs + 'static) -> Result<Taken, CtlError> {
     let env = env(fs);
     Repository::open_or_create(&env, Path::new(BACKUPS))?.take(Path::new(DATA), taken_at(), &mut ())
 }
 
-/// A backup of a store that is open.
+/// Takes a backup of an open store.
 pub(crate) fn back_up_checkpoint(disk: &MemFs, store: &Store) -> Taken {
     let env = env(disk.clone());
     let repository = Repository::open_or_create(&env, Path::new(BACKUPS)).expect("a repository");
@@ -118,7 +118,7 @@ pub(crate) fn back_up_checkpoint(disk: &MemFs, store: &Store) -> Taken {
     taken
 }
 
-/// Removes a directory with all that is in it.
+/// Removes a directory with its contents.
 pub(crate) fn remove(disk: &MemFs, dir: &str) {
     let fs: &dyn Fs = disk;
     fs.remove_dir_all(Path::new(dir)).expect("it is there");

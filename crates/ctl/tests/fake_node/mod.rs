@@ -1,4 +1,4 @@
-//! A server that answers as a test says.
+//! A server whose responses a test defines.
 
 use bytes::Bytes;
 use ctl::Node;
