@@ -10,6 +10,7 @@
 //! alone. A table never changes, and its tail contains its least and greatest versions, which no
 //! other table has. A table with a known origin therefore need not be read. Name and length alone
 //! would not suffice: a restored node may reuse names of an earlier generation.
+//!
 //! An object whose length or tail does not match its name is damaged and counts as absent: the file
 //! is copied again, and replaces it. Damage elsewhere in an object is found by reading it
 //! ([`verify`](crate::verify_repository)).
