@@ -7,7 +7,8 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { echo "wget: $step: $*" >&2; exit 1; }
 expect() { [ "$1" = "$2" ] || fail "got '$1', expected '$2'"; }
-# Prints the status; the body is in $work/body, the heads in $work/head. Wget's own exit code says less than that.
+# Prints the status. The body is in $work/body, the heads in $work/head. Wget's exit code is less
+# specific.
 call() {
     rm -f "$work/body"
     wget -q --no-netrc --tries=1 --timeout=30 --content-on-error --server-response -O "$work/body" "$@" 2>"$work/head" || true
@@ -42,7 +43,7 @@ expect "$(call --method=PUT --header="If-Match: $etag" --body-data=x "$entity/di
 echo "ok $step"
 
 step=part
-# Wget throws away a 206 that it did not ask for itself, and asks for all up to the end.
+# Wget discards a 206 that it did not request itself, and requests everything up to the end.
 expect "$(call --start-pos=2 "$entity/diary")" 206
 expect "$(cat "$work/body")" 'quiet morning'
 echo "ok $step"

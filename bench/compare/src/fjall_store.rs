@@ -1,6 +1,7 @@
-//! fjall 3.
+//! Adapter of fjall 3.
 //!
-//! It has no group commit: a durable write syncs the journal while it holds its lock, so writers queue up.
+//! It has no group commit: a durable write syncs the journal while it holds its lock, so writers
+//! wait in line.
 
 use crate::store::{BACKGROUND_THREADS, FILTER_BITS, Outcome, Settings, Store, Visit, wait_until_quiet};
 use fjall::config::{

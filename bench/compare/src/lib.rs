@@ -1,4 +1,4 @@
-//! Stores under comparison, behind one trait, and what is done with all of them alike.
+//! Stores under comparison behind one trait, and the workload that is common to all.
 
 mod fjall_store;
 pub mod report;

@@ -1,8 +1,9 @@
-//! veche's engine beside RocksDB and fjall: the same work, the same memory, the same durability, in one run.
+//! Comparison of veche's engine with RocksDB and fjall: the same work, the same memory and the same
+//! durability, in one run.
 //!
-//! Each store does each round in a process of its own, so that no allocator, page or thread is shared; the
-//! stores take turns within a round, and a result is the median of the rounds' ratios. All options of all
-//! stores are printed. See `bench/README.md`.
+//! Each store does each round in a process of its own, so that no allocator, page or thread is
+//! shared. The stores alternate within a round, and a result is the median of the rounds' ratios.
+//! All options of all stores are printed. `bench/README.md` describes the rows.
 
 use bench::cgroup::{self, MemoryLimit};
 use bench::machine::MachineInfo;
@@ -40,16 +41,16 @@ struct Options {
     /// Size of data blocks, the same for all stores.
     #[arg(long, default_value_t = BLOCK_BYTES)]
     block_bytes: u32,
-    /// Each store with its own default size of data blocks instead.
+    /// Use each store's own default size of data blocks instead.
     #[arg(long, conflicts_with = "block_bytes")]
     own_blocks: bool,
-    /// Where the data goes; a directory of its own is made in it and removed at the end.
+    /// Directory for data; a subdirectory is created for the run and removed at its end.
     #[arg(long, default_value = "target/compare-data")]
     dir: PathBuf,
     /// Also write the results to this file, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// What this process is to do for another one of these.
+    /// Job of this process, if it is a child of another one.
     #[arg(long, hide = true)]
     child: Option<String>,
 }

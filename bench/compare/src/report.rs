@@ -1,4 +1,4 @@
-//! The results: medians, and veche against the better of the others.
+//! Results: medians, and veche compared with the better of the other stores.
 
 use crate::store::Kind;
 use crate::workload::JobReport;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Rates of one phase: a round each, by store.
+/// Rates of one phase by store, one value per round.
 type Phase = BTreeMap<Kind, Vec<f64>>;
 
 /// All results of a run.
@@ -17,7 +17,7 @@ pub struct Results {
     machine: MachineInfo,
     options: String,
     stores: BTreeMap<String, BTreeMap<Kind, String>>,
-    /// By scenario, phases in the order in which they were run.
+    /// Phases by scenario, in the order in which they were run.
     rates: BTreeMap<String, Vec<(String, Phase)>>,
 }
 
@@ -26,12 +26,12 @@ impl Results {
         Self { machine, options, stores: BTreeMap::new(), rates: BTreeMap::new() }
     }
 
-    /// The machine and the options, as text.
+    /// Description of the machine and the options.
     pub fn heading(&self) -> String {
         format!("{}\n{}\n", self.machine, self.options)
     }
 
-    /// Adds what one store did in one round.
+    /// Adds the rates of one store in one round.
     pub fn add(&mut self, scenario: &str, kind: Kind, round: u64, report: JobReport) {
         if round == 0 {
             self.stores.entry(scenario.to_owned()).or_default().insert(kind, report.description);
@@ -76,7 +76,7 @@ fn row(name: &str, phase: &Phase) -> String {
     format!("{name:<30} {veche:>12} {rocksdb:>12} {fjall:>12}   {against}")
 }
 
-/// Round by round, the best rate of a store that is not veche.
+/// The best rate of a store other than veche, round by round.
 fn better_of_others(phase: &Phase) -> Vec<f64> {
     let others: Vec<&Vec<f64>> =
         phase.iter().filter(|(kind, _)| **kind != Kind::Veche).map(|(_, rates)| rates).collect();

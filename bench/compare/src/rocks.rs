@@ -1,4 +1,4 @@
-//! RocksDB through its C interface.
+//! Adapter of RocksDB, through its C interface.
 
 use crate::rocks_sys::{self as sys};
 use crate::store::{
@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null_mut, slice_from_raw_parts};
 
-/// What 7.8 writes by default.
+/// Format version that RocksDB 7.8 writes by default.
 const FORMAT_VERSION: c_int = 5;
 const OWN_BLOCK_BYTES: u32 = 4096;
-/// What must be zero when nothing is left to do in the background.
+/// Properties that are zero when no background work is left.
 const BACKGROUND: [&CStr; 4] = [
     c"rocksdb.num-running-flushes",
     c"rocksdb.num-running-compactions",
@@ -31,7 +31,8 @@ pub struct Rocks {
     description: String,
 }
 
-// SAFETY: RocksDB documents `DB` as safe for concurrent use; the option objects are not changed after opening.
+// SAFETY: RocksDB documents `DB` as safe for concurrent use. The option objects do not change after
+// opening.
 unsafe impl Send for Rocks {}
 // SAFETY: as above.
 unsafe impl Sync for Rocks {}
@@ -40,8 +41,9 @@ impl Rocks {
     pub fn open(dir: &Path, settings: &Settings) -> Outcome<Self> {
         let path = CString::new(dir.as_os_str().as_bytes())?;
         let block_bytes = settings.block_bytes.unwrap_or(OWN_BLOCK_BYTES);
-        // SAFETY: every pointer comes from the matching `create` just before, and is destroyed once, in `drop`.
-        // `set_filter_policy` takes the policy over; the table options share the cache by reference count.
+        // SAFETY: every pointer comes from the matching `create` just before, and is destroyed
+        // once, in `drop`. `set_filter_policy` takes ownership of the policy; the table options
+        // share the cache by reference count.
         unsafe {
             let table = sys::rocksdb_block_based_options_create();
             let cache = sys::rocksdb_cache_create_lru(usize::try_from(settings.cache_bytes)?);
@@ -78,7 +80,8 @@ impl Rocks {
 
     fn property(&self, name: &CStr) -> u64 {
         let mut value = 0;
-        // SAFETY: the database is open, the name ends in NUL, the value is written before it is read.
+        // SAFETY: the database is open, the name is NUL-terminated, and the value is written before
+        // it is read.
         let known = unsafe { sys::rocksdb_property_int(self.db, name.as_ptr(), &raw mut value) } == 0;
         if known { value } else { 0 }
     }
@@ -86,7 +89,7 @@ impl Rocks {
 
 impl Store for Rocks {
     fn put(&self, key: &[u8], value: &[u8]) -> Outcome<()> {
-        // SAFETY: both slices live through the call, which copies them.
+        // SAFETY: both slices are valid during the call, which copies them.
         checked(|error| unsafe {
             let (key_at, value_at) = (key.as_ptr().cast(), value.as_ptr().cast());
             sys::rocksdb_put(self.db, self.write, key_at, key.len(), value_at, value.len(), error);
@@ -94,7 +97,7 @@ impl Store for Rocks {
     }
 
     fn put_batch(&self, entries: &[(Vec<u8>, Vec<u8>)]) -> Outcome<()> {
-        // SAFETY: the batch lives from `create` to `destroy`, and copies what is put into it.
+        // SAFETY: the batch exists from `create` to `destroy`, and copies its entries.
         unsafe {
             let batch = sys::rocksdb_writebatch_create();
             for (key, value) in entries {
@@ -108,7 +111,8 @@ impl Store for Rocks {
     }
 
     fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Outcome<bool> {
-        // SAFETY: the value is borrowed from the pinned slice, which is destroyed after `show` has returned.
+        // SAFETY: the value is borrowed from the pinned slice, which is destroyed after `show` has
+        // returned.
         unsafe {
             let key_at = key.as_ptr().cast();
             let pinned =
@@ -125,14 +129,15 @@ impl Store for Rocks {
     }
 
     fn delete(&self, key: &[u8]) -> Outcome<()> {
-        // SAFETY: the key lives through the call, which copies it.
+        // SAFETY: the key is valid during the call, which copies it.
         checked(|error| unsafe {
             sys::rocksdb_delete(self.db, self.write, key.as_ptr().cast(), key.len(), error);
         })
     }
 
     fn scan(&self, start: &[u8], limit: usize, visit: Visit<'_>) -> Outcome<usize> {
-        // SAFETY: the iterator lives from `create` to `destroy`; key and value are used before it moves.
+        // SAFETY: the iterator exists from `create` to `destroy`; key and value are used before it
+        // moves.
         unsafe {
             let iterator = sys::rocksdb_create_iterator(self.db, self.read);
             sys::rocksdb_iter_seek(iterator, start.as_ptr().cast(), start.len());
@@ -152,7 +157,7 @@ impl Store for Rocks {
     }
 
     fn settle(&self) -> Outcome<()> {
-        // SAFETY: the flush options live from `create` to `destroy`.
+        // SAFETY: the flush options exist from `create` to `destroy`.
         unsafe {
             let options = sys::rocksdb_flushoptions_create();
             sys::rocksdb_flushoptions_set_wait(options, 1);
@@ -170,8 +175,8 @@ impl Store for Rocks {
 
 impl Drop for Rocks {
     fn drop(&mut self) {
-        // SAFETY: all came from the matching `create`, and nothing uses them after this. `db` is null when
-        // opening failed.
+        // SAFETY: all pointers came from the matching `create`, and are not used after this. `db`
+        // is null if opening failed.
         unsafe {
             if !self.db.is_null() {
                 sys::rocksdb_close(self.db);
@@ -185,14 +190,14 @@ impl Drop for Rocks {
     }
 }
 
-/// Makes a call that reports through an error pointer.
+/// Calls a function that reports errors through an out pointer.
 fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Outcome<T> {
     let mut error = null_mut();
     let result = call(&raw mut error);
     if error.is_null() {
         return Ok(result);
     }
-    // SAFETY: RocksDB sets the pointer to a NUL-terminated text that is the caller's to free.
+    // SAFETY: RocksDB sets the pointer to a NUL-terminated text that the caller must free.
     unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         sys::rocksdb_free(error.cast());
@@ -201,8 +206,8 @@ fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Outcome<T> {
 }
 
 /// # Safety
-/// `at` must point to `len` bytes that live as long as the result is used.
+/// `at` must point to `len` bytes that are valid as long as the result is used.
 unsafe fn bytes<'a>(at: *const c_char, len: usize) -> &'a [u8] {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds the contract of this function.
     unsafe { if len == 0 { &[] } else { &*slice_from_raw_parts(at.cast(), len) } }
 }

@@ -24,7 +24,7 @@ opaque!(
     rocksdb_pinnableslice_t,
 );
 
-/// `rocksdb_lz4_compression`.
+/// Value of `rocksdb_lz4_compression`.
 pub(crate) const LZ4: c_int = 4;
 
 unsafe extern "C" {

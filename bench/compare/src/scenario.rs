@@ -1,28 +1,28 @@
-//! The data sets, and what all stores are given for them.
+//! Scenarios: data sets, with the memory that all stores get for them.
 
 use crate::store::Settings;
 use serde::{Deserialize, Serialize};
 
 const MIB: u64 = 1 << 20;
-/// A smoke run uses this part of the keys.
+/// Divisor of the number of keys in a smoke run.
 const QUICK_PART: u64 = 50;
 
 /// A data set with its memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scenario {
-    /// Its name.
+    /// Name of the scenario.
     pub name: String,
-    /// How many.
+    /// Number of keys.
     pub keys: u64,
-    /// How long each value is; half of it compresses away.
+    /// Size of each value, in bytes; it compresses to half of that.
     pub value_bytes: usize,
-    /// Memtables, cache, blocks.
+    /// Sizes of memtables, cache and blocks.
     pub settings: Settings,
-    /// All memory of the process, page cache included, where a cgroup can bound it.
+    /// Memory of the whole process, page cache included, where a cgroup can limit it.
     pub memory_bytes: Option<u64>,
 }
 
-/// All scenarios: in cache, and larger than memtable, cache and memory.
+/// All scenarios: data in cache, and data larger than memtable, cache and memory.
 pub fn all(block_bytes: Option<u32>, quick: bool) -> Vec<Scenario> {
     let part = if quick { QUICK_PART } else { 1 };
     let settings = |memtable: u64, cache: u64| Settings {

@@ -1,4 +1,4 @@
-//! What every store under comparison can do, and what all of them are given.
+//! Interface of the stores under comparison, and their common settings.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -7,50 +7,50 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A store's own error, whatever it is.
+/// Error of a store, of any type.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Calls a scan makes for each entry, in order of keys.
+/// Callback of a scan for each entry, in order of keys.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
-/// A store that is open.
+/// An open store.
 pub trait Store: Send + Sync {
-    /// Writes one entry; returns when it is as durable as [`Settings::sync`] says.
+    /// Writes one entry. Returns when it is as durable as [`Settings::sync`] requires.
     fn put(&self, key: &[u8], value: &[u8]) -> Outcome<()>;
 
-    /// Writes all entries at once.
+    /// Writes all entries in one batch.
     fn put_batch(&self, entries: &[(Vec<u8>, Vec<u8>)]) -> Outcome<()>;
 
-    /// Reads one entry, and shows its value if it is there.
+    /// Reads one entry, and passes its value to the callback if it exists.
     fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Outcome<bool>;
 
     /// Deletes one entry.
     fn delete(&self, key: &[u8]) -> Outcome<()>;
 
-    /// Visits at most `limit` entries from `start` on. Returns how many.
+    /// Visits at most `limit` entries from `start` on. Returns their number.
     fn scan(&self, start: &[u8], limit: usize, visit: Visit<'_>) -> Outcome<usize>;
 
-    /// Writes the memtables to tables and waits until nothing is left to do in the background.
+    /// Flushes the memtables and waits until no background work is left.
     fn settle(&self) -> Outcome<()>;
 
-    /// The options it runs with, for the report.
+    /// Options of the store, for the report.
     fn describe(&self) -> String;
 }
 
-/// The stores.
+/// Kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The engine of this repository.
     Veche,
-    /// RocksDB, the system's library.
+    /// RocksDB, as installed on the system.
     Rocksdb,
     /// fjall 3.
     Fjall,
 }
 
 impl Kind {
-    /// Opens the store in `dir`, which is made if it is not there.
+    /// Opens the store in `dir`, which is created if it is missing.
     pub fn open(self, dir: &Path, settings: &Settings) -> Outcome<Arc<dyn Store>> {
         std::fs::create_dir_all(dir)?;
         Ok(match self {
@@ -60,7 +60,7 @@ impl Kind {
         })
     }
 
-    /// Its name in the report.
+    /// Name in the report.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Veche => "veche",
@@ -70,32 +70,34 @@ impl Kind {
     }
 }
 
-/// What all stores are given alike.
+/// Settings that all stores share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// A write returns after `fdatasync`; else when the operating system has it.
+    /// Whether a write returns after `fdatasync`; otherwise it returns when the operating system
+    /// has it.
     pub sync: bool,
-    /// Of one memtable; there may be [`MEMTABLES`].
+    /// Size of one memtable, in bytes; there may be [`MEMTABLES`].
     pub memtable_bytes: u64,
-    /// Of the cache for data, index and filter blocks.
+    /// Size of the cache for data, index and filter blocks, in bytes.
     pub cache_bytes: u64,
-    /// Of a data block before compression. `None`: each store's own default.
+    /// Size of a data block before compression, in bytes. `None`: each store's own default.
     pub block_bytes: Option<u32>,
 }
 
-/// Memtables that may exist at a time.
+/// Maximum number of memtables.
 pub const MEMTABLES: usize = 4;
-/// Bits of filter for each key.
+/// Filter bits per key.
 pub const FILTER_BITS: u32 = 10;
-/// Threads that flush and compact.
+/// Number of threads that flush and compact.
 pub const BACKGROUND_THREADS: usize = 2;
 
 const POLL: Duration = Duration::from_millis(5);
-/// Background work may rest for a moment between two jobs.
+/// Number of consecutive polls without background work: there may be a short pause between two
+/// jobs.
 const QUIET_POLLS: u32 = 20;
 const SETTLE_MAX: Duration = Duration::from_secs(600);
 
-/// Waits until `is_idle` has held for [`QUIET_POLLS`] in a row.
+/// Waits until `is_idle` has held for [`QUIET_POLLS`] consecutive polls.
 pub fn wait_until_quiet(mut is_idle: impl FnMut() -> bool) -> Outcome<()> {
     let begun = Instant::now();
     let mut quiet = 0;

@@ -1,4 +1,4 @@
-//! veche's engine, with the worker threads that its server starts.
+//! Adapter of veche's engine, with the worker threads that its server starts.
 
 use crate::store::{
     BACKGROUND_THREADS, FILTER_BITS, MEMTABLES, Outcome, Settings, Store, Visit, wait_until_quiet,
@@ -13,7 +13,7 @@ use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
 
 /// An open engine and its workers.
 pub(crate) struct Veche {
-    // Stopped before the engine is let go.
+    // The workers are stopped before the engine is dropped.
     _workers: Workers,
     engine: Engine,
     clock: AtomicU64,
@@ -23,7 +23,8 @@ pub(crate) struct Veche {
 impl Veche {
     pub(crate) fn open(dir: &Path, settings: &Settings) -> Outcome<Self> {
         let defaults = Options::default();
-        // The budget of which memtables and a sixteenth for jobs leave what all stores have as cache.
+        // A budget of which the memtables and a sixteenth for jobs leave the cache size of the
+        // other stores.
         let memtables = settings.memtable_bytes * MEMTABLES as u64;
         let options = Options {
             durability: if settings.sync { Durability::Sync } else { Durability::Os },

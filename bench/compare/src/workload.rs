@@ -1,7 +1,7 @@
-//! What is measured, on one store, in one process of its own.
+//! Measurement of one store, in one process.
 //!
-//! Every phase does the same on every store, from the same seeds. What was written is checked before it is
-//! read for speed: a store that loses entries must not look fast.
+//! Every phase does the same on every store, from the same seeds. Written data is verified before
+//! reads are timed: a store that loses entries must not look fast.
 
 use crate::scenario::Scenario;
 use crate::store::{Kind, Outcome, Settings, Store};
@@ -22,32 +22,32 @@ const SHORT_SCAN: usize = 100;
 const WRITER_COUNTS: [usize; 3] = [1, 4, 16];
 const READER_COUNTS: [usize; 2] = [1, 2];
 const CHECKED_KEYS: u64 = 1_000;
-/// An operation that is bounded by time looks at the clock once in so many.
+/// An operation that is bounded by time reads the clock once per this number of iterations.
 const LOOK_EVERY: u64 = 16;
 
-/// What a child process is told to do.
+/// Job of a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub kind: Kind,
     pub dir: PathBuf,
     pub scenario: Scenario,
-    /// Of each phase that is bounded by time.
+    /// Duration of each phase that is bounded by time, in seconds.
     pub seconds: f64,
     pub seed: u64,
-    /// The cgroup to join.
+    /// Cgroup to join.
     pub cgroup: Option<PathBuf>,
 }
 
-/// What it answers.
+/// Results of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobReport {
-    /// The store's options.
+    /// Options of the store.
     pub description: String,
-    /// Phase and operations a second.
+    /// Pairs of phase and operations per second.
     pub rates: Vec<(String, f64)>,
 }
 
-/// Does all phases of a job.
+/// Runs all phases of a job.
 pub fn run(job: &Job) -> Outcome<JobReport> {
     let mut bench = Bench { job, rates: Vec::new(), description: String::new() };
     bench.fresh("sequential", false, |bench, store| {
@@ -71,7 +71,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// A phase on an empty store, which is removed afterwards.
+    /// Runs a phase on an empty store, which is removed afterwards.
     fn fresh(
         &mut self,
         name: &str,
@@ -163,7 +163,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Every value of a sample, byte by byte, and no key that was never written.
+    /// Compares a sample of values byte by byte, and checks that keys that were never written are
+    /// missing.
     fn check(&self, store: &dyn Store) -> Outcome<()> {
         let (mut expected, mut right) = (Vec::new(), false);
         for sample in 0..CHECKED_KEYS.min(self.keys()) {
@@ -256,7 +257,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Runs `work` on so many threads for the job's seconds. Returns what they counted, and how long it took.
+    /// Runs `work` on `threads` threads for the job's seconds. Returns the sum of their counts, and
+    /// the elapsed time.
     fn timed(
         &self,
         threads: usize,
@@ -290,7 +292,7 @@ impl Bench<'_> {
         self.job.scenario.keys
     }
 
-    /// Each phase and thread draws its own keys; all stores draw the same.
+    /// Keys of a phase and thread; all stores draw the same ones.
     fn picker(&self, order: KeyOrder, stream: u64) -> KeyPicker {
         KeyPicker::new(order, KeySpace::new(self.keys()), Rng::new(self.job.seed << 16 | stream))
     }

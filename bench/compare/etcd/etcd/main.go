@@ -1,5 +1,5 @@
-// Command etcd is etcd itself, as it comes: its own main calls no more than this does. It is here because
-// "go install" refuses a module that replaces others, as etcd's do.
+// Command etcd is the unmodified etcd: its own main function does no more than this one. It is here
+// because "go install" refuses modules with replace directives, which etcd's module has.
 package main
 
 import (

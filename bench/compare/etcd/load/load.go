@@ -18,7 +18,7 @@ const (
 	putsPerTransaction = 100
 )
 
-// Load is the clients and their connections.
+// Load holds the clients and their connections.
 type Load struct {
 	clients     int
 	connections []*clientv3.Client
@@ -46,7 +46,7 @@ func (load *Load) carryOut(order Order) (*Result, error) {
 	}
 }
 
-// counts is what clients did, together.
+// counts sums the results of all clients.
 type counts struct {
 	requests, measured, failures atomic.Uint64
 	firstFailure                 sync.Once
@@ -68,7 +68,7 @@ func (counts *counts) result(seconds float64) *Result {
 	}
 }
 
-// each runs work once for every client, at the same time, with the connection that is the client's.
+// each runs work once per client, concurrently, with the client's connection.
 func (load *Load) each(work func(client int, kv clientv3.KV)) {
 	var group sync.WaitGroup
 	for client := range load.clients {
@@ -78,7 +78,7 @@ func (load *Load) each(work func(client int, kv clientv3.KV)) {
 	group.Wait()
 }
 
-// run asks in a closed loop for so long.
+// run sends requests in a closed loop for the ordered time.
 func (load *Load) run(order Order) (*Result, error) {
 	request, err := requestOf(order)
 	if err != nil {
@@ -107,7 +107,7 @@ func (load *Load) run(order Order) (*Result, error) {
 	return counts.result(order.Seconds), nil
 }
 
-// requestOf is how one request of the order is made.
+// requestOf returns the function that sends one request of the order.
 func requestOf(order Order) (func(ctx context.Context, kv clientv3.KV, key uint64) error, error) {
 	read := func(options ...clientv3.OpOption) func(context.Context, clientv3.KV, uint64) error {
 		return func(ctx context.Context, kv clientv3.KV, key uint64) error {
@@ -133,7 +133,7 @@ func requestOf(order Order) (func(ctx context.Context, kv clientv3.KV, key uint6
 	}
 }
 
-// preload stores every key once, many in one transaction. Requests are the keys that were stored.
+// preload stores every key once, many per transaction. Requests counts the stored keys.
 func (load *Load) preload(order Order) *Result {
 	var counts counts
 	var next atomic.Uint64
@@ -158,7 +158,7 @@ func (load *Load) preload(order Order) *Result {
 	return counts.result(time.Since(begun).Seconds())
 }
 
-// verify reads keys all over the data and compares their values.
+// verify reads keys spread over the data and compares their values.
 func (load *Load) verify(order Order) *Result {
 	var counts counts
 	begun := time.Now()

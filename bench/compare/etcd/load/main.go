@@ -1,15 +1,15 @@
-// Command load asks etcd what veche's generator asks its own kind: the same keys, the same values, one request in
-// flight for each client, in a closed loop.
+// Command load sends etcd the load of veche's generator: the same keys, the same values, one
+// request in flight per client, in a closed loop.
 //
-// It connects once and then takes orders, one JSON object a line, until its input ends; each is answered by one line.
-// So connections, and what the runtime learns of its work, last over all rounds of a comparison, and whoever gives the
-// orders can read processor times before and after each.
+// It connects once and then takes orders, one JSON object per line, until its input ends. It
+// answers each order with one line. Connections and the warmed-up runtime thus last over all rounds
+// of a comparison, and the caller can read CPU times before and after each order.
 //
 //	{"do": "preload", "keys": 1000000, "value_bytes": 100}
 //	{"do": "run", "operation": "put", "keys": 1000000, "value_bytes": 100, "warmup_s": 0.3, "seconds": 5, "seed": 1}
 //	{"do": "verify", "keys": 1000000, "value_bytes": 100, "samples": 1000}
 //
-// Operations are "put", "get" (linearizable, as etcd reads unless it is told otherwise) and "get-serializable".
+// Operations are "put", "get" (linearizable, etcd's default) and "get-serializable".
 package main
 
 import (
@@ -25,10 +25,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// dialTimeout is how long a server may take to be there.
+// dialTimeout bounds the time until a server accepts connections.
 const dialTimeout = 10 * time.Second
 
-// Order is what is asked for.
+// Order is a command from the comparison.
 type Order struct {
 	Do         string  `json:"do"`
 	Operation  string  `json:"operation"`
@@ -40,17 +40,17 @@ type Order struct {
 	Samples    uint64  `json:"samples"`
 }
 
-// Result is the answer to an order.
+// Result is the reply to an order.
 type Result struct {
-	// Requests is how many were answered, with those of the warm-up.
+	// Requests is the number of answered requests, including the warm-up.
 	Requests uint64 `json:"requests"`
-	// Measured is how many were answered after the warm-up.
+	// Measured is the number of answered requests after the warm-up.
 	Measured uint64 `json:"measured"`
-	// Seconds is the time in which they were.
+	// Seconds is the measured time.
 	Seconds float64 `json:"seconds"`
-	// Failures is how many were not answered, or not with what they had to be.
+	// Failures is the number of requests without a response, or with a wrong one.
 	Failures uint64 `json:"failures"`
-	// FirstFailure is why.
+	// FirstFailure is the error of the first failure.
 	FirstFailure string `json:"first_failure,omitempty"`
 }
 
@@ -93,7 +93,7 @@ func connect(endpoints []string, clients, connections int) (*Load, error) {
 	load := &Load{clients: clients}
 	for i := range connections {
 		client, err := clientv3.New(clientv3.Config{
-			// Spread over the nodes evenly, as connections of the other generator are over its targets.
+			// Spread evenly over the nodes, as veche's generator spreads connections over its targets.
 			Endpoints:   []string{endpoints[i%len(endpoints)]},
 			DialTimeout: dialTimeout,
 			Logger:      zap.NewNop(),

@@ -6,17 +6,20 @@ import (
 	"math/bits"
 )
 
-// valuesSeed is that of veche's generator (crates/bench/src/values.rs): both store the same bytes under a key.
+// valuesSeed is the seed of veche's generator (crates/bench/src/values.rs): both store the same
+// bytes under a key.
 const valuesSeed = 0x0076_6563_6865
 
-// keyName is the key of a number: 16 hexadecimal digits. Odd ones are left for keys that are not there.
+// keyName returns the key of a number: 16 hexadecimal digits of twice the number. Odd texts are
+// left for missing keys.
 func keyName(number uint64) string {
 	var big [8]byte
 	binary.BigEndian.PutUint64(big[:], number<<1)
 	return hex.EncodeToString(big[:])
 }
 
-// value is what is stored under the key of a number: the first half random, the second repeats it.
+// value returns the value of the key with this number: the first half is random, the second half
+// repeats it.
 func value(number uint64, length int) string {
 	bytes := make([]byte, length)
 	half := (length + 1) / 2

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The same bytes are pinned in crates/bench/src/values.rs.
+// crates/bench/src/values.rs pins the same bytes.
 func TestValuesAreThoseOfTheOtherGenerator(t *testing.T) {
 	if key := keyName(5); key != "000000000000000a" {
 		t.Errorf("key 5 is %q", key)

@@ -1,8 +1,10 @@
-//! RocksDB behind the HTTP shell of the benchmarks: what veche is held against where data is larger than memory.
+//! RocksDB behind the HTTP server of the benchmarks, for comparison with veche on data larger than
+//! memory.
 //!
-//! `load` stores the benchmark's keys and values, and lets compaction settle; `serve` answers reads of them.
-//! A read that misses the cache waits for the disk: either on the I/O thread that the connection belongs to, or with
-//! `--reads pool` on one of tokio's threads for work that blocks. Which is better depends on the disk, so both are here.
+//! `load` stores the benchmark's keys and values, and lets compaction settle; `serve` answers reads
+//! of them. A read that misses the cache blocks on the disk: on the connection's I/O thread, or
+//! with `--reads pool` on a blocking thread of tokio. Which is faster depends on the disk, so both
+//! are available.
 
 use bench::keys::{KeyOrder, KeyPicker, KeySpace};
 use bench::http_server::{Handler, HttpServer, found, key_of, not_found};
@@ -31,7 +33,7 @@ const BATCH: usize = 100;
 enum Command {
     /// Store the benchmark's data, settle, end.
     Load(Load),
-    /// Handler `GET /v0/entity?id=`.
+    /// Answer `GET /v0/entity?id=`.
     Serve(Serve),
 }
 
@@ -40,10 +42,10 @@ struct Place {
     /// Directory of the data.
     #[arg(long)]
     data: PathBuf,
-    /// Cache and memtables share this as those of veche do with the same `--memory`.
+    /// Memory for cache and memtables, divided as veche divides the same `--memory`.
     #[arg(long, value_parser = parse_bytes)]
     memory: u64,
-    /// Of a data block before compression; without it RocksDB's own default.
+    /// Size of a data block before compression; RocksDB's default if not given.
     #[arg(long)]
     block_bytes: Option<u32>,
 }
@@ -52,10 +54,10 @@ struct Place {
 struct Load {
     #[command(flatten)]
     place: Place,
-    /// How many.
+    /// Number of keys.
     #[arg(long)]
     keys: u64,
-    /// Of each value.
+    /// Size of each value.
     #[arg(long)]
     value_bytes: usize,
 }
@@ -70,7 +72,7 @@ struct Serve {
     /// I/O threads.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Who waits for the disk.
+    /// Thread that blocks on the disk.
     #[arg(long, value_enum, default_value_t = Reads::Inline)]
     reads: Reads,
 }
@@ -79,7 +81,7 @@ struct Serve {
 enum Reads {
     /// The I/O thread.
     Inline,
-    /// A thread of tokio's pool.
+    /// A blocking thread of tokio's pool.
     Pool,
 }
 
@@ -141,7 +143,7 @@ impl Serve {
     }
 }
 
-/// What is answered from.
+/// Handler with the open database.
 struct Served {
     rocks: Arc<Rocks>,
     reads: Reads,
