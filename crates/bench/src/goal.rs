@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_answered_behind_the_end_is_not_missed() {
+    fn requests_that_may_be_answered_after_the_end_are_not_missed() {
         // The last 200 ms of ten seconds have 2 % of the requests.
         assert_eq!(broken("p99<200ms", &observed(0, 0.9795)), 0);
         assert_eq!(broken("p99<200ms", &observed(0, 0.9785)), 1);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_goal_is_refused() {
+    fn malformed_goals_are_refused() {
         for text in [
             "",
             "p99",

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_does_not_count_and_the_rest_is_counted_where_it_belongs() {
+    fn warm_up_does_not_count_and_seconds_are_counted_in_their_rows() {
         let shared_timeline = Arc::default();
         let mut recorder = recorder(1_000, &shared_timeline);
         recorder.answer(Operation::Get, at(990), at(995), ResponseOutcome::of_status(200));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_end_cut_off_counts_with_what_it_had_waited() {
+    fn requests_cut_off_by_the_end_count_with_their_wait() {
         let mut recorder = recorder(0, &Arc::default());
         recorder.failure(Operation::Get, at(0), at(5_000), Failure::Unanswered);
         assert!(recorder.latency().max() >= 5_000_000_000);

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_close_is_heard() {
+    fn connection_close_ends_keep_alive() {
         let mut parser = ResponseParser::default();
         let bytes = b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         let (_, response) = parser.advance(bytes, |_| {}).unwrap();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_within_an_interval_starts_together_at_its_beginning_and_the_rate_stays() {
+    fn slots_of_a_burst_interval_start_at_its_beginning_and_the_rate_stays() {
         let schedule = Schedule::new(Pacing::Rate(2_500), 8, ALONE, at(100), at(110));
         let mut schedule = schedule.in_bursts(Duration::from_millis(2));
         assert_eq!(schedule.next_release(), Some(at(100)));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_nobody_took_are_abandoned_each_once_however_many_there_are() {
+    fn unclaimed_slots_are_abandoned_exactly_once() {
         let mut schedule = Schedule::new(Pacing::Rate(1_000), 3, ALONE, at(0), at(200_000));
         schedule.release(at(100_000), |_| {});
         assert_eq!(schedule.claim(1, at(100_000)), Some(at(1)));

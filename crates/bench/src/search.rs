@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn it_ends_whatever_the_verdicts_are(seed: u64, start in 0u64..u64::MAX, share in 0.0f64..1.0) {
+        fn the_search_ends_for_any_verdicts(seed: u64, start in 0u64..u64::MAX, share in 0.0f64..1.0) {
             let mut rng = Rng::new(seed);
             let (steps, _) = search(start, |_| rng.chance(share));
             prop_assert!(steps.into_iter().all(|step| (1..=RATE_MAX).contains(&rate(step))));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_holds_nothing_or_everything_is_no_riddle() {
+    fn a_server_that_holds_no_rate_or_every_rate_ends_the_search() {
         assert_eq!(search(1_000, |_| false).1, SearchResult { knee: None, working_point: None });
         let all = search(1_000, |_| true).1;
         assert_eq!(all, SearchResult { knee: Some(RATE_MAX), working_point: Some(RATE_MAX / 5 * 4) });

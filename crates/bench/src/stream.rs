@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_broken_off_or_refused_is_an_error() {
+    fn a_cut_or_refused_range_is_an_error() {
         let body: &str = Box::leak(format!("{HEAD}3\r\na\n1\r\n").into_boxed_str());
         assert_eq!(answer(body).unwrap_err().kind(), ErrorKind::UnexpectedEof);
         let refused = answer("HTTP/1.1 504 Not Enough Replicas\r\ncontent-length: 0\r\n\r\n");

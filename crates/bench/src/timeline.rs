@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_refusals_has_answers_but_serves_nobody() {
+    fn a_second_of_refusals_has_answers_but_no_served_requests() {
         let row = |status, count| Row { statuses: [(status, count)].into(), ..Row::default() };
         let rows = [row(201, 5), row(503, 9), Row::default(), Row::default(), row(201, 1), Row::default()];
         assert_eq!(Gaps::without_answers(&rows), Gaps { rows: 3, longest: 2 });

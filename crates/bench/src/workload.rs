@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_carry_what_is_theirs() {
+    fn reads_carry_their_parameters_only() {
         let workload = workload("get", 1);
         let line_of = |operation| {
             let mut bytes = Vec::new();

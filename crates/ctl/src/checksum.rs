@@ -70,7 +70,7 @@ mod tests {
 
     /// Repositories of the first release contain these checksums.
     #[test]
-    fn checksums_are_what_they_were() {
+    fn checksums_are_stable() {
         assert_eq!(Checksum::of(b"").to_string(), "99aa06d3014798d86001c324468d497f");
         assert_eq!(Checksum::of(b"veche").to_string().parse(), Ok(Checksum::of(b"veche")));
         let mut summer = Summer::new();

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_in_a_query_is_encoded() {
+    fn reserved_characters_are_encoded() {
         assert_eq!(encode(b"a-Z_0.9~"), "a-Z_0.9~");
         assert_eq!(encode(b"a b&c=d+e%\0\xff"), "a%20b%26c%3Dd%2Be%25%00%FF");
     }

@@ -42,7 +42,7 @@ fn assert_whole(disk: &MemFs) -> Vec<BackupNumber> {
 }
 
 #[test]
-fn a_second_backup_copies_only_what_is_new() {
+fn a_second_backup_copies_only_new_files() {
     let disk = disk_with_tables(3);
     let first = back_up(disk.clone()).unwrap();
     assert_eq!(first.files_copied, first.manifest.files.len());
@@ -60,7 +60,7 @@ fn a_second_backup_copies_only_what_is_new() {
 }
 
 #[test]
-fn a_table_of_another_life_with_the_same_name_and_length_is_copied() {
+fn a_table_of_another_generation_with_the_same_name_and_length_is_copied() {
     let disk = MemFs::new();
     let in_life = |hlc: u64, value: &[u8]| {
         let store = open(&disk, DATA, 7, Kind::Alone);
@@ -128,7 +128,7 @@ fn a_first_backup_that_is_interrupted_anywhere_can_be_done_again() {
 }
 
 #[test]
-fn what_an_interrupted_backup_copied_is_not_copied_again() {
+fn tables_that_an_interrupted_backup_copied_are_not_copied_again() {
     let disk = disk_with_tables(4);
     let whole = FaultFs::new(Arc::new(disk.kill()), FaultPlan::none());
     let files = back_up(whole.clone()).unwrap().files_copied;
@@ -142,7 +142,7 @@ fn what_an_interrupted_backup_copied_is_not_copied_again() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_harms_nothing() {
+fn a_full_disk_is_reported_and_harms_nothing() {
     let disk = disk_with_tables(2);
     back_up(disk.clone()).unwrap();
     add_tables(&disk, 2, 3);
@@ -248,7 +248,7 @@ fn a_backup_of_a_table_that_was_damaged_before_is_not_called_whole() {
 }
 
 #[test]
-fn old_backups_go_with_what_only_they_need() {
+fn old_backups_are_removed_with_the_objects_that_only_they_use() {
     let disk = disk_with_tables(2);
     back_up(disk.clone()).unwrap();
     for round in 0..3 {
@@ -306,7 +306,7 @@ fn a_repository_is_of_one_node_and_one_process() {
 }
 
 #[test]
-fn whoever_waits_can_end_it() {
+fn an_observer_can_cancel_a_backup() {
     struct Impatient(u32);
     impl ctl::Observer for Impatient {
         fn on_progress(&mut self, _: ctl::Progress) {

@@ -94,7 +94,7 @@ fn disk() -> MemFs {
 }
 
 #[test]
-fn it_is_removed_when_the_backup_is_there() {
+fn the_checkpoint_is_removed_after_the_backup() {
     let disk = disk();
     let (done, asked) = back_up_node(&disk, &mut ());
     let done = done.expect("all is well");
@@ -104,7 +104,7 @@ fn it_is_removed_when_the_backup_is_there() {
 }
 
 #[test]
-fn what_the_node_knows_to_be_damaged_is_told() {
+fn damaged_tables_of_the_node_are_reported() {
     let disk = disk();
     let node = disk.clone();
     let made = move |name: &str| {
@@ -116,7 +116,7 @@ fn what_the_node_knows_to_be_damaged_is_told() {
 }
 
 #[test]
-fn it_is_removed_when_it_cannot_be_read_here() {
+fn the_checkpoint_is_removed_if_it_cannot_be_read_here() {
     let made = |name: &str| format!("{{\"name\":\"{name}\",\"path\":\"/elsewhere/checkpoints/{name}\"}}");
     let (done, asked) = back_up_answered(&disk(), &mut (), made);
     let error = done.expect_err("it is not there");
@@ -142,7 +142,7 @@ fn no_other_directory_than_that_of_the_checkpoint_is_read() {
 }
 
 #[test]
-fn it_is_removed_when_the_backup_is_ended() {
+fn the_checkpoint_is_removed_if_the_backup_is_cancelled() {
     struct Ended;
     impl Observer for Ended {
         fn on_progress(&mut self, _: Progress) {}
@@ -156,7 +156,7 @@ fn it_is_removed_when_the_backup_is_ended() {
 }
 
 #[test]
-fn one_that_a_killed_backup_left_is_removed_by_the_next() {
+fn a_checkpoint_of_a_killed_backup_is_removed_by_the_next_backup() {
     struct Killed<'a>(&'a MemFs, Option<MemFs>);
     impl Observer for Killed<'_> {
         fn on_progress(&mut self, _: Progress) {
@@ -179,7 +179,7 @@ fn one_that_a_killed_backup_left_is_removed_by_the_next() {
 }
 
 #[test]
-fn one_whose_answer_nobody_heard_is_removed_by_the_next() {
+fn a_checkpoint_whose_response_was_lost_is_removed_by_the_next_backup() {
     let disk = disk();
     // The backup is killed while the node makes the checkpoint.
     let at_kill = Rc::new(RefCell::new(None));

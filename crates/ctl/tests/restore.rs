@@ -39,7 +39,7 @@ fn restore_to(fs: impl Fs + 'static, number: Option<u32>, after: AfterRestore) -
 }
 
 #[test]
-fn each_backup_gives_back_what_was_in_it() {
+fn each_backup_restores_its_own_contents() {
     for kind in [Kind::Alone, Kind::OfThree] {
         let (disk, first, second) = disk_with_backups(kind);
         for (number, expected) in [(Some(1), &first), (Some(2), &second), (None, &second)] {
@@ -148,7 +148,7 @@ fn a_restore_that_is_interrupted_anywhere_leaves_nothing_that_starts() {
 }
 
 #[test]
-fn a_disk_without_room_is_said_before_anything_is_made() {
+fn a_full_disk_is_reported_before_any_file_is_created() {
     let (disk, ..) = disk_with_backups(Kind::Alone);
     let used = u64::MAX - disk.available_bytes(Path::new(BACKUPS)).unwrap();
     disk.set_capacity(used + 100);

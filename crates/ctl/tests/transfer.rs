@@ -128,7 +128,7 @@ fn lines(entries: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn what_is_refused_for_now_is_sent_again() {
+fn temporarily_refused_entries_are_sent_again() {
     let many: Vec<(String, String)> =
         (0..2_000).map(|number| (format!("k{number}"), number.to_string())).collect();
     let many: Vec<_> = many.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -159,7 +159,7 @@ fn of_entries_of_one_key_the_last_counts_also_when_one_was_refused() {
 }
 
 #[test]
-fn what_a_node_did_not_get_to_when_it_refused_the_rest_of_a_batch_is_sent_again() {
+fn entries_behind_a_final_refusal_are_sent_again() {
     let lines = lines(&[("a", "1"), ("b", "first"), ("c", "3"), ("b", "last"), ("d", "4")]);
     let (imported, stored) = import_lines(&lines, |seen, _| match seen {
         1 => Judgement::Closed,
@@ -171,7 +171,7 @@ fn what_a_node_did_not_get_to_when_it_refused_the_rest_of_a_batch_is_sent_again(
 }
 
 #[test]
-fn what_is_not_answered_after_a_refusal_that_was_not_the_last_word_is_unknown() {
+fn unanswered_entries_after_a_refusal_that_was_not_final_are_unknown() {
     let lines = lines(&[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")]);
     let (imported, _) = import_lines(&lines, |seen, _| match seen {
         0 => Judgement::Refused(StatusCode::SERVICE_UNAVAILABLE),
@@ -193,7 +193,7 @@ fn a_refusal_behind_all_entries_ends_the_batch_and_not_the_import() {
 }
 
 #[test]
-fn what_fails_for_good_is_listed_and_the_rest_goes_on() {
+fn permanent_failures_are_listed_and_the_other_entries_are_written() {
     let (imported, stored) =
         import_lines(&lines(&[("a", "1"), ("b", "2"), ("c", "3")]), |_, key| match key {
             b"b" => Judgement::Refused(StatusCode::INSUFFICIENT_STORAGE),

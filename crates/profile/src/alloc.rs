@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn allocators_are_known_by_their_names() {
+    fn allocator_frames_are_recognised_by_name() {
         for name in
             ["profile::alloc::count_down", "__rustc::__rust_alloc", "veche::__rust_realloc", "__rg_alloc"]
         {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_allocates_is_seen_and_for_how_much() {
+    fn allocations_are_attributed_to_their_function_with_their_bytes() {
         const TOTAL: u64 = 256 << 20;
         let _turn = shared_queue::lock_for_test();
         let (done, ready) = (AtomicBool::new(false), std::sync::Barrier::new(2));

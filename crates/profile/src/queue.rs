@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn pushed_samples_are_drained_in_order() {
         let samples = SampleQueue::new();
         samples.push(header(3), |address| {
             let _ = address(5) && address(6);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_counted() {
+    fn samples_beyond_the_capacity_are_counted() {
         let samples = SampleQueue::new();
         for round in 0..3 {
             for weight in 0..SAMPLES_MAX as u64 + 5 {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn pushed_by_many_each_comes_out_whole_once_or_is_lost() {
+    fn concurrently_pushed_samples_are_drained_once_or_counted_as_lost() {
         const EACH: u64 = 20_000;
         let (samples, done) = (SampleQueue::new(), AtomicBool::new(false));
         let mut seen = HashSet::new();

@@ -84,7 +84,7 @@ fn counted(report: &Report) -> u64 {
 }
 
 #[test]
-fn every_slot_of_a_rate_is_accounted_for_whatever_the_servers_do() {
+fn every_slot_of_a_rate_is_accounted_for_with_any_server() {
     let behaviours: [Behaviour; 3] = [
         |_| OK,
         |i| Reaction::Answer(if i % 3 == 0 { "503 Busy" } else { "507 Full" }),
@@ -98,7 +98,7 @@ fn every_slot_of_a_rate_is_accounted_for_whatever_the_servers_do() {
 }
 
 #[test]
-fn refusals_and_broken_connections_are_counted_as_what_they_are() {
+fn refusals_and_broken_connections_are_counted_separately() {
     let report =
         run(&plan(&[server(|i| if i % 2 == 0 { Reaction::HangUp } else { Reaction::Answer("503 Busy") })]));
     assert!(report.run.statuses.keys().eq(&[503]), "{:?}", report.run);
@@ -115,13 +115,13 @@ fn all_targets_get_their_share() {
 }
 
 #[test]
-fn bodies_are_checked_when_asked() {
+fn bodies_are_verified_on_request() {
     let report = run(&BenchPlan { verify: true, ..plan(&[server(|_| OK)]) });
     assert_eq!((report.run.wrong_values, report.run.body_bytes), (300, 900));
 }
 
 #[test]
-fn a_stop_ends_a_run_with_what_it_has() {
+fn a_stop_ends_a_run_with_its_results_so_far() {
     let stop = StopFlag::default();
     stop.set();
     let plan = BenchPlan { duration: Some(Duration::from_secs(3_600)), ..plan(&[server(|_| OK)]) };
@@ -130,7 +130,7 @@ fn a_stop_ends_a_run_with_what_it_has() {
 }
 
 #[test]
-fn nobody_there_is_an_error_and_not_a_report() {
+fn a_missing_server_is_an_error_and_not_a_report() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let outcome = benchmark(&plan(&[address]), &StopFlag::default(), &mut Console::new(true));
     assert!(matches!(outcome, Err(BenchError::Load(LoadError::Connect { .. }))));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn malformed_replies_are_refused() {
         for bytes in [&b"HTTP/1.1 200 OK\r\n"[..], b"\n", b"$x\r\n", b"$99999999999\r\n", b"*1\r\n"] {
             assert!(parse_all([bytes]).is_err(), "{}", String::from_utf8_lossy(bytes));
         }

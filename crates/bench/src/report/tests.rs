@@ -64,7 +64,7 @@ fn a_report_survives_its_json() {
 }
 
 #[test]
-fn a_lane_is_told_by_operation_and_over_time() {
+fn a_lane_is_reported_by_operation_and_over_time() {
     let run = report(1).run;
     let counts: Vec<(&str, u64)> =
         run.latency.iter().map(|(name, latency)| (name.as_str(), latency.count)).collect();
@@ -81,7 +81,7 @@ fn a_lane_is_told_by_operation_and_over_time() {
 }
 
 #[test]
-fn the_text_says_what_was_found() {
+fn the_text_contains_all_results() {
     let text = text(&report(1), true);
     for line in [
         "Highest rate that holds p99 < 10 ms:",

@@ -204,7 +204,7 @@ mod tests {
 
     /// Repositories of the first release contain these bytes, which must remain readable.
     #[test]
-    fn the_file_is_what_it_was() {
+    fn the_format_of_a_manifest_is_stable() {
         let bytes = "veche-backup 1\nnumber 000007\nnode 0123456789abcdef\nself http://a:1\n\
                      nodes http://a:1,http://b:1\ntaken 1767225600000000\nsoftware 0.1.0\nfiles 2\n\
                      C1 120 identity-C1 identity\n\
@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn a_manifest_survives_encoding(
             number: u32, node: u64, taken: u64, names in proptest::collection::btree_map("[a-z0-9]{1,9}", any::<u64>(), 0..9)
         ) {
             let files = names.iter().map(|(path, bytes)| file(path, *bytes)).collect();

@@ -78,7 +78,7 @@ mod tests {
 
     /// Objects of the first release have these names, which later releases must find.
     #[test]
-    fn names_are_what_they_were() {
+    fn names_of_objects_are_stable() {
         let disk = MemFs::new();
         disk.write_file("/data/shard-000/tables/1.sst", b"a table").unwrap();
         let node = NodeTag(0x0123_4567_89ab_cdef);

@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_asked_for_as_it_is_meant() {
+    fn a_request_has_the_parameters_of_its_export() {
         let all = Export {
             cluster: None,
             prefix: None,

@@ -82,7 +82,7 @@ mod tests {
     use stdx::{Rng, WallTime};
 
     #[test]
-    fn it_is_there_whole_or_not_at_all() {
+    fn a_partial_file_appears_complete_or_not_at_all() {
         let disk = MemFs::new();
         let env = Env { fs: Arc::new(disk.clone()), clock: Arc::new(ManualClock::new(WallTime::EPOCH_2020)) };
         let path = Path::new("/file");

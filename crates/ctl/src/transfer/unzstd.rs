@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_back_in_whatever_pieces() {
+    fn frames_are_decompressed_for_any_split() {
         let text: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
         let frame = zstd::encode_all(&text[..], 3).unwrap();
         let two = [&frame[..], &frame[..]].concat();

@@ -33,7 +33,7 @@ fn the_same_stack_is_one() {
 }
 
 #[test]
-fn the_form_is_as_promised() {
+fn the_json_form_is_stable() {
     let mut builder = builder();
     builder.add(1, ["io", "read"], 2);
     builder.add_note("look");
@@ -45,7 +45,7 @@ fn the_form_is_as_promised() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn inconsistent_captures_are_refused() {
     let good = r#"{"version":1,"kind":"cpu","unit":"samples","started_unix_ms":0,"slice_ms":100,"slices":2,"lost":0,"names":["io"],"stacks":[{"frames":[0],"weights":[[0,1],[1,2]]}]}"#;
     Capture::from_json(good.as_bytes()).unwrap();
     for (from, to) in [
@@ -96,7 +96,7 @@ proptest! {
 
     /// Within the bounds, every stack keeps its weight in every slice.
     #[test]
-    fn all_is_told_apart_where_there_is_room(
+    fn every_stack_and_slice_is_kept_within_the_bounds(
         added in prop::collection::vec((0..8u32, prop::collection::vec("[a-c]", 1..4), 1..1_000u64), 0..100),
     ) {
         let mut builder = builder();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_is_not_wanted_any_more_ends() {
+    fn a_cancelled_profile_ends() {
         let _turn = crate::shared_queue::lock_for_test();
         let capture =
             record(Duration::from_secs(3_600), &AtomicBool::new(true)).expect("one way is permitted");

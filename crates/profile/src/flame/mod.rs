@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_to_their_room() {
+    fn labels_are_cut_to_the_width_of_their_frame() {
         assert_eq!(fit_label("server::read", 20.0), "");
         assert_eq!(fit_label("server::read", 60.0), "server:…");
         assert_eq!(fit_label("server::read", 100.0), "server::read");

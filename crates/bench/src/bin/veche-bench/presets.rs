@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_waits_for_each_sync_has_no_rate_to_keep() {
+    fn only_a_single_durable_writer_runs_as_a_closed_loop() {
         let closed = |durability| -> Vec<&str> {
             let out_of_reach = PRESETS.iter().filter(|preset| is_out_of_reach(preset, durability));
             out_of_reach.map(|preset| preset.name).collect()
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sheet_has_a_row_for_each_run_and_says_once_what_was_run() {
+    fn the_sheet_has_a_row_per_run_and_names_each_preset_once() {
         let runs = || DURABILITIES.map(|durability| (durability, Report::default())).into();
         let all: Vec<PresetRuns> =
             PRESETS.iter().map(|preset| PresetRuns { preset: *preset, runs: runs() }).collect();

@@ -227,7 +227,7 @@ mod tests {
                         58244 requests in 1.10s, 20.11MB read\nRequests/sec:  52949.09\nTransfer/sec:     18.28MB\n";
 
     #[test]
-    fn what_wrk_says_is_read_unless_something_failed() {
+    fn the_output_of_wrk_is_parsed_unless_a_request_failed() {
         assert_eq!(wrk_result(SAID), Some((58_244.0, 52_949.09)));
         assert_eq!(wrk_result(&format!("{SAID}  Non-2xx or 3xx responses: 1\n")), None);
         assert_eq!(wrk_result(""), None);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_counted_and_timed_without_what_is_not() {
+    fn goodput_and_latency_exclude_unserved_requests() {
         let outcome = outcome(&[(201, 100), (503, 200), (507, 40), (504, 60)], 1_000);
         assert_eq!((outcome.served_per_second, outcome.answers_per_second), (50.0, 200.0));
         assert_eq!((outcome.refused, outcome.late, outcome.failed), (0.6, 0.15, 1));

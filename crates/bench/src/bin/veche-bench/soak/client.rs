@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_back_in_time_is_unreadable_and_not_asked_for() {
+    fn keys_that_are_not_read_back_in_time_are_unreadable_and_not_requested() {
         let mut client = Client::new(1, 1, vec![SocketAddr::from(([127, 0, 0, 1], 0))]);
         client.read_all_back(Instant::now());
         let expected = SoakCounts { unreadable: KEYS + EXPIRING, ..SoakCounts::default() };
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_a_value_to_its_last_byte() {
+    fn a_read_value_is_checked_to_its_last_byte() {
         let version = "00000000000000010000000000000002".parse().unwrap();
         assert_eq!(found(&answer(200, value(7))), Ok(Some((version, 7))));
         assert_eq!(found(&answer(404, Vec::new())), Ok(None));

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_what_was_not_to_be_the_first_is_kept() {
+    fn only_the_first_unexpected_response_is_kept() {
         let mut one = SoakCounts { reads: 3, ..SoakCounts::default() };
         one.note_unexpected(|| "first".to_owned());
         one.note_unexpected(|| "second".to_owned());

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_and_goes_does_not_grow_and_what_goes_on_does() {
+    fn only_a_lasting_increase_is_growth() {
         let waves: Vec<f64> = (0..400).map(|second| f64::from(100 + second % 50)).collect();
         assert!(growth(&waves, 0.0).unwrap().ratio < 1.05);
         let steady: Vec<f64> = (0..400).map(|second| f64::from(100 + second)).collect();

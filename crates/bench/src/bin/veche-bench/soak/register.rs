@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_need_not_find_what_only_one_node_acknowledged() {
+    fn a_majority_need_not_find_a_write_that_only_one_node_acknowledged() {
         let register = written();
         for found in [(at(10), 1), (at(20), 2), (at(30), 3)] {
             assert_eq!(register.check(Some(found)), Ok(()));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_may_find_a_delete_of_one_node_and_miss_what_another_acknowledged_after_it() {
+    fn a_majority_may_find_a_delete_of_one_node_and_miss_a_later_write_of_another() {
         let mut register = written();
         register.acknowledged(None, at(15), false);
         assert_eq!(register.check(None), Ok(()));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn deletes_hide_what_is_older_also_when_nobody_knows_of_them() {
+    fn acknowledged_and_unknown_deletes_hide_older_values() {
         let mut register = written();
         register.unknown(None);
         assert_eq!((register.check(None), register.check_final(None)), (Ok(()), Ok(())));

@@ -149,7 +149,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_minute_counts_its_silent_seconds_and_what_was_written() {
+    fn a_minute_counts_its_silent_seconds_and_written_bytes() {
         let seconds = [second(10, 0), second(0, 0), second(0, 0), second(9, 1)];
         let moments = moments([1.0, 3.0, 2.0]);
         let minute = Minute::new(&seconds, &moments.iter().collect::<Vec<_>>());
