@@ -10,7 +10,6 @@ use env::{Clock, Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, Opera
 use http::{Connection, Response, bare, delete, get, put};
 use parking_lot::{Condvar, Mutex};
 use server::{Config, Limits, Server, ServerError};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,34 +18,7 @@ use stdx::Now;
 use store::{Membership, StoreError};
 
 fn config() -> Config {
-    Config {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        data: PathBuf::from("/data"),
-        peer_listen: None,
-        membership: Membership::of(Vec::new()),
-        self_name: String::new(),
-        default_from: 1,
-        new_cluster: false,
-        secret: None,
-        after_absence: store::AfterAbsence::default(),
-        engine: engine::Options {
-            memory_bytes: 16 << 20,
-            memtable_bytes: Some(256 << 10),
-            wal_segment_bytes: 256 << 10,
-            table_bytes: 1 << 20,
-            level1_bytes: 4 << 20,
-            ..engine::Options::default()
-        },
-        threads: 2,
-        request_timeout: Duration::from_secs(60),
-        slow_request: Duration::ZERO,
-        value_bytes_max: 1 << 20,
-        drain_delay: Duration::ZERO,
-        snapshot_age: Duration::from_secs(60),
-        warnings: Vec::new(),
-        metrics: true,
-        limits: Limits::default(),
-    }
+    common::config(Limits::default())
 }
 
 fn start(config: Config, fs: impl Fs + 'static) -> Server {
