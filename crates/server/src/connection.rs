@@ -21,6 +21,7 @@ use crate::stream::{CheckedStream, StreamHandle};
 use crate::thread::Thread;
 use crate::vitals::{Order, Vitals};
 use api::{Problem, RequestKind};
+use bytes::Bytes;
 use http::StatusCode;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -113,6 +114,8 @@ async fn serve_socket(
         thread.recorder.answered(RequestKind::Other, problem.status());
     }
     let lingers = last_words.is_some() || stream.may_get_more();
+    let last_words =
+        last_words.map(|problem| problem.to_http1_bytes(&thread.date.at(thread.process.clock.now().wall)));
     say(stream.socket(), last_words).await?;
     if lingers {
         poll_fn(|context| stream.poll_pause(context)).await;
@@ -218,10 +221,10 @@ fn after(served: hyper::Result<()>) -> Ended {
 }
 
 /// Says the last words and closes the write side.
-async fn say(socket: &mut TcpStream, last_words: Option<Problem>) -> io::Result<()> {
+async fn say(socket: &mut TcpStream, last_words: Option<Bytes>) -> io::Result<()> {
     let said = async {
-        if let Some(problem) = last_words {
-            socket.write_all(&problem.to_http1_bytes()).await?;
+        if let Some(last_words) = last_words {
+            socket.write_all(&last_words).await?;
         }
         socket.shutdown().await
     };

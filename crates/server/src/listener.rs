@@ -5,6 +5,7 @@
 //! bounded ([`places`]); those of peers are not among them.
 
 use crate::counters::Refusal;
+use crate::date::http_date;
 use crate::error::ServerError;
 use crate::links::accept;
 use crate::places::{self, Admission, ClientAddress, Eviction, Place};
@@ -239,7 +240,7 @@ async fn begin_of(stream: &TcpStream) -> Begin {
 async fn refuse(mut stream: TcpStream, process: &Process) {
     let problem = process.admission.refuse(Refusal::Connections);
     let refused = async {
-        stream.write_all(&problem.to_http1_bytes()).await?;
+        stream.write_all(&problem.to_http1_bytes(&http_date(process.clock.now().wall))).await?;
         stream.shutdown().await?;
         crate::connection::linger(&mut stream).await
     };
