@@ -32,7 +32,7 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -83,7 +83,7 @@ async fn serve_socket(
     place: &Place,
     thread: &Rc<Thread>,
 ) -> io::Result<Option<(TcpStream, Vec<u8>)>> {
-    let entered = thread.connections.enter(place.client());
+    let entered = thread.connections.enter(place.client(), Instant::now());
     if place.is_reserved() {
         entered.vitals.give(Order::Finish);
     }
@@ -149,7 +149,7 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             // In the midst of a response there is no telling.
             Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut(Cut::Stalled)),
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
-            Some(Order::Leave) if vitals.is_idle() && !stream.borrow().has_input() => {
+            Some(Order::Leave) if vitals.awaits_head() && !stream.borrow().has_input() => {
                 return Poll::Ready(Ended::Cut(Cut::Evicted));
             }
             Some(Order::Leave) => vitals.take_back_leave(),
