@@ -30,7 +30,7 @@
 //! | read repair by this node's own coordinator | `coordinator/read_repair`, before it asks its own store |
 //! | anti-entropy requested by this node | `node/repair/exchange`, at the answer of the peer |
 //! | rebuilding and healing | `node/pull`, at the answer of the source |
-//! | a refused key that is tried again | `node/refused`, at the answer of the holder |
+//! | a refused key that is tried again | `node/refused_retries`, at the answer of the holder |
 //! | `veche import` | none: entries are written anew, under new versions |
 //! | `veche restore` | none: files are copied as they are; the start of the node checks them (`store`) |
 //!

@@ -18,10 +18,10 @@
 //! Digests of replicas that hold the same are therefore equal, whether one of them has refused a
 //! cell or not.
 //!
-//! A key leaves the set (`node/refused`) in three cases: its cell could be stored; no peer that had
-//! the cell holds it any more; or this node holds a version issued after the refusal. Such a write
-//! came later than the refused cell, whatever version that cell has. An older version that arrives
-//! later proves nothing about the refused one.
+//! A key leaves the set (`node/refused_retries`) in three cases: its cell could be stored; no peer
+//! that had the cell holds it any more; or this node holds a version issued after the refusal. Such
+//! a write came later than the refused cell, whatever version that cell has. An older version that
+//! arrives later proves nothing about the refused one.
 //!
 //! **Bounds.** [`RefusedKeys::COUNT_MAX`] keys and [`RefusedKeys::BYTES_MAX`] bytes of keys. A pull
 //! that meets one more stays open for the range that holds it.

@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong: compared by the nodes, and followed only as far as peers believe them.
+//! Wrong wall clocks: the nodes compare them, and follow them only as far as their peers accept.
 
 mod node_support;
 
@@ -29,7 +29,7 @@ fn is_refused_by(world: &World, host: usize, peer: u8) -> bool {
     world.node(host).view().refusing.contains(NodeIndex(peer))
 }
 
-/// The greatest version clock that a right node can have made durable by now.
+/// The greatest version that a node with a correct clock can have made durable by now.
 fn right_bound_max(world: &World) -> Hlc {
     let right = world.now_at(usize::MAX).wall;
     Hlc::at(right.saturating_add(HybridClock::RESERVATION))
@@ -45,7 +45,7 @@ fn a_step_forward_moves_neither_versions_nor_the_bound_and_ends_with_the_step_ba
         assert_eq!(tick(&world, 0), Err(TickError::Ahead), "at once, before any peer is heard");
         world.run(3 * SECOND);
         assert_eq!(tick(&world, 0), Err(TickError::Ahead));
-        assert!(is_clock_ahead(&world, 0), "a step of its own clock is known, however few peers there are");
+        assert!(is_clock_ahead(&world, 0), "a step of its own clock is known with any number of peers");
         assert!((1..hosts).all(|peer| !is_clock_ahead(&world, peer)));
         assert_eq!(world.hosts[0].member.clock.issued(), issued_before);
         assert!(world.hosts[0].store.bound <= right_bound_max(&world));
@@ -58,7 +58,7 @@ fn a_step_forward_moves_neither_versions_nor_the_bound_and_ends_with_the_step_ba
 }
 
 #[test]
-fn a_node_notes_no_time_up_to_which_it_heard_of_deletes_that_only_its_own_clock_shows() {
+fn the_time_of_heard_deletes_does_not_follow_a_wrong_clock() {
     for hosts in [2, 3, 5] {
         let mut world = World::started(hosts, 34);
         let heard_to = |world: &World| world.node(0).heard_to(world.now_at(0)).expect("it is ready");
@@ -100,7 +100,7 @@ fn of_two_nodes_that_disagree_neither_is_taken_to_be_ahead() {
     assert!((0..2).all(|host| world.node(host).is_ready()));
     assert_eq!(tick(&world, 0), Err(TickError::Ahead), "the other one would refuse it");
     assert!(world.hosts[0].store.bound <= right_bound_max(&world));
-    tick(&world, 1).expect("what it issues is accepted");
+    tick(&world, 1).expect("the other accepts its versions");
     world.hosts[0].wall_offset_micros = 0;
     tick(&world, 0).expect("its clock was set");
 }
@@ -112,12 +112,12 @@ fn a_node_does_not_follow_the_step_back_of_its_only_peer() {
     world.run(SECOND);
     assert!((0..2).all(|host| !is_clock_ahead(&world, host)));
     tick(&world, 0).expect("its own clock has made no step");
-    assert!(is_refused_by(&world, 0, 1), "no write of it is to rely on the other");
+    assert!(is_refused_by(&world, 0, 1), "its writes must not rely on the other");
     assert!(!is_refused_by(&world, 1, 0));
 }
 
 #[test]
-fn one_stray_clock_stops_nobody_else() {
+fn one_wrong_clock_stops_no_other_node() {
     for offset in [-HOUR_MICROS, HOUR_MICROS] {
         let mut world = World::started(3, 25);
         world.hosts[2].wall_offset_micros = offset;
@@ -129,7 +129,7 @@ fn one_stray_clock_stops_nobody_else() {
 }
 
 #[test]
-fn a_node_that_starts_hears_its_peers_before_it_issues_anything() {
+fn a_starting_node_issues_no_version_before_it_hears_its_peers() {
     let mut world = World::started(3, 26);
     world.crash(0);
     world.hosts[0].wall_offset_micros = HOUR_MICROS;
@@ -149,7 +149,7 @@ fn a_node_that_starts_without_any_peer_goes_by_its_own_clock_until_one_answers()
     world.run(2 * SECOND);
     assert_eq!(world.hosts[0].member.clock.ceiling(), WallCeiling::Unlimited);
     assert_eq!(world.hosts[0].store.bound, Hlc::ZERO, "only a write makes a bound durable");
-    tick(&world, 0).expect("nobody says otherwise");
+    tick(&world, 0).expect("no peer contradicts its clock");
     world.start(1);
     world.run(2 * SECOND);
     assert_eq!(tick(&world, 0), Err(TickError::Ahead));
@@ -169,18 +169,18 @@ fn a_ceiling_outlasts_the_peers_that_it_came_from() {
 }
 
 #[test]
-fn a_pause_of_the_process_is_no_step() {
+fn a_pause_of_the_process_is_not_a_clock_step() {
     let mut world = World::started(3, 29);
     world.stop(0);
     world.run(30 * SECOND);
-    world.go_on(0);
+    world.resume(0);
     tick(&world, 0).expect("both clocks have advanced alike");
     world.run(50 * MILLISECOND);
-    tick(&world, 0).expect("answers that lay here say what the time was then");
+    tick(&world, 0).expect("an answer that waited shows the time at which it was sent");
     assert!(!is_clock_ahead(&world, 0));
 }
 
-/// A value for `name` on these hosts, whose version is so far ahead of the right time.
+/// Stores a value for `name` on these hosts with a version that is `ahead` of the true time.
 fn place_ahead(world: &mut World, name: &str, hosts: &[usize], ahead: Duration) -> Version {
     let right = world.version(hosts[0]);
     let version = Version::new(Hlc::at(right.hlc.wall().saturating_add(ahead)), right.tag);
@@ -201,7 +201,8 @@ fn is_refused(world: &World, host: usize, name: &str) -> bool {
     is_refused
 }
 
-/// Three hosts with many keys, of which the second and the third hold cells of the future; the first has lost its disk.
+/// A world of three hosts with many keys. The second and the third hold cells with versions in the
+/// future; the first has lost its disk.
 fn begin_rebuild_beside_future_cells(seed: u64, names: &[&str], ahead: Duration) -> (World, Vec<Version>) {
     let mut world = World::started(3, seed);
     for i in 0..3_000 {
@@ -218,7 +219,7 @@ fn begin_rebuild_beside_future_cells(seed: u64, names: &[&str], ahead: Duration)
 }
 
 #[test]
-fn a_rebuild_ends_beside_a_cell_of_the_future_and_only_its_key_fails() {
+fn a_rebuild_completes_despite_a_future_cell_and_only_its_key_fails() {
     let (mut world, versions) = begin_rebuild_beside_future_cells(30, &["k0100x"], 60 * SECOND);
     world.run(20 * SECOND);
     assert_eq!(world.sync_state(0), SyncState::Settled);
@@ -228,10 +229,10 @@ fn a_rebuild_ends_beside_a_cell_of_the_future_and_only_its_key_fails() {
     assert!(refused_cells(&world, 0) > 0);
     world.restart(0);
     world.run(3 * SECOND);
-    assert!(is_refused(&world, 0, "k0100x"), "a restart makes no miss of it");
-    let asked = world.hosts[0].asked.len();
+    assert!(is_refused(&world, 0, "k0100x"), "the refusal survives a restart");
+    let asked = world.hosts[0].store_requests.len();
     world.run(20 * SECOND);
-    assert!(world.hosts[0].asked.len() - asked < 50, "a refused key costs little");
+    assert!(world.hosts[0].store_requests.len() - asked < 50, "a refused key costs little");
     world.run(30 * SECOND);
     assert_eq!(world.version_at(0, "k0100x"), Some(versions[0]), "its time has come");
     assert!(!is_refused(&world, 0, "k0100x"));
@@ -250,7 +251,7 @@ fn a_key_is_not_refused_any_more_once_no_peer_holds_the_cell() {
     world.hosts[2].store.cells.remove(&key("k0100x"));
     world.cut_off(0, 2);
     world.run(20 * SECOND);
-    assert!(is_refused(&world, 0, "k0100x"), "nobody knows whether that one holds it");
+    assert!(is_refused(&world, 0, "k0100x"), "the unreachable holder may still have it");
     world.heal();
     world.run(30 * SECOND);
     assert!(!is_refused(&world, 0, "k0100x"));
@@ -270,7 +271,7 @@ fn a_later_write_ends_the_refusal_and_an_earlier_one_does_not() {
 }
 
 #[test]
-fn a_rebuild_stays_open_past_as_many_refused_keys_as_are_kept() {
+fn a_rebuild_stays_incomplete_with_more_refused_keys_than_are_recorded() {
     let names: Vec<String> = (0..RefusedKeys::COUNT_MAX + 10).map(|i| format!("x{i:04}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (mut world, _) = begin_rebuild_beside_future_cells(35, &names, 60 * SECOND);
@@ -288,15 +289,15 @@ fn a_rebuild_stays_open_past_as_many_refused_keys_as_are_kept() {
 }
 
 #[test]
-fn healing_ends_beside_a_cell_of_the_future_and_its_key_fails_on() {
+fn healing_completes_despite_a_future_cell_and_its_key_still_fails() {
     let mut world = World::started(3, 31);
     let version = place_ahead(&mut world, "k", &[1, 2], 90 * SECOND);
     let range = LostRange { after: Some(key("a")), until: Some(key("z")) };
     world.hosts[0].store.damage(1, range, |_| true);
     world.run(30 * SECOND);
-    assert!(!world.hosts[0].store.is_unreadable(&key("k")), "the table was given up");
+    assert!(!world.hosts[0].store.is_unreadable(&key("k")), "the table was abandoned");
     assert_eq!(world.version_at(0, "k"), None);
-    assert!(is_refused(&world, 0, "k"), "never a miss");
+    assert!(is_refused(&world, 0, "k"), "a read fails instead of missing");
     assert!(world.hosts[0].store.record.refused.contains(&key("k")), "nor after a crash");
     world.run(90 * SECOND);
     assert_eq!(world.version_at(0, "k"), Some(version));
@@ -304,19 +305,19 @@ fn healing_ends_beside_a_cell_of_the_future_and_its_key_fails_on() {
 }
 
 #[test]
-fn anti_entropy_goes_by_what_is_stored_of_refused_keys() {
+fn anti_entropy_compares_the_stored_cells_of_refused_keys() {
     let (mut world, _) = begin_rebuild_beside_future_cells(36, &["k0100x"], HOUR);
     world.run(20 * SECOND);
     let name = "k0100x";
     assert!(is_refused(&world, 0, name));
-    // A peer that has an older version keeps exchanging it, whichever of the two asks.
+    // A peer with an older version would keep exchanging it.
     world.hosts[1].store.cells.remove(&key(name));
     let earlier = Version::new(Hlc::at(world.now_at(1).wall.saturating_sub(HOUR)), world.hosts[1].tag);
     world.write_cell(1, &key(name), &Cell::value(earlier, 3, Bytes::from_static(b"older")), &[]);
     for host in [0, 1] {
         let (now, node) = world.node_mut(host);
         node.begin_repair(now);
-        world.settle(host);
+        world.carry_out_effects(host);
         world.run(60 * SECOND);
         assert!(world.node(host).status().repair.is_none(), "a pass ends");
         assert!(world.hosts[host].store.record.repaired_at.is_some());
@@ -332,7 +333,7 @@ fn anti_entropy_does_not_fetch_a_cell_of_the_future() {
     place_ahead(&mut world, "k", &[1], HOUR);
     let (now, node) = world.node_mut(0);
     node.begin_repair(now);
-    world.settle(0);
+    world.carry_out_effects(0);
     world.run(30 * SECOND);
     assert_eq!(world.version_at(0, "k"), Some(older));
     assert!(refused_cells(&world, 0) > 0);

@@ -1,4 +1,4 @@
-//! Healing what a damaged table has lost.
+//! Healing of damaged tables.
 
 mod node_support;
 
@@ -9,7 +9,7 @@ use stdx::{Version, WallTime};
 
 const KEYS: usize = 3_000;
 
-/// All names, in the order of their keys.
+/// All names in key order.
 fn names() -> impl Iterator<Item = String> {
     (0..KEYS).map(|i| format!("k{i:04}"))
 }
@@ -18,13 +18,13 @@ fn range(after: &str, until: &str) -> LostRange {
     LostRange { after: Some(key(after)), until: Some(key(until)) }
 }
 
-/// Whether the first host holds all that was placed from behind `after` to `until`, whoever held it.
+/// Whether the first host holds every placed key behind `after` up to `until`.
 fn holds_all(world: &World, placed: &[(String, Version)], after: &str, until: &str) -> bool {
     let mut lost = placed.iter().filter(|(name, _)| after < name.as_str() && name.as_str() <= until);
     lost.all(|(name, version)| world.version_at(0, name) == Some(*version))
 }
 
-/// Each key on a majority of three, of which the first host is one for most.
+/// Writes each key to two of three hosts. The first host is one of them for most keys.
 fn place_all(world: &mut World) -> Vec<(String, Version)> {
     let place = |(i, name): (usize, String)| {
         let version = world.write(i % 3, &name, 3, &[]);
@@ -35,7 +35,7 @@ fn place_all(world: &mut World) -> Vec<(String, Version)> {
     names().enumerate().map(place).collect()
 }
 
-/// The first host loses all of the range that it holds.
+/// Damages a table of the first host, which loses every cell in the range.
 fn damage(world: &mut World, range: LostRange) {
     world.hosts[0].store.damage(7, range, |_: &Key| true);
 }
@@ -44,37 +44,37 @@ fn is_healed(world: &World) -> bool {
     world.hosts[0].store.damage.is_empty()
 }
 
-fn gave_up(world: &World) -> bool {
-    world.hosts[0].asked.iter().any(|request| matches!(request, StoreRequest::AbandonTable(_)))
+fn is_abandoned(world: &World) -> bool {
+    world.hosts[0].store_requests.iter().any(|request| matches!(request, StoreRequest::AbandonTable(_)))
 }
 
 #[test]
-fn what_a_table_has_lost_is_there_again_before_it_is_given_up() {
+fn lost_cells_are_restored_before_the_table_is_abandoned() {
     let mut world = World::started(3, 1);
     let placed = place_all(&mut world);
     damage(&mut world, range("k0999", "k2500"));
-    world.run_until(30 * SECOND, "it is told of", |world| {
+    world.run_until(30 * SECOND, "the damage is reported", |world| {
         world.node(0).status().repair.is_some_and(|repair| repair.kind == RepairKind::Healing)
     });
-    world.run_until(30 * SECOND, "the table is given up", gave_up);
+    world.run_until(30 * SECOND, "the table is abandoned", is_abandoned);
     assert!(holds_all(&world, &placed, "k0999", "k2500"));
     let others = NodeSet::from_iter([NodeIndex(1), NodeIndex(2)]);
-    assert_eq!(world.hosts[0].store.record.repair_pending, others, "a pass follows, and is owed durably");
+    assert_eq!(world.hosts[0].store.record.repair_pending, others, "a pass is durably pending");
     world.run_until(30 * SECOND, "it is healed", is_healed);
-    world.run_until(90 * SECOND, "the pass has followed", |world| {
+    world.run_until(90 * SECOND, "the pass has ended", |world| {
         world.hosts[0].store.record.repair_pending.is_empty()
     });
-    assert_eq!(world.strays, []);
+    assert_eq!(world.stray_cells, []);
 }
 
 #[test]
 fn only_the_lost_range_is_fetched() {
     let mut world = World::started(3, 2);
     place_all(&mut world);
-    world.hosts[0].asked.clear();
+    world.hosts[0].store_requests.clear();
     damage(&mut world, range("k0999", "k1010"));
-    world.run_until(30 * SECOND, "the table is given up", gave_up);
-    let written = world.hosts[0].asked.iter().filter_map(|request| match request {
+    world.run_until(30 * SECOND, "the table is abandoned", is_abandoned);
+    let written = world.hosts[0].store_requests.iter().filter_map(|request| match request {
         StoreRequest::Write { key, .. } => Some(key.clone()),
         _ => None,
     });
@@ -86,27 +86,27 @@ fn only_the_lost_range_is_fetched() {
 }
 
 #[test]
-fn nothing_is_given_up_while_a_source_that_is_needed_is_away() {
+fn no_table_is_abandoned_while_a_needed_source_is_away() {
     let mut world = World::started(3, 3);
     let placed = place_all(&mut world);
     world.crash(2);
     damage(&mut world, range("k0999", "k1500"));
     world.run(60 * SECOND);
-    assert!(!gave_up(&world), "the other may hold what is lost");
+    assert!(!is_abandoned(&world), "the other host may hold the lost cells");
     world.start(2);
     world.run_until(30 * SECOND, "it is healed", is_healed);
     assert!(holds_all(&world, &placed, "k0999", "k1500"));
 }
 
 #[test]
-fn nothing_is_given_up_while_a_source_cannot_read_the_same_range() {
+fn no_table_is_abandoned_while_a_source_cannot_read_the_same_range() {
     let mut world = World::started(3, 4);
     place_all(&mut world);
     damage(&mut world, range("k0999", "k1500"));
     world.hosts[1].store.damage(8, range("k1400", "k1600"), |_| false);
     world.run(60 * SECOND);
-    assert!(!gave_up(&world));
-    // What was out of reach for a while.
+    assert!(!is_abandoned(&world));
+    // The damaged ranges of the other hosts become readable again.
     world.hosts[1].store.damage.clear();
     world.run_until(30 * SECOND, "it is healed", is_healed);
 }
@@ -120,7 +120,7 @@ fn a_rebuilding_source_is_not_enough() {
     world.lose_disk(1);
     world.start(1);
     world.run(60 * SECOND);
-    assert!(!gave_up(&world), "two of three have lost something, and the third cannot speak for them");
+    assert!(!is_abandoned(&world), "two of three have lost cells, and the third alone is no majority");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_write_that_reaches_a_source_late_is_not_missed() {
     let version = world.write(0, "k1000x", 3, &[]);
     let cell = world.hosts[0].store.cells[&key("k1000x")].clone();
     damage(&mut world, range("k0999", "k1500"));
-    // With the answer that the first host had given, this acknowledges it.
+    // Together with the answer of the first host, this acknowledges the write.
     world.run(world.limits.request_timeout - Duration::from_millis(1));
     world.write_cell(1, &key("k1000x"), &cell, &[]);
     world.run_until(30 * SECOND, "it is healed", is_healed);
@@ -138,7 +138,7 @@ fn a_write_that_reaches_a_source_late_is_not_missed() {
 }
 
 #[test]
-fn a_restart_begins_anew() {
+fn a_restart_starts_healing_again() {
     let mut world = World::started(3, 7);
     let placed = place_all(&mut world);
     damage(&mut world, range("k0999", "k2500"));
@@ -152,20 +152,20 @@ fn a_restart_begins_anew() {
 }
 
 #[test]
-fn what_is_the_nodes_own_is_stored_anew_and_peers_are_told_that_hints_may_be_gone() {
+fn own_cells_are_stored_again_and_peers_are_told_that_hints_may_be_lost() {
     let mut world = World::started(3, 8);
     world.run(120 * SECOND);
     let (revision, bound) = (world.hosts[0].store.record.revision, world.hosts[0].store.bound);
     damage(&mut world, range("k", "l"));
-    world.hosts[0].asked.clear();
-    world.run_until(30 * SECOND, "the table is given up", gave_up);
+    world.hosts[0].store_requests.clear();
+    world.run_until(30 * SECOND, "the table is abandoned", is_abandoned);
     assert!(world.hosts[0].store.record.revision > revision);
     let raised = world.hosts[0]
-        .asked
+        .store_requests
         .iter()
         .any(|request| matches!(request, StoreRequest::RaiseClockBound { bound: again } if *again >= bound));
-    assert!(raised, "the bound of the clock is stored anew");
-    world.run_until(30 * SECOND, "both peers owe a pass", |world| {
+    assert!(raised, "the bound of the clock is stored again");
+    world.run_until(30 * SECOND, "both peers have a pass pending", |world| {
         [1, 2].iter().all(|&host| !world.hosts[host].store.record.repair_pending.is_empty())
     });
 }
@@ -178,11 +178,11 @@ fn a_node_with_the_only_copies_keeps_the_error() {
     world.run(2 * SECOND);
     damage(&mut world, range("k", "l"));
     world.run(60 * SECOND);
-    assert!(!gave_up(&world));
+    assert!(!is_abandoned(&world));
 }
 
 #[test]
-fn deletes_that_others_may_have_forgotten_are_not_given_up() {
+fn a_table_with_deletes_that_others_may_have_purged_is_not_abandoned() {
     let mut world = World::started(3, 10);
     let wall = world.now_at(0).wall;
     for (ago, heals) in [(20, false), (19, false), (18, true)] {
@@ -196,7 +196,7 @@ fn deletes_that_others_may_have_forgotten_are_not_given_up() {
 }
 
 #[test]
-fn a_table_that_cannot_heal_is_in_no_others_way() {
+fn a_table_that_cannot_heal_does_not_block_others() {
     let mut world = World::started(3, 11);
     damage(&mut world, range("a", "b"));
     world.hosts[0].store.damage[0].dead_from = Some(WallTime::EPOCH_2020);
@@ -207,7 +207,7 @@ fn a_table_that_cannot_heal_is_in_no_others_way() {
 }
 
 #[test]
-fn whether_deletes_may_be_forgotten_is_not_judged_by_a_clock_that_is_wrong() {
+fn the_age_of_deletes_is_not_judged_by_a_wrong_clock() {
     let day = Duration::from_secs(24 * 3_600);
     let grace = World::new(3, 12).limits.grace;
     for (dead_ago, offset_days, heals) in

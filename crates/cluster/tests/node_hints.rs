@@ -1,4 +1,4 @@
-//! Hinted handoff, and the end of a process.
+//! Hinted handoff, and the drain of a node.
 
 mod node_support;
 
@@ -14,7 +14,7 @@ fn dropped(world: &World, host: usize) -> usize {
     world.hosts[host].events.iter().filter(|event| matches!(event, Event::HintDropped { .. })).count()
 }
 
-/// Cells that `from` has sent to `to`.
+/// Number of writes that `from` has sent to `to`.
 fn writes(world: &World, from: usize, to: usize) -> usize {
     let is_write =
         |message: &Message| matches!(message, Message::Request { request: PeerRequest::Write { .. }, .. });
@@ -22,7 +22,7 @@ fn writes(world: &World, from: usize, to: usize) -> usize {
 }
 
 #[test]
-fn hints_are_delivered_and_forgotten() {
+fn hints_are_delivered_and_deleted() {
     let mut world = World::started(3, 1);
     world.crash(2);
     let names: Vec<String> = (0..200).map(|i| format!("k{i}")).collect();
@@ -40,7 +40,7 @@ fn hints_are_delivered_and_forgotten() {
 }
 
 #[test]
-fn hints_survive_their_keeper() {
+fn hints_survive_a_crash_of_the_node_that_holds_them() {
     let mut world = World::started(3, 2);
     world.crash(2);
     let version = world.write(0, "k", 3, &[2]);
@@ -53,12 +53,12 @@ fn hints_survive_their_keeper() {
 }
 
 #[test]
-fn a_target_that_was_owed_an_older_version_is_brought_the_newest_though_that_is_for_fewer_nodes() {
+fn a_target_that_missed_an_older_version_gets_the_newest_despite_its_smaller_from() {
     let mut world = World::started(3, 3);
     world.crash(2);
     let name = world.name_where("k", 2, |replicas| !replicas.contains(&NodeIndex(2)));
     world.write(0, &name, 3, &[2]);
-    // Its newest write is for the first two only.
+    // The newest write has a `from` of two.
     let version = world.write(0, &name, 2, &[]);
     world.start(2);
     world.run(3 * SECOND);
@@ -72,7 +72,7 @@ fn a_target_that_was_owed_an_older_version_is_brought_the_newest_though_that_is_
 }
 
 #[test]
-fn a_cell_is_not_brought_to_nodes_that_are_not_to_hold_it() {
+fn a_cell_is_not_delivered_to_a_node_that_is_not_its_replica() {
     let mut world = World::started(3, 3);
     world.crash(2);
     let name = world.name_where("k", 2, |replicas| !replicas.contains(&NodeIndex(2)));
@@ -84,7 +84,7 @@ fn a_cell_is_not_brought_to_nodes_that_are_not_to_hold_it() {
 }
 
 #[test]
-fn a_newer_hint_is_not_forgotten_with_the_older() {
+fn a_newer_hint_is_not_deleted_with_the_older() {
     let mut world = World::started(2, 4);
     world.hosts[0].store.latency = 5 * MILLISECOND;
     world.net.latency = 20 * MILLISECOND;
@@ -101,7 +101,7 @@ fn a_newer_hint_is_not_forgotten_with_the_older() {
 }
 
 #[test]
-fn no_hint_is_forgotten_before_its_target_said_that_it_is_stored() {
+fn no_hint_is_deleted_before_its_target_acknowledged_it() {
     let mut world = World::started(2, 5);
     world.hosts[1].store.fails = |request| matches!(request, StoreRequest::Write { .. });
     let version = world.write(0, "k", 2, &[1]);
@@ -153,7 +153,7 @@ fn hints_arrive_though_messages_are_lost_and_stores_and_links_fail() {
 }
 
 #[test]
-fn hints_that_are_too_old_are_dropped_and_a_repair_is_owed() {
+fn hints_that_are_too_old_are_dropped_and_a_repair_is_pending() {
     let mut world = World::new(2, 6);
     world.limits.hint_age_max = 60 * SECOND;
     (0..2).for_each(|host| world.start(host));
@@ -165,13 +165,13 @@ fn hints_that_are_too_old_are_dropped_and_a_repair_is_owed() {
     world.start(1);
     world.run_until(5 * SECOND, "the hint is gone", |world| world.hosts[0].store.hints_for(1) == 0);
     assert_eq!(dropped(&world, 0), 1);
-    world.run_until(SECOND, "it is owed durably", |world| {
+    world.run_until(SECOND, "the repair is durably pending", |world| {
         world.hosts[0].store.record.repair_pending.contains(NodeIndex(1))
     });
 }
 
 #[test]
-fn hints_past_the_budget_are_not_kept_and_a_repair_is_owed() {
+fn hints_past_the_budget_are_dropped_and_a_repair_is_pending() {
     let mut world = World::new(2, 7);
     world.hint_bytes_max = 3 * hint_bytes(&key("k0"));
     (0..2).for_each(|host| world.start(host));
@@ -186,7 +186,7 @@ fn hints_past_the_budget_are_not_kept_and_a_repair_is_owed() {
 }
 
 #[test]
-fn one_hint_that_is_refused_does_not_hold_up_the_others() {
+fn one_refused_hint_does_not_block_the_others() {
     let mut world = World::started(2, 8);
     world.hosts[1].wall_offset_micros = -30_000_000;
     let refused = world.write(0, "a", 2, &[1]);
@@ -201,7 +201,7 @@ fn one_hint_that_is_refused_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn what_the_ledger_counts_too_much_is_taken_back() {
+fn surplus_hints_are_subtracted_from_the_ledger() {
     let mut world = World::started(2, 9);
     world.cut_off(0, 1);
     world.run(2 * SECOND);
@@ -213,7 +213,7 @@ fn what_the_ledger_counts_too_much_is_taken_back() {
     world.run(3 * SECOND);
     assert_eq!(world.hosts[0].store.hints_for(1), 0);
     world.restart(1);
-    world.run_until(SECOND, "a doubtful count is not waited for", |world| world.node(1).is_ready());
+    world.run_until(SECOND, "an unconfirmed count is not waited for", |world| world.node(1).is_ready());
     world.run(12 * SECOND);
     assert_eq!(world.hosts[0].member.hints.held(NodeIndex(1)), HintCount::default());
 }
@@ -222,7 +222,7 @@ fn what_the_ledger_counts_too_much_is_taken_back() {
 fn a_hint_that_reaches_the_disk_late_is_still_delivered() {
     let mut world = World::started(2, 10);
     let version = world.write(0, "other", 2, &[1]);
-    // Counted as a coordinator does, before the store has it.
+    // The hint is counted before the store has it, as a coordinator does.
     assert!(world.hosts[0].member.hints.try_keep(NodeIndex(1), hint_bytes(&key("k"))));
     world.run(8 * SECOND);
     world.hosts[0].store.put(&key("k"), &Cell::tombstone(version, 2));
@@ -233,7 +233,7 @@ fn a_hint_that_reaches_the_disk_late_is_still_delivered() {
 }
 
 #[test]
-fn a_drain_hands_over_what_reachable_peers_lack() {
+fn a_drain_delivers_the_hints_of_reachable_peers() {
     let mut world = World::started(3, 11);
     world.crash(1);
     world.cut_off(0, 2);
@@ -246,31 +246,31 @@ fn a_drain_hands_over_what_reachable_peers_lack() {
     assert!(world.hosts[0].store.hints_for(2) > 0);
     let (now, node) = world.node_mut(0);
     node.begin_drain(now);
-    world.settle(0);
-    assert!(world.seen(0, 0).draining && !world.node(0).is_drained());
+    world.carry_out_effects(0);
+    assert!(world.view_of(0, 0).draining && !world.node(0).is_drained());
     world.run_until(5 * SECOND, "it is drained", |world| world.node(0).is_drained());
     assert_eq!(world.hosts[0].store.hints_for(2), 0);
     assert_eq!(world.hosts[0].store.hints_for(1), 100, "host 1 is not there");
 }
 
 #[test]
-fn a_drain_ends_when_nothing_moves() {
+fn a_drain_without_progress_ends() {
     let mut world = World::started(2, 12);
     world.hosts[1].store.fails = |request| matches!(request, StoreRequest::Write { .. });
     world.write(0, "k", 2, &[1]);
     world.run(SECOND);
     let (now, node) = world.node_mut(0);
     node.begin_drain(now);
-    world.settle(0);
+    world.carry_out_effects(0);
     world.run(SECOND);
     assert!(!world.node(0).is_drained());
     world.run(1_500 * MILLISECOND);
     assert!(world.node(0).is_drained());
-    assert!(world.seen(1, 0).draining);
+    assert!(world.view_of(1, 0).draining);
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_ignored() {
+fn an_unexpected_answer_is_ignored() {
     let mut world = World::started(2, 13);
     let id = |number| cluster::MessageId {
         incarnation: world.hosts[0].member.incarnation,
@@ -284,7 +284,7 @@ fn an_answer_that_nobody_waits_for_is_ignored() {
         let (now, node) = world.node_mut(0);
         let origin = cluster::Origin { node: NodeIndex(1), link: cluster::Destination::Dialed(NodeIndex(1)) };
         node.handle_message(now, origin, answer);
-        world.settle(0);
+        world.carry_out_effects(0);
     }
     world.run(Duration::from_secs(1));
 }

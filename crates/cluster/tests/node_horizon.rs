@@ -1,4 +1,4 @@
-//! The horizon of a node: by which time it deletes what is dead, whatever its clock and those of its peers show.
+//! The horizon of a node under wrong clocks of its own and of its peers.
 
 mod node_support;
 
@@ -9,7 +9,7 @@ use stdx::{SteadyWall, WallTime};
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How far the horizon of a host is behind the true time; negative when it is ahead.
+/// Time by which the horizon of a host is behind the true time. Panics if it is ahead.
 fn lag(world: &World, host: usize) -> Duration {
     let micros = |wall: WallTime| wall.micros_since_unix_epoch();
     let horizon = micros(world.node(host).horizon(world.now_at(host)));
@@ -25,7 +25,7 @@ fn set_behind(world: &mut World, host: usize, behind: Duration) {
     world.hosts[host].wall_offset_micros = -(behind.as_micros() as i64);
 }
 
-/// A world in which hours pass with few heartbeats.
+/// A world with rare heartbeats, in which hours pass quickly.
 fn slow_world(hosts: usize, seed: u64) -> World {
     let mut world = World::new(hosts, seed);
     world.limits.heartbeat_interval = 10 * SECOND;
@@ -72,7 +72,7 @@ fn one_clock_that_is_behind_holds_back_no_other_node() {
 }
 
 #[test]
-fn of_two_clocks_the_lesser_counts() {
+fn of_two_clocks_the_slower_counts() {
     let mut world = World::started(2, 4);
     set_behind(&mut world, 1, HOUR);
     world.run(2 * SECOND);
@@ -99,7 +99,7 @@ fn while_too_few_clocks_are_heard_the_horizon_goes_on_with_the_monotonic_clock()
 }
 
 #[test]
-fn before_most_clocks_were_heard_nothing_is_dead() {
+fn nothing_is_dead_before_most_clocks_are_heard() {
     let mut world = World::new(3, 6);
     world.start(0);
     world.run(10 * SECOND);
@@ -110,7 +110,7 @@ fn before_most_clocks_were_heard_nothing_is_dead() {
 }
 
 #[test]
-fn a_step_of_most_clocks_counts_after_they_have_kept_it() {
+fn a_step_of_most_clocks_counts_after_it_has_lasted() {
     let mut world = slow_world(3, 7);
     (0..3).for_each(|host| set_ahead(&mut world, host, DAY));
     for _ in 0..5 {

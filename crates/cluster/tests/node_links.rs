@@ -1,4 +1,4 @@
-//! Links, the failure detector, standing and readiness.
+//! Links, the failure detector, the sync state and readiness.
 
 mod node_support;
 
@@ -10,7 +10,7 @@ use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag};
 
-fn is_remember(request: &StoreRequest) -> bool {
+fn is_record_write(request: &StoreRequest) -> bool {
     matches!(request, StoreRequest::PersistRecord { .. })
 }
 
@@ -24,7 +24,7 @@ fn a_new_cluster_settles_and_is_ready() {
     world.run(SECOND);
     for host in 0..3 {
         for peer in 0..3 {
-            let seen = world.seen(host, peer);
+            let seen = world.view_of(host, peer);
             assert!(seen.read_eligible && seen.state == PeerState::Up, "{host} of {peer}: {seen:?}");
         }
         assert_eq!(world.hosts[host].store.record.peers.len(), 2);
@@ -35,19 +35,19 @@ fn a_new_cluster_settles_and_is_ready() {
 fn a_node_alone_is_ready_at_once_and_settles() {
     let mut world = World::new(1, 1);
     world.start(0);
-    assert!(world.node(0).is_ready() && world.seen(0, 0).read_eligible);
+    assert!(world.node(0).is_ready() && world.view_of(0, 0).read_eligible);
     world.run(SECOND);
     assert_eq!(world.hosts[0].store.record.sync_state, SyncState::Settled);
 }
 
 #[test]
-fn a_majority_of_new_nodes_is_ready_and_not_believed_without_the_rest() {
+fn a_majority_of_new_nodes_is_ready_and_not_read_eligible_without_the_rest() {
     let mut world = World::new(3, 2);
     world.start(0);
     world.run(3 * SECOND);
     assert_eq!(world.sync_state(0), SyncState::Unsettled);
     assert!(world.node(0).is_ready(), "there is no other node to wait for");
-    assert!(!world.seen(0, 0).read_eligible);
+    assert!(!world.view_of(0, 0).read_eligible);
     assert_eq!(world.node(0).view().unheard_peers, NodeSet::from_iter([NodeIndex(1), NodeIndex(2)]));
     world.start(1);
     world.run(10 * SECOND);
@@ -56,7 +56,7 @@ fn a_majority_of_new_nodes_is_ready_and_not_believed_without_the_rest() {
         assert!(world.node(host).is_ready());
         assert_eq!(world.node(host).view().unheard_peers, NodeSet::from_iter([NodeIndex(2)]));
         for peer in 0..2 {
-            let seen = world.seen(host, peer);
+            let seen = world.view_of(host, peer);
             assert!(
                 seen.state == PeerState::Up && !seen.read_eligible,
                 "writes count, reads do not: {seen:?}"
@@ -68,29 +68,29 @@ fn a_majority_of_new_nodes_is_ready_and_not_believed_without_the_rest() {
         (0..3).all(|host| world.sync_state(host) == SyncState::Settled && world.node(host).is_ready())
     });
     world.run(SECOND);
-    assert!((0..3).all(|host| world.seen(host, host).read_eligible));
+    assert!((0..3).all(|host| world.view_of(host, host).read_eligible));
     assert!(world.node(0).view().unheard_peers.is_empty());
 }
 
 #[test]
-fn a_node_that_lost_its_disk_rebuilds_and_is_not_believed_before() {
+fn a_node_that_lost_its_disk_rebuilds_before_it_is_read_eligible() {
     let mut world = World::started(3, 3);
     world.crash(2);
     world.lose_disk(2);
     world.run(SECOND);
     world.start(2);
-    let mut was_believed = false;
-    world.run_until(SECOND, "it knows", |world| {
-        was_believed |= (0..3).any(|host| world.seen(host, 2).read_eligible);
+    let mut was_read_eligible = false;
+    world.run_until(SECOND, "it knows of its loss", |world| {
+        was_read_eligible |= (0..3).any(|host| world.view_of(host, 2).read_eligible);
         world.sync_state(2) == SyncState::Rebuilding
     });
-    assert!(!was_believed);
+    assert!(!was_read_eligible);
 }
 
-/// Whatever of its changes of the record is the last to become durable before a crash, and whether the others
-/// hear from the lost node's new life or not: once they were reachable, it knows.
+/// The host crashes at one of 40 moments after its start. So any change of its record may be the
+/// last durable one, and its peers may or may not have heard of the new generation.
 #[test]
-fn a_lost_disk_is_found_out_through_any_crash() {
+fn a_lost_disk_is_detected_despite_any_crash() {
     for crash_at in 0..40 {
         let mut world = World::started(3, 4);
         world.crash(2);
@@ -102,7 +102,7 @@ fn a_lost_disk_is_found_out_through_any_crash() {
             passed.push(world.sync_state(2));
         }
         world.restart(2);
-        world.run_until(SECOND, "it knows", |world| {
+        world.run_until(SECOND, "it knows of its loss", |world| {
             passed.push(world.sync_state(2));
             *passed.last().expect("pushed") != SyncState::Unsettled
         });
@@ -113,11 +113,11 @@ fn a_lost_disk_is_found_out_through_any_crash() {
 }
 
 #[test]
-fn a_peer_keeps_what_it_remembers_until_the_other_knows_what_it_stands_for() {
+fn a_stored_identity_is_kept_until_the_new_node_has_decided_its_sync_state() {
     let mut world = World::started(3, 5);
     world.crash(2);
     world.lose_disk(2);
-    world.hosts[2].store.fails = is_remember;
+    world.hosts[2].store.fails = is_record_write;
     world.start(2);
     world.run(3 * SECOND);
     assert_eq!(world.sync_state(2), SyncState::Unsettled);
@@ -134,9 +134,9 @@ fn a_peer_keeps_what_it_remembers_until_the_other_knows_what_it_stands_for() {
 }
 
 #[test]
-fn no_link_is_used_before_the_peer_is_remembered() {
+fn no_link_is_used_before_the_identity_of_the_peer_is_durable() {
     let mut world = World::new(2, 6);
-    world.hosts[0].store.fails = is_remember;
+    world.hosts[0].store.fails = is_record_write;
     world.start(0);
     world.start(1);
     for _ in 0..300 {
@@ -160,13 +160,13 @@ fn a_hung_peer_is_suspected_then_unreachable_and_comes_back() {
     assert!(world.now - begin <= Duration::from_millis(1_100), "{:?}", world.now - begin);
     world.run(5 * SECOND);
     assert_eq!([world.state(0, 1), world.state(0, 2)], [PeerState::Unreachable, PeerState::Up]);
-    world.go_on(1);
+    world.resume(1);
     world.run(2 * SECOND);
     assert_eq!([world.state(0, 1), world.state(1, 0)], [PeerState::Up; 2]);
 }
 
 #[test]
-fn answers_that_come_twice_are_no_signs_of_life() {
+fn duplicate_answers_are_no_sign_of_life() {
     let mut world = World::started(2, 16);
     let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
     let (_, _, old) =
@@ -178,18 +178,18 @@ fn answers_that_come_twice_are_no_signs_of_life() {
         let (now, node) = world.node_mut(0);
         let link = Destination::Dialed(NodeIndex(1));
         node.handle_message(now, Origin { node: NodeIndex(1), link }, old.clone());
-        world.settle(0);
+        world.carry_out_effects(0);
     }
     assert_eq!(world.state(0, 1), PeerState::Unreachable);
 }
 
 #[test]
-fn a_pause_of_its_own_is_nobodys_silence() {
+fn an_own_pause_is_not_counted_as_silence_of_the_peers() {
     let mut world = World::started(2, 8);
     world.stop(0);
     world.run(800 * MILLISECOND);
     let before = world.hosts[0].view.clone();
-    world.go_on(0);
+    world.resume(0);
     world.run(MILLISECOND);
     assert_eq!(world.hosts[0].view, before, "host 0 was paused, host 1 was not");
 }
@@ -207,7 +207,7 @@ fn a_refused_link_is_unreachable_at_once_and_an_arrival_ends_the_back_off() {
 }
 
 #[test]
-fn heartbeats_work_though_messages_are_lost_doubled_and_overtaken() {
+fn heartbeats_work_though_messages_are_lost_duplicated_and_reordered() {
     let mut world = World::started(3, 10);
     world.net.loss = 0.05;
     world.net.doubled = 0.2;
@@ -224,7 +224,7 @@ fn heartbeats_work_though_messages_are_lost_doubled_and_overtaken() {
 }
 
 #[test]
-fn a_clock_ahead_of_most_others_is_told_and_one_stray_clock_is_not() {
+fn a_clock_ahead_of_most_others_is_reported_and_one_wrong_peer_clock_is_not() {
     let mut world = World::started(3, 11);
     world.hosts[1].wall_offset_micros = -20_000_000;
     world.run(SECOND);
@@ -260,7 +260,7 @@ fn a_whole_cluster_that_starts_does_not_wait_for_itself() {
 }
 
 #[test]
-fn what_a_former_life_reserved_is_waited_out_and_not_shown() {
+fn reserved_versions_are_waited_out_and_not_shown() {
     let mut world = World::started(3, 14);
     world.crash(0);
     let reserved_until = world.now_at(1).wall.saturating_add(HybridClock::RESERVATION);
@@ -273,7 +273,7 @@ fn what_a_former_life_reserved_is_waited_out_and_not_shown() {
     assert!(world.node(0).is_ready());
 }
 
-/// Hosts that were killed, and whose former lives had reserved versions of the next second.
+/// Hosts that were killed and whose previous generations had reserved versions of the next second.
 fn killed_with_a_reservation(seed: u64) -> World {
     let mut world = World::started(3, seed);
     (0..3).for_each(|host| world.crash(host));
@@ -291,7 +291,7 @@ fn a_killed_node_whose_peers_refuse_the_connection_is_ready_at_once() {
 }
 
 #[test]
-fn peers_that_come_back_within_the_reserved_second_are_met_with_writes_held() {
+fn writes_are_held_when_peers_return_within_the_reserved_second() {
     let mut world = killed_with_a_reservation(18);
     world.start(0);
     world.run(10 * MILLISECOND);
@@ -299,7 +299,7 @@ fn peers_that_come_back_within_the_reserved_second_are_met_with_writes_held() {
     world.run_until(200 * MILLISECOND, "they have linked", |world| world.state(0, 1) == PeerState::Up);
     assert!(world.node(0).is_ready(), "once ready, a node stays so");
     assert!(world.node(0).view().holds_writes, "a later write through host 1 would be hidden");
-    assert!(!world.node(1).is_ready(), "it has a peer that it would hide writes of");
+    assert!(!world.node(1).is_ready(), "it could hide writes of its peer");
     let reserved_until = world.clock_start.wall();
     world.run_until(2 * SECOND, "writes are taken", |world| !world.node(0).view().holds_writes);
     assert!(world.now_at(0).wall >= reserved_until);
@@ -324,10 +324,13 @@ fn a_peer_whose_link_is_open_is_waited_for_while_it_is_dialed() {
         world.cut_off(0, 1);
         world.run(3 * SECOND + healed_after as u32 * 37 * MILLISECOND);
         let is_waited_for = |world: &World, host: usize, peer: usize| {
-            let seen = world.seen(host, peer);
+            let seen = world.view_of(host, peer);
             seen.linking || seen.state == PeerState::Up
         };
-        assert!(!is_waited_for(&world, 0, 1) && !is_waited_for(&world, 1, 0), "nothing has come for long");
+        assert!(
+            !is_waited_for(&world, 0, 1) && !is_waited_for(&world, 1, 0),
+            "no heartbeat has arrived for long"
+        );
         world.heal();
         for _ in 0..3_000 {
             world.run(MILLISECOND);
@@ -336,11 +339,9 @@ fn a_peer_whose_link_is_open_is_waited_for_while_it_is_dialed() {
                 assert!(!is_open || is_waited_for(&world, host, peer), "healed after {healed_after}");
             }
         }
-        assert!(
-            (0..2)
-                .all(|host| world.state(host, 1 - host) == PeerState::Up
-                    && !world.seen(host, 1 - host).linking)
-        );
+        assert!((0..2).all(
+            |host| world.state(host, 1 - host) == PeerState::Up && !world.view_of(host, 1 - host).linking
+        ));
     }
 }
 
@@ -348,15 +349,15 @@ fn a_peer_whose_link_is_open_is_waited_for_while_it_is_dialed() {
 fn a_peer_that_links_and_cannot_be_dialed_is_unreachable() {
     let mut world = World::started(2, 21);
     world.refuses_dials = Some(1);
-    world.drop_dialed(0, 1);
+    world.break_dialed(0, 1);
     world.run(SECOND);
     assert_eq!(world.state(1, 0), PeerState::Up);
-    let seen = world.seen(0, 1);
+    let seen = world.view_of(0, 1);
     assert!(seen.state == PeerState::Unreachable && !seen.linking, "{seen:?}");
 }
 
 #[test]
-fn a_peer_that_is_being_filled_is_told_from_one_that_does_not_know_yet() {
+fn a_rebuilding_peer_is_distinguished_from_an_unsettled_one() {
     let mut world = World::started(3, 22);
     world.crash(1);
     world.crash(2);
@@ -364,9 +365,9 @@ fn a_peer_that_is_being_filled_is_told_from_one_that_does_not_know_yet() {
     world.start(2);
     world.run_until(SECOND, "it rebuilds", |world| world.sync_state(2) == SyncState::Rebuilding);
     world.run(200 * MILLISECOND);
-    let (by_peer, by_itself) = (world.seen(0, 2), world.seen(2, 2));
+    let (by_peer, by_itself) = (world.view_of(0, 2), world.view_of(2, 2));
     assert!(by_peer.rebuilding && !by_peer.read_eligible && by_itself.rebuilding && !by_itself.read_eligible);
-    assert!(!world.seen(2, 0).rebuilding && !world.seen(0, 0).rebuilding);
+    assert!(!world.view_of(2, 0).rebuilding && !world.view_of(0, 0).rebuilding);
 }
 
 #[test]
@@ -388,14 +389,14 @@ fn of_two_links_of_a_peer_the_newer_is_kept() {
     assert!(
         matches!(actions[..], [Effect::Link(LinkAction::Refuse(_)), Effect::Link(LinkAction::Admit(l))] if l == link)
     );
-    let stranger =
+    let unknown =
         cluster::PeerHello { tag: NodeTag(9), requester: cluster::Requester::Coordinator(0), ..hello };
-    node.handle_link(now, cluster::LinkEvent::AdmissionRequested { link, hello: stranger });
+    node.handle_link(now, cluster::LinkEvent::AdmissionRequested { link, hello: unknown });
     assert_eq!(node.poll_effect(), Some(Effect::Link(LinkAction::Refuse(link))));
 }
 
 #[test]
-fn a_second_process_of_a_peers_name_is_let_in_only_once_the_first_is_gone() {
+fn a_second_process_of_a_peers_name_is_admitted_only_once_the_first_is_gone() {
     let mut world = World::started(2, 16);
     let hello = cluster::PeerHello {
         node: NodeIndex(1),
@@ -427,9 +428,9 @@ fn an_idle_node_leaves_its_disk_alone() {
     let limits = NodeLimits::default();
     assert!(limits.heartbeat_interval < SECOND);
     world.run(70 * SECOND);
-    let asked_before = world.hosts[0].asked.len();
+    let asked_before = world.hosts[0].store_requests.len();
     world.run(30 * SECOND);
-    assert_eq!(world.hosts[0].asked.len(), asked_before);
+    assert_eq!(world.hosts[0].store_requests.len(), asked_before);
     let version = world.version(1);
     let (now, _) = world.node_mut(0);
     assert!(world.hosts[0].member.clock.observe(version.hlc, now));

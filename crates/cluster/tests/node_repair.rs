@@ -1,4 +1,4 @@
-//! Rebuilding a lost node, and anti-entropy.
+//! The rebuild of a lost node, and anti-entropy.
 
 mod node_support;
 
@@ -15,7 +15,7 @@ use stdx::{Cell, CellKind, CellMeta, Hlc, Rng, Version, WallTime};
 const KEYS: usize = 3_000;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// A value on all of its replicas.
+/// Stores a value on all of its replicas.
 fn place(world: &mut World, name: &str, from: u8) -> Version {
     let replicas = world.layout.replicas(&key(name), from).to_vec();
     world.now = world.now + MILLISECOND / 1_000;
@@ -27,7 +27,8 @@ fn place(world: &mut World, name: &str, from: u8) -> Version {
     version
 }
 
-/// The newest cell of each key is on all of its replicas, and on those that hold an older one as its replicas.
+/// Asserts that the newest cell of each key is on all of its replicas, and on the replicas of the
+/// older cells that are held.
 fn assert_converged(world: &World, what: &str) {
     let mut newest: BTreeMap<Key, CellMeta> = BTreeMap::new();
     for host in &world.hosts {
@@ -38,7 +39,7 @@ fn assert_converged(world: &World, what: &str) {
             }
         }
     }
-    assert_eq!(world.strays, [], "{what}");
+    assert_eq!(world.stray_cells, [], "{what}");
     for (key, meta) in &newest {
         for host in 0..world.hosts.len() {
             let held = world.hosts[host].store.cells.get(key).map(|cell| cell.meta);
@@ -53,14 +54,15 @@ fn assert_converged(world: &World, what: &str) {
 fn repair(world: &mut World, host: usize) {
     let (now, node) = world.node_mut(host);
     node.begin_repair(now);
-    world.settle(host);
+    world.carry_out_effects(host);
 }
 
 fn is_repairing(world: &World, host: usize) -> bool {
     world.node(host).status().repair.is_some()
 }
 
-/// Values, tombstones and values with a lifetime, of all replica counts, each on some of its replicas only.
+/// Stores values, tombstones and expiring values with all replica counts, each on some of its
+/// replicas only.
 fn scatter(world: &mut World, keys: usize, rng: &mut Rng) {
     let hosts = world.hosts.len() as u64;
     for _ in 0..keys * 2 {
@@ -86,7 +88,7 @@ fn scatter(world: &mut World, keys: usize, rng: &mut Rng) {
 }
 
 #[test]
-fn a_lost_node_is_filled_with_its_cells_and_no_others_before_it_is_believed() {
+fn a_lost_node_is_filled_with_its_cells_and_no_others_before_it_is_read_eligible() {
     let mut world = World::started(3, 1);
     for i in 0..KEYS {
         place(&mut world, &format!("k{i}"), 1 + (i % 3) as u8);
@@ -99,20 +101,24 @@ fn a_lost_node_is_filled_with_its_cells_and_no_others_before_it_is_believed() {
     let acknowledged = |key: &Key, cell: &Cell| cell.meta.from > 1 && lost.contains_key(key);
     let expected: Vec<&Key> =
         lost.iter().filter(|(key, cell)| acknowledged(key, cell)).map(|(key, _)| key).collect();
-    world.run_until(30 * SECOND, "it is believed", |world| {
-        let is_read_eligible = (0..3).any(|host| world.seen(host, 2).read_eligible);
+    world.run_until(30 * SECOND, "it is read-eligible", |world| {
+        let is_read_eligible = (0..3).any(|host| world.view_of(host, 2).read_eligible);
         let missing = expected.iter().filter(|key| !world.hosts[2].store.cells.contains_key(key)).count();
         assert!(!is_read_eligible || missing == 0, "{missing} of {} are missing", expected.len());
         is_read_eligible
     });
-    assert_eq!(world.hosts[2].store.cells.len(), expected.len(), "nothing but its own");
+    assert_eq!(
+        world.hosts[2].store.cells.len(),
+        expected.len(),
+        "it holds only cells that it is a replica of"
+    );
     world.run(5 * SECOND);
     assert_eq!(world.hosts[2].store.record.sync_state, SyncState::Settled);
     assert!(world.hosts[2].store.record.repair_pending.is_empty(), "a pass of anti-entropy has followed");
 }
 
 #[test]
-fn a_lost_node_is_not_believed_while_a_source_that_it_needs_is_away() {
+fn a_lost_node_is_not_read_eligible_while_a_needed_source_is_away() {
     let mut world = World::started(3, 2);
     (0..100).for_each(|i| {
         place(&mut world, &format!("k{i}"), 3);
@@ -123,16 +129,16 @@ fn a_lost_node_is_not_believed_while_a_source_that_it_needs_is_away() {
     world.start(2);
     world.run(60 * SECOND);
     assert_eq!(world.sync_state(2), SyncState::Rebuilding);
-    assert_eq!(world.hosts[2].store.cells.len(), 100, "it has read what it could");
+    assert_eq!(world.hosts[2].store.cells.len(), 100, "it has read all that was reachable");
     world.start(1);
     world.run_until(10 * SECOND, "it is settled", |world| world.sync_state(2) == SyncState::Settled);
 }
 
 #[test]
-fn a_write_that_a_source_stores_after_the_loss_is_not_missed_by_the_rebuilding() {
+fn a_write_that_a_source_stores_after_the_loss_is_not_missed_by_the_rebuild() {
     let mut world = World::started(3, 26);
-    // The coordinator has the acknowledgement of a disk that is lost now. Another replica completes the quorum just
-    // before the deadline.
+    // The coordinator has the acknowledgement of the disk that is now lost. Another replica
+    // completes the quorum just before the deadline.
     let version = world.write(2, "k", 3, &[]);
     let cell = world.hosts[2].store.cells[&key("k")].clone();
     world.crash(2);
@@ -146,7 +152,7 @@ fn a_write_that_a_source_stores_after_the_loss_is_not_missed_by_the_rebuilding()
 }
 
 #[test]
-fn rebuilding_goes_on_through_crashes_losses_and_faults() {
+fn a_rebuild_completes_despite_crashes_losses_and_faults() {
     for seed in 0..6 {
         let mut world = World::started(3, 300 + seed);
         for i in 0..KEYS {
@@ -176,7 +182,7 @@ fn rebuilding_goes_on_through_crashes_losses_and_faults() {
                 _ => |_| false,
             };
             let missing = lost.keys().filter(|key| !world.hosts[2].store.cells.contains_key(key)).count();
-            assert!(!world.seen(2, 2).read_eligible || missing == 0, "seed {seed}: {missing} are missing");
+            assert!(!world.view_of(2, 2).read_eligible || missing == 0, "seed {seed}: {missing} are missing");
         }
         world.heal();
         (0..3).for_each(|host| world.hosts[host].store.fails = |_| false);
@@ -187,7 +193,7 @@ fn rebuilding_goes_on_through_crashes_losses_and_faults() {
 }
 
 #[test]
-fn rebuilding_goes_on_though_the_store_takes_few_writes_at_once() {
+fn a_rebuild_completes_with_a_store_that_takes_few_writes_at_once() {
     let mut world = World::started(3, 20);
     for i in 0..KEYS {
         place(&mut world, &format!("k{i}"), 3);
@@ -201,7 +207,7 @@ fn rebuilding_goes_on_though_the_store_takes_few_writes_at_once() {
 }
 
 #[test]
-fn a_lost_node_waits_also_for_a_slow_source_that_alone_holds_what_it_acknowledged() {
+fn a_lost_node_waits_for_a_slow_source_with_the_only_copy_of_an_acknowledged_write() {
     let mut world = World::new(5, 22);
     world.limits.default_from = 5;
     (0..5).for_each(|host| world.start(host));
@@ -209,7 +215,7 @@ fn a_lost_node_waits_also_for_a_slow_source_that_alone_holds_what_it_acknowledge
     (0..KEYS).for_each(|i| {
         place(&mut world, &format!("k{i}"), 5);
     });
-    // Two of three acknowledged it; the third was to have a hint for it from the one that is lost.
+    // Two of three replicas acknowledged it. The lost one held the hint for the third.
     let (lost, slow) = (NodeIndex(4), NodeIndex(1));
     let name = world.name_where("z", 3, |replicas| replicas.contains(&lost) && replicas.contains(&slow));
     let version = world.version(4);
@@ -242,7 +248,7 @@ fn two_nodes_that_rebuild_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_lost_node_does_not_take_itself_for_new_by_the_word_of_another_lost_one() {
+fn a_lost_node_does_not_settle_as_new_by_the_report_of_another_lost_one() {
     let mut world = World::started(3, 24);
     (0..100).for_each(|i| {
         place(&mut world, &format!("k{i}"), 3);
@@ -252,8 +258,10 @@ fn a_lost_node_does_not_take_itself_for_new_by_the_word_of_another_lost_one() {
         world.lose_disk(host);
     }
     world.start(1);
-    world.run_until(SECOND, "the first knows", |world| world.sync_state(1) == SyncState::Rebuilding);
-    // The second cannot hear of its loss from the only node that remembers it.
+    world.run_until(SECOND, "the first knows of its loss", |world| {
+        world.sync_state(1) == SyncState::Rebuilding
+    });
+    // The second host cannot learn of its loss from the only node that remembers it.
     world.cut_off(0, 2);
     world.start(2);
     world.run(20 * SECOND);
@@ -282,13 +290,13 @@ fn emptied_nodes_are_filled_when_one_that_remembers_them_is_back() {
 }
 
 #[test]
-fn replicas_converge_on_keys_that_nobody_reads() {
+fn replicas_converge_on_unread_keys() {
     for seed in 0..8 {
         let hosts = 2 + (seed as usize % 4);
         let mut world = World::started(hosts, 500 + seed);
         let mut rng = Rng::new(seed);
         scatter(&mut world, KEYS, &mut rng);
-        // What one node learns, the next passes on.
+        // Cells that one node receives are passed on by the next.
         for host in 0..hosts {
             repair(&mut world, host);
             world.run_until(120 * SECOND, "the pass has ended", |world| !is_repairing(world, host));
@@ -303,14 +311,14 @@ fn replicas_converge_on_keys_that_nobody_reads() {
 #[test]
 fn one_pass_of_one_node_serves_all_its_keys_on_all_nodes() {
     let mut world = World::started(3, 6);
-    // Host 1 alone has it; host 0 asks for the repair.
+    // Only host 1 holds the cells; host 0 requests the repair.
     for i in 0..50 {
         let version = world.version(1);
         world.write_cell(1, &key(&format!("k{i}")), &Cell::tombstone(version, 3), &[]);
     }
     repair(&mut world, 0);
     world.run_until(10 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
-    assert_converged(&world, "host 2 got what host 0 learned from host 1");
+    assert_converged(&world, "host 2 got the cells that host 0 received from host 1");
 }
 
 #[test]
@@ -344,12 +352,12 @@ fn replicas_converge_though_messages_are_lost_and_nodes_and_stores_fail() {
 }
 
 #[test]
-fn a_dropped_hint_makes_up_for_itself() {
+fn a_dropped_hint_causes_a_repair() {
     let mut world = World::new(3, 8);
     world.hint_bytes_max = hint_bytes(&key("k0"));
     (0..3).for_each(|host| world.start(host));
     world.run(SECOND);
-    // Host 2 is up, and yet a write misses it.
+    // Host 2 is up, and yet misses a write.
     for i in 0..3 {
         world.write(0, &format!("k{i}"), 3, &[2]);
     }
@@ -359,9 +367,9 @@ fn a_dropped_hint_makes_up_for_itself() {
 }
 
 #[test]
-fn a_hint_that_was_dropped_for_the_node_itself_is_made_up_for_by_its_peers() {
+fn a_dropped_hint_for_the_node_itself_causes_a_repair_with_its_peers() {
     let mut world = World::started(3, 21);
-    // Its own store refused what it coordinated, and nobody kept a hint.
+    // The node's own store refused the write that it coordinated, and no hint was stored.
     world.write(2, "k", 3, &[]);
     world.hosts[0].member.hints.count_dropped(NodeIndex(0), 1);
     world.run(10 * SECOND);
@@ -369,7 +377,7 @@ fn a_hint_that_was_dropped_for_the_node_itself_is_made_up_for_by_its_peers() {
 }
 
 #[test]
-fn what_is_owed_during_a_pass_is_paid_by_the_next() {
+fn a_repair_requested_during_a_pass_is_done_by_the_next() {
     let mut world = World::new(2, 18);
     world.hint_bytes_max = 0;
     (0..2).for_each(|host| world.start(host));
@@ -384,7 +392,7 @@ fn what_is_owed_during_a_pass_is_paid_by_the_next() {
 }
 
 #[test]
-fn what_is_owed_is_paid_after_a_restart_and_to_those_who_were_away() {
+fn a_pending_repair_is_done_after_a_restart_and_with_peers_that_return() {
     let mut world = World::new(3, 9);
     world.hint_bytes_max = 0;
     (0..3).for_each(|host| world.start(host));
@@ -425,7 +433,7 @@ fn a_delete_of_one_copy_reaches_the_others_and_a_purged_one_does_not_come_back()
     world.now = now;
     let version = world.version(0);
     let owner = world.layout.replicas(&key("k"), 1)[0].as_usize();
-    // A delete with `from` 1: older copies are elsewhere.
+    // A delete with a `from` of 1. Older copies are on other hosts.
     world.write_cell(owner, &key("k"), &Cell::tombstone(version, 1), &[]);
     world.run(3 * SECOND);
     repair(&mut world, owner);
@@ -456,7 +464,7 @@ fn a_rebuilt_replica_gets_a_newer_version_for_fewer_nodes_where_it_had_held_an_o
 }
 
 #[test]
-fn a_version_for_fewer_nodes_that_nobody_held_an_older_one_of_stays_where_it_was_written() {
+fn a_version_for_fewer_nodes_stays_where_it_was_written_if_no_other_node_held_an_older_one() {
     let mut world = World::started(3, 29);
     let replicas: Vec<usize> =
         world.layout.replicas(&key("k"), 3).iter().map(|node| node.as_usize()).collect();
@@ -474,7 +482,7 @@ fn a_version_for_fewer_nodes_that_nobody_held_an_older_one_of_stays_where_it_was
 }
 
 #[test]
-fn one_that_holds_an_older_copy_learns_of_a_delete_elsewhere_by_its_own_pass() {
+fn a_node_with_an_older_copy_gets_a_delete_by_its_own_pass() {
     let mut world = World::started(3, 11);
     place(&mut world, "k", 3);
     let now = world.now + SECOND;
@@ -490,7 +498,7 @@ fn one_that_holds_an_older_copy_learns_of_a_delete_elsewhere_by_its_own_pass() {
 }
 
 #[test]
-fn what_one_node_has_purged_does_not_come_back() {
+fn purged_cells_do_not_reappear() {
     let mut world = World::new(3, 17);
     world.limits.grace = 30 * SECOND;
     (0..3).for_each(|host| world.start(host));
@@ -501,7 +509,7 @@ fn what_one_node_has_purged_does_not_come_back() {
     world.run(12 * SECOND);
     world.hosts[0].store.cells.clear();
     world.run(13 * SECOND);
-    assert_eq!(world.hosts[0].store.cells.len(), 1, "its grace was not over");
+    assert_eq!(world.hosts[0].store.cells.len(), 1, "its grace period has not ended");
     world.run(20 * SECOND);
     world.hosts[0].store.cells.clear();
     for host in 0..3 {
@@ -531,7 +539,7 @@ fn a_dead_cell_past_its_grace_still_wins_over_an_older_value() {
 }
 
 #[test]
-fn an_answer_to_a_range_is_bounded_and_says_how_far_it_got() {
+fn a_range_answer_is_bounded_and_states_its_end() {
     let mut world = World::started(2, 13);
     let version = world.version(1);
     for i in 0..5_000 {
@@ -550,7 +558,7 @@ fn an_answer_to_a_range_is_bounded_and_says_how_far_it_got() {
 }
 
 #[test]
-fn no_more_is_asked_of_a_peer_than_can_be_exchanged_soon() {
+fn the_cells_that_wait_for_their_exchange_are_bounded() {
     let mut world = World::started(2, 23);
     let version = world.version(1);
     for i in 0..20_000 {
@@ -576,7 +584,7 @@ fn no_more_is_asked_of_a_peer_than_can_be_exchanged_soon() {
 }
 
 #[test]
-fn nodes_that_hold_the_same_of_what_both_are_to_hold_say_so() {
+fn nodes_with_equal_shared_cells_answer_same() {
     let mut world = World::started(3, 19);
     for i in 0..900 {
         place(&mut world, &format!("k{i:04}"), 1 + (i % 3) as u8);
@@ -593,7 +601,7 @@ fn nodes_that_hold_the_same_of_what_both_are_to_hold_say_so() {
 }
 
 #[test]
-fn a_peer_has_few_ranges_under_way() {
+fn the_range_requests_of_a_peer_in_flight_are_bounded() {
     let mut world = World::started(2, 14);
     world.hosts[0].store.latency = SECOND;
     for number in 0..5 {
@@ -606,19 +614,20 @@ fn a_peer_has_few_ranges_under_way() {
         world.inject(1, 0, &Message::Request { id, request: PeerRequest::Range(range), within: None });
     }
     world.run(100 * MILLISECOND);
-    let scans = world.hosts[0].asked.iter().filter(|request| matches!(request, StoreRequest::Scan { .. }));
+    let scans =
+        world.hosts[0].store_requests.iter().filter(|request| matches!(request, StoreRequest::Scan { .. }));
     assert_eq!(scans.count(), 2);
     world.run(3 * SECOND);
 }
 
-/// Work and rest, by the scans that the store is asked for.
+/// Measures activity and pauses by the scans of the store.
 #[test]
-fn a_pass_rests_nine_tenths_of_the_time_and_half_of_it_when_it_was_asked_for() {
+fn a_background_pass_is_active_a_tenth_of_the_time_and_a_requested_one_half() {
     let scan_times = |world: &mut World| {
         let begin = world.now;
-        let asked = world.hosts[0].asked.len();
+        let asked = world.hosts[0].store_requests.len();
         world.run_until(600 * SECOND, "it is repaired", |world| {
-            let scans = world.hosts[0].asked[asked..].iter();
+            let scans = world.hosts[0].store_requests[asked..].iter();
             let is_own = |request: &&StoreRequest| matches!(request, StoreRequest::Scan { until: None, .. });
             scans.filter(is_own).count() >= 11
         });
@@ -641,7 +650,7 @@ fn a_pass_rests_nine_tenths_of_the_time_and_half_of_it_when_it_was_asked_for() {
 }
 
 #[test]
-fn a_pass_tells_how_far_it_is() {
+fn a_pass_reports_its_progress() {
     let mut world = World::started(2, 16);
     for i in 0..4_000 {
         place(&mut world, &format!("{:02x}{i}", 0x21 + i % 80), 2);
@@ -662,11 +671,11 @@ fn a_pass_tells_how_far_it_is() {
     );
 }
 
-/// A range in the middle of all keys that two hosts hold, and that the one named here cannot read for good.
+/// Damages a range in the middle of the keys of two hosts, which `host` can never read again.
 fn with_damage_that_stays(world: &mut World, host: usize) -> Vec<(String, Version)> {
     let range = LostRange { after: Some(key("k1300")), until: Some(key("k1310")) };
     world.hosts[host].store.damage(7, range, |_| false);
-    // Older than the grace period: such damage waits for the operator.
+    // The damage is older than the grace period, so it waits for the operator.
     world.hosts[host].store.damage[0].dead_from = Some(WallTime::EPOCH_2020);
     let write = |i| {
         let name = format!("k{i:04}");
@@ -677,7 +686,7 @@ fn with_damage_that_stays(world: &mut World, host: usize) -> Vec<(String, Versio
 }
 
 #[test]
-fn what_one_of_two_cannot_read_is_passed_over_and_all_else_converges() {
+fn unreadable_ranges_are_skipped_and_all_other_keys_converge() {
     for host in [0, 1] {
         let mut world = World::started(2, 30);
         let placed = with_damage_that_stays(&mut world, host);
@@ -695,7 +704,7 @@ fn what_one_of_two_cannot_read_is_passed_over_and_all_else_converges() {
             "damage at {host}: it is told"
         );
         let repaired_at = world.hosts[0].store.record.repaired_at;
-        assert!(repaired_at.is_none_or(|at| at < placed[0].1.hlc.wall()), "a part is not repaired");
+        assert!(repaired_at.is_none_or(|at| at < placed[0].1.hlc.wall()), "a range was not repaired");
 
         world.hosts[host].store.damage.clear();
         world.run_until(900 * SECOND, "it was tried again", |world| {
@@ -706,7 +715,8 @@ fn what_one_of_two_cannot_read_is_passed_over_and_all_else_converges() {
     }
 }
 
-/// Large values on all of three hosts, and the last host emptied or not.
+/// A world of three hosts that all hold large values, with the cells removed from the last one or
+/// not.
 fn with_large_values(seed: u64) -> World {
     let mut world = World::started(3, seed);
     for name in ["a", "b", "c"] {
@@ -736,12 +746,12 @@ fn large_values_are_exchanged_over_slow_links() {
     world.hosts[0].store.cells.remove(&key("c"));
     world.run(3 * SECOND);
     repair(&mut world, 0);
-    world.run_until(300 * SECOND, "all have all", |world| {
+    world.run_until(300 * SECOND, "all hosts hold all cells", |world| {
         world.hosts.iter().all(|host| host.store.cells.len() == 3)
     });
 }
 
-/// A time of the last round that a clock recorded which was `ahead`.
+/// A world whose recorded time of the last round is `ahead` of the true time.
 fn with_round_ahead(seed: u64, ahead: Duration) -> World {
     let mut world = World::started(3, seed);
     world.write(1, "k", 3, &[]);
@@ -757,10 +767,10 @@ fn rounds_in_future(world: &World, host: usize) -> usize {
 }
 
 #[test]
-fn a_time_of_the_last_round_in_the_future_is_told_and_ignored() {
+fn a_time_of_the_last_round_in_the_future_is_reported_and_ignored() {
     let world = with_round_ahead(31, 365 * DAY);
     assert!(world.version_at(0, "k").is_some(), "a round has begun at once");
-    assert_eq!(rounds_in_future(&world, 0), 1, "it is told once");
+    assert_eq!(rounds_in_future(&world, 0), 1, "it is reported once");
     assert!(world.hosts[0].store.record.repaired_at <= Some(world.now_at(0).wall));
 
     let world = with_round_ahead(31, SECOND);
@@ -813,8 +823,8 @@ fn deletes_are_kept_until_a_pass_with_each_peer_that_is_heard_has_ended() {
     let placed = with_damage_that_stays(&mut world, 1);
     let written_at = placed[0].1.hlc.wall();
     world.run(4 * world.limits.grace);
-    let exchanged_to = |world: &World, host| world.node(host).exchanged_to(world.now_at(host));
-    assert!(exchanged_to(&world, 0) < written_at, "host 1 cannot say that it has all");
+    let exchanged_to = |world: &World, host| world.node(host).deletes_exchanged_to(world.now_at(host));
+    assert!(exchanged_to(&world, 0) < written_at, "host 1 has not compared all of its keys");
     world.hosts[1].store.damage.clear();
     world.run(world.limits.grace);
     let since = |world: &World, wall: WallTime| {
@@ -834,20 +844,23 @@ fn a_peer_that_is_silent_for_the_grace_period_keeps_no_deletes() {
     world.crash(2);
     let crashed_at = world.now_at(0).wall;
     world.run(world.limits.grace * 9 / 10);
-    assert!(world.node(0).exchanged_to(world.now_at(0)) < crashed_at, "it may come back with its data");
+    assert!(
+        world.node(0).deletes_exchanged_to(world.now_at(0)) < crashed_at,
+        "it may come back with its data"
+    );
     world.run(world.limits.grace / 5);
-    assert!(world.node(0).exchanged_to(world.now_at(0)) > crashed_at);
+    assert!(world.node(0).deletes_exchanged_to(world.now_at(0)) > crashed_at);
 }
 
 #[test]
-fn a_cell_whose_exchange_breaks_the_link_keeps_no_other_cell_from_being_exchanged() {
+fn a_cell_whose_transfer_breaks_the_link_does_not_block_other_cells() {
     let mut world = World::started(2, 52);
     world.net.latency = 20 * MILLISECOND;
     world.run(SECOND);
     for name in ["a", "b", "c", "d"] {
         world.write(0, name, 2, &[]);
     }
-    // In the next chunk.
+    // These keys are in the next chunk.
     let behind: Vec<String> = (0..KEYS).map(|i| format!("e{i:04}")).collect();
     for name in &behind {
         world.write(0, name, 2, &[]);
@@ -863,7 +876,7 @@ fn a_cell_whose_exchange_breaks_the_link_keeps_no_other_cell_from_being_exchange
         world.run(10 * MILLISECOND);
         let sent = std::mem::take(&mut world.sent);
         if sent.iter().any(|(from, _, message)| *from == 0 && breaks(message)) {
-            world.drop_dialed(0, 1);
+            world.break_dialed(0, 1);
             broken += 1;
         }
         if behind.iter().all(|name| world.version_at(1, name).is_some()) {
@@ -877,20 +890,20 @@ fn a_cell_whose_exchange_breaks_the_link_keeps_no_other_cell_from_being_exchange
 }
 
 #[test]
-fn a_lost_node_is_filled_with_deletes_that_a_peer_has_not_heard_of_however_old_they_are() {
+fn a_lost_node_is_filled_with_deletes_of_any_age_that_a_peer_lacks() {
     let mut world = World::new(3, 53);
     world.limits.grace = 300 * SECOND;
     (0..3).for_each(|host| world.start(host));
     world.run(10 * SECOND);
     place(&mut world, "k", 3);
     world.run(SECOND);
-    // A node without room takes part in no pass, and can be read.
+    // A node without disk space takes part in no pass, but can be read.
     let (now, node) = world.node_mut(1);
     node.handle_disk_full(now, true);
     let tombstone = Cell::tombstone(world.version(0), 3);
     [0, 2].into_iter().for_each(|host| world.write_cell(host, &key("k"), &tombstone, &[]));
     world.run(2 * world.limits.grace);
-    assert!(world.node(0).exchanged_to(world.now_at(0)) < tombstone.meta.version.hlc.wall());
+    assert!(world.node(0).deletes_exchanged_to(world.now_at(0)) < tombstone.meta.version.hlc.wall());
     world.crash(2);
     world.lose_disk(2);
     world.start(2);
@@ -903,18 +916,18 @@ fn a_lost_node_is_filled_with_deletes_that_a_peer_has_not_heard_of_however_old_t
 }
 
 #[test]
-fn a_node_that_stood_still_for_long_owes_a_repair_to_its_peers_and_they_to_it() {
+fn a_long_pause_makes_a_repair_pending_on_the_node_and_on_its_peers() {
     let mut world = World::started(3, 54);
-    // Neither knows of what the other lacks: the hints were too old.
+    // Neither node knows of the other's missing cell: the hints were too old.
     world.write(0, "missed", 3, &[]);
     world.write(1, "known to it alone", 3, &[]);
     world.crash(2);
     let (now, node) = world.node_mut(1);
     node.handle_absences(now, 1);
-    assert_eq!(world.node(1).absences_owed(), None, "it is not durable");
-    world.settle(1);
+    assert_eq!(world.node(1).absences_recorded(), None, "it is not durable");
+    world.carry_out_effects(1);
     world.run(SECOND);
-    assert!(world.node(1).absences_owed() == Some(1));
+    assert!(world.node(1).absences_recorded() == Some(1));
     for (host, peers) in [(1, [0, 2]), (0, [1, 2])] {
         let owed = world.hosts[host].store.record.repair_pending;
         assert!(peers.iter().all(|&peer| owed.contains(NodeIndex(peer))), "at {host}: {owed:?}");
@@ -927,7 +940,7 @@ fn a_node_that_stood_still_for_long_owes_a_repair_to_its_peers_and_they_to_it() 
     assert!((0..3).all(|host| world.hosts[host].store.record.repair_pending.is_empty()));
     let (now, node) = world.node_mut(1);
     node.handle_absences(now, 1);
-    world.settle(1);
+    world.carry_out_effects(1);
     assert!(
         world.hosts[1].store.record.repair_pending.is_empty(),
         "the same absence makes nothing owed again"

@@ -1,4 +1,4 @@
-//! Whether a node holds what it acknowledged: new clusters, older states of a directory, copies of it.
+//! The sync state of new clusters, of older states of a directory, and of copies of it.
 
 mod node_support;
 
@@ -10,7 +10,7 @@ use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Hlc, NodeTag, Now, Rng};
 
-/// Two of three new nodes, which the operator has told that the cluster is new.
+/// A world in which two of three new nodes run with the operator's declaration of a new cluster.
 fn founded_without_the_third(seed: u64) -> World {
     let mut world = World::new(3, seed);
     world.limits.new_cluster = true;
@@ -18,55 +18,55 @@ fn founded_without_the_third(seed: u64) -> World {
     world.run(3 * SECOND);
     for host in 0..2 {
         assert_eq!(world.sync_state(host), SyncState::Settled);
-        assert!((0..2).all(|peer| world.seen(host, peer).read_eligible));
+        assert!((0..2).all(|peer| world.view_of(host, peer).read_eligible));
     }
     world
 }
 
-/// Whether all hosts run, are settled and are believed by all.
-fn are_all_believed(world: &World) -> bool {
+/// Whether all hosts run, are settled and are read-eligible for all others.
+fn are_all_read_eligible(world: &World) -> bool {
     let hosts = || 0..world.hosts.len();
     hosts().all(|host| world.sync_state(host) == SyncState::Settled && world.node(host).is_ready())
-        && hosts().all(|host| hosts().all(|peer| world.seen(host, peer).read_eligible))
+        && hosts().all(|host| hosts().all(|peer| world.view_of(host, peer).read_eligible))
 }
 
-/// Whether this host is believed by the one that knows better, host 2.
-fn is_told(world: &World, host: usize) -> bool {
-    world.hosts[2].node.is_some() && world.seen(2, host).read_eligible
+/// Whether host 2, which knows of the loss, considers this host read-eligible.
+fn is_read_eligible_for_host_2(world: &World, host: usize) -> bool {
+    world.hosts[2].node.is_some() && world.view_of(2, host).read_eligible
 }
 
-/// Whether any host believes this one.
+/// Whether any host considers this one read-eligible.
 fn is_read_eligible(world: &World, of: usize) -> bool {
     let runs = |host: &usize| world.hosts[*host].node.is_some();
-    (0..world.hosts.len()).filter(runs).any(|host| world.seen(host, of).read_eligible)
+    (0..world.hosts.len()).filter(runs).any(|host| world.view_of(host, of).read_eligible)
 }
 
 #[test]
-fn the_operators_word_settles_a_majority_of_new_nodes_and_the_rest_joins_later() {
+fn the_new_cluster_setting_settles_a_majority_and_the_rest_joins_later() {
     let mut world = founded_without_the_third(1);
     let name = world.name_where("k", 3, |_| true);
     let version = world.write(0, &name, 3, &[2]);
     world.start(2);
-    world.run_until(2 * SECOND, "the third belongs to it", are_all_believed);
+    world.run_until(2 * SECOND, "the third has joined", are_all_read_eligible);
     assert_eq!(world.version_at(2, &name), Some(version));
     world.run(SECOND);
-    assert!((0..2).all(|host| world.hosts[host].store.record.unheard.is_empty()), "nothing is open");
+    assert!((0..2).all(|host| world.hosts[host].store.record.unheard.is_empty()), "no peer is unheard");
 }
 
 #[test]
-fn the_operators_word_settles_no_minority() {
+fn the_new_cluster_setting_settles_no_minority() {
     let mut world = World::new(3, 2);
     world.limits.new_cluster = true;
     world.start(0);
     world.run(10 * SECOND);
     assert_eq!(world.sync_state(0), SyncState::Unsettled);
-    assert!(world.node(0).is_ready() && !world.seen(0, 0).read_eligible);
+    assert!(world.node(0).is_ready() && !world.view_of(0, 0).read_eligible);
 }
 
-/// The operator was wrong: the third node holds what the two had acknowledged. Whatever crashes in between, they
-/// rebuild, and keep what was written to them meanwhile.
+/// The operator was wrong: the third node holds writes that the two had acknowledged. After any
+/// crash in between, they rebuild and keep the writes that arrived meanwhile.
 #[test]
-fn a_node_that_settled_by_the_operators_word_rebuilds_when_a_peer_contradicts_it() {
+fn a_node_that_settled_by_the_new_cluster_setting_rebuilds_when_a_peer_contradicts_it() {
     for crash_at in (0..40).step_by(3) {
         let mut world = World::started(3, 3);
         let name = world.name_where("old", 3, |_| true);
@@ -86,8 +86,11 @@ fn a_node_that_settled_by_the_operators_word_rebuilds_when_a_peer_contradicts_it
         world.restart(2);
         world.run_until(20 * SECOND, "both are filled", |world| {
             let is_filled = |host| world.version_at(host, &name) == Some(old);
-            assert!((0..2).all(|host| is_filled(host) || !is_told(world, host)), "crash {crash_at}");
-            is_filled(0) && is_filled(1) && are_all_believed(world)
+            assert!(
+                (0..2).all(|host| is_filled(host) || !is_read_eligible_for_host_2(world, host)),
+                "crash {crash_at}"
+            );
+            is_filled(0) && is_filled(1) && are_all_read_eligible(world)
         });
         for host in 0..3 {
             assert_eq!(world.version_at(host, &name_of_new), Some(new), "crash {crash_at}");
@@ -96,47 +99,47 @@ fn a_node_that_settled_by_the_operators_word_rebuilds_when_a_peer_contradicts_it
 }
 
 #[test]
-fn the_operators_word_left_standing_does_not_hide_a_lost_disk() {
+fn a_leftover_new_cluster_setting_does_not_hide_a_lost_disk() {
     let mut world = World::started(3, 4);
     world.limits.new_cluster = true;
     world.restart(0);
     world.run(2 * SECOND);
-    assert!(are_all_believed(&world), "it means nothing to a node that has settled");
+    assert!(are_all_read_eligible(&world), "it means nothing to a node that has settled");
     world.crash(2);
     world.lose_disk(2);
     world.run(10 * MILLISECOND);
     world.start(2);
-    world.run_until(SECOND, "it knows", |world| {
+    world.run_until(SECOND, "it knows of its loss", |world| {
         assert!(!is_read_eligible(world, 2));
         world.sync_state(2) == SyncState::Rebuilding
     });
-    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
 }
 
-/// What this host has told of a rebuild, or of settling with a new directory.
-fn told(world: &World, host: usize) -> Vec<Event> {
-    let is_told = |event: &&Event| {
+/// The events of a host about a rebuild, or about settling with a new directory.
+fn rebuild_events(world: &World, host: usize) -> Vec<Event> {
+    let is_read_eligible_for_host_2 = |event: &&Event| {
         matches!(event, Event::RebuildBegan { .. } | Event::RebuildEnded { .. } | Event::SettledAsNew { .. })
     };
-    world.hosts[host].events.iter().filter(is_told).copied().collect()
+    world.hosts[host].events.iter().filter(is_read_eligible_for_host_2).copied().collect()
 }
 
 #[test]
-fn a_rebuild_is_told_with_its_reason_its_cells_and_its_sources() {
+fn a_rebuild_is_reported_with_its_reason_its_cells_and_its_sources() {
     let mut world = World::started(3, 11);
     let everywhere = NodeSet::EMPTY;
     for host in 0..3 {
-        assert_eq!(told(&world, host), [Event::SettledAsNew { unheard: everywhere }]);
+        assert_eq!(rebuild_events(&world, host), [Event::SettledAsNew { unheard: everywhere }]);
     }
     let name = world.name_where("k", 3, |_| true);
     world.write(0, &name, 3, &[]);
     world.crash(2);
     world.lose_disk(2);
     world.run(10 * MILLISECOND);
-    let before = told(&world, 2).len();
+    let before = rebuild_events(&world, 2).len();
     world.start(2);
-    world.run_until(20 * SECOND, "it is filled", are_all_believed);
-    match told(&world, 2)[before..] {
+    world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
+    match rebuild_events(&world, 2)[before..] {
         [
             Event::RebuildBegan { why: RebuildReason::LostDisk { told_by } },
             Event::RebuildEnded { cells, took, from },
@@ -149,7 +152,7 @@ fn a_rebuild_is_told_with_its_reason_its_cells_and_its_sources() {
 }
 
 #[test]
-fn a_rebuild_without_a_node_that_kept_its_data_is_told_as_such() {
+fn a_rebuild_without_a_node_that_kept_its_data_is_reported_as_such() {
     let mut world = World::started(3, 12);
     (0..3).for_each(|host| world.crash(host));
     for host in 0..3 {
@@ -159,15 +162,18 @@ fn a_rebuild_without_a_node_that_kept_its_data_is_told_as_such() {
         world.hosts[host].events.clear();
     }
     (0..3).for_each(|host| world.start(host));
-    world.run_until(30 * SECOND, "all are settled", are_all_believed);
+    world.run_until(30 * SECOND, "all are settled", are_all_read_eligible);
     for host in 0..3 {
-        let told = told(&world, host);
+        let told = rebuild_events(&world, host);
         assert_eq!(told[0], Event::RebuildBegan { why: RebuildReason::Directory });
         let ends: Vec<_> = told.iter().filter(|event| matches!(event, Event::RebuildEnded { .. })).collect();
         assert_eq!(ends.len(), 1, "{told:?}");
     }
     let is_alone = |event: &Event| matches!(event, Event::RebuildEnded { from, .. } if from.is_empty());
-    assert!((0..3).any(|host| told(&world, host).iter().any(is_alone)), "somebody was the first");
+    assert!(
+        (0..3).any(|host| rebuild_events(&world, host).iter().any(is_alone)),
+        "one of them was the first"
+    );
 }
 
 #[test]
@@ -176,10 +182,11 @@ fn nodes_that_all_lost_their_disks_are_a_new_cluster() {
     (0..3).for_each(|host| world.crash(host));
     (0..3).for_each(|host| world.lose_disk(host));
     (0..3).for_each(|host| world.start(host));
-    world.run_until(SECOND, "all are settled", are_all_believed);
+    world.run_until(SECOND, "all are settled", are_all_read_eligible);
 }
 
-/// A cluster in which host 2 was rolled back to an older state of its directory. The key was written later.
+/// A cluster in which host 2 was rolled back to an older state of its directory. The returned key
+/// was written later.
 fn rolled_back(seed: u64, restarts_before: usize, restarts_after: usize) -> (World, String) {
     let mut world = World::started(3, seed);
     for _ in 0..restarts_before {
@@ -204,27 +211,27 @@ fn rolled_back(seed: u64, restarts_before: usize, restarts_after: usize) -> (Wor
     (world, name)
 }
 
-/// As each host does with the clock of a frame.
+/// Passes a clock to each host, as each host does with the clock of a frame.
 fn observe(world: &World, hlc: Hlc) {
     for (number, host) in world.hosts.iter().enumerate() {
         host.member.clock.observe(hlc, world.now_at(number));
     }
 }
 
-fn rebuilds_and_is_not_believed_before(mut world: World, name: &str) {
+fn rebuilds_before_it_is_read_eligible(mut world: World, name: &str) {
     world.start(2);
-    world.run_until(2 * SECOND, "it knows", |world| {
+    world.run_until(2 * SECOND, "it knows of its loss", |world| {
         assert!(!is_read_eligible(world, 2));
         world.sync_state(2) == SyncState::Rebuilding
     });
-    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
     assert!(world.version_at(2, name).is_some());
     let mut rebuilds_again = false;
     for host in [2, 0, 1, 2] {
         world.restart(host);
         world.run_until(20 * SECOND, "all are settled", |world| {
             rebuilds_again |= (0..3).any(|host| world.sync_state(host) == SyncState::Rebuilding);
-            are_all_believed(world)
+            are_all_read_eligible(world)
         });
         world.run(SECOND);
     }
@@ -235,28 +242,29 @@ fn rebuilds_and_is_not_believed_before(mut world: World, name: &str) {
 fn a_directory_rolled_back_behind_restarts_is_rebuilt() {
     for restarts_after in 1..=3 {
         let (world, name) = rolled_back(6, 2, restarts_after);
-        rebuilds_and_is_not_believed_before(world, &name);
+        rebuilds_before_it_is_read_eligible(world, &name);
     }
 }
 
 #[test]
-fn a_directory_rolled_back_within_one_life_is_rebuilt() {
+fn a_directory_rolled_back_within_one_generation_is_rebuilt() {
     let (world, name) = rolled_back(7, 1, 0);
-    rebuilds_and_is_not_believed_before(world, &name);
+    rebuilds_before_it_is_read_eligible(world, &name);
 }
 
 #[test]
-fn what_was_heard_of_a_life_survives_restarts_of_the_peers() {
+fn a_heard_generation_survives_restarts_of_the_peers() {
     let (mut world, name) = rolled_back(8, 1, 0);
     world.run(2 * SECOND);
     (0..2).for_each(|host| world.restart(host));
     world.run(2 * SECOND);
-    rebuilds_and_is_not_believed_before(world, &name);
+    rebuilds_before_it_is_read_eligible(world, &name);
 }
 
-/// However often it starts again before a peer tells it, and whatever it hears meanwhile from one that knows nothing.
+/// The node learns of its rollback after any number of restarts before a peer tells it, and after
+/// contact with a peer that remembers nothing.
 #[test]
-fn a_rolled_back_directory_is_found_out_through_any_crash() {
+fn a_rolled_back_directory_is_detected_despite_any_crash() {
     for crash_at in (0..60).step_by(2) {
         let (mut world, name) = rolled_back(9, 1, 1);
         let check = |world: &World| {
@@ -274,7 +282,7 @@ fn a_rolled_back_directory_is_found_out_through_any_crash() {
             world.run(10 * MILLISECOND);
         }
         world.start(2);
-        world.run_until(20 * SECOND, "it is filled", |world| check(world) && are_all_believed(world));
+        world.run_until(20 * SECOND, "it is filled", |world| check(world) && are_all_read_eligible(world));
     }
 }
 
@@ -286,8 +294,8 @@ fn a_rolled_back_node_rebuilds_also_when_the_peer_that_knows_it_comes_later() {
     world.run(10 * SECOND);
     assert_eq!(world.sync_state(2), SyncState::Settled, "no peer is there to contradict it");
     (0..2).for_each(|host| world.start(host));
-    world.run_until(2 * SECOND, "it knows", |world| world.sync_state(2) == SyncState::Rebuilding);
-    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    world.run_until(2 * SECOND, "it knows of its loss", |world| world.sync_state(2) == SyncState::Rebuilding);
+    world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
     assert!(world.version_at(2, &name).is_some());
 }
 
@@ -301,7 +309,7 @@ fn restarts_of_any_kind_are_no_reason_to_rebuild() {
         if round % 7 == 0 {
             let (now, node) = world.node_mut(host);
             node.begin_drain(now);
-            world.settle(host);
+            world.carry_out_effects(host);
             world.run(100 * MILLISECOND);
         }
         let name = format!("k{round}");
@@ -316,11 +324,11 @@ fn restarts_of_any_kind_are_no_reason_to_rebuild() {
     }
     world.net.loss = 0.0;
     world.run(10 * SECOND);
-    assert!(are_all_believed(&world));
+    assert!(are_all_read_eligible(&world));
 }
 
 #[test]
-fn records_without_lives_are_taken_as_they_are() {
+fn records_without_generations_are_accepted() {
     let mut world = World::started(3, 12);
     (0..3).for_each(|host| world.crash(host));
     for host in 0..3 {
@@ -329,13 +337,14 @@ fn records_without_lives_are_taken_as_they_are() {
         record.peer_generations.clear();
     }
     (0..3).for_each(|host| world.start(host));
-    world.run_until(SECOND, "all are settled", are_all_believed);
+    world.run_until(SECOND, "all are settled", are_all_read_eligible);
     world.run(SECOND);
     assert!((0..3).all(|host| world.hosts[host].store.record.peer_generations.len() == 2));
 }
 
-/// A process on a copy of host 1's directory, which calls itself host 1 and is not at its address.
-fn copy_arrives(world: &mut World, link: LinkId) -> Vec<Effect> {
+/// Dials host 0 from a process on a copy of host 1's directory, which is not at the address of host
+/// 1.
+fn dial_from_copy(world: &mut World, link: LinkId) -> Vec<Effect> {
     let hello = PeerHello {
         node: NodeIndex(1),
         tag: NodeTag(2),
@@ -351,20 +360,21 @@ fn copy_arrives(world: &mut World, link: LinkId) -> Vec<Effect> {
 }
 
 #[test]
-fn a_copy_beside_the_original_is_refused_for_what_it_is() {
+fn a_copy_beside_the_original_is_refused_as_a_copy() {
     let mut world = World::started(2, 13);
     let link = LinkId(77);
-    let refuses = |world: &mut World, action| copy_arrives(world, link).contains(&Effect::Link(action));
+    let refuses = |world: &mut World, action| dial_from_copy(world, link).contains(&Effect::Link(action));
     assert!(refuses(&mut world, LinkAction::Refuse(link)), "the original may have just ended");
     world.run(2 * SECOND);
-    assert!(refuses(&mut world, LinkAction::RefuseCopy(link)), "it goes on");
+    assert!(refuses(&mut world, LinkAction::RefuseCopy(link)), "the original still answers");
     world.run(SECOND);
-    assert!(are_all_believed(&world), "nothing has changed for the original");
+    assert!(are_all_read_eligible(&world), "nothing has changed for the original");
     assert_eq!(world.state(0, 1), PeerState::Up);
 }
 
-/// Drives a node on a copy of node 0's disk for `rounds` steps of 100 ms, in which every dial fails for `reason`.
-fn dial_in_vain(node: &mut Node, now: &mut Now, reason: DialFailure, rounds: u32) {
+/// Drives a node on a copy of node 0's disk for `rounds` steps of 100 ms. Every dial fails for
+/// `reason`.
+fn fail_dials(node: &mut Node, now: &mut Now, reason: DialFailure, rounds: u32) {
     for _ in 0..rounds {
         let step = 100 * MILLISECOND;
         *now = Now { mono: now.mono + step, wall: now.wall.saturating_add(step) };
@@ -384,23 +394,24 @@ fn copy_of_first(world: &World) -> (Node, Now) {
     (Node::new(now, member, host.store.record.clone(), world.limits, Rng::new(1)), now)
 }
 
-fn is_first_believed(node: &Node) -> bool {
+fn is_first_read_eligible(node: &Node) -> bool {
     node.view().peer(NodeIndex(0)).read_eligible
 }
 
-/// With `ack=1` the copy would answer from its own disk. That its peers restart or die proves nothing.
+/// With `ack=1` the copy would answer from its own disk. A restart or a failure of its peers proves
+/// nothing.
 #[test]
-fn a_settled_node_that_its_peers_did_not_admit_serves_and_is_not_believed() {
+fn a_settled_node_that_its_peers_did_not_admit_is_ready_and_not_read_eligible() {
     let (mut node, mut now) = copy_of_first(&World::started(3, 18));
-    dial_in_vain(&mut node, &mut now, DialFailure::NotAdmitted, 100);
-    assert!(node.is_ready() && !is_first_believed(&node));
-    dial_in_vain(&mut node, &mut now, DialFailure::Refused, 300);
-    assert!(!is_first_believed(&node), "they went away without a word");
+    fail_dials(&mut node, &mut now, DialFailure::NotAdmitted, 100);
+    assert!(node.is_ready() && !is_first_read_eligible(&node));
+    fail_dials(&mut node, &mut now, DialFailure::Refused, 300);
+    assert!(!is_first_read_eligible(&node), "they ended without a report");
 }
 
-/// The peers speak of the original for as long as they run. The copy remembers it for longer.
+/// The peers report the original only while they run. The copy remembers the refusal for longer.
 #[test]
-fn a_copy_that_is_refused_for_what_it_is_rebuilds_also_in_a_later_life() {
+fn a_copy_that_is_refused_as_a_copy_rebuilds_even_after_a_restart() {
     let mut world = World::started(3, 18);
     let name = world.name_where("k", 3, |_| true);
     world.crash(1);
@@ -414,25 +425,25 @@ fn a_copy_that_is_refused_for_what_it_is_rebuilds_also_in_a_later_life() {
     let missed = world.write(2, &name, 3, &[]);
     world.restart(0);
     world.run(SECOND);
-    assert!(world.sync_state(0) == SyncState::Rebuilding && !world.seen(0, 0).read_eligible);
+    assert!(world.sync_state(0) == SyncState::Rebuilding && !world.view_of(0, 0).read_eligible);
     world.start(1);
-    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
     assert_eq!(world.version_at(0, &name), Some(missed));
 }
 
-/// So a secret can be changed node by node.
+/// This allows an operator to change the secret node by node.
 #[test]
-fn a_settled_node_whose_peers_disagree_about_the_cluster_is_believed() {
+fn a_settled_node_whose_peers_disagree_about_the_cluster_is_read_eligible() {
     let (mut node, mut now) = copy_of_first(&World::started(3, 18));
-    dial_in_vain(&mut node, &mut now, DialFailure::Rejected, 100);
-    assert!(node.is_ready() && is_first_believed(&node));
+    fail_dials(&mut node, &mut now, DialFailure::Rejected, 100);
+    assert!(node.is_ready() && is_first_read_eligible(&node));
 }
 
-/// Its address was given to a copy: a peer that restarts links with that one.
+/// The address of the original was given to a copy: a peer that restarts links with the copy.
 #[test]
-fn an_original_that_a_peer_does_not_admit_any_more_is_not_believed_until_it_is_heard() {
+fn an_original_that_a_peer_refuses_is_not_read_eligible_until_that_peer_reports() {
     let mut world = World::started(3, 18);
-    world.run_until(5 * SECOND, "all are up", are_all_believed);
+    world.run_until(5 * SECOND, "all are up", are_all_read_eligible);
     world.crash(1);
     let refused = LinkEvent::DialFailed { node: NodeIndex(1), reason: DialFailure::NotAdmitted };
     for _ in 0..1_000 {
@@ -440,33 +451,33 @@ fn an_original_that_a_peer_does_not_admit_any_more_is_not_believed_until_it_is_h
         world.node_mut(0).1.handle_link(now, refused);
         world.run(MILLISECOND);
     }
-    assert!(!world.seen(0, 0).read_eligible);
+    assert!(!world.view_of(0, 0).read_eligible);
     world.start(1);
-    world.run_until(5 * SECOND, "it is admitted and heard", |world| world.seen(0, 0).read_eligible);
+    world.run_until(5 * SECOND, "it is admitted and heard", |world| world.view_of(0, 0).read_eligible);
 }
 
-/// The copy ran while the original was down. What it wrote, counting itself, the original lacks.
+/// The copy ran while the original was down. The original lacks the writes that counted the copy.
 #[test]
 fn an_original_beside_which_a_copy_ran_is_rebuilt() {
     let mut world = World::started(3, 14);
     world.crash(1);
     let original = world.hosts[1].store.clone();
     world.start(1);
-    world.run_until(SECOND, "the copy is a node", are_all_believed);
+    world.run_until(SECOND, "the copy is a node", are_all_read_eligible);
     world.run(SECOND);
     world.crash(1);
     world.roll_back(1, &original);
     world.run(10 * MILLISECOND);
     world.start(1);
-    world.run_until(SECOND, "the original knows", |world| {
+    world.run_until(SECOND, "the original knows of the copy", |world| {
         assert!(!is_read_eligible(world, 1));
         world.sync_state(1) == SyncState::Rebuilding
     });
-    world.run_until(20 * SECOND, "it is filled", are_all_believed);
+    world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
 }
 
 #[test]
-fn a_contradicted_node_counts_for_nothing_though_its_disk_takes_no_record() {
+fn a_contradicted_node_is_not_read_eligible_even_if_its_record_cannot_be_stored() {
     let (mut world, _) = rolled_back(15, 1, 1);
     world.hosts[2].store.fails = |request| matches!(request, StoreRequest::PersistRecord { .. });
     world.start(2);
@@ -476,8 +487,8 @@ fn a_contradicted_node_counts_for_nothing_though_its_disk_takes_no_record() {
     }
 }
 
-/// Five nodes of which host 0 loses its disk, while host 4 is down. A key with `from` 3, acknowledged by these two, is
-/// on host 4 alone.
+/// Five nodes of which host 0 loses its disk while host 4 is down. A key with a `from` of 3 that
+/// these two acknowledged is on host 4 alone.
 fn one_lost_and_one_down(mut world: World) -> (World, String) {
     let has = |host: u8| move |replicas: &[NodeIndex]| replicas.contains(&NodeIndex(host));
     let name = world.name_where("k", 3, |replicas| has(0)(replicas) && has(4)(replicas) && !has(1)(replicas));

@@ -1,21 +1,22 @@
-//! The end of a process: hints that reachable peers lack are handed over first.
+//! The drain before the process ends: pending hints are delivered to reachable peers.
 //!
-//! It is over when nothing is left for peers that are up, or when nothing has moved for [`PROGRESS_WITHIN`]. Once
-//! over, it stays so: hints that come later wait for the next start.
+//! The drain has finished when no hints are left for peers that are up, or when no hint was
+//! delivered for [`PROGRESS_TIMEOUT`]. It then stays finished: later hints wait for the next start
+//! of the node.
 
 use super::Node;
 use std::time::Duration;
 use stdx::{Instant, Now};
 
-/// A handoff that brings nothing over for so long is not waited for.
-const PROGRESS_WITHIN: Duration = Duration::from_secs(2);
+/// Time without a delivered hint after which the drain ends.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// Progress of the drain.
 #[derive(Debug)]
 pub(super) struct Drain {
-    gone: u64,
+    hints_removed: u64,
     moved_at: Instant,
-    pub(super) is_over: bool,
+    pub(super) is_finished: bool,
 }
 
 impl Node {
@@ -23,26 +24,28 @@ impl Node {
         if self.drain.is_some() {
             return;
         }
-        self.drain = Some(Drain { gone: self.hints_gone(), moved_at: now.mono, is_over: false });
+        self.drain =
+            Some(Drain { hints_removed: self.total_hints_removed(), moved_at: now.mono, is_finished: false });
         for peer in &mut self.peers {
-            peer.handoff.hurry(now.mono);
+            peer.handoff.expedite(now.mono);
         }
-        self.peer_nodes().for_each(|node| self.keep_heard_generation(node));
+        self.peer_nodes().for_each(|node| self.store_heard_generation(node));
         self.send_heartbeats(now);
     }
 
     pub(super) fn advance_drain(&mut self, now: Now) {
-        let gone = self.hints_gone();
-        let has_work = self.record.is_behind() || self.peer_nodes().any(|node| self.has_to_hand_over(node));
+        let hints_removed = self.total_hints_removed();
+        let has_work =
+            self.record.is_dirty() || self.peer_nodes().any(|node| self.has_hints_to_deliver(node));
         if let Some(drain) = &mut self.drain {
-            if gone != drain.gone {
-                (drain.gone, drain.moved_at) = (gone, now.mono);
+            if hints_removed != drain.hints_removed {
+                (drain.hints_removed, drain.moved_at) = (hints_removed, now.mono);
             }
-            drain.is_over |= !has_work || now.mono - drain.moved_at >= PROGRESS_WITHIN;
+            drain.is_finished |= !has_work || now.mono - drain.moved_at >= PROGRESS_TIMEOUT;
         }
     }
 
-    fn hints_gone(&self) -> u64 {
-        self.peers.iter().map(|peer| peer.handoff.gone).sum()
+    fn total_hints_removed(&self) -> u64 {
+        self.peers.iter().map(|peer| peer.handoff.hints_removed).sum()
     }
 }

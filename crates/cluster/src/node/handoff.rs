@@ -1,25 +1,32 @@
-//! Hinted handoff: what peers missed is brought to them when they are back.
+//! Hinted handoff: delivers missed writes to peers that are reachable again.
 //!
-//! **Promise.** A hint is forgotten only after its target said that it has the newest cell of the key durably, or
-//! when the target is not to hold that cell, or when the hint is dropped: kept for too long, or without its cell. A
-//! target that was owed an older version than the newest is a replica of the newest too, whatever its `from`.
-//! A dropped one is counted in the ledger, from where it makes a repair owed. A hint that came meanwhile for a
-//! newer version stays. A peer is told that nothing is left for it only when a count or a pass found nothing.
+//! **Promise.** A hint is deleted only in one of these cases:
 //!
-//! **Mechanism.** At the start the hints on disk are counted, target by target. While a target is up and the
-//! ledger holds something for it, a *pass* goes through its hints, [`CHUNK`] at a time: the cells of a chunk
-//! are sent, answers awaited, what was stored is forgotten in one batch; then the next chunk. The next pass does not
-//! begin before all is forgotten, so that no hint is counted as gone twice.
+//! - Its target has acknowledged the newest cell of the key as durable.
+//! - The target is not a replica of that cell.
+//! - The hint is dropped: it is too old, or its cell is missing. The ledger counts dropped hints,
+//!   and each makes a repair pending.
 //!
-//! The ledger counts too much: a newer hint takes the place of an older one, or its write failed. What a pass did not
-//! find of what was counted as it began is *doubtful*; it may still be on its way to the disk. What was counted
-//! [`DOUBT_MAX`] before a pass began and was not found by it is not there, and is taken from the ledger.
+//! A target that missed an older version than the newest is a replica of the newest as well, for
+//! any `from` of the newest. A hint for a newer version that was stored meanwhile stays. A peer is
+//! told that no hints are left for it only after a count or a pass found none.
 //!
-//! **Caveats.** A hint that takes longer than that from the ledger to the disk is not replayed before the next
-//! one for its target, or the next start.
+//! **Mechanism.** At the start the hints on disk are counted for each target. While a target is up
+//! and the ledger holds hints for it, a *pass* reads them in chunks of [`CHUNK`]. It sends the
+//! cells of a chunk, waits for the answers, deletes the delivered hints in one batch, and reads the
+//! next chunk. The next pass begins only after these deletes have ended, so no hint is subtracted
+//! from the ledger twice.
+//!
+//! The ledger may count too many hints: a newer hint replaces an older one, or its write failed.
+//! Hints that the ledger held when a pass began and that the pass did not find are *unconfirmed*.
+//! They may still be on their way to the disk. If the ledger has held them for [`UNCONFIRMED_MAX`]
+//! before the pass began, they do not exist and are subtracted from the ledger.
+//!
+//! **Caveats.** A hint that reaches the disk later than [`UNCONFIRMED_MAX`] after it was counted is
+//! delivered only with the next hint for its target, or after the next start.
 
 use super::Node;
-use super::purpose::{AskPurpose, StorePurpose};
+use super::purpose::{RequestPurpose, StorePurpose};
 use crate::{
     Event, Hint, HintCount, Key, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState,
     ScanLimit, StoreRequest, StoreResponse, hint_bytes,
@@ -27,105 +34,113 @@ use crate::{
 use std::time::Duration;
 use stdx::{Cell, Instant, Now, Version};
 
-/// What is read, sent and forgotten at once for one target.
+/// Hints that are read, sent and deleted together for one target.
 const CHUNK: ScanLimit = ScanLimit { entries: 64, bytes: 1 << 20 };
-/// What is read at once to be counted.
+/// Hints that are read together while they are counted.
 const COUNT_CHUNK: ScanLimit = ScanLimit { entries: 1_024, bytes: 1 << 20 };
-/// Between a pass that could not bring all that it found, or a failure of the store, and the next attempt.
+/// Time between a pass that left hints undelivered, or a failure of the store, and the next
+/// attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The same while this node is about to end.
+/// The same time while this node drains.
 const RETRY_AFTER_DRAINING: Duration = Duration::from_millis(200);
-/// A hint that was counted so long ago is on disk or will never be.
-const DOUBT_MAX: Duration = Duration::from_secs(10);
+/// Time after which a counted hint is on disk or never will be.
+const UNCONFIRMED_MAX: Duration = Duration::from_secs(10);
 
-/// The handoff to one target.
+/// State of the handoff to one target.
 #[derive(Debug)]
 pub(super) struct Handoff {
-    stage: Stage,
-    /// Hints on disk have been counted since the start.
+    stage: HandoffStage,
+    /// The hints on disk have been counted since the start of the process.
     is_counted: bool,
-    /// Not before this.
+    /// Earliest start of the next pass.
     next_at: Instant,
-    pass: Pass,
-    /// Requests to forget that are under way.
-    forgetting: u32,
-    /// What the ledger counts and the last pass did not find.
-    doubtful: HintCount,
-    /// What the ledger counted at some time, less what is gone of it.
-    counted_earlier: Option<(Instant, HintCount)>,
-    /// Hints that are gone since the start of the process.
-    pub(super) gone: u64,
-    /// Hints whose drop is known.
-    dropped: u64,
+    pass: HandoffPass,
+    /// Number of requests to delete hints that are in flight.
+    forgets_in_flight: u32,
+    /// Hints that the ledger counts and the last pass did not find.
+    unconfirmed: HintCount,
+    /// An earlier count of the ledger with its time, less the hints that were deleted since.
+    earlier_count: Option<(Instant, HintCount)>,
+    /// Number of hints deleted since the start of the process.
+    pub(super) hints_removed: u64,
+    /// Number of dropped hints for which a repair was already requested.
+    dropped_seen: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Stage {
+enum HandoffStage {
     Idle,
-    /// The store reads hints.
+    /// The store is reading hints.
     Reading,
-    /// Cells are with the target.
+    /// Cells were sent to the target and answers are pending.
     Delivering,
 }
 
-/// One way through the hints of a target, or through those to be counted.
+/// A pass over the hints of one target: to count them, or to deliver them.
 #[derive(Debug, Default)]
-struct Pass {
-    /// What was looked at ends with this key.
+struct HandoffPass {
+    /// Last key that was read.
     after: Option<Key>,
-    /// There is nothing behind that.
-    at_end: bool,
-    held_at_begin: HintCount,
-    /// What of `held_at_begin` is surely found, if it is there.
-    settled_at_begin: Option<HintCount>,
+    /// The last chunk has been read.
+    is_at_end: bool,
+    held_at_start: HintCount,
+    /// Hints that the pass must find if they exist: counted at least [`UNCONFIRMED_MAX`] before its
+    /// start.
+    confirmed_at_start: Option<HintCount>,
     found: HintCount,
-    /// Answers that are still to come for this chunk.
-    awaited: u32,
-    /// What of this chunk may be forgotten.
-    done: Vec<(Key, Version)>,
-    /// The target has no time or room.
-    stalled: bool,
+    /// Number of answers of the target that are outstanding for this chunk.
+    answers_pending: u32,
+    /// Hints of this chunk that may be deleted.
+    forgettable: Vec<(Key, Version)>,
+    /// The target did not store a cell in time or could not be reached. The pass ends after this
+    /// chunk.
+    is_stalled: bool,
 }
 
 impl Handoff {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            stage: Stage::Idle,
+            stage: HandoffStage::Idle,
             is_counted: false,
             next_at: now,
-            pass: Pass::default(),
-            forgetting: 0,
-            doubtful: HintCount::default(),
-            counted_earlier: None,
-            gone: 0,
-            dropped: 0,
+            pass: HandoffPass::default(),
+            forgets_in_flight: 0,
+            unconfirmed: HintCount::default(),
+            earlier_count: None,
+            hints_removed: 0,
+            dropped_seen: 0,
         }
     }
 
-    /// Tries again now.
-    pub(super) fn hurry(&mut self, now: Instant) {
+    /// Makes the next pass due now.
+    pub(super) fn expedite(&mut self, now: Instant) {
         self.next_at = self.next_at.min(now);
     }
 
     fn begin_pass(&mut self, now: Instant, held: HintCount) {
-        let (counted_at, counted) = *self.counted_earlier.get_or_insert((now, held));
-        let is_settled = now - counted_at >= DOUBT_MAX;
-        self.pass =
-            Pass { held_at_begin: held, settled_at_begin: is_settled.then_some(counted), ..Pass::default() };
+        let (counted_at, counted) = *self.earlier_count.get_or_insert((now, held));
+        let is_confirmed = now - counted_at >= UNCONFIRMED_MAX;
+        self.pass = HandoffPass {
+            held_at_start: held,
+            confirmed_at_start: is_confirmed.then_some(counted),
+            ..HandoffPass::default()
+        };
     }
 }
 
 impl Node {
-    /// How many hints are left for a peer: 0 only when the last pass or count left none.
+    /// Number of hints pending for a peer. It is 0 only when the last pass or count left none.
     pub(super) fn hints_left(&self, node: NodeIndex) -> u64 {
         let handoff = self.handoff(node);
         let held = self.member.hints.held(node).hints;
-        if handoff.is_counted { held.saturating_sub(handoff.doubtful.hints) } else { held.max(1) }
+        if handoff.is_counted { held.saturating_sub(handoff.unconfirmed.hints) } else { held.max(1) }
     }
 
-    /// Goes on with the handoff to a peer, as far as it can.
+    /// Advances the handoff to a peer as far as possible.
     pub(super) fn advance_handoff(&mut self, now: Now, node: NodeIndex) {
-        if self.handoff(node).stage == Stage::Delivering && self.handoff(node).pass.awaited == 0 {
+        if self.handoff(node).stage == HandoffStage::Delivering
+            && self.handoff(node).pass.answers_pending == 0
+        {
             self.end_chunk(now, node);
         }
         if self.handoff_due(node).is_some_and(|at| at <= now.mono) {
@@ -135,150 +150,156 @@ impl Node {
         }
     }
 
-    /// When the next pass is to begin.
+    /// Time at which the next pass is due.
     pub(super) fn handoff_due(&self, node: NodeIndex) -> Option<Instant> {
         let handoff = self.handoff(node);
-        let is_free = handoff.stage == Stage::Idle && handoff.forgetting == 0;
+        let is_free = handoff.stage == HandoffStage::Idle && handoff.forgets_in_flight == 0;
         let has_work = !handoff.is_counted
-            || (self.may_deliver(node) && self.member.hints.held(node) != HintCount::default());
+            || (self.can_deliver(node) && self.member.hints.held(node) != HintCount::default());
         (is_free && has_work).then_some(handoff.next_at)
     }
 
-    /// Whether something is left that could be handed over now.
-    pub(super) fn has_to_hand_over(&self, node: NodeIndex) -> bool {
-        self.may_deliver(node) && self.hints_left(node) > 0
+    /// Whether hints are pending that could be delivered now.
+    pub(super) fn has_hints_to_deliver(&self, node: NodeIndex) -> bool {
+        self.can_deliver(node) && self.hints_left(node) > 0
     }
 
-    /// Peers that a repair is owed with, since hints were dropped here or by a coordinator; they are told. One that was dropped for
-    /// this node itself, which any of them may help out, is owed by all.
-    pub(super) fn look_for_dropped_hints(&mut self) -> NodeSet {
-        let told_before = self.outbox.last_number();
-        let mut owed = NodeSet::EMPTY;
+    /// Returns the peers that need a repair because hints were dropped here or by a coordinator,
+    /// and has them told so. A dropped hint for this node itself concerns every peer, since any of
+    /// them may hold the missing cell.
+    pub(super) fn note_dropped_hints(&mut self) -> NodeSet {
+        let last_request = self.outbox.last_request_number();
+        let mut pending = NodeSet::EMPTY;
         for node in self.member.layout.nodes() {
             let dropped = self.member.hints.dropped(node);
             let handoff = self.handoff_mut(node);
-            if dropped != handoff.dropped {
-                handoff.dropped = dropped;
-                self.peer_mut(node).untold = Some(told_before);
-                owed.insert(node);
+            if dropped != handoff.dropped_seen {
+                handoff.dropped_seen = dropped;
+                self.peer_mut(node).unacked_repair_notice = Some(last_request);
+                pending.insert(node);
             }
         }
-        if owed.remove(self.member.me) {
-            owed = self.peer_nodes().collect();
+        if pending.remove(self.member.me) {
+            pending = self.peer_nodes().collect();
         }
-        owed
+        pending
     }
 
-    /// The store has read hints.
-    pub(super) fn hints_read(&mut self, now: Now, node: NodeIndex, response: StoreResponse) {
+    /// Handles the store's answer to a read of hints.
+    pub(super) fn handle_hints_read(&mut self, now: Now, node: NodeIndex, response: StoreResponse) {
         let (hints, until) = match response {
             StoreResponse::Hints { hints, until } => (hints, until),
             StoreResponse::Failed(_) => return self.end_handoff(now, node),
             response => unreachable!("the store answered ReadHints with {response:?}"),
         };
         let pass = &mut self.handoff_mut(node).pass;
-        pass.at_end = until.is_none();
+        pass.is_at_end = until.is_none();
         pass.after = until;
         for hint in &hints {
             pass.found.hints += 1;
             pass.found.bytes += hint_bytes(&hint.key);
         }
         if self.handoff(node).is_counted {
-            self.handoff_mut(node).stage = Stage::Delivering;
-            hints.into_iter().for_each(|hint| self.deliver(now, node, hint));
-        } else if self.handoff(node).pass.at_end {
+            self.handoff_mut(node).stage = HandoffStage::Delivering;
+            hints.into_iter().for_each(|hint| self.deliver_hint(now, node, hint));
+        } else if self.handoff(node).pass.is_at_end {
             self.end_count(now, node);
         } else {
             self.read_hints(node);
         }
     }
 
-    /// The target has answered; `None`: it has not.
-    pub(super) fn hint_delivered(
+    /// Handles the target's answer to a delivered hint. `None`: there was no answer.
+    pub(super) fn handle_hint_answer(
         &mut self,
         node: NodeIndex,
         (key, version): (Key, Version),
         answer: Option<&PeerAnswer>,
     ) {
         let pass = &mut self.handoff_mut(node).pass;
-        pass.awaited -= 1;
+        pass.answers_pending -= 1;
         match answer {
             Some(PeerAnswer::Written { .. }) => {
-                pass.done.push((key, version));
-                self.outbox.event(Event::HintDelivered { target: node });
+                pass.forgettable.push((key, version));
+                self.outbox.emit_event(Event::HintDelivered { target: node });
             }
-            // Not this one; others may do.
+            // The target refuses this version; it may accept others.
             Some(PeerAnswer::Failed(PeerFault::ClockAhead { .. })) => {}
-            _ => pass.stalled = true,
+            _ => pass.is_stalled = true,
         }
     }
 
-    /// The store has forgotten hints.
-    pub(super) fn hints_forgotten(&mut self, node: NodeIndex, gone: HintCount, response: StoreResponse) {
+    /// Handles the store's answer to a delete of hints.
+    pub(super) fn handle_hints_forgotten(
+        &mut self,
+        node: NodeIndex,
+        deleted: HintCount,
+        response: StoreResponse,
+    ) {
         let handoff = &mut self.peers[node.as_usize()].handoff;
-        handoff.forgetting -= 1;
+        handoff.forgets_in_flight -= 1;
         match response {
             StoreResponse::HintsForgotten => {
-                handoff.gone += gone.hints;
-                if let Some((_, counted)) = &mut handoff.counted_earlier {
-                    *counted = less(*counted, gone);
+                handoff.hints_removed += deleted.hints;
+                if let Some((_, counted)) = &mut handoff.earlier_count {
+                    *counted = saturating_sub(*counted, deleted);
                 }
-                self.member.hints.remove(node, gone);
+                self.member.hints.remove(node, deleted);
             }
-            // They are found again by the next pass.
+            // The next pass finds these hints again.
             StoreResponse::Failed(_) => {}
             response => unreachable!("the store answered ForgetHints with {response:?}"),
         }
     }
 
-    fn may_deliver(&self, node: NodeIndex) -> bool {
+    fn can_deliver(&self, node: NodeIndex) -> bool {
         let has_room = self.peer(node).heartbeat().is_some_and(|heartbeat| !heartbeat.disk_full);
         self.peer(node).state == PeerState::Up && self.is_usable(node) && has_room
     }
 
     fn read_hints(&mut self, node: NodeIndex) {
         let handoff = self.handoff_mut(node);
-        handoff.stage = Stage::Reading;
+        handoff.stage = HandoffStage::Reading;
         let after = handoff.pass.after.clone();
         let cells = handoff.is_counted;
         let limit = if cells { CHUNK } else { COUNT_CHUNK };
         let request = StoreRequest::ReadHints { target: node, after, limit, cells };
-        self.outbox.store(StorePurpose::ReadHints { target: node }, request);
+        self.outbox.request_store(StorePurpose::ReadHints { target: node }, request);
     }
 
-    /// Sends the newest cell of a hint, if it is to be sent.
-    fn deliver(&mut self, now: Now, node: NodeIndex, hint: Hint) {
+    /// Sends the newest cell of a hint, or drops the hint.
+    fn deliver_hint(&mut self, now: Now, node: NodeIndex, hint: Hint) {
         let is_too_old = hint.version.hlc.wall().saturating_add(self.limits.hint_age_max) < self.horizon(now);
         let cell = hint.cell.filter(|cell| cell.meta.version >= hint.version);
-        let from_owed = self.place_of(node, &hint.key) + 1;
-        let owe = |cell: Cell| match cell.meta.version > hint.version {
-            true => cell.with_from_of_at_least(from_owed),
+        let needed_from = self.replica_index_of(node, &hint.key) + 1;
+        let widen = |cell: Cell| match cell.meta.version > hint.version {
+            true => cell.with_from_of_at_least(needed_from),
             false => cell,
         };
-        let cell = cell.map(owe);
+        let cell = cell.map(widen);
         let is_reachable = self.is_usable(node);
         let pass = &mut self.peers[node.as_usize()].handoff.pass;
         match cell {
             Some(cell) if !self.member.layout.is_replica(node, &hint.key, cell.meta.from) => {
-                pass.done.push((hint.key, hint.version));
+                pass.forgettable.push((hint.key, hint.version));
             }
             Some(cell) if !is_too_old && is_reachable => {
-                pass.awaited += 1;
-                let purpose = AskPurpose::DeliverHint { key: hint.key.clone(), version: hint.version };
+                pass.answers_pending += 1;
+                let purpose = RequestPurpose::DeliverHint { key: hint.key.clone(), version: hint.version };
                 let request = PeerRequest::Write { key: hint.key, cell, hints: NodeSet::EMPTY };
-                self.outbox.ask(now.mono, node, purpose, request);
+                self.outbox.request_peer(now.mono, node, purpose, request);
             }
-            Some(_) if !is_too_old => pass.stalled = true,
+            Some(_) if !is_too_old => pass.is_stalled = true,
             _ => {
-                pass.done.push((hint.key, hint.version));
+                pass.forgettable.push((hint.key, hint.version));
                 self.member.hints.count_dropped(node, 1);
-                self.outbox.event(Event::HintDropped { target: node });
+                self.outbox.emit_event(Event::HintDropped { target: node });
             }
         }
     }
 
-    /// Where a node stands in the preference list of a key.
-    fn place_of(&self, node: NodeIndex, key: &Key) -> u8 {
+    /// Index of a node in the preference list of a key.
+    fn replica_index_of(&self, node: NodeIndex, key: &Key) -> u8 {
         let layout = &self.member.layout;
         let list = layout.preference_list(layout.partition_of(key));
         list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
@@ -286,16 +307,16 @@ impl Node {
 
     fn end_chunk(&mut self, now: Now, node: NodeIndex) {
         let handoff = self.handoff_mut(node);
-        let hints = std::mem::take(&mut handoff.pass.done);
+        let hints = std::mem::take(&mut handoff.pass.forgettable);
         if !hints.is_empty() {
-            handoff.forgetting += 1;
+            handoff.forgets_in_flight += 1;
             let bytes = hints.iter().map(|(key, _)| hint_bytes(key)).sum();
-            let gone = HintCount { hints: hints.len() as u64, bytes };
+            let deleted = HintCount { hints: hints.len() as u64, bytes };
             let request = StoreRequest::ForgetHints { target: node, hints };
-            self.outbox.store(StorePurpose::ForgetHints { target: node, gone }, request);
+            self.outbox.request_store(StorePurpose::ForgetHints { target: node, deleted }, request);
         }
         let pass = &self.handoff(node).pass;
-        if pass.at_end || pass.stalled || !self.may_deliver(node) {
+        if pass.is_at_end || pass.is_stalled || !self.can_deliver(node) {
             self.end_handoff(now, node);
         } else {
             self.read_hints(node);
@@ -305,27 +326,27 @@ impl Node {
     fn end_handoff(&mut self, now: Now, node: NodeIndex) {
         let retry_after = if self.drain.is_some() { RETRY_AFTER_DRAINING } else { RETRY_AFTER };
         let handoff = &mut self.peers[node.as_usize()].handoff;
-        handoff.stage = Stage::Idle;
+        handoff.stage = HandoffStage::Idle;
         handoff.next_at = now.mono + retry_after;
         let pass = &handoff.pass;
-        if !handoff.is_counted || !pass.at_end {
+        if !handoff.is_counted || !pass.is_at_end {
             return;
         }
-        handoff.doubtful = less(pass.held_at_begin, pass.found);
-        if let Some(settled) = pass.settled_at_begin {
-            let surplus = less(settled, pass.found);
-            handoff.doubtful = less(handoff.doubtful, surplus);
-            handoff.counted_earlier = None;
+        handoff.unconfirmed = saturating_sub(pass.held_at_start, pass.found);
+        if let Some(confirmed) = pass.confirmed_at_start {
+            let surplus = saturating_sub(confirmed, pass.found);
+            handoff.unconfirmed = saturating_sub(handoff.unconfirmed, surplus);
+            handoff.earlier_count = None;
             self.member.hints.remove(node, surplus);
         }
     }
 
     fn end_count(&mut self, now: Now, node: NodeIndex) {
         let handoff = &mut self.peers[node.as_usize()].handoff;
-        handoff.stage = Stage::Idle;
+        handoff.stage = HandoffStage::Idle;
         handoff.is_counted = true;
         handoff.next_at = now.mono;
-        handoff.counted_earlier = None;
+        handoff.earlier_count = None;
         self.member.hints.recount(node, HintCount::default(), handoff.pass.found);
     }
 
@@ -338,6 +359,6 @@ impl Node {
     }
 }
 
-const fn less(a: HintCount, b: HintCount) -> HintCount {
+const fn saturating_sub(a: HintCount, b: HintCount) -> HintCount {
     HintCount { hints: a.hints.saturating_sub(b.hints), bytes: a.bytes.saturating_sub(b.bytes) }
 }

@@ -1,107 +1,115 @@
-//! Healing: what a damaged table has lost is got from the other replicas.
+//! Healing: the lost ranges of a damaged table are pulled from the other replicas.
 //!
-//! **Promise.** A table is given up only when all that its lost ranges can have held of what a majority acknowledged
-//! is stored durably: among the replicas that were [pulled](super::pull) from is one of every majority, and each of
-//! them is believed. Until then this node's answers for these ranges are failures, never "nothing here". No debt
-//! needs to be remembered for that: as long as it is not paid, the table itself cannot be read.
+//! **Promise.** A table is abandoned only when every majority-acknowledged write that its lost
+//! ranges can have held is durable on this node. The replicas that were [pulled](super::pull) from
+//! include one of every majority, and each of them is read-eligible. Until then reads of these
+//! ranges fail on this node; they never report a missing key. Healing needs no durable state of its
+//! own: while it is incomplete, the damaged table remains unreadable.
 //!
-//! **Mechanism.** The store says what cannot be read back. When every write has ended that it may hold and that was
-//! not acknowledged yet, the lost ranges are pulled, one after the other. Then everything that may have been lost of
-//! the node's own is made durable anew: what it remembers, with a pass of anti-entropy owed to all, and the bound of
-//! its clock; and the peers are told that hints for them may be gone. Then the store is told to give the table up. A
-//! stop anywhere is a new beginning, as is a table that turns out to have lost more.
+//! **Mechanism.** The store reports tables that cannot be read back. For one table at a time:
 //!
-//! **Caveats.** One table at a time. One with deletes, or expired values, that are older than the grace period does not
-//! heal: others may have forgotten them, and what they hid in this node would come back. Then, as after too long an
-//! absence, the operator has the node rebuilt. A node that keeps the only copy of what it holds by default does not
-//! heal: an error says more than "nothing here". Where so many others are lost or damaged in the same range that no
-//! majority can be spoken for, the range stays unreadable until they are back, or the operator has this node rebuilt.
-//! Of keys that only this node held, the lost ones read as missing.
+//! 1. The node waits until every unacknowledged write has ended that the table may hold.
+//! 2. It pulls the lost ranges one after the other.
+//! 3. It stores the cells of the node itself again that the table may have held: the node record,
+//!    with a repair pending with every peer, and the bound of its clock. It tells the peers that
+//!    hints for them may be lost.
+//! 4. It tells the store to abandon the table.
+//!
+//! A restart at any step begins again, as does a table that turns out to have lost more.
+//!
+//! **Caveats.** A table with deletes or expired values older than the grace period is not healed:
+//! other replicas may have purged these, so older cells that they hid on this node would reappear.
+//! As after too long an outage, the operator must have the node rebuilt. A node that holds the only
+//! copy of its keys by default is not healed either: an error is more useful than a false
+//! "missing". If so few other replicas are readable in the range that they cover no majority, the
+//! range stays unreadable. It becomes readable when they return, or when the operator has this node
+//! rebuilt. Lost keys that only this node held read as missing after healing.
 
-use super::pull::Pulled;
+use super::pull::PullTarget;
 use super::purpose::StorePurpose;
-use super::rebuild::SETTLE_TIMEOUTS;
+use super::rebuild::IN_FLIGHT_WRITE_TIMEOUTS;
 use super::{Node, RepairKind};
 use crate::{Damage, LostRange, RepairStatus, StoreRequest, StoreResponse, SyncState};
 use stdx::{Instant, Now, WallTime};
 
-/// By this part of the grace period others may forget deletes earlier than by this node's clock, and by then all is done.
+/// Fraction of the grace period (one in this many) by which other nodes may purge deletes before
+/// this node's clock says so. Healing ends within it.
 const GRACE_MARGIN: u32 = 20;
 
-/// See the module.
+/// State of the healing of damaged tables.
 #[derive(Debug, Default)]
 pub(super) struct Healing {
-    /// What the store cannot read back, as it said last.
-    told: Vec<Damage>,
-    work: Option<Work>,
+    /// Damaged tables as last reported by the store.
+    damage: Vec<Damage>,
+    job: Option<HealingJob>,
 }
 
 #[derive(Debug)]
-struct Work {
+struct HealingJob {
     damage: Damage,
-    stage: Stage,
-    /// Cells that came from others.
+    stage: HealingStage,
+    /// Number of cells stored from other replicas.
     cells: u64,
 }
 
 #[derive(Debug)]
-enum Stage {
-    /// Until writes have ended that began before the damage was known.
-    Settling { until: Instant },
-    /// The range of this number, and those behind it, are to be pulled.
+enum HealingStage {
+    /// Waits until writes have ended that began before the damage was known.
+    AwaitingWrites { until: Instant },
+    /// Ranges from this index on are still to be pulled.
     Pulling { range: usize },
-    /// What the node remembers is being stored, with this revision or a greater one.
-    Remembering { revision: u64 },
-    /// The store has been told.
-    GivenUp,
+    /// The node record is being stored, with this revision or a greater one.
+    StoringRecord { revision: u64 },
+    /// The store was told to abandon the table.
+    Abandoning,
 }
 
 impl Healing {
-    /// What the store cannot read back, as it said last.
+    /// Lost ranges of all damaged tables as last reported by the store.
     pub(super) fn damaged_ranges(&self) -> impl Iterator<Item = &LostRange> {
-        self.told.iter().flat_map(|damage| &damage.ranges)
+        self.damage.iter().flat_map(|damage| &damage.ranges)
     }
 }
 
 impl Node {
-    /// Takes note of what the store cannot read back.
-    pub(super) fn note_damage(&mut self, damage: Vec<Damage>) {
-        self.healing.told = damage;
+    /// Sets the damaged tables that the store reports.
+    pub(super) fn set_damage(&mut self, damage: Vec<Damage>) {
+        self.healing.damage = damage;
     }
 
-    /// Goes on with the healing, if there is something to heal.
+    /// Advances the healing of damaged tables.
     pub(super) fn advance_healing(&mut self, now: Now) {
-        let mut told = self.healing.told.iter().filter(|damage| self.may_heal(now, damage));
-        let work = self.healing.work.as_ref().map(|work| &work.damage);
-        if work.is_none_or(|work| told.clone().all(|damage| damage != work)) {
-            let damage = told.next().cloned();
+        let mut healable = self.healing.damage.iter().filter(|damage| self.can_heal(now, damage));
+        let job = self.healing.job.as_ref().map(|job| &job.damage);
+        if job.is_none_or(|current| healable.clone().all(|damage| damage != current)) {
+            let damage = healable.next().cloned();
             self.begin_healing(now, damage);
         }
         while self.step_healing(now) {}
     }
 
-    /// The store has taken note that a table may go.
-    pub(super) fn gave_up(&mut self, response: &StoreResponse) {
-        if let (StoreResponse::Failed(_), Some(work)) = (response, &mut self.healing.work)
-            && matches!(work.stage, Stage::GivenUp)
+    /// Handles the store's answer to the request to abandon a table.
+    pub(super) fn handle_table_abandoned(&mut self, response: &StoreResponse) {
+        if let (StoreResponse::Failed(_), Some(job)) = (response, &mut self.healing.job)
+            && matches!(job.stage, HealingStage::Abandoning)
         {
-            // The next look finds that this is the damage still, and all is done again: it is harmless.
-            self.healing.work = None;
+            // The store still reports the table, so the job starts again. Repeating it is harmless.
+            self.healing.job = None;
         }
     }
 
-    /// For operators.
+    /// Status of the healing job for operators.
     pub(super) fn healing_status(&self) -> Option<RepairStatus> {
-        let Work { damage, stage, cells } = self.healing.work.as_ref()?;
+        let HealingJob { damage, stage, cells } = self.healing.job.as_ref()?;
         let permille = match stage {
-            Stage::Settling { .. } => 0,
-            Stage::Pulling { range } => (range * 1_000 / damage.ranges.len().max(1)) as u16,
-            Stage::Remembering { .. } | Stage::GivenUp => 1_000,
+            HealingStage::AwaitingWrites { .. } => 0,
+            HealingStage::Pulling { range } => (range * 1_000 / damage.ranges.len().max(1)) as u16,
+            HealingStage::StoringRecord { .. } | HealingStage::Abandoning => 1_000,
         };
         Some(RepairStatus { kind: RepairKind::Healing, permille, cells: *cells })
     }
 
-    fn may_heal(&self, now: Now, damage: &Damage) -> bool {
+    fn can_heal(&self, now: Now, damage: &Damage) -> bool {
         let grace = self.limits.grace - self.limits.grace / GRACE_MARGIN;
         let is_forgotten = |dead: WallTime| dead.saturating_add(grace) <= self.latest_horizon(now);
         self.peers_count() > 0
@@ -112,63 +120,70 @@ impl Node {
     }
 
     fn begin_healing(&mut self, now: Now, damage: Option<Damage>) {
-        self.pull.take_if(|pull| pull.what == Pulled::Range);
-        let until = now.mono + self.limits.request_timeout * SETTLE_TIMEOUTS;
-        self.healing.work = damage.map(|damage| Work { damage, stage: Stage::Settling { until }, cells: 0 });
+        self.pull.take_if(|pull| pull.target == PullTarget::Range);
+        let until = now.mono + self.limits.request_timeout * IN_FLIGHT_WRITE_TIMEOUTS;
+        self.healing.job = damage.map(|damage| HealingJob {
+            damage,
+            stage: HealingStage::AwaitingWrites { until },
+            cells: 0,
+        });
     }
 
-    /// `false`: it waits.
+    /// Advances the job by one step. `false`: the job waits.
     fn step_healing(&mut self, now: Now) -> bool {
-        let Some(Work { damage, stage, .. }) = &self.healing.work else { return false };
+        let Some(HealingJob { damage, stage, .. }) = &self.healing.job else { return false };
         let next = match *stage {
-            Stage::Settling { until } if until <= now.mono => Stage::Pulling { range: 0 },
-            Stage::Pulling { range } if range == damage.ranges.len() => self.remember_healing(),
-            Stage::Pulling { range } => match self.pull_lost(now, range) {
-                true => Stage::Pulling { range: range + 1 },
+            HealingStage::AwaitingWrites { until } if until <= now.mono => HealingStage::Pulling { range: 0 },
+            HealingStage::Pulling { range } if range == damage.ranges.len() => self.renew_own_cells(),
+            HealingStage::Pulling { range } => match self.pull_lost_range(now, range) {
+                true => HealingStage::Pulling { range: range + 1 },
                 false => return false,
             },
-            Stage::Remembering { revision }
-                if self.record.durable().revision >= revision && !self.clock_bound.is_to_be_renewed() =>
+            HealingStage::StoringRecord { revision }
+                if self.record.durable().revision >= revision && !self.clock_bound.is_renewal_pending() =>
             {
-                self.outbox.store(StorePurpose::GiveUp, StoreRequest::AbandonTable(damage.clone()));
-                Stage::GivenUp
+                self.outbox
+                    .request_store(StorePurpose::AbandonTable, StoreRequest::AbandonTable(damage.clone()));
+                HealingStage::Abandoning
             }
-            Stage::Settling { .. } | Stage::Remembering { .. } | Stage::GivenUp => return false,
+            HealingStage::AwaitingWrites { .. }
+            | HealingStage::StoringRecord { .. }
+            | HealingStage::Abandoning => return false,
         };
-        if let Some(work) = &mut self.healing.work {
-            work.stage = next;
+        if let Some(job) = &mut self.healing.job {
+            job.stage = next;
         }
         true
     }
 
-    /// Whether this range was pulled.
-    fn pull_lost(&mut self, now: Now, range: usize) -> bool {
+    /// Pulls one lost range; returns whether it is complete.
+    fn pull_lost_range(&mut self, now: Now, range: usize) -> bool {
         if self.pull.is_none()
-            && let Some(work) = &self.healing.work
+            && let Some(job) = &self.healing.job
         {
-            let range = work.damage.ranges[range].clone();
-            self.begin_pull(now, Pulled::Range, range);
+            let range = job.damage.ranges[range].clone();
+            self.begin_pull(now, PullTarget::Range, range);
         }
         self.advance_pull(now);
-        if !self.is_pulled() {
+        if !self.is_pull_complete() {
             return false;
         }
         let cells = self.pull.take().map_or(0, |pull| pull.cells);
-        if let Some(work) = &mut self.healing.work {
-            work.cells += cells;
+        if let Some(job) = &mut self.healing.job {
+            job.cells += cells;
         }
         true
     }
 
-    /// All that may be lost besides is made durable anew.
-    fn remember_healing(&mut self) -> Stage {
-        let is_own = self.healing.work.as_ref().is_some_and(|work| work.damage.own_cells);
+    /// Has the node's own cells stored again that may be lost with the table.
+    fn renew_own_cells(&mut self) -> HealingStage {
+        let is_own = self.healing.job.as_ref().is_some_and(|job| job.damage.own_cells);
         if is_own {
             self.clock_bound.renew();
-            let told_before = self.outbox.last_number();
-            self.peer_nodes().for_each(|node| self.peer_mut(node).untold = Some(told_before));
+            let last_request = self.outbox.last_request_number();
+            self.peer_nodes().for_each(|node| self.peer_mut(node).unacked_repair_notice = Some(last_request));
         }
-        self.owe_repair(self.peer_nodes().collect());
-        Stage::Remembering { revision: self.record.renew() }
+        self.mark_repair_pending(self.peer_nodes().collect());
+        HealingStage::StoringRecord { revision: self.record.force_store() }
     }
 }

@@ -1,15 +1,17 @@
-//! Heartbeats: whether peers answer, and what they say of themselves.
+//! Heartbeats: the failure detector, and the state that peers report of themselves.
 //!
-//! **Promise.** A peer is up while it answers, suspected and then unreachable when it is silent, and unreachable
-//! at once when its link ends. What it says of itself counts only from the process that the link was opened to, and
-//! never behind something newer that it said.
+//! **Promise.** A peer is `Up` while it answers. A silent peer becomes `Suspected`, then
+//! `Unreachable`; a peer whose link ends is `Unreachable` at once. A report of a peer counts only
+//! if it comes from the process that the link was opened to, and if it is newer than its last
+//! report.
 //!
-//! **Mechanism.** A heartbeat goes over each dialed link at each interval. Answers are numbered; one that is not
-//! newer than the last does not count, neither as news nor as a sign of life. A silent peer is hung up on, and
-//! dialed again with back-off: so probing it costs one handshake at a time.
+//! **Mechanism.** At each interval a heartbeat is sent over each dialed link. Answers carry the
+//! number of their request. An answer that is not newer than the last one is ignored: it neither
+//! updates the state nor counts as a sign of life. The link to a silent peer is closed and dialed
+//! again with back-off, so that probing costs one handshake at a time.
 //!
-//! **Caveats.** A pause of this process is not its peers' silence: time by which its own timer was late is not
-//! counted. The distance of wall clocks has what the network takes in it.
+//! **Caveats.** The time by which this node's own timer fired late is not counted as silence of its
+//! peers. The measured difference of wall clocks includes the network delay.
 
 use super::Node;
 use crate::{
@@ -22,7 +24,7 @@ use std::time::Duration;
 use stdx::{Instant, Now};
 
 impl Node {
-    /// To every peer whose link is open.
+    /// Sends a heartbeat to every peer with an open dialed link.
     pub(super) fn send_heartbeats(&mut self, now: Now) {
         for node in self.peer_nodes() {
             if self.peer(node).dialed.is_some() {
@@ -33,11 +35,11 @@ impl Node {
 
     pub(super) fn send_heartbeat(&mut self, now: Now, node: NodeIndex) {
         let heartbeat = self.heartbeat_payload_for(now, node, now.mono);
-        self.outbox.send_request(node, PeerRequest::Heartbeat(heartbeat));
+        self.outbox.send_untracked_request(node, PeerRequest::Heartbeat(heartbeat));
     }
 
-    /// A peer's heartbeat came over the link that was let in.
-    pub(super) fn heartbeat_came(
+    /// Handles a peer's heartbeat that came over its admitted link.
+    pub(super) fn handle_heartbeat(
         &mut self,
         now: Now,
         link: LinkId,
@@ -46,56 +48,56 @@ impl Node {
         its: HeartbeatPayload,
     ) {
         let Some(accepted) = &mut self.peer_mut(node).accepted else { return };
-        let is_news = accepted.sent.is_none_or(|sent| sent < its.sent);
+        let is_news = accepted.newest_sent_at.is_none_or(|sent| sent < its.sent);
         if is_news {
-            accepted.sent = Some(its.sent);
+            accepted.newest_sent_at = Some(its.sent);
             accepted.heard_at = now.mono;
             let hello = accepted.hello;
             self.peer_mut(node).last_heard = now.mono;
-            self.meet(node, hello.tag, its.sync_state);
-            self.meet_generation(node, &hello, &its);
-            self.take_word(node, &its);
+            self.record_identity(node, hello.tag, its.sync_state);
+            self.record_generation(node, &hello, &its);
+            self.record_identity_report(node, &its);
         }
         let heartbeat = self.heartbeat_payload_for(now, node, its.sent);
         self.outbox.answer(link, id, PeerAnswer::Heartbeat(heartbeat));
     }
 
-    /// A peer has answered a heartbeat.
-    pub(super) fn heartbeat_answered(
+    /// Handles a peer's answer to a heartbeat.
+    pub(super) fn handle_heartbeat_answer(
         &mut self,
         now: Now,
         node: NodeIndex,
         number: u64,
         its: HeartbeatPayload,
     ) {
-        let last_number = self.outbox.last_number();
+        let last_request_number = self.outbox.last_request_number();
         let peer = self.peer_mut(node);
         let Some(dialed) = &mut peer.dialed else { return };
-        if number <= dialed.heard_number || number > last_number {
+        if number <= dialed.answered_number || number > last_request_number {
             return;
         }
-        dialed.heard_number = number;
+        dialed.answered_number = number;
         dialed.heard_at = now.mono;
         dialed.heartbeat = Some(its);
         let hello = dialed.hello;
         peer.last_heard = now.mono;
-        peer.untold = peer.untold.filter(|&before| number <= before);
+        peer.unacked_repair_notice = peer.unacked_repair_notice.filter(|&before| number <= before);
         peer.state = PeerState::Up;
         peer.round_trip = Some(now.mono - its.sent);
         let micros = |wall: stdx::WallTime| wall.micros_since_unix_epoch() as i64;
         peer.clock_ahead_micros = micros(its.wall).wrapping_sub(micros(now.wall));
-        self.note_wall_clock(now, node, &its);
+        self.record_wall_clock(now, node, &its);
         let peer = self.peer_mut(node);
-        if its.hints_for_you < peer.hints_there.least {
-            peer.hints_there = super::peer::HintsThere { least: its.hints_for_you, since: now.mono };
+        if its.hints_for_you < peer.hint_progress.fewest {
+            peer.hint_progress = super::peer::HintProgress { fewest: its.hints_for_you, since: now.mono };
         }
-        self.meet(node, hello.tag, its.sync_state);
-        self.meet_generation(node, &hello, &its);
-        self.take_word(node, &its);
+        self.record_identity(node, hello.tag, its.sync_state);
+        self.record_generation(node, &hello, &its);
+        self.record_identity_report(node, &its);
     }
 
-    /// Suspects who is silent, and gives up who is so for too long.
-    pub(super) fn detect(&mut self, now: Now) {
+    /// Marks silent peers as suspected, and closes the links to those that are silent for too long.
+    pub(super) fn detect_failures(&mut self, now: Now) {
         for node in self.peer_nodes() {
             let limits = self.limits;
             let peer = self.peer_mut(node);
@@ -109,8 +111,8 @@ impl Node {
         }
     }
 
-    /// When [`Node::detect`] may find something.
-    pub(super) fn next_silence(&self, node: NodeIndex) -> Option<Instant> {
+    /// Time at which [`Node::detect_failures`] may change the state of a peer.
+    pub(super) fn detection_due(&self, node: NodeIndex) -> Option<Instant> {
         let peer = self.peer(node);
         let after = match peer.state {
             PeerState::Up => self.limits.suspected_after,
@@ -121,8 +123,8 @@ impl Node {
         peer.dialed.as_ref().map(|dialed| dialed.heard_at + after)
     }
 
-    /// Takes the time by which this process was late out of everybody's silence.
-    pub(super) fn forgive_own_pause(&mut self, now: Now, late: Duration) {
+    /// Excludes a delay of this process's own timer from the silence of every peer.
+    pub(super) fn discount_own_pause(&mut self, now: Now, late: Duration) {
         for peer in &mut self.peers {
             if let Some(dialed) = &mut peer.dialed {
                 dialed.heard_at = (dialed.heard_at + late).min(now.mono);
@@ -130,9 +132,9 @@ impl Node {
         }
     }
 
-    /// Tells the coordinators of this process, if there is news.
-    pub(super) fn publish(&mut self, now: Now) {
-        let (clock_ahead, refusing) = (self.is_clock_ahead(now), self.refusing(now));
+    /// Sends the coordinators of this process a new view if anything in it has changed.
+    pub(super) fn publish_view(&mut self, now: Now) {
+        let (clock_ahead, refusing) = (self.is_clock_ahead(now), self.peers_behind(now));
         let holds_writes = self.holds_writes(now);
         let unheard_peers = self.peers_to_hear();
         let is_news = (self.view.clock_ahead, self.view.holds_writes) != (clock_ahead, holds_writes)
@@ -165,7 +167,8 @@ impl Node {
         let heartbeat = peer.heartbeat();
         let state = match peer.state {
             state @ (PeerState::Unknown | PeerState::Unreachable) => state,
-            // Nothing is to be written to a node whose loss would not be noticed.
+            // A node must not be written to before its identity is durable here: its loss would go
+            // unnoticed.
             _ if !self.is_usable(node) => PeerState::Unreachable,
             state => state,
         };
@@ -188,10 +191,10 @@ impl Node {
             draining: self.drain.is_some(),
             disk_full: self.disk_full,
             hints_for_you: self.hints_left(node),
-            repair_pending: self.peer(node).untold.is_some(),
+            repair_pending: self.peer(node).unacked_repair_notice.is_some(),
             remembered_tag_of_you: self.record.durable().peers.get(&node).copied(),
             remembered_generation_of_you: self.remembered_generation(node),
-            generation: self.generation_report(),
+            generation: self.current_generation(),
             default_from: NonZeroU8::new(self.limits.default_from),
         }
     }

@@ -1,23 +1,26 @@
-//! The node: what belongs to the process and not to one of its threads.
+//! The node: the state machine for the duties of a process as a whole, beside its I/O threads.
 //!
-//! **Promise.** It knows how each peer is and tells the coordinators at each change, and only then. It finds out
-//! whether it stands for a node that lost its disk, and says so until it has what that one had. It is ready when
-//! PROTOCOL's conditions hold, whatever one peer does. All of this under messages lost, doubled, late or out of
-//! order, links that end at any moment, and a store that fails anything.
+//! **Promise.** The node tracks the state of each peer and publishes each change of it to the
+//! coordinators, and nothing else. It detects that it replaces a node which lost its disk, and
+//! reports that until it has recovered the lost data. It becomes ready under the conditions of
+//! PROTOCOL, even if one peer misbehaves. All of this holds while messages are lost, duplicated,
+//! delayed or reordered, links end at any moment, and any request to the store fails.
 //!
-//! **Mechanism.** Inputs change what is known; then everything that may follow from it is looked at, always in
-//! the same order (`advance`): each step does nothing when there is nothing to do. So no event can be missed by
-//! coming in an unforeseen order. Links and identities are in `links`, the failure detector in `heartbeat`, what
-//! survives restarts in `record`, each question with a file of its own. Requests of peers for the store are the
-//! replica's.
+//! **Mechanism.** Each input updates the state. Then `advance` runs every follow-up step in a fixed
+//! order; a step without work does nothing. So no event is missed because of the order of the
+//! inputs. Each duty has a file of its own: links and identities are in `links`, the failure
+//! detector in `heartbeat`, the state that survives restarts in `record`. The replica handles the
+//! requests of peers for the store.
 //!
-//! The driver calls one of the `handle_` functions, then carries out [`poll_effect`](Node::poll_effect) until it
-//! gives nothing, in that order. It calls [`handle_timeout`](Node::handle_timeout) when
-//! [`poll_timeout`](Node::poll_timeout) has passed. `now.mono` never goes back.
+//! The driver calls a `handle_` function and then drains [`poll_effect`](Node::poll_effect),
+//! carrying the effects out in order. It calls [`handle_timeout`](Node::handle_timeout) when
+//! [`poll_timeout`](Node::poll_timeout) has passed. `now.mono` never decreases.
 //!
-//! **Caveats.** Up to 64 nodes each look at each other: heartbeats grow with the square of their number.
+//! **Caveats.** Each of up to 64 nodes sends heartbeats to each other node, so their number grows
+//! with the square of the cluster size.
 
-mod absence;
+mod absences;
+mod clock_bound;
 mod drain;
 mod handoff;
 mod healing;
@@ -32,11 +35,10 @@ mod ranges;
 mod readiness;
 mod rebuild;
 mod record;
-mod refused;
+mod refused_retries;
 mod repair;
 mod status;
 mod sync_state;
-mod upkeep;
 mod wall_clock;
 
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
@@ -46,46 +48,48 @@ use crate::{
     ClusterView, Damage, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex,
     NodeRecord, Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
 };
+use clock_bound::ClockBound;
 use drain::Drain;
 use healing::Healing;
 use horizon::Horizon;
 use outbox::Outbox;
 use peer::Peer;
 use pull::Pull;
-use purpose::{AskPurpose, StorePurpose};
+use purpose::{RequestPurpose, StorePurpose};
 use record::Record;
-use refused::RefusedRetries;
+use refused_retries::RefusedRetries;
 use repair::Repair;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now, Rng};
-use upkeep::ClockBound;
-use wall_clock::WallClock;
+use wall_clock::ClockComparison;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// For how long a tombstone is kept at least, unless configured otherwise.
+/// Default of the grace period: the minimum time for which a tombstone is kept.
 pub(crate) const GRACE_DEFAULT: Duration = DAY.saturating_mul(10);
 
-/// What a node may use up, and how long it waits.
+/// Limits and timeouts of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimits {
-    /// Between two heartbeats to a peer.
+    /// Time between two heartbeats to a peer.
     pub heartbeat_interval: Duration,
-    /// A peer silent for so long is suspected, ...
+    /// Silence after which a peer is suspected.
     pub suspected_after: Duration,
-    /// ... and for so long, unreachable.
+    /// Silence after which a peer is unreachable.
     pub unreachable_after: Duration,
-    /// A hint older than this is dropped.
+    /// Age from which a hint is dropped.
     pub hint_age_max: Duration,
-    /// Past this time from its expiry or delete a dead cell is no longer exchanged: it may be purged.
+    /// Grace period: a dead cell is exchanged for this long after its expiry or delete. After that
+    /// it may be purged.
     pub grace: Duration,
-    /// How many replicas hold a key when nobody says otherwise; decides how many sources a rebuild needs.
+    /// Number of replicas of a key if a request does not state it. Determines how many sources a
+    /// rebuild needs.
     pub default_from: u8,
-    /// For how long a write is waited for by whoever asked for it.
+    /// Time for which the requester of a write waits for it.
     pub request_timeout: Duration,
-    /// The operator says that the cluster is new: a majority of new nodes settles without having heard the others.
-    /// Without meaning for a node whose directory has settled. For the first start only: with it, a directory that was
-    /// emptied later counts as new.
+    /// The operator declares the cluster new: a majority of new nodes settles without having heard
+    /// the others. It has no effect on a node whose directory has settled. Use it for the first
+    /// start only: with it, a directory that was emptied later counts as new.
     pub new_cluster: bool,
 }
 
@@ -104,7 +108,8 @@ impl Default for NodeLimits {
     }
 }
 
-/// See the module.
+/// The state machine of a process's duties to its cluster: failure detection, hinted handoff,
+/// rebuild, healing and anti-entropy.
 #[derive(Debug)]
 pub struct Node {
     member: Member,
@@ -114,34 +119,36 @@ pub struct Node {
     outbox: Outbox,
     rng: Rng,
     replica: Replica,
-    /// By node; the entry of this node itself is not used.
+    /// State of each peer, by node index. The entry of this node itself is unused.
     peers: Vec<Peer>,
-    /// When heartbeats are sent next.
+    /// Time of the next heartbeats.
     tick_at: Instant,
-    wall_clock: WallClock,
+    clock_comparison: ClockComparison,
     horizon: Horizon,
     clock_bound: ClockBound,
     disk_full: bool,
     started: Instant,
-    /// Each peer that may be reachable has said what it remembers of this node, once in this life; or is too late.
-    words_are_heard: bool,
-    /// When a peer last spoke of a life that the data directory does not know.
+    /// Every peer that may be reachable has sent its identity report since the process started, or
+    /// the time for that has passed.
+    has_identity_reports: bool,
+    /// Last time at which a peer reported a generation that contradicts the data directory.
     contradicted_at: Option<Instant>,
-    /// How often this process stood still for longer than hints surely cover.
+    /// Number of pauses of this process that were longer than the time which hints are sure to
+    /// cover.
     absences: u64,
     ready: bool,
     drain: Option<Drain>,
     pull: Option<Pull>,
     pulls: u64,
     healing: Healing,
-    refused: RefusedRetries,
+    refused_retries: RefusedRetries,
     repair: Repair,
 }
 
 impl Node {
-    /// A node that has just recovered and remembers `record`.
+    /// Creates a node that has just recovered with `record`.
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
-        let owed = record.repair_pending;
+        let pending = record.repair_pending;
         let mut node = Self {
             limits,
             record: Record::new(record),
@@ -149,14 +156,14 @@ impl Node {
             outbox: Outbox::new(member.incarnation),
             rng,
             replica: Replica::new(member.clone()),
-            peers: member.layout.nodes().map(|node| Peer::new(now.mono, owed.contains(node))).collect(),
+            peers: member.layout.nodes().map(|node| Peer::new(now.mono, pending.contains(node))).collect(),
             tick_at: now.mono,
-            wall_clock: WallClock::Unheard,
+            clock_comparison: ClockComparison::NoPeers,
             horizon: Horizon::default(),
             clock_bound: ClockBound::new(now.mono),
             disk_full: false,
             started: now.mono,
-            words_are_heard: false,
+            has_identity_reports: false,
             contradicted_at: None,
             absences: 0,
             ready: false,
@@ -164,8 +171,8 @@ impl Node {
             pull: None,
             pulls: 0,
             healing: Healing::default(),
-            refused: RefusedRetries::new(now.mono),
-            repair: Repair::new(now.mono, owed),
+            refused_retries: RefusedRetries::new(now.mono),
+            repair: Repair::new(now.mono, pending),
             member,
         };
         node.begin_generation();
@@ -173,38 +180,38 @@ impl Node {
         node
     }
 
-    /// Takes news of a link.
+    /// Handles an event of a link.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
-        self.link_event(now, event);
+        self.handle_link_event(now, event);
         self.advance(now);
     }
 
-    /// Takes a message. Whoever calls has brought the frame's clock to `HybridClock::observe`.
+    /// Handles a message. The caller has passed the clock of the frame to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
         if !self.is_peer(origin.node) {
             return;
         }
         match (message, origin.link) {
             (Message::Request { id, request, within }, Destination::Accepted(link))
-                if self.is_let_in(origin.node, link) =>
+                if self.is_admitted(origin.node, link) =>
             {
                 self.handle_request(now, link, RequestHeader { origin, id, within }, request);
             }
             (Message::Answer { id, answer }, Destination::Dialed(node)) if node == origin.node => {
                 self.handle_answer(now, node, id, answer);
             }
-            // Over a link that is gone, or against its direction.
+            // The link has ended, or the message goes against its direction.
             _ => return,
         }
         self.advance(now);
     }
 
-    /// Takes the store's answer to the request `id`; each is answered once.
+    /// Handles the store's answer to the request `id`. Each request is answered once.
     ///
     /// # Panics
-    /// When the answer is not one to that request.
+    /// If the answer does not match the request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
-        // Nodes move cells, and nobody is told whether one was superseded.
+        // The node moves cells; it has no use for whether one was superseded.
         let response = match response {
             StoreResponse::WrittenUnchecked { .. } => StoreResponse::Written { superseded: false },
             response => response,
@@ -213,86 +220,96 @@ impl Node {
             self.replica.handle_stored(id, response, &self.view.refused, &mut self.outbox.effects);
             return;
         }
-        match self.outbox.stored(id) {
-            StorePurpose::Remember => self.remembered(now, response),
-            StorePurpose::RaiseClockBound => self.clock_bound_raised(now, response),
-            StorePurpose::ReadHints { target } => self.hints_read(now, target, response),
-            StorePurpose::ForgetHints { target, gone } => self.hints_forgotten(target, gone, response),
-            StorePurpose::AnswerRange(asked) => self.range_scanned(now, &asked, response),
-            StorePurpose::StorePulled { pull, source, key, cell } => {
-                self.pulled_stored(now, pull, source, (key, cell), &response);
+        match self.outbox.complete_store(id) {
+            StorePurpose::StoreRecord => self.handle_record_stored(now, response),
+            StorePurpose::RaiseClockBound => self.handle_clock_bound_raised(now, response),
+            StorePurpose::ReadHints { target } => self.handle_hints_read(now, target, response),
+            StorePurpose::ForgetHints { target, deleted } => {
+                self.handle_hints_forgotten(target, deleted, response);
             }
-            StorePurpose::GiveUp => self.gave_up(&response),
-            StorePurpose::ReadRefused => self.refused_read(now, &response),
-            StorePurpose::StoreRefused { holder } => self.refused_stored(now, holder, &response),
-            StorePurpose::ScanChunk { pass } => self.chunk_scanned(now, pass, response),
-            StorePurpose::ReadToPush { pass, transfer } => self.read_to_push(now, pass, transfer, response),
-            StorePurpose::StoreLearned { pass, transfer } => self.learned(pass, transfer, &response),
+            StorePurpose::ScanForPeer(pending) => self.handle_range_scanned(now, &pending, response),
+            StorePurpose::StorePulledCell { pull, source, key, cell } => {
+                self.handle_pulled_cell_stored(now, pull, source, (key, cell), &response);
+            }
+            StorePurpose::AbandonTable => self.handle_table_abandoned(&response),
+            StorePurpose::ReadRefusedKey => self.handle_refused_key_read(now, &response),
+            StorePurpose::StoreRefusedKey { holder } => {
+                self.handle_refused_key_stored(now, holder, &response);
+            }
+            StorePurpose::ScanChunk { pass } => self.handle_chunk_scanned(now, pass, response),
+            StorePurpose::ReadCellToPush { pass, transfer } => {
+                self.handle_cell_read(now, pass, transfer, response);
+            }
+            StorePurpose::StoreReceivedCell { pass, transfer } => {
+                self.handle_received_cell_stored(pass, transfer, &response);
+            }
         }
         self.advance(now);
     }
 
-    /// Does what is due.
+    /// Runs everything that is due.
     pub fn handle_timeout(&mut self, now: Now) {
         if self.tick_at <= now.mono {
             let late = now.mono - self.tick_at;
             if late > self.limits.heartbeat_interval {
-                self.forgive_own_pause(now, late);
+                self.discount_own_pause(now, late);
             }
             self.tick_at = now.mono + self.limits.heartbeat_interval;
             self.send_heartbeats(now);
             self.observe_clocks(now);
         }
-        while let Some((node, purpose)) = self.outbox.pop_late(now.mono) {
-            self.answered(now, node, purpose, None);
+        while let Some((node, purpose)) = self.outbox.pop_expired(now.mono) {
+            self.complete_request(now, node, purpose, None);
         }
-        self.dial_due(now);
-        self.detect(now);
+        self.dial_due_peers(now);
+        self.detect_failures(now);
         self.advance(now);
     }
 
-    /// Takes note whether the disk has room for values; peers are told with the next heartbeat.
+    /// Sets whether the disk has no room for values. Peers learn it with the next heartbeat.
     pub fn handle_disk_full(&mut self, now: Now, is_full: bool) {
         self.disk_full = is_full;
         self.advance(now);
     }
 
-    /// Takes note of the tables that the store cannot read back. To be called again and again: what is healed is not told
-    /// any more.
+    /// Sets the tables that the store cannot read back. The driver calls this repeatedly with the
+    /// current list, which no longer contains healed tables.
     pub fn handle_damage(&mut self, now: Now, damage: Vec<Damage>) {
-        self.note_damage(damage);
+        self.set_damage(damage);
         self.advance(now);
     }
 
-    /// Tells the peers that this node is about to end, and hands over hints that reachable peers lack.
+    /// Starts the drain: tells the peers that this node is about to end, and delivers pending hints
+    /// to reachable peers.
     pub fn begin_drain(&mut self, now: Now) {
         self.start_drain(now);
         self.advance(now);
     }
 
-    /// Whether there is nothing left to hand over.
+    /// Whether the drain has finished.
     pub fn is_drained(&self) -> bool {
-        self.drain.as_ref().is_some_and(|drain| drain.is_over)
+        self.drain.as_ref().is_some_and(|drain| drain.is_finished)
     }
 
-    /// Begins a pass of anti-entropy over all keys; after one that is under way, another.
+    /// Requests a round of anti-entropy over all keys. A running pass ends first, and another
+    /// follows.
     pub fn begin_repair(&mut self, now: Now) {
-        self.ask_for_round(now);
+        self.request_round(now);
         self.advance(now);
     }
 
-    /// Whether users may be served: each peer has been linked with or is unreachable, and the hints that
-    /// reachable peers hold for this node are applied. Once true, it stays.
+    /// Whether users may be served: each peer is linked or unreachable, and the hints that
+    /// reachable peers hold for this node are applied. Once true, it stays true.
     pub const fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// What the coordinators should know now.
+    /// The current view for the coordinators.
     pub const fn view(&self) -> &Arc<ClusterView> {
         &self.view
     }
 
-    /// For operators.
+    /// Status of the node and its peers for operators.
     pub fn status(&self) -> NodeStatus {
         NodeStatus {
             sync_state: self.record.durable().sync_state,
@@ -304,18 +321,18 @@ impl Node {
         }
     }
 
-    /// What the node wants done next.
+    /// Takes the next effect that the driver is to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.outbox.effects.pop_front()
     }
 
-    /// When to call [`Node::handle_timeout`].
+    /// Time at which [`Node::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_peers = self.peer_nodes().flat_map(|node| {
             let dial_at = self.peer(node).dialer.due();
             [
                 dial_at,
-                self.next_silence(node),
+                self.detection_due(node),
                 self.handoff_due(node),
                 self.source_due(node),
                 self.storing_due(node),
@@ -324,18 +341,18 @@ impl Node {
         let own = [
             Some(self.tick_at),
             self.record.due(),
-            self.outbox.next_late(),
+            self.outbox.next_deadline(),
             self.repair_due(),
             self.refused_due(),
         ];
         of_peers.chain(own).flatten().min()
     }
 
-    /// Looks at everything that may follow from what has changed.
+    /// Runs every step that may follow from a change of state.
     fn advance(&mut self, now: Now) {
-        self.decide_sync_state(now);
-        let owed = self.look_for_dropped_hints();
-        self.owe_repair(owed);
+        self.update_sync_state(now);
+        let pending = self.note_dropped_hints();
+        self.mark_repair_pending(pending);
         self.peer_nodes().for_each(|node| self.advance_handoff(now, node));
         self.advance_rebuild(now);
         self.advance_healing(now);
@@ -344,56 +361,68 @@ impl Node {
         self.compare_clocks(now);
         self.raise_clock_bound(now);
         self.record.advance(now.mono, &mut self.outbox);
-        self.look_whether_ready(now);
+        self.update_readiness(now);
         self.advance_drain(now);
-        self.publish(now);
+        self.publish_view(now);
     }
 
-    fn handle_request(&mut self, now: Now, link: LinkId, demand: RequestHeader, request: PeerRequest) {
-        let RequestHeader { origin, id, .. } = demand;
+    fn handle_request(&mut self, now: Now, link: LinkId, header: RequestHeader, request: PeerRequest) {
+        let RequestHeader { origin, id, .. } = header;
         match request {
-            PeerRequest::Heartbeat(heartbeat) => self.heartbeat_came(now, link, id, origin.node, heartbeat),
-            PeerRequest::Range(range) => self.range_came(origin.node, link, id, range),
+            PeerRequest::Heartbeat(heartbeat) => self.handle_heartbeat(now, link, id, origin.node, heartbeat),
+            PeerRequest::Range(range) => self.handle_range_request(origin.node, link, id, range),
             request => {
                 let read_eligible = self.is_read_eligible();
                 let effects = &mut self.outbox.effects;
-                let tools = ReplicaContext { now, read_eligible, refused: None, writes: None, effects };
-                self.replica.handle_request(tools, demand, request);
+                let context = ReplicaContext { now, read_eligible, refused: None, writes: None, effects };
+                self.replica.handle_request(context, header, request);
             }
         }
     }
 
     fn handle_answer(&mut self, now: Now, node: NodeIndex, id: MessageId, answer: PeerAnswer) {
-        let Some(number) = self.outbox.number_of(id) else { return };
+        let Some(number) = self.outbox.own_request_number(id) else { return };
         if let PeerAnswer::Heartbeat(heartbeat) = answer {
-            self.heartbeat_answered(now, node, number, heartbeat);
-        } else if let Some(purpose) = self.outbox.answered(now.mono, node, number) {
-            self.answered(now, node, purpose, Some(answer));
+            self.handle_heartbeat_answer(now, node, number, heartbeat);
+        } else if let Some(purpose) = self.outbox.complete_request(now.mono, node, number) {
+            self.complete_request(now, node, purpose, Some(answer));
         }
     }
 
-    /// A peer has answered what it was asked; `None`: it will not.
-    fn answered(&mut self, now: Now, node: NodeIndex, purpose: AskPurpose, answer: Option<PeerAnswer>) {
+    /// Dispatches a peer's answer by the purpose of its request. `None`: there will be no answer.
+    fn complete_request(
+        &mut self,
+        now: Now,
+        node: NodeIndex,
+        purpose: RequestPurpose,
+        answer: Option<PeerAnswer>,
+    ) {
         match purpose {
-            AskPurpose::DeliverHint { key, version } => {
-                self.hint_delivered(node, (key, version), answer.as_ref());
+            RequestPurpose::DeliverHint { key, version } => {
+                self.handle_hint_answer(node, (key, version), answer.as_ref());
             }
-            AskPurpose::PullRange { pull } => self.range_pulled(now, pull, node, answer),
-            AskPurpose::AskRefused => self.refused_answered(now, node, answer),
-            AskPurpose::CompareRange { pass } => self.range_compared(now, pass, node, answer),
-            AskPurpose::OfferCell { pass, transfer } => self.cell_offered(pass, transfer, answer.as_ref()),
-            AskPurpose::PushCell { pass, transfer } => self.cell_pushed(pass, transfer, answer.as_ref()),
-            AskPurpose::PullCell { pass, transfer } => self.cell_pulled(now, pass, transfer, answer),
+            RequestPurpose::PullRange { pull } => self.handle_source_answer(now, pull, node, answer),
+            RequestPurpose::RetryRefusedKey => self.handle_holder_answer(now, node, answer),
+            RequestPurpose::CompareRange { pass } => self.handle_compare_answer(now, pass, node, answer),
+            RequestPurpose::CheckCell { pass, transfer } => {
+                self.handle_check_answer(pass, transfer, answer.as_ref());
+            }
+            RequestPurpose::PushCell { pass, transfer } => {
+                self.handle_push_answer(pass, transfer, answer.as_ref());
+            }
+            RequestPurpose::PullCell { pass, transfer } => {
+                self.handle_pull_answer(now, pass, transfer, answer);
+            }
         }
     }
 
-    fn remembered(&mut self, now: Now, response: StoreResponse) {
-        let standing_before = self.record.durable().sync_state;
-        self.record.stored(now.mono, response);
-        self.admit_remembered();
-        if self.record.durable().sync_state != standing_before {
-            let owed = self.record.durable().repair_pending;
-            self.owe_repair(owed);
+    fn handle_record_stored(&mut self, now: Now, response: StoreResponse) {
+        let previous = self.record.durable().sync_state;
+        self.record.handle_stored(now.mono, response);
+        self.admit_pending_links();
+        if self.record.durable().sync_state != previous {
+            let pending = self.record.durable().repair_pending;
+            self.mark_repair_pending(pending);
             self.send_heartbeats(now);
         }
     }
@@ -410,7 +439,7 @@ impl Node {
         node != self.member.me && node.0 < self.member.layout.len()
     }
 
-    fn is_let_in(&self, node: NodeIndex, link: LinkId) -> bool {
+    fn is_admitted(&self, node: NodeIndex, link: LinkId) -> bool {
         self.peer(node).accepted.is_some_and(|accepted| accepted.link == link)
     }
 

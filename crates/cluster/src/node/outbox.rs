@@ -1,17 +1,19 @@
-//! What the node has asked of its store and of its peers, and what for.
+//! Outgoing requests of the node to its store and its peers, with their purposes and deadlines.
 //!
-//! Each request is noted here with its purpose until its answer comes. A peer that does not answer in time, or whose
-//! link ends before, has not answered, and the asking part of the node is told so: a late answer is dropped. The
-//! store always answers.
+//! Each request is tracked with its purpose until its answer arrives. If a peer does not answer in
+//! time, or its link ends first, the requesting part of the node is told that there is no answer; a
+//! late answer is dropped. The store always answers.
 //!
-//! **Time for an answer.** A peer has [`ANSWER_WITHIN`], and more where the bytes of cells have to travel. A write has the
-//! time in addition that all cells on their way to the peer take at [`BYTES_PER_SECOND_MIN`]. How long an answer with
-//! cells or versions will be is not known beforehand: each kind of these requests has a *patience* for each peer,
-//! which doubles the time whenever an answer is late, up to [`PATIENCE_MAX`] times, and is halved again after
-//! [`QUICK_ANSWERS`] answers that needed no patience. A peer that is gone is noticed by its heartbeats, which are sent before
-//! all else; abandoned requests do not wait for their time.
+//! **Timeouts.** A peer has [`ANSWER_TIMEOUT`] to answer, and longer if cells travel with the
+//! request or its answer. A write also gets the time that all cells in flight to the peer take at
+//! [`BYTES_PER_SECOND_MIN`]. The size of an answer with cells or versions is not known beforehand.
+//! So each kind of these requests has an adaptive timeout for each peer: it doubles whenever an
+//! answer is late, up to [`DOUBLINGS_MAX`] times. After [`QUICK_ANSWERS`] answers within
+//! [`ANSWER_TIMEOUT`] it is halved again. These timeouts do not delay the detection of a failed
+//! peer: heartbeats are sent before all other messages, and the requests of an ended link are
+//! abandoned at once.
 
-use super::purpose::{AskPurpose, StorePurpose};
+use super::purpose::{RequestPurpose, StorePurpose};
 use crate::{
     Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex, PeerAnswer,
     PeerRequest, Requester, StoreId, StoreRequest,
@@ -20,16 +22,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use stdx::Instant;
 
-/// Time for an answer, where no bytes of cells have to travel.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// The slowest link on which the largest value still arrives in time: 16 MiB in about a minute.
+/// Timeout of a request if no cells travel with it or its answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bandwidth of the slowest link on which the largest value arrives in time: 16 MiB in about a
+/// minute.
 const BYTES_PER_SECOND_MIN: u64 = 256 << 10;
-/// How often the time for an answer is doubled at most: 64 seconds then.
-const PATIENCE_MAX: u8 = 5;
-/// After so many answers in a row that came within [`ANSWER_WITHIN`], patience is taken back by one step.
+/// Maximum number of doublings of the timeout, which is then 64 seconds.
+const DOUBLINGS_MAX: u8 = 5;
+/// Number of consecutive answers within [`ANSWER_TIMEOUT`] after which the timeout is halved.
 const QUICK_ANSWERS: u8 = 8;
 
-/// See the module.
+/// Effects of the node, and its requests that are in flight.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) effects: VecDeque<Effect>,
@@ -37,94 +40,98 @@ pub(super) struct Outbox {
     last_store: u64,
     stores: BTreeMap<StoreId, StorePurpose>,
     last_message: u64,
-    /// Requests without an answer, by number. Each asker bounds its own.
-    asked: BTreeMap<u64, Asked>,
-    /// The same requests, in the order of their deadlines.
+    /// Peer requests without an answer, by number. Each requesting part of the node bounds the
+    /// number of its own.
+    in_flight: BTreeMap<u64, InFlightRequest>,
+    /// The same requests in the order of their deadlines.
     deadlines: BTreeSet<(Instant, u64)>,
-    lanes: BTreeMap<NodeIndex, Lane>,
+    timeouts: BTreeMap<NodeIndex, PeerTimeouts>,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct InFlightRequest {
     node: NodeIndex,
-    asked_at: Instant,
+    sent_at: Instant,
     deadline: Instant,
-    load: Load,
-    purpose: AskPurpose,
+    payload: Payload,
+    purpose: RequestPurpose,
 }
 
-/// What travels with a request or its answer.
+/// The cells that travel with a request or its answer.
 #[derive(Clone, Copy, Debug)]
-enum Load {
-    /// Next to nothing.
-    Small,
-    /// A cell of so many bytes goes with the request.
-    Sent { bytes: u64 },
-    /// The answer brings something of this kind. The request was made with this patience.
-    Fetched { kind: usize, patience: u8 },
+enum Payload {
+    /// No cells.
+    None,
+    /// The request carries a cell of this many bytes.
+    InRequest { bytes: u64 },
+    /// The answer carries cells or versions. The request was sent with this number of doublings.
+    InAnswer { kind: usize, doublings: u8 },
 }
 
-/// What is known of the way to a peer.
+/// State of the timeouts of one peer.
 #[derive(Debug, Default)]
-struct Lane {
-    /// Bytes of cells on their way to it.
-    bytes: u64,
-    /// By kind of what is fetched: one cell, cells of a range, versions of a range.
-    patience: [Patience; 3],
+struct PeerTimeouts {
+    /// Bytes of cells in flight to the peer.
+    bytes_in_flight: u64,
+    /// Adaptive timeouts by the kind of the answer: one cell, cells of a range, versions of a
+    /// range.
+    answer_timeouts: [AdaptiveTimeout; 3],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Patience {
+struct AdaptiveTimeout {
     doublings: u8,
     quick_answers: u8,
 }
 
-impl Load {
+impl Payload {
     fn of(request: &PeerRequest) -> Self {
         match request {
             PeerRequest::Write { key, cell, .. } => {
-                Self::Sent { bytes: (key.as_bytes().len() + cell.value.len()) as u64 }
+                Self::InRequest { bytes: (key.as_bytes().len() + cell.value.len()) as u64 }
             }
-            PeerRequest::ReadCell { .. } => Self::Fetched { kind: 0, patience: 0 },
-            PeerRequest::Range(range) => Self::Fetched { kind: 2 - usize::from(range.cells), patience: 0 },
-            _ => Self::Small,
+            PeerRequest::ReadCell { .. } => Self::InAnswer { kind: 0, doublings: 0 },
+            PeerRequest::Range(range) => Self::InAnswer { kind: 2 - usize::from(range.cells), doublings: 0 },
+            _ => Self::None,
         }
     }
 }
 
-impl Lane {
-    /// Notes a request. How long it may take.
-    fn begin(&mut self, load: &mut Load) -> Duration {
-        match load {
-            Load::Small => ANSWER_WITHIN,
-            Load::Sent { bytes } => {
-                self.bytes += *bytes;
-                ANSWER_WITHIN + Duration::from_millis(self.bytes * 1_000 / BYTES_PER_SECOND_MIN)
+impl PeerTimeouts {
+    /// Records a request, and returns its timeout.
+    fn begin(&mut self, payload: &mut Payload) -> Duration {
+        match payload {
+            Payload::None => ANSWER_TIMEOUT,
+            Payload::InRequest { bytes } => {
+                self.bytes_in_flight += *bytes;
+                ANSWER_TIMEOUT + Duration::from_millis(self.bytes_in_flight * 1_000 / BYTES_PER_SECOND_MIN)
             }
-            Load::Fetched { kind, patience } => {
-                *patience = self.patience[*kind].doublings;
-                ANSWER_WITHIN * (1 << *patience)
+            Payload::InAnswer { kind, doublings } => {
+                *doublings = self.answer_timeouts[*kind].doublings;
+                ANSWER_TIMEOUT * (1 << *doublings)
             }
         }
     }
 
-    /// A request was answered after this time; `None`: it was not answered in time.
-    fn end(&mut self, load: Load, took: Option<Duration>) {
-        match load {
-            Load::Small => {}
-            Load::Sent { bytes } => self.bytes -= bytes,
-            Load::Fetched { kind, patience } => self.patience[kind].learn(patience, took),
+    /// Records that a request was answered after the time `took`. `None`: it was not answered in
+    /// time.
+    fn end(&mut self, payload: Payload, took: Option<Duration>) {
+        match payload {
+            Payload::None => {}
+            Payload::InRequest { bytes } => self.bytes_in_flight -= bytes,
+            Payload::InAnswer { kind, doublings } => self.answer_timeouts[kind].record(doublings, took),
         }
     }
 }
 
-impl Patience {
-    fn learn(&mut self, then: u8, took: Option<Duration>) {
+impl AdaptiveTimeout {
+    fn record(&mut self, doublings: u8, took: Option<Duration>) {
         match took {
             None => {
-                *self = Self { doublings: self.doublings.max(then + 1).min(PATIENCE_MAX), quick_answers: 0 }
+                *self =
+                    Self { doublings: self.doublings.max(doublings + 1).min(DOUBLINGS_MAX), quick_answers: 0 }
             }
-            Some(took) if took > ANSWER_WITHIN => self.quick_answers = 0,
+            Some(took) if took > ANSWER_TIMEOUT => self.quick_answers = 0,
             Some(_) => {
                 self.quick_answers += 1;
                 if self.quick_answers == QUICK_ANSWERS {
@@ -143,38 +150,44 @@ impl Outbox {
             last_store: 0,
             stores: BTreeMap::new(),
             last_message: 0,
-            asked: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            lanes: BTreeMap::new(),
+            timeouts: BTreeMap::new(),
         }
     }
 
-    pub(super) fn store(&mut self, purpose: StorePurpose, request: StoreRequest) {
+    pub(super) fn request_store(&mut self, purpose: StorePurpose, request: StoreRequest) {
         self.last_store += 1;
         let id = StoreId(self.last_store);
         self.stores.insert(id, purpose);
         self.effects.push_back(Effect::Store { id, request, deadline: None });
     }
 
-    /// What the store was asked for under this id; each is answered once.
+    /// Removes the request `id` to the store, and returns its purpose.
     ///
     /// # Panics
-    /// When it was not asked, or has answered.
-    pub(super) fn stored(&mut self, id: StoreId) -> StorePurpose {
-        self.stores.remove(&id).unwrap_or_else(|| panic!("the store answered {id:?}, which it was not asked"))
+    /// If the store was not sent that request, or has answered it already.
+    pub(super) fn complete_store(&mut self, id: StoreId) -> StorePurpose {
+        self.stores.remove(&id).unwrap_or_else(|| panic!("the store answered {id:?}, which is not in flight"))
     }
 
-    /// Asks a peer over what was dialed to it, and waits for the answer.
-    pub(super) fn ask(&mut self, now: Instant, node: NodeIndex, purpose: AskPurpose, request: PeerRequest) {
-        let mut load = Load::of(&request);
-        let number = self.send_request(node, request);
-        let deadline = now + self.lanes.entry(node).or_default().begin(&mut load);
+    /// Sends a request over the dialed link to a peer, and tracks it until its answer.
+    pub(super) fn request_peer(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        purpose: RequestPurpose,
+        request: PeerRequest,
+    ) {
+        let mut payload = Payload::of(&request);
+        let number = self.send_untracked_request(node, request);
+        let deadline = now + self.timeouts.entry(node).or_default().begin(&mut payload);
         self.deadlines.insert((deadline, number));
-        self.asked.insert(number, Asked { node, asked_at: now, deadline, load, purpose });
+        self.in_flight.insert(number, InFlightRequest { node, sent_at: now, deadline, payload, purpose });
     }
 
-    /// Sends a request whose answer nothing waits for; its number.
-    pub(super) fn send_request(&mut self, node: NodeIndex, request: PeerRequest) -> u64 {
+    /// Sends a request without tracking its answer; returns its number.
+    pub(super) fn send_untracked_request(&mut self, node: NodeIndex, request: PeerRequest) -> u64 {
         self.last_message += 1;
         let number = self.last_message;
         let id = MessageId { incarnation: self.incarnation, requester: Requester::Node, number };
@@ -188,57 +201,64 @@ impl Outbox {
         self.effects.push_back(Effect::Send { to: Destination::Accepted(link), message });
     }
 
-    pub(super) fn link(&mut self, action: LinkAction) {
+    pub(super) fn emit_link_action(&mut self, action: LinkAction) {
         self.effects.push_back(Effect::Link(action));
     }
 
-    pub(super) fn event(&mut self, event: Event) {
+    pub(super) fn emit_event(&mut self, event: Event) {
         self.effects.push_back(Effect::Event(event));
     }
 
-    /// The number of the request that this process's node made under this id, if it did.
-    pub(super) fn number_of(&self, id: MessageId) -> Option<u64> {
+    /// The number of the request `id` if this process's node sent it.
+    pub(super) fn own_request_number(&self, id: MessageId) -> Option<u64> {
         let is_own = id.incarnation == self.incarnation && id.requester == Requester::Node;
         is_own.then_some(id.number)
     }
 
-    /// The number that the last request was sent under.
-    pub(super) const fn last_number(&self) -> u64 {
+    /// The number of the last request that was sent.
+    pub(super) const fn last_request_number(&self) -> u64 {
         self.last_message
     }
 
-    /// What that peer was asked under this number, if it has not answered yet.
-    pub(super) fn answered(&mut self, now: Instant, node: NodeIndex, number: u64) -> Option<AskPurpose> {
-        self.asked.get(&number).filter(|asked| asked.node == node)?;
-        let asked = self.asked.remove(&number)?;
-        self.deadlines.remove(&(asked.deadline, number));
-        self.lanes.entry(node).or_default().end(asked.load, Some(now - asked.asked_at));
-        Some(asked.purpose)
+    /// Removes a request to a peer that has answered it, and returns its purpose. `None`: no such
+    /// request is in flight.
+    pub(super) fn complete_request(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        number: u64,
+    ) -> Option<RequestPurpose> {
+        self.in_flight.get(&number).filter(|request| request.node == node)?;
+        let request = self.in_flight.remove(&number)?;
+        self.deadlines.remove(&(request.deadline, number));
+        self.timeouts.entry(node).or_default().end(request.payload, Some(now - request.sent_at));
+        Some(request.purpose)
     }
 
-    /// A request whose time for an answer has passed.
-    pub(super) fn pop_late(&mut self, now: Instant) -> Option<(NodeIndex, AskPurpose)> {
+    /// Removes a request whose deadline has passed.
+    pub(super) fn pop_expired(&mut self, now: Instant) -> Option<(NodeIndex, RequestPurpose)> {
         let &(deadline, number) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now)?;
         self.deadlines.remove(&(deadline, number));
-        let asked = self.asked.remove(&number).expect("each deadline is that of a request");
-        self.lanes.entry(asked.node).or_default().end(asked.load, None);
-        Some((asked.node, asked.purpose))
+        let request = self.in_flight.remove(&number).expect("each deadline is that of a request");
+        self.timeouts.entry(request.node).or_default().end(request.payload, None);
+        Some((request.node, request.purpose))
     }
 
-    /// All requests to a peer that will not be answered, since its link has ended. The next link is another way.
-    pub(super) fn abandon(&mut self, node: NodeIndex) -> Vec<AskPurpose> {
-        self.lanes.remove(&node);
+    /// Removes all requests to a peer whose link has ended. The timeouts of its next link start
+    /// afresh.
+    pub(super) fn abandon(&mut self, node: NodeIndex) -> Vec<RequestPurpose> {
+        self.timeouts.remove(&node);
         let deadlines = &mut self.deadlines;
-        let abandoned = self.asked.extract_if(.., |_, asked| asked.node == node);
-        let purpose = |(number, asked): (u64, Asked)| {
-            deadlines.remove(&(asked.deadline, number));
-            asked.purpose
+        let abandoned = self.in_flight.extract_if(.., |_, request| request.node == node);
+        let purpose = |(number, request): (u64, InFlightRequest)| {
+            deadlines.remove(&(request.deadline, number));
+            request.purpose
         };
         abandoned.map(purpose).collect()
     }
 
-    /// When the first answer will be late.
-    pub(super) fn next_late(&self) -> Option<Instant> {
+    /// The earliest deadline of the requests in flight.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 }

@@ -1,63 +1,72 @@
-//! What a node knows of one peer.
+//! The state that a node keeps for each peer.
 
 use super::handoff::Handoff;
-use super::sync_state::Word;
+use super::sync_state::IdentityReport;
 use crate::dial::Dialer;
 use crate::{Generation, HeartbeatPayload, Incarnation, LinkId, PeerHello, PeerState, SyncState};
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{ClockAnchor, Instant};
 
-/// See the module.
+/// State of one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) dialer: Dialer,
-    /// What was dialed to it, while that is open.
+    /// The open link that this node dialed.
     pub(super) dialed: Option<DialedLink>,
-    /// The link of its `Node` that was let in. A newer one takes its place.
+    /// The admitted link that the peer's `Node` dialed. A newer one replaces it.
     pub(super) accepted: Option<AcceptedLink>,
-    /// A link of its `Node` that waits until its identity is remembered. A newer one takes its place.
-    pub(super) waiting: Option<AcceptedLink>,
-    /// How many dials may still fail before a peer that has linked with this node counts as one that cannot be dialed.
-    pub(super) dials_awaited: u8,
-    /// When it last answered a heartbeat or sent one, over any of its links; at first, when this process started.
+    /// A link of the peer's `Node` that waits until its identity is durable. A newer one replaces
+    /// it.
+    pub(super) pending_link: Option<AcceptedLink>,
+    /// Number of dials that may still fail while the peer, whose link was admitted, counts as
+    /// linking.
+    pub(super) dial_failures_allowed: u8,
+    /// Last time at which the peer answered or sent a heartbeat over any link; at first, the start
+    /// of this process.
     pub(super) last_heard: Instant,
-    /// What the failure detector says.
+    /// State by the failure detector.
     pub(super) state: PeerState,
-    /// Another process under its name that was refused while the peer answered at its address, and since when.
-    pub(super) copy: Option<(Incarnation, Instant)>,
-    /// It did not admit this process since its last word: it knows another process of this node.
-    pub(super) refuses: bool,
-    /// What it has last said it remembers of this node, in this node's life.
-    pub(super) word: Option<Word>,
-    /// Its newest life that is remembered here, with the greatest clock heard in this life of this node.
+    /// Another process under the peer's name that was refused while the peer answered at its
+    /// address, and the time of the first refusal.
+    pub(super) duplicate: Option<(Incarnation, Instant)>,
+    /// The peer has refused this process since its last identity report: it is linked with another
+    /// process of this node.
+    pub(super) has_refused: bool,
+    /// The peer's last identity report since the start of this process.
+    pub(super) identity_report: Option<IdentityReport>,
+    /// The peer's newest generation that is recorded here, with the greatest clock heard since the
+    /// start of this process.
     pub(super) heard_generation: Option<Generation>,
-    /// How many replicas hold a key by default there, as it last said.
+    /// The peer's default number of replicas of a key, as it last reported.
     pub(super) default_from: Option<NonZeroU8>,
-    /// How far its wall clock is ahead of this node's, as of its last answer.
+    /// Difference of the peer's wall clock to this node's in microseconds, at its last answer.
+    /// Positive if the peer's clock is ahead.
     pub(super) clock_ahead_micros: i64,
-    /// Its wall clock, as of an answer that came soon.
+    /// The peer's wall clock by its last answer within the round-trip limit, or by its first answer.
     pub(super) clock: Option<ClockAnchor>,
     pub(super) round_trip: Option<Duration>,
-    /// What it holds for this node, and since when that has not become less: see `readiness`.
-    pub(super) hints_there: HintsThere,
-    /// What it lacks and this node keeps hints for.
+    /// The hints that the peer holds for this node, and the time since which they have not become
+    /// fewer. Used by `readiness`.
+    pub(super) hint_progress: HintProgress,
+    /// Handoff of the hints that this node holds for the peer.
     pub(super) handoff: Handoff,
-    /// It has to be told that hints for it were given up: no answer to a later request than this one has come.
-    pub(super) untold: Option<u64>,
-    /// Ranges that it asked for and the store is scanning.
-    pub(super) ranges_under_way: u8,
+    /// Set while the peer must be told that hints for it were dropped or lost. Holds the number of
+    /// the last request before that; an answer to a later heartbeat clears it.
+    pub(super) unacked_repair_notice: Option<u64>,
+    /// Number of range requests of the peer that the store is scanning.
+    pub(super) ranges_in_flight: u8,
 }
 
-/// What was dialed to a peer.
+/// The link that this node dialed to a peer.
 #[derive(Debug)]
 pub(super) struct DialedLink {
     pub(super) hello: PeerHello,
-    /// When it last answered a heartbeat; at first, when the link was opened.
+    /// Time of the last answer to a heartbeat; at first, the time at which the link opened.
     pub(super) heard_at: Instant,
-    /// The last heartbeat that it answered; at first, the last request before the link was opened.
-    pub(super) heard_number: u64,
-    /// What it said in that answer.
+    /// Number of the last answered heartbeat; at first, of the last request before the link opened.
+    pub(super) answered_number: u64,
+    /// The payload of that answer.
     pub(super) heartbeat: Option<HeartbeatPayload>,
 }
 
@@ -66,57 +75,58 @@ pub(super) struct DialedLink {
 pub(super) struct AcceptedLink {
     pub(super) link: LinkId,
     pub(super) hello: PeerHello,
-    /// When the newest heartbeat that came over it was sent, by the peer's clock.
-    pub(super) sent: Option<Instant>,
-    /// When that heartbeat came; before the first one, when the link came.
+    /// Send time of the newest heartbeat over this link, by the peer's clock.
+    pub(super) newest_sent_at: Option<Instant>,
+    /// Arrival time of that heartbeat; before the first one, of the link.
     pub(super) heard_at: Instant,
 }
 
-/// The hints that a peer holds for this node.
+/// Progress of the hints that a peer holds for this node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HintsThere {
-    pub(super) least: u64,
+pub(super) struct HintProgress {
+    pub(super) fewest: u64,
     pub(super) since: Instant,
 }
 
 impl Peer {
-    pub(super) fn new(now: Instant, is_owed_repair: bool) -> Self {
+    pub(super) fn new(now: Instant, is_repair_pending: bool) -> Self {
         Self {
             dialer: Dialer::new(),
             dialed: None,
             accepted: None,
-            waiting: None,
-            dials_awaited: 0,
+            pending_link: None,
+            dial_failures_allowed: 0,
             last_heard: now,
             state: PeerState::Unknown,
-            copy: None,
-            refuses: false,
-            word: None,
+            duplicate: None,
+            has_refused: false,
+            identity_report: None,
             heard_generation: None,
             default_from: None,
             clock_ahead_micros: 0,
             clock: None,
             round_trip: None,
-            hints_there: HintsThere { least: u64::MAX, since: now },
+            hint_progress: HintProgress { fewest: u64::MAX, since: now },
             handoff: Handoff::new(now),
-            untold: is_owed_repair.then_some(0),
-            ranges_under_way: 0,
+            unacked_repair_notice: is_repair_pending.then_some(0),
+            ranges_in_flight: 0,
         }
     }
 
-    /// What it last said of itself; before its first answer, what it said as the link was opened.
+    /// Sync state in the peer's last heartbeat answer; before the first answer, the one in its
+    /// hello.
     pub(super) fn sync_state(&self) -> SyncState {
         self.dialed.as_ref().map_or(SyncState::Unsettled, |link| {
             link.heartbeat.map_or(link.hello.sync_state, |heartbeat| heartbeat.sync_state)
         })
     }
 
-    /// What it said in its last answer over the open link.
+    /// Payload of the last heartbeat answer over the open link.
     pub(super) fn heartbeat(&self) -> Option<HeartbeatPayload> {
         self.dialed.as_ref().and_then(|link| link.heartbeat)
     }
 
-    /// Whether it answers, late or not.
+    /// Whether the peer answers, in time or late.
     pub(super) const fn is_reachable(&self) -> bool {
         matches!(self.state, PeerState::Up | PeerState::Suspected)
     }

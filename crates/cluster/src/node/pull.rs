@@ -1,34 +1,39 @@
-//! Filling this node, all of it or a range, from the other replicas.
+//! Pulls: filling this node, or a range of its keys, from the other replicas.
 //!
-//! **Promise.** A pull is over only when of each partition whose keys this node holds by default enough other replicas
-//! have been read from one end of the range to the other: so many that among them is one of every majority that can
-//! have acknowledged a write. What is read is stored durably first.
+//! **Promise.** A pull is complete only when enough other replicas of every partition have been
+//! read over the whole range. The partitions are those whose keys this node holds by default.
+//! Enough means that the replicas include one of every majority that can have acknowledged a write.
+//! The cells read are durable on this node first.
 //!
-//! **Mechanism.** Each *source* is read by ranges, one range at a time, a few sources side by side, and at most
-//! half of the time. A source that goes away and comes back is read on where it was left; one that comes back with
-//! another identity, or turns out to have lost data, from the start. What is written to this node meanwhile arrives as everywhere.
+//! **Mechanism.** Each *source* is read range by range, one range at a time. A few sources are read
+//! in parallel, each for at most half of the time. A source that disconnects and returns is
+//! continued where it was left. A source that returns with another identity, or turns out to have
+//! lost data, is read from the start. Writes that arrive meanwhile are stored as usual.
 //!
-//! A cell whose version is further ahead than this node [believes](crate::HybridClock::believes) is not stored: it would
-//! hide later writes. Then the newest state of its key is not known here: the key is noted as
-//! [refused](crate::RefusedKeys) in the node's record, which makes it a failure here, and the pull goes on. The record
-//! with the key is durable before the pull counts as over. While there is no room for one more refused key, the range
-//! that holds it is not read: the source goes on with its other ranges, and gives this one again every
-//! [`REFUSED_AGAIN_AFTER`]; the pull is not over then.
+//! A cell whose version is further ahead than the [version clock](crate::HybridClock) accepts is
+//! not stored: it would hide later writes. The newest state of its key is then unknown here. So the
+//! key is recorded as [refused](crate::RefusedKeys) in the node record, reads of it fail on this
+//! node, and the pull continues. The record with the key is durable before the pull counts as
+//! complete. If the record has no room for another refused key, the range that holds the key stays
+//! unread. The source continues with its other ranges and is asked for this one every
+//! [`REFUSED_RETRY_AFTER`]; the pull is not complete meanwhile.
 //!
-//! How many sources are enough depends on the `from` that a key was written with. The count holds for each `from` that
-//! is known to be in use: the default of this node, the defaults that the peers report, and each one that a pulled
-//! cell carries. A smaller one may need more: with 3 both others, with 5 three of four.
+//! The number of sources that are needed depends on the `from` with which a key was written. The
+//! count must hold for every `from` that is known to be in use: the default of this node, the
+//! defaults that peers report, and each `from` that a pulled cell carries. A smaller `from` may
+//! need more sources: with 3 both others, with 5 three of four.
 //!
-//! Sources that are rebuilding themselves are read as well, but a node that has lost its data does not wait for them to
-//! be complete: they have lost what they held, and would wait for this node in turn.
+//! Sources that are rebuilding are read as well. But a node that has lost its data does not wait
+//! for them to be complete: they have lost their data too, and would wait for this node in turn.
 //!
-//! **Caveats.** Progress is not durable. A key may have been written with a `from` that no reachable node has as its
-//! default and no pulled cell carries. If its copies are only on sources that could not be
-//! reached or read, the key is complete only after the pass of anti-entropy that follows. The
-//! way out of cells of the far future is in `docs/operations.md`.
+//! **Caveats.** Progress is not durable. A key may have been written with a `from` that no
+//! reachable node has as its default and that no pulled cell carries. If its copies are only on
+//! sources that could not be read, the key is complete only after the following pass of
+//! anti-entropy. `docs/operations.md` describes how to remove cells with versions in the far
+//! future.
 
 use super::Node;
-use super::purpose::{AskPurpose, StorePurpose};
+use super::purpose::{RequestPurpose, StorePurpose};
 use super::ranges::permille;
 use crate::{
     Event, Key, LostRange, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
@@ -39,39 +44,42 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, Hlc, Instant, NodeTag, Now};
 
-/// Sources that are read side by side; each holds one answer in memory.
+/// Number of sources that are read in parallel; each holds one answer in memory.
 const SOURCES_MAX: usize = 4;
-/// Cells of one source that the store has at once; more could be too much for it, each time anew.
+/// Number of cells of one source that are being stored at a time. A larger batch could exceed the
+/// capacity of the store at every attempt.
 const STORING_MAX: usize = 16;
-/// Between a failure of a source or of the store and the next attempt.
+/// Time between a failure of a source or of the store and the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Between the end of a source and the next look at its ranges with cells that were refused.
-const REFUSED_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Ranges of a source with cells that were refused. Past this, all behind the last of them is read again.
+/// Time between the end of a source and the next attempt of its ranges with refused cells.
+const REFUSED_RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Maximum number of ranges of a source with refused cells. When it is reached, the last range is
+/// extended to the end of each further one.
 const REFUSED_RANGES_MAX: usize = 64;
-/// The longest rest between two ranges.
-const REST_MAX: Duration = Duration::from_secs(1);
+/// Longest pause between two ranges.
+const RANGE_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// State of a pull.
 #[derive(Debug)]
 pub(super) struct Pull {
     number: u64,
-    pub(super) what: Pulled,
+    pub(super) target: PullTarget,
     range: LostRange,
-    /// By node; the entry of this node itself is not used.
+    /// Sources by node index. The entry of this node itself is unused.
     sources: Vec<Source>,
-    /// By `from` in use: the other replicas of each partition; partitions with the same ones once.
-    others: BTreeMap<u8, BTreeSet<u64>>,
-    /// Each `from` that pulled cells carry, where it is at least 2.
+    /// For each `from` in use: the distinct sets of other replicas of the partitions that this node
+    /// holds, as bits of a [`NodeSet`].
+    replica_groups: BTreeMap<u8, BTreeSet<u64>>,
+    /// Every `from` of at least 2 that a pulled cell carries.
     cell_froms: BTreeSet<u8>,
-    /// That were stored.
+    /// Number of cells stored.
     pub(super) cells: u64,
 }
 
-/// What a pull fills.
+/// Reason for a pull: the data that it restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pulled {
-    /// A node that has lost its data.
+pub(super) enum PullTarget {
+    /// All data of a node that has lost it.
     Node,
     /// A range that a damaged table has lost.
     Range,
@@ -79,151 +87,154 @@ pub(super) enum Pulled {
 
 #[derive(Debug)]
 struct Source {
-    stage: Stage,
-    /// Whom it is read from.
+    stage: SourceStage,
+    /// Identity of the node that is being read.
     tag: Option<NodeTag>,
-    /// It was believed when its first range was asked for.
-    was_believed: bool,
-    /// It has not given the range that it was last asked for.
-    falters: bool,
-    /// What is to be read still, in key order; answers come for the first of them.
-    ranges: VecDeque<LostRange>,
-    /// What was read and holds cells that were neither stored nor noted as refused, in key order; at most [`REFUSED_RANGES_MAX`].
-    refused: VecDeque<LostRange>,
-    /// Not before this.
+    /// The node was read-eligible when its first range was requested.
+    was_read_eligible: bool,
+    /// The last range request has failed.
+    is_failing: bool,
+    /// Ranges that are still to be read, in key order. An answer is for the first of them.
+    ranges_left: VecDeque<LostRange>,
+    /// Ranges that were read and hold cells that were neither stored nor recorded as refused, in
+    /// key order. At most [`REFUSED_RANGES_MAX`].
+    refused_ranges: VecDeque<LostRange>,
+    /// Earliest time of the next request, or of the next store attempt.
     next_at: Instant,
-    /// When the range under way was asked for.
-    asked_at: Instant,
+    /// Time at which the current range was requested.
+    requested_at: Instant,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum SourceStage {
     Idle,
-    Asked,
-    /// Cells of an answer are being stored, a few at once.
+    Requested,
+    /// Cells of an answer are being stored, a few at a time.
     Storing {
         waiting: VecDeque<(Key, Cell)>,
-        under_way: usize,
+        in_flight: usize,
         until: Option<Key>,
-        /// The answer held cells that were neither stored nor noted as refused.
+        /// The answer holds cells that were neither stored nor recorded as refused.
         has_refused: bool,
     },
-    /// Read from end to end.
+    /// The source was read from end to end.
     Done,
 }
 
 impl Source {
     fn new(now: Instant, range: LostRange) -> Self {
         Self {
-            stage: Stage::Idle,
+            stage: SourceStage::Idle,
             tag: None,
-            was_believed: false,
-            falters: false,
-            ranges: VecDeque::from([range]),
-            refused: VecDeque::new(),
+            was_read_eligible: false,
+            is_failing: false,
+            ranges_left: VecDeque::from([range]),
+            refused_ranges: VecDeque::new(),
             next_at: now,
-            asked_at: now,
+            requested_at: now,
         }
     }
 
-    /// Up to which key the present range was read.
+    /// Last key that was read of the current range.
     fn after(&self) -> Option<&Key> {
-        self.ranges.front()?.after.as_ref()
+        self.ranges_left.front()?.after.as_ref()
     }
 
-    /// The answer up to `until` was stored, but for what was refused.
+    /// Ends an answer whose cells up to `until` were stored, except for refused ones.
     fn end_answer(&mut self, now: Instant, until: Option<Key>, has_refused: bool) {
-        let mut range = self.ranges.pop_front().expect("it was asked for");
+        let mut range = self.ranges_left.pop_front().expect("the range was requested");
         if has_refused {
             let end = until.clone().or_else(|| range.until.clone());
-            self.read_again(LostRange { after: range.after.take(), until: end });
+            self.defer_range(LostRange { after: range.after.take(), until: end });
         }
         if until.is_some() {
             range.after = until;
-            self.ranges.push_front(range);
+            self.ranges_left.push_front(range);
         }
-        self.stage = Stage::Idle;
-        self.next_at = now + (now - self.asked_at).min(REST_MAX);
-        if self.ranges.is_empty() {
-            std::mem::swap(&mut self.ranges, &mut self.refused);
-            match self.ranges.is_empty() {
-                true => self.stage = Stage::Done,
-                false => self.next_at = now + REFUSED_AGAIN_AFTER,
+        self.stage = SourceStage::Idle;
+        self.next_at = now + (now - self.requested_at).min(RANGE_PAUSE_MAX);
+        if self.ranges_left.is_empty() {
+            std::mem::swap(&mut self.ranges_left, &mut self.refused_ranges);
+            match self.ranges_left.is_empty() {
+                true => self.stage = SourceStage::Done,
+                false => self.next_at = now + REFUSED_RETRY_AFTER,
             }
         }
     }
 
-    fn read_again(&mut self, range: LostRange) {
-        let is_full = self.refused.len() == REFUSED_RANGES_MAX;
-        match self.refused.back_mut() {
+    fn defer_range(&mut self, range: LostRange) {
+        let is_full = self.refused_ranges.len() == REFUSED_RANGES_MAX;
+        match self.refused_ranges.back_mut() {
             Some(last) if is_full || last.until == range.after => {
                 last.until = range.until;
             }
-            _ => self.refused.push_back(range),
+            _ => self.refused_ranges.push_back(range),
         }
     }
 
-    const fn is_under_way(&self) -> bool {
-        matches!(self.stage, Stage::Asked | Stage::Storing { .. })
+    const fn is_busy(&self) -> bool {
+        matches!(self.stage, SourceStage::Requested | SourceStage::Storing { .. })
     }
 
     const fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Done)
+        matches!(self.stage, SourceStage::Done)
     }
 
     fn retry(&mut self, now: Instant) {
-        self.stage = Stage::Idle;
-        self.falters = true;
+        self.stage = SourceStage::Idle;
+        self.is_failing = true;
         self.next_at = now + RETRY_AFTER;
     }
 }
 
 impl Node {
-    /// Begins to read a range from its start; what was pulled before is forgotten.
-    pub(super) fn begin_pull(&mut self, now: Now, what: Pulled, range: LostRange) {
+    /// Begins a pull of a range from its start, and discards the previous pull.
+    pub(super) fn begin_pull(&mut self, now: Now, target: PullTarget, range: LostRange) {
         self.pulls += 1;
         let number = self.pulls;
         let source = |_| Source::new(now.mono, range.clone());
         let sources = self.member.layout.nodes().map(source).collect();
-        let (others, cell_froms) = (BTreeMap::new(), BTreeSet::new());
-        self.pull = Some(Pull { number, what, range, sources, others, cell_froms, cells: 0 });
-        self.note_froms();
+        let (replica_groups, cell_froms) = (BTreeMap::new(), BTreeSet::new());
+        self.pull = Some(Pull { number, target, range, sources, replica_groups, cell_froms, cells: 0 });
+        self.update_replica_groups();
     }
 
-    /// Goes on with the pull that is under way.
+    /// Advances the current pull.
     pub(super) fn advance_pull(&mut self, now: Now) {
-        self.note_froms();
+        self.update_replica_groups();
         for node in self.peer_nodes() {
-            self.forget_outdated_source(now, node);
+            self.reset_outdated_source(now, node);
             if self.source_due(node).is_some_and(|at| at <= now.mono) {
-                self.ask_source(now, node);
+                self.request_range(now, node);
             }
-            self.store_waiting(now, node);
+            self.store_waiting_cells(now, node);
         }
     }
 
-    /// When a source is to be asked for its next range.
+    /// Time at which the next range of a source is due to be requested.
     pub(super) fn source_due(&self, node: NodeIndex) -> Option<Instant> {
         let pull = self.pull.as_ref()?;
         let source = &pull.sources[node.as_usize()];
-        let under_way = pull.sources.iter().filter(|source| source.is_under_way()).count();
-        let is_free = matches!(source.stage, Stage::Idle) && under_way < SOURCES_MAX;
+        let in_flight = pull.sources.iter().filter(|source| source.is_busy()).count();
+        let is_free = matches!(source.stage, SourceStage::Idle) && in_flight < SOURCES_MAX;
         (is_free && self.is_source(node)).then_some(source.next_at)
     }
 
-    /// When cells of a source are to be stored that wait after a failure.
+    /// Time at which waiting cells of a source are due to be stored.
     pub(super) fn storing_due(&self, node: NodeIndex) -> Option<Instant> {
         let source = &self.pull.as_ref()?.sources[node.as_usize()];
         match &source.stage {
-            Stage::Storing { waiting, under_way, .. } if !waiting.is_empty() && *under_way < STORING_MAX => {
+            SourceStage::Storing { waiting, in_flight, .. }
+                if !waiting.is_empty() && *in_flight < STORING_MAX =>
+            {
                 Some(source.next_at)
             }
             _ => None,
         }
     }
 
-    /// A source has answered; `None`: it has not.
-    pub(super) fn range_pulled(
+    /// Handles a source's answer to a range request. `None`: there was no answer.
+    pub(super) fn handle_source_answer(
         &mut self,
         now: Now,
         number: u64,
@@ -236,14 +247,14 @@ impl Node {
             Some(PeerAnswer::Range(RangeAnswer::Cells { entries, until }))
                 if until.is_none() || until.as_ref() > source.after() =>
             {
-                self.store_pulled(now, node, entries, until);
+                self.begin_storing(now, node, entries, until);
             }
             _ => source.retry(now.mono),
         }
     }
 
-    /// The store has taken a cell of a source; or has not, and will be asked again.
-    pub(super) fn pulled_stored(
+    /// Handles the store's answer to a write of a pulled cell. A failed write is retried.
+    pub(super) fn handle_pulled_cell_stored(
         &mut self,
         now: Now,
         number: u64,
@@ -253,10 +264,10 @@ impl Node {
     ) {
         let Some(pull) = self.pull.as_mut().filter(|pull| pull.number == number) else { return };
         let source = &mut pull.sources[node.as_usize()];
-        let Stage::Storing { waiting, under_way, .. } = &mut source.stage else {
+        let SourceStage::Storing { waiting, in_flight, .. } = &mut source.stage else {
             unreachable!("cells of a source are stored before it is asked again");
         };
-        *under_way -= 1;
+        *in_flight -= 1;
         match response {
             StoreResponse::Failed(_) => {
                 waiting.push_back(cell);
@@ -266,7 +277,8 @@ impl Node {
         }
     }
 
-    /// How far the pull under way is, in thousandths of all keys, and how many cells it has stored.
+    /// Progress of the current pull in thousandths of all keys, and the number of cells that it has
+    /// stored.
     pub(super) fn pull_progress(&self) -> Option<(u16, u64)> {
         let pull = self.pull.as_ref()?;
         let reading = self.peer_nodes().map(|node| &pull.sources[node.as_usize()]);
@@ -279,27 +291,28 @@ impl Node {
         let Some(pull) = &self.pull else { return NodeSet::EMPTY };
         let is_complete = |node: &NodeIndex| {
             let source = &pull.sources[node.as_usize()];
-            source.is_done() && source.was_believed
+            source.is_done() && source.was_read_eligible
         };
         self.peer_nodes().filter(is_complete).collect()
     }
 
-    /// Whether enough was read of enough sources.
-    pub(super) fn is_pulled(&self) -> bool {
+    /// Whether enough sources have been read completely.
+    pub(super) fn is_pull_complete(&self) -> bool {
         let Some(pull) = &self.pull else { return false };
         let source = |node: NodeIndex| &pull.sources[node.as_usize()];
         let is_rebuilding =
             |node| self.is_source(node) && self.peer(node).sync_state() == SyncState::Rebuilding;
         let read = |node| source(node).is_done();
         let lost: NodeSet = self.peer_nodes().filter(|&node| is_rebuilding(node)).collect();
-        let is_complete = |node| read(node) && source(node).was_believed && !lost.contains(node);
+        let is_complete = |node| read(node) && source(node).was_read_eligible && !lost.contains(node);
         let complete: NodeSet = self.peer_nodes().filter(|&node| is_complete(node)).collect();
-        let is_waited_for = |node: &NodeIndex| self.is_source(*node) && !source(*node).falters;
-        // What is only damaged may be read again some day, or the others be filled: nothing has to be done without them.
-        let excused = if pull.what == Pulled::Node { lost } else { NodeSet::EMPTY };
+        let is_awaited = |node: &NodeIndex| self.is_source(*node) && !source(*node).is_failing;
+        // A damaged range may become readable again, or the other nodes may be filled. So healing
+        // waits for the rebuilding sources.
+        let excused = if pull.target == PullTarget::Node { lost } else { NodeSet::EMPTY };
         lost.iter().all(read)
-            && self.peer_nodes().filter(is_waited_for).all(read)
-            && pull.others.iter().all(|(&from, partitions)| {
+            && self.peer_nodes().filter(is_awaited).all(read)
+            && pull.replica_groups.iter().all(|(&from, partitions)| {
                 partitions.iter().map(|&others| NodeSet::from_bits(others)).all(|others| {
                     let enough = sources_needed(from).min(others.without(excused).len());
                     complete.intersection(others).len() >= enough
@@ -315,39 +328,42 @@ impl Node {
             && peer.sync_state() != SyncState::Unsettled
     }
 
-    /// Reads again what was read from a source that has another identity now, or is complete only now.
-    fn forget_outdated_source(&mut self, now: Now, node: NodeIndex) {
+    /// Starts a source again whose identity has changed, that has lost data, or that became
+    /// read-eligible only after it was read.
+    fn reset_outdated_source(&mut self, now: Now, node: NodeIndex) {
         let is_read_eligible = self.is_source(node) && self.peer(node).sync_state().is_read_eligible();
         let is_rebuilding = self.is_source(node) && self.peer(node).sync_state() == SyncState::Rebuilding;
         let tag = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag);
         let Some(pull) = &mut self.pull else { return };
         let source = &mut pull.sources[node.as_usize()];
         let is_another = tag.is_some() && source.tag.is_some() && tag != source.tag;
-        let is_complete_now = source.is_done() && !source.was_believed && is_read_eligible;
-        // It was contradicted, and what it gave may lack what it had acknowledged.
-        let is_lost_now = source.was_believed && is_rebuilding;
-        if !source.is_under_way() && (is_another || is_complete_now || is_lost_now) {
+        let is_complete_now = source.is_done() && !source.was_read_eligible && is_read_eligible;
+        // A peer contradicted its data directory, so the ranges read from it may lack writes that
+        // it had acknowledged.
+        let has_lost_data = source.was_read_eligible && is_rebuilding;
+        if !source.is_busy() && (is_another || is_complete_now || has_lost_data) {
             *source = Source::new(now.mono, pull.range.clone());
         }
     }
 
-    fn ask_source(&mut self, now: Now, node: NodeIndex) {
+    fn request_range(&mut self, now: Now, node: NodeIndex) {
         let is_read_eligible = self.peer(node).sync_state().is_read_eligible();
         let tag = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag);
-        let pull = self.pull.as_mut().expect("there is a source");
+        let pull = self.pull.as_mut().expect("a source belongs to a pull");
         let source = &mut pull.sources[node.as_usize()];
-        source.stage = Stage::Asked;
-        source.asked_at = now.mono;
+        source.stage = SourceStage::Requested;
+        source.requested_at = now.mono;
         if source.tag.is_none() {
-            (source.tag, source.was_believed) = (tag, is_read_eligible);
+            (source.tag, source.was_read_eligible) = (tag, is_read_eligible);
         }
-        let LostRange { after, until } = source.ranges.front().expect("a source that is not done").clone();
-        let purpose = AskPurpose::PullRange { pull: pull.number };
+        let LostRange { after, until } =
+            source.ranges_left.front().expect("a source that is not done").clone();
+        let purpose = RequestPurpose::PullRange { pull: pull.number };
         let request = RangeRequest { after, until, cutoff: Hlc::MAX, digest: None, cells: true };
-        self.outbox.ask(now.mono, node, purpose, PeerRequest::Range(request));
+        self.outbox.request_peer(now.mono, node, purpose, PeerRequest::Range(request));
     }
 
-    fn store_pulled(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
+    fn begin_storing(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
         let (layout, me) = (&self.member.layout, self.member.me);
         let is_own = |(key, cell): &(Key, Cell)| layout.is_replica(me, key, cell.meta.from);
         let own: Vec<_> = entries.into_iter().filter(is_own).collect();
@@ -358,49 +374,54 @@ impl Node {
             (own.into_iter()).partition(|(_, cell)| self.member.clock.accepts(cell.meta.version.hlc, now));
         let mut has_refused = false;
         for (key, _) in refused {
-            self.outbox.event(Event::CellRefused { node });
+            self.outbox.emit_event(Event::CellRefused { node });
             has_refused |= !self.refuse_key(now, &key, node);
         }
-        let pull = self.pull.as_mut().expect("there is a source");
+        let pull = self.pull.as_mut().expect("a source belongs to a pull");
         pull.cell_froms.extend(froms);
         let source = &mut pull.sources[node.as_usize()];
-        source.falters = false;
-        source.stage = Stage::Storing { waiting: waiting.into(), under_way: 0, until, has_refused };
+        source.is_failing = false;
+        source.stage = SourceStage::Storing { waiting: waiting.into(), in_flight: 0, until, has_refused };
         source.next_at = now.mono;
     }
 
-    /// Has cells of an answer stored, as many as there is room for; ends the range after the last.
-    fn store_waiting(&mut self, now: Now, node: NodeIndex) {
-        let pull = self.pull.as_mut().expect("a pull is under way");
+    /// Sends waiting cells of an answer to the store, within the limit. Ends the answer after the
+    /// last one.
+    fn store_waiting_cells(&mut self, now: Now, node: NodeIndex) {
+        let pull = self.pull.as_mut().expect("a pull is running");
         let source = &mut pull.sources[node.as_usize()];
-        let Stage::Storing { waiting, under_way, until, has_refused } = &mut source.stage else { return };
+        let SourceStage::Storing { waiting, in_flight, until, has_refused } = &mut source.stage else {
+            return;
+        };
         while source.next_at <= now.mono
-            && *under_way < STORING_MAX
+            && *in_flight < STORING_MAX
             && let Some((key, cell)) = waiting.pop_front()
         {
-            *under_way += 1;
+            *in_flight += 1;
             let (pull, source) = (pull.number, node);
-            let purpose = StorePurpose::StorePulled { pull, source, key: key.clone(), cell: cell.clone() };
-            self.outbox.store(purpose, StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+            let purpose =
+                StorePurpose::StorePulledCell { pull, source, key: key.clone(), cell: cell.clone() };
+            self.outbox.request_store(purpose, StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
         }
-        if *under_way == 0 && waiting.is_empty() {
+        if *in_flight == 0 && waiting.is_empty() {
             let (until, has_refused) = (until.take(), *has_refused);
             source.end_answer(now.mono, until, has_refused);
         }
     }
 
-    /// Takes note of the replicas for each `from` that is in use by now.
-    fn note_froms(&mut self) {
+    /// Adds the replica sets of every `from` that has come into use.
+    fn update_replica_groups(&mut self) {
         let Some(pull) = &self.pull else { return };
         let in_use = self.default_froms().chain(pull.cell_froms.iter().copied());
-        let new: BTreeSet<u8> = in_use.filter(|from| !pull.others.contains_key(from)).collect();
+        let new: BTreeSet<u8> = in_use.filter(|from| !pull.replica_groups.contains_key(from)).collect();
         for from in new {
-            let others = self.other_replicas(from);
-            self.pull.as_mut().expect("it was just seen").others.insert(from, others);
+            let groups = self.other_replicas(from);
+            self.pull.as_mut().expect("checked above").replica_groups.insert(from, groups);
         }
     }
 
-    /// The other replicas of each partition whose keys this node holds when they are written with this `from`.
+    /// The sets of other replicas of the partitions that this node holds when keys are written with
+    /// this `from`.
     fn other_replicas(&self, from: u8) -> BTreeSet<u64> {
         (0..self.member.layout.partitions())
             .map(|partition| &self.member.layout.preference_list(Partition(partition))[..usize::from(from)])
@@ -410,8 +431,9 @@ impl Node {
             .collect()
     }
 
-    /// The default `from` of this node and of each peer that has reported one. At least two: with one there would be
-    /// no source, and there may be keys written for more.
+    /// The default `from` of this node and of each peer that has reported one. It is at least two:
+    /// a `from` of one has no other replica as a source, and keys may have been written with a
+    /// greater one.
     fn default_froms(&self) -> impl Iterator<Item = u8> {
         let of_peers = self.peer_nodes().filter_map(|node| self.peer(node).default_from).map(NonZeroU8::get);
         let nodes = self.member.layout.len();
@@ -419,7 +441,8 @@ impl Node {
     }
 }
 
-/// So many of the other replicas of a key hold at least one copy of each write that a majority acknowledged.
+/// Number of the other replicas of a key that together hold at least one copy of every
+/// majority-acknowledged write.
 const fn sources_needed(from: u8) -> u8 {
     let majority = from / 2 + 1;
     from - majority + 1

@@ -1,72 +1,73 @@
-//! What requests are made for.
+//! Purposes of the node's requests, which decide how their answers are handled.
 
-use super::ranges::RangeAsked;
+use super::ranges::PendingRange;
 use super::repair::Transfer;
 use crate::{HintCount, Key, NodeIndex};
 use stdx::{Cell, Version};
 
-/// What the store was asked for.
+/// Purpose of a request to the store.
 #[derive(Debug)]
 pub(super) enum StorePurpose {
-    Remember,
+    StoreRecord,
     RaiseClockBound,
-    /// To count a peer's hints, or to deliver them.
+    /// Counts the hints for a peer, or reads them for delivery.
     ReadHints {
         target: NodeIndex,
     },
     ForgetHints {
         target: NodeIndex,
-        gone: HintCount,
+        deleted: HintCount,
     },
-    /// A peer asked for it.
-    AnswerRange(RangeAsked),
-    /// A cell of a source of a pull.
-    StorePulled {
+    /// Scans a range that a peer requested.
+    ScanForPeer(PendingRange),
+    /// Stores a cell that a pull read from a source.
+    StorePulledCell {
         pull: u64,
         source: NodeIndex,
         key: Key,
         cell: Cell,
     },
-    GiveUp,
-    /// Whether the key that is retried holds a later version here.
-    ReadRefused,
-    /// The cell of the key that is retried, which this peer gave.
-    StoreRefused {
+    AbandonTable,
+    /// Reads a refused key that is being retried, to see whether this node holds a later version.
+    ReadRefusedKey,
+    /// Stores the cell of a refused key that a holder sent.
+    StoreRefusedKey {
         holder: NodeIndex,
     },
-    /// Of a pass of anti-entropy.
+    /// Scans a chunk for a pass of anti-entropy.
     ScanChunk {
         pass: u64,
     },
-    ReadToPush {
+    ReadCellToPush {
         pass: u64,
         transfer: Transfer,
     },
-    StoreLearned {
+    StoreReceivedCell {
         pass: u64,
         transfer: Transfer,
     },
 }
 
-/// What a peer was asked for.
+/// Purpose of a request to a peer.
 #[derive(Debug)]
-pub(super) enum AskPurpose {
-    /// The newest cell of a key that it may lack in this version.
+pub(super) enum RequestPurpose {
+    /// Delivers a hint: the newest cell of a key that the peer may lack in this version.
     DeliverHint {
         key: Key,
         version: Version,
     },
-    /// All that it holds of a range.
+    /// Reads the cells of a range for a pull.
     PullRange {
         pull: u64,
     },
-    /// What it holds of the refused key that is retried.
-    AskRefused,
-    /// Whether it holds the same in a range; of a pass of anti-entropy, as what follows.
+    /// Reads the version or the cell that the peer holds of a refused key.
+    RetryRefusedKey,
+    /// Compares a range with the peer for a pass of anti-entropy. The following purposes belong to
+    /// passes as well.
     CompareRange {
         pass: u64,
     },
-    OfferCell {
+    CheckCell {
         pass: u64,
         transfer: Transfer,
     },

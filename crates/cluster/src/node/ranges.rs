@@ -1,18 +1,22 @@
-//! Ranges of keys, compared and asked for.
+//! Range requests: comparing ranges of keys between two nodes, and reading them.
 //!
-//! **Promise.** Two nodes that hold the same newest versions in a range, of the cells that both are to hold, get equal
-//! digests of it, whatever else each of them holds. An answer is bounded by [`CHUNK`], and so is what is done for
-//! it; it says how far it got.
+//! **Promise.** Two nodes get equal digests of a range if they hold the same newest versions of the
+//! cells that both are replicas of. Other cells do not change the digest. The size of an answer and
+//! the work for it are bounded by [`CHUNK`]. An answer states the last key that it covers.
 //!
-//! **Mechanism.** A cell is exchanged between two nodes if both are among the first `from` of its key's preference
-//! list, `from` being the cell's own; if its version is not past the cutoff, for what is newer may be on its way;
-//! and if it has not been dead for longer than the grace period, for then one node may have purged it already.
+//! **Mechanism.** A cell is exchanged between two nodes if all of these hold:
 //!
-//! The end of the grace period is judged by the [horizon](super::horizon), not by the wall clock: a node whose clock is
-//! ahead leaves out no tombstone that others lack.
+//! - Both nodes are among the first `from` of the key's preference list, with the `from` of the
+//!   cell.
+//! - Its version is not past the cutoff, since newer cells may still be in flight.
+//! - It has not been dead for longer than the grace period, since one of the nodes may have purged
+//!   it already.
 //!
-//! **Caveats.** Nodes whose horizons differ see the end of the grace period at different times; a tombstone may be
-//! exchanged once more around it, to no effect.
+//! The end of the grace period is judged by the [horizon](super::horizon), not by the wall clock.
+//! So a node whose clock is ahead does not leave out a tombstone that other nodes lack.
+//!
+//! **Caveats.** Nodes with different horizons see the end of the grace period at different times.
+//! Around that time a tombstone may be exchanged once more, without effect.
 
 use super::Node;
 use super::purpose::StorePurpose;
@@ -22,14 +26,15 @@ use crate::{
 };
 use stdx::{Cell, CellMeta, Hlc, Now};
 
-/// What is looked at for one answer, or compared at once.
+/// Limit of the cells that are read for one answer, or compared together.
 pub(super) const CHUNK: ScanLimit = ScanLimit { entries: 1_024, bytes: 1 << 20 };
-/// Ranges that one peer may have under way here; a retry may come while its first attempt is being answered.
+/// Number of range requests of one peer that may be in flight here. A retry may arrive while the
+/// first attempt is being answered.
 const RANGES_MAX: u8 = 2;
 
-/// A range that a peer asked for.
+/// A range request of a peer that the store is scanning for.
 #[derive(Debug)]
-pub(super) struct RangeAsked {
+pub(super) struct PendingRange {
     pub(super) node: NodeIndex,
     pub(super) link: LinkId,
     pub(super) id: MessageId,
@@ -39,54 +44,62 @@ pub(super) struct RangeAsked {
 }
 
 impl Node {
-    /// A peer asks what this node holds in a range.
-    pub(super) fn range_came(&mut self, node: NodeIndex, link: LinkId, id: MessageId, request: RangeRequest) {
+    /// Handles a peer's request for a range.
+    pub(super) fn handle_range_request(
+        &mut self,
+        node: NodeIndex,
+        link: LinkId,
+        id: MessageId,
+        request: RangeRequest,
+    ) {
         let peer = self.peer_mut(node);
-        if peer.ranges_under_way == RANGES_MAX {
+        if peer.ranges_in_flight == RANGES_MAX {
             return self.outbox.answer(link, id, PeerAnswer::Failed(PeerFault::Busy));
         }
-        peer.ranges_under_way += 1;
+        peer.ranges_in_flight += 1;
         let RangeRequest { after, until, cutoff, digest, cells } = request;
-        let asked = RangeAsked { node, link, id, cutoff, digest, cells };
+        let pending = PendingRange { node, link, id, cutoff, digest, cells };
         let request = StoreRequest::Scan { after, until, limit: CHUNK, values: cells };
-        self.outbox.store(StorePurpose::AnswerRange(asked), request);
+        self.outbox.request_store(StorePurpose::ScanForPeer(pending), request);
     }
 
-    /// The store has scanned what a peer asked for.
-    pub(super) fn range_scanned(&mut self, now: Now, asked: &RangeAsked, response: StoreResponse) {
-        self.peer_mut(asked.node).ranges_under_way -= 1;
+    /// Handles the store's scan of a range that a peer requested.
+    pub(super) fn handle_range_scanned(&mut self, now: Now, pending: &PendingRange, response: StoreResponse) {
+        self.peer_mut(pending.node).ranges_in_flight -= 1;
         let answer = match response {
             StoreResponse::Scanned { entries, until } => {
-                PeerAnswer::Range(self.range_answer(now, asked, entries, until))
+                PeerAnswer::Range(self.range_answer(now, pending, entries, until))
             }
             StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
             response => unreachable!("the store answered Scan with {response:?}"),
         };
-        if self.is_let_in(asked.node, asked.link) {
-            self.outbox.answer(asked.link, asked.id, answer);
+        if self.is_admitted(pending.node, pending.link) {
+            self.outbox.answer(pending.link, pending.id, answer);
         }
     }
 
     fn range_answer(
         &self,
         now: Now,
-        asked: &RangeAsked,
+        pending: &PendingRange,
         mut entries: Vec<(Key, Cell)>,
         until: Option<Key>,
     ) -> RangeAnswer {
         entries.retain(|(key, cell)| {
             let meta = &cell.meta;
-            // Who is being filled may also read an older value, at a peer that has not heard of an old delete.
-            let is_kept =
-                || asked.cells && meta.dead_from().is_some_and(|dead| dead > self.exchanged_to(now));
-            self.is_compared(asked.node, key, meta, asked.cutoff)
+            // A pulling node may also read an older value from another peer that has not received
+            // an old delete.
+            let is_kept = || {
+                pending.cells && meta.dead_from().is_some_and(|dead| dead > self.deletes_exchanged_to(now))
+            };
+            self.is_compared(pending.node, key, meta, pending.cutoff)
                 && (!self.is_past_grace(now, meta) || is_kept())
         });
         let versions = || entries.iter().map(|(key, cell)| (key.as_bytes(), cell.meta.version));
-        // A digest is one of the whole range: that of a part says nothing.
-        if until.is_none() && asked.digest.is_some_and(|digest| digest == RangeDigest::of(versions())) {
+        // A digest covers the whole range, so that of a part must not be compared with it.
+        if until.is_none() && pending.digest.is_some_and(|digest| digest == RangeDigest::of(versions())) {
             RangeAnswer::Same
-        } else if asked.cells {
+        } else if pending.cells {
             RangeAnswer::Cells { entries, until }
         } else {
             let entries = entries.into_iter().map(|(key, cell)| (key, cell.meta)).collect();
@@ -94,7 +107,7 @@ impl Node {
         }
     }
 
-    /// Whether a cell is compared between this node and that one.
+    /// Whether a cell is exchanged between this node and `node`.
     pub(super) fn is_exchanged(
         &self,
         now: Now,
@@ -106,7 +119,7 @@ impl Node {
         self.is_compared(node, key, meta, cutoff) && !self.is_past_grace(now, meta)
     }
 
-    /// Whether both are to hold a cell, and it was written by `cutoff`.
+    /// Whether both nodes are replicas of a cell that was written by `cutoff`.
     fn is_compared(&self, node: NodeIndex, key: &Key, meta: &CellMeta, cutoff: Hlc) -> bool {
         let replicas = self.member.layout.replicas(key, meta.from);
         replicas.contains(&node) && replicas.contains(&self.member.me) && meta.version.hlc <= cutoff
@@ -118,7 +131,7 @@ impl Node {
     }
 }
 
-/// How far into all keys this one is, in thousandths, by its first bytes.
+/// Position of a key in the key space in thousandths, by its first two bytes.
 pub(super) fn permille(key: Option<&Key>) -> u16 {
     let byte = |i| key.and_then(|key| key.as_bytes().get(i)).copied().unwrap_or_default();
     ((u64::from(u16::from_be_bytes([byte(0), byte(1)])) * 1_000) >> 16) as u16

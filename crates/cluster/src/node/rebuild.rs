@@ -1,67 +1,72 @@
-//! Rebuilding: a node that lost its disk is filled from the others.
+//! Rebuild: a node that lost data is filled from the other replicas.
 //!
-//! **Promise.** It ends, and the node's reads count, only when all keys were [pulled](super::pull) from so many others
-//! that among them is one of every majority that can have acknowledged a write.
+//! **Promise.** The rebuild ends, and the node becomes read-eligible, only when all keys were
+//! [pulled](super::pull) from enough replicas. These include one of every majority that can have
+//! acknowledged a write.
 //!
-//! **Mechanism.** The former life of the node may have acknowledged a write that its coordinator acknowledges only later, by the
-//! answer of another replica. Each such write ends within the request timeout after the former life has ended. So the
-//! node *settles* first: it reads nothing from the others before twice the request timeout has passed since its
-//! start, or since a peer spoke of a life that the data directory does not know. All that counts an acknowledgement of
-//! the former life is then on the others.
+//! **Mechanism.** The previous generation of the node may have acknowledged a write to its
+//! coordinator, which completes the write only later with the answer of another replica. Each such
+//! write ends within the request timeout after the previous generation has ended. So the node first
+//! waits for twice the request timeout. The wait begins at its start, or when a peer last reported
+//! a generation that contradicts the data directory. After it, every acknowledged write that
+//! counted the previous generation is stored on the other replicas that acknowledged it.
 //!
-//! Beginning and end are told ([`Event::RebuildBegan`], [`Event::RebuildEnded`]), with the reason, and with the sources that had
-//! not lost their own data. Without such a source, all nodes have lost theirs, and nothing of before came back.
+//! The start and the end of a rebuild are reported as [`Event::RebuildBegan`], with the reason, and
+//! [`Event::RebuildEnded`], with the sources that had not lost their own data. If there was no such
+//! source, every node has lost its data, and no earlier data was restored.
 //!
-//! **Caveats.** Progress is not durable: after a restart all begins again. While enough sources are unreachable,
-//! the node goes on without being believed. Nodes with different request timeouts settle by their own.
+//! **Caveats.** Progress is not durable: after a restart the rebuild begins again. While too few
+//! sources are reachable, the node runs without being read-eligible. Nodes with different request
+//! timeouts wait for their own.
 
-use super::pull::Pulled;
+use super::pull::PullTarget;
 use super::{Node, RepairKind};
 use crate::{Event, LostRange, NodeSet, RepairStatus, SyncState};
 use stdx::{Instant, Now};
 
-/// Writes under way have ended after this many request timeouts.
-pub(super) const SETTLE_TIMEOUTS: u32 = 2;
+/// Number of request timeouts after which writes in flight have ended.
+pub(super) const IN_FLIGHT_WRITE_TIMEOUTS: u32 = 2;
 const ALL_KEYS: LostRange = LostRange { after: None, until: None };
 
 impl Node {
-    /// Goes on with the rebuilding, if there is one.
+    /// Advances the rebuild if the node is rebuilding.
     pub(super) fn advance_rebuild(&mut self, now: Now) {
         if self.record.durable().sync_state != SyncState::Rebuilding {
-            self.pull.take_if(|pull| pull.what == Pulled::Node);
+            self.pull.take_if(|pull| pull.target == PullTarget::Node);
             return;
         }
         if now.mono < self.rebuild_begins_at() {
             return;
         }
-        if self.pull.as_ref().is_none_or(|pull| pull.what != Pulled::Node) {
-            self.begin_pull(now, Pulled::Node, ALL_KEYS);
+        if self.pull.as_ref().is_none_or(|pull| pull.target != PullTarget::Node) {
+            self.begin_pull(now, PullTarget::Node, ALL_KEYS);
         }
         self.advance_pull(now);
-        if self.record.wanted().sync_state == SyncState::Rebuilding && self.is_pulled() {
+        if self.record.wanted().sync_state == SyncState::Rebuilding && self.is_pull_complete() {
             let all: NodeSet = self.peer_nodes().collect();
             let cells = self.pull.as_ref().map_or(0, |pull| pull.cells);
             let took = now.mono - self.contradicted_at.unwrap_or(self.started);
             let from = self.complete_sources();
-            self.outbox.event(Event::RebuildEnded { cells, took, from });
-            let record = self.record.change();
+            self.outbox.emit_event(Event::RebuildEnded { cells, took, from });
+            let record = self.record.wanted_mut();
             record.sync_state = SyncState::Settled;
             record.repair_pending = record.repair_pending.union(all);
         }
     }
 
-    /// When the writes have ended that a former life of this node, or a copy of it, can have acknowledged.
+    /// Time at which every write has ended that an earlier generation of this node, or a copy of
+    /// it, can have acknowledged.
     pub(super) fn rebuild_begins_at(&self) -> Instant {
-        self.contradicted_at.unwrap_or(self.started) + self.limits.request_timeout * SETTLE_TIMEOUTS
+        self.contradicted_at.unwrap_or(self.started) + self.limits.request_timeout * IN_FLIGHT_WRITE_TIMEOUTS
     }
 
-    /// Has the rebuilding begin anew, though one may be under way.
-    pub(super) fn forget_rebuild(&mut self, now: Now) {
+    /// Starts the rebuild again from the beginning.
+    pub(super) fn restart_rebuild(&mut self, now: Now) {
         self.contradicted_at = Some(now.mono);
-        self.pull.take_if(|pull| pull.what == Pulled::Node);
+        self.pull.take_if(|pull| pull.target == PullTarget::Node);
     }
 
-    /// For operators.
+    /// Status of the rebuild for operators.
     pub(super) fn rebuild_status(&self) -> Option<RepairStatus> {
         if self.record.durable().sync_state != SyncState::Rebuilding {
             return None;

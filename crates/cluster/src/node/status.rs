@@ -1,4 +1,4 @@
-//! What operators are told.
+//! Status of the node and its peers for operators.
 
 use super::Node;
 use super::repair::is_in_future;
@@ -7,73 +7,75 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::WallTime;
 
-/// A node's account of itself and its peers, for operators.
+/// Status of a node and its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Its standing.
+    /// Sync state of this node.
     pub sync_state: SyncState,
-    /// It has what it needs to serve users.
+    /// The node serves users.
     pub ready: bool,
-    /// Its peers and itself, by index.
+    /// Status of all nodes by index, this node included.
     pub peers: Vec<PeerStatus>,
-    /// The pass of anti-entropy, rebuilding or healing under way.
+    /// Progress of the running rebuild, healing or pass of anti-entropy.
     pub repair: Option<RepairStatus>,
-    /// When the last complete round of passes was begun, by the wall clock of that time.
+    /// Start of the last complete round of anti-entropy, by the wall clock at that time.
     pub repaired_at: Option<WallTime>,
-    /// Keys whose newest cell was refused, so that reads of them fail here.
+    /// Number of keys whose newest cell was refused, so that reads of them fail here.
     pub refused_keys: usize,
 }
 
 impl NodeStatus {
-    /// Whether the time of the last round is in the future for a clock that shows `wall`: a clock was wrong then.
+    /// Whether the time of the last round is in the future of a clock that shows `wall`. A clock
+    /// was wrong then.
     pub fn is_repaired_in_future(&self, wall: WallTime) -> bool {
         self.repaired_at.is_some_and(|at| is_in_future(at, wall))
     }
 }
 
-/// A peer, for operators.
+/// Status of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Which.
+    /// Index of the peer.
     pub node: NodeIndex,
-    /// How it is.
+    /// State by the failure detector.
     pub state: PeerState,
-    /// Whether its answers count.
+    /// Sync state of the peer: whether its reads count.
     pub sync_state: SyncState,
-    /// It has no room for values.
+    /// The peer has no room for values.
     pub disk_full: bool,
-    /// Hints kept here for it.
+    /// Hints that this node holds for the peer.
     pub hints: HintCount,
-    /// Hints for it that were dropped here.
+    /// Number of hints for the peer that were dropped here.
     pub hints_dropped: u64,
-    /// How far its wall clock is ahead of this node's, in microseconds; what the network takes is in it.
+    /// Difference of the peer's wall clock to this node's in microseconds, network delay included.
+    /// Positive if the peer's clock is ahead.
     pub clock_ahead_micros: i64,
-    /// From a heartbeat to its answer.
+    /// Round-trip time of the last heartbeat.
     pub round_trip: Option<Duration>,
-    /// How many replicas hold a key when a request to that node does not say it; `None`: it has not reported it in
-    /// this life of this node.
+    /// Default number of replicas of a key on that node. `None`: it has not reported one since the
+    /// start of this process.
     pub default_from: Option<u8>,
 }
 
-/// A pass over all keys.
+/// Progress of a pass over the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairStatus {
-    /// What it is for.
+    /// Kind of the pass.
     pub kind: RepairKind,
-    /// The part of the key space passed, in thousandths, by the first bytes of the keys.
+    /// Passed part of the key space in thousandths, by the first bytes of the keys.
     pub permille: u16,
-    /// Cells taken from peers or sent to them.
+    /// Number of cells fetched from peers or sent to them.
     pub cells: u64,
 }
 
-/// What a pass is for.
+/// Kind of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairKind {
-    /// Replicas are compared.
+    /// The replicas are compared and differences exchanged.
     AntiEntropy,
-    /// This node is filled, which lost its data.
+    /// This node lost its data and is filled from the others.
     Rebuild,
-    /// What a damaged table has lost is got from others.
+    /// The lost ranges of a damaged table are pulled from the others.
     Healing,
 }
 

@@ -1,47 +1,60 @@
-//! Whether this node holds what it acknowledged.
+//! The sync state: whether this node holds every write that it has acknowledged.
 //!
-//! **Promise.** A node fills itself from the others before its answers to reads count, when a peer shows that the
+//! **Promise.** A node fills itself from the others before its reads count if a peer shows that the
 //! data directory lacks acknowledged writes:
 //!
-//! * The directory is new, and a peer remembers another identity of this address: a lost disk.
-//! * The directory is an older state of itself, or a copy beside which another one ran: a peer remembers a life of
-//!   this identity that the directory does not know, or knows less far ([`GenerationHistory`](crate::GenerationHistory)).
+//! - The directory is new, and a peer remembers another identity at this address: the disk was
+//!   lost.
+//! - The directory is an older state of itself, or a copy beside which another one was used. A peer
+//!   then remembers a generation of this identity that the directory does not know, or that
+//!   advanced further than the directory shows ([`GenerationHistory`](crate::GenerationHistory)).
 //!
-//! A node of a new directory counts as a node of a new cluster only when all listed nodes were heard, and each
-//! remembers none or this very identity; or when the operator said so and a majority was heard. Each change of
-//! standing is durable before a peer is told of it.
+//! A node with a new directory counts as one of a new cluster only if every listed node was heard,
+//! and each remembers no identity or this very one. The alternative is that the operator declared
+//! the cluster new and a majority was heard. Every change of the sync state is durable before a
+//! peer is told of it.
 //!
-//! **Mechanism.** Each peer says in its heartbeats what it remembers: its *word*. Until a peer's word was heard in this
-//! life, this node says to that peer that it is unsettled. A peer keeps what it remembers until this node says
-//! otherwise, so a word is not lost by a crash or a broken link. At its start a settled node waits for the words of
-//! all peers that may be reachable before its own answers count.
+//! **Mechanism.** The heartbeats of a peer carry its *identity report*: the identity and generation
+//! that it remembers of this node. Until a peer's report was received since the start of this
+//! process, this node tells that peer that it is unsettled. A peer keeps its memory until this node
+//! reports another sync state, so a report survives crashes and broken links. At its start a
+//! settled node waits for the reports of all peers that may be reachable before its own reads
+//! count.
 //!
-//! Two processes may run on copies of one directory. A peer that is linked with one of them refuses the other, which
-//! then lacks what is written through that peer. So the answers of a process that a peer refused do not count until
-//! that peer says what it remembers, also if the peer is down meanwhile: else a copy would be believed as soon as the
-//! peers that know the original restart. A process that was admitted before is treated alike: its address may have
-//! been given to the copy. A node that restarts so fast that its peers have not missed the former process is refused
-//! for a moment too, and counts when it is admitted. A process that is still refused while the other one goes on
-//! answering rebuilds itself once it is admitted, and remembers that durably.
+//! Two processes may run on copies of one directory. A peer that is linked with one of them refuses
+//! the other, which then lacks the writes through that peer. So the reads of a refused process do
+//! not count until that peer sends its report, even if the peer is down meanwhile. Otherwise a copy
+//! would be trusted as soon as the peers that know the original restart. This also applies to a
+//! process that was admitted before, since its address may have been given to the copy. A node that
+//! restarts before its peers have detected the end of its former process is refused for a moment
+//! too, and counts when it is admitted. A process that is still refused while the other one
+//! continues to answer rebuilds itself once it is admitted; the record holds that durably.
 //!
-//! Where the operator said that the cluster is new ([`NodeLimits::new_cluster`](crate::NodeLimits)), the record keeps
-//! the peers that were not heard. The word of such a peer is still heard later, and makes a settled node rebuild.
-//! Once settled, the operator's word means nothing any more. What was stored before stays, as in any rebuild.
+//! If the operator declared the cluster new ([`NodeLimits::new_cluster`](crate::NodeLimits)), the
+//! record lists the peers that were not heard. A later report of such a peer is still evaluated and
+//! can make a settled node rebuild. Once the node is settled, the declaration has no effect any
+//! more. Cells stored before stay, as in any rebuild.
 //!
-//! A start is counted in the record, which is durable before a peer hears of the life. Where the disk refuses the
-//! record, peers hear of no life, and the next start takes the same number.
+//! A start is counted in the record, which is durable before a peer learns of the generation. If
+//! the disk refuses the record, peers learn of no generation, and the next start takes the same
+//! number.
 //!
-//! A life that contradicts is renounced: this node numbers its life above it. So one loss causes one rebuild, though
-//! other peers speak of it later.
+//! A contradicting generation is renounced: this node gives its own a greater number. So one loss
+//! causes one rebuild, though other peers report it later.
 //!
-//! If a peer of a new node is rebuilding itself, its word says nothing of what was before: then this node rebuilds too.
+//! If a peer of a new node is itself rebuilding, its report tells nothing about the time before.
+//! This node then rebuilds as well.
 //!
-//! **Caveats.** If all nodes that remember an identity lost their data too, nothing shows the loss. A directory that
-//! was rolled back within one life is recognised by the version clock, which begins behind nothing that a former life
-//! reported. So the loss of writes
-//! goes unnoticed that were made within [`HybridClock::RESERVATION`](crate::HybridClock) after the older state was
-//! taken, if none came later; and any loss that no peer saw, because all peers lost power with the node. A peer of
-//! an older release remembers no lives.
+//! **Caveats.** If every node that remembers an identity has lost its data too, the loss is not
+//! detected. A directory that was rolled back within one generation is detected by the version
+//! clock, which never starts behind a value that an earlier generation reported. So these losses
+//! are not detected:
+//!
+//! - Writes made within [`HybridClock::RESERVATION`](crate::HybridClock) after the older state was
+//!   taken, if no later writes were made.
+//! - Writes that no peer saw, because all peers lost power together with the node.
+//!
+//! A peer of an older release remembers no generations.
 
 use super::Node;
 use super::peer::Peer;
@@ -52,40 +65,40 @@ use crate::{
 use std::time::Duration;
 use stdx::{NodeTag, Now};
 
-/// Words of peers that are outstanding for longer after the start are not waited for.
-const WORDS_WITHIN: Duration = Duration::from_secs(5);
+/// Time after the start for which missing identity reports are waited for.
+const IDENTITY_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a peer remembers of this node.
+/// The identity and generation that a peer remembers of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct IdentityReport {
     /// The identity of this address.
     tag: Option<NodeTag>,
-    /// The newest life of that identity.
+    /// The newest generation of that identity.
     generation: Option<Generation>,
 }
 
-/// How a word shows that this node lacks data.
+/// Reason why an identity report shows that this node lacks data.
 enum Contradiction {
     /// Another identity had this address.
     OtherIdentity,
-    /// This identity had a life that is not in the directory.
+    /// This identity had a generation that the directory does not contain.
     OtherGeneration(Generation),
 }
 
 impl Node {
-    /// Counts this start. Peers hear of it once it is durable.
+    /// Counts this start. Peers learn of it once it is durable.
     pub(super) fn begin_generation(&mut self) {
         if self.peers_count() > 0 {
             let (incarnation, clock) = (self.member.incarnation, self.member.clock.start());
-            self.record.change().own_generations.begin(incarnation, clock);
+            self.record.wanted_mut().own_generations.begin(incarnation, clock);
             if self.record.durable().sync_state == SyncState::Rebuilding {
-                self.outbox.event(Event::RebuildBegan { why: RebuildReason::Directory });
+                self.outbox.emit_event(Event::RebuildBegan { why: RebuildReason::Directory });
             }
         }
     }
 
-    /// The life of this process, once it is durable.
-    pub(super) fn generation_report(&self) -> Option<GenerationReport> {
+    /// The generation of this process, once it is durable.
+    pub(super) fn current_generation(&self) -> Option<GenerationReport> {
         let generation = self.record.durable().own_generations.current()?;
         let is_own = generation.incarnation == self.member.incarnation;
         is_own.then(|| GenerationReport { number: generation.number, clock: self.member.clock.secured() })
@@ -95,36 +108,39 @@ impl Node {
     pub(super) fn is_read_eligible(&self) -> bool {
         let is_settled = || {
             let (durable, wanted) = (self.record.durable().sync_state, self.record.wanted().sync_state);
-            self.words_are_heard && durable.is_read_eligible() && wanted.is_read_eligible()
+            self.has_identity_reports && durable.is_read_eligible() && wanted.is_read_eligible()
         };
         self.peers_count() == 0 || is_settled() && !self.is_refused()
     }
 
-    /// The standing that `node` is told.
+    /// The sync state that `node` is told.
     pub(super) fn sync_state_for(&self, node: NodeIndex) -> SyncState {
         let durable = self.record.durable();
-        let is_heard = self.peer(node).word.is_some() && !durable.unheard.contains(node);
+        let is_heard = self.peer(node).identity_report.is_some() && !durable.unheard.contains(node);
         match durable.sync_state {
             SyncState::Settled if !is_heard || !self.is_read_eligible() => SyncState::Unsettled,
             sync_state => sync_state,
         }
     }
 
-    pub(super) fn take_word(&mut self, node: NodeIndex, its: &HeartbeatPayload) {
-        let word = Word { tag: its.remembered_tag_of_you, generation: its.remembered_generation_of_you };
+    pub(super) fn record_identity_report(&mut self, node: NodeIndex, its: &HeartbeatPayload) {
+        let report =
+            IdentityReport { tag: its.remembered_tag_of_you, generation: its.remembered_generation_of_you };
         let peer = self.peer_mut(node);
-        peer.word = Some(word);
-        peer.refuses = false;
+        peer.identity_report = Some(report);
+        peer.has_refused = false;
         peer.default_from = its.default_from.or(peer.default_from);
         if its.repair_pending {
-            // Who lacks a write finds it at any of its replicas; who gave it up may be none of them.
-            self.owe_repair(self.peer_nodes().collect());
+            // A missing write may be on any of its replicas, and the peer that dropped the hint
+            // need not be one of them. So all peers are asked.
+            self.mark_repair_pending(self.peer_nodes().collect());
         }
     }
 
-    /// Takes note of the life that a peer reports. A life gives way to another only when the peer says that it knows
-    /// what it stands for: until then the peer must hear from here which life was remembered.
-    pub(super) fn meet_generation(&mut self, node: NodeIndex, hello: &PeerHello, its: &HeartbeatPayload) {
+    /// Records the generation that a peer reports. It replaces another one only when the peer has
+    /// decided its sync state. Until then the peer must learn from here which generation was
+    /// recorded.
+    pub(super) fn record_generation(&mut self, node: NodeIndex, hello: &PeerHello, its: &HeartbeatPayload) {
         let Some(now) = its.generation else { return };
         let record = self.record.wanted();
         if record.peers.get(&node) != Some(&hello.tag) {
@@ -140,13 +156,13 @@ impl Node {
             }
             Some(_) if its.sync_state == SyncState::Unsettled => {}
             _ => {
-                self.record.change().peer_generations.insert(node, generation);
+                self.record.wanted_mut().peer_generations.insert(node, generation);
                 self.peer_mut(node).heard_generation = Some(generation);
             }
         }
     }
 
-    /// What this node remembers of a peer's life, for the peer.
+    /// The generation of a peer that this node remembers, for the heartbeat to that peer.
     pub(super) fn remembered_generation(&self, node: NodeIndex) -> Option<Generation> {
         let durable = *self.record.durable().peer_generations.get(&node)?;
         let heard = self.peer(node).heard_generation.filter(|heard| is_same_generation(heard, &durable));
@@ -154,46 +170,50 @@ impl Node {
         Some(Generation { clock, ..durable })
     }
 
-    /// Makes durable how far a peer's life was heard, now that no more will be heard for a while.
-    pub(super) fn keep_heard_generation(&mut self, node: NodeIndex) {
+    /// Has the greatest clock heard of a peer's generation stored, since the peer will not be heard
+    /// for a while.
+    pub(super) fn store_heard_generation(&mut self, node: NodeIndex) {
         let Some(heard) = self.peer(node).heard_generation else { return };
         let known = self.record.wanted().peer_generations.get(&node);
         if known.is_some_and(|known| is_same_generation(known, &heard) && known.clock < heard.clock) {
-            self.record.change().peer_generations.insert(node, heard);
+            self.record.wanted_mut().peer_generations.insert(node, heard);
         }
     }
 
-    /// Decides what follows from the words of peers.
-    pub(super) fn decide_sync_state(&mut self, now: Now) {
-        self.look_whether_words_are_heard(now);
+    /// Updates the sync state by the identity reports of the peers.
+    pub(super) fn update_sync_state(&mut self, now: Now) {
+        self.check_identity_reports(now);
         for node in self.peer_nodes() {
             if let Some(contradiction) = self.contradiction_by(node) {
                 self.begin_rebuild(now, node, &contradiction);
-            } else if self.record.wanted().unheard.contains(node) && self.peer(node).word.is_some() {
-                let record = self.record.change();
+            } else if self.record.wanted().unheard.contains(node) && self.peer(node).identity_report.is_some()
+            {
+                let record = self.record.wanted_mut();
                 record.unheard = record.unheard.without([node].into_iter().collect());
             }
         }
         self.settle_in_new_cluster(now);
     }
 
-    /// Whether some peer may be reachable and has not said what it remembers.
-    pub(super) fn is_word_outstanding(&self) -> bool {
+    /// Whether a peer that may be reachable has not sent its identity report.
+    pub(super) fn is_identity_report_missing(&self) -> bool {
         let may_answer = |peer: &Peer| {
             peer.state != PeerState::Unreachable
-                || peer.refuses
+                || peer.has_refused
                 || peer.dialed.is_some()
                 || peer.accepted.is_some()
         };
-        self.peer_nodes().map(|node| self.peer(node)).any(|peer| peer.word.is_none() && may_answer(peer))
+        self.peer_nodes()
+            .map(|node| self.peer(node))
+            .any(|peer| peer.identity_report.is_none() && may_answer(peer))
     }
 
-    /// Whether some peer has refused this process and has not spoken to it since.
+    /// Whether a peer has refused this process and has not sent a report since.
     fn is_refused(&self) -> bool {
-        self.peer_nodes().any(|node| self.peer(node).refuses)
+        self.peer_nodes().any(|node| self.peer(node).has_refused)
     }
 
-    /// Peers that have to be heard before the answers of this node count, since its directory is new.
+    /// Peers that must be heard before this node's reads count, because its directory is new.
     pub(super) fn peers_to_hear(&self) -> NodeSet {
         match self.record.durable().sync_state {
             SyncState::Unsettled => self.unheard_peers(),
@@ -201,24 +221,24 @@ impl Node {
         }
     }
 
-    /// The standing of a peer by its word, for operators.
+    /// The sync state of a node for operators, by the node's own report.
     pub(super) fn sync_state_of(&self, node: NodeIndex) -> SyncState {
         if node == self.member.me { self.record.durable().sync_state } else { self.peer(node).sync_state() }
     }
 
-    fn look_whether_words_are_heard(&mut self, now: Now) {
-        let is_late = || now.mono - self.started >= WORDS_WITHIN;
-        if !self.words_are_heard && (!self.is_word_outstanding() || is_late()) {
-            self.words_are_heard = true;
+    fn check_identity_reports(&mut self, now: Now) {
+        let is_late = || now.mono - self.started >= IDENTITY_REPORT_TIMEOUT;
+        if !self.has_identity_reports && (!self.is_identity_report_missing() || is_late()) {
+            self.has_identity_reports = true;
             self.send_heartbeats(now);
         }
     }
 
     fn contradiction_by(&self, node: NodeIndex) -> Option<Contradiction> {
-        let word = self.peer(node).word?;
+        let report = self.peer(node).identity_report?;
         let record = self.record.wanted();
-        if word.tag? == self.member.tag {
-            let generation = word
+        if report.tag? == self.member.tag {
+            let generation = report
                 .generation
                 .filter(|generation| record.own_generations.are_contradicted_by(generation))?;
             return Some(Contradiction::OtherGeneration(generation));
@@ -229,16 +249,16 @@ impl Node {
         (is_new && !is_known).then_some(Contradiction::OtherIdentity)
     }
 
-    /// Another process of this node is linked with a peer that refuses this one: what is written through that peer is
-    /// lacking here, until some time after the last refusal.
-    pub(super) fn begin_rebuild_of_copy(&mut self, now: Now) {
+    /// Starts a rebuild because a peer is linked with another process of this node and refuses this
+    /// one. Writes through that peer are missing here until some time after the last refusal.
+    pub(super) fn begin_rebuild_of_duplicate(&mut self, now: Now) {
         if self.record.wanted().sync_state != SyncState::Rebuilding {
-            self.outbox.event(Event::RebuildBegan { why: RebuildReason::Copy });
-            let record = self.record.change();
+            self.outbox.emit_event(Event::RebuildBegan { why: RebuildReason::Copy });
+            let record = self.record.wanted_mut();
             record.sync_state = SyncState::Rebuilding;
             record.unheard = NodeSet::EMPTY;
         }
-        self.forget_rebuild(now);
+        self.restart_rebuild(now);
     }
 
     fn begin_rebuild(&mut self, now: Now, told_by: NodeIndex, contradiction: &Contradiction) {
@@ -246,14 +266,14 @@ impl Node {
             Contradiction::OtherIdentity => RebuildReason::LostDisk { told_by },
             Contradiction::OtherGeneration(_) => RebuildReason::OlderState { told_by },
         };
-        self.outbox.event(Event::RebuildBegan { why });
-        let record = self.record.change();
+        self.outbox.emit_event(Event::RebuildBegan { why });
+        let record = self.record.wanted_mut();
         record.sync_state = SyncState::Rebuilding;
         record.unheard = NodeSet::EMPTY;
         if let Contradiction::OtherGeneration(generation) = contradiction {
             record.own_generations.renounce(generation);
-            // What was pulled before may have been written elsewhere since.
-            self.forget_rebuild(now);
+            // Keys that were pulled before may have been written elsewhere since.
+            self.restart_rebuild(now);
         }
     }
 
@@ -265,27 +285,27 @@ impl Node {
         let unheard = self.unheard_peers();
         let heard = usize::from(self.member.layout.len()) - usize::from(unheard.len());
         let is_majority = heard * 2 > usize::from(self.member.layout.len());
-        if !is_majority || self.is_word_outstanding() {
+        if !is_majority || self.is_identity_report_missing() {
             return;
         }
         let is_rebuilding = |node| self.peer(node).sync_state() == SyncState::Rebuilding;
         if let Some(peer) = self.peer_nodes().find(|&node| is_rebuilding(node)) {
-            self.outbox.event(Event::RebuildBegan { why: RebuildReason::PeerRebuilds { peer } });
-            self.record.change().sync_state = SyncState::Rebuilding;
+            self.outbox.emit_event(Event::RebuildBegan { why: RebuildReason::PeerRebuilds { peer } });
+            self.record.wanted_mut().sync_state = SyncState::Rebuilding;
         } else if unheard.is_empty() || self.limits.new_cluster {
-            let record = self.record.change();
+            let record = self.record.wanted_mut();
             record.sync_state = SyncState::Settled;
             record.unheard = unheard;
-            // There is nothing that others could hold and this node lacks.
+            // A new cluster has no data that this node could lack.
             record.repaired_at = Some(now.wall);
             if self.peers_count() > 0 {
-                self.outbox.event(Event::SettledAsNew { unheard });
+                self.outbox.emit_event(Event::SettledAsNew { unheard });
             }
         }
     }
 
     fn unheard_peers(&self) -> NodeSet {
-        self.peer_nodes().filter(|&node| self.peer(node).word.is_none()).collect()
+        self.peer_nodes().filter(|&node| self.peer(node).identity_report.is_none()).collect()
     }
 }
 

@@ -1,8 +1,9 @@
-//! A small world of nodes: virtual time, links in memory, stores that are maps.
+//! A simulated cluster of nodes: virtual time, links in memory, and stores that are maps.
 //!
-//! Hosts run one [`Node`] each and no coordinators; a test writes to their stores as a coordinator would. What a
-//! store was asked becomes durable when it answers: a crash before that loses it. Messages may be lost, doubled
-//! and overtaken; hosts may be stopped, crash, lose their disks, be cut off.
+//! Each host runs one [`Node`] and no coordinators; a test writes to the stores as a coordinator
+//! would. A write becomes durable when the store answers: a crash before that loses it. Messages
+//! may be lost, duplicated and reordered. Hosts may be stopped, crash, lose their disks, or be cut
+//! off.
 
 #![allow(dead_code, reason = "each test file uses its part of the world")]
 
@@ -27,11 +28,11 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
 const PARTITIONS: u32 = 64;
 
-/// How messages travel.
+/// Properties of the network.
 #[derive(Clone, Copy)]
 pub(crate) struct Net {
     pub(crate) latency: Duration,
-    /// Up to so much more for each message: above 0, messages overtake each other.
+    /// Maximum additional latency of a message. Above 0, messages are reordered.
     pub(crate) jitter: Duration,
     pub(crate) loss: f64,
     pub(crate) doubled: f64,
@@ -47,10 +48,10 @@ pub(crate) struct Host {
     pub(crate) wall_offset_micros: i64,
     pub(crate) view: Option<Arc<ClusterView>>,
     pub(crate) events: Vec<Event>,
-    /// What it asked its store for, oldest first.
-    pub(crate) asked: Vec<StoreRequest>,
-    /// What came while it was stopped.
-    held: Vec<Happening>,
+    /// Requests to the store, oldest first.
+    pub(crate) store_requests: Vec<StoreRequest>,
+    /// Events that arrived while the host was stopped.
+    held_events: Vec<NetworkEvent>,
 }
 
 pub(crate) struct World {
@@ -59,23 +60,24 @@ pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) limits: NodeLimits,
     pub(crate) layout: Arc<Layout>,
-    /// Messages and dials from the first to the second go nowhere.
+    /// Directed pairs of hosts between which messages and dials are lost.
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Messages that each host has sent, heartbeats left out.
     pub(crate) sent: Vec<(usize, usize, Message)>,
-    /// What a process that starts finds reserved by its former life.
+    /// The end of the versions that the previous generation of a starting process had reserved.
     pub(crate) clock_start: Hlc,
-    /// Dials to this host are refused.
+    /// Host that refuses dials.
     pub(crate) refuses_dials: Option<usize>,
     pub(crate) hint_bytes_max: u64,
-    /// Cells that came to a node that is not to hold them, and held no older one of the key.
-    pub(crate) strays: Vec<(usize, Key)>,
-    /// What each link carries in a second, in bytes of values; `None`: anything. Heartbeats go past what waits.
+    /// Cells that reached a node that is not their replica and held no older cell of the key.
+    pub(crate) stray_cells: Vec<(usize, Key)>,
+    /// Bandwidth of each link in bytes of values for a second. `None`: unlimited. Heartbeats
+    /// overtake other messages.
     pub(crate) bytes_per_second: Option<u64>,
-    /// Until when each link has something to carry.
+    /// Time until which each link is busy.
     busy_until: BTreeMap<(usize, usize), Instant>,
-    happenings: BTreeMap<(Instant, u64), Happening>,
-    happened: u64,
+    pending_events: BTreeMap<(Instant, u64), NetworkEvent>,
+    event_count: u64,
     connections: BTreeMap<LinkId, Connection>,
     last_link: u64,
     pub(crate) rng: Rng,
@@ -84,14 +86,14 @@ pub(crate) struct World {
 #[derive(Clone)]
 struct Connection {
     dialer: usize,
-    dialer_life: u64,
+    dialer_generation: u64,
     acceptor: usize,
-    acceptor_life: u64,
+    acceptor_generation: u64,
     admitted: bool,
 }
 
 #[derive(Clone)]
-enum Happening {
+enum NetworkEvent {
     DialArrives { link: LinkId, connection: Connection },
     Link { host: usize, generation: u64, event: LinkEvent },
     Message { host: usize, generation: u64, link: LinkId, origin: Origin, message: Message },
@@ -99,7 +101,7 @@ enum Happening {
 }
 
 impl World {
-    /// Hosts with empty stores, not started.
+    /// Creates hosts with empty stores that are not started.
     pub(crate) fn new(hosts: usize, seed: u64) -> Self {
         let names = (0..hosts).map(|i| format!("http://node{i:02}:8080")).collect();
         let layout = Arc::new(Layout::new(names, PARTITIONS).expect("a small cluster"));
@@ -114,11 +116,11 @@ impl World {
             clock_start: Hlc::ZERO,
             refuses_dials: None,
             hint_bytes_max: 1 << 20,
-            strays: Vec::new(),
+            stray_cells: Vec::new(),
             bytes_per_second: None,
             busy_until: BTreeMap::new(),
-            happenings: BTreeMap::new(),
-            happened: 0,
+            pending_events: BTreeMap::new(),
+            event_count: 0,
             connections: BTreeMap::new(),
             last_link: 0,
             rng: Rng::new(seed),
@@ -134,14 +136,14 @@ impl World {
                 wall_offset_micros: 0,
                 view: None,
                 events: Vec::new(),
-                asked: Vec::new(),
-                held: Vec::new(),
+                store_requests: Vec::new(),
+                held_events: Vec::new(),
             })
             .collect();
         world
     }
 
-    /// Hosts started at one time and settled.
+    /// Creates hosts that were started together and are settled.
     pub(crate) fn started(hosts: usize, seed: u64) -> Self {
         let mut world = Self::new(hosts, seed);
         (0..hosts).for_each(|host| world.start(host));
@@ -176,13 +178,13 @@ impl World {
         self.hosts[host].view = None;
         self.hosts[host].store.writes_under_way = 0;
         self.hosts[host].node = Some(Node::new(now, member, record, self.limits, rng));
-        self.settle(host);
+        self.carry_out_effects(host);
     }
 
     pub(crate) fn crash(&mut self, host: usize) {
         self.hosts[host].node = None;
         self.hosts[host].stopped = false;
-        self.hosts[host].held.clear();
+        self.hosts[host].held_events.clear();
         let ended: Vec<LinkId> = self.links_of(host).collect();
         for link in ended {
             self.close(link, Some(host));
@@ -194,36 +196,36 @@ impl World {
         self.start(host);
     }
 
-    /// The directory is gone; the next start is one with a new identity.
+    /// Deletes the directory. The next start has a new identity.
     pub(crate) fn lose_disk(&mut self, host: usize) {
         self.hosts[host].store = Store::default();
         self.hosts[host].tag = NodeTag(self.hosts[host].tag.0 + 100);
     }
 
-    /// The host starts next on an older state of its directory, such as a snapshot of its volume.
+    /// Replaces the directory by an older state, such as a snapshot of its volume.
     pub(crate) fn roll_back(&mut self, host: usize, older: &Store) {
         self.hosts[host].store = older.clone();
     }
 
-    /// Like SIGSTOP: connections stay, nothing is done.
+    /// Stops a host like SIGSTOP: its connections stay open and it does nothing.
     pub(crate) fn stop(&mut self, host: usize) {
         self.hosts[host].stopped = true;
     }
 
-    pub(crate) fn go_on(&mut self, host: usize) {
+    pub(crate) fn resume(&mut self, host: usize) {
         self.hosts[host].stopped = false;
-        for happening in std::mem::take(&mut self.hosts[host].held) {
-            self.at(self.now, happening);
+        for event in std::mem::take(&mut self.hosts[host].held_events) {
+            self.at(self.now, event);
         }
     }
 
-    /// What `dialer` has dialed to `acceptor` breaks.
-    pub(crate) fn drop_dialed(&mut self, dialer: usize, acceptor: usize) {
+    /// Breaks the link that `dialer` has dialed to `acceptor`.
+    pub(crate) fn break_dialed(&mut self, dialer: usize, acceptor: usize) {
         let link = self.link_between(dialer, acceptor).expect("there is a link");
         self.close(link, None);
     }
 
-    /// No message passes between these two.
+    /// Loses every message between two hosts from now on.
     pub(crate) fn cut_off(&mut self, a: usize, b: usize) {
         self.cut.extend([(a, b), (b, a)]);
     }
@@ -232,7 +234,7 @@ impl World {
         self.cut.clear();
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub(crate) fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while let Some(next) = self.next_instant().filter(|&next| next <= end) {
@@ -242,7 +244,7 @@ impl World {
         self.now = end;
     }
 
-    /// Lets time pass until `is_so`; panics when it takes longer than `at_most`.
+    /// Advances the time until `is_so` holds. Panics if that takes longer than `at_most`.
     pub(crate) fn run_until(&mut self, at_most: Duration, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let end = self.now + at_most;
         while !is_so(self) {
@@ -266,13 +268,13 @@ impl World {
         self.node(host).status().sync_state
     }
 
-    /// What `host` has last been told of `peer`.
-    pub(crate) fn seen(&self, host: usize, peer: usize) -> PeerView {
+    /// The latest view that `host` has of `peer`.
+    pub(crate) fn view_of(&self, host: usize, peer: usize) -> PeerView {
         self.node(host).view().peer(NodeIndex(peer as u8))
     }
 
     pub(crate) fn state(&self, host: usize, peer: usize) -> PeerState {
-        self.seen(host, peer).state
+        self.view_of(host, peer).state
     }
 
     pub(crate) fn now_at(&self, host: usize) -> Now {
@@ -285,12 +287,13 @@ impl World {
         }
     }
 
-    /// A version of this moment.
+    /// A version issued now.
     pub(crate) fn version(&self, host: usize) -> Version {
         Version::new(Hlc::at(self.now_at(host).wall), self.hosts[host].tag)
     }
 
-    /// Writes a new value to a host's store with hints, as a coordinator does. The version, later than all before.
+    /// Writes a new value with hints to a host's store, as a coordinator does. Returns its version,
+    /// which is later than all earlier ones.
     pub(crate) fn write(&mut self, host: usize, name: &str, from: u8, hints: &[usize]) -> Version {
         self.now = self.now + Duration::from_micros(1);
         let version = self.version(host);
@@ -313,7 +316,8 @@ impl World {
         self.hosts[host].store.cells.get(&key(name)).map(|cell| cell.meta.version)
     }
 
-    /// Names from `prefix0` on whose first `from` replicas are such that `wanted` holds of them.
+    /// The first of the names `prefix0`, `prefix1`, ... whose first `from` replicas satisfy
+    /// `wanted`.
     pub(crate) fn name_where(&self, prefix: &str, from: u8, wanted: impl Fn(&[NodeIndex]) -> bool) -> String {
         (0..10_000)
             .map(|i| format!("{prefix}{i}"))
@@ -321,7 +325,7 @@ impl World {
             .expect("some key is placed like this")
     }
 
-    /// Takes a copy of a message as if the network had it from `from`'s dialed link to `to`.
+    /// Delivers a copy of a message as if it came over the link that `from` dialed to `to`.
     pub(crate) fn inject(&mut self, from: usize, to: usize, message: &Message) {
         let link = self.link_between(from, to).expect("there is a link");
         self.send(link, from, to, message);
@@ -330,13 +334,14 @@ impl World {
     fn next_instant(&self) -> Option<Instant> {
         let timers = self.hosts.iter().filter(|host| !host.stopped);
         let timers = timers.filter_map(|host| host.node.as_ref()?.poll_timeout());
-        timers.chain(self.happenings.keys().map(|key| key.0).take(1)).min()
+        timers.chain(self.pending_events.keys().map(|key| key.0).take(1)).min()
     }
 
     fn step(&mut self) {
-        while let Some((&key, _)) = self.happenings.first_key_value().filter(|(key, _)| key.0 <= self.now) {
-            let happening = self.happenings.remove(&key).expect("it was just seen");
-            self.happen(happening);
+        while let Some((&key, _)) = self.pending_events.first_key_value().filter(|(key, _)| key.0 <= self.now)
+        {
+            let event = self.pending_events.remove(&key).expect("it was just seen");
+            self.handle_event(event);
         }
         for host in 0..self.hosts.len() {
             let is_due =
@@ -346,56 +351,56 @@ impl World {
                 let (now, node) = self.node_mut(host);
                 node.handle_damage(now, damage);
                 node.handle_timeout(now);
-                self.settle(host);
+                self.carry_out_effects(host);
             }
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
-        let (host, generation) = match &happening {
-            Happening::DialArrives { connection, .. } => {
+    fn handle_event(&mut self, event: NetworkEvent) {
+        let (host, generation) = match &event {
+            NetworkEvent::DialArrives { connection, .. } => {
                 (connection.acceptor, self.hosts[connection.acceptor].generation)
             }
-            Happening::Link { host, generation, .. }
-            | Happening::Message { host, generation, .. }
-            | Happening::Store { host, generation, .. } => (*host, *generation),
+            NetworkEvent::Link { host, generation, .. }
+            | NetworkEvent::Message { host, generation, .. }
+            | NetworkEvent::Store { host, generation, .. } => (*host, *generation),
         };
         if self.hosts[host].stopped {
-            return self.hosts[host].held.push(happening);
+            return self.hosts[host].held_events.push(event);
         }
         let is_gone = self.hosts[host].node.is_none() || self.hosts[host].generation != generation;
         let now = self.now_at(host);
-        match happening {
-            Happening::DialArrives { link, connection } => {
+        match event {
+            NetworkEvent::DialArrives { link, connection } => {
                 return self.dial_arrives(link, connection, is_gone);
             }
             _ if is_gone => return,
-            Happening::Link { event, .. } => self.node_mut(host).1.handle_link(now, event),
-            Happening::Message { link, origin, message, .. } => {
+            NetworkEvent::Link { event, .. } => self.node_mut(host).1.handle_link(now, event),
+            NetworkEvent::Message { link, origin, message, .. } => {
                 if self.connections.contains_key(&link) {
                     self.node_mut(host).1.handle_message(now, origin, message);
                 }
             }
-            Happening::Store { id, request, .. } => {
-                self.look_for_strays(host, &request);
+            NetworkEvent::Store { id, request, .. } => {
+                self.check_for_stray_cells(host, &request);
                 let response = self.hosts[host].store.carry_out(request);
                 self.node_mut(host).1.handle_stored(now, id, response);
             }
         }
-        self.settle(host);
+        self.carry_out_effects(host);
     }
 
-    fn look_for_strays(&mut self, host: usize, request: &StoreRequest) {
+    fn check_for_stray_cells(&mut self, host: usize, request: &StoreRequest) {
         if let StoreRequest::Write { key, cell, .. } = request
             && !self.layout.is_replica(NodeIndex(host as u8), key, cell.meta.from)
             && !self.hosts[host].store.cells.contains_key(key)
         {
-            self.strays.push((host, key.clone()));
+            self.stray_cells.push((host, key.clone()));
         }
     }
 
-    /// Carries out what the node wants.
-    pub(crate) fn settle(&mut self, host: usize) {
+    /// Carries out the effects of a host's node.
+    pub(crate) fn carry_out_effects(&mut self, host: usize) {
         while let Some(effect) = self.hosts[host].node.as_mut().and_then(Node::poll_effect) {
             match effect {
                 Effect::Store { id, request, .. } => self.store(host, id, request),
@@ -422,11 +427,11 @@ impl World {
     }
 
     fn store(&mut self, host: usize, id: StoreId, request: StoreRequest) {
-        self.hosts[host].asked.push(request.clone());
+        self.hosts[host].store_requests.push(request.clone());
         self.hosts[host].store.writes_under_way += usize::from(matches!(request, StoreRequest::Write { .. }));
         let generation = self.hosts[host].generation;
         let at = self.now + self.hosts[host].store.latency;
-        self.at(at, Happening::Store { host, generation, id, request });
+        self.at(at, NetworkEvent::Store { host, generation, id, request });
     }
 
     fn link(&mut self, host: usize, action: LinkAction) {
@@ -436,24 +441,24 @@ impl World {
                 self.last_link += 1;
                 let connection = Connection {
                     dialer: host,
-                    dialer_life: self.hosts[host].generation,
+                    dialer_generation: self.hosts[host].generation,
                     acceptor: node.as_usize(),
-                    acceptor_life: 0,
+                    acceptor_generation: 0,
                     admitted: false,
                 };
                 let link = LinkId(self.last_link);
-                self.at(self.now + self.net.latency, Happening::DialArrives { link, connection });
+                self.at(self.now + self.net.latency, NetworkEvent::DialArrives { link, connection });
             }
             LinkAction::HangUp(node) => {
-                let link = self.link_between(host, node.as_usize()).expect("what is hung up on is open");
+                let link = self.link_between(host, node.as_usize()).expect("a closed link is open");
                 self.close(link, Some(host));
             }
             LinkAction::Admit(link) => {
                 let Some(connection) = self.connections.get_mut(&link) else { return };
                 connection.admitted = true;
-                let (dialer, generation) = (connection.dialer, connection.dialer_life);
+                let (dialer, generation) = (connection.dialer, connection.dialer_generation);
                 let event = LinkEvent::Opened(self.hello(host));
-                self.at(self.now + self.net.latency, Happening::Link { host: dialer, generation, event });
+                self.at(self.now + self.net.latency, NetworkEvent::Link { host: dialer, generation, event });
             }
             LinkAction::Refuse(link) | LinkAction::RefuseCopy(link) => self.close(link, Some(host)),
         }
@@ -461,10 +466,10 @@ impl World {
 
     fn dial_arrives(&mut self, link: LinkId, mut connection: Connection, is_gone: bool) {
         let (dialer, acceptor) = (connection.dialer, connection.acceptor);
-        let dialer_life = connection.dialer_life;
-        let fail = |reason| Happening::Link {
+        let dialer_generation = connection.dialer_generation;
+        let fail = |reason| NetworkEvent::Link {
             host: dialer,
-            generation: dialer_life,
+            generation: dialer_generation,
             event: LinkEvent::DialFailed { node: NodeIndex(acceptor as u8), reason },
         };
         if self.is_cut(dialer, acceptor) || self.hosts[acceptor].stopped {
@@ -473,33 +478,33 @@ impl World {
         if is_gone || self.refuses_dials == Some(acceptor) {
             return self.at(self.now + self.net.latency, fail(DialFailure::Refused));
         }
-        if self.hosts[dialer].generation != dialer_life || self.hosts[dialer].node.is_none() {
+        if self.hosts[dialer].generation != dialer_generation || self.hosts[dialer].node.is_none() {
             return;
         }
-        connection.acceptor_life = self.hosts[acceptor].generation;
+        connection.acceptor_generation = self.hosts[acceptor].generation;
         self.connections.insert(link, connection);
         let hello = self.hello(dialer);
         let now = self.now_at(acceptor);
         self.node_mut(acceptor).1.handle_link(now, LinkEvent::AdmissionRequested { link, hello });
-        self.settle(acceptor);
+        self.carry_out_effects(acceptor);
     }
 
-    /// Ends a connection by the will of `by`; the other side is told.
+    /// Closes a connection on behalf of `by`, and tells the other side.
     fn close(&mut self, link: LinkId, by: Option<usize>) {
         let Some(connection) = self.connections.remove(&link) else { return };
         let at = self.now + self.net.latency;
-        let Connection { dialer, dialer_life, acceptor, acceptor_life, admitted } = connection;
+        let Connection { dialer, dialer_generation, acceptor, acceptor_generation, admitted } = connection;
         if by != Some(dialer) {
             let node = NodeIndex(acceptor as u8);
             let event = match admitted {
                 true => LinkEvent::Closed { node },
                 false => LinkEvent::DialFailed { node, reason: DialFailure::NotAdmitted },
             };
-            self.at(at, Happening::Link { host: dialer, generation: dialer_life, event });
+            self.at(at, NetworkEvent::Link { host: dialer, generation: dialer_generation, event });
         }
         if by != Some(acceptor) {
             let event = LinkEvent::AcceptedClosed { link };
-            self.at(at, Happening::Link { host: acceptor, generation: acceptor_life, event });
+            self.at(at, NetworkEvent::Link { host: acceptor, generation: acceptor_generation, event });
         }
     }
 
@@ -511,7 +516,8 @@ impl World {
         let copies = 1 + usize::from(self.rng.chance(self.net.doubled));
         let connection = &self.connections[&link];
         let is_dialer = connection.dialer == from;
-        let generation = if is_dialer { connection.acceptor_life } else { connection.dialer_life };
+        let generation =
+            if is_dialer { connection.acceptor_generation } else { connection.dialer_generation };
         let node = NodeIndex(from as u8);
         let destination = if is_dialer { Destination::Accepted(link) } else { Destination::Dialed(node) };
         let origin = Origin { node, link: destination };
@@ -521,12 +527,12 @@ impl World {
             let message = message.clone();
             self.at(
                 arrives + self.net.latency + late,
-                Happening::Message { host: to, generation, link, origin, message },
+                NetworkEvent::Message { host: to, generation, link, origin, message },
             );
         }
     }
 
-    /// When a link has carried a message behind those before it.
+    /// Time at which a link has carried a message, after those before it.
     fn carry(&mut self, from: usize, to: usize, message: &Message) -> Instant {
         let Some(rate) = self.bytes_per_second else { return self.now };
         let bytes = value_bytes(message);
@@ -539,9 +545,9 @@ impl World {
         ends
     }
 
-    fn at(&mut self, at: Instant, happening: Happening) {
-        self.happened += 1;
-        self.happenings.insert((at, self.happened), happening);
+    fn at(&mut self, at: Instant, event: NetworkEvent) {
+        self.event_count += 1;
+        self.pending_events.insert((at, self.event_count), event);
     }
 
     fn hello(&self, host: usize) -> PeerHello {

@@ -1,4 +1,4 @@
-//! A store that is a map, with faults to order.
+//! A store that is a map, with faults on request.
 
 use cluster::{
     Damage, Hint, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ScanLimit, StoreFault, StoreRequest,
@@ -9,19 +9,19 @@ use std::ops::Bound;
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 
-/// See the module.
+/// An in-memory store with injected faults.
 #[derive(Clone)]
 pub(crate) struct Store {
     pub(crate) cells: BTreeMap<Key, Cell>,
     pub(crate) hints: BTreeMap<(NodeIndex, Key), Version>,
     pub(crate) record: NodeRecord,
     pub(crate) bound: Hlc,
-    /// What cannot be read back, until it is given up.
+    /// Damaged tables that were not abandoned yet.
     pub(crate) damage: Vec<Damage>,
     pub(crate) latency: Duration,
-    /// Requests of which this holds fail.
+    /// Requests that satisfy this predicate fail.
     pub(crate) fails: fn(&StoreRequest) -> bool,
-    /// Writes beyond so many at once are refused.
+    /// Maximum number of concurrent writes; further ones are refused.
     pub(crate) writes_max: usize,
     pub(crate) writes_under_way: usize,
 }
@@ -62,7 +62,7 @@ impl Store {
         self.hints.keys().filter(|(of, _)| of.as_usize() == target).count()
     }
 
-    /// A table is damaged from here on that holds what is in `range`; of its cells, those are lost of which this holds.
+    /// Adds a damaged table with this range. Cells of the range that satisfy `is_lost` are lost.
     pub(crate) fn damage(&mut self, table: u64, range: LostRange, is_lost: impl Fn(&Key) -> bool) {
         self.cells.retain(|key, _| !is_in(&range, key) || !is_lost(key));
         self.damage.push(Damage { table, ranges: vec![range], own_cells: true, dead_from: None });
@@ -118,7 +118,7 @@ impl Store {
                 StoreResponse::ClockBoundRaised { bound: self.bound }
             }
             StoreRequest::ReadPage(_) | StoreRequest::EndSnapshot { .. } => {
-                panic!("a node scans for nobody: {request:?}")
+                panic!("a node sends no such request: {request:?}")
             }
         }
     }
@@ -143,7 +143,7 @@ impl Store {
         StoreResponse::Hints { hints, until }
     }
 
-    /// Whether what cannot be read lies behind `after` up to `until`.
+    /// Whether a damaged range overlaps the keys behind `after` up to `until`.
     fn meets_damage(&self, after: Option<&Key>, until: Option<&Key>) -> bool {
         let is_before = |a: Option<&Key>, b: Option<&Key>| match (a, b) {
             (Some(a), Some(b)) => a < b,

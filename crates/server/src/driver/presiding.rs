@@ -404,11 +404,11 @@ impl Machine for Presiding {
         self.node.handle_disk_full(now, self.store.engine().is_disk_full());
         self.node.handle_damage(now, self.store.damage());
         self.node.handle_absences(now, self.store.absences());
-        if let Some(absences) = self.node.absences_owed() {
+        if let Some(absences) = self.node.absences_recorded() {
             self.store.note_absences_owed(absences);
         }
         self.node.handle_timeout(now);
-        self.store.set_horizon(self.node.horizon(now), self.node.exchanged_to(now));
+        self.store.set_horizon(self.node.horizon(now), self.node.deletes_exchanged_to(now));
     }
 
     fn poll_effect(&mut self) -> Option<Effect> {

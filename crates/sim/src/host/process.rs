@@ -205,13 +205,13 @@ impl Process {
                 }
                 node.handle_damage(now, damage);
                 node.handle_absences(now, self.store.absences());
-                if let Some(absences) = node.absences_owed() {
+                if let Some(absences) = node.absences_recorded() {
                     self.store.note_absences_owed(absences);
                 }
                 node.handle_timeout(now);
                 let horizon = if self.expires_by_own_clock { now.wall } else { node.horizon(now) };
                 let exchanged_to =
-                    if self.drops_tombstones_early { now.wall } else { node.exchanged_to(now) };
+                    if self.drops_tombstones_early { now.wall } else { node.deletes_exchanged_to(now) };
                 self.store.set_horizon(horizon, exchanged_to);
             }
             Input::Drain => node.begin_drain(now),

@@ -1,63 +1,74 @@
-//! What differs between this node and a peer is exchanged, a few cells at once.
+//! Exchange: the cells that differ between this node and a peer are transferred, a few at a time.
 //!
-//! A key that the peer does not tell of it may hold all the same: newer, and for fewer nodes than this node's older
-//! cell, which that one must then replace. So the peer is asked first. A cell that replaces an older version takes over
-//! the greater `from` of the two, and cells of one version take over the greatest: a replica that held or was owed the
-//! older version is one of the newer from then on, also when its disk is lost. A cell that the peer lacks is read here and written there; one that this node lacks is read there and written
-//! here. In between it may have been overwritten: then the newer one goes the way, if it is to. A peer that holds much
-//! where this node holds nothing is asked for more of it only as what is known to differ has been exchanged.
+//! A peer that does not list a key may still hold a newer cell of it that was written for fewer
+//! nodes than this node's older cell. That newer cell must then replace the older one here. So the
+//! peer is first asked for its version of the key.
 //!
-//! A cell of a peer whose version is further ahead than this node believes is not stored: it would hide later writes.
+//! A cell that replaces an older version takes over the greater `from` of the two, and cells of one
+//! version take over the greatest. From then on a replica that held the older version, or was to
+//! receive it, is a replica of the newer one, even after it loses its disk.
+//!
+//! A cell that the peer lacks is read here and written there; one that this node lacks is read
+//! there and written here. The cell may be overwritten in between: then the newer one is
+//! transferred if the receiver is its replica. A peer that holds many cells where this node holds
+//! none is asked for more only as the known differences are exchanged.
+//!
+//! A cell of a peer whose version is further ahead than this node's clock accepts is not stored: it
+//! would hide later writes.
 
-use super::{Chunk, HINDERED_MAX, Node, Pass, Progress, Repair, Stage, TRIES_MAX};
-use crate::node::purpose::{AskPurpose, StorePurpose};
+use super::{ATTEMPTS_MAX, Chunk, DEFERRED_KEYS_MAX, Node, PassStage, Progress, Repair, RepairPass};
+use crate::node::purpose::{RequestPurpose, StorePurpose};
 use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
 use std::collections::BTreeMap;
 use stdx::{Cell, CellMeta, Now};
 
-/// Cells that are exchanged at once; each is in memory.
-const UNDER_WAY_MAX: usize = 16;
-/// The bytes of cells that are exchanged at once, by the size of recent ones. One cell alone always goes.
-const UNDER_WAY_BYTES: usize = 4 << 20;
-/// The size of a cell before one has been seen.
-pub(super) const CELL_BYTES_FIRST: usize = 1 << 20;
-/// After a smaller cell, the size that is expected falls by this part.
-const FORGOTTEN_PART: usize = 8;
-/// While more than this wait, peers are not asked for the rest of a range; each may add what one answer holds.
-const WAITING_MAX: usize = 1_024;
+/// Maximum number of cells that are transferred at a time; each is in memory.
+const IN_FLIGHT_MAX: usize = 16;
+/// Maximum number of bytes of cells that are transferred at a time, estimated from recent sizes. A
+/// single cell is always transferred.
+const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
+/// Estimated size of a cell in bytes before one has been transferred.
+pub(super) const CELL_BYTES_INITIAL: usize = 1 << 20;
+/// After a smaller cell the estimate falls by its fraction of one in this many.
+const CELL_BYTES_DECAY: usize = 8;
+/// Number of waiting transfers above which peers are not asked for the rest of a range. Each peer
+/// may add the entries of one answer.
+const TRANSFERS_WAITING_MAX: usize = 1_024;
 
-/// A cell that is to go to a peer, or to come from it.
+/// A cell that is to be sent to a peer or fetched from it.
 #[derive(Clone, Debug)]
 pub(in crate::node) struct Transfer {
     pub(in crate::node) node: NodeIndex,
     pub(in crate::node) key: Key,
-    pub(in crate::node) way: Way,
-    /// The receiver holds an older cell, which this one may replace wherever it is.
+    pub(in crate::node) direction: Direction,
+    /// The receiver holds an older cell, so this one may replace it on any node.
     pub(in crate::node) replaces: bool,
-    /// The greatest `from` of the versions that were compared. The cell goes with at least this one.
+    /// The greatest `from` of the compared versions. The cell is transferred with at least this
+    /// `from`.
     pub(in crate::node) from: u8,
-    tries: u8,
+    attempts: u8,
 }
 
-/// In which direction.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum Way {
-    /// To the peer, unless it holds something newer than this.
-    Offer(CellMeta),
+pub(in crate::node) enum Direction {
+    /// To the peer, unless the peer turns out to hold a newer version than this.
+    CheckedPush(CellMeta),
     Push,
     Pull,
 }
 
 impl Repair {
-    /// Takes note of the size of a cell that is exchanged, in bytes.
-    fn expect_cells_of(&mut self, bytes: usize) {
-        self.cell_bytes = bytes.max(self.cell_bytes - self.cell_bytes / FORGOTTEN_PART);
+    /// Updates the estimate with the size of a transferred cell in bytes.
+    fn record_cell_size(&mut self, bytes: usize) {
+        self.cell_bytes = bytes.max(self.cell_bytes - self.cell_bytes / CELL_BYTES_DECAY);
     }
 }
 
 impl Node {
-    /// Finds what differs between what this node and a peer hold behind `after` up to `until`.
-    pub(super) fn compare(
+    /// Finds the differences between the cells of this node and of a peer in the range behind
+    /// `after` up to `until`.
+    pub(super) fn compare_range(
         &mut self,
         now: Now,
         number: u64,
@@ -69,23 +80,25 @@ impl Node {
         let is_within =
             |key: &Key| after.is_none_or(|after| key > after) && until.is_none_or(|until| key <= until);
         let theirs: BTreeMap<Key, CellMeta> = entries.into_iter().filter(|(key, _)| is_within(key)).collect();
-        let Some(Pass { cutoff, stage: Stage::Comparing(chunk), .. }) = &self.repair.pass else { return };
-        let transfer = |key: &Key, way, replaces, from| Transfer {
+        let Some(RepairPass { cutoff, stage: PassStage::Comparing(chunk), .. }) = &self.repair.pass else {
+            return;
+        };
+        let transfer = |key: &Key, direction, replaces, from| Transfer {
             node,
             key: key.clone(),
-            way,
+            direction,
             replaces,
             from,
-            tries: 0,
+            attempts: 0,
         };
         let mut transfers = Vec::new();
         for (key, own) in chunk.own.iter().filter(|(key, _)| is_within(key)) {
             match theirs.get(key) {
-                Some(its) if own.version.hlc <= *cutoff && is_behind(its, own) => {
-                    transfers.push(transfer(key, Way::Push, true, own.from.max(its.from)));
+                Some(its) if own.version.hlc <= *cutoff && is_older(its, own) => {
+                    transfers.push(transfer(key, Direction::Push, true, own.from.max(its.from)));
                 }
                 None if self.is_exchanged(now, node, key, own, *cutoff) => {
-                    transfers.push(transfer(key, Way::Offer(*own), false, own.from));
+                    transfers.push(transfer(key, Direction::CheckedPush(*own), false, own.from));
                 }
                 _ => {}
             }
@@ -94,8 +107,8 @@ impl Node {
             let own = chunk.own.get(key);
             let from = own.map_or(its.from, |own| own.from.max(its.from));
             let is_ours = self.member.layout.is_replica(self.member.me, key, from);
-            if is_ours && own.is_none_or(|own| is_behind(own, its)) {
-                transfers.push(transfer(key, Way::Pull, own.is_some(), from));
+            if is_ours && own.is_none_or(|own| is_older(own, its)) {
+                transfers.push(transfer(key, Direction::Pull, own.is_some(), from));
             }
         }
         if let Some(chunk) = self.repair.chunk(number) {
@@ -103,66 +116,73 @@ impl Node {
         }
     }
 
-    /// Begins transfers as long as there is room; ends the chunk after the last.
+    /// Starts transfers within the limits. Ends the chunk after the last one.
     pub(super) fn advance_exchange(&mut self, now: Now) {
         while let Some((number, transfer)) = self.next_transfer() {
-            match transfer.way {
-                Way::Offer(_) if self.is_usable(transfer.node) => {
+            match transfer.direction {
+                Direction::CheckedPush(_) if self.is_usable(transfer.node) => {
                     let (node, key) = (transfer.node, transfer.key.clone());
-                    let purpose = AskPurpose::OfferCell { pass: number, transfer };
-                    self.outbox.ask(now.mono, node, purpose, PeerRequest::ReadMeta { key });
+                    let purpose = RequestPurpose::CheckCell { pass: number, transfer };
+                    self.outbox.request_peer(now.mono, node, purpose, PeerRequest::ReadMeta { key });
                 }
-                Way::Push => {
+                Direction::Push => {
                     let key = transfer.key.clone();
-                    let purpose = StorePurpose::ReadToPush { pass: number, transfer };
-                    self.outbox.store(purpose, StoreRequest::Read { key });
+                    let purpose = StorePurpose::ReadCellToPush { pass: number, transfer };
+                    self.outbox.request_store(purpose, StoreRequest::Read { key });
                 }
-                Way::Pull if self.is_usable(transfer.node) => {
+                Direction::Pull if self.is_usable(transfer.node) => {
                     let (node, key) = (transfer.node, transfer.key.clone());
-                    let purpose = AskPurpose::PullCell { pass: number, transfer };
-                    self.outbox.ask(now.mono, node, purpose, PeerRequest::ReadCell { key });
+                    let purpose = RequestPurpose::PullCell { pass: number, transfer };
+                    self.outbox.request_peer(now.mono, node, purpose, PeerRequest::ReadCell { key });
                 }
-                Way::Offer(_) | Way::Pull => self.transferred(number, transfer, false),
+                Direction::CheckedPush(_) | Direction::Pull => self.end_transfer(number, transfer, false),
             }
         }
-        self.ask_for_rests(now);
+        self.continue_comparisons(now);
         let is_done =
-            |chunk: &Chunk| chunk.open.is_empty() && chunk.transfers.is_empty() && chunk.under_way == 0;
-        if let Some(Pass { stage: Stage::Comparing(chunk), .. }) = &self.repair.pass
+            |chunk: &Chunk| chunk.open_peers.is_empty() && chunk.transfers.is_empty() && chunk.in_flight == 0;
+        if let Some(RepairPass { stage: PassStage::Comparing(chunk), .. }) = &self.repair.pass
             && is_done(chunk)
         {
-            self.end_chunk_of_pass(now);
+            self.end_compared_chunk(now);
         }
     }
 
-    /// A peer has said what it holds of a key that it did not tell of, or has not.
-    pub(in crate::node) fn cell_offered(
+    /// Handles a peer's answer with its version of a key that it did not list. `None`: there was no
+    /// answer.
+    pub(in crate::node) fn handle_check_answer(
         &mut self,
         number: u64,
         transfer: Transfer,
         answer: Option<&PeerAnswer>,
     ) {
-        let (Way::Offer(own), Some(PeerAnswer::Meta(its))) = (transfer.way, answer) else {
-            return self.transferred(number, transfer, false);
+        let (Direction::CheckedPush(own), Some(PeerAnswer::Meta(its))) = (transfer.direction, answer) else {
+            return self.end_transfer(number, transfer, false);
         };
         let transfer = match its {
-            Some(its) if is_behind(&own, its) => {
-                Transfer { way: Way::Pull, replaces: true, from: own.from.max(its.from), ..transfer }
-            }
-            Some(its) if is_behind(its, &own) => {
-                Transfer { way: Way::Push, replaces: true, from: own.from.max(its.from), ..transfer }
-            }
-            Some(_) => return self.dropped(number),
-            None => Transfer { way: Way::Push, ..transfer },
+            Some(its) if is_older(&own, its) => Transfer {
+                direction: Direction::Pull,
+                replaces: true,
+                from: own.from.max(its.from),
+                ..transfer
+            },
+            Some(its) if is_older(its, &own) => Transfer {
+                direction: Direction::Push,
+                replaces: true,
+                from: own.from.max(its.from),
+                ..transfer
+            },
+            Some(_) => return self.release_transfer(number),
+            None => Transfer { direction: Direction::Push, ..transfer },
         };
         if let Some(chunk) = self.repair.chunk(number) {
-            chunk.under_way -= 1;
+            chunk.in_flight -= 1;
             chunk.transfers.push_front(transfer);
         }
     }
 
-    /// The store has read a cell that a peer lacks.
-    pub(in crate::node) fn read_to_push(
+    /// Handles the store's answer with a cell that a peer lacks.
+    pub(in crate::node) fn handle_cell_read(
         &mut self,
         now: Now,
         number: u64,
@@ -171,36 +191,41 @@ impl Node {
     ) {
         let node = transfer.node;
         match response {
-            StoreResponse::Cell(Some(cell)) if self.may_go(node, &transfer, &cell) => {
+            StoreResponse::Cell(Some(cell)) if self.is_transfer_allowed(node, &transfer, &cell) => {
                 let cell = cell.with_from_of_at_least(transfer.from);
-                self.repair.expect_cells_of(cell.value.len());
+                self.repair.record_cell_size(cell.value.len());
                 if !self.is_usable(node) {
-                    return self.transferred(number, transfer, false);
+                    return self.end_transfer(number, transfer, false);
                 }
                 let key = transfer.key.clone();
                 let request = PeerRequest::Write { key, cell, hints: NodeSet::EMPTY };
-                self.outbox.ask(now.mono, node, AskPurpose::PushCell { pass: number, transfer }, request);
+                self.outbox.request_peer(
+                    now.mono,
+                    node,
+                    RequestPurpose::PushCell { pass: number, transfer },
+                    request,
+                );
             }
-            // It was purged meanwhile, or overwritten for other nodes.
-            StoreResponse::Cell(_) => self.dropped(number),
-            StoreResponse::Failed(_) => self.transferred(number, transfer, false),
+            // The cell was purged meanwhile, or overwritten by one that is not for this peer.
+            StoreResponse::Cell(_) => self.release_transfer(number),
+            StoreResponse::Failed(_) => self.end_transfer(number, transfer, false),
             response => unreachable!("the store answered Read with {response:?}"),
         }
     }
 
-    /// A peer has stored a cell that it lacked, or has not.
-    pub(in crate::node) fn cell_pushed(
+    /// Handles a peer's answer to a cell that it lacked. `None`: there was no answer.
+    pub(in crate::node) fn handle_push_answer(
         &mut self,
         number: u64,
         transfer: Transfer,
         answer: Option<&PeerAnswer>,
     ) {
         let is_stored = matches!(answer, Some(PeerAnswer::Written { .. }));
-        self.transferred(number, transfer, is_stored);
+        self.end_transfer(number, transfer, is_stored);
     }
 
-    /// A peer has sent a cell that this node lacks, or has not.
-    pub(in crate::node) fn cell_pulled(
+    /// Handles a peer's answer with a cell that this node lacks. `None`: there was no answer.
+    pub(in crate::node) fn handle_pull_answer(
         &mut self,
         now: Now,
         number: u64,
@@ -208,54 +233,70 @@ impl Node {
         answer: Option<PeerAnswer>,
     ) {
         match answer {
-            // As if it were past the cutoff, which leaves such cells out wherever they are told of.
+            // Treated like a cell past the cutoff, which the comparison leaves out.
             Some(PeerAnswer::Cell(Some(cell))) if !self.member.clock.accepts(cell.meta.version.hlc, now) => {
-                self.outbox.event(Event::CellRefused { node: transfer.node });
-                self.dropped(number);
+                self.outbox.emit_event(Event::CellRefused { node: transfer.node });
+                self.release_transfer(number);
             }
-            Some(PeerAnswer::Cell(Some(cell))) if self.may_go(self.member.me, &transfer, &cell) => {
+            Some(PeerAnswer::Cell(Some(cell)))
+                if self.is_transfer_allowed(self.member.me, &transfer, &cell) =>
+            {
                 let cell = cell.with_from_of_at_least(transfer.from);
-                self.repair.expect_cells_of(cell.value.len());
+                self.repair.record_cell_size(cell.value.len());
                 let request = StoreRequest::Write { key: transfer.key.clone(), cell, hints: NodeSet::EMPTY };
-                self.outbox.store(StorePurpose::StoreLearned { pass: number, transfer }, request);
+                self.outbox
+                    .request_store(StorePurpose::StoreReceivedCell { pass: number, transfer }, request);
             }
-            Some(PeerAnswer::Cell(_)) => self.dropped(number),
-            _ => self.transferred(number, transfer, false),
+            Some(PeerAnswer::Cell(_)) => self.release_transfer(number),
+            _ => self.end_transfer(number, transfer, false),
         }
     }
 
-    /// The store has taken a cell of a peer, or has not.
-    pub(in crate::node) fn learned(&mut self, number: u64, transfer: Transfer, response: &StoreResponse) {
+    /// Handles the store's answer to the write of a peer's cell.
+    pub(in crate::node) fn handle_received_cell_stored(
+        &mut self,
+        number: u64,
+        transfer: Transfer,
+        response: &StoreResponse,
+    ) {
         let is_stored = matches!(response, StoreResponse::Written { .. });
         if let Some(chunk) = self.repair.chunk(number) {
-            chunk.learned |= is_stored;
+            chunk.has_received_cells |= is_stored;
         }
-        self.transferred(number, transfer, is_stored);
+        self.end_transfer(number, transfer, is_stored);
     }
 
-    /// Asks those peers on that have answered for a part of the range, once there is room for what they may say.
-    fn ask_for_rests(&mut self, now: Now) {
-        let Some(Pass { number, stage: Stage::Comparing(chunk), .. }) = &mut self.repair.pass else { return };
-        if chunk.transfers.len() > WAITING_MAX {
+    /// Requests the next part of the range from peers that have answered for a part, once few
+    /// transfers are waiting.
+    fn continue_comparisons(&mut self, now: Now) {
+        let Some(RepairPass { number, stage: PassStage::Comparing(chunk), .. }) = &mut self.repair.pass
+        else {
+            return;
+        };
+        if chunk.transfers.len() > TRANSFERS_WAITING_MAX {
             return;
         }
         let number = *number;
-        let go_on = |progress: &mut Progress| std::mem::take(&mut progress.is_to_go_on);
-        let nodes: NodeSet =
-            chunk.open.iter_mut().filter_map(|(&node, progress)| go_on(progress).then_some(node)).collect();
-        nodes.iter().for_each(|node| self.ask_range(now, number, node));
+        let go_on = |progress: &mut Progress| std::mem::take(&mut progress.is_continuation_due);
+        let nodes: NodeSet = chunk
+            .open_peers
+            .iter_mut()
+            .filter_map(|(&node, progress)| go_on(progress).then_some(node))
+            .collect();
+        nodes.iter().for_each(|node| self.request_comparison(now, number, node));
     }
 
     fn next_transfer(&mut self) -> Option<(u64, Transfer)> {
-        let window = (UNDER_WAY_BYTES / self.repair.cell_bytes.max(1)).clamp(1, UNDER_WAY_MAX);
+        let window = (IN_FLIGHT_BYTES_MAX / self.repair.cell_bytes.max(1)).clamp(1, IN_FLIGHT_MAX);
         let pass = self.repair.pass.as_mut()?;
-        let Stage::Comparing(chunk) = &mut pass.stage else { return None };
-        if chunk.under_way >= window {
+        let PassStage::Comparing(chunk) = &mut pass.stage else { return None };
+        if chunk.in_flight >= window {
             return None;
         }
         while let Some(transfer) = chunk.transfers.pop_front() {
-            if !self.repair.hindered.get(&transfer.node).is_some_and(|keys| keys.contains(&transfer.key)) {
-                chunk.under_way += 1;
+            if !self.repair.deferred_keys.get(&transfer.node).is_some_and(|keys| keys.contains(&transfer.key))
+            {
+                chunk.in_flight += 1;
                 return Some((pass.number, transfer));
             }
             pass.incomplete.insert(transfer.node);
@@ -263,51 +304,55 @@ impl Node {
         None
     }
 
-    /// The link of a peer ended while a key was exchanged with it. Past [`HINDERED_MAX`] keys it is not these that end it.
-    fn hinder(&mut self, node: NodeIndex, key: Key) {
-        let keys = self.repair.hindered.entry(node).or_default();
-        if keys.len() == HINDERED_MAX {
+    /// Defers a key because the peer's link ended while the key was transferred. If
+    /// [`DEFERRED_KEYS_MAX`] keys are deferred already, the keys are not the cause, and all of them
+    /// are released.
+    fn defer_key(&mut self, node: NodeIndex, key: Key) {
+        let keys = self.repair.deferred_keys.entry(node).or_default();
+        if keys.len() == DEFERRED_KEYS_MAX {
             keys.clear();
         }
         keys.push_back(key);
     }
 
-    /// Whether a cell that may have been overwritten since it was compared is still to go to `node`.
-    fn may_go(&self, node: NodeIndex, transfer: &Transfer, cell: &Cell) -> bool {
+    /// Whether a cell that may have been overwritten since the comparison may still be sent to
+    /// `node`.
+    fn is_transfer_allowed(&self, node: NodeIndex, transfer: &Transfer, cell: &Cell) -> bool {
         let from = cell.meta.from.max(transfer.from);
         transfer.replaces || self.member.layout.is_replica(node, &transfer.key, from)
     }
 
-    /// A transfer has ended, or is to be tried again, or is left for the next pass.
-    fn transferred(&mut self, number: u64, mut transfer: Transfer, is_stored: bool) {
+    /// Ends a transfer: it has succeeded, is retried, or is left to the next pass.
+    fn end_transfer(&mut self, number: u64, mut transfer: Transfer, is_stored: bool) {
         let node = transfer.node;
-        self.dropped(number);
+        self.release_transfer(number);
         let Some(pass) = self.repair.pass(number) else { return };
         if is_stored {
             pass.cells += 1;
-            self.outbox.event(Event::Repaired { node });
+            self.outbox.emit_event(Event::Repaired { node });
             return;
         }
-        transfer.tries += 1;
-        if transfer.tries == TRIES_MAX {
+        transfer.attempts += 1;
+        if transfer.attempts == ATTEMPTS_MAX {
             pass.incomplete.insert(node);
         } else if !self.is_usable(node) {
-            self.hinder(node, transfer.key);
-            self.leave_out(node);
+            self.defer_key(node, transfer.key);
+            self.exclude_peer(node);
         } else if let Some(chunk) = self.repair.chunk(number) {
             chunk.transfers.push_back(transfer);
         }
     }
 
-    fn dropped(&mut self, number: u64) {
+    fn release_transfer(&mut self, number: u64) {
         if let Some(chunk) = self.repair.chunk(number) {
-            chunk.under_way -= 1;
+            chunk.in_flight -= 1;
         }
     }
 }
 
-/// Whether one cell of a key is to be replaced by another: by a greater version, or by the same one with a greater `from`.
-fn is_behind(cell: &CellMeta, other: &CellMeta) -> bool {
+/// Whether a cell is to be replaced by another one of its key: by a greater version, or by the same
+/// version with a greater `from`.
+fn is_older(cell: &CellMeta, other: &CellMeta) -> bool {
     let is_same = (cell.version, cell.kind) == (other.version, other.kind);
     cell.version < other.version || is_same && cell.from < other.from
 }

@@ -1,235 +1,247 @@
-//! Anti-entropy: replicas compare what they hold, and exchange what differs.
+//! Anti-entropy: replicas compare their cells and exchange the differences.
 //!
-//! **Promise.** When a pass has ended with a peer, each of the two holds the newest cell of every key that both are
-//! to hold, as far as it was written before the pass began, whether anybody reads it or not. No cell goes to a node
-//! outside its first `from`, unless that holds an older cell of the key, which it then replaces. Nothing that was
-//! deleted comes back: the newest version wins everywhere, and dead cells are exchanged until their grace ends.
+//! **Promise.** When a pass has ended with a peer, both nodes hold the newest cell of every key
+//! that both are replicas of, if it was written before the pass began. This does not depend on
+//! reads. A cell is sent only to a node within the cell's `from`, or to one that holds an older
+//! cell of the key, which it replaces. Deleted data does not reappear: the newest version wins
+//! everywhere, and dead cells are exchanged until their grace period ends.
 //!
-//! **Mechanism.** A *pass* goes through the keys in their order, one chunk at a time: this node scans its own
-//! chunk and sends to each peer that takes part a digest of what both are to hold in that range. A peer that holds
-//! the same says so; one that does not sends its keys with their versions, and what differs is exchanged, a few
-//! cells at once (`exchange`). A pass rests after each chunk, so that it is busy for a tenth of the time, and for
-//! half of it when it was asked for, is owed after dropped hints, or follows a rebuild.
+//! **Mechanism.** A *pass* visits the keys in order, one chunk at a time. This node scans a chunk
+//! of its own keys. It sends each participating peer a digest of the cells in that range that both
+//! are replicas of. A peer with the same cells says so. Any other peer sends its keys with their
+//! versions, and the differences are exchanged a few cells at a time (`exchange`). A pass pauses
+//! after each chunk so that it is active for a tenth of the time. It is active for half of the time
+//! if it was requested, if hints were dropped, or after a rebuild.
 //!
-//! Each peer is *due* from the time that a pass with it is wanted until one has ended that began later, with all
-//! exchanged. A *round* makes all peers due: when a third of the grace period has passed since the last,
-//! or when asked for. It has ended when nobody is due any more. The time since a round of this process is measured by the
-//! monotonic clock. The time of a round of a former process is a wall time; one in the future, which a wrong
-//! clock recorded, is reported ([`Event::RoundInFuture`]) and ignored: a round is due then.
+//! A peer is *due* from the time at which a pass with it is requested until a pass that began later
+//! has ended with all differences exchanged. A *round* makes all peers due: when a third of the
+//! grace period has passed since the last round, or on request. It ends when no peer is due. The
+//! time since a round of this process is measured by the monotonic clock. The time of a round of an
+//! earlier process is a wall time. If it is in the future, a wrong clock recorded it: it is
+//! reported ([`Event::RoundInFuture`]) and ignored, and a round is due.
 //!
-//! What cannot be read is passed over: a range that a damaged table of this node has lost, and on a peer that cannot read
-//! what it is asked for, a few keys of this node around that, found by halving. The rest of the keys is compared. The
-//! pass counts as incomplete with the peers concerned, so they stay due.
+//! Unreadable ranges are skipped: the lost ranges of this node's damaged tables, and a few keys of
+//! this node around a range that a peer cannot read. The latter are found by bisection. All other
+//! keys are compared. The pass counts as incomplete with the peers concerned, so they stay due.
 //!
-//! A link that ends in the middle of a pass may have ended because of what went over it: a value that is too large for
-//! a slow link delays the heartbeats until the peer counts as unreachable. So the keys whose exchange was under way are
-//! *hindered*: passes go over them, and count as incomplete. When such a pass has come to its end with the peer, the next
-//! one tries half of them again, those that have waited longest. So a key that breaks the link keeps no others from
-//! being exchanged.
+//! A link may end in the middle of a pass because of the data that it carried: a value that is too
+//! large for a slow link delays the heartbeats until the peer counts as unreachable. So the keys
+//! that were being exchanged are *deferred*: passes skip them and count as incomplete. When such a
+//! pass has ended with the peer, the next one tries the older half of them again. So a key that
+//! breaks the link does not prevent the exchange of the others.
 //!
-//! **Caveats.** A pass reads all keys of this node. Peers that are not up and believed stay due until they are. Where
-//! a key was written for fewer and fewer nodes, one that is not to hold what it holds may keep that, though there
-//! is something newer; nobody asks it for the key unless for as many nodes as had held it at first.
+//! **Caveats.** A pass reads all keys of this node. Peers that are not up and read-eligible stay
+//! due until they are. If a key was written with a smaller and smaller `from`, a node outside the
+//! newest `from` may keep an older cell. Only a request with a `from` as large as the first one
+//! reads it there.
 
+mod delete_exchange;
 mod exchange;
-mod exchanged;
 
-use super::purpose::{AskPurpose, StorePurpose};
+use super::purpose::{RequestPurpose, StorePurpose};
 use super::ranges::{CHUNK, permille};
 use super::{Node, RepairKind};
 use crate::{
     Event, HybridClock, Key, LostRange, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState,
     RangeAnswer, RangeDigest, RangeRequest, RepairStatus, StoreFault, StoreRequest, StoreResponse,
 };
+use delete_exchange::DeleteExchange;
 pub(super) use exchange::Transfer;
-use exchanged::Exchanged;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, Now, WallTime};
 
-/// A write that began so long ago has reached its replicas or will not without help.
-const WRITES_SETTLE: Duration = Duration::from_secs(2);
-/// Between the end of a pass and the next, at least.
-const PAUSE_MIN: Duration = Duration::from_secs(10);
-/// The same, at most; it doubles while passes leave somebody due and nothing is exchanged.
-const PAUSE_MAX: Duration = Duration::from_secs(640);
-/// No pause is longer than this part of the grace period, within which all must have heard of a delete.
+/// Time after which a write has reached its replicas or needs help to do so.
+const WRITE_PROPAGATION_TIME: Duration = Duration::from_secs(2);
+/// Shortest pause between two passes.
+const PASS_PAUSE_MIN: Duration = Duration::from_secs(10);
+/// Longest pause between two passes. The pause doubles while passes leave peers due and exchange
+/// nothing.
+const PASS_PAUSE_MAX: Duration = Duration::from_secs(640);
+/// A pause between passes is at most this fraction (one in this many) of the grace period, within
+/// which every replica must learn of a delete.
 const PAUSE_SHARE_OF_GRACE: u32 = 20;
-/// The longest rest between two chunks.
-const REST_MAX: Duration = Duration::from_secs(5);
-/// How often one thing is tried in a pass.
-const TRIES_MAX: u8 = 3;
-/// How often a scan of the own store is tried in a pass. Within this time the store knows what is damaged.
-const SCANS_MAX: u8 = 10;
-/// Between a failed scan of the own store and the next one.
-const SCAN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Keys of one peer that are passed over, since its link ended while they were exchanged.
-const HINDERED_MAX: usize = 256;
-/// A range that a peer cannot read is halved until it holds at most this many keys of this node; these are passed over.
-const PASSED_OVER_MAX: usize = 4;
+/// Longest pause between two chunks.
+const CHUNK_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Number of attempts at one request in a pass.
+const ATTEMPTS_MAX: u8 = 3;
+/// Number of attempts to scan the local store in a pass. Within this time the store finds out which
+/// table is damaged.
+const SCAN_ATTEMPTS_MAX: u8 = 10;
+/// Time between a failed scan of the local store and the next attempt.
+const SCAN_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Maximum number of deferred keys of one peer.
+const DEFERRED_KEYS_MAX: usize = 256;
+/// A range that a peer cannot read is bisected until it holds at most this many keys of this node,
+/// which are then skipped.
+const SKIPPED_KEYS_MAX: usize = 4;
 
-/// See the module.
+/// State of anti-entropy.
 #[derive(Debug)]
 pub(super) struct Repair {
-    /// Peers that a pass is wanted with, and the last pass that began before it was.
+    /// Peers that are due, each with the number of the last pass that began before its pass was
+    /// requested.
     due: BTreeMap<NodeIndex, u64>,
-    /// When the round began that is under way.
+    /// Start of the current round.
     round: Option<WallTime>,
-    /// When this process last began a round.
+    /// Start of the last round of this process.
     last_round: Option<Now>,
-    /// What is due will not wait for long.
+    /// Passes pause for less time until no peer is due.
     is_urgent: bool,
     next_at: Instant,
     pause: Duration,
     passes: u64,
-    pass: Option<Pass>,
-    /// The size that is expected of cells that are exchanged, in bytes: near the largest of recent ones.
+    pass: Option<RepairPass>,
+    /// Estimated size of a transferred cell in bytes, near the largest of the recent ones.
     cell_bytes: usize,
-    exchanged: Exchanged,
-    /// Keys whose exchange was under way when the link with a peer ended, oldest first, at most [`HINDERED_MAX`] of each peer.
-    hindered: BTreeMap<NodeIndex, VecDeque<Key>>,
+    delete_exchange: DeleteExchange,
+    /// Keys of each peer whose transfer was in flight when the peer's link ended, oldest first. At
+    /// most [`DEFERRED_KEYS_MAX`] for a peer.
+    deferred_keys: BTreeMap<NodeIndex, VecDeque<Key>>,
 }
 
-/// One way through all keys.
+/// A pass over all keys.
 #[derive(Debug)]
-struct Pass {
+struct RepairPass {
     number: u64,
-    /// By the horizon: what was deleted by then is exchanged.
-    begun_at: WallTime,
+    /// The horizon at the start of the pass, by which deletes are exchanged.
+    started_at: WallTime,
     cutoff: Hlc,
-    /// Peers that still take part.
-    with: NodeSet,
-    /// Those of them with whom something could not be exchanged.
+    /// Peers that take part.
+    participants: NodeSet,
+    /// Participants with which some cell could not be exchanged.
     incomplete: NodeSet,
-    /// What was compared ends with this key.
+    /// Last key that was compared.
     after: Option<Key>,
-    stage: Stage,
-    /// The chunk is gone through again, since this node had to learn something from it.
-    is_second_look: bool,
-    /// Scans in a row that the store has failed.
+    stage: PassStage,
+    /// The chunk is scanned a second time because this node received cells of it.
+    is_second_scan: bool,
+    /// Number of consecutive failed scans of the store.
     failed_scans: u8,
     cells: u64,
 }
 
 #[derive(Debug)]
-enum Stage {
-    Resting {
+enum PassStage {
+    Paused {
         until: Instant,
     },
-    /// `bound`: the start of the damaged range ahead, where the scan ends.
+    /// `bound` is the start of the next damaged range, where the scan ends.
     Scanning {
-        begun_at: Instant,
+        started_at: Instant,
         bound: Option<Key>,
     },
     Comparing(Chunk),
 }
 
-/// A part of the keys of this node, as it is compared.
+/// A range of this node's keys that is being compared.
 #[derive(Debug)]
 struct Chunk {
-    begun_at: Instant,
-    /// It ends with this key; `None`: with the last of all.
+    started_at: Instant,
+    /// Last key of the chunk. `None`: the chunk ends with the last key of all.
     until: Option<Key>,
     own: BTreeMap<Key, CellMeta>,
-    /// Peers that have not answered for all of it, and how far each is.
-    open: BTreeMap<NodeIndex, Progress>,
-    /// What is to be exchanged; no more is asked for while this is long.
+    /// Peers that have not answered for the whole chunk, with their progress.
+    open_peers: BTreeMap<NodeIndex, Progress>,
+    /// Waiting transfers. No further ranges are requested while there are many.
     transfers: VecDeque<Transfer>,
-    under_way: usize,
-    learned: bool,
+    in_flight: usize,
+    has_received_cells: bool,
 }
 
 #[derive(Debug)]
 struct Progress {
     after: Option<Key>,
-    /// Only what is up to this key is asked for, as the peer could not read all.
-    narrowed: Option<Key>,
-    tries: u8,
-    /// It has answered for a part, and is to be asked for the rest.
-    is_to_go_on: bool,
+    /// Last key of a reduced request, since the peer could not read the whole range.
+    narrowed_to: Option<Key>,
+    attempts: u8,
+    /// The peer has answered for a part, and the next part is to be requested.
+    is_continuation_due: bool,
 }
 
 impl Progress {
     const fn behind(after: Option<Key>) -> Self {
-        Self { after, narrowed: None, tries: 0, is_to_go_on: false }
+        Self { after, narrowed_to: None, attempts: 0, is_continuation_due: false }
     }
 }
 
 impl Repair {
-    /// Nothing is due but what was owed at the end of the former life.
-    pub(super) fn new(now: Instant, owed: NodeSet) -> Self {
+    /// Creates the state after a start: the peers in `pending` are due, since their repair was
+    /// pending when the last process ended.
+    pub(super) fn new(now: Instant, pending: NodeSet) -> Self {
         Self {
-            exchanged: Exchanged::default(),
-            hindered: BTreeMap::new(),
-            due: owed.iter().map(|node| (node, 0)).collect(),
+            delete_exchange: DeleteExchange::default(),
+            deferred_keys: BTreeMap::new(),
+            due: pending.iter().map(|node| (node, 0)).collect(),
             round: None,
             last_round: None,
-            is_urgent: !owed.is_empty(),
+            is_urgent: !pending.is_empty(),
             next_at: now,
-            pause: PAUSE_MIN,
+            pause: PASS_PAUSE_MIN,
             passes: 0,
             pass: None,
-            cell_bytes: exchange::CELL_BYTES_FIRST,
+            cell_bytes: exchange::CELL_BYTES_INITIAL,
         }
     }
 
-    /// Half of the keys that were passed over are tried by the next pass with a peer.
-    fn release_hindered(&mut self, node: NodeIndex) {
-        if let Some(keys) = self.hindered.get_mut(&node) {
+    /// Releases the older half of the deferred keys of a peer for the next pass.
+    fn release_deferred_keys(&mut self, node: NodeIndex) {
+        if let Some(keys) = self.deferred_keys.get_mut(&node) {
             keys.drain(..keys.len().div_ceil(2));
         }
     }
 
-    fn pass(&mut self, number: u64) -> Option<&mut Pass> {
+    fn pass(&mut self, number: u64) -> Option<&mut RepairPass> {
         self.pass.as_mut().filter(|pass| pass.number == number)
     }
 
     fn chunk(&mut self, number: u64) -> Option<&mut Chunk> {
         match &mut self.pass(number)?.stage {
-            Stage::Comparing(chunk) => Some(chunk),
-            Stage::Resting { .. } | Stage::Scanning { .. } => None,
+            PassStage::Comparing(chunk) => Some(chunk),
+            PassStage::Paused { .. } | PassStage::Scanning { .. } => None,
         }
     }
 }
 
 impl Chunk {
-    /// The end of what a peer was asked for.
-    fn asked_until(&self, progress: &Progress) -> Option<Key> {
-        progress.narrowed.clone().or_else(|| self.until.clone())
+    /// Last key of the current request to a peer.
+    fn requested_until(&self, progress: &Progress) -> Option<Key> {
+        progress.narrowed_to.clone().or_else(|| self.until.clone())
     }
 
-    /// A peer is through with the chunk up to this key; `None`: to the last of all.
-    fn pass_peer(&mut self, node: NodeIndex, end: Option<Key>) {
+    /// Records that the chunk is done with a peer up to the key `end`. `None`: up to the last key
+    /// of all.
+    fn advance_peer(&mut self, node: NodeIndex, end: Option<Key>) {
         if end.is_none() || end == self.until {
-            self.open.remove(&node);
+            self.open_peers.remove(&node);
         } else {
-            self.open.insert(node, Progress { is_to_go_on: true, ..Progress::behind(end) });
+            self.open_peers.insert(node, Progress { is_continuation_due: true, ..Progress::behind(end) });
         }
     }
 }
 
 impl Node {
-    /// Makes passes with these peers due; durably, since something is owed to them.
-    pub(super) fn owe_repair(&mut self, to: NodeSet) {
+    /// Makes passes with these peers due, durably.
+    pub(super) fn mark_repair_pending(&mut self, to: NodeSet) {
         if to.is_empty() {
             return;
         }
-        let record = self.record.change();
+        let record = self.record.wanted_mut();
         record.repair_pending = record.repair_pending.union(to);
         self.repair.is_urgent = true;
-        self.repair.pause = PAUSE_MIN;
+        self.repair.pause = PASS_PAUSE_MIN;
         let passes = self.repair.passes;
         self.repair.due.extend(to.iter().map(|node| (node, passes)));
     }
 
-    /// Begins a round at once.
-    pub(super) fn ask_for_round(&mut self, now: Now) {
+    /// Starts a round at once.
+    pub(super) fn request_round(&mut self, now: Now) {
         self.begin_round(now);
         self.repair.is_urgent = true;
         self.repair.next_at = now.mono;
     }
 
-    /// Goes on with anti-entropy, as far as it can.
+    /// Advances anti-entropy as far as possible.
     pub(super) fn advance_repair(&mut self, now: Now) {
         if !self.is_read_eligible() || self.drain.is_some() {
             self.repair.pass = None;
@@ -244,49 +256,49 @@ impl Node {
         }
         let repair = &self.repair;
         match repair.pass.as_ref().map(|pass| &pass.stage) {
-            Some(&Stage::Resting { until }) if until <= now.mono => self.scan_chunk(now),
-            Some(Stage::Comparing(_)) => self.advance_exchange(now),
+            Some(&PassStage::Paused { until }) if until <= now.mono => self.scan_chunk(now),
+            Some(PassStage::Comparing(_)) => self.advance_exchange(now),
             _ => {}
         }
     }
 
-    /// When a pass is to go on.
+    /// Time at which the current pass is due to continue.
     pub(super) fn repair_due(&self) -> Option<Instant> {
         match self.repair.pass.as_ref()?.stage {
-            Stage::Resting { until } => Some(until),
-            Stage::Scanning { .. } | Stage::Comparing(_) => None,
+            PassStage::Paused { until } => Some(until),
+            PassStage::Scanning { .. } | PassStage::Comparing(_) => None,
         }
     }
 
-    /// The store has scanned a chunk.
-    pub(super) fn chunk_scanned(&mut self, now: Now, number: u64, response: StoreResponse) {
+    /// Handles the store's scan of a chunk.
+    pub(super) fn handle_chunk_scanned(&mut self, now: Now, number: u64, response: StoreResponse) {
         let Some(pass) = self.repair.pass(number) else { return };
-        let Stage::Scanning { begun_at, bound } = &mut pass.stage else {
+        let PassStage::Scanning { started_at, bound } = &mut pass.stage else {
             unreachable!("a pass scans one chunk at a time");
         };
-        let (begun_at, bound) = (*begun_at, bound.take());
+        let (started_at, bound) = (*started_at, bound.take());
         let (entries, until) = match response {
             StoreResponse::Scanned { entries, until } => (entries, until.or(bound)),
-            StoreResponse::Failed(_) => return self.scan_again(now),
+            StoreResponse::Failed(_) => return self.retry_scan(now),
             response => unreachable!("the store answered Scan with {response:?}"),
         };
         pass.failed_scans = 0;
-        let with = pass.with;
-        let open = with.iter().map(|node| (node, Progress::behind(pass.after.clone())));
-        pass.stage = Stage::Comparing(Chunk {
-            begun_at,
+        let participants = pass.participants;
+        let open_peers = participants.iter().map(|node| (node, Progress::behind(pass.after.clone())));
+        pass.stage = PassStage::Comparing(Chunk {
+            started_at,
             until,
             own: entries.into_iter().map(|(key, Cell { meta, .. })| (key, meta)).collect(),
-            open: open.collect(),
+            open_peers: open_peers.collect(),
             transfers: VecDeque::new(),
-            under_way: 0,
-            learned: false,
+            in_flight: 0,
+            has_received_cells: false,
         });
-        with.iter().for_each(|node| self.ask_range(now, number, node));
+        participants.iter().for_each(|node| self.request_comparison(now, number, node));
     }
 
-    /// A peer has answered for a range; `None`: it has not.
-    pub(super) fn range_compared(
+    /// Handles a peer's answer to a comparison. `None`: there was no answer.
+    pub(super) fn handle_compare_answer(
         &mut self,
         now: Now,
         number: u64,
@@ -294,64 +306,66 @@ impl Node {
         answer: Option<PeerAnswer>,
     ) {
         let Some(chunk) = self.repair.chunk(number) else { return };
-        let Some(progress) = chunk.open.get_mut(&node) else { return };
+        let Some(progress) = chunk.open_peers.get_mut(&node) else { return };
         match answer {
             Some(PeerAnswer::Range(RangeAnswer::Same)) => {
-                let end = progress.narrowed.take().or_else(|| chunk.until.clone());
-                chunk.pass_peer(node, end);
+                let end = progress.narrowed_to.take().or_else(|| chunk.until.clone());
+                chunk.advance_peer(node, end);
             }
             Some(PeerAnswer::Range(RangeAnswer::Versions { entries, until }))
                 if until.is_none() || until > progress.after =>
             {
-                let asked_until = progress.narrowed.take().or_else(|| chunk.until.clone());
-                let is_short = until.is_some() && (asked_until.is_none() || until < asked_until);
-                let end = if is_short { until } else { asked_until };
+                let requested_until = progress.narrowed_to.take().or_else(|| chunk.until.clone());
+                let is_short = until.is_some() && (requested_until.is_none() || until < requested_until);
+                let end = if is_short { until } else { requested_until };
                 let after = progress.after.take();
-                chunk.pass_peer(node, end.clone());
-                self.compare(now, number, node, after.as_ref(), end.as_ref(), entries);
+                chunk.advance_peer(node, end.clone());
+                self.compare_range(now, number, node, after.as_ref(), end.as_ref(), entries);
             }
             Some(PeerAnswer::Failed(PeerFault::Store(StoreFault::Corrupt { .. }))) => {
-                self.pass_over(now, number, node);
+                self.skip_unreadable(now, number, node);
             }
             _ => {
-                progress.tries += 1;
-                self.ask_range(now, number, node);
+                progress.attempts += 1;
+                self.request_comparison(now, number, node);
             }
         }
     }
 
-    /// A peer cannot read what it was asked for. It is asked for the first half of that; where that is little, for what
-    /// is behind it.
-    fn pass_over(&mut self, now: Now, number: u64, node: NodeIndex) {
-        let Some(Pass { incomplete, stage: Stage::Comparing(chunk), .. }) = self.repair.pass(number) else {
+    /// Handles a range that a peer cannot read: requests its first half, or skips it if it holds
+    /// few keys.
+    fn skip_unreadable(&mut self, now: Now, number: u64, node: NodeIndex) {
+        let Some(RepairPass { incomplete, stage: PassStage::Comparing(chunk), .. }) =
+            self.repair.pass(number)
+        else {
             return;
         };
-        let progress = &chunk.open[&node];
-        let (after, until) = (progress.after.clone(), chunk.asked_until(progress));
+        let progress = &chunk.open_peers[&node];
+        let (after, until) = (progress.after.clone(), chunk.requested_until(progress));
         let keys: Vec<&Key> =
             chunk.own.keys().filter(|key| is_between(key, after.as_ref(), until.as_ref())).collect();
-        if keys.len() > PASSED_OVER_MAX {
-            let narrowed = Some(keys[keys.len() / 2 - 1].clone());
-            chunk.open.insert(node, Progress { narrowed, ..Progress::behind(after) });
-            return self.ask_range(now, number, node);
+        if keys.len() > SKIPPED_KEYS_MAX {
+            let narrowed_to = Some(keys[keys.len() / 2 - 1].clone());
+            chunk.open_peers.insert(node, Progress { narrowed_to, ..Progress::behind(after) });
+            return self.request_comparison(now, number, node);
         }
         incomplete.insert(node);
-        chunk.pass_peer(node, until);
-        self.outbox.event(Event::RangeSkipped { node });
+        chunk.advance_peer(node, until);
+        self.outbox.emit_event(Event::RangeSkipped { node });
     }
 
-    /// The store has failed to scan a chunk. Soon it can, or knows what is damaged.
-    fn scan_again(&mut self, now: Now) {
-        let pass = self.repair.pass.as_mut().expect("a pass is under way");
+    /// Retries a failed scan. The store soon recovers, or finds out which table is damaged.
+    fn retry_scan(&mut self, now: Now) {
+        let pass = self.repair.pass.as_mut().expect("a pass is running");
         pass.failed_scans += 1;
-        if pass.failed_scans == SCANS_MAX {
+        if pass.failed_scans == SCAN_ATTEMPTS_MAX {
             let number = pass.number;
             return self.end_pass(now, number, false);
         }
-        pass.stage = Stage::Resting { until: now.mono + SCAN_AGAIN_AFTER };
+        pass.stage = PassStage::Paused { until: now.mono + SCAN_RETRY_AFTER };
     }
 
-    /// For operators.
+    /// Status of the pass for operators.
     pub(super) fn repair_status(&self) -> Option<RepairStatus> {
         let pass = self.repair.pass.as_ref()?;
         let permille = permille(pass.after.as_ref());
@@ -362,7 +376,7 @@ impl Node {
         let interval = self.limits.grace / 3;
         let is_past = |last: WallTime| last.saturating_add(interval) <= now.wall;
         let is_due = match self.repair.last_round {
-            // The wall clock goes on while the machine is suspended.
+            // Unlike the monotonic clock, the wall clock runs while the machine is suspended.
             Some(last) => now.mono - last.mono >= interval || is_past(last.wall),
             None => {
                 let repaired_at = self.record.durable().repaired_at;
@@ -372,11 +386,12 @@ impl Node {
         self.peers_count() > 0 && is_due
     }
 
-    /// Reports a recorded time that is ignored because it is in the future; before the first round of this process.
+    /// Reports a recorded round in the future, which is ignored. Does so before the first round of
+    /// this process only.
     fn report_round_in_future(&mut self, now: Now) {
         let repaired_at = self.record.durable().repaired_at.filter(|at| is_in_future(*at, now.wall));
         if let (None, Some(at)) = (self.repair.last_round, repaired_at) {
-            self.outbox.event(Event::RoundInFuture { at });
+            self.outbox.emit_event(Event::RoundInFuture { at });
         }
     }
 
@@ -387,49 +402,50 @@ impl Node {
         self.repair.due = self.peer_nodes().map(|node| (node, passes)).collect();
     }
 
-    /// With those who are due and may take part, if there are any.
+    /// Begins a pass with the due peers that can take part, if there are any.
     fn begin_pass(&mut self, now: Now) {
         let due = self.repair.due.keys().copied();
-        let with: NodeSet = due.filter(|&node| self.may_take_part(node)).collect();
-        if with.is_empty() {
+        let participants: NodeSet = due.filter(|&node| self.can_participate(node)).collect();
+        if participants.is_empty() {
             return;
         }
         self.repair.passes += 1;
-        self.repair.pass = Some(Pass {
+        self.repair.pass = Some(RepairPass {
             number: self.repair.passes,
-            begun_at: self.horizon(now),
-            // All that was written so far, once it has had the time to arrive.
+            started_at: self.horizon(now),
+            // Covers every write until now. They have time to arrive before the first scan.
             cutoff: Hlc::at(now.wall).max(self.member.clock.issued()),
-            with,
+            participants,
             incomplete: NodeSet::EMPTY,
             after: None,
-            stage: Stage::Resting { until: now.mono + WRITES_SETTLE },
-            is_second_look: false,
+            stage: PassStage::Paused { until: now.mono + WRITE_PROPAGATION_TIME },
+            is_second_scan: false,
             failed_scans: 0,
             cells: 0,
         });
     }
 
-    fn may_take_part(&self, node: NodeIndex) -> bool {
+    fn can_participate(&self, node: NodeIndex) -> bool {
         let peer = self.peer(node);
         let has_room = peer.heartbeat().is_some_and(|heartbeat| !heartbeat.disk_full) && !self.disk_full;
         let is_up = peer.state == PeerState::Up && self.is_usable(node);
         is_up && has_room && peer.sync_state().is_read_eligible()
     }
 
-    /// Scans the next chunk: it begins behind the damaged ranges that the pass has come to, and ends before the next one.
+    /// Scans the next chunk: after the damaged ranges at the current position, up to the next
+    /// damaged range.
     fn scan_chunk(&mut self, now: Now) {
-        let pass = self.repair.pass.as_mut().expect("a pass is under way");
+        let pass = self.repair.pass.as_mut().expect("a pass is running");
         let number = pass.number;
         let healing = &self.healing;
         let end_of_next = |after: Option<&Key>| {
-            let next = healing.damaged_ranges().find(|range| has_come_to(after, range));
+            let next = healing.damaged_ranges().find(|range| is_within(after, range));
             next.map(|range| range.until.clone())
         };
         let mut is_over = false;
         while let Some(until) = end_of_next(pass.after.as_ref()).filter(|_| !is_over) {
-            pass.incomplete = pass.incomplete.union(pass.with);
-            pass.with.iter().for_each(|node| self.outbox.event(Event::RangeSkipped { node }));
+            pass.incomplete = pass.incomplete.union(pass.participants);
+            pass.participants.iter().for_each(|node| self.outbox.emit_event(Event::RangeSkipped { node }));
             is_over = until.is_none();
             pass.after = until;
         }
@@ -438,21 +454,23 @@ impl Node {
         }
         let starts = self.healing.damaged_ranges().filter_map(|range| range.after.clone());
         let bound = starts.filter(|start| is_between(start, pass.after.as_ref(), None)).min();
-        pass.stage = Stage::Scanning { begun_at: now.mono, bound: bound.clone() };
+        pass.stage = PassStage::Scanning { started_at: now.mono, bound: bound.clone() };
         let after = pass.after.clone();
         let request = StoreRequest::Scan { after, until: bound, limit: CHUNK, values: false };
-        self.outbox.store(StorePurpose::ScanChunk { pass: number }, request);
+        self.outbox.request_store(StorePurpose::ScanChunk { pass: number }, request);
     }
 
-    /// Asks a peer whether it holds the same in what is left of the chunk.
-    fn ask_range(&mut self, now: Now, number: u64, node: NodeIndex) {
+    /// Asks a peer to compare the rest of the chunk.
+    fn request_comparison(&mut self, now: Now, number: u64, node: NodeIndex) {
         let is_usable = self.is_usable(node) && self.peer(node).is_reachable();
-        let Some(Pass { cutoff, stage: Stage::Comparing(chunk), .. }) = &self.repair.pass else { return };
-        let progress = &chunk.open[&node];
-        if !is_usable || progress.tries == TRIES_MAX {
-            return self.leave_out(node);
+        let Some(RepairPass { cutoff, stage: PassStage::Comparing(chunk), .. }) = &self.repair.pass else {
+            return;
+        };
+        let progress = &chunk.open_peers[&node];
+        if !is_usable || progress.attempts == ATTEMPTS_MAX {
+            return self.exclude_peer(node);
         }
-        let (after, until) = (progress.after.clone(), chunk.asked_until(progress));
+        let (after, until) = (progress.after.clone(), chunk.requested_until(progress));
         let is_in_rest = |key: &Key| is_between(key, after.as_ref(), until.as_ref());
         let rest = chunk
             .own
@@ -461,34 +479,35 @@ impl Node {
         let digest = Some(RangeDigest::of(rest.map(|(key, meta)| (key.as_bytes(), meta.version))));
         let cutoff = *cutoff;
         let request = PeerRequest::Range(RangeRequest { after, until, cutoff, digest, cells: false });
-        self.outbox.ask(now.mono, node, AskPurpose::CompareRange { pass: number }, request);
+        self.outbox.request_peer(now.mono, node, RequestPurpose::CompareRange { pass: number }, request);
     }
 
-    /// Goes on without a peer; it stays due.
-    fn leave_out(&mut self, node: NodeIndex) {
+    /// Removes a peer from the pass. The peer stays due.
+    fn exclude_peer(&mut self, node: NodeIndex) {
         if let Some(pass) = &mut self.repair.pass {
-            pass.with.remove(node);
-            if let Stage::Comparing(chunk) = &mut pass.stage {
-                chunk.open.remove(&node);
+            pass.participants.remove(node);
+            if let PassStage::Comparing(chunk) = &mut pass.stage {
+                chunk.open_peers.remove(&node);
                 chunk.transfers.retain(|transfer| transfer.node != node);
             }
         }
     }
 
-    /// All of the chunk is compared and exchanged.
-    fn end_chunk_of_pass(&mut self, now: Now) {
+    /// Ends a chunk that is compared and exchanged.
+    fn end_compared_chunk(&mut self, now: Now) {
         let is_urgent = self.repair.is_urgent;
-        let pass = self.repair.pass.as_mut().expect("a pass is under way");
-        let Stage::Comparing(chunk) = &mut pass.stage else { return };
-        let busy = now.mono - chunk.begun_at;
+        let pass = self.repair.pass.as_mut().expect("a pass is running");
+        let PassStage::Comparing(chunk) = &mut pass.stage else { return };
+        let busy = now.mono - chunk.started_at;
         let rest = if is_urgent { busy } else { busy * 9 };
         let until = chunk.until.take();
-        let is_over = pass.with.is_empty();
-        // What one peer knew others may lack.
-        let looks_again = chunk.learned && !pass.is_second_look && pass.with.len() > 1;
-        pass.stage = Stage::Resting { until: now.mono + rest.min(REST_MAX) };
-        pass.is_second_look = looks_again;
-        if looks_again && !is_over {
+        let is_over = pass.participants.is_empty();
+        // Cells of one peer may be missing on the others.
+        let needs_second_scan =
+            chunk.has_received_cells && !pass.is_second_scan && pass.participants.len() > 1;
+        pass.stage = PassStage::Paused { until: now.mono + rest.min(CHUNK_PAUSE_MAX) };
+        pass.is_second_scan = needs_second_scan;
+        if needs_second_scan && !is_over {
             return;
         }
         if is_over || until.is_none() {
@@ -500,42 +519,42 @@ impl Node {
 
     fn end_pass(&mut self, now: Now, number: u64, is_complete: bool) {
         let Some(pass) = self.repair.pass.take_if(|pass| pass.number == number) else { return };
-        for node in pass.with.iter().filter(|_| is_complete) {
-            self.repair.release_hindered(node);
+        for node in pass.participants.iter().filter(|_| is_complete) {
+            self.repair.release_deferred_keys(node);
         }
-        for node in pass.with.without(pass.incomplete).iter().filter(|_| is_complete) {
-            self.repair.exchanged.note(node, pass.begun_at);
+        for node in pass.participants.without(pass.incomplete).iter().filter(|_| is_complete) {
+            self.repair.delete_exchange.note(node, pass.started_at);
             if self.repair.due.get(&node).is_some_and(|&earlier| earlier < pass.number) {
                 self.repair.due.remove(&node);
-                self.record.change().repair_pending.remove(node);
+                self.record.wanted_mut().repair_pending.remove(node);
             }
         }
         let repair = &mut self.repair;
         repair.next_at = now.mono + repair.pause.min(self.limits.grace / PAUSE_SHARE_OF_GRACE);
-        let moved = repair.due.is_empty() || pass.cells > 0;
-        repair.pause = if moved { PAUSE_MIN } else { (repair.pause * 2).min(PAUSE_MAX) };
+        let has_progressed = repair.due.is_empty() || pass.cells > 0;
+        repair.pause = if has_progressed { PASS_PAUSE_MIN } else { (repair.pause * 2).min(PASS_PAUSE_MAX) };
         if repair.due.is_empty() {
             repair.is_urgent = false;
-            if let Some(begun_at) = repair.round.take() {
-                self.record.change().repaired_at = Some(begun_at);
+            if let Some(started_at) = repair.round.take() {
+                self.record.wanted_mut().repaired_at = Some(started_at);
             }
         }
     }
 }
 
-/// Whether a key is behind `after`, and not behind `until`.
+/// Whether a key is greater than `after` and at most `until`.
 fn is_between(key: &Key, after: Option<&Key>, until: Option<&Key>) -> bool {
     after.is_none_or(|after| key > after) && until.is_none_or(|until| key <= until)
 }
 
-/// Whether what is right behind `after` lies in a range.
-fn has_come_to(after: Option<&Key>, range: &LostRange) -> bool {
+/// Whether the position right behind `after` lies in a range.
+fn is_within(after: Option<&Key>, range: &LostRange) -> bool {
     let has_begun = range.after.as_ref().is_none_or(|start| after.is_some_and(|after| start <= after));
     let is_passed = after.is_some_and(|after| range.until.as_ref().is_some_and(|until| until <= after));
     has_begun && !is_passed
 }
 
-/// Whether a recorded time is ahead of the wall clock, by more than clocks may differ.
+/// Whether a recorded time is ahead of the wall clock by more than the tolerated clock skew.
 pub(super) fn is_in_future(at: WallTime, wall: WallTime) -> bool {
     at > wall.saturating_add(HybridClock::SKEW_MAX)
 }
