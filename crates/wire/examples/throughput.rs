@@ -1,7 +1,8 @@
-//! What a message costs on its way from an outbox to an inbox.
+//! Measures the cost of a message from an outbox to an inbox.
 //!
-//! `cargo run --release -p wire --example throughput`. The best of several rounds, on one thread. A round pushes
-//! a batch, fills it into a buffer, and takes it out on the other side; what is shown is per message.
+//! `cargo run --release -p wire --example throughput`. Prints the best of several rounds on one
+//! thread, per message. A round pushes a batch, fills it into a buffer, and takes it out on the
+//! other side.
 
 use bytes::Bytes;
 use cluster::{Incarnation, Key, Message, MessageId, NodeSet, PeerAnswer, PeerRequest, Requester};
@@ -63,7 +64,7 @@ fn report(what: &str, batch: usize, message: &Message) {
     println!("  {what:<26} {push:>8.1} {fill:>8.1} {feed:>8.1} {next:>8.1}");
 }
 
-/// What pushing, filling, feeding and taking out cost, in nanoseconds per message.
+/// Cost of push, fill, feed and next in nanoseconds per message.
 fn round(
     batch: usize,
     message: &Message,

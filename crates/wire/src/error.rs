@@ -1,62 +1,63 @@
-//! What is wrong with bytes of a link.
+//! Errors of the bytes of a link.
 
 use stdx::codec::Truncated;
 
-/// Why bytes are not frames of messages. The link they came over is of no more use.
+/// Error in the bytes of a link. The link cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A frame begins with other bytes than any frame does.
-    #[error("a frame begins with {found:#06x}, which no frame does")]
+    /// A frame does not begin with the magic bytes.
+    #[error("a frame begins with {found:#06x} instead of the magic bytes")]
     Magic {
-        /// What stands there.
+        /// The bytes found in their place.
         found: u16,
     },
-    /// A frame of a version of the protocol that this build does not speak.
-    #[error("a frame of protocol version {found}, which is not spoken here")]
+    /// A frame has a version of the protocol that this build does not speak.
+    #[error("a frame has protocol version {found}, which this build does not speak")]
     Version {
-        /// Which version.
+        /// Version of the frame.
         found: u8,
     },
-    /// A frame longer than any may be.
-    #[error("a frame of {bytes} bytes is longer than any may be")]
+    /// A frame is longer than [`FRAME_PAYLOAD_MAX`](crate::FRAME_PAYLOAD_MAX).
+    #[error("a frame of {bytes} bytes exceeds the limit")]
     FrameLength {
-        /// What it says of its length, in bytes.
+        /// Length of the payload in bytes, as the frame states it.
         bytes: usize,
     },
-    /// The bytes of a frame are not those that were sent.
+    /// The checksum of a frame does not match its bytes.
     #[error("the checksum of a frame does not match")]
     Checksum,
-    /// A kind of frame that is not known.
-    #[error("a frame of unknown kind {kind}")]
+    /// A frame has an unknown kind.
+    #[error("a frame has the unknown kind {kind}")]
     FrameKind {
-        /// Which.
+        /// Kind of the frame.
         kind: u8,
     },
-    /// A message longer than any may be.
-    #[error("a message of {bytes} bytes is longer than any may be here")]
+    /// A message is longer than the limit.
+    #[error("a message of {bytes} bytes exceeds the limit")]
     MessageLength {
-        /// How long it is, in bytes.
+        /// Length of the message in bytes.
         bytes: usize,
     },
-    /// A fragment that continues no message, or not where it ended so far.
-    #[error("a fragment does not fit what came before it")]
+    /// A fragment does not continue its message at the end of the previous fragment.
+    #[error("a fragment does not continue its message")]
     Fragment,
-    /// More messages travel in fragments at once than may.
-    #[error("too many messages travel in fragments at once")]
+    /// More than [`FRAGMENTED_MAX`](crate::FRAGMENTED_MAX) messages, or more bytes than the limit,
+    /// are in fragments at the same time.
+    #[error("too many messages are in fragments at the same time")]
     TooManyFragmented,
-    /// A kind of message that is not known.
-    #[error("a message of unknown kind {kind:#04x}")]
+    /// A message has an unknown kind.
+    #[error("a message has the unknown kind {kind:#04x}")]
     MessageKind {
-        /// Which.
+        /// Kind of the message.
         kind: u8,
     },
-    /// A message that ends inside one of its fields.
+    /// A message ends inside one of its fields.
     #[error("a message ends inside one of its fields")]
     Truncated,
-    /// A field of a message has a value that it cannot have.
-    #[error("a message has an impossible {field}")]
+    /// A field of a message has an invalid value.
+    #[error("a message has an invalid {field}")]
     Field {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
     },
 }

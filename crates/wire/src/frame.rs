@@ -1,7 +1,7 @@
-//! Frames: a header, then either whole messages or a piece of one.
+//! Frames: a header, followed by whole messages or by a fragment of one.
 //!
 //! ```text
-//!  0  4  CRC32C of all that follows, payload included
+//!  0  4  CRC32C of all following bytes, payload included
 //!  4  2  magic
 //!  6  1  protocol version
 //!  7  1  kind: 1 messages, 2 fragment
@@ -14,25 +14,25 @@ use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, WireError};
 use crc_fast::crc32_iscsi;
 use stdx::Hlc;
 
-/// Length of a frame's header, in bytes.
+/// Length of a frame's header in bytes.
 pub const FRAME_HEADER_LEN: usize = 20;
 
-/// The longest payload of a frame, in bytes.
+/// Maximum length of a frame's payload in bytes.
 pub const FRAME_PAYLOAD_MAX: usize = 64 << 10;
 
-/// Stands in every frame; as text: `vF`.
+/// Magic bytes of every frame; as text: `vF`.
 const MAGIC: u16 = u16::from_le_bytes(*b"vF");
 
-/// Where the checksum ends and what it covers begins.
+/// Offset of the first byte that the checksum covers.
 const CHECKED_FROM: usize = 4;
 
-/// What a frame carries.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum FrameKind {
-    /// Whole messages, each behind its length.
+    /// Whole messages, each preceded by its length.
     Messages = 1,
-    /// A piece of a message.
+    /// A fragment of one message.
     Fragment = 2,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum FrameKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) kind: FrameKind,
-    /// The version of the protocol that it is of.
+    /// Version of the protocol that the frame is encoded in.
     pub(crate) version: u8,
     pub(crate) clock: Hlc,
     pub(crate) payload: &'a [u8],
@@ -59,7 +59,7 @@ pub(crate) fn put_frame(
     put(out);
     let frame = &mut out[begin..];
     let payload_len = frame.len() - FRAME_HEADER_LEN;
-    assert!(payload_len <= FRAME_PAYLOAD_MAX, "a payload of {payload_len} bytes is longer than any may be");
+    assert!(payload_len <= FRAME_PAYLOAD_MAX, "a payload of {payload_len} bytes exceeds the limit");
     frame[4..6].copy_from_slice(&MAGIC.to_le_bytes());
     frame[6] = version;
     frame[7] = kind as u8;
@@ -69,10 +69,10 @@ pub(crate) fn put_frame(
     frame[..CHECKED_FROM].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The frame that `bytes` begin with; `None`: it has not come whole yet.
+/// Decodes the frame at the start of `bytes`. `None`: the frame is incomplete.
 ///
 /// # Errors
-/// [`WireError`]; a damaged header shows before the payload has come.
+/// [`WireError`]. A damaged header is detected before the payload has arrived.
 pub(crate) fn first_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, WireError> {
     let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER_LEN>() else { return Ok(None) };
     let magic = u16::from_le_bytes([header[4], header[5]]);

@@ -1,17 +1,19 @@
-//! What arrives over a link.
+//! The receiving end of a link.
 //!
-//! **Promise.** Whatever pieces the bytes of a link come in, [`Inbox::next`] hands out the messages that were
-//! sent, each whole, or an error, after which the link is of no use. Nothing is handed out of a frame before its
-//! checksum has matched.
+//! **Promise.** The bytes of a link may arrive in pieces of any size. [`Inbox::next`] returns the
+//! messages that were sent, each whole, or an error, after which the link cannot be used. No part
+//! of a frame is returned before its checksum has matched.
 //!
-//! **Mechanism.** Bytes wait until their frame is whole. Keys and values of short messages are copied out into
-//! memory of their own: a slice of the frame would keep all of it alive. So is the page of a short message, in one
-//! piece. The one value or page of a long message stays where the fragments were put together.
+//! **Mechanism.** Bytes are buffered until their frame is complete. Keys and values of short
+//! messages are copied into memory of their own, since a slice would keep the whole frame in
+//! memory. The page of a short message is copied as one piece. The single value or page of a long
+//! message stays in the buffer in which its fragments were assembled.
 //!
-//! Whoever feeds an inbox may bound what long messages take while they come ([`Inbox::next_if`]): one without room is
-//! passed over, as if it had been lost on its way.
+//! The caller may bound the memory of long messages while they arrive ([`Inbox::next_if`]). A
+//! message that exceeds it is skipped, as if it had been lost.
 //!
-//! **Caveats.** An inbox holds what it is fed: whoever feeds it takes out all messages before he feeds more.
+//! **Caveats.** The size of an inbox is not bounded by itself: the caller takes out all messages
+//! before it feeds more bytes.
 
 use crate::frame::{FRAME_HEADER_LEN, FrameKind, first_frame};
 use crate::message::{decode, decode_owned};
@@ -21,11 +23,11 @@ use crate::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, WireError};
 use cluster::Message;
 use stdx::Hlc;
 
-/// How much an inbox holds.
+/// Memory limits of an inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InboxLimits {
-    /// Bytes of messages that arrive in fragments, all together, at most. Peers send as much as
-    /// [`MESSAGE_BYTES_MAX`], the default; with less, a link that they use up breaks.
+    /// Maximum total length in bytes of the messages that are arriving in fragments. Peers send up
+    /// to [`MESSAGE_BYTES_MAX`], the default. With a lower limit, a link that exceeds it fails.
     pub fragmented_bytes_max: usize,
 }
 
@@ -35,37 +37,37 @@ impl Default for InboxLimits {
     }
 }
 
-/// What came.
+/// A received item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it is taken apart where it comes out; a box would be made for each message"
 )]
 pub enum Incoming {
-    /// The sender's version clock; once for each frame, before what the frame carries.
+    /// The sender's version clock, once for each frame and before the content of the frame.
     Clock(Hlc),
     /// A message.
     Message(Message),
 }
 
-/// See the module.
+/// The receiving end of a link: assembles frames and messages from bytes.
 #[derive(Debug)]
 pub struct Inbox {
-    /// What was fed, from `begin` on.
+    /// Bytes that were fed. Those before `begin` are consumed.
     bytes: Vec<u8>,
     begin: usize,
-    /// Messages of the first frame are handed out up to this place; `begin` stands at the next of them.
+    /// End of the messages in the first frame; `begin` is the start of the next one.
     messages_end: usize,
-    /// The version of the protocol that the first frame is of.
+    /// Version of the protocol of the first frame.
     version: u8,
     reassembly: Reassembly,
-    /// A message whose last fragment has come, behind the clock of its frame.
-    whole: Option<Message>,
+    /// A message whose last fragment has arrived. The clock of its frame is returned first.
+    assembled: Option<Message>,
     failed: Option<WireError>,
 }
 
 impl Inbox {
-    /// An empty one.
+    /// Creates an empty inbox.
     pub fn new(limits: InboxLimits) -> Self {
         Self {
             bytes: Vec::new(),
@@ -73,12 +75,12 @@ impl Inbox {
             messages_end: 0,
             version: PROTOCOL_VERSION,
             reassembly: Reassembly::new(limits.fragmented_bytes_max),
-            whole: None,
+            assembled: None,
             failed: None,
         }
     }
 
-    /// Takes in bytes as they were read.
+    /// Appends bytes that were read from the link.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.begin > 0 {
             self.bytes.drain(..self.begin);
@@ -88,17 +90,18 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next of what came; `None`: more bytes are needed.
+    /// Returns the next received item. `None`: more bytes are needed.
     ///
     /// # Errors
-    /// [`WireError`], and the same again from then on.
+    /// [`WireError`]; every later call returns the same error.
     #[expect(clippy::should_implement_trait, reason = "it ends for now, not for ever, and it can fail")]
     pub fn next(&mut self) -> Result<Option<Incoming>, WireError> {
         self.next_if(|_| true)
     }
 
-    /// As [`Inbox::next`]. When a message begins that comes in fragments, `has_room` is asked, with the length of all
-    /// that will be held then; if there is no room, this message is passed over.
+    /// Works like [`Inbox::next`], and calls `has_room` when a message in fragments begins. The
+    /// argument is the total length of all such messages in bytes. If it returns false, the message
+    /// is skipped.
     ///
     /// # Errors
     /// As [`Inbox::next`].
@@ -112,13 +115,13 @@ impl Inbox {
         self.advance(&mut has_room).inspect_err(|error| self.failed = Some(*error))
     }
 
-    /// What the messages that are coming in fragments will be, all together, in bytes.
+    /// Total length in bytes of the messages that are arriving in fragments.
     pub fn fragmented_bytes(&self) -> usize {
         self.reassembly.promised_bytes()
     }
 
     fn advance(&mut self, has_room: &mut dyn FnMut(usize) -> bool) -> Result<Option<Incoming>, WireError> {
-        if let Some(message) = self.whole.take() {
+        if let Some(message) = self.assembled.take() {
             return Ok(Some(Incoming::Message(message)));
         }
         if self.begin < self.messages_end {
@@ -146,7 +149,7 @@ impl Inbox {
             }
             FrameKind::Fragment => {
                 if let Some(message) = self.reassembly.add(frame.payload, has_room)? {
-                    self.whole = Some(decode_owned(&message, frame.version)?);
+                    self.assembled = Some(decode_owned(&message, frame.version)?);
                 }
                 self.begin += FRAME_HEADER_LEN + frame.payload.len();
             }

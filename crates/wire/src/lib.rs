@@ -1,18 +1,18 @@
-//! What nodes say to each other, as bytes.
+//! The protocol between nodes as bytes: frames, messages and the handshake.
 //!
-//! **Promise.** What one node pushes into an [`Outbox`] comes out of the other's [`Inbox`] as it was, or the link
-//! ends with a [`WireError`]: damaged bytes are never taken for a message, and no bytes from outside make a
-//! process panic or hold more memory than the limits say. Before the first frame, a [`handshake`] proves that
-//! both nodes know the cluster's secret and mean the same cluster.
+//! **Promise.** A message that one node pushes into an [`Outbox`] leaves the other node's [`Inbox`]
+//! unchanged, or the link fails with a [`WireError`]. Damaged bytes are never decoded as a message.
+//! No bytes from outside can cause a panic or exceed the memory limits. Before the first frame, a
+//! [`handshake`] proves that both nodes know the cluster's secret and belong to the same cluster.
 //!
-//! **Mechanism.** A link begins as an HTTP [`upgrade`]; then come the messages of the handshake; then frames
-//! without end, in both directions. All formats are described byte by byte in `docs/wire-format.md`, and files of
-//! each released version are kept in `tests/formats/`.
+//! **Mechanism.** A link begins as an HTTP [`upgrade`], followed by the messages of the handshake.
+//! After that both directions carry frames until the link ends. `docs/wire-format.md` describes
+//! every format byte by byte, and `tests/formats/` holds files of each released version.
 //!
-//! Nothing here reads a socket, a clock or entropy: bytes go in and bytes come out.
+//! This crate reads no socket, clock or entropy: bytes go in and bytes come out.
 //!
-//! **Caveats.** Nothing is encrypted. The handshake proves who is there when the link begins; whoever can alter
-//! bytes on their way afterwards can forge frames.
+//! **Caveats.** Nothing is encrypted. The handshake authenticates the peers only when the link
+//! begins: an attacker who can alter bytes afterwards can forge frames.
 
 mod error;
 mod frame;
@@ -26,17 +26,17 @@ pub mod upgrade;
 pub use error::WireError;
 pub use frame::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX};
 pub use inbox::{Inbox, InboxLimits, Incoming};
-pub use outbox::{Outbox, OutboxFull, OutboxLimits, Pushed};
+pub use outbox::{Outbox, OutboxFull, OutboxLimits, PushOutcome};
 
-/// The newest version of the protocol that this build speaks.
+/// Newest version of the protocol that this build speaks.
 pub const PROTOCOL_VERSION: u8 = 3;
 
-/// The oldest version of the protocol that this build speaks.
+/// Oldest version of the protocol that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u8 = 1;
 
-/// The longest message, in bytes: the largest value with its key, or a chunk of a range that passes its bound
-/// with one such value.
+/// Maximum length of a message in bytes: the largest value with its key, or a chunk of a range that
+/// exceeds its limit by one such value.
 pub const MESSAGE_BYTES_MAX: usize = 72 << 20;
 
-/// Messages that travel in fragments at the same time on one link, at most.
+/// Maximum number of messages that are sent in fragments at the same time on one link.
 pub const FRAGMENTED_MAX: usize = 4;

@@ -1,19 +1,19 @@
-//! What waits to leave over a link.
+//! The sending end of a link.
 //!
-//! **Promise.** Messages leave in the order they were pushed, but for two kinds: heartbeats go first, so that a
-//! link full of values never looks dead; and long messages leave piece by piece, so that they hold nobody up. An
-//! outbox holds no more than its limit.
+//! **Promise.** Messages are sent in the order in which they were pushed, with two exceptions.
+//! Heartbeats are sent first, so that a link full of values never appears dead. Long messages are
+//! sent in fragments, so that they do not block others. An outbox never exceeds its limit.
 //!
-//! **Mechanism.** Short messages are encoded when they are pushed, one behind the other, each behind its length;
-//! [`Outbox::fill`] takes as many as fit into one frame with a single copy. Of a long message the value or page is kept
-//! by reference and copied into its fragments as they leave. Frames of short messages and fragments take turns;
-//! of the long messages the first [`FRAGMENTED_MAX`] take turns, as far as the other side has to put no more
-//! than [`MESSAGE_BYTES_MAX`] together at once.
+//! **Mechanism.** A short message is encoded when it is pushed, preceded by its length.
+//! [`Outbox::fill`] copies as many short messages as fit into one frame at once. The value or page
+//! of a long message is kept by reference and copied into the fragments as they are sent. Frames of
+//! short messages and fragments alternate. The first [`FRAGMENTED_MAX`] long messages are sent
+//! round-robin, as long as the receiver has to assemble at most [`MESSAGE_BYTES_MAX`] in total.
 //!
-//! Where there is no room for an answer with data, the answer that the sender is busy goes in its place. An asker that
-//! heard nothing would wait until its deadline.
+//! If an answer with data exceeds the limit, a `Busy` answer is sent in its place. Without an
+//! answer, the requester would wait until its deadline.
 //!
-//! **Caveats.** A long message can be passed by shorter ones that were pushed after it.
+//! **Caveats.** A shorter message may overtake a long one that was pushed before it.
 
 use crate::frame::{FRAME_PAYLOAD_MAX, FrameKind, put_frame};
 use crate::message::{encode_head, len_max, tail};
@@ -24,55 +24,57 @@ use cluster::{Message, PeerAnswer, PeerRequest};
 use std::collections::VecDeque;
 use stdx::Hlc;
 
-/// Bytes of heartbeats that wait, at most; what is over is refused. They have this room to themselves.
+/// Maximum number of bytes of waiting heartbeats; further ones are refused. They do not count
+/// towards the limit of other messages.
 const HEARTBEAT_BYTES_MAX: usize = 4 << 10;
 
-/// An empty outbox keeps no more room than this, in bytes.
+/// Capacity in bytes that an empty outbox keeps.
 const IDLE_BYTES_MAX: usize = 256 << 10;
 
-/// The length of a message stands before it.
+/// Length in bytes of the length before each message.
 pub(crate) const LENGTH_LEN: usize = 4;
 
-/// How much an outbox holds.
+/// Memory limits of an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutboxLimits {
-    /// Bytes of encoded messages, at most; but one message has room however long it is.
+    /// Maximum number of bytes of encoded messages. An empty outbox accepts one message of any
+    /// length.
     pub bytes_max: usize,
 }
 
-/// No room for a message, or it is longer than [`MESSAGE_BYTES_MAX`].
+/// The outbox is full, or the message is longer than [`MESSAGE_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too much waits to leave over this link")]
+#[error("the outbox of this link is full")]
 pub struct OutboxFull;
 
-/// What an outbox took in.
+/// Result of pushing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
-    /// The message.
+pub enum PushOutcome {
+    /// The message was accepted.
     Whole,
-    /// The answer that the sender is busy, in place of the message.
+    /// The `Busy` answer was accepted in place of the message.
     Refusal,
 }
 
-/// See the module.
+/// The sending end of a link: queues messages and encodes them as frames.
 #[derive(Debug)]
 pub struct Outbox {
     limits: OutboxLimits,
-    /// The version of the protocol that the other side understands.
+    /// Version of the protocol that both sides speak.
     version: u8,
     heartbeats: Vec<u8>,
     short: ShortMessages,
     long: VecDeque<LongMessage>,
-    /// What is left of the long messages, in bytes.
+    /// Number of unsent bytes of long messages.
     long_bytes: usize,
-    /// Names the next message that travels in fragments.
+    /// Number of the next message that is sent in fragments.
     next_stream: u32,
-    /// A fragment is next, before short messages.
-    is_fragments_turn: bool,
+    /// The next frame is a fragment, before short messages.
+    is_fragment_next: bool,
 }
 
 impl Outbox {
-    /// An empty one, that speaks the newest version of the protocol.
+    /// Creates an empty outbox that speaks the newest version of the protocol.
     pub fn new(limits: OutboxLimits) -> Self {
         Self {
             limits,
@@ -82,26 +84,26 @@ impl Outbox {
             long: VecDeque::new(),
             long_bytes: 0,
             next_stream: 0,
-            is_fragments_turn: false,
+            is_fragment_next: false,
         }
     }
 
-    /// The same, before anything was pushed, in the version of the protocol that both sides speak.
+    /// Sets the version of the protocol that both sides speak. Call it before the first push.
     #[must_use]
     pub fn speaking(self, version: u8) -> Self {
         Self { version, ..self }
     }
 
-    /// Takes in a message.
+    /// Queues a message.
     ///
     /// # Errors
-    /// [`OutboxFull`]: nothing was taken in.
+    /// [`OutboxFull`]: the message was not queued.
     pub fn push(&mut self, message: &Message) -> Result<(), OutboxFull> {
         self.push_if(message, |_| true)
     }
 
-    /// As [`Outbox::push`]. `has_room` is asked, with the length of all that would wait then, heartbeats apart; if there
-    /// is no room, that is as if the outbox were full.
+    /// Works like [`Outbox::push`], and calls `has_room` with the number of waiting bytes including
+    /// the message, heartbeats excluded. If it returns false, the outbox counts as full.
     ///
     /// # Errors
     /// As [`Outbox::push`].
@@ -132,20 +134,20 @@ impl Outbox {
         Ok(())
     }
 
-    /// As [`Outbox::push_if`]; in place of an answer with data for which there is no room goes its
-    /// [refusal](Message::refusal), which needs hardly any: `has_room` is not asked for it.
+    /// Works like [`Outbox::push_if`], but replaces an answer with data that does not fit by its
+    /// [refusal](Message::refusal). The refusal is so short that `has_room` is not called for it.
     ///
     /// # Errors
-    /// As [`Outbox::push`]: there is no room for a refusal either, or the message has none.
+    /// As [`Outbox::push`]: the refusal does not fit either, or the message has none.
     pub fn push_or_refuse(
         &mut self,
         message: &Message,
         has_room: impl FnOnce(usize) -> bool,
-    ) -> Result<Pushed, OutboxFull> {
+    ) -> Result<PushOutcome, OutboxFull> {
         match (self.push_if(message, has_room), message.refusal()) {
-            (Ok(()), _) => Ok(Pushed::Whole),
+            (Ok(()), _) => Ok(PushOutcome::Whole),
             (Err(full), None) => Err(full),
-            (Err(_), Some(refusal)) => self.push(&refusal).map(|()| Pushed::Refusal),
+            (Err(_), Some(refusal)) => self.push(&refusal).map(|()| PushOutcome::Refusal),
         }
     }
 
@@ -157,31 +159,31 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether nothing waits.
+    /// Whether no message is waiting.
     pub fn is_empty(&self) -> bool {
         self.bytes() == 0
     }
 
-    /// What waits, in bytes, without the headers of frames.
+    /// Number of waiting bytes, without frame headers.
     pub fn bytes(&self) -> usize {
         self.heartbeats.len() + self.short.bytes() + self.long_bytes
     }
 
-    /// Appends whole frames to `out` until they are at least `bytes_target` long or nothing waits any more. They
-    /// are at most one frame longer.
+    /// Appends whole frames to `out` until they have at least `bytes_target` bytes or no message is
+    /// waiting. They exceed that by one frame at most.
     pub fn fill(&mut self, clock: Hlc, out: &mut Vec<u8>, bytes_target: usize) {
         let end = out.len() + bytes_target;
         while out.len() < end && !self.is_empty() {
             let has_short = !self.heartbeats.is_empty() || self.short.bytes() > 0;
             let is_fragment = match self.long.is_empty() {
                 true => false,
-                false => !has_short || (self.is_fragments_turn && self.heartbeats.is_empty()),
+                false => !has_short || (self.is_fragment_next && self.heartbeats.is_empty()),
             };
             match is_fragment {
                 true => self.put_fragment(clock, out),
                 false => self.put_messages(clock, out),
             }
-            self.is_fragments_turn = !is_fragment;
+            self.is_fragment_next = !is_fragment;
         }
     }
 
@@ -206,19 +208,19 @@ impl Outbox {
         self.rotate();
     }
 
-    /// Brings the long message to the front whose turn it is.
+    /// Moves the next long message to the front.
     fn rotate(&mut self) {
         if self.long[0].left() == 0 {
             self.long.pop_front();
             return;
         }
-        for place in 1..self.travelling_together() {
+        for place in 1..self.concurrent_long_messages() {
             self.long.swap(place - 1, place);
         }
     }
 
-    /// How many of the first long messages may travel at once.
-    fn travelling_together(&self) -> usize {
+    /// Number of the first long messages that may be sent at the same time.
+    fn concurrent_long_messages(&self) -> usize {
         let mut bytes = 0;
         let fits = |long: &&LongMessage| {
             bytes += long.len();
@@ -235,7 +237,7 @@ fn is_heartbeat(message: &Message) -> bool {
     }
 }
 
-/// Appends a message behind its length.
+/// Appends a message, preceded by its length.
 fn put_short(out: &mut Vec<u8>, message: &Message, version: u8) {
     let begin = out.len();
     out.extend_from_slice(&[0; LENGTH_LEN]);
@@ -246,11 +248,11 @@ fn put_short(out: &mut Vec<u8>, message: &Message, version: u8) {
     out[begin..begin + LENGTH_LEN].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Encoded messages, each behind its length.
+/// Encoded messages, each preceded by its length.
 #[derive(Debug, Default)]
 struct ShortMessages {
     bytes: Vec<u8>,
-    /// Before it, all has left.
+    /// Start of the messages that were not sent yet.
     begin: usize,
 }
 
@@ -259,7 +261,7 @@ impl ShortMessages {
         self.bytes.len() - self.begin
     }
 
-    /// Makes room; of what has left, once that is most of it.
+    /// Reserves `len` bytes. Removes sent bytes first if they are more than half.
     fn reserve(&mut self, len: usize) {
         if self.bytes.capacity() - self.bytes.len() < len && self.begin > self.bytes() {
             self.bytes.drain(..self.begin);
@@ -282,11 +284,11 @@ impl ShortMessages {
     }
 }
 
-/// The length of the first messages of `bytes` that fit into `room` bytes.
+/// Length of the first messages of `bytes` that fit into `room` bytes.
 fn whole_messages(bytes: &[u8], room: usize) -> usize {
     let mut end = 0;
     loop {
-        let length = bytes[end..].first_chunk().expect("a message stands behind its length");
+        let length = bytes[end..].first_chunk().expect("a message is preceded by its length");
         let next = end + LENGTH_LEN + u32::from_le_bytes(*length) as usize;
         if next > room {
             return end;
@@ -295,15 +297,15 @@ fn whole_messages(bytes: &[u8], room: usize) -> usize {
     }
 }
 
-/// A message that leaves in fragments.
+/// A message that is sent in fragments.
 #[derive(Debug)]
 struct LongMessage {
-    /// All of it but its tail.
+    /// The message without its tail.
     head: Vec<u8>,
-    /// The value or the bytes of a page that it ends with.
+    /// The value or the bytes of a page at the end of the message.
     tail: Bytes,
     sent: usize,
-    /// Its name on the link, once it travels.
+    /// Number of the message on the link once its first fragment is sent.
     stream: Option<u32>,
 }
 
@@ -324,7 +326,7 @@ impl LongMessage {
 
     /// Appends the next fragment.
     fn put_fragment(&mut self, out: &mut Vec<u8>) {
-        let stream = self.stream.expect("a message that travels has a name");
+        let stream = self.stream.expect("a message in fragments has a number");
         FragmentHeader { stream, total: self.len() as u32, offset: self.sent as u32 }.put(out);
         let end = self.sent + self.left().min(FRAGMENT_DATA_MAX);
         let (head, tail) = (self.head.len(), self.tail.len());

@@ -1,27 +1,27 @@
-//! Messages that arrive in fragments.
+//! Reassembly of messages that arrive in fragments.
 //!
-//! A fragment says which message it belongs to, how long that is, and where in it the fragment stands. Those of
-//! one message come in order; those of others may come between them.
+//! A fragment states its message, the length of the message, and its own offset in it. The
+//! fragments of one message arrive in order and may be interleaved with those of others.
 
 use crate::frame::FRAME_PAYLOAD_MAX;
 use crate::{FRAGMENTED_MAX, WireError};
 use bytes::Bytes;
 use stdx::codec::Reader;
 
-/// Length of a fragment's header, in bytes.
+/// Length of a fragment's header in bytes.
 pub(crate) const FRAGMENT_HEADER_LEN: usize = 12;
 
-/// The most of a message that one fragment carries, in bytes.
+/// Maximum number of bytes of a message in one fragment.
 pub(crate) const FRAGMENT_DATA_MAX: usize = FRAME_PAYLOAD_MAX - FRAGMENT_HEADER_LEN;
 
-/// What a fragment begins with.
+/// Header of a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FragmentHeader {
-    /// Names the message among those that travel at the same time.
+    /// Number of the message among those in fragments at the same time.
     pub(crate) stream: u32,
-    /// Length of the message, in bytes.
+    /// Length of the message in bytes.
     pub(crate) total: u32,
-    /// Where in it the fragment stands.
+    /// Offset of the fragment in the message.
     pub(crate) offset: u32,
 }
 
@@ -37,36 +37,36 @@ impl FragmentHeader {
     }
 }
 
-/// A message that has come in part.
+/// A message of which some fragments have arrived.
 #[derive(Debug)]
-struct Part {
+struct PartialMessage {
     stream: u32,
     total: usize,
-    came: usize,
-    /// What came; `None`: there was no room for it, and it is passed over.
+    received: usize,
+    /// The bytes received. `None`: the message is skipped because it exceeded the memory limit.
     bytes: Option<Vec<u8>>,
 }
 
-/// The messages that have come in part.
+/// The messages of which some fragments have arrived.
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     bytes_max: usize,
-    parts: Vec<Part>,
+    partial: Vec<PartialMessage>,
 }
 
 impl Reassembly {
-    /// Of messages that are at most `bytes_max` long, all together.
+    /// Creates an empty reassembly for messages of at most `bytes_max` bytes in total.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, parts: Vec::new() }
+        Self { bytes_max, partial: Vec::new() }
     }
 
-    /// What the messages that are kept will be, all together, in bytes.
+    /// Total length in bytes of the incomplete messages that are not skipped.
     pub(crate) fn promised_bytes(&self) -> usize {
-        self.parts.iter().filter(|part| part.bytes.is_some()).map(|part| part.total).sum()
+        self.partial.iter().filter(|message| message.bytes.is_some()).map(|message| message.total).sum()
     }
 
-    /// Takes in the payload of a fragment; the message, if it is whole now. `has_room` says whether one that begins is
-    /// kept, by what will be promised then.
+    /// Adds the payload of a fragment, and returns the message if it is complete. `has_room`
+    /// decides whether a new message is kept, by the total length that would then be expected.
     pub(crate) fn add(
         &mut self,
         payload: &[u8],
@@ -75,44 +75,44 @@ impl Reassembly {
         let mut reader = Reader::new(payload);
         let header = FragmentHeader::read(&mut reader)?;
         let data = reader.rest();
-        let index = match self.parts.iter().position(|part| part.stream == header.stream) {
+        let index = match self.partial.iter().position(|message| message.stream == header.stream) {
             Some(index) => index,
             None => self.begin(header, has_room)?,
         };
-        let part = &mut self.parts[index];
-        let fits = header.total as usize == part.total
-            && header.offset as usize == part.came
-            && (1..=part.total - part.came).contains(&data.len());
+        let message = &mut self.partial[index];
+        let fits = header.total as usize == message.total
+            && header.offset as usize == message.received
+            && (1..=message.total - message.received).contains(&data.len());
         if !fits {
             return Err(WireError::Fragment);
         }
-        part.came += data.len();
-        if let Some(bytes) = &mut part.bytes {
+        message.received += data.len();
+        if let Some(bytes) = &mut message.bytes {
             bytes.extend_from_slice(data);
         }
-        if part.came < part.total {
+        if message.received < message.total {
             return Ok(None);
         }
-        Ok(self.parts.swap_remove(index).bytes.map(Bytes::from))
+        Ok(self.partial.swap_remove(index).bytes.map(Bytes::from))
     }
 
-    /// Makes room for a message; its place.
+    /// Registers a new message; returns its index.
     fn begin(
         &mut self,
         header: FragmentHeader,
         has_room: impl FnOnce(usize) -> bool,
     ) -> Result<usize, WireError> {
         let total = header.total as usize;
-        let promised: usize = self.parts.iter().map(|part| part.total).sum();
+        let promised: usize = self.partial.iter().map(|message| message.total).sum();
         if total > self.bytes_max {
             return Err(WireError::MessageLength { bytes: total });
         }
-        if self.parts.len() == FRAGMENTED_MAX || promised + total > self.bytes_max {
+        if self.partial.len() == FRAGMENTED_MAX || promised + total > self.bytes_max {
             return Err(WireError::TooManyFragmented);
         }
-        // No memory is touched before the bytes come.
+        // The capacity uses no memory pages before the bytes arrive.
         let bytes = has_room(self.promised_bytes() + total).then(|| Vec::with_capacity(total));
-        self.parts.push(Part { stream: header.stream, total, came: 0, bytes });
-        Ok(self.parts.len() - 1)
+        self.partial.push(PartialMessage { stream: header.stream, total, received: 0, bytes });
+        Ok(self.partial.len() - 1)
     }
 }

@@ -1,57 +1,58 @@
-//! How a connection stops being HTTP.
+//! The HTTP upgrade at the start of a link.
 //!
-//! Nodes dial each other at the address that serves users. The dialer asks for [`PATH`] with
-//! `Upgrade: veche`; behind the head of a `101` answer, the connection carries the handshake.
+//! Nodes dial each other at the address that serves users. The dialer requests [`PATH`] with
+//! `Upgrade: veche`. After the head of the `101` response, the connection carries the handshake.
 
-/// What is asked for.
+/// Path of the upgrade request.
 pub const PATH: &str = "/v0/peer";
 
-/// The name of the protocol, in the header `Upgrade`.
+/// Name of the protocol in the `Upgrade` header.
 pub const PROTOCOL: &str = "veche";
 
-/// The header of a request that has the dialer's early proof ([`Secret::early_proof`](crate::handshake::Secret::early_proof)).
-/// A request of an earlier release has none.
+/// Header of the request with the dialer's early proof
+/// ([`Secret::early_proof`](crate::handshake::Secret::early_proof)). Requests of earlier releases
+/// do not have it.
 pub const PROOF_FIELD: &str = "Veche-Proof";
 
-/// The longest head of an answer, in bytes.
+/// Maximum length of the response head in bytes.
 pub const RESPONSE_BYTES_MAX: usize = 4 << 10;
 
-/// Fields of an answer's head, at most.
+/// Maximum number of header fields in the response.
 const RESPONSE_FIELDS_MAX: usize = 32;
 
-/// What an answer says so far.
+/// State of parsing the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// It has not come whole yet.
+    /// The response head is incomplete.
     NeedMore,
     /// The connection is upgraded.
     Upgraded {
-        /// The answer's length, in bytes: what comes behind belongs to the handshake.
+        /// Length of the response in bytes. The bytes behind it belong to the handshake.
         len: usize,
     },
 }
 
-/// Why a connection is not upgraded.
+/// Reason why a connection was not upgraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpgradeError {
-    /// The answer is not a `101`.
-    #[error("the peer answers {PATH} with {status}: see whether a veche node of this release listens there")]
+    /// The response is not a `101`.
+    #[error("the peer answers {PATH} with {status}: check that a veche node of this release listens there")]
     Status {
-        /// What it is.
+        /// Status of the response.
         status: u16,
     },
-    /// It is a `101` to another protocol.
-    #[error("the peer upgrades to another protocol than {PROTOCOL}: see whether a veche node listens there")]
+    /// The `101` response names another protocol.
+    #[error("the peer upgrades to another protocol than {PROTOCOL}: check that a veche node listens there")]
     Protocol,
-    /// It is not HTTP, or its head is longer than [`RESPONSE_BYTES_MAX`].
-    #[error("the peer does not answer in HTTP: see whether a veche node listens there")]
+    /// The response is not HTTP, or its head is longer than [`RESPONSE_BYTES_MAX`].
+    #[error("the peer does not answer in HTTP: check that a veche node listens there")]
     Malformed,
 }
 
 /// The dialer's request to the node at `host`, a host with a port, with its early `proof`.
 ///
 /// # Panics
-/// When `host` or `proof` has characters that would change the request.
+/// If `host` or `proof` contains characters that would change the request.
 pub fn request(host: &str, proof: &str) -> Vec<u8> {
     assert!(host.bytes().all(|byte| byte.is_ascii_graphic()), "no host is called {host:?}");
     assert!(proof.bytes().all(|byte| byte.is_ascii_graphic()), "no proof is {proof:?}");
@@ -61,13 +62,13 @@ pub fn request(host: &str, proof: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The acceptor's answer.
+/// The acceptor's response.
 pub fn response() -> Vec<u8> {
     format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {PROTOCOL}\r\n\r\n")
         .into_bytes()
 }
 
-/// What the answer that `bytes` begin with says.
+/// Parses the response at the start of `bytes`.
 ///
 /// # Errors
 /// [`UpgradeError`].
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_as_soon_as_it_is_whole_and_no_further() {
+    fn a_response_is_parsed_as_soon_as_it_is_complete_and_no_further() {
         let mut bytes = response();
         let len = bytes.len();
         bytes.extend_from_slice(b"vHsk");
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn another_answer_says_what_it_is() {
+    fn another_response_is_reported() {
         let not_found = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
         assert_eq!(parse_response(not_found), Err(UpgradeError::Status { status: 404 }));
         let websocket = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n";

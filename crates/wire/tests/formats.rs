@@ -1,7 +1,5 @@
-//! The bytes of every released version are still read, and those of the newest are still written.
-//!
-//! `UPDATE=1 cargo test -p wire --test formats` writes the files of the newest version anew: only for a version
-//! that was not released.
+//! The bytes of every released version are decoded, and those of the newest version are encoded
+//! unchanged.
 
 #![allow(clippy::disallowed_methods, reason = "the files are what is tested")]
 
@@ -22,7 +20,7 @@ use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, ProtocolVersions, Secret,
 };
 
-/// The bytes of a file, which are `written` if it is one of the newest version and is to be written anew.
+/// The bytes of a file. With `UPDATE` set, the file of the newest version is replaced by `written`.
 fn pinned(name: &str, written: Option<&[u8]>) -> Vec<u8> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name);
     if let Some(written) = written.filter(|_| std::env::var_os("UPDATE").is_some()) {
@@ -55,7 +53,7 @@ fn heartbeat_payload(sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayloa
     }
 }
 
-/// The same of a sender that speaks version 3, which reports lives and the default count of replicas.
+/// The payload in this version: from 3 on with generations and the default number of replicas.
 fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayload {
     let remembered = Generation {
         number: 0xf1f2,
@@ -119,7 +117,7 @@ fn scan(range: KeyRange, task: ScanTask) -> ScanRequest {
     ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, task }
 }
 
-/// How long the asker waits, for each request in turn.
+/// Time for which the requester waits, by the number of the request.
 fn within(number: u64) -> Option<Duration> {
     [None, Some(Duration::from_millis(1)), Some(Duration::from_millis(0x0102_0304))][number as usize % 3]
 }
@@ -173,8 +171,8 @@ fn answers() -> Vec<PeerAnswer> {
     answers
 }
 
-/// Each kind of message in each of its forms, in the order in which they leave, as this version of the protocol has
-/// them.
+/// Every kind of message in each of its forms in this version of the protocol, in the order in which
+/// they are sent.
 fn messages(version: u8) -> Vec<Message> {
     let knows_time = version >= 2;
     let request = |number, request| {
@@ -199,27 +197,27 @@ fn messages(version: u8) -> Vec<Message> {
 #[test]
 fn frames_of_version_1_are_read_and_written() {
     let pinned = pinned("frames-v1.bin", None);
-    assert!(decode(&pinned).unwrap() == messages(1), "the file is read as something else");
-    assert!(encode_in(1, &messages(1)) == pinned, "other bytes are written than were released");
+    assert!(decode(&pinned).unwrap() == messages(1), "the file is decoded differently");
+    assert!(encode_in(1, &messages(1)) == pinned, "the encoding differs from the released one");
 }
 
 #[test]
 fn frames_of_version_2_are_read_and_written() {
     let pinned = pinned("frames-v2.bin", None);
-    assert!(decode(&pinned).unwrap() == messages(2), "the file is read as something else");
-    assert!(encode_in(2, &messages(2)) == pinned, "other bytes are written than were released");
+    assert!(decode(&pinned).unwrap() == messages(2), "the file is decoded differently");
+    assert!(encode_in(2, &messages(2)) == pinned, "the encoding differs from the released one");
 }
 
 #[test]
 fn frames_of_version_3_are_read_and_written() {
     let written = encode_in(3, &messages(3));
     let pinned = pinned("frames-v3.bin", Some(&written));
-    assert!(decode(&pinned).unwrap() == messages(3), "the file is read as something else");
-    assert!(written == pinned, "other bytes are written than were released");
+    assert!(decode(&pinned).unwrap() == messages(3), "the file is decoded differently");
+    assert!(written == pinned, "the encoding differs from the released one");
 }
 
 #[test]
-fn what_version_2_has_no_field_for_is_left_out() {
+fn fields_that_version_2_lacks_are_left_out() {
     let heartbeat = |heartbeat_payload| Message::Request {
         id: id(1),
         request: PeerRequest::Heartbeat(heartbeat_payload),
@@ -234,7 +232,7 @@ fn what_version_2_has_no_field_for_is_left_out() {
 }
 
 #[test]
-fn what_version_1_has_no_word_for_is_said_in_its_words() {
+fn version_1_gets_its_closest_fault_and_no_time_left() {
     let expired = |fault| Message::Answer { id: id(1), answer: PeerAnswer::Failed(fault) };
     let sent = [expired(PeerFault::Store(StoreFault::Expired))];
     assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [expired(PeerFault::Busy)]);
@@ -269,13 +267,13 @@ fn local(node: u8, versions: ProtocolVersions) -> Local {
     }
 }
 
-/// What is said in a handshake, and the version of the protocol that each side then speaks.
+/// The bytes of a handshake, and the version of the protocol that each side then speaks.
 fn shake_hands(dials: ProtocolVersions, accepts: ProtocolVersions) -> (Vec<u8>, [u8; 2]) {
     let (mut dialer, hello) = Dialer::start(local(0, dials), NodeIndex(1), [0xe1; 32]);
     let mut acceptor = Acceptor::new(local(1, accepts), [0xf1; 32]);
     let Ok(AcceptStep::Send(answer)) = acceptor.handle(&hello) else { panic!("the hello is not answered") };
-    let Ok(DialStep::Send(proof)) = dialer.handle(&answer) else { panic!("nothing is proved") };
-    let Ok(AcceptStep::Arrived(_)) = acceptor.handle(&proof) else { panic!("the proof does not hold") };
+    let Ok(DialStep::Send(proof)) = dialer.handle(&answer) else { panic!("no proof is sent") };
+    let Ok(AcceptStep::Authenticated(_)) = acceptor.handle(&proof) else { panic!("the proof is invalid") };
     let accepted = acceptor.version();
     let (welcome, _) = acceptor.admit();
     let Ok(DialStep::Done { .. }) = dialer.handle(&welcome) else { panic!("the link is not open") };

@@ -1,4 +1,4 @@
-//! Messages travel whole, in order, within bounds, or not at all.
+//! Messages arrive whole, in order and within the limits, or not at all.
 
 mod common;
 
@@ -16,10 +16,10 @@ use proptest::prelude::*;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 use wire::{
     FRAGMENTED_MAX, FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, Inbox, InboxLimits, MESSAGE_BYTES_MAX, Outbox,
-    OutboxFull, OutboxLimits, Pushed, WireError,
+    OutboxFull, OutboxLimits, PushOutcome, WireError,
 };
 
-/// Longer messages leave in fragments, and may be passed by others.
+/// A length above which messages are sent in fragments, and may be overtaken.
 const SURELY_LONG: usize = 66_000;
 
 fn heartbeat_payload(hints_for_you: u64) -> HeartbeatPayload {
@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn all_messages_arrive_in_whatever_pieces(
+    fn all_messages_arrive_in_any_pieces(
         messages in vec(any_message(), 1..12),
         bytes_target in 1usize..200_000,
         piece in 1usize..100_000,
@@ -82,12 +82,12 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_origin_are_messages_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_are_messages_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
         let _ = decode(&bytes);
     }
 
     #[test]
-    fn a_changed_payload_under_a_right_checksum_is_messages_or_an_error(
+    fn a_changed_payload_with_a_correct_checksum_is_messages_or_an_error(
         message in any_message(),
         at: prop::sample::Index,
         byte: u8,
@@ -108,7 +108,7 @@ proptest! {
     }
 }
 
-/// Writes a right checksum into each frame of `bytes`, as far as they are frames.
+/// Writes the correct checksum into each frame of `bytes`, as far as they are frames.
 fn reseal(bytes: &mut [u8]) {
     let mut rest = bytes;
     while rest.len() >= FRAME_HEADER_LEN {
@@ -139,12 +139,12 @@ fn a_cut_anywhere_changes_nothing() {
 }
 
 #[test]
-fn a_flipped_bit_is_found_and_nothing_behind_it_is_handed_out() {
+fn a_flipped_bit_is_detected_and_nothing_behind_it_is_returned() {
     let messages = [write(1, 10), heartbeat(2), write(3, 30)];
     let mut bytes = Vec::new();
     messages.iter().for_each(|message| bytes.extend(encode(std::slice::from_ref(message))));
     let end = bytes.len();
-    // A length that grew is found when the bytes are there that it asks for.
+    // A length that was increased is detected when the bytes are there that it requires.
     bytes.extend(encode(&[write(4, 40_000)]));
     bytes.extend(encode(&[write(5, 40_000)]));
     for bit in 0..end * 8 {
@@ -155,12 +155,12 @@ fn a_flipped_bit_is_found_and_nothing_behind_it_is_handed_out() {
         inbox.feed(&flipped);
         let error = take_into(&mut inbox, &mut arrived).expect_err("a flipped bit passed");
         assert!(messages.starts_with(&arrived), "bit {bit} changed what arrived");
-        assert_eq!(inbox.next(), Err(error), "an error is for ever");
+        assert_eq!(inbox.next(), Err(error), "the error is repeated");
     }
 }
 
 #[test]
-fn every_prefix_of_a_stream_is_waited_for() {
+fn every_prefix_of_a_stream_waits_for_more_bytes() {
     let bytes = encode(&[write(1, 200), heartbeat(2)]);
     for end in 0..bytes.len() {
         assert_eq!(decode(&bytes[..end]), Ok(vec![]), "{end}");
@@ -168,7 +168,7 @@ fn every_prefix_of_a_stream_is_waited_for() {
 }
 
 #[test]
-fn heartbeats_pass_everything_that_waits() {
+fn heartbeats_overtake_all_waiting_messages() {
     let mut outbox = outbox();
     outbox.push(&write(1, 1_000_000)).unwrap();
     (2..500).for_each(|number| outbox.push(&write(number, 1_000)).unwrap());
@@ -181,7 +181,7 @@ fn heartbeats_pass_everything_that_waits() {
 }
 
 #[test]
-fn short_messages_pass_between_the_fragments_of_long_ones() {
+fn short_messages_are_sent_between_the_fragments_of_long_ones() {
     let mut outbox = outbox();
     outbox.push(&write(1, 1_000_000)).unwrap();
     outbox.push(&write(2, 100_000)).unwrap();
@@ -192,7 +192,7 @@ fn short_messages_pass_between_the_fragments_of_long_ones() {
 }
 
 #[test]
-fn a_stream_of_short_messages_does_not_stop_a_long_one() {
+fn a_stream_of_short_messages_does_not_starve_a_long_one() {
     let mut outbox = outbox();
     outbox.push(&write(0, 1_000_000)).unwrap();
     let mut inbox = Inbox::new(InboxLimits::default());
@@ -209,7 +209,7 @@ fn a_stream_of_short_messages_does_not_stop_a_long_one() {
 }
 
 #[test]
-fn many_long_messages_travel_within_the_bounds_of_the_other_side() {
+fn many_long_messages_stay_within_the_limits_of_the_receiver() {
     let lengths = [30 << 20, 30 << 20, 30 << 20, 100_000, 200_000, 300_000, 400_000, 64 << 20, 500_000];
     let messages: Vec<Message> = (0..).zip(lengths).map(|(number, len)| write(number, len)).collect();
     assert!(lengths.len() > FRAGMENTED_MAX && lengths.iter().sum::<usize>() > MESSAGE_BYTES_MAX);
@@ -232,7 +232,7 @@ fn many_long_messages_travel_within_the_bounds_of_the_other_side() {
 }
 
 #[test]
-fn an_outbox_holds_what_it_may_and_heartbeats_still_find_room() {
+fn a_full_outbox_still_accepts_heartbeats() {
     let mut outbox = Outbox::new(OutboxLimits { bytes_max: 10_000 });
     let taken = (0..).take_while(|number| outbox.push(&write(*number, 1_000)).is_ok()).count();
     assert!((8..10).contains(&taken) && outbox.bytes() <= 10_000);
@@ -249,7 +249,7 @@ fn an_outbox_holds_what_it_may_and_heartbeats_still_find_room() {
 }
 
 #[test]
-fn a_host_may_have_less_room_than_an_outbox_and_an_inbox() {
+fn a_host_may_limit_an_outbox_and_an_inbox_further() {
     let mut outbox = outbox();
     assert_eq!(outbox.push_if(&write(1, 100_000), |bytes| bytes > 1_000_000), Err(OutboxFull));
     assert_eq!(outbox.bytes(), 0);
@@ -281,7 +281,7 @@ fn a_host_may_have_less_room_than_an_outbox_and_an_inbox() {
 }
 
 #[test]
-fn the_text_of_a_fault_travels_as_far_as_it_may() {
+fn the_text_of_a_fault_is_truncated_to_its_limit() {
     let detail = "ü".repeat(5_000);
     let fault = PeerAnswer::Failed(PeerFault::Store(StoreFault::Io { detail }));
     let arrived = decode(&encode(&[Message::Answer { id: id(1), answer: fault }])).unwrap();
@@ -315,7 +315,7 @@ fn fragments_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn frames_of_another_kind_or_version_are_named() {
+fn frames_of_another_kind_or_version_are_reported() {
     let bytes = encode(&[write(1, 10)]);
     let with = |at: usize, byte: u8| {
         let mut bytes = bytes.clone();
@@ -337,7 +337,7 @@ fn page_answer(page: Page, rest: Option<Cut>) -> Message {
     Message::Answer { id: id(1), answer: PeerAnswer::Scan(ScanAnswer::Page { page, rest }) }
 }
 
-/// Values of these lengths under ascending keys.
+/// A page of values with these lengths under ascending keys.
 fn page_with(value_lens: &[usize]) -> Page {
     let version = Version::new(Hlc::from_bits(1), NodeTag(7));
     let entry = |(at, len): (u32, &usize)| {
@@ -347,7 +347,7 @@ fn page_with(value_lens: &[usize]) -> Page {
 }
 
 #[test]
-fn a_page_of_the_largest_entry_travels() {
+fn a_page_of_the_largest_entry_arrives() {
     let largest = Cell::value(Version::MAX, 64, Bytes::from(vec![5; VALUE_BYTES_MAX_DEFAULT]));
     let key = key(&[0xff; Key::LEN_MAX]);
     let rest = Some(Cut::After(key.clone()));
@@ -357,7 +357,7 @@ fn a_page_of_the_largest_entry_travels() {
 }
 
 #[test]
-fn pages_of_any_length_around_that_of_a_frame_travel() {
+fn pages_of_about_the_length_of_a_frame_arrive() {
     for around in [FRAME_PAYLOAD_MAX - 200, FRAME_PAYLOAD_MAX, 2 * FRAME_PAYLOAD_MAX - 100] {
         for len in (around..around + 200).step_by(7) {
             let message = page_answer(page_with(&[0, 10, len]), None);
@@ -368,8 +368,7 @@ fn pages_of_any_length_around_that_of_a_frame_travel() {
     assert!(decode(&encode(std::slice::from_ref(&many))) == Ok(vec![many]));
 }
 
-/// The result of decoding the one short message of `bytes` with `replacement` in the place of `at`, counted from the
-/// end of the message's kind and id.
+/// Decodes a message whose encoding has `replacement` at the offset `at` behind its kind and id.
 fn decode_with(message: &Message, at: usize, replacement: &[u8]) -> Result<Vec<Message>, WireError> {
     const FIELDS_AT: usize = FRAME_HEADER_LEN + 4 + 19;
     let mut bytes = encode(std::slice::from_ref(message));
@@ -379,8 +378,9 @@ fn decode_with(message: &Message, at: usize, replacement: &[u8]) -> Result<Vec<M
 }
 
 #[test]
-fn pages_that_do_not_add_up_are_refused() {
-    // 1: no cut; 4: count; then for each entry 1, 1, 16, 2: length of the key, 4: length of the value; `key \n value`.
+fn inconsistent_pages_are_refused() {
+    // 1: no cut; 4: count; then for each entry 1, 1, 16, 2: length of the key, 4: length of the
+    // value; `key \n value`.
     let message = page_answer(page_with(&[1, 1]), None);
     let field = |at, replacement: &[u8]| match decode_with(&message, at, replacement) {
         Err(WireError::Field { field }) => field,
@@ -399,7 +399,7 @@ fn pages_that_do_not_add_up_are_refused() {
 }
 
 #[test]
-fn scans_that_cannot_be_are_refused() {
+fn invalid_scans_are_refused() {
     use cluster::{
         Incarnation, KeyRange, NodeIndex, Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId,
     };
@@ -412,7 +412,8 @@ fn scans_that_cannot_be_are_refused() {
         task: ScanTask::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
     };
     let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()), within: None };
-    // 4: the time left; then, counted from here, 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1: from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
+    // 4: the time left; then, counted from here, 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1:
+    // from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
     let field = |at: usize, replacement: &[u8]| match decode_with(&message, 4 + at, replacement) {
         Err(WireError::Field { field }) => field,
         other => panic!("{other:?}"),
@@ -427,7 +428,7 @@ fn scans_that_cannot_be_are_refused() {
     for nodes in [[1, 1], [64, 0], [0, 255]] {
         assert_eq!(field(29, &nodes), "roles of a scan", "{nodes:?}");
     }
-    assert_eq!(field(47, &[2]), "part of a scan");
+    assert_eq!(field(47, &[2]), "task of a scan");
     assert_eq!(field(55, &[0x05]), "limit of a page");
     assert!(matches!(decode_with(&message, 4 + 28, &[0xff]), Err(WireError::Truncated)));
 
@@ -437,11 +438,11 @@ fn scans_that_cannot_be_are_refused() {
     };
     let limit = ScanLimit { entries: u32::MAX as usize, bytes: MESSAGE_BYTES_MAX };
     let expected = ScanRequest { task: ScanTask::Cells { limit }, ..request };
-    assert_eq!(arrived, expected, "a bound that is none arrives as the greatest");
+    assert_eq!(arrived, expected, "an unlimited bound arrives as the greatest one");
 }
 
 #[test]
-fn an_answer_without_room_becomes_a_refusal_and_an_acknowledgement_does_not() {
+fn an_answer_that_does_not_fit_becomes_a_refusal_and_an_acknowledgement_does_not() {
     let answer = |number, answer| Message::Answer { id: id(number), answer };
     let cell = |len: usize| {
         let meta = CellMeta::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3);
@@ -449,13 +450,17 @@ fn an_answer_without_room_becomes_a_refusal_and_an_acknowledgement_does_not() {
     };
     let mut outbox = Outbox::new(OutboxLimits { bytes_max: 200_000 });
     let first = answer(1, cell(150_000));
-    assert_eq!(outbox.push_or_refuse(&first, |_| true), Ok(Pushed::Whole));
+    assert_eq!(outbox.push_or_refuse(&first, |_| true), Ok(PushOutcome::Whole));
     let second = answer(2, cell(100_000));
-    assert_eq!(outbox.push_or_refuse(&second, |_| true), Ok(Pushed::Refusal), "there is no room");
+    assert_eq!(outbox.push_or_refuse(&second, |_| true), Ok(PushOutcome::Refusal), "the outbox is full");
     let third = answer(3, cell(100));
-    assert_eq!(outbox.push_or_refuse(&third, |_| false), Ok(Pushed::Refusal), "the host has no room");
+    assert_eq!(outbox.push_or_refuse(&third, |_| false), Ok(PushOutcome::Refusal), "the host has no room");
     let stored = answer(4, PeerAnswer::Written { superseded: false });
-    assert_eq!(outbox.push_or_refuse(&stored, |_| false), Err(OutboxFull), "what was stored is stored");
+    assert_eq!(
+        outbox.push_or_refuse(&stored, |_| false),
+        Err(OutboxFull),
+        "an acknowledgement has no refusal"
+    );
     let busy = |number| answer(number, PeerAnswer::Failed(PeerFault::Busy));
     let arrived = decode(&drain(&mut outbox, 1)).expect("whole");
     assert_eq!(sorted(arrived), sorted(vec![first, busy(2), busy(3)]));

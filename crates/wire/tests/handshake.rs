@@ -1,4 +1,4 @@
-//! Two nodes that belong together open a link; all others are told why not.
+//! Two nodes of the same cluster open a link; all others get a reason.
 
 use cluster::{Incarnation, NodeIndex, PeerHello, Requester, SyncState};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use wire::handshake::{
 
 const DIAL_NONCE: [u8; 32] = [0xd1; 32];
 const ACCEPT_NONCE: [u8; 32] = [0xac; 32];
-/// Length of a message's header, in bytes.
+/// Length of a message's header in bytes.
 const HEADER_LEN: usize = 8;
 
 fn names() -> Vec<String> {
@@ -37,25 +37,25 @@ fn peer_hello(local: &Local, requester: Requester) -> PeerHello {
     PeerHello { requester, ..local.hello }
 }
 
-/// How a handshake between node 0, which dials node 1, and whoever answers goes on, as far as it goes.
+/// Outcome of a handshake in which node 0 dials node 1: the last step of each side.
 struct Outcome {
     dialer: Result<DialStep, HandshakeError>,
     acceptor: Result<AcceptStep, HandshakeError>,
-    /// Whatever was sent, in order.
+    /// All messages that were sent, in order.
     sent: Vec<Vec<u8>>,
 }
 
 impl Outcome {
-    fn opened(&self) -> bool {
+    fn is_open(&self) -> bool {
         matches!(self.dialer, Ok(DialStep::Done { .. }))
     }
 
-    fn arrived(&self) -> bool {
-        matches!(self.acceptor, Ok(AcceptStep::Arrived(_)))
+    fn is_authenticated(&self) -> bool {
+        matches!(self.acceptor, Ok(AcceptStep::Authenticated(_)))
     }
 }
 
-/// Shakes hands; `alter` sees each message by its number before it arrives.
+/// Runs a handshake. `alter` receives the number and the bytes of each message before it arrives.
 fn shake(dial: Local, accept: Local, alter: impl Fn(usize, &mut Vec<u8>)) -> Outcome {
     let (mut dialer, hello) = Dialer::start(dial, NodeIndex(1), DIAL_NONCE);
     let mut acceptor = Acceptor::new(accept, ACCEPT_NONCE);
@@ -71,7 +71,7 @@ fn shake(dial: Local, accept: Local, alter: impl Fn(usize, &mut Vec<u8>)) -> Out
                 outcome.acceptor = acceptor.handle(&on_its_way);
                 match &outcome.acceptor {
                     Ok(AcceptStep::Send(bytes)) => bytes.clone(),
-                    Ok(AcceptStep::Arrived(_)) => {
+                    Ok(AcceptStep::Authenticated(_)) => {
                         let (welcome, rest) = acceptor.admit();
                         assert_eq!(rest, []);
                         acceptor = Acceptor::new(local(1), ACCEPT_NONCE);
@@ -106,32 +106,32 @@ fn refused_with(result: Result<impl std::fmt::Debug, HandshakeError>, words: &st
 }
 
 #[test]
-fn nodes_that_belong_together_learn_who_the_other_is() {
+fn nodes_of_one_cluster_learn_each_others_identity() {
     let outcome = shake(local(0), local(1), |_, _| ());
     let acceptor = peer_hello(&local(1), Requester::Node);
     assert_eq!(outcome.dialer, Ok(DialStep::Done { hello: acceptor, rest: vec![] }));
     let dialer = peer_hello(&local(0), Requester::Coordinator(0));
-    assert_eq!(outcome.acceptor, Ok(AcceptStep::Arrived(dialer)));
+    assert_eq!(outcome.acceptor, Ok(AcceptStep::Authenticated(dialer)));
     assert!(outcome.sent.iter().all(|message| message.len() <= HANDSHAKE_BYTES_MAX));
 }
 
 #[test]
 fn no_secret_on_both_sides_is_as_good_as_one() {
     let without = |node| Local { secret: Secret::new(""), ..local(node) };
-    assert!(shake(without(0), without(1), |_, _| ()).opened());
+    assert!(shake(without(0), without(1), |_, _| ()).is_open());
     let outcome = shake(without(0), local(1), |_, _| ());
     assert_eq!(outcome.dialer, Err(HandshakeError::AnotherSecret));
 }
 
 #[test]
-fn another_secret_is_found_by_the_dialer_and_told() {
+fn another_secret_is_detected_by_the_dialer_and_reported() {
     let outcome = shake(Local { secret: Secret::new("other"), ..local(0) }, local(1), |_, _| ());
     assert_eq!(outcome.dialer, Err(HandshakeError::AnotherSecret));
     refused_with(outcome.acceptor, "different secrets");
 }
 
 #[test]
-fn another_cluster_is_found_by_the_acceptor_and_told() {
+fn another_cluster_is_detected_by_the_acceptor_and_reported() {
     let mut other_names = names();
     other_names[2].push('1');
     let digests = [
@@ -157,7 +157,7 @@ fn a_list_is_the_same_in_any_order() {
 }
 
 #[test]
-fn another_node_than_the_dialed_one_is_told_so() {
+fn another_node_than_the_dialed_one_is_refused() {
     let outcome = shake(local(0), local(2), |_, _| ());
     let (expected, found) = (NodeIndex(1), NodeIndex(2));
     assert_eq!(outcome.dialer, Err(HandshakeError::WrongNode { expected, found }));
@@ -165,19 +165,19 @@ fn another_node_than_the_dialed_one_is_told_so() {
 }
 
 #[test]
-fn a_node_that_meets_itself_says_so() {
+fn a_node_that_dials_itself_is_refused() {
     let outcome = shake(local(1), local(1), |_, _| ());
     assert_eq!(outcome.acceptor, Err(HandshakeError::SameNode { node: NodeIndex(1) }));
     refused_with(outcome.dialer, "n1 met itself");
 }
 
-/// As if the message were of a release that speaks these versions only.
+/// Rewrites a message as one of a release that speaks these versions only.
 fn speak(message: &mut [u8], min: u8, max: u8) {
     message[HEADER_LEN..HEADER_LEN + 2].copy_from_slice(&[min, max]);
 }
 
 #[test]
-fn another_protocol_is_named_on_both_sides() {
+fn another_protocol_is_reported_on_both_sides() {
     let outcome = shake(local(0), local(1), |number, message| {
         if number == 0 {
             speak(message, 4, 5);
@@ -197,7 +197,7 @@ fn another_protocol_is_named_on_both_sides() {
 }
 
 #[test]
-fn a_newer_release_that_still_speaks_ours_is_heard() {
+fn a_newer_release_that_still_speaks_ours_is_accepted() {
     let (_, mut hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
     speak(&mut hello, 3, 4);
     let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&hello);
@@ -216,15 +216,15 @@ fn no_altered_byte_of_a_hello_or_a_proof_opens_a_link() {
                         message[at] ^= bit;
                     }
                 });
-                assert!(!outcome.opened(), "byte {at} of message {altered}");
-                assert!(altered == 3 || !outcome.arrived(), "byte {at} of message {altered}");
+                assert!(!outcome.is_open(), "byte {at} of message {altered}");
+                assert!(altered == 3 || !outcome.is_authenticated(), "byte {at} of message {altered}");
             }
         }
     }
 }
 
 #[test]
-fn a_message_cut_short_is_waited_for() {
+fn a_truncated_message_waits_for_more_bytes() {
     let sent = shake(local(0), local(1), |_, _| ()).sent;
     for (cut, message) in sent.iter().enumerate() {
         for len in 0..message.len() {
@@ -256,7 +256,7 @@ fn a_handshake_byte_by_byte_is_the_same() {
         steps.into_iter().next_back().unwrap()
     };
     let DialStep::Send(proof) = dial(&mut dialer, &answer) else { panic!("no proof") };
-    assert!(matches!(accept(&mut acceptor, &proof), AcceptStep::Arrived(_)));
+    assert!(matches!(accept(&mut acceptor, &proof), AcceptStep::Authenticated(_)));
     assert_eq!(acceptor.handle(b"behind"), Ok(AcceptStep::NeedMore));
     let (welcome, rest) = acceptor.admit();
     assert_eq!(rest, b"behind");
@@ -267,7 +267,7 @@ fn a_handshake_byte_by_byte_is_the_same() {
 }
 
 #[test]
-fn what_was_recorded_does_not_open_another_link() {
+fn a_recorded_handshake_does_not_open_another_link() {
     let recorded = shake(local(0), local(1), |_, _| ()).sent;
     let mut acceptor = Acceptor::new(local(1), [0xff; 32]);
     assert!(matches!(acceptor.handle(&recorded[0]), Ok(AcceptStep::Send(_))));
@@ -277,11 +277,11 @@ fn what_was_recorded_does_not_open_another_link() {
 }
 
 #[test]
-fn a_nodes_own_words_do_not_answer_it() {
+fn a_reflected_message_is_not_accepted() {
     let (mut dialer, hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
     let mut reflected = hello.clone();
     assert!(matches!(dialer.handle(&hello), Err(HandshakeError::Malformed { .. })));
-    // The dialer's hello as an acceptor's, with any proof.
+    // The dialer's hello as an acceptor's, with an arbitrary proof.
     reflected[4] = 2;
     reflected.extend_from_slice(&[0; 32]);
     let len = (reflected.len() - HEADER_LEN) as u16;
@@ -297,7 +297,7 @@ fn a_nodes_own_words_do_not_answer_it() {
 }
 
 #[test]
-fn a_refusal_is_heard_in_place_of_any_message() {
+fn a_refusal_is_accepted_in_place_of_any_message() {
     let refusal = Acceptor::new(local(1), ACCEPT_NONCE).refuse("its identity\nis not known yet");
     let reason = "its identity is not known yet".to_owned();
     let expected = HandshakeError::RefusedByPeer { reason };
@@ -331,13 +331,13 @@ fn every_error_is_one_sentence_that_fits_a_refusal() {
 }
 
 #[test]
-fn nothing_shows_the_secret() {
+fn debug_output_does_not_contain_the_secret() {
     let text = format!("{:?}", Dialer::start(local(0), NodeIndex(1), DIAL_NONCE));
     assert!(!text.contains("long secret") && !text.contains("108, 111, 110, 103"), "{text}");
 }
 
 #[test]
-fn a_message_longer_than_any_is_refused_at_its_header() {
+fn a_message_over_the_limit_is_refused_at_its_header() {
     let header = [b"vHsk".as_slice(), &[1, 0], &(HANDSHAKE_BYTES_MAX as u16).to_le_bytes()].concat();
     let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&header);
     assert!(matches!(step, Err(HandshakeError::Malformed { .. })));
@@ -345,7 +345,7 @@ fn a_message_longer_than_any_is_refused_at_its_header() {
 
 proptest! {
     #[test]
-    fn bytes_of_any_origin_open_nothing(mut bytes: Vec<u8>, kind in 1u8..6) {
+    fn arbitrary_bytes_open_no_link(mut bytes: Vec<u8>, kind in 1u8..6) {
         for with_header in [false, true] {
             if with_header {
                 let len = (bytes.len() as u16).to_le_bytes();

@@ -67,7 +67,7 @@ pub fn handshake(bytes: &[u8]) {
         let mut acceptor = Acceptor::new(local(1), [1; 32]);
         let mut dialer = Dialer::start(local(0), NodeIndex(1), [0; 32]).0;
         for bytes in [first, second] {
-            assert!(!matches!(acceptor.handle(bytes), Ok(AcceptStep::Arrived(_))));
+            assert!(!matches!(acceptor.handle(bytes), Ok(AcceptStep::Authenticated(_))));
             assert!(!matches!(dialer.handle(bytes), Ok(DialStep::Done { .. })));
         }
     }

@@ -51,7 +51,7 @@ impl PendingHandshake {
         let mut to_acceptor = first;
         loop {
             let to_dialer = match acceptor.handle(&to_acceptor)? {
-                AcceptStep::Arrived(hello) => return Ok((Self { dialer, acceptor }, hello)),
+                AcceptStep::Authenticated(hello) => return Ok((Self { dialer, acceptor }, hello)),
                 AcceptStep::Send(bytes) => bytes,
                 AcceptStep::NeedMore => unreachable!("whole messages are handed over"),
             };

@@ -19,7 +19,7 @@ use crate::network::{ConnectionId, EndState, Side};
 use crate::scenario::NarrowLinks;
 use cluster::Message;
 use std::time::Duration;
-use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, Pushed};
+use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, PushOutcome};
 
 /// Greatest number of bytes moved from the outbox to the send buffer at once, plus one frame.
 const MOVED_BYTES: usize = 64 << 10;
@@ -57,7 +57,7 @@ impl Pipe {
     fn push(&mut self, message: &Message, limits: NarrowLinks) -> bool {
         let is_empty = self.outbox.is_empty();
         let has_room = |bytes| is_empty || bytes <= limits.outbox_bytes;
-        self.outbox.push_or_refuse(message, has_room) == Ok(Pushed::Whole)
+        self.outbox.push_or_refuse(message, has_room) == Ok(PushOutcome::Whole)
     }
 }
 

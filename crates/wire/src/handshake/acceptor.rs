@@ -1,74 +1,75 @@
-//! The side that was dialed.
+//! The accepting side of a handshake.
 
+use super::framing::{HEADER_LEN, HandshakeBuffer, Kind, pack, refused};
 use super::hello::{acceptor_hello, read};
-use super::parcel::{HEADER_LEN, Kind, Parcels, pack, refused};
 use super::secret::{Direction, PROOF_LEN};
 use super::{HandshakeError, Local, NONCE_LEN};
 use cluster::{PeerHello, Requester};
 
-/// The side that was dialed. After an error it is of no more use.
+/// The accepting side of a handshake. After an error it must not be used any more.
 #[derive(Debug)]
 pub struct Acceptor {
     local: Local,
     nonce: [u8; NONCE_LEN],
-    parcels: Parcels,
+    buffer: HandshakeBuffer,
     state: State,
-    /// Of the protocol, as far as is known.
+    /// Version of the protocol: the oldest one until the dialer's hello has arrived.
     version: u8,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The dialer has said nothing yet.
-    Listens,
-    /// It has said who it is, and is to prove it.
-    Challenged { peer: PeerHello, dial: Vec<u8>, accept: Vec<u8> },
-    /// It has proved it.
-    Arrived,
+    /// Waits for the dialer's hello.
+    AwaitingHello,
+    /// The acceptor's hello was sent, and the dialer's proof is outstanding.
+    AwaitingProof { peer: PeerHello, dial: Vec<u8>, accept: Vec<u8> },
+    /// The dialer has proved its hello.
+    Authenticated,
 }
 
-/// What an acceptor wants next.
+/// Next step of an acceptor.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AcceptStep {
-    /// More bytes.
+    /// More bytes are needed.
     NeedMore,
-    /// These bytes sent; then more bytes.
+    /// Send these bytes, then feed more.
     Send(Vec<u8>),
-    /// To be told whether the link is let in: [`Acceptor::admit`] or [`Acceptor::refuse`].
-    Arrived(PeerHello),
+    /// The dialer is authenticated. Call [`Acceptor::admit`] or [`Acceptor::refuse`].
+    Authenticated(PeerHello),
 }
 
 impl Acceptor {
-    /// Waits for a dialer. The nonce is drawn for this handshake alone.
+    /// Creates an acceptor that waits for a dialer. The nonce must be random and used for this
+    /// handshake only.
     pub fn new(local: Local, nonce: [u8; NONCE_LEN]) -> Self {
         let local = Local { hello: PeerHello { requester: Requester::Node, ..local.hello }, ..local };
         let version = local.versions.min;
-        Self { local, nonce, parcels: Parcels::default(), state: State::Listens, version }
+        Self { local, nonce, buffer: HandshakeBuffer::default(), state: State::AwaitingHello, version }
     }
 
-    /// Takes in what the dialer sent. What comes after it arrived is kept for [`Acceptor::admit`].
+    /// Handles bytes that the dialer sent. Bytes after its proof are kept for [`Acceptor::admit`].
     ///
     /// # Errors
-    /// [`HandshakeError`]: the connection is to be closed, after the error's refusal has been sent.
+    /// [`HandshakeError`]: send the error's refusal, then close the connection.
     pub fn handle(&mut self, bytes: &[u8]) -> Result<AcceptStep, HandshakeError> {
-        self.parcels.feed(bytes);
+        self.buffer.feed(bytes);
         match &self.state {
-            State::Listens => match self.parcels.take_only(Kind::DialerHello)? {
+            State::AwaitingHello => match self.buffer.take_only(Kind::DialerHello)? {
                 None => Ok(AcceptStep::NeedMore),
                 Some(message) => self.challenge(message),
             },
-            State::Challenged { peer, dial, accept } => match self.parcels.take(Kind::Proof)? {
+            State::AwaitingProof { peer, dial, accept } => match self.buffer.take(Kind::Proof)? {
                 None => Ok(AcceptStep::NeedMore),
                 Some(proof) => {
                     if !self.local.secret.verify(Direction::Dial, dial, accept, &proof[HEADER_LEN..]) {
                         return Err(HandshakeError::AnotherSecret);
                     }
                     let peer = *peer;
-                    self.state = State::Arrived;
-                    Ok(AcceptStep::Arrived(peer))
+                    self.state = State::Authenticated;
+                    Ok(AcceptStep::Authenticated(peer))
                 }
             },
-            State::Arrived => Ok(AcceptStep::NeedMore),
+            State::Authenticated => Ok(AcceptStep::NeedMore),
         }
     }
 
@@ -79,25 +80,26 @@ impl Acceptor {
         let hello_len = message.len() - PROOF_LEN;
         let proof = self.local.secret.prove(Direction::Accept, &dial, &message[..hello_len]);
         message[hello_len..].copy_from_slice(&proof);
-        self.state = State::Challenged { peer, dial, accept: message[..hello_len].to_vec() };
+        self.state = State::AwaitingProof { peer, dial, accept: message[..hello_len].to_vec() };
         Ok(AcceptStep::Send(message))
     }
 
-    /// The version of the protocol that both sides speak, once the dialer has arrived.
+    /// Version of the protocol that both sides speak, once the dialer is authenticated.
     pub const fn version(&self) -> u8 {
         self.version
     }
 
-    /// Lets the link in: what to send, and what came behind the handshake, the first bytes for the inbox.
+    /// Admits the link. Returns the bytes to send, and the bytes received after the handshake,
+    /// which are the first ones for the inbox.
     ///
     /// # Panics
-    /// When the dialer has not arrived.
+    /// If the dialer is not authenticated.
     pub fn admit(self) -> (Vec<u8>, Vec<u8>) {
-        assert!(matches!(self.state, State::Arrived), "only who has proved to belong here is let in");
-        (pack(Kind::Welcome, &[]), self.parcels.into_rest())
+        assert!(matches!(self.state, State::Authenticated), "only an authenticated dialer is admitted");
+        (pack(Kind::Welcome, &[]), self.buffer.into_rest())
     }
 
-    /// Does not let the link in: what to send before the connection is closed.
+    /// Refuses the link. Returns the bytes to send before the connection is closed.
     pub fn refuse(self, reason: &str) -> Vec<u8> {
         refused(reason)
     }

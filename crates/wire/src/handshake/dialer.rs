@@ -1,78 +1,79 @@
-//! The side that dials.
+//! The dialing side of a handshake.
 
+use super::framing::{HEADER_LEN, HandshakeBuffer, Kind, pack};
 use super::hello::{dialer_hello, read, split_proof};
-use super::parcel::{HEADER_LEN, Kind, Parcels, pack};
 use super::secret::Direction;
 use super::{HandshakeError, Local, NONCE_LEN};
 use cluster::{NodeIndex, PeerHello};
 
-/// The side that dials. After an error it is of no more use.
+/// The dialing side of a handshake. After an error it must not be used any more.
 #[derive(Debug)]
 pub struct Dialer {
     local: Local,
     expected: NodeIndex,
-    /// The message that it began with.
+    /// The hello that was sent.
     hello: Vec<u8>,
-    parcels: Parcels,
-    /// Who answered, once that is proved.
+    buffer: HandshakeBuffer,
+    /// The authenticated peer.
     peer: Option<PeerHello>,
-    /// Of the protocol, as far as is known.
+    /// Version of the protocol: the oldest one until the acceptor's hello has arrived.
     version: u8,
 }
 
-/// What a dialer wants next.
+/// Next step of a dialer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DialStep {
-    /// More bytes.
+    /// More bytes are needed.
     NeedMore,
-    /// These bytes sent; then more bytes.
+    /// Send these bytes, then feed more.
     Send(Vec<u8>),
-    /// Nothing more: the link is open.
+    /// The link is open.
     Done {
-        /// Who is at the other end.
+        /// The authenticated peer.
         hello: PeerHello,
-        /// What came behind the handshake: the first bytes for the inbox.
+        /// Bytes received after the handshake, which are the first ones for the inbox.
         rest: Vec<u8>,
     },
 }
 
 impl Dialer {
-    /// Dials the node `expected`; with the first bytes to send. The nonce is drawn for this handshake alone.
+    /// Starts a handshake with the node `expected`. Also returns the first bytes to send. The nonce
+    /// must be random and used for this handshake only.
     pub fn start(local: Local, expected: NodeIndex, nonce: [u8; NONCE_LEN]) -> (Self, Vec<u8>) {
         let hello = dialer_hello(&local, &nonce);
         let version = local.versions.min;
-        let parcels = Parcels::default();
-        let dialer = Self { local, expected, hello: hello.clone(), parcels, peer: None, version };
+        let buffer = HandshakeBuffer::default();
+        let dialer = Self { local, expected, hello: hello.clone(), buffer, peer: None, version };
         (dialer, hello)
     }
 
-    /// Takes in what the acceptor sent.
+    /// Handles bytes that the acceptor sent.
     ///
     /// # Errors
-    /// [`HandshakeError`]: the connection is to be closed, after the error's refusal has been sent.
+    /// [`HandshakeError`]: send the error's refusal, then close the connection.
     pub fn handle(&mut self, bytes: &[u8]) -> Result<DialStep, HandshakeError> {
-        self.parcels.feed(bytes);
+        self.buffer.feed(bytes);
         match self.peer {
-            None => match self.parcels.take_only(Kind::AcceptorHello)? {
+            None => match self.buffer.take_only(Kind::AcceptorHello)? {
                 None => Ok(DialStep::NeedMore),
-                Some(message) => self.answered(&message),
+                Some(message) => self.handle_hello(&message),
             },
-            Some(hello) => match self.parcels.take(Kind::Welcome)? {
+            Some(hello) => match self.buffer.take(Kind::Welcome)? {
                 None => Ok(DialStep::NeedMore),
                 Some(welcome) if welcome.len() > HEADER_LEN => {
                     Err(HandshakeError::Malformed { what: "a welcome with a body" })
                 }
-                Some(_) => Ok(DialStep::Done { hello, rest: std::mem::take(&mut self.parcels).into_rest() }),
+                Some(_) => Ok(DialStep::Done { hello, rest: std::mem::take(&mut self.buffer).into_rest() }),
             },
         }
     }
 
-    /// The version of the protocol that both sides speak, once the link is open.
+    /// Version of the protocol that both sides speak, once the link is open.
     pub const fn version(&self) -> u8 {
         self.version
     }
 
-    fn answered(&mut self, message: &[u8]) -> Result<DialStep, HandshakeError> {
+    fn handle_hello(&mut self, message: &[u8]) -> Result<DialStep, HandshakeError> {
         let (hello, proof) =
             split_proof(message).filter(|(hello, _)| hello.len() >= HEADER_LEN).ok_or(NO_PROOF)?;
         let (peer, version) = read(hello, &self.local)?;

@@ -1,12 +1,13 @@
-//! What the nodes of a cluster have to agree on.
+//! Digest of the settings that all nodes of a cluster must share.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// What the nodes of a cluster have to agree on before they talk: equal for equal clusters.
+/// Digest of the settings that all nodes of a cluster must share. Equal clusters have equal
+/// digests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClusterDigest {
-    /// The first bytes of a hash of the sorted list of nodes.
+    /// The first 8 bytes of a hash of the sorted list of nodes.
     pub(super) list: u64,
     pub(super) nodes: u8,
     pub(super) partitions: u32,
@@ -14,8 +15,8 @@ pub struct ClusterDigest {
 }
 
 impl ClusterDigest {
-    /// The digest of a cluster of nodes of these names, in any order, with so many partitions by this version of
-    /// the hash of keys.
+    /// Creates the digest of a cluster with these node names, in any order, this number of
+    /// partitions, and this version of the hash of keys.
     pub fn of(names: &[String], partitions: u32, hash_version: u32) -> Self {
         let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
         names.sort_unstable();

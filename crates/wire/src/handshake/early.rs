@@ -1,45 +1,49 @@
-//! A sign that a dialer belongs to the cluster, in the head of its request.
+//! The early proof: a token in the head of the upgrade request that shows the dialer's membership.
 //!
-//! **Promise.** Only a process that holds the cluster's secret, or has overheard one that does, can make an early proof. The
-//! acceptor checks it with one HMAC over a few bytes, before it keeps anything for the dialer. It decides which places
-//! for handshakes the dialer may use, and nothing else: the handshake that follows proves everything anew.
+//! **Promise.** Only a process that holds the cluster's secret, or has overheard one that does, can
+//! present an early proof. The acceptor verifies it with one HMAC over a few bytes before it
+//! allocates anything for the dialer. The proof only selects the handshake slots that the dialer
+//! may use: the handshake that follows proves everything again.
 //!
-//! **Mechanism.** `<from>-<hour>-<mac>`: the dialing node and the hour since 1970 in decimal digits, and the first 16 bytes
-//! of the HMAC-SHA256, under the secret, of a label, both nodes and the hour, in hexadecimal digits.
+//! **Mechanism.** `<from>-<hour>-<mac>`: the index of the dialing node and the hour since 1970 as
+//! decimal numbers, then the first 16 bytes of an HMAC-SHA256 in hexadecimal digits. The HMAC has
+//! the secret as its key, and covers a label, both nodes and the hour.
 //!
-//! **Caveats.** It can be repeated for up to two hours by a process that overhears it; such a process takes places of that one
-//! node only. Where two clocks are more than an hour apart, and in releases that send none, a dialer is a stranger.
+//! **Caveats.** A process that overhears a proof can replay it for up to two hours; it then uses
+//! slots of that one node only. If two clocks differ by more than an hour, or the dialer's release
+//! sends no proof, the dialer is treated as unauthenticated.
 
 use super::Secret;
 use cluster::NodeIndex;
 use std::fmt::Write;
 use stdx::WallTime;
 
-/// Length of what is sent of the HMAC, in bytes.
+/// Number of bytes of the HMAC that are sent.
 const MAC_LEN: usize = 16;
 /// Microseconds of an hour.
 const HOUR_MICROS: u64 = 3_600_000_000;
 
 impl Secret {
-    /// The early proof of the node `from`, which dials the node `to` at the time `now`.
+    /// Creates the early proof of the node `from` for the node `to` at the time `now`.
     pub fn early_proof(&self, from: NodeIndex, to: NodeIndex, now: WallTime) -> String {
         let hour = hour_of(now);
         let mac = self.early_mac(from, to, hour);
         let mut text = format!("{}-{hour}-", from.0);
         for byte in &mac[..MAC_LEN] {
-            write!(text, "{byte:02x}").expect("a string takes all");
+            write!(text, "{byte:02x}").expect("writing to a string cannot fail");
         }
         text
     }
 
-    /// The node that made the early proof `text`, for the node `to` in this hour or one beside it.
+    /// Returns the node that created the early proof `text` for the node `to` in this hour, the
+    /// previous one or the next.
     pub fn check_early_proof(&self, text: &str, to: NodeIndex, now: WallTime) -> Option<NodeIndex> {
         let mut words = text.splitn(3, '-');
         let from = NodeIndex(words.next()?.parse().ok()?);
         let hour: u64 = words.next()?.parse().ok()?;
         let mac = parse_mac(words.next()?)?;
-        let is_right = hour.abs_diff(hour_of(now)) <= 1 && self.verify_early_mac(from, to, hour, &mac);
-        is_right.then_some(from)
+        let is_valid = hour.abs_diff(hour_of(now)) <= 1 && self.verify_early_mac(from, to, hour, &mac);
+        is_valid.then_some(from)
     }
 }
 
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_text_is_no_proof() {
+    fn any_other_text_is_not_a_proof() {
         let secret = Secret::new("a secret of the cluster");
         let proof = secret.early_proof(A, B, NOW);
         for end in 0..proof.len() {

@@ -1,25 +1,25 @@
-//! Why two nodes do not talk.
+//! Errors of the handshake.
 
 use super::ClusterDigest;
-use super::parcel::refused;
+use super::framing::refused;
 use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
 use cluster::NodeIndex;
 use std::fmt;
 
-/// The versions of the protocol that a node speaks.
+/// The range of protocol versions that a node speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtocolVersions {
-    /// The oldest.
+    /// Oldest version.
     pub min: u8,
-    /// The newest.
+    /// Newest version.
     pub max: u8,
 }
 
 impl ProtocolVersions {
-    /// Those of this build.
+    /// The versions of this build.
     pub const OURS: Self = Self { min: PROTOCOL_VERSION_MIN, max: PROTOCOL_VERSION };
 
-    /// The version in which two nodes talk: the newest that both speak.
+    /// The newest version that both nodes speak.
     pub fn common(self, other: Self) -> Option<u8> {
         let newest = self.max.min(other.max);
         (newest >= self.min.max(other.min)).then_some(newest)
@@ -35,62 +35,63 @@ impl fmt::Display for ProtocolVersions {
     }
 }
 
-/// Why a handshake ended without a link. Each is a sentence for the log that says what to do.
+/// Reason why a handshake ended without a link. Each message is a sentence for the log that says
+/// how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// The nodes disagree about the cluster they belong to.
+    /// The nodes disagree about the cluster that they belong to.
     #[error(
         "the nodes disagree about the cluster ({ours} here, {theirs} there): give all the same --cluster"
     )]
     AnotherList {
-        /// This node's cluster.
+        /// Digest of this node's cluster.
         ours: ClusterDigest,
-        /// The other's.
+        /// Digest of the other node's cluster.
         theirs: ClusterDigest,
     },
-    /// The nodes have different secrets, or bytes were altered on their way.
+    /// The nodes have different secrets, or bytes were altered in transit.
     #[error("the nodes have different secrets: give all the same --cluster-secret")]
     AnotherSecret,
-    /// No version of the protocol is spoken by both.
+    /// The nodes have no version of the protocol in common.
     #[error(
         "the nodes have no protocol in common ({} here, {theirs} there): upgrade one release at a time",
         ProtocolVersions::OURS
     )]
     AnotherProtocol {
-        /// What the other speaks.
+        /// The versions that the other node speaks.
         theirs: ProtocolVersions,
     },
     /// Another node answers than the one that was dialed.
-    #[error("{expected:?} was dialed and {found:?} answered: see whether its --self-url leads to it")]
+    #[error("{expected:?} was dialed and {found:?} answered: check that its --self-url leads to it")]
     WrongNode {
-        /// Who was dialed.
+        /// The node that was dialed.
         expected: NodeIndex,
-        /// Who answered.
+        /// The node that answered.
         found: NodeIndex,
     },
-    /// A node that says to be this one.
+    /// The other node claims to be this one.
     #[error("{node:?} met itself or a second node of its name: give each node a --self-url of its own")]
     SameNode {
-        /// This node.
+        /// Index of this node.
         node: NodeIndex,
     },
-    /// The other side does not want the link.
+    /// The other side refused the link.
     #[error("the peer refused the link: {reason}")]
     RefusedByPeer {
-        /// What it said.
+        /// The reason that it sent.
         reason: String,
     },
-    /// The bytes are no handshake.
-    #[error("what came is no handshake ({what}): see whether a veche node listens at that address")]
+    /// The bytes are not those of a handshake.
+    #[error("the bytes are no handshake ({what}): check that a veche node listens at that address")]
     Malformed {
-        /// What is wrong with them.
+        /// Description of the invalid bytes.
         what: &'static str,
     },
 }
 
 impl HandshakeError {
-    /// What to send to the other side before the connection is closed, so that it can say why too; nothing when
-    /// it was the one to refuse.
+    /// Message to send before the connection is closed, so that the other side can report the
+    /// reason as well. `None` if the other side refused.
     pub fn refusal_bytes(&self) -> Option<Vec<u8>> {
         let reason = match self {
             Self::RefusedByPeer { .. } => return None,

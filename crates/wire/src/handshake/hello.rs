@@ -1,22 +1,22 @@
-//! What each side says of itself.
+//! Hellos: the fields with which each side introduces itself.
 //!
 //! ```text
 //!  0  1  oldest version of the protocol that it speaks
-//!  1  1  newest                                         from here on as the newest common version says
+//!  1  1  newest; the newest common version defines the fields from here on
 //!  2  8  hash of the list of nodes
-//! 10  1  count of nodes
+//! 10  1  number of nodes
 //! 11  4  partitions
 //! 15  4  version of the hash of keys
 //! 19  1  node
 //! 20  8  identity
-//! 28  2  asker
+//! 28  2  requester
 //! 30  8  incarnation
 //! 38  8  version clock
-//! 46  1  standing
+//! 46  1  sync state
 //! 47 32  nonce
 //! ```
 
-use super::parcel::{HEADER_LEN, Kind, pack};
+use super::framing::{HEADER_LEN, Kind, pack};
 use super::secret::PROOF_LEN;
 use super::{ClusterDigest, HandshakeError, Local, NONCE_LEN, ProtocolVersions};
 use crate::message::fields::{
@@ -26,22 +26,22 @@ use cluster::{Incarnation, NodeIndex, PeerHello};
 use stdx::codec::{Reader, Truncated};
 use stdx::{Hlc, NodeTag};
 
-/// Length of what a side says of itself, in bytes.
+/// Length of a hello in bytes.
 const HELLO_LEN: usize = 47 + NONCE_LEN;
 
-/// The message of a dialer's hello.
+/// Encodes a dialer's hello as a message.
 pub(super) fn dialer_hello(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     pack(Kind::DialerHello, &body(local, nonce))
 }
 
-/// The message of an acceptor's hello, with room for its proof.
+/// Encodes an acceptor's hello as a message, with zeros in place of its proof.
 pub(super) fn acceptor_hello(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     let mut body = body(local, nonce);
     body.extend_from_slice(&[0; PROOF_LEN]);
     pack(Kind::AcceptorHello, &body)
 }
 
-/// The message of an acceptor's hello, and the proof at its end.
+/// Splits an acceptor's hello into the message without its proof, and the proof.
 pub(super) fn split_proof(message: &[u8]) -> Option<(&[u8], &[u8; PROOF_LEN])> {
     message.split_last_chunk()
 }
@@ -64,8 +64,8 @@ fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     out
 }
 
-/// What the hello in `message` says, which fits to `local`, and the version of the protocol that both speak; that it
-/// is true, its proof has to show.
+/// Decodes the hello in `message` and checks it against `local`. Returns it with the version of the
+/// protocol that both nodes speak. The caller verifies its proof.
 pub(super) fn read(message: &[u8], local: &Local) -> Result<(PeerHello, u8), HandshakeError> {
     let mut reader = Reader::new(&message[HEADER_LEN..]);
     let theirs = versions(&mut reader).map_err(short)?;
@@ -103,7 +103,7 @@ fn digest(reader: &mut Reader<'_>) -> Result<ClusterDigest, Truncated> {
     })
 }
 
-/// `None` for an asker or a standing that there is not.
+/// Decodes the peer's fields. `None`: the requester or the sync state is invalid.
 fn peer(reader: &mut Reader<'_>) -> Result<Option<PeerHello>, Truncated> {
     let node = NodeIndex(reader.u8()?);
     let tag = NodeTag(reader.u64()?);

@@ -1,61 +1,68 @@
-//! How two nodes begin a link.
+//! The handshake at the start of a link, which authenticates both nodes.
 //!
-//! **Promise.** When a handshake ends well, each side knows that the other holds the same secret, belongs to a
-//! cluster of the same nodes, partitions and hash, speaks a common version of the protocol, and is the node that
-//! it should be; and that what the other said of itself was said for this link, neither repeated from an earlier
-//! one nor altered. When it ends otherwise, both sides can say in one sentence why.
+//! **Promise.** After a successful handshake each side knows these facts about the other:
 //!
-//! **Mechanism.** Challenge and response with a shared key, each side's proof over the words of both:
+//! - It holds the same secret.
+//! - It belongs to a cluster with the same nodes, partitions and hash.
+//! - It speaks a common version of the protocol.
+//! - It is the expected node.
+//! - Its hello was made for this link: it was neither replayed from an earlier one nor altered.
+//!
+//! After a failed handshake both sides can report the reason in one sentence.
+//!
+//! **Mechanism.** Challenge and response with a shared key. Each side proves the hellos of both:
 //!
 //! ```text
 //! dialer                                                    acceptor
 //!   Hello { versions, node, tag, .., nonce }         ->
-//!                                                    <-      Hello { the same of itself }, Proof
+//!                                                    <-      Hello { its own fields }, Proof
 //!   Proof                                            ->
 //!                                                    <-      Welcome
 //! ```
 //!
-//! A proof is the HMAC-SHA256, under the secret, of a label of its direction and the bytes of both hellos. As each
-//! hello has 32 random bytes, no proof holds for another link; as the labels differ, none can be sent back. Instead
-//! of any message, either side may send `Refused` with a reason. The dialer has the acceptor's proof before it sends
-//! its own. Between its proof and `Welcome`, the acceptor's [`Node`](cluster::Node) decides whether to let the link
-//! in.
+//! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction and the
+//! bytes of both hellos. Each hello has 32 random bytes, so no proof is valid on another link. The
+//! labels differ, so a proof cannot be reflected. Either side may send `Refused` with a reason in
+//! place of any message. The dialer verifies the acceptor's proof before it sends its own. Between
+//! the dialer's proof and `Welcome`, the acceptor's [`Node`](cluster::Node) decides whether to
+//! admit the link.
 //!
-//! No secret is an empty one: everybody knows it.
+//! An empty secret means that there is none: it protects nothing.
 //!
-//! **Caveats.** Whoever dials gets a proof over words of his own choosing, and can try out secrets against it at
-//! leisure: a secret has to be long. `Welcome` and `Refused` are not proved: who can alter bytes can end a link anyway.
+//! **Caveats.** Any process that dials receives a proof over a hello of its own choice, and can
+//! test guesses of the secret against it offline: the secret must be long. `Welcome` and `Refused`
+//! are not authenticated: an attacker who can alter bytes can end a link anyway.
 
 mod acceptor;
 mod dialer;
 mod digest;
 mod early;
 mod error;
+mod framing;
 mod hello;
-mod parcel;
 mod secret;
 
 pub use acceptor::{AcceptStep, Acceptor};
 pub use dialer::{DialStep, Dialer};
 pub use digest::ClusterDigest;
 pub use error::{HandshakeError, ProtocolVersions};
-pub use parcel::HANDSHAKE_BYTES_MAX;
+pub use framing::HANDSHAKE_BYTES_MAX;
 pub use secret::Secret;
 
 use cluster::PeerHello;
 
-/// Length of a nonce, in bytes.
+/// Length of a nonce in bytes.
 pub const NONCE_LEN: usize = 32;
 
-/// What a node says of itself, and what it expects the other to know.
+/// State of this node for a handshake.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// What it says of itself. An acceptor is always a `Node`, whatever stands here.
+    /// Hello of this node. An acceptor always sends `Node` as the requester.
     pub hello: PeerHello,
-    /// Which cluster it belongs to.
+    /// Digest of this node's cluster.
     pub digest: ClusterDigest,
-    /// What only nodes of the cluster know.
+    /// The cluster's secret.
     pub secret: Secret,
-    /// Versions of the protocol that it speaks: [`ProtocolVersions::OURS`], or fewer.
+    /// Versions of the protocol that this node speaks: [`ProtocolVersions::OURS`], or fewer.
     pub versions: ProtocolVersions,
 }

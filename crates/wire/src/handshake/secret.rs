@@ -1,18 +1,18 @@
-//! The cluster's secret, and proofs that one knows it.
+//! The cluster's secret, and proofs of its possession.
 
 use cluster::NodeIndex;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 
-/// Length of a proof, in bytes.
+/// Length of a proof in bytes.
 pub(super) const PROOF_LEN: usize = 32;
 
-/// What only nodes of the cluster know; empty where there is none.
+/// The shared secret of the cluster's nodes. Empty if the cluster has none.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
-/// Who proves.
+/// The side that sends a proof.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Direction {
     Dial,
@@ -20,27 +20,27 @@ pub(super) enum Direction {
 }
 
 impl Secret {
-    /// The secret of these bytes.
+    /// Creates a secret from its bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into())
     }
 
-    /// Proves to know the secret, to whoever said one of these hellos.
+    /// Creates the proof of this side over both hellos.
     pub(super) fn prove(&self, direction: Direction, dial: &[u8], accept: &[u8]) -> [u8; PROOF_LEN] {
         self.mac(direction, dial, accept).finalize().into_bytes().into()
     }
 
-    /// Whether the other side has proved it. Takes as long whatever the proof is.
+    /// Whether the proof of the other side is valid. Takes constant time.
     pub(super) fn verify(&self, direction: Direction, dial: &[u8], accept: &[u8], proof: &[u8]) -> bool {
         self.mac(direction, dial, accept).verify_slice(proof).is_ok()
     }
 
-    /// Proves it to the node `to` before the handshake, as the node `from`. See `early`.
+    /// The MAC of the early proof by which the node `from` authenticates itself to the node `to`.
     pub(super) fn early_mac(&self, from: NodeIndex, to: NodeIndex, hour: u64) -> [u8; PROOF_LEN] {
         self.early(from, to, hour).finalize().into_bytes().into()
     }
 
-    /// Whether this is how the MAC of [`Secret::early_mac`] begins. Takes as long whatever it is.
+    /// Whether `mac` is a prefix of [`Secret::early_mac`]. Takes constant time.
     pub(super) fn verify_early_mac(&self, from: NodeIndex, to: NodeIndex, hour: u64, mac: &[u8]) -> bool {
         self.early(from, to, hour).verify_truncated_left(mac).is_ok()
     }
@@ -50,7 +50,8 @@ impl Secret {
         mac.chain_update(b"veche early").chain_update([from.0, to.0]).chain_update(hour.to_le_bytes())
     }
 
-    /// Hellos need no separator: they tell their own length.
+    /// MAC over a label and both hellos. The hellos need no separator, since each contains its
+    /// length.
     fn mac(&self, direction: Direction, dial: &[u8], accept: &[u8]) -> Hmac<Sha256> {
         let label: &[u8] = match direction {
             Direction::Dial => b"veche dial",
@@ -61,7 +62,7 @@ impl Secret {
     }
 }
 
-/// Shows nothing of it.
+/// Does not print the secret.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")

@@ -1,7 +1,7 @@
-//! Bytes to messages.
+//! Decoding of messages.
 //!
-//! Bytes come from outside: every length and count is checked against what is there before anything is
-//! allocated for it, and a message must end where its fields do.
+//! The bytes come from outside. Every length and count is checked against the available bytes
+//! before memory is allocated for it. A message must end with its last field.
 
 use super::fields::{META_LEN_MIN, head, heartbeat_payload, is_present, key, meta, optional_key, wall};
 use super::scan::{cut, page_heads, page_of, scan_request, snapshot};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use stdx::codec::Reader;
 use stdx::{Cell, CellKind, CellMeta, Hlc};
 
-/// The message that `bytes` are, in this version of the protocol. Keys and values are copied out of them.
+/// Decodes a message in this version of the protocol. Keys and values are copied out of `bytes`.
 ///
 /// # Errors
 /// [`WireError`].
@@ -24,7 +24,7 @@ pub(crate) fn decode(bytes: &[u8], version: u8) -> Result<Message, WireError> {
     Decoder { reader: Reader::new(bytes), version, owner: None }.message()
 }
 
-/// The same; a value or page that the message ends with stays where it is.
+/// Decodes a message like [`decode`], but keeps a value or page at its end as a slice of `bytes`.
 ///
 /// # Errors
 /// [`WireError`].
@@ -34,9 +34,9 @@ pub(crate) fn decode_owned(bytes: &Bytes, version: u8) -> Result<Message, WireEr
 
 struct Decoder<'a> {
     reader: Reader<'a>,
-    /// Of the protocol.
+    /// Version of the protocol.
     version: u8,
-    /// What holds the bytes, if a value or a page may keep it.
+    /// The buffer that a value or page at the end may keep as a slice.
     owner: Option<&'a Bytes>,
 }
 
@@ -56,7 +56,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// How long the asker waits; `None`: for as long as it takes, as far as is known.
+    /// Time for which the requester waits. `None`: unlimited, or not sent by this version.
     fn time_left(&mut self) -> Result<Option<Duration>, WireError> {
         if self.version < TIME_LEFT_SINCE {
             return Ok(None);
@@ -166,7 +166,8 @@ impl Decoder<'_> {
         Ok(RangeAnswer::Cells { entries, until })
     }
 
-    /// A count of entries of at least `len_min` bytes, for which there are bytes enough.
+    /// Decodes a number of entries of at least `len_min` bytes each, which must fit the remaining
+    /// bytes.
     fn count_of(&mut self, len_min: usize) -> Result<usize, WireError> {
         let count = self.reader.u32()? as usize;
         match count <= self.reader.rest().len() / len_min {
@@ -175,14 +176,14 @@ impl Decoder<'_> {
         }
     }
 
-    /// A cell among others.
+    /// Decodes a cell that states the length of its value.
     fn cell(&mut self) -> Result<Cell, WireError> {
         let meta = meta(&mut self.reader)?;
         let len = self.reader.u32()? as usize;
         cell_of(meta, Bytes::copy_from_slice(self.reader.bytes(len)?))
     }
 
-    /// A cell whose value runs to the end of the message.
+    /// Decodes a cell whose value extends to the end of the message.
     fn last_cell(&mut self) -> Result<Cell, WireError> {
         let meta = meta(&mut self.reader)?;
         cell_of(meta, self.tail()?)
@@ -194,7 +195,7 @@ impl Decoder<'_> {
         Ok(ScanAnswer::Page { page: page_of(self.tail()?, &heads)?, rest })
     }
 
-    /// What is left of the message.
+    /// Takes the rest of the message.
     fn tail(&mut self) -> Result<Bytes, WireError> {
         let tail = self.reader.bytes(self.reader.rest().len())?;
         Ok(match self.owner {
@@ -212,7 +213,7 @@ impl Decoder<'_> {
             }
             fault::STORE_CORRUPT => PeerFault::Store(StoreFault::Corrupt { detail: self.detail()? }),
             fault::STORE_IO => PeerFault::Store(StoreFault::Io { detail: self.detail()? }),
-            fault::NOT_BELIEVED => PeerFault::NotReadEligible,
+            fault::NOT_READ_ELIGIBLE => PeerFault::NotReadEligible,
             fault::CLOCK_AHEAD => PeerFault::ClockAhead { wall: wall(&mut self.reader)? },
             fault::BUSY => PeerFault::Busy,
             fault::NOT_SERVING => PeerFault::NotServing,
@@ -228,7 +229,7 @@ impl Decoder<'_> {
     }
 }
 
-/// A tombstone has no bytes.
+/// Checks that a tombstone has no value.
 fn cell_of(meta: CellMeta, value: Bytes) -> Result<Cell, WireError> {
     match meta.kind == CellKind::Tombstone && !value.is_empty() {
         true => Err(WireError::Field { field: "value of a tombstone" }),

@@ -1,4 +1,4 @@
-//! Messages to bytes.
+//! Encoding of messages.
 
 use super::fields::{put_head, put_heartbeat_payload, put_key, put_meta, put_optional_key, put_u64};
 use super::scan::{put_page_head, put_scan_request, put_snapshot};
@@ -12,12 +12,12 @@ use std::time::Duration;
 use stdx::codec::put_version;
 use stdx::{Cell, CellMeta, nanos};
 
-/// More than a message takes beside its keys, values and entries, in bytes.
+/// Upper bound of the length of a message in bytes, without its keys, values and entries.
 const FIXED_LEN_MAX: usize = 128;
-/// More than an entry of a range or a page takes beside its key and value, in bytes.
+/// Upper bound of the length of an entry of a range or page in bytes, without its key and value.
 const ENTRY_LEN_MAX: usize = 40;
 
-/// A length in bytes that `message` does not exceed, and is not far below.
+/// Upper bound of the length of `message` in bytes, close to the actual length.
 pub(crate) fn len_max(message: &Message) -> usize {
     let variable = match message {
         Message::Request { request, .. } => match request {
@@ -80,7 +80,7 @@ fn scan_answer_len_max(answer: &ScanAnswer) -> usize {
     }
 }
 
-/// The value or the bytes of a page that `message` ends with.
+/// The value or the bytes of a page at the end of `message`.
 pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
     match message {
         Message::Request { request: PeerRequest::Write { cell, .. }, .. }
@@ -90,7 +90,7 @@ pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
     }
 }
 
-/// Appends all of `message` but its [`tail`], in this version of the protocol; the tail is returned.
+/// Appends `message` without its [`tail`] in this version of the protocol; returns the tail.
 pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: u8) -> Option<&'a Bytes> {
     match message {
         Message::Request { id, request, within } => {
@@ -132,7 +132,7 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: 
     tail(message)
 }
 
-/// The time that is left, rounded up to milliseconds: what is late by less is not dropped.
+/// Appends the remaining time, rounded up to milliseconds so that no request is dropped early.
 fn put_time_left(out: &mut Vec<u8>, within: Option<Duration>) {
     let millis =
         within.map_or(0, |within| within.as_nanos().div_ceil(1_000_000).clamp(1, u128::from(u32::MAX)));
@@ -220,14 +220,15 @@ fn put_cells(out: &mut Vec<u8>, entries: &[(Key, Cell)], until: Option<&Key>) {
     }
 }
 
-/// A count that fits a `u32`: of entries or bytes of a message, which is shorter, or of milliseconds.
+/// Appends a count that fits a `u32`: of entries or bytes, which a message bounds, or of
+/// milliseconds.
 fn put_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&(count as u32).to_le_bytes());
 }
 
 fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault, version: u8) {
     match peer_fault {
-        // Without a name for it, it had too much to do.
+        // Earlier versions have no such fault; `Busy` is the closest one.
         PeerFault::Store(StoreFault::Expired) if version < TIME_LEFT_SINCE => out.push(fault::BUSY),
         PeerFault::Store(StoreFault::Expired) => out.push(fault::STORE_EXPIRED),
         PeerFault::Store(StoreFault::Full) => out.push(fault::STORE_FULL),
@@ -237,7 +238,7 @@ fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault, version: u8) {
         }
         PeerFault::Store(StoreFault::Corrupt { detail }) => put_detail(out, fault::STORE_CORRUPT, detail),
         PeerFault::Store(StoreFault::Io { detail }) => put_detail(out, fault::STORE_IO, detail),
-        PeerFault::NotReadEligible => out.push(fault::NOT_BELIEVED),
+        PeerFault::NotReadEligible => out.push(fault::NOT_READ_ELIGIBLE),
         PeerFault::ClockAhead { wall } => {
             out.push(fault::CLOCK_AHEAD);
             put_u64(out, wall.micros_since_unix_epoch());
@@ -247,7 +248,7 @@ fn put_fault(out: &mut Vec<u8>, peer_fault: &PeerFault, version: u8) {
     }
 }
 
-/// A fault with as much of its text as travels.
+/// Appends a fault with its text, truncated to the limit.
 fn put_detail(out: &mut Vec<u8>, fault: u8, detail: &str) {
     out.push(fault);
     out.extend_from_slice(&detail.as_bytes()[..detail.floor_char_boundary(DETAIL_BYTES_MAX)]);

@@ -1,4 +1,4 @@
-//! Fields that several messages have, both ways.
+//! Encoding and decoding of the fields that several messages share.
 
 use super::{ABSENT, GENERATIONS_SINCE, PRESENT, cell_flag, heartbeat_flag};
 use crate::WireError;
@@ -14,7 +14,7 @@ pub(super) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Length of a message's kind and id, in bytes.
+/// Length of a message's kind and id in bytes.
 const HEAD_LEN: usize = 19;
 
 /// Appends the kind of a message and the id of its request.
@@ -35,7 +35,7 @@ pub(super) fn head(reader: &mut Reader<'_>) -> Result<(u8, MessageId), WireError
     Ok((kind, MessageId { incarnation, requester, number: reader.u64()? }))
 }
 
-/// 0 is the `Node`, the others are `Coordinator`s.
+/// Encodes a requester: 0 for the `Node`, 1 and more for the `Coordinator`s.
 pub(crate) fn requester_to_number(requester: Requester) -> u16 {
     match requester {
         Requester::Node => 0,
@@ -54,7 +54,7 @@ pub(super) fn put_key(out: &mut Vec<u8>, key: &Key) {
     put_key_bytes(out, key.as_bytes());
 }
 
-/// A key that may be absent: no key is empty.
+/// Appends an optional key. Since no key is empty, the length 0 means none.
 pub(super) fn put_optional_key(out: &mut Vec<u8>, key: Option<&Key>) {
     put_key_bytes(out, key.map_or(&[], Key::as_bytes));
 }
@@ -78,7 +78,7 @@ pub(super) fn optional_key(reader: &mut Reader<'_>) -> Result<Option<Key>, WireE
     Ok(Key::new(Bytes::copy_from_slice(bytes)).ok())
 }
 
-/// The least length of a [`CellMeta`], in bytes.
+/// Minimum length of an encoded [`CellMeta`] in bytes.
 pub(super) const META_LEN_MIN: usize = 2 + Version::ENCODED_LEN;
 
 pub(super) fn put_meta(out: &mut Vec<u8>, meta: &CellMeta) {
@@ -109,7 +109,7 @@ pub(super) fn meta(reader: &mut Reader<'_>) -> Result<CellMeta, WireError> {
     Ok(CellMeta { version, kind, expires_at, from })
 }
 
-/// Whether something follows that may be absent.
+/// Decodes whether an optional field is present.
 pub(super) fn is_present(reader: &mut Reader<'_>) -> Result<bool, WireError> {
     match reader.u8()? {
         ABSENT => Ok(false),
@@ -131,7 +131,7 @@ pub(super) fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &Heart
     flags |= if heartbeat_payload.repair_pending { heartbeat_flag::REPAIR_OWED } else { 0 };
     flags |=
         if heartbeat_payload.remembered_tag_of_you.is_some() { heartbeat_flag::REMEMBERS_TAG } else { 0 };
-    flags |= if remembered_generation.is_some() { heartbeat_flag::REMEMBERS_LIFE } else { 0 };
+    flags |= if remembered_generation.is_some() { heartbeat_flag::REMEMBERS_GENERATION } else { 0 };
     out.push(flags);
     put_u64(out, heartbeat_payload.sent.as_nanos());
     put_u64(out, heartbeat_payload.wall.micros_since_unix_epoch());
@@ -160,7 +160,7 @@ pub(super) fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<
     let mut heartbeat_payload = HeartbeatPayload {
         sent: Instant::from_nanos(reader.u64()?),
         wall: wall(reader)?,
-        sync_state: sync_state_from_number(flags & heartbeat_flag::STANDING)
+        sync_state: sync_state_from_number(flags & heartbeat_flag::SYNC_STATE)
             .ok_or(WireError::Field { field: "sync state" })?,
         draining: flags & heartbeat_flag::DRAINING != 0,
         disk_full: flags & heartbeat_flag::DISK_FULL != 0,
@@ -182,7 +182,7 @@ pub(super) fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<
             return Err(WireError::Field { field: "generation" });
         }
     }
-    if flags & heartbeat_flag::REMEMBERS_LIFE != 0 {
+    if flags & heartbeat_flag::REMEMBERS_GENERATION != 0 {
         let number = reader.u64()?;
         let incarnation = Incarnation(reader.u64()?);
         let clock = Hlc::from_bits(reader.u64()?);

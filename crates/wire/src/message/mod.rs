@@ -1,9 +1,9 @@
 //! Messages as bytes.
 //!
-//! A message is a kind, the id of its request, and fields of fixed width in little-endian order; versions are
-//! big-endian, as everywhere. A value, where a message has exactly one, comes last and runs to the end, and so do the
-//! bytes of a page: long ones are sent from where they lie and taken over from where they were put together, without
-//! a copy.
+//! A message consists of its kind, the id of its request, and fields of fixed width in
+//! little-endian order; versions are big-endian everywhere. If a message has exactly one value, the
+//! value comes last and extends to the end of the message. The same holds for the bytes of a page.
+//! So long ones are sent and received without a copy.
 
 mod decode;
 mod encode;
@@ -13,13 +13,14 @@ mod scan;
 pub(crate) use decode::{decode, decode_owned};
 pub(crate) use encode::{encode_head, len_max, tail};
 
-/// Since this version of the protocol requests say how much time is left for them.
+/// First version of the protocol in which requests carry their remaining time.
 const TIME_LEFT_SINCE: u8 = 2;
 
-/// Since this version of the protocol heartbeats carry lives and the default count of replicas.
+/// First version of the protocol in which heartbeats carry generations and the default number of
+/// replicas.
 const GENERATIONS_SINCE: u8 = 3;
 
-/// The first byte of a message. Answers have the upper bit set.
+/// The first byte of a message. The upper bit is set in answers.
 mod kind {
     pub(super) const READ_CELL: u8 = 0x01;
     pub(super) const READ_META: u8 = 0x02;
@@ -30,7 +31,7 @@ mod kind {
     pub(super) const SCAN: u8 = 0x07;
     pub(super) const END_SCAN: u8 = 0x08;
 
-    /// Set in the kinds of answers.
+    /// Bit that is set in the kinds of answers.
     pub(super) const ANSWER: u8 = 0x80;
 
     pub(super) const CELL: u8 = 0x81;
@@ -53,7 +54,7 @@ mod fault {
     pub(super) const STORE_OVERLOADED: u8 = 2;
     pub(super) const STORE_CORRUPT: u8 = 3;
     pub(super) const STORE_IO: u8 = 4;
-    pub(super) const NOT_BELIEVED: u8 = 5;
+    pub(super) const NOT_READ_ELIGIBLE: u8 = 5;
     pub(super) const CLOCK_AHEAD: u8 = 6;
     pub(super) const BUSY: u8 = 7;
     pub(super) const NOT_SERVING: u8 = 8;
@@ -61,50 +62,50 @@ mod fault {
     pub(super) const STORE_EXPIRED: u8 = 9;
 }
 
-/// Bits of the byte that a cell begins with.
+/// Bits of the first byte of a cell.
 mod cell_flag {
     pub(super) const TOMBSTONE: u8 = 1 << 0;
     pub(super) const EXPIRES: u8 = 1 << 1;
     pub(super) const ALL: u8 = TOMBSTONE | EXPIRES;
 }
 
-/// Bits of the byte that tells how a node is; the lower two are its standing.
+/// Bits of the flags of a heartbeat. The lower two are the sync state.
 mod heartbeat_flag {
-    pub(super) const STANDING: u8 = 0b11;
+    pub(super) const SYNC_STATE: u8 = 0b11;
     pub(super) const DRAINING: u8 = 1 << 2;
     pub(super) const DISK_FULL: u8 = 1 << 3;
     pub(super) const REMEMBERS_TAG: u8 = 1 << 4;
     pub(super) const REPAIR_OWED: u8 = 1 << 5;
     /// Since version 3.
-    pub(super) const REMEMBERS_LIFE: u8 = 1 << 6;
-    /// Those of versions 1 and 2.
-    pub(super) const FIRST: u8 = STANDING | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
-    pub(super) const ALL: u8 = FIRST | REMEMBERS_LIFE;
+    pub(super) const REMEMBERS_GENERATION: u8 = 1 << 6;
+    /// The bits of versions 1 and 2.
+    pub(super) const FIRST: u8 = SYNC_STATE | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
+    pub(super) const ALL: u8 = FIRST | REMEMBERS_GENERATION;
 }
 
-/// Bits of the byte that a request for a range begins with.
+/// Bits of the first byte of a range request.
 mod range_flag {
     pub(super) const DIGEST: u8 = 1 << 0;
     pub(super) const CELLS: u8 = 1 << 1;
     pub(super) const ALL: u8 = DIGEST | CELLS;
 }
 
-/// The byte that a cut begins with, unless there is none.
+/// The first byte of a cut that is present.
 mod cut_side {
     pub(super) const BEFORE: u8 = 1;
     pub(super) const AFTER: u8 = 2;
 }
 
-/// The byte that the part of a scan begins with.
-mod scan_part {
+/// The first byte of a scan's task.
+mod scan_task {
     pub(super) const CELLS: u8 = 0;
     pub(super) const CHECK: u8 = 1;
 }
 
-/// How much of the text of a fault travels, in bytes.
+/// Maximum number of bytes of a fault's text that are sent.
 const DETAIL_BYTES_MAX: usize = 1_024;
 
-/// Stands for an absent cell or cut where one may be absent.
+/// Marks an absent optional cell or cut.
 const ABSENT: u8 = 0;
-/// Stands before a cell where one may be absent.
+/// Marks a present optional cell.
 const PRESENT: u8 = 1;

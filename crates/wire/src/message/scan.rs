@@ -1,12 +1,13 @@
-//! The fields of scans, both ways.
+//! Encoding and decoding of the fields of scans.
 //!
-//! A page is the heads of its entries and then its bytes in one piece, so that a long page is sent from where it
-//! lies, and its entries are slices of what came. The rules of pages are kept by [`Page::assemble`].
+//! A page is encoded as the heads of its entries, followed by its bytes in one piece. So a long
+//! page is sent from its own memory, and its entries are slices of the received bytes.
+//! [`Page::assemble`] checks the invariants of pages.
 
 use super::fields::{
     META_LEN_MIN, key, meta, put_key, put_meta, put_u64, requester_from_number, requester_to_number, wall,
 };
-use super::{ABSENT, cut_side, scan_part};
+use super::{ABSENT, cut_side, scan_task};
 use crate::{MESSAGE_BYTES_MAX, WireError};
 use bytes::Bytes;
 use cluster::{
@@ -15,7 +16,7 @@ use cluster::{
 };
 use stdx::codec::Reader;
 
-/// The least length of the head of an entry of a page, in bytes.
+/// Minimum length of the head of a page entry in bytes.
 const PAGE_ENTRY_HEAD_LEN_MIN: usize = META_LEN_MIN + 2 + 4;
 
 pub(super) fn put_snapshot(out: &mut Vec<u8>, snapshot: SnapshotId) {
@@ -39,12 +40,12 @@ pub(super) fn put_scan_request(out: &mut Vec<u8>, request: &ScanRequest) {
     put_u64(out, request.dead_since.micros_since_unix_epoch());
     match request.task {
         ScanTask::Cells { limit } => {
-            out.push(scan_part::CELLS);
+            out.push(scan_task::CELLS);
             put_bounded(out, limit.entries, u32::MAX as usize);
             put_bounded(out, limit.bytes, MESSAGE_BYTES_MAX);
         }
         ScanTask::Check { digest } => {
-            out.push(scan_part::CHECK);
+            out.push(scan_task::CHECK);
             put_u64(out, digest.keys);
             put_u64(out, digest.sum);
         }
@@ -64,21 +65,21 @@ pub(super) fn scan_request(reader: &mut Reader<'_>) -> Result<ScanRequest, WireE
 
 fn task(reader: &mut Reader<'_>) -> Result<ScanTask, WireError> {
     match reader.u8()? {
-        scan_part::CELLS => {
+        scan_task::CELLS => {
             let limit = ScanLimit { entries: reader.u32()? as usize, bytes: reader.u32()? as usize };
             match limit.bytes <= MESSAGE_BYTES_MAX {
                 true => Ok(ScanTask::Cells { limit }),
                 false => Err(WireError::Field { field: "limit of a page" }),
             }
         }
-        scan_part::CHECK => {
+        scan_task::CHECK => {
             Ok(ScanTask::Check { digest: RangeDigest { keys: reader.u64()?, sum: reader.u64()? } })
         }
-        _ => Err(WireError::Field { field: "part of a scan" }),
+        _ => Err(WireError::Field { field: "task of a scan" }),
     }
 }
 
-/// A bound, which is as good as this greatest one where it is greater.
+/// Appends a bound, capped at `max`: a greater bound has no further effect.
 fn put_bounded(out: &mut Vec<u8>, bound: usize, max: usize) {
     out.extend_from_slice(&(bound.min(max) as u32).to_le_bytes());
 }
@@ -106,7 +107,7 @@ pub(super) fn cut(reader: &mut Reader<'_>) -> Result<Option<Cut>, WireError> {
     })
 }
 
-/// A range that does not end before it begins.
+/// Decodes a range, which must not end before it begins.
 fn range(reader: &mut Reader<'_>) -> Result<KeyRange, WireError> {
     let range = KeyRange { from: cut(reader)?, to: cut(reader)? };
     match (&range.from, &range.to) {
@@ -131,13 +132,13 @@ fn roles(reader: &mut Reader<'_>) -> Result<ScanRoles, WireError> {
     }
 }
 
-/// Whether these are nodes, each of them once.
+/// Whether these are valid nodes without repetition.
 fn is_each_once(nodes: &[NodeIndex]) -> bool {
     let mut seen = NodeSet::EMPTY;
     nodes.iter().all(|node| node.as_usize() < NODES_MAX && seen.insert(*node))
 }
 
-/// Appends all of a page's answer but the bytes of the page, which come last.
+/// Appends an answer with a page, without the bytes of the page, which come last.
 pub(super) fn put_page_head(out: &mut Vec<u8>, page: &Page, rest: Option<&Cut>) {
     put_cut(out, rest);
     out.extend_from_slice(&(page.len() as u32).to_le_bytes());
@@ -148,7 +149,7 @@ pub(super) fn put_page_head(out: &mut Vec<u8>, page: &Page, rest: Option<&Cut>) 
     }
 }
 
-/// The heads of a page.
+/// Decodes the heads of a page's entries.
 pub(super) fn page_heads(reader: &mut Reader<'_>) -> Result<Vec<PageEntryHead>, WireError> {
     let count = reader.u32()? as usize;
     if count > reader.rest().len() / PAGE_ENTRY_HEAD_LEN_MIN {
@@ -163,7 +164,7 @@ pub(super) fn page_heads(reader: &mut Reader<'_>) -> Result<Vec<PageEntryHead>, 
     Ok(heads)
 }
 
-/// The page of these heads and bytes.
+/// Assembles a page from its heads and bytes.
 pub(super) fn page_of(bytes: Bytes, heads: &[PageEntryHead]) -> Result<Page, WireError> {
     Page::assemble(bytes, heads).ok_or(WireError::Field { field: "page" })
 }

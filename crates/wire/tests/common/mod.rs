@@ -1,4 +1,4 @@
-//! Any message, and the way from an outbox to an inbox.
+//! Arbitrary messages, and their transport from an outbox to an inbox.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use bytes::Bytes;
@@ -43,7 +43,7 @@ pub(crate) fn outbox() -> Outbox {
     Outbox::new(OutboxLimits { bytes_max: usize::MAX / 2 })
 }
 
-/// All that waits in `outbox`, in as many calls as it takes.
+/// All bytes of `outbox`, in as many calls as needed.
 pub(crate) fn drain(outbox: &mut Outbox, bytes_target: usize) -> Vec<u8> {
     let mut out = Vec::new();
     while !outbox.is_empty() {
@@ -57,21 +57,21 @@ pub(crate) fn encode(messages: &[Message]) -> Vec<u8> {
     encode_in(PROTOCOL_VERSION, messages)
 }
 
-/// The same in this version of the protocol.
+/// All messages as frames of this version of the protocol.
 pub(crate) fn encode_in(version: u8, messages: &[Message]) -> Vec<u8> {
     let mut outbox = outbox().speaking(version);
     messages.iter().for_each(|message| outbox.push(message).unwrap());
     drain(&mut outbox, usize::MAX / 2)
 }
 
-/// All messages that `inbox` has; checks the clocks of their frames.
+/// All messages of `inbox`. Checks the clocks of their frames.
 pub(crate) fn take_all(inbox: &mut Inbox) -> Result<Vec<Message>, WireError> {
     let mut messages = Vec::new();
     take_into(inbox, &mut messages)?;
     Ok(messages)
 }
 
-/// The same; what came before an error is kept.
+/// Like `take`, but keeps the messages before an error.
 pub(crate) fn take_into(inbox: &mut Inbox, messages: &mut Vec<Message>) -> Result<(), WireError> {
     while let Some(incoming) = inbox.next()? {
         match incoming {
@@ -82,7 +82,7 @@ pub(crate) fn take_into(inbox: &mut Inbox, messages: &mut Vec<Message>) -> Resul
     Ok(())
 }
 
-/// The messages that `bytes` are.
+/// Decodes all messages of `bytes`.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Message>, WireError> {
     let mut inbox = Inbox::new(InboxLimits::default());
     inbox.feed(bytes);
@@ -98,12 +98,12 @@ pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     ]
 }
 
-fn any_asker() -> impl Strategy<Value = Requester> {
+fn any_requester() -> impl Strategy<Value = Requester> {
     prop_oneof![Just(Requester::Node), any::<u8>().prop_map(Requester::Coordinator)]
 }
 
 fn any_id() -> impl Strategy<Value = MessageId> {
-    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, requester, number)| MessageId {
+    (any::<u64>(), any_requester(), any::<u64>()).prop_map(|(incarnation, requester, number)| MessageId {
         incarnation: Incarnation(incarnation),
         requester,
         number,
@@ -263,7 +263,7 @@ fn any_page() -> impl Strategy<Value = Page> {
 }
 
 fn any_snapshot() -> impl Strategy<Value = SnapshotId> {
-    (any::<u64>(), any_asker(), any::<u64>()).prop_map(|(incarnation, requester, number)| SnapshotId {
+    (any::<u64>(), any_requester(), any::<u64>()).prop_map(|(incarnation, requester, number)| SnapshotId {
         incarnation: Incarnation(incarnation),
         requester,
         number,
@@ -289,7 +289,7 @@ fn any_roles() -> impl Strategy<Value = ScanRoles> {
     (order, quorum).prop_map(|(order, (ack, from))| ScanRoles { order, ack, from })
 }
 
-fn any_scan_part() -> impl Strategy<Value = ScanTask> {
+fn any_scan_task() -> impl Strategy<Value = ScanTask> {
     prop_oneof![
         (0..=u32::MAX as usize, 0..=MESSAGE_BYTES_MAX)
             .prop_map(|(entries, bytes)| ScanTask::Cells { limit: ScanLimit { entries, bytes } }),
@@ -298,7 +298,7 @@ fn any_scan_part() -> impl Strategy<Value = ScanTask> {
 }
 
 fn any_scan_request() -> impl Strategy<Value = ScanRequest> {
-    (any_snapshot(), any_key_range(), any_roles(), any_wall(), any_wall(), any_scan_part()).prop_map(
+    (any_snapshot(), any_key_range(), any_roles(), any_wall(), any_wall(), any_scan_task()).prop_map(
         |(snapshot, range, roles, at, dead_since, task)| ScanRequest {
             snapshot,
             range,

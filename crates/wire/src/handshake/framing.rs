@@ -1,4 +1,4 @@
-//! Messages of the handshake, before what they mean.
+//! Framing of the handshake messages.
 //!
 //! ```text
 //!  0  4  magic
@@ -10,18 +10,18 @@
 
 use super::HandshakeError;
 
-/// The longest message of a handshake, in bytes.
+/// Maximum length of a handshake message in bytes.
 pub const HANDSHAKE_BYTES_MAX: usize = 4 << 10;
 
-/// Length of a message's header, in bytes.
+/// Length of a message's header in bytes.
 pub(super) const HEADER_LEN: usize = 8;
 
 const MAGIC: [u8; 4] = *b"vHsk";
 
-/// How much of a reason travels, in bytes.
+/// Maximum number of bytes of a reason that are sent.
 const REASON_BYTES_MAX: usize = 1_024;
 
-/// What a message is.
+/// Kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -32,10 +32,10 @@ pub(super) enum Kind {
     Refused = 5,
 }
 
-/// The bytes of a message.
+/// Encodes a message.
 pub(super) fn pack(kind: Kind, body: &[u8]) -> Vec<u8> {
     let len = HEADER_LEN + body.len();
-    assert!(len <= HANDSHAKE_BYTES_MAX, "a handshake's message of {len} bytes is longer than any may be");
+    assert!(len <= HANDSHAKE_BYTES_MAX, "a handshake message of {len} bytes exceeds the limit");
     let mut bytes = Vec::with_capacity(len);
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&[kind as u8, 0]);
@@ -44,32 +44,33 @@ pub(super) fn pack(kind: Kind, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Says that the link is not wanted.
+/// Encodes a refusal with its reason.
 pub(super) fn refused(reason: &str) -> Vec<u8> {
     pack(Kind::Refused, &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)])
 }
 
-/// Bytes that were fed and not unpacked yet.
+/// Buffer of received handshake bytes.
 #[derive(Debug, Default)]
-pub(super) struct Parcels {
+pub(super) struct HandshakeBuffer {
     bytes: Vec<u8>,
 }
 
-impl Parcels {
+impl HandshakeBuffer {
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The first message, header and body, which must be of this kind; `None`: it has not come whole yet.
+    /// Takes the first message, header included, which must be of this kind. `None`: it is
+    /// incomplete.
     pub(super) fn take(&mut self, kind: Kind) -> Result<Option<Vec<u8>>, HandshakeError> {
         let begins_right = self.bytes.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic);
         if !begins_right {
-            return Err(HandshakeError::Malformed { what: "it begins with other bytes" });
+            return Err(HandshakeError::Malformed { what: "it begins with wrong bytes" });
         }
         let Some(&[_, _, _, _, found, zero, low, high]) = self.bytes.first_chunk() else { return Ok(None) };
         let len = HEADER_LEN + usize::from(u16::from_le_bytes([low, high]));
         if zero != 0 || len > HANDSHAKE_BYTES_MAX {
-            return Err(HandshakeError::Malformed { what: "a message is longer than any may be" });
+            return Err(HandshakeError::Malformed { what: "a message exceeds the limit" });
         }
         if found != kind as u8 && found != Kind::Refused as u8 {
             return Err(HandshakeError::Malformed { what: "a message out of turn" });
@@ -85,7 +86,8 @@ impl Parcels {
         }
     }
 
-    /// The same, of a message that the other side sends nothing behind before it is answered.
+    /// Like [`HandshakeBuffer::take`], for a message after which the other side sends nothing until
+    /// it is answered.
     pub(super) fn take_only(&mut self, kind: Kind) -> Result<Option<Vec<u8>>, HandshakeError> {
         let message = self.take(kind)?;
         match message.is_some() && !self.bytes.is_empty() {
@@ -94,13 +96,13 @@ impl Parcels {
         }
     }
 
-    /// What came behind the handshake.
+    /// The bytes behind the handshake.
     pub(super) fn into_rest(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// Text from outside, as it may stand in a log.
+/// Replaces control characters in text from outside, so that it can be logged.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().take(REASON_BYTES_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
