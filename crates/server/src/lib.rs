@@ -46,7 +46,6 @@ mod stream;
 mod streaming;
 mod thread;
 mod vitals;
-mod waiting_line;
 mod warnings;
 
 pub use config::{Config, FileShares, Limits};

@@ -1,7 +1,6 @@
 //! Why a data directory cannot be opened, copied or restored.
 
 use crate::IdentityMismatch;
-use crate::checkpoints::HeldPlace;
 use std::io;
 use std::path::PathBuf;
 
@@ -122,17 +121,12 @@ pub enum StoreError {
         detail: String,
     },
     /// No other checkpoint is made before one is removed.
-    #[error(
-        "{} holds {} checkpoints, and no more are kept; remove one first: {}",
-        path.display(),
-        held.len(),
-        held.iter().map(|held| held.name.as_str()).collect::<Vec<_>>().join(", ")
-    )]
+    #[error("{} holds {max} checkpoints, and no more are kept; remove one first", path.display())]
     TooManyCheckpoints {
         /// Where they are.
         path: PathBuf,
-        /// The checkpoints that are kept.
-        held: Vec<HeldPlace>,
+        /// How many are kept at most.
+        max: usize,
     },
     /// A checkpoint was to be made under a name that one has.
     #[error("there is a checkpoint {} already; give another name, or remove it first", path.display())]
