@@ -3,11 +3,11 @@
 //! **Promise.** Each states in `detail`, in plain English, the fault and advice. The body is a
 //! problem document (RFC 9457) of the type `about:blank`, which is left out.
 
-use crate::EncodedResponse;
 use crate::encode::acks_value;
+use crate::{EncodedResponse, HttpDate};
 use bytes::Bytes;
 use cluster::Acks;
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -27,6 +27,8 @@ pub struct Problem {
     acks: Option<Acks>,
     /// Length of the value, in bytes, for a range that cannot be satisfied.
     value_len: Option<usize>,
+    /// The content codings of a body that are read, where the request's body has another one.
+    accept_encoding: Option<&'static str>,
 }
 
 /// Body of the response.
@@ -49,6 +51,7 @@ impl Problem {
             retry_after_secs: None,
             acks: None,
             value_len: None,
+            accept_encoding: None,
         }
     }
 
@@ -92,6 +95,12 @@ impl Problem {
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
         let detail = format!("This path has no such method. Use one of: {allow}.");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
+    }
+
+    /// `415`: the body has a content coding that is not read.
+    pub(crate) fn content_coding(detail: &'static str) -> Self {
+        let accept_encoding = Some("identity");
+        Self { accept_encoding, ..Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail) }
     }
 
     pub(crate) fn not_enough_replicas(acks: Acks, detail: String) -> Self {
@@ -143,6 +152,9 @@ impl Problem {
         if let Some(allow) = self.allow {
             headers.insert(ALLOW, HeaderValue::from_static(allow));
         }
+        if let Some(codings) = self.accept_encoding {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
+        }
         if let Some(secs) = self.retry_after_secs {
             headers.insert(RETRY_AFTER, HeaderValue::from(secs));
         }
@@ -157,9 +169,10 @@ impl Problem {
         EncodedResponse { response, reason: self.reason }
     }
 
-    /// Encodes the response as bytes, for a connection that closes after it.
-    pub fn to_http1_bytes(&self) -> Bytes {
-        self.to_response(false).to_last_http1_bytes()
+    /// Encodes the response as bytes, for a connection that closes after it. `date` is the time of
+    /// the response.
+    pub fn to_http1_bytes(&self, date: &HttpDate) -> Bytes {
+        self.to_response(false).to_last_http1_bytes(date)
     }
 
     fn title(&self) -> &'static str {
@@ -208,11 +221,11 @@ mod tests {
 
     #[test]
     fn a_response_as_bytes_closes_the_connection() {
-        let bytes = Problem::bad_request("No.").to_http1_bytes();
+        let bytes = Problem::bad_request("No.").to_http1_bytes(b"Sun, 06 Nov 1994 08:49:37 GMT");
         let document = r#"{"title":"Bad Request","status":400,"detail":"No."}"#;
         let expected = format!(
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
-             connection: close\r\n\r\n{document}",
+             connection: close\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n{document}",
             document.len()
         );
         assert_eq!(bytes, expected);

@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The mode of [`Fs::open`]: how it treats files that exist and files that do not.
+///
+/// Every mode opens regular files only. A directory, a pipe, a socket or a device is an error of
+/// kind [`InvalidInput`](io::ErrorKind::InvalidInput). Opening a pipe never blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Opens an existing file for reading only.
     Read,
-    /// Opens an existing regular file for reading only. Its name must not be a symbolic link. Any
-    /// other file type is an error of kind [`InvalidInput`](io::ErrorKind::InvalidInput). Opening a
-    /// pipe fails in this way too, instead of blocking.
+    /// Opens an existing file for reading only. A name that is a symbolic link is an error of kind
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput).
     ReadRegular,
     /// Opens an existing file for reading and writing.
     ReadWrite,
@@ -107,6 +109,7 @@ pub trait Fs: Send + Sync {
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] while another holder has the lock, in this process or another.
+    /// [`io::ErrorKind::InvalidInput`] if `path` is not a regular file.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>>;
 
     /// Bytes that an unprivileged writer can still add to the file system that holds `path`.

@@ -254,6 +254,23 @@ fn the_target_of_a_removed_symbolic_link_stays() {
 }
 
 #[test]
+fn a_file_that_is_not_regular_is_refused_without_blocking() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let fs = OsFs::new();
+    for path in [&pipe, dir.path()] {
+        for mode in [OpenMode::Read, OpenMode::ReadRegular] {
+            assert_eq!(error_kind(fs.open(path, mode)), ErrorKind::InvalidInput, "{path:?} {mode:?}");
+        }
+    }
+    for mode in [OpenMode::ReadWrite, OpenMode::CreateOrTruncate] {
+        assert_eq!(error_kind(fs.open(&pipe, mode)), ErrorKind::InvalidInput, "{mode:?}");
+    }
+    assert_eq!(error_kind(fs.lock(&pipe)), ErrorKind::InvalidInput);
+}
+
+#[test]
 fn a_rename_replaces_and_handles_stay_with_their_file() {
     on_every_file_system(|fs, root| {
         let (from, to) = (root.join("from"), root.join("to"));

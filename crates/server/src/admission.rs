@@ -93,20 +93,27 @@ fn get(count: &AtomicU64) -> u64 {
 
 fn problem(why: Refusal, retry_after: Duration) -> Problem {
     let detail = match why {
-        Refusal::Connections => "The node has as many connections as it takes. Try again.",
+        Refusal::Connections => {
+            "The node has no room for another connection, or for a long request head on this one. Nothing was done. Try again \
+             after the time in Retry-After. If this happens often, keep fewer connections open, or raise the node's limit of \
+             open files or its --memory."
+        }
         Refusal::Bodies => {
-            "The bodies of requests under way take all the memory set aside for them. Nothing was stored. Try again."
+            "The node is short of memory: there is no room for the body of this request now. Nothing was stored. Try again \
+             after the time in Retry-After. If this happens often, send fewer large values at a time, or raise --memory."
         }
         Refusal::Ranges => {
-            "As many ranges are open as the node has room for. Try again after the time in Retry-After."
+            "The node has no room for another range: as many are sent as it has memory for. Nothing was read. Try again after \
+             the time in Retry-After. If this happens often, read fewer ranges at a time, or raise --memory."
         }
         Refusal::Replies => {
-            "Values on their way to other readers take all the memory set aside for them. Try again after the time in \
-             Retry-After."
+            "The node is short of memory: there is no room for this value on its way out now. Try again after the time in \
+             Retry-After. If this happens often, read fewer large values at a time, or raise --memory."
         }
         Refusal::Batches => {
-            "Batches under way take all the memory set aside for them. Nothing was stored. Try again after the time in \
-             Retry-After."
+            "The node is short of memory: there is no room for the next entries of this batch now. Entries without a result \
+             were not stored. Send them again after the time in Retry-After. If this happens often, send fewer batches at a \
+             time, or raise --memory."
         }
         Refusal::Operations => return Problem::overloaded(retry_after),
     };
@@ -128,10 +135,23 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_for_lack_of_memory_says_what_to_do() {
+        for why in
+            [Refusal::Connections, Refusal::Bodies, Refusal::Ranges, Refusal::Replies, Refusal::Batches]
+        {
+            let problem = problem(why, Duration::ZERO);
+            let detail = problem.detail();
+            for says in ["memory", "Retry-After", "raise", "If this happens often"] {
+                assert!(detail.contains(says), "{why:?}: {detail}");
+            }
+        }
+    }
+
+    #[test]
     fn the_slowest_thread_says_when_to_come_again() {
         let admission = Admission::new(2);
         let told = || {
-            let bytes = admission.refuse(Refusal::Bodies).to_http1_bytes();
+            let bytes = admission.refuse(Refusal::Bodies).to_http1_bytes(b"Sun, 06 Nov 1994 08:49:37 GMT");
             let text = String::from_utf8(bytes.to_vec()).expect("text").to_ascii_lowercase();
             text.lines()
                 .find_map(|line| line.strip_prefix("retry-after: ").map(str::to_owned))

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stdx::Instant;
-use store::StoreError;
+use store::{HeldPlace, Renewal, StoreError};
 
 /// When to try again while another is being made.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -54,9 +54,10 @@ pub(crate) async fn answer(
 
 fn carry_out(local: &Local, asked: &CheckpointRequest) -> Result<EncodedResponse, Problem> {
     let done = match asked {
-        CheckpointRequest::Renew { name } => {
-            Ok(api::encode_checkpoint_renewed(local.store.renew_checkpoint(name)))
-        }
+        CheckpointRequest::Renew { name } => match local.store.renew_checkpoint(name) {
+            Renewal::TooOld => return Err(too_old(name)),
+            renewal => Ok(api::encode_checkpoint_renewed(renewal == Renewal::Renewed)),
+        },
         CheckpointRequest::List { is_head } => local.store.list_checkpoints().map(|kept| {
             let kept: Vec<_> = kept.into_iter().map(|kept| (kept.name, absolute(kept.path))).collect();
             api::encode_checkpoints(&kept, *is_head)
@@ -83,11 +84,13 @@ fn absolute(path: PathBuf) -> String {
 
 fn problem_of(error: StoreError) -> Problem {
     match error {
-        StoreError::TooManyCheckpoints { path, max } => {
-            let path = path.display();
+        StoreError::TooManyCheckpoints { path, held } => {
+            let (path, count, list) = (path.display(), held.len(), list(&held));
+            let name = held.first().map_or("<name>", |held| held.name.as_str());
             let detail = format!(
-                "{max} checkpoints are kept in {path}, the most there may be. Remove one, or wait: one that is not renewed \
-                 for 10 minutes gives way."
+                "{count} checkpoints are kept in {path}, the most there may be: {list}. Remove one that no backup copies any \
+                 more: DELETE /v0/checkpoint?name={name}. Or wait: one that is not renewed for 10 minutes gives way, and \
+                 none is renewed for longer than 24 hours."
             );
             Problem::unavailable(TOO_MANY_RETRY_AFTER, detail)
         }
@@ -103,6 +106,25 @@ fn problem_of(error: StoreError) -> Problem {
         ),
         error => internal(&error.to_string()),
     }
+}
+
+/// Names the checkpoints, with their ages.
+fn list(held: &[HeldPlace]) -> String {
+    let describe = |held: &HeldPlace| match held.ages {
+        Some((age, renewed)) => {
+            format!("{} (made {} s ago, renewed {} s ago)", held.name, age.as_secs(), renewed.as_secs())
+        }
+        None => held.name.clone(),
+    };
+    held.iter().map(describe).collect::<Vec<_>>().join(", ")
+}
+
+fn too_old(name: &str) -> Problem {
+    let detail = format!(
+        "The checkpoint {name} has been kept for 24 hours and is not renewed any more. It is removed an hour after its last \
+         renewal, or earlier if another one needs its place. Make a new checkpoint."
+    );
+    Problem::new(StatusCode::CONFLICT, detail)
 }
 
 fn internal(why: &str) -> Problem {

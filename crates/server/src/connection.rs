@@ -21,6 +21,7 @@ use crate::stream::{CheckedStream, StreamHandle};
 use crate::thread::Thread;
 use crate::vitals::{Order, Vitals};
 use api::{Problem, RequestKind};
+use bytes::Bytes;
 use http::StatusCode;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -31,7 +32,7 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -82,7 +83,7 @@ async fn serve_socket(
     place: &Place,
     thread: &Rc<Thread>,
 ) -> io::Result<Option<(TcpStream, Vec<u8>)>> {
-    let entered = thread.connections.enter(place.client());
+    let entered = thread.connections.enter(place.client(), Instant::now());
     if place.is_reserved() {
         entered.vitals.give(Order::Finish);
     }
@@ -113,6 +114,8 @@ async fn serve_socket(
         thread.recorder.answered(RequestKind::Other, problem.status());
     }
     let lingers = last_words.is_some() || stream.may_get_more();
+    let last_words =
+        last_words.map(|problem| problem.to_http1_bytes(&thread.date.at(thread.process.clock.now().wall)));
     say(stream.socket(), last_words).await?;
     if lingers {
         poll_fn(|context| stream.poll_pause(context)).await;
@@ -146,7 +149,7 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             // In the midst of a response there is no telling.
             Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut(Cut::Stalled)),
             Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
-            Some(Order::Leave) if vitals.is_idle() && !stream.borrow().has_input() => {
+            Some(Order::Leave) if vitals.awaits_head() && !stream.borrow().has_input() => {
                 return Poll::Ready(Ended::Cut(Cut::Evicted));
             }
             Some(Order::Leave) => vitals.take_back_leave(),
@@ -218,10 +221,10 @@ fn after(served: hyper::Result<()>) -> Ended {
 }
 
 /// Says the last words and closes the write side.
-async fn say(socket: &mut TcpStream, last_words: Option<Problem>) -> io::Result<()> {
+async fn say(socket: &mut TcpStream, last_words: Option<Bytes>) -> io::Result<()> {
     let said = async {
-        if let Some(problem) = last_words {
-            socket.write_all(&problem.to_http1_bytes()).await?;
+        if let Some(last_words) = last_words {
+            socket.write_all(&last_words).await?;
         }
         socket.shutdown().await
     };

@@ -26,6 +26,11 @@ impl DateCache {
     }
 }
 
+/// The date at `now`, for a response outside of any I/O thread.
+pub(crate) fn http_date(now: WallTime) -> HttpDate {
+    date_of(UNIX_EPOCH + Duration::from_micros(now.micros_since_unix_epoch()))
+}
+
 fn date_of(time: SystemTime) -> HttpDate {
     let text = httpdate::fmt_http_date(time);
     text.as_bytes().try_into().expect("an HTTP date has one length")

@@ -3,7 +3,7 @@
 use crate::links::{LinkCounters, LinkCounts, PeerCounts};
 use cluster::NodeIndex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// What is under way on one I/O thread. Written by it; relaxed, so a reader may see it a little late.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
     /// Commands without a reply.
     pub(crate) operations: AtomicUsize,
+    /// It was sent an eviction and has not begun with it.
+    pub(crate) is_evicting: AtomicBool,
     /// What passes over its links.
     pub(crate) links: Arc<LinkCounters>,
 }
@@ -28,7 +30,12 @@ impl Gauges {
     /// Of so many threads, in a node among so many.
     pub(crate) fn new(threads: usize, nodes: usize) -> Self {
         let links = || Arc::new(LinkCounters::new(nodes));
-        let load = || Load { connections: 0.into(), operations: 0.into(), links: links() };
+        let load = || Load {
+            connections: 0.into(),
+            operations: 0.into(),
+            is_evicting: false.into(),
+            links: links(),
+        };
         Self { threads: (0..threads).map(|_| Arc::new(load())).collect(), control_links: links() }
     }
 

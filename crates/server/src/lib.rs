@@ -46,6 +46,7 @@ mod stream;
 mod streaming;
 mod thread;
 mod vitals;
+mod waiting_line;
 mod warnings;
 
 pub use config::{Config, FileShares, Limits};

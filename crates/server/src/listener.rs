@@ -1,15 +1,20 @@
 //! The listening socket, and who gets its connections.
 //!
-//! One socket without `SO_REUSEPORT`: with it a second node on the same port would start silently and take half
-//! of the connections. Each accepted connection goes to the thread with the fewest. Connections of clients are
-//! bounded ([`places`]); those of peers are not among them.
+//! One socket without `SO_REUSEPORT`: with it a second node on the same port would start silently
+//! and take half of the connections. Each accepted connection goes to the thread with the fewest.
+//! Connections of clients are bounded ([`places`]); those of peers are not among them. A connection
+//! that finds no place waits in a bounded line ([`WaitingLine`]) until an evicted connection leaves
+//! its place.
 
 use crate::counters::Refusal;
+use crate::date::http_date;
 use crate::error::ServerError;
 use crate::links::accept;
 use crate::places::{self, Admission, ClientAddress, Eviction, Place};
 use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
+use crate::waiting_line::{Turn, WaitingLine};
+use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Socket, Type};
 use std::convert::Infallible;
 use std::io;
@@ -20,8 +25,10 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections that the system may hold for us between two accepts.
-const BACKLOG: i32 = 1_024;
+/// Connections that the system may hold for the node between two accepts. The kernel has a limit of
+/// its own (`net.core.somaxconn`, 4,096). A flood that fills this queue delays other clients by the
+/// second after which the kernel repeats a handshake.
+const BACKLOG: i32 = 4_096;
 /// An address in use is tried for so long: a process that was killed holds it until the system has cleared it away.
 const BIND_TIME: Duration = Duration::from_millis(500);
 /// How long between two tries.
@@ -32,8 +39,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 /// How long a connection without a place has to show its first bytes.
 const BEGIN_TIME: Duration = Duration::from_millis(200);
-/// Connections that are being refused at once; beyond, they are dropped.
-const REFUSALS_MAX: usize = 64;
+/// Connections that wait for a place, or for the end of their refusal.
+const WAITING_MAX: usize = 64;
+/// A first head of which this many bytes have come counts as whole. Clients send longer ones
+/// rarely.
+const HEAD_BYTES: usize = 2 << 10;
 /// How long a connection waits for a place, ...
 const PLACE_TIME: Duration = Duration::from_secs(1);
 /// ... and how often it looks for one.
@@ -68,10 +78,10 @@ pub(crate) async fn accept(
     threads: &[ThreadHandle],
     process: &Arc<Process>,
 ) -> Infallible {
-    let refusals = Rc::new(());
+    let line = Rc::new(WaitingLine::new(WAITING_MAX));
     loop {
         match listener.accept().await {
-            Ok((stream, from)) => hand_out(stream, from, threads, process, &refusals),
+            Ok((stream, from)) => hand_out(stream, from, threads, process, &line),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -106,12 +116,12 @@ pub(crate) fn accept_last(
     process: &Arc<Process>,
 ) -> io::Result<()> {
     let listener = listener.into_std()?;
-    let refusals = Rc::new(());
+    let line = Rc::new(WaitingLine::new(WAITING_MAX));
     for _ in 0..=BACKLOG {
         match listener.accept() {
             Ok((stream, from)) => {
                 stream.set_nonblocking(true)?;
-                hand_out(TcpStream::from_std(stream)?, from, threads, process, &refusals);
+                hand_out(TcpStream::from_std(stream)?, from, threads, process, &line);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -126,7 +136,7 @@ fn hand_out(
     from: SocketAddr,
     threads: &[ThreadHandle],
     process: &Arc<Process>,
-    refusals: &Rc<()>,
+    line: &Rc<WaitingLine>,
 ) {
     let client = ClientAddress::of(from.ip());
     let mailboxes = || threads.iter().map(ThreadHandle::mailbox).collect::<Vec<_>>();
@@ -138,26 +148,21 @@ fn hand_out(
     if let Some(place) = place {
         return serve(stream, place, &threads[least].mailbox(), process);
     }
-    if Rc::strong_count(refusals) <= REFUSALS_MAX {
-        let threads = Threads { mailboxes: mailboxes(), least };
-        let waits = wait_for_place(stream, client, threads, Arc::clone(process), Rc::clone(refusals));
-        tokio::task::spawn_local(waits);
-    } else {
-        process.admission.count(Refusal::Connections);
-    }
+    let waiting = Waiting {
+        stream,
+        client,
+        threads: mailboxes(),
+        least,
+        process: Arc::clone(process),
+        turn: line.join(),
+    };
+    tokio::task::spawn_local(waiting.wait());
 }
 
-/// Lets the threads close connections that rest, each its share of `eviction`.
+/// Has the threads evict connections, each its share of `eviction`.
 fn relieve(eviction: Eviction, threads: &[Mailbox]) {
     let count = eviction.count.div_ceil(threads.len());
-    threads.iter().for_each(|thread| thread.send(thread::Message::Evict(Eviction { count, ..eviction })));
-}
-
-/// The I/O threads, for a connection that waits.
-struct Threads {
-    mailboxes: Vec<Mailbox>,
-    /// The one with the fewest connections.
-    least: usize,
+    threads.iter().for_each(|thread| thread.evict(Eviction { count, ..eviction }));
 }
 
 fn serve(stream: TcpStream, place: Place, thread: &Mailbox, process: &Process) {
@@ -175,71 +180,113 @@ fn least_loaded(threads: &[ThreadHandle]) -> usize {
     (0..threads.len()).min_by_key(|index| threads[*index].load()).expect("there is at least one thread")
 }
 
-/// The first bytes of a connection.
+/// What has come of the first request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begin {
+    /// No whole head.
+    Unfinished,
+    /// The request of a peer that wants to link.
     Peer,
-    /// A request about the node itself.
+    /// The whole head of a request about the node itself.
     Administration,
-    /// Anything else, or nothing in time.
+    /// Another whole head.
     Other,
 }
 
-/// Waits for a place that an evicted connection leaves, and refuses the client if there is none in time. Peers are let
-/// through, since clients are not to cut nodes off from each other, and so are requests about the node itself.
+/// A connection that waits for a place.
+struct Waiting {
+    stream: TcpStream,
+    client: ClientAddress,
+    threads: Vec<Mailbox>,
+    /// Index of the thread with the fewest connections.
+    least: usize,
+    process: Arc<Process>,
+    turn: Turn,
+}
+
+impl Waiting {
+    /// Waits for a place that an evicted connection leaves, and refuses the client if there is none
+    /// in time. Peers are let through, since clients are not to cut nodes off from each other, and
+    /// so are requests about the node itself.
+    async fn wait(self) {
+        let Self { stream, client, threads, least, process, turn } = self;
+        tokio::select! {
+            () = turn.displaced() => process.admission.count(Refusal::Connections),
+            () = wait_for_place(stream, client, &threads, least, &process, &turn) => {}
+        }
+    }
+}
+
 async fn wait_for_place(
     stream: TcpStream,
     client: ClientAddress,
-    threads: Threads,
-    process: Arc<Process>,
-    _counts: Rc<()>,
+    threads: &[Mailbox],
+    least: usize,
+    process: &Process,
+    turn: &Turn,
 ) {
-    let thread = &threads.mailboxes[threads.least];
+    let thread = &threads[least];
     let ends = tokio::time::Instant::now() + PLACE_TIME;
-    match tokio::time::timeout(BEGIN_TIME, begin_of(&stream)).await.unwrap_or(Begin::Other) {
-        Begin::Peer => {
-            if let Ok(stream) = stream.into_std() {
-                thread.send(thread::Message::Peer(stream));
-            }
-            return;
-        }
-        Begin::Administration => {
-            if let Some(place) = process.places.take_reserved(client) {
-                return serve(stream, place, thread, &process);
-            }
-        }
-        Begin::Other => {}
-    }
+    // Clients and peers send a short request in one piece.
+    let _ = tokio::time::timeout(BEGIN_TIME, stream.readable()).await;
     loop {
-        let Admission { place, eviction } = process.places.admit(client);
-        if let Some(place) = place {
-            return serve(stream, place, thread, &process);
+        let begin = begin_of(&stream);
+        turn.note_head(begin != Begin::Unfinished);
+        match begin {
+            Begin::Peer => {
+                if let Ok(stream) = stream.into_std() {
+                    thread.send(thread::Message::Peer(stream));
+                }
+                return;
+            }
+            Begin::Administration => {
+                if let Some(place) = process.places.take_reserved(client) {
+                    return serve(stream, place, thread, process);
+                }
+            }
+            Begin::Unfinished | Begin::Other => {}
         }
-        if tokio::time::Instant::now() >= ends {
-            return refuse(stream, &process).await;
+        let is_over = tokio::time::Instant::now() >= ends;
+        // Whole heads come first: an unfinished one would be evicted again.
+        if begin != Begin::Unfinished || is_over {
+            let Admission { place, eviction } = process.places.admit(client);
+            if let Some(place) = place {
+                return serve(stream, place, thread, process);
+            }
+            if let Some(eviction) = eviction {
+                relieve(eviction, threads);
+            }
         }
-        if let Some(eviction) = eviction {
-            relieve(eviction, &threads.mailboxes);
+        if is_over {
+            turn.note_head(false);
+            return refuse(stream, process).await;
         }
         tokio::time::sleep(PLACE_PAUSE).await;
     }
 }
 
-/// Waits for the first bytes, and leaves them where they are.
-async fn begin_of(stream: &TcpStream) -> Begin {
-    let mut begin = [0; places::BEGIN_BYTES];
-    // Clients and peers send a short request in one piece.
-    match stream.peek(&mut begin).await {
-        Ok(len) if accept::is_peer(&begin[..len]) => Begin::Peer,
-        Ok(len) if places::is_administration(&begin[..len]) => Begin::Administration,
-        _ => Begin::Other,
+/// Looks at the first bytes, and leaves them where they are.
+fn begin_of(stream: &TcpStream) -> Begin {
+    let mut bytes = [0; HEAD_BYTES];
+    let Ok((len, _)) = recv(stream, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT) else {
+        return Begin::Unfinished;
+    };
+    let bytes = &bytes[..len];
+    if accept::is_peer(bytes) {
+        return Begin::Peer;
+    }
+    let is_whole = len == HEAD_BYTES || bytes.windows(4).any(|bytes| bytes == b"\r\n\r\n");
+    match is_whole {
+        false => Begin::Unfinished,
+        true if places::is_administration(bytes) => Begin::Administration,
+        true => Begin::Other,
     }
 }
 
 async fn refuse(mut stream: TcpStream, process: &Process) {
     let problem = process.admission.refuse(Refusal::Connections);
     let refused = async {
-        stream.write_all(&problem.to_http1_bytes()).await?;
+        stream.write_all(&problem.to_http1_bytes(&http_date(process.clock.now().wall))).await?;
         stream.shutdown().await?;
         crate::connection::linger(&mut stream).await
     };

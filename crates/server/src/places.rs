@@ -1,19 +1,39 @@
-//! Places for the connections of clients, and who loses one when they run short.
+//! Places for the connections of clients, and which connections lose theirs when places run short.
 //!
-//! **Promise.** Connections on which nothing happens keep nobody out. Under pressure, which begins before the last place
-//! is taken, those that have been idle for longest are closed to make room. Clients of one address have at most a
-//! quarter of the places then; without pressure they may have all of them, since a proxy has one address for many
-//! clients. Requests about the node itself (status, readiness, metrics, repair, checkpoints, profiles) get a place even
-//! when no other request does.
+//! **Promise.** A client that sends whole requests and reads its answers gets a place, however many
+//! connections other clients hold without doing either: connections that rest, that stay in the
+//! middle of a request's head or body, or whose clients do not read. Under pressure, which begins
+//! before the last place is taken, such connections are closed. Clients of one address have at most
+//! a quarter of the places then; without pressure they may have all of them, since a proxy has one
+//! address for many clients. Requests about the node itself (status, readiness, metrics, repair,
+//! checkpoints, profiles) get a place even when no other request does.
 //!
-//! **Mechanism.** A [`Place`] is counted with the address of its client, for as long as the connection lives. Where
-//! [`Places::admit`] finds pressure, the listener asks each I/O thread to evict idle connections, of one address or of
-//! all. The reserved places are beside the others; a connection with one ends after its first request.
+//! **Mechanism.** A [`Place`] is counted with the address of its client, for as long as the
+//! connection lives. There are two degrees of pressure:
 //!
-//! **Caveats.** An IPv6 client is counted by its network of 64 bits, which one person has as a rule. A connection is not
-//! evicted while a request is under way, in the 2 seconds after its last request, and in the 200 ms after it was
-//! accepted (`vitals`). So a client that sends a request every 2 seconds on each of its connections keeps those that it
-//! has; under pressure it gets no more.
+//! * The node is *crowded* for an address when half of the places are taken, a quarter of all by
+//!   that address. Each new connection of the address then evicts connections of the same address
+//!   whose head is not finished, oldest first. So a flood of half-sent heads from one address stays
+//!   at half of the places. The other half is free for all clients, of that address too. A proxy is
+//!   not affected, because its requests are whole.
+//! * Places are *tight* when an eighth is free. Each new connection then evicts connections of the
+//!   address that has the most, if it has more than a quarter, else of all addresses. `vitals` says
+//!   in which order.
+//!
+//! In both cases the listener sends an [`Eviction`] to each I/O thread, which picks the
+//! connections. A connection without a place waits in the listener for at most a second. The
+//! reserved places are beside the others. They are given to whole heads only, and a connection with
+//! one ends after its first request.
+//!
+//! **Caveats.** An IPv6 client is counted by its network of 64 bits, which one person has as a
+//! rule. A connection is not evicted while the node works on its request, nor in the 2 seconds
+//! after its last request. So a client that sends a request every 2 seconds on each of its
+//! connections keeps those that it has; under pressure it gets no more. A body or a reader is taken
+//! for still after 2 to 3 seconds. A flood of slow bodies can therefore keep other clients of *its
+//! own address* out for that time; clients of other addresses have the last eighth of the places
+//! meanwhile. A connection without a byte counts as unfinished after 200 ms. A client that opens so
+//! many in that time that they fill the places keeps other clients of its own address out for as
+//! long as it does so.
 
 use crate::budget::{MemoryBudget, Part, Taken};
 use parking_lot::Mutex;
@@ -26,6 +46,8 @@ use std::sync::Arc;
 const CONNECTION_BYTES: u64 = 8 << 10;
 /// Pressure begins when less than one of so many places is free.
 const FREE_SHARE: usize = 8;
+/// The node is crowded when less than one place in this number is free.
+const CROWDED_FREE_SHARE: usize = 2;
 /// Under pressure the clients of one address have one of so many places, at most.
 const ADDRESS_SHARE: usize = 4;
 /// Places for requests about the node itself.
@@ -34,9 +56,6 @@ const RESERVED_MAX: usize = 16;
 const EVICTED_SHARE: usize = 64;
 /// ... but so many at most.
 const EVICTED_MAX: usize = 64;
-/// How a request about the node itself begins, at most so many bytes.
-pub(crate) const BEGIN_BYTES: usize = 32;
-
 /// The paths of requests about the node itself.
 const ADMINISTRATION: [&str; 9] = [
     "/v0/status",
@@ -85,6 +104,16 @@ pub(crate) struct Eviction {
     pub(crate) client: Option<ClientAddress>,
     /// So many at most.
     pub(crate) count: usize,
+    pub(crate) scope: EvictionScope,
+}
+
+/// The states in which a connection may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EvictionScope {
+    /// Connections with an unfinished head.
+    UnfinishedHeads,
+    /// All connections whose request does not make progress.
+    Inactive,
 }
 
 /// What a connection gets, and what is to be done for those that come later.
@@ -127,7 +156,11 @@ impl Places {
         let mut taken = self.taken.lock();
         let held = taken.by_address.get(&client).copied().unwrap_or(0);
         let is_tight = self.is_tight(taken.usual);
-        let eviction = (is_tight || room.is_none()).then(|| self.eviction(&taken, client));
+        let eviction = if is_tight || room.is_none() {
+            Some(self.eviction(&taken, client))
+        } else {
+            self.eviction_of_crowd(taken.usual, held, client)
+        };
         let is_full = taken.usual >= self.max || (is_tight && held >= self.address_max());
         let Some(room) = room.filter(|_| !is_full) else {
             return Admission { place: None, eviction };
@@ -148,17 +181,31 @@ impl Places {
         Some(Place { places: Arc::clone(self), client, room: None })
     }
 
+    /// The connections to evict when the node is crowded for `client`, which holds `held` of the
+    /// `usual` places taken.
+    fn eviction_of_crowd(&self, usual: usize, held: usize, client: ClientAddress) -> Option<Eviction> {
+        let excess = (usual + self.max / CROWDED_FREE_SHARE).checked_sub(self.max)?;
+        let count = excess + self.batch();
+        let scope = EvictionScope::UnfinishedHeads;
+        (held >= self.address_max()).then_some(Eviction { client: Some(client), count, scope })
+    }
+
     /// The connections to evict for one of the client `newcomer`.
     fn eviction(&self, taken: &TakenPlaces, newcomer: ClientAddress) -> Eviction {
         let excess = (taken.usual + self.max / FREE_SHARE).saturating_sub(self.max);
-        let count = excess + (self.max / EVICTED_SHARE).clamp(1, EVICTED_MAX);
+        let (count, scope) = (excess + self.batch(), EvictionScope::Inactive);
         let held = |client: &ClientAddress| taken.by_address.get(client).copied().unwrap_or(0);
         if held(&newcomer) >= self.address_max() {
-            return Eviction { client: Some(newcomer), count };
+            return Eviction { client: Some(newcomer), count, scope };
         }
         let greatest = taken.by_address.iter().max_by_key(|(_, held)| **held);
         let client = greatest.filter(|(_, held)| **held > self.address_max()).map(|(client, _)| *client);
-        Eviction { client, count }
+        Eviction { client, count, scope }
+    }
+
+    /// Connections that are evicted beyond the excess.
+    fn batch(&self) -> usize {
+        (self.max / EVICTED_SHARE).clamp(1, EVICTED_MAX)
     }
 
     fn is_tight(&self, usual: usize) -> bool {
@@ -202,7 +249,7 @@ impl Drop for Place {
     }
 }
 
-/// Whether a connection that begins like this asks about the node itself.
+/// Whether a head that begins like this is that of a request about the node itself.
 pub(crate) fn is_administration(begin: &[u8]) -> bool {
     let mut words = begin.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
@@ -228,6 +275,10 @@ mod tests {
         ClientAddress::of(IpAddr::from([10, 0, 0, last]))
     }
 
+    fn inactive(client: Option<ClientAddress>, count: usize) -> Eviction {
+        Eviction { client, count, scope: EvictionScope::Inactive }
+    }
+
     fn take(places: &Arc<Places>, client: ClientAddress) -> Option<Place> {
         places.admit(client).place
     }
@@ -237,18 +288,31 @@ mod tests {
         let places = places(64);
         let mut held: Vec<_> = (0..56).map(|_| take(&places, client(1)).expect("a free place")).collect();
         let greedy = places.admit(client(1));
-        assert_eq!(greedy.eviction, Some(Eviction { client: Some(client(1)), count: 1 }));
+        assert_eq!(greedy.eviction, Some(inactive(Some(client(1)), 1)));
         assert!(greedy.place.is_none(), "it has more than a quarter");
         let other = take(&places, client(2)).expect("others have not");
         let third = places.admit(client(3));
-        assert_eq!(third.eviction, Some(Eviction { client: Some(client(1)), count: 2 }));
+        assert_eq!(third.eviction, Some(inactive(Some(client(1)), 2)));
         drop(third);
         held.truncate(48);
         let again = places.admit(client(1));
-        assert!(again.place.is_some() && again.eviction.is_none());
+        assert!(again.place.is_some());
+        assert_eq!(again.eviction.map(|eviction| eviction.scope), Some(EvictionScope::UnfinishedHeads));
         drop((other, held, again));
         let taken = places.taken.lock();
         assert!(taken.usual == 0 && taken.by_address.is_empty());
+    }
+
+    #[test]
+    fn a_crowd_of_one_address_loses_unfinished_heads_and_no_other_address_does() {
+        let places = places(64);
+        let _held: Vec<_> = (0..32).map(|_| take(&places, client(1)).expect("a free place")).collect();
+        let expected = Eviction { client: Some(client(1)), count: 1, scope: EvictionScope::UnfinishedHeads };
+        let crowded = places.admit(client(1));
+        assert!(crowded.place.is_some());
+        assert_eq!(crowded.eviction, Some(expected));
+        let other = places.admit(client(2));
+        assert!(other.place.is_some() && other.eviction.is_none());
     }
 
     #[test]
@@ -256,7 +320,7 @@ mod tests {
         let places = places(64);
         let _held: Vec<_> =
             (0..60).map(|number| take(&places, client(number)).expect("a free place")).collect();
-        assert_eq!(places.admit(client(99)).eviction, Some(Eviction { client: None, count: 5 }));
+        assert_eq!(places.admit(client(99)).eviction, Some(inactive(None, 5)));
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! `503` until the node serves. Peers are answered as soon as the store is open; users when the node knows how its
 //! peers are and holds what they kept for it. Told to stop, the node says so to its peers, answers what is under
 //! way, closes idle connections, hands over what it keeps for others, and ends within
-//! [`Limits::drain_time`](crate::Limits::drain_time). When the store can no longer vouch for what is
-//! durable the node ends at once, waiting for nothing. A [`Server`] that ended so lets go of its data directory
-//! once its threads are done with the disk.
+//! [`Limits::drain_time`](crate::Limits::drain_time). A process that is told to stop while it
+//! recovers ends at once, also when the disk hangs: it has acknowledged nothing, and a recovery may
+//! be cut off anywhere. When the store can no longer vouch for what is durable the node ends at
+//! once, waiting for nothing. A [`Server`] that ended so lets go of its data directory once its
+//! threads are done with the disk.
 //!
 //! **Mechanism.** One thread (that of [`run`], or one of [`Server`]'s own) accepts connections, drives the cluster's
 //! `Node`, and takes the process from state to state; I/O threads do the rest. What a node that ended early still holds is
@@ -96,8 +98,10 @@ impl Observer for () {
     fn on_stopping(&self) {}
 }
 
-/// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). A `SIGINT` after that ends the process at once, with
-/// exit code 130: what was acknowledged is durable, requests under way are not answered.
+/// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). A `SIGINT` after that ends the
+/// process at once, with exit code 130: what was acknowledged is durable, requests under way are
+/// not answered. If the process is told to stop while it recovers, this returns at once. The
+/// recovery may go on then, on a thread that ends with the process.
 ///
 /// # Errors
 /// [`ServerError`]: the node could not start, or had to stop.
@@ -105,7 +109,7 @@ pub fn run(config: Config, env: Env, observer: &dyn Observer) -> Result<(), Serv
     let bound = Bound::bind(config, env)?;
     let ended = on_control_runtime(async {
         let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
-        bound.serve(told_to_stop, observer).await
+        bound.serve(told_to_stop, WhileRecovering::EndAtOnce, observer).await
     });
     ended.map_err(|EndedEarly { why, held }| {
         // The process ends next. With a failing disk, letting go could wait for ever.
@@ -139,7 +143,8 @@ impl Server {
                     // A handle that was dropped stops its node too.
                     let _ = stopped.await;
                 };
-                on_control_runtime(bound.serve(told_to_stop, &())).map_err(|EndedEarly { why, held }| {
+                let ended = bound.serve(told_to_stop, WhileRecovering::WaitForRecovery, &());
+                on_control_runtime(ended).map_err(|EndedEarly { why, held }| {
                     if let Some(held) = held {
                         held.release();
                     }
@@ -218,6 +223,15 @@ struct Bound {
     peer_listener: Option<std::net::TcpListener>,
     process: Arc<Process>,
     from_threads: mpsc::Receiver<FromThreads>,
+}
+
+/// What a node does that is told to stop while it recovers.
+#[derive(Clone, Copy, Debug)]
+enum WhileRecovering {
+    /// It ends, and leaves the recovery to the end of the process.
+    EndAtOnce,
+    /// It waits for the recovery, so that this process can open the data directory again.
+    WaitForRecovery,
 }
 
 /// Why a node ended without being told to, and what it still holds.
@@ -309,6 +323,7 @@ impl Bound {
     async fn serve(
         self,
         told_to_stop: impl Future<Output = ()>,
+        while_recovering: WhileRecovering,
         observer: &dyn Observer,
     ) -> Result<(), EndedEarly> {
         let Self { address, listener, peer_listener, process, from_threads } = self;
@@ -320,7 +335,7 @@ impl Bound {
         let ended = tokio::select! {
             never = listener::accept(&listener, &threads, &process) => match never {},
             never = listener::accept_peers(peer_listener.as_ref(), &threads) => match never {},
-            ended = live(&process, &threads, from_threads, told_to_stop, observer) => ended?,
+            ended = live(&process, &threads, from_threads, told_to_stop, while_recovering, observer) => ended?,
         };
         let open = match ended {
             Ended::BeforeOpen => return Ok(()),
@@ -354,6 +369,7 @@ async fn live(
     threads: &[ThreadHandle],
     from_threads: mpsc::Receiver<FromThreads>,
     told_to_stop: impl Future<Output = ()>,
+    while_recovering: WhileRecovering,
     observer: &dyn Observer,
 ) -> Result<Ended, ServerError> {
     let mut told_to_stop = std::pin::pin!(told_to_stop);
@@ -363,8 +379,11 @@ async fn live(
         opened = &mut opening => opened?,
         () = &mut told_to_stop => {
             observer.on_stopping();
-            // Whatever it has begun to write it finishes first.
-            return opening.await.map(|_| Ended::BeforeOpen);
+            if let WhileRecovering::WaitForRecovery = while_recovering {
+                opening.await?;
+            }
+            tracing::info!("told to stop before the data directory was open: stopped. No request had been acknowledged");
+            return Ok(Ended::BeforeOpen);
         }
     };
     let open = open_for_peers(process, threads, from_threads, store, &opened).await?;

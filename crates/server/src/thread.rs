@@ -29,7 +29,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,7 +43,7 @@ const READ_BUFFER_BYTES: usize = 128 << 10;
 pub(crate) enum Message {
     /// Serve this connection.
     Connection(TcpStream, Place),
-    /// Close connections that have been idle for long.
+    /// Close connections to make room for others.
     Evict(Eviction),
     /// Shake hands with a peer, on a connection that clients would not have got.
     Peer(TcpStream),
@@ -126,6 +126,14 @@ impl Mailbox {
     pub(crate) fn send(&self, message: Message) {
         if let Some(messages) = self.messages.upgrade() {
             let _ = messages.send(message);
+        }
+    }
+
+    /// Has the thread evict connections, unless it has yet to carry out an earlier eviction. So a
+    /// flood of new connections does not queue more evictions than the thread can carry out.
+    pub(crate) fn evict(&self, eviction: Eviction) {
+        if !self.load.is_evicting.swap(true, Ordering::Relaxed) {
+            self.send(Message::Evict(eviction));
         }
     }
 
@@ -269,7 +277,10 @@ impl Thread {
             Message::Connection(stream, place) => {
                 tokio::task::spawn_local(connection::serve(stream, place, Rc::clone(self)));
             }
-            Message::Evict(eviction) => self.connections.evict(eviction),
+            Message::Evict(eviction) => {
+                self.load.is_evicting.store(false, Ordering::Relaxed);
+                self.connections.evict(eviction, Instant::now());
+            }
             Message::Peer(stream) => {
                 tokio::task::spawn_local(accept::serve(stream, Arc::clone(&self.process)));
             }

@@ -7,16 +7,27 @@
 //! When memory is short, those for whom it is held and who stand still give it back, those first who have stood still for
 //! longest: a response that nobody takes is not to keep others from theirs, nor a body that does not come.
 //!
-//! When places for connections run short, those that have been idle for longest leave (`places`).
+//! When places for connections run short (`places`), connections are evicted in this order
+//! ([`EvictionRank`]):
+//!
+//! 1. Connections with an unfinished head, oldest first. On a new connection the head counts as
+//!    unfinished from its first byte on, or 200 ms after the connection was accepted. On a
+//!    connection that has had a request, it counts after a second.
+//! 2. Connections that rest, those first that have rested for longest.
+//! 3. Connections whose client stands still, those first that have stood still for longest: bodies
+//!    that do not come and answers that are not read. They move less than
+//!    [`Limits::PROGRESS_BYTES`] in two seconds.
+//! 4. Connections that were accepted in the last 200 ms and have sent nothing, oldest first.
 //!
 //! **Mechanism.** The connection writes down what it is doing in a few cells, at the cost of a store each; once
 //! a second the thread's sweep looks at all of its connections. Only the sweep knows the time.
 
 use crate::budget::{MemoryBudget, Part, Refusals};
 use crate::config::Limits;
-use crate::places::{ClientAddress, Eviction};
+use crate::places::{ClientAddress, Eviction, EvictionScope};
 use crate::process::Process;
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
@@ -31,6 +42,9 @@ const STILL_LOOKS: u32 = 2;
 const CUT_SHARE: usize = 2;
 /// A connection that has just come is not taken for idle: its first request has this time to arrive.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(200);
+/// An unfinished head counts as such after this time, in seconds of the sweep, on a connection that
+/// has had a request.
+const UNFINISHED_HEAD_SECONDS: u64 = 1;
 /// A connection that has had a request rests when none has come for so long, in seconds of the sweep.
 const REST_SECONDS: u64 = 2;
 
@@ -43,10 +57,23 @@ pub(crate) enum ReadPosition {
     InBody,
 }
 
+/// The order in which connections are evicted, the first one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum EvictionRank {
+    /// The head of a request is not whole.
+    UnfinishedHead,
+    /// No request has come since this second of the sweep.
+    Resting { since_seconds: u64 },
+    /// The client has stood still for this number of looks.
+    Still { looks: Reverse<u32> },
+    /// The connection is new, and its first request may be on its way.
+    JustAccepted,
+}
+
 /// What the rest of the thread tells a connection to do; the later in this list, the sterner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Order {
-    /// Close if nothing is under way.
+    /// Close if no request is under way, or none of which the whole head has come.
     Leave,
     /// Finish what is under way, then close.
     Finish,
@@ -105,20 +132,53 @@ impl Vitals {
         }
     }
 
-    /// A request has come since [`Order::Leave`] was given.
+    /// The rest of a head, or a request, has come since [`Order::Leave`] was given.
     pub(crate) fn take_back_leave(&self) {
         if self.order.get() == Some(Order::Leave) {
             self.order.set(None);
         }
     }
 
-    /// Since when it has been idle, in seconds of the sweep, which are `seconds` now. `None`: it is not, or it has had a
-    /// request lately, so that the next one is likely to come soon.
-    fn idle_since(&self, seconds: u64) -> Option<u64> {
+    /// The rank in which it is evicted at `now`, which is second `seconds` of the sweep. `None`:
+    /// the node works on its request, the request makes progress, the last one was lately, or it is
+    /// closed already.
+    fn eviction_rank(&self, seconds: u64, now: Instant) -> Option<EvictionRank> {
+        if self.order().is_some() {
+            return None;
+        }
         let watch = self.watch.get();
-        let is_as_seen = watch.stage == Stage::Idle && watch.requests == self.requests.get();
-        let rests = self.requests.get() == 0 || seconds.saturating_sub(watch.since_seconds) >= REST_SECONDS;
-        (self.is_idle() && is_as_seen && rests).then_some(watch.since_seconds)
+        let stage = self.stage();
+        let is_as_seen = (watch.stage, watch.requests) == (stage, self.requests.get());
+        let is_first = self.requests.get() == 0;
+        let age_seconds = if is_as_seen { seconds.saturating_sub(watch.since_seconds) } else { 0 };
+        match stage {
+            Stage::Head if is_first || age_seconds >= UNFINISHED_HEAD_SECONDS => {
+                Some(EvictionRank::UnfinishedHead)
+            }
+            Stage::Idle if is_first && self.has_just_come(now) => Some(EvictionRank::JustAccepted),
+            Stage::Idle if is_first => Some(EvictionRank::UnfinishedHead),
+            Stage::Idle if age_seconds >= REST_SECONDS => {
+                Some(EvictionRank::Resting { since_seconds: watch.since_seconds })
+            }
+            Stage::Body | Stage::Writing | Stage::Streaming if self.still_looks.get() >= STILL_LOOKS => {
+                Some(EvictionRank::Still { looks: Reverse(self.still_looks.get()) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Orders an eviction of this rank.
+    fn evict(&self, rank: EvictionRank) {
+        self.give(match rank {
+            EvictionRank::Still { .. } if self.stage() == Stage::Body => Order::Refuse,
+            EvictionRank::Still { .. } => Order::Cut,
+            _ => Order::Leave,
+        });
+    }
+
+    /// Whether it was told to close.
+    fn is_leaving(&self) -> bool {
+        self.order().is_some_and(|order| order != Order::Finish)
     }
 
     /// Whether the first request may still be on its way.
@@ -155,6 +215,11 @@ impl Vitals {
     /// Whether no request is under way, as far as bytes have come.
     pub(crate) fn is_idle(&self) -> bool {
         self.stage() == Stage::Idle
+    }
+
+    /// Whether no request is under way of which the whole head has come.
+    pub(crate) fn awaits_head(&self) -> bool {
+        matches!(self.stage(), Stage::Idle | Stage::Head)
     }
 
     /// Whether a request may be on its way: none has come yet, or one has begun to.
@@ -289,11 +354,11 @@ pub(crate) struct Entered {
 }
 
 impl Connections {
-    /// Takes a new connection of this client in.
-    pub(crate) fn enter(self: &Rc<Self>, client: ClientAddress) -> Entered {
+    /// Takes a connection in that this client has opened at `now`.
+    pub(crate) fn enter(self: &Rc<Self>, client: ClientAddress, now: Instant) -> Entered {
         let vitals = Rc::new(Vitals::default());
         vitals.client.set(Some(client));
-        vitals.entered.set(Some(Instant::now()));
+        vitals.entered.set(Some(now));
         vitals.watch.set(Watch { since_seconds: self.seconds.get(), ..Watch::default() });
         if self.finishing.get() {
             vitals.give(Order::Finish);
@@ -302,20 +367,23 @@ impl Connections {
         Entered { connections: Rc::clone(self), index, vitals }
     }
 
-    /// Lets those leave that have been idle for longest.
-    pub(crate) fn evict(&self, eviction: Eviction) {
-        let Eviction { client, count } = eviction;
-        let now = Instant::now();
-        let is_meant = |vitals: &Rc<Vitals>| {
-            let is_of_client = client.is_none_or(|client| vitals.client.get() == Some(client));
-            is_of_client && vitals.order().is_none() && !vitals.has_just_come(now)
-        };
-        let snapshot = self.snapshot().into_iter().filter(is_meant);
-        let mut idle: Vec<_> =
-            snapshot.filter_map(|vitals| Some((vitals.idle_since(self.seconds.get())?, vitals))).collect();
-        if let Some(last) = count.min(idle.len()).checked_sub(1) {
-            idle.select_nth_unstable_by_key(last, |(since, vitals)| (*since, vitals.entered.get()));
-            idle[..=last].iter().for_each(|(_, vitals)| vitals.give(Order::Leave));
+    /// Evicts connections, in the order of their [`EvictionRank`]. Connections that were told to
+    /// close and have not done so yet count as evicted.
+    pub(crate) fn evict(&self, eviction: Eviction, now: Instant) {
+        let Eviction { client, count, scope } = eviction;
+        let is_meant = |vitals: &Rc<Vitals>| client.is_none_or(|client| vitals.client.get() == Some(client));
+        let (mut leaving, mut candidates) = (0, Vec::new());
+        for vitals in self.snapshot().into_iter().filter(is_meant) {
+            leaving += usize::from(vitals.is_leaving());
+            let rank = vitals.eviction_rank(self.seconds.get(), now);
+            candidates.extend(
+                rank.filter(|rank| scope == EvictionScope::Inactive || *rank == EvictionRank::UnfinishedHead)
+                    .map(|rank| (rank, vitals)),
+            );
+        }
+        if let Some(last) = count.saturating_sub(leaving).min(candidates.len()).checked_sub(1) {
+            candidates.select_nth_unstable_by_key(last, |(rank, vitals)| (*rank, vitals.entered.get()));
+            candidates[..=last].iter().for_each(|(rank, vitals)| vitals.evict(*rank));
         }
     }
 
@@ -355,7 +423,7 @@ impl Connections {
             }
         }
         let since = self.refusals.replace(memory.refusals());
-        still.sort_by_key(|(looks, ..)| std::cmp::Reverse(*looks));
+        still.sort_by_key(|(looks, ..)| Reverse(*looks));
         for (part, order) in [
             (Part::Bodies, Order::Refuse),
             (Part::Replies, Order::Cut),
@@ -382,6 +450,9 @@ impl Drop for Entered {
         }
     }
 }
+
+#[cfg(test)]
+mod hostile_arrivals;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,6 @@ use env::{Clock, Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, Opera
 use http::{Connection, Response, bare, delete, get, put};
 use parking_lot::{Condvar, Mutex};
 use server::{Config, Limits, Server, ServerError};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,34 +18,7 @@ use stdx::Now;
 use store::{Membership, StoreError};
 
 fn config() -> Config {
-    Config {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        data: PathBuf::from("/data"),
-        peer_listen: None,
-        membership: Membership::of(Vec::new()),
-        self_name: String::new(),
-        default_from: 1,
-        new_cluster: false,
-        secret: None,
-        after_absence: store::AfterAbsence::default(),
-        engine: engine::Options {
-            memory_bytes: 16 << 20,
-            memtable_bytes: Some(256 << 10),
-            wal_segment_bytes: 256 << 10,
-            table_bytes: 1 << 20,
-            level1_bytes: 4 << 20,
-            ..engine::Options::default()
-        },
-        threads: 2,
-        request_timeout: Duration::from_secs(60),
-        slow_request: Duration::ZERO,
-        value_bytes_max: 1 << 20,
-        drain_delay: Duration::ZERO,
-        snapshot_age: Duration::from_secs(60),
-        warnings: Vec::new(),
-        metrics: true,
-        limits: Limits::default(),
-    }
+    common::config(Limits::default())
 }
 
 fn start(config: Config, fs: impl Fs + 'static) -> Server {
@@ -434,24 +406,33 @@ fn the_directory_of_a_node_that_ended_early_can_be_opened_again_in_the_same_proc
     server.stop().unwrap();
 }
 
+/// Connections whose writes wait at `gate` for the disk: requests that the node works on are not
+/// evicted.
+fn busy_connections(server: &Server, fs: &FaultFs, gate: &Gate, count: usize) -> Vec<Connection> {
+    fs.set_plan(gate.plan(OperationKind::SyncData));
+    let mut busy: Vec<_> = (0..count).map(|_| Connection::open(server.address())).collect();
+    busy.iter_mut().for_each(|connection| connection.send(put("k", "value")));
+    eventually("the writes wait for the disk", || gate.waiting() > 0);
+    busy
+}
+
 #[test]
 fn one_connection_too_many_is_told_so() {
+    let (fs, _) = faulty();
     let limits = Limits { connections_max: 3, ..Limits::default() };
-    let server = start(Config { limits, ..config() }, MemFs::new());
-    // A body that is awaited keeps its place.
-    let begin = |_| {
-        let mut connection = Connection::open(server.address());
-        connection.send(put("k", "value").split_last().expect("a request").1);
-        connection
-    };
-    let mut held: Vec<_> = (0..3).map(begin).collect();
+    let server = start(Config { limits, ..config() }, fs.clone());
+    let gate = Gate::default();
+    let mut held = busy_connections(&server, &fs, &gate, 3);
     eventually("all have a place", || measured(&server, "veche_connections") == 4.0);
     let mut connection = Connection::open(server.address());
     let answer = connection.exchange(get("k"));
     let mut refused = (connection, answer);
-    refused.1.assert_problem(503, "connections");
+    refused.1.assert_problem(503, "connection");
     assert_eq!(refused.1.header("connection"), Some("close"));
+    assert!(refused.1.header("date").is_some_and(|date| date.ends_with(" GMT")), "{:?}", refused.1);
     refused.0.assert_closed();
+    gate.open();
+    assert!(held.iter_mut().all(|connection| connection.response().status == 201));
     held.clear();
     eventually("there is room again", || {
         exchange(&server, bare("GET", "/v0/status")).text().contains("\"connections\":1,")
@@ -463,10 +444,11 @@ fn one_connection_too_many_is_told_so() {
 
 #[test]
 fn a_request_about_the_node_gets_a_place_when_no_other_does() {
-    let limits = Limits { connections_max: 1, ..Limits::default() };
-    let server = start(Config { limits, ..config() }, MemFs::new());
-    let mut busy = Connection::open(server.address());
-    busy.send(put("k", "value").split_last().expect("a request").1);
+    let (fs, _) = faulty();
+    let limits = Limits { connections_max: 1, head_time: FOR_EVER, ..Limits::default() };
+    let server = start(Config { limits, ..config() }, fs.clone());
+    let gate = Gate::default();
+    let busy = busy_connections(&server, &fs, &gate, 1);
     eventually("it has the place", || exchange(&server, get("k")).status == 503);
     for (method, target) in
         [("GET", "/v0/status"), ("GET", "/metrics"), ("HEAD", "/v0/ready"), ("OPTIONS", "/")]
@@ -476,6 +458,12 @@ fn a_request_about_the_node_gets_a_place_when_no_other_does() {
         assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{method} {target}");
         connection.assert_closed();
     }
+    // Half-sent requests about the node take none of these places.
+    let _half_sent: Vec<_> = (0..40).map(|_| half_sent(&server, "GET /v0/status HTTP/1.1\r\nHost")).collect();
+    eventually("the status is told", || is_answered(&server, bare("GET", "/v0/status"), 200));
+    eventually("the metrics are told", || is_answered(&server, bare("GET", "/metrics"), 200));
+    gate.open();
+    drop(busy);
     server.stop().unwrap();
 }
 
@@ -493,6 +481,95 @@ fn connections_that_rest_make_room_for_those_that_come() {
     assert!(measured(&server, "veche_connections_cut_total{reason=\"evicted\"}") >= 12.0);
     assert_eq!(measured(&server, "veche_refused_total{reason=\"connections\"}"), 0.0);
     drop(silent);
+    server.stop().unwrap();
+}
+
+/// A time that no test waits for.
+const FOR_EVER: Duration = Duration::from_secs(1 << 20);
+
+/// Limits under which only an eviction ends a connection.
+const PATIENT: Limits = Limits {
+    connections_max: 64,
+    memory_bytes: 256 << 20,
+    head_time: FOR_EVER,
+    idle_time: FOR_EVER,
+    progress_time: FOR_EVER,
+    reader_time: FOR_EVER,
+    hint_bytes_max: 1 << 30,
+    drain_time: Duration::from_secs(1),
+};
+
+/// A connection that sends this and no more.
+fn half_sent(server: &Server, begin: impl AsRef<[u8]>) -> Connection {
+    let mut connection = Connection::open(server.address());
+    // One that is refused meanwhile is as good.
+    let _ = connection.try_send(begin);
+    connection
+}
+
+/// Whether a request on a connection of its own gets this status.
+fn is_answered(server: &Server, request: impl AsRef<[u8]>, status: u16) -> bool {
+    let answer = Connection::open(server.address()).try_exchange(request);
+    answer.is_ok_and(|answer| answer.status == status)
+}
+
+#[test]
+fn half_sent_heads_keep_nobody_out_however_often_they_are_opened_again() {
+    let server = start(Config { limits: PATIENT, ..config() }, MemFs::new());
+    let mut resting = Connection::open(server.address());
+    assert_eq!(resting.exchange(get("k")).status, 404);
+    let mut hostile = std::collections::VecDeque::new();
+    for round in 0..600 {
+        hostile.push_back(half_sent(&server, "GET /v0/entity?id=k HTTP/1.1\r\nHost: v\r\n"));
+        if hostile.len() > 200 {
+            hostile.pop_front();
+        }
+        if round % 20 == 0 {
+            eventually("a client of the same address is answered", || is_answered(&server, get("k"), 404));
+            eventually("the status is told", || is_answered(&server, bare("GET", "/v0/status"), 200));
+            eventually("the metrics are told", || is_answered(&server, bare("GET", "/metrics"), 200));
+        }
+    }
+    assert!(measured(&server, "veche_connections_cut_total{reason=\"evicted\"}") > 100.0);
+    assert_eq!(resting.exchange(get("k")).status, 404, "a connection with whole requests stays");
+    server.stop().unwrap();
+}
+
+#[test]
+fn half_sent_heads_behind_a_whole_request_give_way_too() {
+    let server = start(Config { limits: PATIENT, ..config() }, MemFs::new());
+    let hostile: Vec<_> = (0..100)
+        .map(|_| half_sent(&server, get("k") + "GET /v0/entity?id=k HTTP/1.1\r\nHost: v\r\n"))
+        .collect();
+    eventually("a client is answered", || is_answered(&server, get("k"), 404));
+    drop(hostile);
+    server.stop().unwrap();
+}
+
+#[test]
+fn bodies_that_do_not_come_give_way_when_places_run_short() {
+    let server = start(Config { limits: PATIENT, ..config() }, MemFs::new());
+    let mut hostile: Vec<_> =
+        (0..70).map(|_| half_sent(&server, put("k", "value").split_last().expect("a request").1)).collect();
+    eventually("a client is answered", || is_answered(&server, get("k"), 404));
+    assert!(measured(&server, "veche_connections_cut_total{reason=\"slow_request\"}") > 0.0);
+    let told = hostile
+        .iter_mut()
+        .filter_map(|connection| connection.try_response(false).map(|answer| answer.status));
+    assert!(told.take(1).all(|status| [408, 503].contains(&status)));
+    server.stop().unwrap();
+}
+
+#[test]
+fn answers_that_nobody_reads_give_way_when_places_run_short() {
+    let limits = Limits { connections_max: 16, ..PATIENT };
+    let server = start(Config { limits, ..config() }, MemFs::new());
+    eventually("a large value is stored", || exchange(&server, put("k", "x".repeat(1 << 20))).status == 201);
+    // More than the sockets hold.
+    let hostile: Vec<_> = (0..20).map(|_| half_sent(&server, get("k").repeat(16))).collect();
+    eventually("a client is answered", || is_answered(&server, get("none"), 404));
+    assert!(measured(&server, "veche_connections_cut_total{reason=\"stalled\"}") > 0.0);
+    drop(hostile);
     server.stop().unwrap();
 }
 

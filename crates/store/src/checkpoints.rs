@@ -1,12 +1,15 @@
 //! Checkpoints: the data as it was at one moment, beside the data, while the node runs.
 //!
-//! **Promise.** A checkpoint holds all that was acknowledged before it was asked for. It is laid out as a data directory,
-//! under `checkpoints/` in the node's own, and is there whole or is not taken for one: its identity is the last file to
-//! come and the first to go. It belongs to the process that made it: when the directory is opened again, those that
-//! were left behind are removed. There is a limit to how many are kept. One that is not renewed is kept for [`LEASE`], and,
-//! where all places are taken and another one is asked for, for [`RECLAIM_AFTER`]: whoever copies one renews it meanwhile,
-//! and one whose copy died keeps neither space nor a place for long. Whoever asks for one may give it its name, and so
-//! find it again when the answer is lost.
+//! **Promise.** A checkpoint holds all that was acknowledged before it was asked for. It is laid
+//! out as a data directory, under `checkpoints/` in the node's own, and is there whole or is not
+//! taken for one: its identity is the last file to come and the first to go. It belongs to the
+//! process that made it: when the directory is opened again, those that were left behind are
+//! removed. There is a limit to how many are kept. One that is not renewed is kept for [`LEASE`],
+//! and, where all places are taken and another one is asked for, for [`RECLAIM_AFTER`]: whoever
+//! copies one renews it meanwhile, and one whose copy died keeps neither space nor a place for
+//! long. No checkpoint is renewed after [`LIFETIME`], so that a client that renews checkpoints for
+//! ever does not hold all places for ever. Whoever asks for one may give it its name, and so find
+//! it again when the answer is lost.
 //!
 //! **Mechanism.** The engine links its tables, so a checkpoint takes neither time nor space at first. It is meant to be
 //! copied elsewhere and then removed. The checkpoint of a node with peers also says up to when it
@@ -39,6 +42,10 @@ const LEASE: Duration = Duration::from_secs(3_600);
 /// Where all places are taken, one that was not renewed for this time gives way to another.
 const RECLAIM_AFTER: Duration = Duration::from_secs(600);
 
+/// A checkpoint of this age is not renewed any more. No copy takes so long; a client may only hold
+/// a place on purpose, or by mistake.
+const LIFETIME: Duration = Duration::from_secs(24 * 3_600);
+
 const DIR: &str = "checkpoints";
 /// The longest name of a checkpoint, in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -50,6 +57,26 @@ pub struct Checkpoint {
     pub name: String,
     /// Where it is: a data directory, to be copied and not to be opened.
     pub path: PathBuf,
+}
+
+/// The outcome of a request to renew a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The checkpoint is kept for longer.
+    Renewed,
+    /// There is no checkpoint of this name.
+    Missing,
+    /// The checkpoint has been kept for 24 hours. It is removed when its lease ends.
+    TooOld,
+}
+
+/// A checkpoint that holds a place, as a refusal names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldPlace {
+    /// The name by which it is removed.
+    pub name: String,
+    /// Its age and the time since it was renewed. `None`: this process has not made it.
+    pub ages: Option<(Duration, Duration)>,
 }
 
 /// The checkpoints of one data directory.
@@ -68,15 +95,22 @@ pub(crate) struct Checkpoints {
 #[derive(Debug, Default)]
 struct Made {
     count: u64,
-    /// When those that are kept were made, or last renewed.
-    renewed: BTreeMap<String, Instant>,
+    /// The checkpoints that are kept.
+    kept: BTreeMap<String, Lease>,
+}
+
+/// When a checkpoint was made and when it was last renewed.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    made: Instant,
+    renewed: Instant,
 }
 
 impl Made {
     /// The one that was renewed longest ago, if that is `age` or longer ago.
     fn stale(&self, now: Instant, age: Duration) -> Option<String> {
-        let (name, renewed) = self.renewed.iter().min_by_key(|(_, renewed)| **renewed)?;
-        (now.saturating_since(*renewed) >= age).then(|| name.clone())
+        let (name, lease) = self.kept.iter().min_by_key(|(_, lease)| lease.renewed)?;
+        (now.saturating_since(lease.renewed) >= age).then(|| name.clone())
     }
 }
 
@@ -94,7 +128,8 @@ impl Checkpoints {
         }
         self.remove_stale(engine, &mut made, LEASE)?;
         if self.names()?.len() >= CHECKPOINTS_MAX && !self.remove_stale(engine, &mut made, RECLAIM_AFTER)? {
-            return Err(StoreError::TooManyCheckpoints { path: self.dir.clone(), max: CHECKPOINTS_MAX });
+            let held = self.held_places(&made)?;
+            return Err(StoreError::TooManyCheckpoints { path: self.dir.clone(), held });
         }
         made.count += 1;
         let count = made.count;
@@ -107,15 +142,32 @@ impl Checkpoints {
             }
             return Err(error);
         }
-        made.renewed.insert(name.clone(), self.env.clock.now().mono);
+        let now = self.env.clock.now().mono;
+        made.kept.insert(name.clone(), Lease { made: now, renewed: now });
         Ok(Checkpoint { name, path })
     }
 
-    /// Keeps the one of this name for [`LEASE`] from now on. Returns whether it was there.
-    pub(crate) fn renew(&self, name: &str) -> bool {
+    /// Keeps the one of this name for [`LEASE`] from now on, unless it is older than [`LIFETIME`].
+    pub(crate) fn renew(&self, name: &str) -> Renewal {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.env.clock.now().mono;
-        made.renewed.get_mut(name).map(|renewed| *renewed = now).is_some()
+        match made.kept.get_mut(name) {
+            None => Renewal::Missing,
+            Some(lease) if now.saturating_since(lease.made) >= LIFETIME => Renewal::TooOld,
+            Some(lease) => {
+                lease.renewed = now;
+                Renewal::Renewed
+            }
+        }
+    }
+
+    /// The checkpoints that hold a place, by their names.
+    fn held_places(&self, made: &Made) -> Result<Vec<HeldPlace>, StoreError> {
+        let now = self.env.clock.now().mono;
+        let ages = |lease: &Lease| (now.saturating_since(lease.made), now.saturating_since(lease.renewed));
+        let mut names = self.names()?;
+        names.sort_unstable();
+        Ok(names.into_iter().map(|name| HeldPlace { ages: made.kept.get(&name).map(ages), name }).collect())
     }
 
     /// Removes those that were not renewed in time.
@@ -138,7 +190,7 @@ impl Checkpoints {
                     "a checkpoint that was not renewed is removed: its copy has ended or was too slow"
                 );
             }
-            made.renewed.remove(&name);
+            made.kept.remove(&name);
             removed = true;
         }
         Ok(removed)
@@ -149,11 +201,11 @@ impl Checkpoints {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.dir.join(name);
         if !is_name(name) || !exists(&*self.env.fs, &path)? {
-            made.renewed.remove(name);
+            made.kept.remove(name);
             return Ok(false);
         }
         self.discard(&path, engine)?;
-        made.renewed.remove(name);
+        made.kept.remove(name);
         Ok(true)
     }
 

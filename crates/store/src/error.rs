@@ -1,6 +1,7 @@
 //! Why a data directory cannot be opened, copied or restored.
 
 use crate::IdentityMismatch;
+use crate::checkpoints::HeldPlace;
 use std::io;
 use std::path::PathBuf;
 
@@ -121,12 +122,17 @@ pub enum StoreError {
         detail: String,
     },
     /// No other checkpoint is made before one is removed.
-    #[error("{} holds {max} checkpoints, and no more are kept; remove one first", path.display())]
+    #[error(
+        "{} holds {} checkpoints, and no more are kept; remove one first: {}",
+        path.display(),
+        held.len(),
+        held.iter().map(|held| held.name.as_str()).collect::<Vec<_>>().join(", ")
+    )]
     TooManyCheckpoints {
         /// Where they are.
         path: PathBuf,
-        /// How many are kept at most.
-        max: usize,
+        /// The checkpoints that are kept.
+        held: Vec<HeldPlace>,
     },
     /// A checkpoint was to be made under a name that one has.
     #[error("there is a checkpoint {} already; give another name, or remove it first", path.display())]

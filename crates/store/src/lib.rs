@@ -40,7 +40,7 @@ mod verify;
 mod watched;
 
 pub use alive::AWAY_MAX_DEFAULT;
-pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint};
+pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint, HeldPlace, Renewal};
 pub use claimed::{AfterAbsence, Claimed, Opened, StoreOptions};
 pub use error::StoreError;
 pub use group::WriteGroup;

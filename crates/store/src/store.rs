@@ -1,7 +1,7 @@
 //! A data directory, open.
 
 use crate::alive::Alive;
-use crate::checkpoints::{Checkpoint, Checkpoints};
+use crate::checkpoints::{Checkpoint, Checkpoints, Renewal};
 use crate::claimed::{Claimed, Opened, StoreOptions};
 use crate::clock_seal;
 use crate::error::StoreError;
@@ -302,8 +302,8 @@ impl Store {
         self.checkpoints.kept()
     }
 
-    /// Keeps the checkpoint of this name for another hour. Returns whether there was one.
-    pub fn renew_checkpoint(&self, name: &str) -> bool {
+    /// Keeps the checkpoint of this name for another hour, unless it is a day old.
+    pub fn renew_checkpoint(&self, name: &str) -> Renewal {
         self.checkpoints.renew(name)
     }
 

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, Hlc, Rng, WallTime};
-use store::{AfterRestore, CHECKPOINTS_MAX, Checkpoint, Membership, Store, StoreError, StoreOptions};
+use store::{
+    AfterRestore, CHECKPOINTS_MAX, Checkpoint, Membership, Renewal, Store, StoreError, StoreOptions,
+};
 
 const SEEDS: u64 = 32;
 
@@ -139,7 +141,10 @@ fn so_many_are_kept_and_each_is_removed_by_its_name() {
     listed.sort();
     assert_eq!(names(&disk), listed);
     let refused = store.checkpoint().unwrap_err();
-    assert!(matches!(refused, StoreError::TooManyCheckpoints { max: CHECKPOINTS_MAX, .. }), "{refused}");
+    assert!(
+        matches!(refused, StoreError::TooManyCheckpoints { ref held, .. } if held.len() == CHECKPOINTS_MAX),
+        "{refused}"
+    );
 
     for name in ["..", ".", "", "../shard-000", "1-1/../..", "/srv", "1767225600000000-1", "1-1\0"] {
         assert!(!store.remove_checkpoint(name).unwrap(), "{name:?}");
@@ -166,15 +171,45 @@ fn those_that_nobody_renews_give_way_and_end() {
     minutes(5);
     let refused = store.checkpoint_named("e").unwrap_err();
     assert!(matches!(refused, StoreError::TooManyCheckpoints { .. }), "{refused}");
-    assert!(store.renew_checkpoint("a") && !store.renew_checkpoint("z"));
+    assert_eq!(["a", "z"].map(|name| store.renew_checkpoint(name)), [Renewal::Renewed, Renewal::Missing]);
     minutes(3);
     store.checkpoint_named("e").expect("one was not renewed for ten minutes");
     assert_eq!(names(&disk), ["a", "c", "d", "e"], "the one that was renewed longest ago, and no other");
     minutes(50);
-    assert!(store.renew_checkpoint("a"));
+    assert_eq!(store.renew_checkpoint("a"), Renewal::Renewed);
     minutes(10);
     store.expire_checkpoints().unwrap();
     assert_eq!(names(&disk), ["a"]);
+}
+
+#[test]
+fn renewals_do_not_hold_all_places_for_ever() {
+    let (disk, clock) = (MemFs::new(), Arc::new(ManualClock::new(WallTime::EPOCH_2020)));
+    let env = Env { fs: Arc::new(disk.clone()), clock: Arc::clone(&clock) as _ };
+    let (store, _) = Store::open(env, Path::new(DATA), options(1)).unwrap();
+    let names_of = ["a", "b", "c", "d"];
+    for name in names_of {
+        store.checkpoint_named(name).unwrap();
+    }
+    let renew_all = || names_of.map(|name| store.renew_checkpoint(name));
+    for minutes in (5..24 * 60).step_by(5) {
+        clock.advance(Duration::from_secs(300));
+        assert_eq!(renew_all(), [Renewal::Renewed; 4], "after {minutes} minutes");
+    }
+    let StoreError::TooManyCheckpoints { held, .. } = store.checkpoint_named("e").unwrap_err() else {
+        panic!("all places are held");
+    };
+    let day = Duration::from_secs(24 * 3_600 - 300);
+    assert!(held.iter().map(|held| held.name.as_str()).eq(names_of));
+    assert!(held.iter().all(|held| held.ages == Some((day, Duration::ZERO))), "{held:?}");
+    clock.advance(Duration::from_secs(300));
+    assert_eq!(renew_all(), [Renewal::TooOld; 4]);
+    clock.advance(Duration::from_secs(300));
+    store.checkpoint_named("e").expect("one was not renewed for ten minutes");
+    assert_eq!(names(&disk).len(), CHECKPOINTS_MAX);
+    clock.advance(Duration::from_secs(3_000));
+    store.expire_checkpoints().unwrap();
+    assert_eq!(names(&disk), ["e"]);
 }
 
 #[test]

@@ -440,3 +440,24 @@ fn a_node_that_is_restored_catches_up_with_peers_that_went_on() {
     assert_holds(cluster.address(2), &entries);
     assert_eq!(cluster.exchange(2, get("w60")).status, 404);
 }
+
+#[test]
+fn a_backup_that_finds_all_checkpoints_held_names_them_and_the_way_out() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    let names = ["held-1", "held-2", "held-3", "held-4"];
+    for name in names {
+        let post =
+            format!("POST /v0/checkpoint?name={name} HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(node.exchange(post).status, 201);
+    }
+    let backups = dir.path().join("backups");
+    let (url, to) = (url(&node), text(&backups).to_owned());
+    let backup = ["backup", "--url", url.as_str(), "--to", to.as_str()];
+    for says in names.map(|name| format!("{name} (made ")) {
+        refused(&backup, &says);
+    }
+    refused(&backup, "DELETE /v0/checkpoint?name=held-1");
+    assert_eq!(node.exchange(bare("DELETE", "/v0/checkpoint?name=held-1")).status, 202);
+    done(&backup);
+}

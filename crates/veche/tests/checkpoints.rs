@@ -46,6 +46,12 @@ fn checkpoints_are_made_and_removed() {
     assert_eq!(kept.len(), 4, "there is a limit");
     let refused = node.exchange(post);
     refused.assert_problem(503, "4 checkpoints");
+    let made: Vec<Value> =
+        kept.iter().map(|made| serde_json::from_slice(&made.body).expect("JSON")).collect();
+    let mut names: Vec<_> = made.iter().map(|made| made["name"].as_str().expect("a name")).collect();
+    assert!(names.iter().all(|name| refused.text().contains(&format!("{name} (made "))), "{refused:?}");
+    names.sort_unstable();
+    refused.assert_problem(503, &format!("DELETE /v0/checkpoint?name={}", names[0]));
     assert!(refused.header("retry-after").is_some());
 }
 

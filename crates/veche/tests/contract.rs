@@ -223,6 +223,36 @@ fn a_part_of_a_value_is_sent_to_those_who_ask_for_it() {
 }
 
 #[test]
+fn a_range_with_whitespace_around_its_equals_sign_is_ignored() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "value").status, 201);
+    for range in ["bytes = 0-1", "bytes =0-1", "bytes= 0-1"] {
+        let answer =
+            node.exchange(format!("GET /v0/entity?id=k HTTP/1.1\r\nHost: v\r\nRange: {range}\r\n\r\n"));
+        assert_eq!((answer.status, answer.text().as_str()), (200, "value"), "{range}");
+    }
+}
+
+#[test]
+fn a_value_with_a_content_coding_is_refused() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let put = |coding: &str| {
+        node.exchange(format!(
+            "PUT /v0/entity?id=k HTTP/1.1\r\nHost: v\r\n{coding}Content-Length: 1\r\n\r\nv"
+        ))
+    };
+    for coding in ["Content-Encoding: gzip\r\n", "Content-Encoding: identity\r\nContent-Encoding: br\r\n"] {
+        let refused = put(coding);
+        refused.assert_problem(415, "Content-Encoding");
+        assert_eq!(refused.header("accept-encoding"), Some("identity"));
+        assert_eq!(node.get("k").status, 404, "nothing is stored");
+    }
+    assert_eq!(put("Content-Encoding: Identity\r\n").status, 201);
+}
+
+#[test]
 fn the_expiry_of_a_value_is_shown() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);

@@ -433,6 +433,27 @@ fn a_data_directory_that_is_a_file_is_refused_before_anything_is_said() {
 }
 
 #[test]
+fn a_pipe_in_place_of_a_file_of_the_data_directory_is_refused_by_name() {
+    let (_dir, data) = data_dir();
+    Node::start(&data).stop();
+    for name in ["identity", "LOCK", "log-mark", "shard-000/CURRENT", "shard-000/LOCK"] {
+        let (file, kept) = (data.join(name), data.join("kept"));
+        std::fs::rename(&file, &kept).expect("it is there");
+        let made = std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo is there");
+        assert!(made.success());
+        let mut command = veche();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+        let (code, _, err) = run(command);
+        let last = err.lines().last().unwrap_or_default();
+        assert_eq!(code, Some(1), "{name}: {err}");
+        let says = last.contains(&file.display().to_string()) && last.contains("not a regular file");
+        assert!(last.starts_with("veche: ") && says, "{name}: {err}");
+        std::fs::rename(&kept, &file).expect("put back");
+    }
+    Node::start(&data).stop();
+}
+
+#[test]
 fn weaker_durability_is_said_in_log_and_status() {
     let (_dir, data) = data_dir();
     let node = Node::start_with(&data, &["--durability", "os"]);

@@ -213,9 +213,10 @@ fn result_scope(parameters: &Parameters<'_>) -> Result<ResultScope, Problem> {
 /// Format of a batch's body.
 fn entries_format(parts: &Parts) -> Result<Format, Problem> {
     let unsupported = |detail: &'static str| Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
-    let mut codings = parts.headers.get_all(header::CONTENT_ENCODING).iter();
-    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(unsupported("The body of a batch is not read compressed. Leave out Content-Encoding."));
+    if super::is_content_coded(parts) {
+        return Err(Problem::content_coding(
+            "The body of a batch is not read compressed. Send it uncompressed, without Content-Encoding.",
+        ));
     }
     let mut types = parts.headers.get_all(header::CONTENT_TYPE).iter();
     let format = match (types.next(), types.next()) {

@@ -286,7 +286,7 @@ fn check_headers(parts: &Parts, is_value_read: bool) -> Result<(), Problem> {
             ref name if is_precondition(name) => {
                 let detail = format!(
                     "The precondition {name} is not supported here. Leave it out; \
-                     If-None-Match and If-RangeRequest work on GET of {ENTITY_PATH}."
+                     If-None-Match and If-Range work on GET of {ENTITY_PATH}."
                 );
                 return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, detail));
             }
@@ -312,11 +312,27 @@ fn check_expect(value: &HeaderValue) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::EXPECTATION_FAILED, detail))
 }
 
+/// Whether the body of a request has a content coding other than `identity`.
+fn is_content_coded(parts: &Parts) -> bool {
+    let lines = parts.headers.get_all(header::CONTENT_ENCODING).iter();
+    let mut codings =
+        lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+}
+
 fn check_value_headers(parts: &Parts, rules: &RequestRules) -> Result<(), Problem> {
+    if is_content_coded(parts) {
+        // Reads would return the coded bytes without the header that says so (RFC 9110, section
+        // 8.4).
+        return Err(Problem::content_coding(
+            "A value is stored as it is sent, without its Content-Encoding. Nothing was stored. \
+             Send the value uncompressed, or compressed and without Content-Encoding.",
+        ));
+    }
     if parts.headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::bad_request(
-            "A PUT replaces the whole value; it cannot write the part that Content-RangeRequest names. \
-             Send the whole value without Content-RangeRequest.",
+            "A PUT replaces the whole value; it cannot write the part that Content-Range names. \
+             Send the whole value without Content-Range.",
         ));
     }
     let Some(value) = parts.headers.get(header::CONTENT_LENGTH) else {

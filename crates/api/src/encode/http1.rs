@@ -39,10 +39,15 @@ pub fn encode_http1(
     if !goes_on {
         out.extend_from_slice(CLOSE);
     }
+    append_date(out, date);
+    answered
+}
+
+/// Appends the last field of a head, and the empty line behind it.
+fn append_date(out: &mut Vec<u8>, date: &HttpDate) {
     out.extend_from_slice(b"date: ");
     out.extend_from_slice(date);
     out.extend_from_slice(b"\r\n\r\n");
-    answered
 }
 
 impl EntityHead {
@@ -82,11 +87,11 @@ impl EncodedResponse {
     }
 
     /// Encodes the whole response, for a connection that closes after it.
-    pub(crate) fn to_last_http1_bytes(&self) -> Bytes {
+    pub(crate) fn to_last_http1_bytes(&self, date: &HttpDate) -> Bytes {
         let mut out = Vec::with_capacity(512);
         self.append_http1(&mut out);
         out.extend_from_slice(CLOSE);
-        out.extend_from_slice(b"\r\n");
+        append_date(&mut out, date);
         out.extend_from_slice(self.response.body());
         out.into()
     }

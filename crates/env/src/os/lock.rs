@@ -5,7 +5,7 @@
 //! process dies. The file stays: removing it would allow two holders to lock two files of the same
 //! name.
 
-use super::FILE_MODE;
+use super::{FILE_MODE, open_regular};
 use crate::fs::DirLock;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::retry_on_intr;
@@ -23,7 +23,8 @@ impl OsLock {
     pub(super) fn take(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
-        let file = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)?;
+        options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+        let file = open_regular(&mut options, path)?;
         retry_on_intr(|| flock(&file, FlockOperation::NonBlockingLockExclusive))?;
         Ok(Self { _held: file })
     }

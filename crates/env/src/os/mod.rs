@@ -50,10 +50,7 @@ impl OsFs {
 
 impl Fs for OsFs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let file = options_of(mode).open(path).map_err(name_symlink)?;
-        if mode == OpenMode::ReadRegular && !file.metadata()?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-        }
+        let file = open_regular(&mut options_of(mode), path)?;
         Ok(Arc::new(OsFile::new(file, Arc::clone(&self.counters))))
     }
 
@@ -133,24 +130,35 @@ impl Fs for OsFs {
     }
 }
 
+/// Opens a regular file. Any other file type is an error of kind
+/// [`InvalidInput`](io::ErrorKind::InvalidInput).
+fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<std::fs::File> {
+    let file = options.open(path).map_err(name_symlink)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+}
+
 fn options_of(mode: OpenMode) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(!mode.is_read_only()).mode(FILE_MODE);
+    // Without O_NONBLOCK, opening a pipe waits for its other end. The flag does not affect regular
+    // files.
+    let mut flags = OFlags::NONBLOCK;
     match mode {
         OpenMode::Read | OpenMode::ReadWrite => {}
-        OpenMode::ReadRegular => {
-            // Without O_NONBLOCK, opening a pipe waits for a writer. The flag does not affect
-            // regular files.
-            options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
-        }
+        OpenMode::ReadRegular => flags |= OFlags::NOFOLLOW,
         OpenMode::CreateNew => {
             // O_EXCL follows no symbolic link.
             options.create_new(true);
         }
         OpenMode::CreateOrTruncate => {
-            options.create(true).truncate(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+            options.create(true).truncate(true);
+            flags |= OFlags::NOFOLLOW;
         }
     }
+    options.custom_flags(flags.bits() as i32);
     options
 }
 

@@ -11,10 +11,11 @@
 
 use super::talk::Talk;
 use crate::connection;
+use crate::date::http_date;
 use crate::driver::presiding::FromThreads;
 use crate::local::Local;
 use crate::process::Process;
-use api::Problem;
+use api::{HttpDate, Problem};
 use cluster::{LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ pub(crate) async fn shake_hands(socket: TcpStream, came: Vec<u8>, process: &Arc<
         Ok((local, hello, acceptor)) => leave_at_door(talk, process, local, hello, acceptor),
         Err(error) => {
             complain(process, &from, &error);
-            if let Some(last_words) = last_words(&error) {
+            if let Some(last_words) = last_words(&error, &http_date(process.clock.now().wall)) {
                 part(talk.socket, &last_words).await;
             }
         }
@@ -174,18 +175,18 @@ fn complain(process: &Process, from: &str, error: &AcceptError) {
     }
 }
 
-fn last_words(error: &AcceptError) -> Option<Vec<u8>> {
+fn last_words(error: &AcceptError, date: &HttpDate) -> Option<Vec<u8>> {
     match error {
         AcceptError::Io(_) | AcceptError::TimedOut => None,
         AcceptError::Handshake(error) => error.refusal_bytes(),
         AcceptError::NotAPeer => {
             let detail = "This path and this address are for nodes, which speak veche's own protocol over them. \
                           Use /v0/entity or /v0/status at the address for clients.";
-            Some(Problem::bad_request(detail).to_http1_bytes().to_vec())
+            Some(Problem::bad_request(detail).to_http1_bytes(date).to_vec())
         }
         AcceptError::Starting => {
             let detail = "The node is starting. Try again in a moment.";
-            Some(Problem::unavailable(RETRY_AFTER, detail).to_http1_bytes().to_vec())
+            Some(Problem::unavailable(RETRY_AFTER, detail).to_http1_bytes(date).to_vec())
         }
     }
 }

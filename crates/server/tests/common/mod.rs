@@ -1,8 +1,11 @@
 //! What the tests of servers share.
 
+use server::{Config, Limits};
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
+use store::Membership;
 
 /// What does not happen in so long has failed the test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,5 +34,38 @@ pub(crate) fn free_address() -> SocketAddr {
         if TcpListener::bind(address).is_ok() {
             return address;
         }
+    }
+}
+
+/// The configuration of a node on its own, with little memory, on a port that the system chooses.
+#[allow(dead_code, reason = "clusters have their own")]
+pub(crate) fn config(limits: Limits) -> Config {
+    Config {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        data: PathBuf::from("/data"),
+        peer_listen: None,
+        membership: Membership::of(Vec::new()),
+        self_name: String::new(),
+        default_from: 1,
+        new_cluster: false,
+        secret: None,
+        after_absence: store::AfterAbsence::default(),
+        engine: engine::Options {
+            memory_bytes: 16 << 20,
+            memtable_bytes: Some(256 << 10),
+            wal_segment_bytes: 256 << 10,
+            table_bytes: 1 << 20,
+            level1_bytes: 4 << 20,
+            ..engine::Options::default()
+        },
+        threads: 2,
+        request_timeout: Duration::from_secs(60),
+        slow_request: Duration::ZERO,
+        value_bytes_max: 1 << 20,
+        drain_delay: Duration::ZERO,
+        snapshot_age: Duration::from_secs(60),
+        warnings: Vec::new(),
+        metrics: true,
+        limits,
     }
 }

@@ -1,0 +1,192 @@
+//! A model of connection admission in virtual time: hostile clients that open connections without
+//! end beside clients that send one request each.
+//!
+//! The model uses the real [`Places`] and [`Connections`]. A step is a millisecond. As in the
+//! listener, an eviction is carried out one step after the admission that asked for it, one at a
+//! time, and a client without a place tries again every 50 ms.
+
+use super::*;
+use crate::budget::Largest;
+use crate::places::{Place, Places};
+use std::net::IpAddr;
+
+const PLACES: usize = 1_024;
+const STEP: Duration = Duration::from_millis(1);
+const RETRY_STEPS: u64 = 50;
+/// Steps between two clients that send a request.
+const REQUEST_EVERY: u64 = 20;
+/// Steps from the accepted connection to its request, and from that to the answer.
+const STEPS_TO_REQUEST: u64 = 2;
+const STEPS_TO_ANSWER: u64 = 5;
+const HOSTILE_ADDRESS: u8 = 1;
+
+/// What a hostile connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hostility {
+    Silent,
+    HalfSentHead,
+    /// A body of which no byte comes.
+    Body,
+    /// An answer that is not read.
+    Reader,
+}
+
+struct World {
+    places: Arc<Places>,
+    connections: Rc<Connections>,
+    memory: MemoryBudget,
+    now: Instant,
+    eviction: Option<Eviction>,
+    hostile: Vec<(Entered, Place)>,
+    clients: Vec<Client>,
+    /// The steps for which each client waited for its place.
+    waits: Vec<u64>,
+}
+
+/// A client that sends one request.
+struct Client {
+    address: u8,
+    came: u64,
+    /// With the step of its admission.
+    admitted: Option<(Entered, Place, u64)>,
+}
+
+fn address(last: u8) -> ClientAddress {
+    ClientAddress::of(IpAddr::from([10, 0, 0, last]))
+}
+
+impl World {
+    fn new() -> Self {
+        let memory = || MemoryBudget::new(&Limits::default(), 0, Largest::default());
+        Self {
+            places: Arc::new(Places::new(PLACES, &Arc::new(memory()))),
+            connections: Rc::default(),
+            memory: memory(),
+            now: Instant::now(),
+            eviction: None,
+            hostile: Vec::new(),
+            clients: Vec::new(),
+            waits: Vec::new(),
+        }
+    }
+
+    fn admit(&mut self, last: u8) -> Option<(Entered, Place)> {
+        let admission = self.places.admit(address(last));
+        self.eviction = self.eviction.or(admission.eviction);
+        Some((self.connections.enter(address(last), self.now), admission.place?))
+    }
+
+    fn open_hostile(&mut self, hostility: Hostility) {
+        let Some((entered, place)) = self.admit(HOSTILE_ADDRESS) else { return };
+        let vitals = &entered.vitals;
+        match hostility {
+            Hostility::Silent => {}
+            Hostility::HalfSentHead => vitals.position.set(ReadPosition::InHead),
+            Hostility::Body => {
+                vitals.requests.set(1);
+                vitals.handling.set(true);
+                vitals.waits_for_body.set(true);
+            }
+            Hostility::Reader => {
+                vitals.requests.set(1);
+                vitals.write_blocked.set(true);
+            }
+        }
+        self.hostile.push((entered, place));
+    }
+
+    fn step(&mut self, step: u64) {
+        if let Some(eviction) = self.eviction.take() {
+            self.connections.evict(eviction, self.now);
+        }
+        if step.is_multiple_of(1_000) {
+            self.connections.seconds.set(step / 1_000);
+            self.connections.look(&Limits::default(), &self.memory);
+        }
+        self.hostile.retain(|(entered, _)| entered.vitals.order().is_none());
+        self.serve_clients(step);
+        self.now += STEP;
+    }
+
+    fn serve_clients(&mut self, step: u64) {
+        let mut clients = std::mem::take(&mut self.clients);
+        clients.retain_mut(|client| {
+            let Some((entered, _, admitted)) = &client.admitted else {
+                if (step - client.came).is_multiple_of(RETRY_STEPS) {
+                    let admitted = self.admit(client.address);
+                    client.admitted = admitted.map(|(entered, place)| (entered, place, step));
+                }
+                return true;
+            };
+            let vitals = &entered.vitals;
+            if vitals.order().is_some() {
+                assert!(
+                    !vitals.awaits_head(),
+                    "a client that had just come in step {} was evicted",
+                    client.came
+                );
+                vitals.take_back_leave();
+            }
+            if step - admitted == STEPS_TO_REQUEST {
+                vitals.requests.set(1);
+                vitals.handling.set(true);
+            }
+            if step - admitted < STEPS_TO_REQUEST + STEPS_TO_ANSWER {
+                return true;
+            }
+            self.waits.push(admitted - client.came);
+            false
+        });
+        self.clients = clients;
+    }
+
+    /// Runs `steps` with `per_step` hostile connections in each, and clients of the address
+    /// `client`. Returns the longest wait of a client for its place, in milliseconds.
+    fn run(&mut self, hostility: Hostility, per_step: usize, client: u8, steps: u64) -> u64 {
+        for step in 0..steps {
+            (0..per_step).for_each(|_| self.open_hostile(hostility));
+            if step.is_multiple_of(REQUEST_EVERY) {
+                self.clients.push(Client { address: client, came: step, admitted: None });
+            }
+            self.step(step);
+        }
+        let waiting = self.clients.iter().filter(|client| client.admitted.is_none());
+        let waits = self.waits.iter().copied().chain(waiting.map(|client| steps - client.came));
+        waits.max().expect("clients came")
+    }
+}
+
+#[test]
+fn whole_requests_of_any_address_are_let_in_at_once_beside_half_sent_heads() {
+    for per_step in [1, 3, 20] {
+        for client in [HOSTILE_ADDRESS, 2] {
+            let wait = World::new().run(Hostility::HalfSentHead, per_step, client, 5_000);
+            assert_eq!(wait, 0, "{per_step} in a millisecond, client {client}");
+        }
+    }
+}
+
+#[test]
+fn whole_requests_are_let_in_within_a_second_beside_silent_connections() {
+    // A faster flood keeps further clients of its own address out: see the caveats of `places`.
+    for (per_step, client) in [(1, HOSTILE_ADDRESS), (3, HOSTILE_ADDRESS), (1, 2), (3, 2), (20, 2)] {
+        let wait = World::new().run(Hostility::Silent, per_step, client, 5_000);
+        assert!(wait <= 1_000, "{wait} ms: {per_step} in a millisecond, client {client}");
+    }
+}
+
+#[test]
+fn clients_of_other_addresses_are_let_in_beside_bodies_and_readers_that_stand_still() {
+    for hostility in [Hostility::Body, Hostility::Reader] {
+        let wait = World::new().run(hostility, 3, 2, 10_000);
+        assert_eq!(wait, 0, "{hostility:?}");
+    }
+}
+
+#[test]
+fn clients_of_the_same_address_are_let_in_once_bodies_and_readers_have_stood_still() {
+    for hostility in [Hostility::Body, Hostility::Reader] {
+        let wait = World::new().run(hostility, 3, HOSTILE_ADDRESS, 20_000);
+        assert!(wait <= 4_000, "{hostility:?}: {wait} ms");
+    }
+}
