@@ -1,16 +1,18 @@
-//! Logs: to standard error, as text or as one JSON document a line.
+//! Logs on standard error, as text or as one JSON document per line.
 //!
-//! **Promise.** The reader of the log may end at any time: lines that cannot be written are lost, and the process
-//! goes on. A filter that is not understood is refused at the start, so that no spelling mistake silences errors.
+//! **Promise.** The process outlives the reader of its log: records that cannot be written are lost.
+//! An invalid filter is refused at start, so that a spelling mistake does not silence errors. A text
+//! record is one line: control characters in it, for example in a path, are written as escape
+//! sequences, so that a name on disk cannot forge a record or send commands to a terminal.
 
 use clap::ValueEnum;
 use serde::Deserialize;
-use std::io;
+use std::io::{self, Write};
 use tracing_subscriber::EnvFilter;
 
-/// The level of what no directive names.
+/// The level of targets that no directive names.
 const LEVEL_DEFAULT: &str = "info";
-/// The words for levels, with what `tracing` calls them.
+/// Each accepted level name with its name in `tracing`.
 const LEVELS: [(&str, &str); 7] = [
     ("off", "off"),
     ("error", "error"),
@@ -21,7 +23,7 @@ const LEVELS: [(&str, &str); 7] = [
     ("trace", "trace"),
 ];
 
-/// How log lines look.
+/// Format of log records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormat {
@@ -30,10 +32,11 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Begins to log what `filter` lets pass: a level, directives such as `engine=debug`, or both.
+/// Starts logging. `filter` is a comma-separated list of at most one level and any number of
+/// directives such as `engine=debug`.
 ///
 /// # Errors
-/// A sentence: the filter has a word that is neither a level nor `target=level`.
+/// A sentence that names the word of `filter` that is neither a level nor `target=level`.
 pub(crate) fn start(format: LogFormat, filter: &str) -> Result<(), String> {
     let directives = directives(filter).map_err(|word| {
         format!(
@@ -46,19 +49,57 @@ pub(crate) fn start(format: LogFormat, filter: &str) -> Result<(), String> {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_ansi(false)
-        // Otherwise a line that cannot be written is reported with `eprintln!`, which panics.
+        // Without this, a failed write is reported by `eprintln!`, which panics.
         .log_internal_errors(false);
     match format {
-        LogFormat::Text => lines.init(),
+        LogFormat::Text => lines.with_writer(|| RecordWriter(io::stderr())).init(),
         LogFormat::Json => lines.json().init(),
     }
     Ok(())
 }
 
-/// The filter in the words of `tracing`, with a level for everything that no directive names.
+/// Writes text records, with their control characters escaped.
+///
+/// `tracing_subscriber` passes each record in one call, ended by a line feed.
+struct RecordWriter<W>(W);
+
+impl<W: Write> Write for RecordWriter<W> {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        match escaped(record) {
+            Some(line) => self.0.write_all(line.as_bytes()),
+            None => self.0.write_all(record),
+        }?;
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// `record` with each control character but the final line feed as an escape sequence of Rust;
+/// `None` if there is none to escape.
+fn escaped(record: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(record);
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    if !line.contains(char::is_control) {
+        return None;
+    }
+    let mut escaped = String::with_capacity(record.len() + 16);
+    for character in line.chars() {
+        match character.is_control() {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    escaped.push('\n');
+    Some(escaped)
+}
+
+/// The filter in the syntax of `tracing`, with a level for all targets that no directive names.
 ///
 /// # Errors
-/// The word that is not understood.
+/// The invalid word.
 fn directives(filter: &str) -> Result<String, String> {
     let mut level = LEVEL_DEFAULT;
     let mut targets = Vec::new();
@@ -87,6 +128,20 @@ fn is_target(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_record_is_one_line_without_control_characters() {
+        let written = |record: &str| {
+            let mut out = Vec::new();
+            RecordWriter(&mut out).write_all(record.as_bytes()).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written("INFO store: opened path=/data/é\n"), "INFO store: opened path=/data/é\n");
+        assert_eq!(
+            written("INFO opened path=/a\nERROR forged \u{1b}[31m\u{9b}\r\n"),
+            "INFO opened path=/a\\nERROR forged \\u{1b}[31m\\u{9b}\\r\n"
+        );
+    }
 
     #[test]
     fn levels_and_directives_are_understood() {
