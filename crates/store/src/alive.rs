@@ -25,6 +25,10 @@
 //!
 //! So a node that starts after eight days, stops a minute later and starts again eight days later was away for sixteen.
 //!
+//! The file is written before there is data. Where it is missing beside data, a person removed it, or left it out of a
+//! copy, and the length of the absence is unknown: it is not taken for none. The node refuses to start until the operator
+//! decides, and if the data is kept, it owes its peers a repair.
+//!
 //! Where data is to be set aside, the shard is renamed to `stale-...`, durably, before anything else is changed. What is
 //! left is an identity without data, in whose place another is drawn, so that peers notice. And as long as there is a
 //! `stale-...` and nothing was remembered since, the node is one that is being rebuilt, not one of a new cluster: nodes
@@ -145,7 +149,7 @@ impl Alive {
         Ok(self.find()?.filter(|alive| !hears_all || *alive > now).unwrap_or(now))
     }
 
-    /// How long the node was away at `now`; `None` if it was never noted to be alive.
+    /// How long the node was away at `now`; `None` if the file is missing. It is written before there is data.
     pub(crate) fn away_for(&self, now: WallTime) -> Result<Option<Duration>, StoreError> {
         let missed =
             |alive: WallTime| now.micros_since_unix_epoch().saturating_sub(alive.micros_since_unix_epoch());

@@ -94,6 +94,8 @@ pub struct Claimed {
     away_max: Duration,
     /// For how long it may have missed deletes; `None`: for no time that is known of, or that counts.
     missed: Option<Duration>,
+    /// The file `alive` was removed, and the operator decided to keep the data: the node owes its peers a repair.
+    is_absence_unknown: bool,
     lock: Box<dyn DirLock>,
 }
 
@@ -122,6 +124,7 @@ impl Claimed {
         let log_mark = log_mark::find(fs, dir)?;
         let mut marked = log_mark.marked();
         let (mut set_aside, mut missed) = (None, None);
+        let mut is_absence_unknown = false;
         let missing = found.as_ref().and_then(|identity| Missing::of(identity, holds_data, log_mark));
         if let (Some(identity), Some(missing)) = (&found, missing) {
             let alive = alive.as_ref().ok_or_else(|| missing.refuse(dir))?;
@@ -133,10 +136,11 @@ impl Claimed {
         let mut kept = found.filter(|_| holds_data && missing.is_none());
         if let (Some(identity), Some(alive)) = (&kept, &alive) {
             let absence = Absence { dir, now, away_max, after_absence, restored };
-            (set_aside, missed) = match absence.end(alive, identity.tag)? {
-                Back::After(missed) => (None, missed),
-                Back::Without(set_aside) => (Some(set_aside), None),
-            };
+            match absence.end(alive, identity.tag)? {
+                Back::After(absence) => missed = absence,
+                Back::AfterUnknown => is_absence_unknown = true,
+                Back::Without(stale) => set_aside = Some(stale),
+            }
             kept = kept.filter(|_| set_aside.is_none());
         }
         if let (Some(identity), Some(AfterRestore::Rebuild)) = (&mut kept, restored) {
@@ -166,6 +170,7 @@ impl Claimed {
             alive,
             away_max,
             missed,
+            is_absence_unknown,
             lock,
         })
     }
@@ -196,6 +201,7 @@ impl Claimed {
             alive,
             away_max,
             missed,
+            is_absence_unknown,
             lock,
             ..
         } = self;
@@ -234,7 +240,7 @@ impl Claimed {
             alive,
             _lock: Arc::from(lock),
         };
-        let is_late = missed.is_some_and(|missed| missed > RESTART_MAX);
+        let is_late = is_absence_unknown || missed.is_some_and(|missed| missed > RESTART_MAX);
         if let Some(after) = restored {
             record = after.record(record, &identity.membership);
         }
@@ -302,7 +308,7 @@ impl Claimed {
         self.identity = Identity::without_log_mark(self.new_tag, self.identity.membership.clone());
         self.identity.store(fs, &self.dir)?;
         alive.note(now)?;
-        (self.is_new, self.missed) = (true, None);
+        (self.is_new, self.missed, self.is_absence_unknown) = (true, None, false);
         Ok(())
     }
 }
@@ -327,8 +333,11 @@ fn owing(record: NodeRecord, peers: NodeSet) -> NodeRecord {
 
 /// How a node comes back.
 enum Back {
-    /// With its data, without what was deleted for so long. `None`: it was never noted, or nothing was, as it was told.
+    /// With its data, after an absence of this length in which it missed deletes. `None`: the operator said that there
+    /// were none.
     After(Option<Duration>),
+    /// With its data, as the operator decided, after an absence of unknown length.
+    AfterUnknown,
     /// Without its data, which is kept here.
     Without(PathBuf),
 }
@@ -346,10 +355,13 @@ impl Absence<'_> {
     /// Does with the data what is to be done with it after so long.
     fn end(&self, alive: &Alive, tag: NodeTag) -> Result<Back, StoreError> {
         let away_max = self.restored.map_or(self.away_max, |after| after.age_max(self.away_max));
-        let missed = alive.away_for(self.now)?;
-        let Some(away) = missed.filter(|away| *away >= away_max) else { return Ok(Back::After(missed)) };
+        let decision = self.restored.map_or(self.after_absence, AfterRestore::after_absence);
+        let Some(away) = alive.away_for(self.now)? else { return self.end_unknown(alive, tag, decision) };
+        if away < away_max {
+            return Ok(Back::After(Some(away)));
+        }
         let away_days = away.as_secs() / (24 * 3600);
-        match self.restored.map_or(self.after_absence, AfterRestore::after_absence) {
+        match decision {
             AfterAbsence::Refuse => Err(StoreError::AwayTooLong { path: self.dir.to_owned(), away_days }),
             AfterAbsence::Keep => {
                 tracing::warn!(away_days, "the node comes back with its data, as it was told");
@@ -362,6 +374,30 @@ impl Absence<'_> {
                     kept_as = %stale.display(),
                     "the data is set aside, as the node was told, and it is filled from its peers; remove what \
                      is kept when it is not needed any more"
+                );
+                Ok(Back::Without(stale))
+            }
+        }
+    }
+
+    /// Applies the decision where the file `alive` is missing. It is written before there is data, so a person removed it,
+    /// or left it out of a copy, and the absence can have any length.
+    fn end_unknown(&self, alive: &Alive, tag: NodeTag, decision: AfterAbsence) -> Result<Back, StoreError> {
+        match decision {
+            AfterAbsence::Refuse => Err(StoreError::AbsenceUnknown { path: self.dir.to_owned() }),
+            AfterAbsence::Keep => {
+                tracing::warn!(
+                    "the file alive is missing, so the length of the node's absence is unknown; the node keeps its data, as \
+                     decided, and compares all keys with its peers"
+                );
+                Ok(Back::AfterUnknown)
+            }
+            AfterAbsence::Rebuild => {
+                let stale = alive.set_aside(tag, self.now)?;
+                tracing::warn!(
+                    kept_as = %stale.display(),
+                    "the file alive is missing, so the length of the node's absence is unknown; its data is set aside, as \
+                     decided, and it is filled from its peers; remove the directory when it is not needed any more"
                 );
                 Ok(Back::Without(stale))
             }

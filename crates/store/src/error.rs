@@ -82,6 +82,18 @@ pub enum StoreError {
         /// For how long, in days.
         away_days: u64,
     },
+    /// The node has peers and data, but no record of how long it was away.
+    #[error(
+        "the data directory {} lacks the file alive, which says until when the node has heard of deletes: how long it was \
+         away is unknown. If the file was moved, put it back. If other nodes may have run for 9 days or more since the \
+         node stopped, start it with --after-absence rebuild, and it is filled from them. If not, start it with \
+         --after-absence keep, and it is compared with them",
+        path.display()
+    )]
+    AbsenceUnknown {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The node stood still for longer than its peers surely keep what was deleted meanwhile.
     #[error(
         "the node of {} stood still, stopped or suspended, and has not heard of deletes for {missed_days} days, longer than \

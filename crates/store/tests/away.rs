@@ -239,6 +239,34 @@ fn an_unreadable_note_is_named() {
 }
 
 #[test]
+fn an_absence_without_a_note_is_not_taken_for_none_and_the_operator_decides() {
+    let open = |disk: &MemFs, after_absence, wall| {
+        let env = Env { fs: Arc::new(disk.clone()), clock: Arc::new(ManualClock::new(wall)) };
+        let options = StoreOptions { membership: peers(), after_absence, ..options(2) };
+        Store::open(env, Path::new(DATA), options)
+    };
+    let disk_without_note = || {
+        let disk = disk_of(peers(), START);
+        disk.remove_file(&Path::new(DATA).join("alive")).unwrap();
+        disk
+    };
+    let disk = disk_without_note();
+    let refused = open(&disk, AfterAbsence::Refuse, START).map(|_| ()).expect_err("it may have been away");
+    assert!(matches!(refused, StoreError::AbsenceUnknown { .. }), "{refused}");
+    assert!(refused.to_string().contains("lacks the file alive"), "{refused}");
+
+    let (store, opened) = open(&disk, AfterAbsence::Keep, START).unwrap();
+    assert!(holds_old(&store) && opened.set_aside.is_none() && !opened.is_new);
+    assert_eq!(opened.record, settled(2, &[0, 2]), "it owes a repair");
+    drop(store);
+    assert!(open(&disk, AfterAbsence::Refuse, START).is_ok(), "the note is there again");
+
+    let (store, opened) = open(&disk_without_note(), AfterAbsence::Rebuild, START).unwrap();
+    assert!(!holds_old(&store) && opened.set_aside.is_some());
+    assert_eq!(opened.record.sync_state, SyncState::Rebuilding);
+}
+
+#[test]
 fn another_cluster_is_refused_before_anything_is_set_aside() {
     let disk = disk_of(peers(), START);
     let later = START.saturating_add(AWAY_MAX_DEFAULT * 2);
