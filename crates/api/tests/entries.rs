@@ -364,7 +364,7 @@ fn the_error_of_a_malformed_line_describes_the_fault() {
         (r#"{"key":"a","valeu":"1"}"#, "valeu"),
         (r#"{"key":"a","value":"1",}"#, "not a JSON object"),
         (r#"{"key" "a"}"#, "not a JSON object"),
-        (r#"["key"]"#, "array"),
+        (r#"["key"]"#, "begin with {"),
         (r#""key""#, "begin with {"),
         (r#"{"key":"a","value":"/w","value_encoding":"base64"}"#, "base64"),
         (r#"{"key":"a","value":"/w==","value_encoding":"hex"}"#, "base64"),
@@ -376,6 +376,9 @@ fn the_error_of_a_malformed_line_describes_the_fault() {
         (r#"{"key":"\udc00"}"#, "half"),
         (r#"{"key":"\x"}"#, "escapes nothing"),
         (r#"{"key":"\u12g4"}"#, "digits"),
+        ("null", "its line does not begin with {: each line is one JSON object"),
+        ("[]", "its line does not begin with {"),
+        (r#"{"key":"a","value":null}"#, "leave the field out"),
     ] {
         let detail = fault_of(line);
         assert!(detail.contains(says), "{line}: {detail}");

@@ -307,8 +307,8 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             Problem::unavailable(retry_after, detail).with_acks(acks)
         }
         Failure::ExpiryTooLate { .. } => Problem::bad_request(
-            "With this ttl the value would expire after the year 2100. Nothing was stored. \
-             Use a smaller ttl, or none for a value that never expires.",
+            "The value would expire after the year 2100, which is the latest that ttl and expires_at can say. \
+             Nothing was stored. Use a smaller one, or none for a value that never expires.",
         ),
         Failure::ClockAhead { acks, maybe_stored } => {
             let outcome = if maybe_stored { MAYBE_STORED } else { "Nothing was stored." };

@@ -271,7 +271,7 @@ impl Lexer {
         match &word[..] {
             b"true" => Ok(Some(Token::Bool(true))),
             b"false" => Ok(Some(Token::Bool(false))),
-            b"null" => Err("it has a null; leave the field out".into()),
+            b"null" => Err("it has a null, which is no value of any field: leave the field out".into()),
             [b'0', _, ..] => Err(NO_NUMBER),
             digits if digits.iter().all(u8::is_ascii_digit) => {
                 let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());

@@ -87,6 +87,10 @@ const fn base64_len(bytes_max: usize) -> usize {
     bytes_max.div_ceil(3) * 4
 }
 
+const NO_OBJECT: EntryFault = EntryFault::of(
+    "its line does not begin with {: each line is one JSON object, such as {\"key\":\"a\",\"value\":\"1\"}",
+);
+
 /// A field of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
@@ -181,7 +185,11 @@ impl JsonReader {
                 State::Value(Field::Value) => base64_len(self.value_bytes_max),
                 _ => NAME_BYTES_MAX,
             };
-            let Some(token) = self.lexer.next(pieces, string_bytes_max)? else { return Ok(None) };
+            let token = match (self.lexer.next(pieces, string_bytes_max), self.state) {
+                (Err(_), State::Entry) => return Err(NO_OBJECT),
+                (token, _) => token?,
+            };
+            let Some(token) = token else { return Ok(None) };
             if let Some(entry) = self.take(token)? {
                 return Ok(Some(entry));
             }
@@ -193,7 +201,7 @@ impl JsonReader {
         self.state = match (self.state, token) {
             (State::Entry | State::LineEnd, Token::LineEnd) => State::Entry,
             (State::Entry, Token::Open) => State::FirstField,
-            (State::Entry, _) => return Err("its line does not begin with {".into()),
+            (State::Entry, _) => return Err(NO_OBJECT),
             (State::LineEnd, _) => return Err("it stands on the line of the entry before it".into()),
             (_, Token::LineEnd) => return Err("its line ends before the object does".into()),
             (State::FirstField | State::NextField, Token::String(name)) => {
