@@ -39,13 +39,25 @@ pub enum CtlError {
         /// Directory of the repository.
         path: PathBuf,
     },
-    /// The directory is not a backup repository.
-    #[error("{} is not a backup repository{}", path.display(), if *is_empty { "" } else { ", but holds files; use an empty directory" })]
+    /// The directory to read backups from is not a repository.
+    #[error(
+        "the directory {} is not a backup repository: it has no file veche-backups; name the directory that \
+         `veche backup --to` was given",
+        path.display()
+    )]
     NotARepository {
         /// Directory that was given.
         path: PathBuf,
-        /// Whether the directory is empty.
-        is_empty: bool,
+    },
+    /// The directory for a new repository holds other files.
+    #[error(
+        "the directory {} is not a backup repository and holds other files; name an empty directory, or one \
+         that does not exist yet",
+        path.display()
+    )]
+    RepositoryNotEmpty {
+        /// The directory.
+        path: PathBuf,
     },
     /// The repository belongs to another node.
     #[error(
@@ -201,6 +213,7 @@ impl CtlError {
             Self::Refused { status: 503 | 504, .. } => CtlErrorKind::Retry,
             Self::Refused { status: 507, .. } => CtlErrorKind::Full,
             Self::NotARepository { .. }
+            | Self::RepositoryNotEmpty { .. }
             | Self::OtherNode { .. }
             | Self::NoBackup { .. }
             | Self::NotEmpty { .. }

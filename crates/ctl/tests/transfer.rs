@@ -96,7 +96,13 @@ fn import_to(
     node: FakeNode<impl FnMut(usize, &[u8]) -> Judgement + 'static>,
     lines: &str,
 ) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
-    let from = Box::new(std::io::Cursor::new(lines.to_owned().into_bytes()));
+    import_file(node, Box::new(std::io::Cursor::new(lines.to_owned().into_bytes())))
+}
+
+fn import_file(
+    node: FakeNode<impl FnMut(usize, &[u8]) -> Judgement + 'static>,
+    from: Box<dyn std::io::Read + Send>,
+) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
     let node = Rc::new(RefCell::new(node));
     let serving = Rc::clone(&node);
     let imported = with_server(
@@ -125,6 +131,17 @@ fn import_to(
 
 fn lines(entries: &[(&str, &str)]) -> String {
     entries.iter().map(|(key, value)| format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}\n")).collect()
+}
+
+#[test]
+fn a_compressed_file_that_is_cut_anywhere_is_not_called_empty() {
+    let whole = zstd::encode_all(lines(&[("a", "1"), ("b", "2")]).as_bytes(), 3).expect("it is in memory");
+    for len in 1..whole.len() {
+        let from = Box::new(std::io::Cursor::new(whole[..len].to_vec()));
+        let imported = import_file(FakeNode::new(|_, _| Judgement::Stored), from).0;
+        let error = imported.ended_early.expect("it is cut").to_string();
+        assert!(error.contains("cut short"), "{len} bytes: {error}");
+    }
 }
 
 #[test]

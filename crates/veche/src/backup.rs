@@ -47,8 +47,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let BackedUp { taken, damaged_tables, checkpoint_left, .. } = done;
     for error in &taken.unreadable {
         print_note!(
-            "veche: warning: {error}; that backup cannot be restored, and while its manifest is there, files that only older \
-             backups need are not removed"
+            "veche: warning: {error}; that backup cannot be restored, and no old backup is removed while its \
+             manifest is there; to give that backup up, remove the file"
         );
     }
     if let Some(error) = checkpoint_left {

@@ -53,15 +53,14 @@ impl Repository {
     /// Opens the repository in `dir`. Creates it if the directory is missing or empty.
     ///
     /// # Errors
-    /// [`CtlError::NotARepository`] if the directory has other contents; [`CtlError::Locked`];
-    /// [`CtlError::Io`].
+    /// [`CtlError::RepositoryNotEmpty`], [`CtlError::Locked`], [`CtlError::Io`].
     pub fn open_or_create(env: &Env, dir: &Path) -> Result<Self, CtlError> {
         let fs = &*env.fs;
         fs.create_dir_all_durably(dir).map_err(CtlError::io("make the directory", dir))?;
         if !fs.exists(&dir.join(MARKER)).map_err(CtlError::io("look into", dir))? {
             let is_own = |name: &String| name == LOCK || *name == format!("{MARKER}{UNFINISHED}");
             if !files::names(fs, dir)?.iter().all(is_own) {
-                return Err(CtlError::NotARepository { path: dir.to_owned(), is_empty: false });
+                return Err(CtlError::RepositoryNotEmpty { path: dir.to_owned() });
             }
         }
         let repository = Self { fs: Arc::clone(&env.fs), dir: dir.to_owned(), _lock: Some(lock(fs, dir)?) };
@@ -83,8 +82,7 @@ impl Repository {
         let fs = &*env.fs;
         let mut repository = Self { fs: Arc::clone(&env.fs), dir: dir.to_owned(), _lock: None };
         if !repository.is_marked()? {
-            let is_empty = files::names(fs, dir)?.is_empty();
-            return Err(CtlError::NotARepository { path: dir.to_owned(), is_empty });
+            return Err(CtlError::NotARepository { path: dir.to_owned() });
         }
         repository._lock = match lock(fs, dir) {
             // A directory that is not writable here cannot be changed by another process either, at

@@ -14,20 +14,23 @@ pub struct Removed {
 }
 
 impl Repository {
-    /// Removes all but the newest `count` backups, and all objects that the remaining ones do not
-    /// use.
+    /// Removes all but the newest `count` backups, and the objects that none of the remaining ones
+    /// names.
     ///
     /// # Errors
-    /// [`CtlError`]. If a backup to keep has a damaged manifest, its objects are unknown and
-    /// nothing is removed. After other errors some backups may be removed; the remaining ones are
-    /// complete.
+    /// [`CtlError::Damaged`]: a manifest is damaged, an old or a new one. Its objects are unknown, so
+    /// nothing is removed, neither backups nor objects. After any other error some backups may be
+    /// removed; the remaining ones are whole.
     pub fn keep_newest(&self, count: usize) -> Result<Removed, CtlError> {
         let fs = &**self.fs();
         let backups = self.backups()?;
-        let (old, kept) = backups.split_at(backups.len().saturating_sub(count));
+        let old = &backups[..backups.len().saturating_sub(count)];
         let mut needed = BTreeSet::new();
-        for number in kept {
-            needed.extend(self.manifest(*number)?.files.into_iter().map(|file| file.object));
+        for (at, number) in backups.iter().enumerate() {
+            let manifest = self.manifest(*number)?;
+            if at >= old.len() {
+                needed.extend(manifest.files.into_iter().map(|file| file.object));
+            }
         }
         let manifests = self.manifests();
         for number in old {

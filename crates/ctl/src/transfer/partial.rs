@@ -27,8 +27,11 @@ impl PartialFile {
     /// # Errors
     /// [`CtlError::Taken`] if `path` exists; [`CtlError::Io`].
     pub fn create(env: &Env, path: &Path) -> Result<Self, CtlError> {
-        if env.fs.exists(path).map_err(CtlError::io("look for", path))? {
-            return Err(CtlError::Taken { path: path.to_owned() });
+        // A dangling symbolic link exists as a name only.
+        match env.fs.is_symlink(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(CtlError::io("look for", path)(error)),
+            Ok(_) => return Err(CtlError::Taken { path: path.to_owned() }),
         }
         let mut partial = path.as_os_str().to_owned();
         partial.push(PARTIAL);

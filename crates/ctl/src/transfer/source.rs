@@ -69,6 +69,9 @@ impl Reader {
         if piece.starts_with(&GZIP_MAGIC) {
             return Err(self.stop("it is compressed by gzip; decompress it first"));
         }
+        if !piece.is_empty() && piece.len() < unzstd::MAGIC.len() && unzstd::MAGIC.starts_with(&piece) {
+            return Err(self.stop("it is cut short: it ends inside the first bytes of a zstd stream"));
+        }
         let is_zstd = piece.starts_with(&unzstd::MAGIC);
         let unzstd =
             if is_zstd { Some(Unzstd::new().map_err(|error| self.cannot_read(error))?) } else { None };
@@ -140,12 +143,16 @@ impl Reader {
 
     fn end(&mut self, stream: Stream) -> Result<(), Stop> {
         let Stream { unzstd, entries } = stream;
-        let mut entries = entries.ok_or_else(|| {
-            self.stop("it is empty, which only an NDJSON export of no entries is, or a file that was cut")
-        })?;
+        let ends_in_frame = !unzstd.as_ref().is_none_or(Unzstd::may_end);
+        let Some(mut entries) = entries else {
+            return Err(self.stop(match ends_in_frame {
+                true => "it is cut short: it ends inside its first compressed frame, before any entry",
+                false => "it is empty: it was cut short, or is an NDJSON export without entries",
+            }));
+        };
         match entries.end() {
             Err(error) => Err(self.broken(&error)),
-            Ok(()) if unzstd.as_ref().is_none_or(Unzstd::may_end) => Ok(()),
+            Ok(()) if !ends_in_frame => Ok(()),
             Ok(()) => Err(self.broken(&EntryError::CutShort { entries: entries.entries() })),
         }
     }
