@@ -97,9 +97,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
         return Ok(());
     };
     if to == "-" {
+        let mut stdout = output::Stdout::open()?;
         let display = Display::new("exporting", progress);
-        let exported = run_to(&interrupt, &node, &export, &mut output::Stdout, display)?;
-        // Standard output has the entries.
+        let exported = run_to(&interrupt, &node, &export, &mut stdout, display)?;
+        // Standard output holds the entries.
         match report.is_json() {
             true => print_note!("{}", document(&exported, "-")),
             false => print_note!("{}", summary(&exported, "standard output")),

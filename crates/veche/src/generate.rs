@@ -3,7 +3,8 @@
 use crate::output;
 use clap::CommandFactory;
 use clap_complete::Shell;
-use std::path::PathBuf;
+use clap_mangen::Man as ManPage;
+use std::path::{Path, PathBuf};
 
 /// Print a script that completes the command line of veche in a shell.
 ///
@@ -36,10 +37,23 @@ pub(crate) fn completions(arguments: &Completions) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the pages.
+/// Writes a page for `veche` and one for each of its commands, in place of older ones.
 pub(crate) fn man(arguments: &Man) -> Result<(), String> {
     let dir = &arguments.dir;
     std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
-    let command = crate::Arguments::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command, dir).map_err(|error| format!("{}: {error}", dir.display()))
+    let mut command = crate::Arguments::command().disable_help_subcommand(true);
+    command.build();
+    write_pages(command, dir)
+}
+
+/// Writes the pages of `command` and, recursively, of its subcommands.
+fn write_pages(command: clap::Command, dir: &Path) -> Result<(), String> {
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+        write_pages(subcommand.clone(), dir)?;
+    }
+    let page = ManPage::new(command);
+    let path = dir.join(page.get_filename());
+    let mut text = Vec::new();
+    page.render(&mut text).map_err(|error| format!("{}: {error}", path.display()))?;
+    output::write_public_file(&path, &text)
 }

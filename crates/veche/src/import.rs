@@ -54,8 +54,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     if unlisted > 0 {
         print_note!("veche: and {unlisted} more");
     }
-    let unknown =
-        if unknown > 0 { format!("; of {unknown} more entries nobody knows") } else { String::new() };
+    let unknown = match unknown {
+        0 => String::new(),
+        unknown => format!("; whether {unknown} more entries were written is unknown"),
+    };
     match ended_early {
         Some(error) => Err(format!("not all was imported: {error}{unknown}")),
         None if failed > 0 => Err(format!("{failed} entries were not imported")),
@@ -120,6 +122,7 @@ fn document(url: &NodeUrl, imported: &Imported) -> Value {
         "failed": imported.failed,
         "failures": imported.failures.iter().map(failure).collect::<Vec<_>>(),
         "unknown": imported.unknown,
+        "ended_early": imported.ended_early.as_ref().map(ToString::to_string),
     })
 }
 

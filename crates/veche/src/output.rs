@@ -12,6 +12,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The exit code that a shell reports for a process that `SIGPIPE` ended.
 const BROKEN_PIPE: i32 = 128 + 13;
@@ -51,8 +52,39 @@ impl ReportForm {
     }
 }
 
-/// Standard output for bytes. The command ends when their reader has ended.
-pub(crate) struct Stdout;
+/// Whether this process was started with standard output closed (`>&-`).
+///
+/// Before `main`, the Rust runtime opens `/dev/null` in place of a closed standard stream: from then
+/// on writes succeed, and their bytes are lost.
+static STARTED_WITHOUT_STDOUT: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: The loader calls each function of this section once before `main` and before the runtime
+// of Rust is set up. This one needs neither the runtime nor memory.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_CLOSED_STDOUT: extern "C" fn() = note_closed_stdout;
+
+extern "C" fn note_closed_stdout() {
+    // SAFETY: `F_GETFD` has no argument and changes nothing. A closed descriptor is an error.
+    let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
+    STARTED_WITHOUT_STDOUT.store(flags == -1, Ordering::Relaxed);
+}
+
+/// Standard output as a stream of bytes. The process exits when the reader has closed the pipe.
+pub(crate) struct Stdout(());
+
+impl Stdout {
+    /// Standard output.
+    ///
+    /// # Errors
+    /// A sentence, if the process was started with standard output closed.
+    pub(crate) fn open() -> Result<Self, String> {
+        match STARTED_WITHOUT_STDOUT.load(Ordering::Relaxed) {
+            true => Err("standard output is closed: redirect it to a file or a pipe".to_owned()),
+            false => Ok(Self(())),
+        }
+    }
+}
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -68,6 +100,23 @@ fn end_without_reader(error: &std::io::Error) {
     if error.kind() == ErrorKind::BrokenPipe {
         std::process::exit(BROKEN_PIPE);
     }
+}
+
+/// Replaces or makes the file `path`, with the permissions that the umask leaves. A symbolic link of
+/// that name is refused.
+///
+/// # Errors
+/// A sentence that names the file.
+pub(crate) fn write_public_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
+    let written = options.open(path).and_then(|mut file| file.write_all(bytes));
+    written.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => {
+            format!("{} is a symbolic link, which is not followed: remove it, then try again", path.display())
+        }
+        _ => format!("{}: {error}", path.display()),
+    })
 }
 
 /// Replaces or makes the file `path`, readable by its owner only. A symbolic link of that name is replaced, not followed.

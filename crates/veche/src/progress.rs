@@ -231,6 +231,9 @@ fn line(progress: &Progress, elapsed: Duration) -> String {
             parts.push(format!("{} left", Time(Duration::from_secs_f64(left.min(f64::from(u32::MAX))))));
         }
     }
+    if bytes_total.is_none() {
+        parts.push("size unknown".to_owned());
+    }
     parts.join(", ")
 }
 
@@ -295,7 +298,7 @@ mod tests {
     fn progress_is_told_for_people() {
         let at = |bytes_done, bytes_total, entries_done| Progress { bytes_done, bytes_total, entries_done };
         let said = |progress: Progress, millis| line(&progress, Duration::from_millis(millis));
-        assert_eq!(said(at(1_000, None, 1), 1_000), "1000 bytes, 1 entry, 1000 bytes/s");
+        assert_eq!(said(at(1_000, None, 1), 1_000), "1000 bytes, 1 entry, 1000 bytes/s, size unknown");
         assert_eq!(said(at(0, Some(1 << 30), 0), 0), "0 bytes of 1.0 GiB");
         assert_eq!(
             said(at(512 << 20, Some(1 << 30), 0), 4_000),
@@ -305,7 +308,7 @@ mod tests {
             said(at(1 << 20, Some(8 << 30), 0), 1_000),
             "1.0 MiB of 8.0 GiB, 1.0 MiB/s, 2 h 16 min left"
         );
-        assert_eq!(said(at(3_000, None, 17), 1_000), "2.9 KiB, 17 entries, 2.9 KiB/s");
+        assert_eq!(said(at(3_000, None, 17), 1_000), "2.9 KiB, 17 entries, 2.9 KiB/s, size unknown");
         assert_eq!(Bytes(1_023).to_string(), "1023 bytes");
         assert_eq!(Bytes(u64::MAX).to_string(), "16777215.9 TiB");
     }

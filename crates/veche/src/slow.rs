@@ -3,6 +3,7 @@
 use crate::client;
 use crate::node_url::NodeUrl;
 use crate::output::print_line;
+use crate::progress::Count;
 use serde_json::Value;
 
 const MICROS_PER_MILLI: f64 = 1_000.0;
@@ -36,9 +37,13 @@ fn list(document: &Value) -> String {
     let requests = document["requests"].as_array().map_or(&[][..], Vec::as_slice);
     let left_out = document["left_out"].as_u64().unwrap_or(0);
     let mut lines = vec![match document["threshold_ms"].as_u64() {
-        Some(0) => "no request counts as slow: --slow-request is 0s".to_owned(),
+        Some(0) => "slow requests are not recorded: the node runs with --slow-request 0s".to_owned(),
         Some(millis) => {
-            format!("{} requests of {millis} ms and more, {left_out} more were not kept", requests.len())
+            let slow = Count(requests.len() as u64, "slow request");
+            match left_out {
+                0 => format!("{slow} ({millis} ms or longer)"),
+                _ => format!("{slow} ({millis} ms or longer); {left_out} more came too fast to be kept"),
+            }
         }
         None => "?".to_owned(),
     }];
@@ -88,10 +93,12 @@ mod tests {
         });
         assert_eq!(
             list(&document),
-            "1 requests of 100 ms and more, 2 more were not kept\n    \
+            "1 slow request (100 ms or longer); 2 more came too fast to be kept\n    \
              150.0 ms  put    201 user:7: commit queue 20.0 ms, sync 129.9 ms"
         );
         let off = json!({ "threshold_ms": 0, "left_out": 0, "requests": [] });
-        assert_eq!(list(&off), "no request counts as slow: --slow-request is 0s");
+        assert_eq!(list(&off), "slow requests are not recorded: the node runs with --slow-request 0s");
+        let none = json!({ "threshold_ms": 1, "left_out": 0, "requests": [] });
+        assert_eq!(list(&none), "0 slow requests (1 ms or longer)");
     }
 }

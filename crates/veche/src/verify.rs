@@ -111,7 +111,7 @@ fn document_of(data: &Path, found: &VerifiedDirectory) -> Value {
         "table_bytes": verified.table_bytes,
         "cells": verified.cells,
         "log_records": verified.wal_records,
-        "log_tail": match verified.log_tail {
+        "log_ending": match verified.log_tail {
             LogTail::Closed => "closed",
             LogTail::Open => "open",
             LogTail::Torn { .. } => "torn",

@@ -101,6 +101,37 @@ fn no_subcommand_panics_when_its_output_has_no_reader() {
 }
 
 #[test]
+fn an_export_to_a_closed_standard_output_fails_with_a_sentence() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(&dir.path().join("data"));
+    let url = format!("http://{}", node.address);
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" >&-", env!("CARGO_BIN_EXE_veche")]);
+    command.args(["export", "--url", &url, "--to", "-"]);
+    let (code, _, stderr) = run(command);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("veche: standard output is closed"), "{stderr}");
+    let mut command = veche();
+    assert_eq!(node.put("k", "v").status, 201);
+    command.args(["export", "--url", &url, "--to", "-", "--format", "ndjson", "--progress", "always"]);
+    let (code, _, stderr) = run(command);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("1 entry, size unknown"), "{stderr}");
+    node.stop();
+}
+
+#[test]
+fn a_line_feed_in_a_path_does_not_forge_a_log_record() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data\n2026-01-01T00:00:00Z ERROR forged\u{1b}[31m");
+    std::fs::create_dir(&data).expect("a directory");
+    std::fs::set_permissions(&data, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its mode");
+    let log = Node::start(&data).stop();
+    assert!(log.contains("forged"), "the path is logged: {log}");
+    assert!(!log.contains("\n2026-01-01T00:00:00Z") && !log.contains('\u{1b}'), "{log:?}");
+}
+
+#[test]
 fn a_mistyped_log_level_is_refused_and_named() {
     let dir = tempfile::tempdir().expect("a directory");
     for word in ["warnign", "engine=loud"] {

@@ -73,6 +73,34 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+fn a_manual_page_is_not_written_through_a_symbolic_link() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (pages, victim) = (dir.path().join("man"), dir.path().join("victim"));
+    done(&["man", text(&pages)]);
+    done(&["man", text(&pages)]);
+    let page = pages.join("veche-serve.1");
+    assert!(std::fs::read_to_string(&page).expect("a page").contains("veche"));
+    std::fs::write(&victim, "kept").expect("a file");
+    std::fs::remove_file(&page).expect("it is there");
+    symlink(&victim, &page).expect("a link");
+    let says = refused(&["man", text(&pages)]);
+    assert!(says.contains("veche-serve.1 is a symbolic link, which is not followed"), "{says}");
+    assert_eq!(std::fs::read_to_string(&victim).expect("a file"), "kept");
+}
+
+#[test]
+fn an_export_does_not_replace_a_dangling_symbolic_link() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    let (target, link) = (dir.path().join("not-there"), dir.path().join("export"));
+    symlink(&target, &link).expect("a link");
+    let says = refused(&["export", "--url", &format!("http://{}", node.address), "--to", text(&link)]);
+    assert!(says.contains("is there already"), "{says}");
+    assert!(std::fs::symlink_metadata(&link).expect("it stays").is_symlink() && !target.exists());
+    node.stop();
+}
+
+#[test]
 fn what_nodes_and_commands_make_is_for_its_owner_alone_whatever_the_umask() {
     let (dir, data) = data_dir();
     let (backups, restored, export) =

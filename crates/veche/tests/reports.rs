@@ -71,10 +71,27 @@ fn every_command_reports_as_json() {
     assert_eq!(export["entries"], 1);
     assert_eq!(report_of(0, &["export", "--json", "--url", url, "--count"])["entries"], 1);
     let import = report_of(0, &["import", "--json", "--url", url, "--from", exported]);
-    let fields =
-        ["url", "ok", "entries", "superseded", "left_out", "sent_again", "failed", "failures", "unknown"];
+    let fields = [
+        "url",
+        "ok",
+        "entries",
+        "superseded",
+        "left_out",
+        "sent_again",
+        "failed",
+        "failures",
+        "unknown",
+        "ended_early",
+    ];
     assert_fields(&import, &fields);
     assert_eq!((&import["ok"], &import["entries"]), (&true.into(), &1.into()));
+    assert!(import["ended_early"].is_null());
+    let whole = std::fs::read(exported).expect("an export");
+    std::fs::write(exported, &whole[..whole.len() - 1]).expect("it can be written");
+    let cut = report_of(1, &["import", "--json", "--url", url, "--from", exported]);
+    assert_fields(&cut, &fields);
+    let why = cut["ended_early"].as_str().expect("a sentence");
+    assert!(why.contains("cut short"), "{why}");
 
     let profile = report_of(0, &["profile", "--json", "--target", url, "-s", "1", "-o", pictures]);
     let fields = ["kind", "ms", "total", "lost", "greatest_by_self", "greatest_by_total", "files"];
