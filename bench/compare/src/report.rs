@@ -50,14 +50,14 @@ impl Results {
     pub fn table(&self, scenario: &str) -> String {
         let mut out = String::new();
         for (kind, description) in self.stores.get(scenario).into_iter().flatten() {
-            writeln!(out, "  {}: {description}", kind.name()).expect("a String takes all");
+            writeln!(out, "  {}: {description}", kind.name()).expect("writing to a String cannot fail");
         }
         let titles = ["phase (operations/s)", "veche", "rocksdb", "fjall", "veche / better of the others"];
         let [phase, veche, rocksdb, fjall, ratio] = titles;
         writeln!(out, "\n{phase:<30} {veche:>12} {rocksdb:>12} {fjall:>12}   {ratio}")
-            .expect("a String takes all");
+            .expect("writing to a String cannot fail");
         for (name, phase) in self.rates.get(scenario).into_iter().flatten() {
-            writeln!(out, "{}", row(name, phase)).expect("a String takes all");
+            writeln!(out, "{}", row(name, phase)).expect("writing to a String cannot fail");
         }
         out
     }

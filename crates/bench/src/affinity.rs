@@ -15,7 +15,7 @@ pub fn pin_current_thread(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for core in cores {
         if *core >= CpuSet::MAX_CPU {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no core {core}")));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("core {core} does not exist")));
         }
         set.set(*core);
     }

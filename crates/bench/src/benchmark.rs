@@ -288,7 +288,7 @@ impl Runner<'_> {
         if stored == keys {
             return Ok(keys);
         }
-        let why = if stop.is_set() { "interrupted" } else { "the server stores nothing any more" };
+        let why = if stop.is_set() { "interrupted" } else { "the server has stopped storing keys" };
         let report = LaneReport::new(&result);
         Err(BenchError::Preload(format!("{why}; {stored} of {keys} keys stored\n{report}")))
     }

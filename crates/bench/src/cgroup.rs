@@ -63,7 +63,7 @@ impl MemoryLimit {
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir(&self.dir) {
-            eprintln!("{} stays behind: {error}", self.dir.display());
+            eprintln!("{} cannot be removed: {error}", self.dir.display());
         }
     }
 }

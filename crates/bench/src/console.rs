@@ -144,7 +144,7 @@ impl PreloadProgress {
         let end = if self.is_complete() {
             "done".to_owned()
         } else if self.per_second < 1.0 {
-            "no end in sight".to_owned()
+            "no estimate".to_owned()
         } else {
             let left = (self.keys - self.stored) as f64 / self.per_second;
             format!("{} left", span(Duration::from_secs(left.ceil() as u64)))
@@ -188,6 +188,6 @@ mod tests {
         assert!(progress.line().contains("m 1") || progress.line().contains("s left"), "{}", progress.line());
         progress.second(800_000);
         assert!(progress.is_complete() && progress.line().ends_with("done"));
-        assert!(PreloadProgress::new(5, 1.0).line().ends_with("no end in sight"));
+        assert!(PreloadProgress::new(5, 1.0).line().ends_with("no estimate"));
     }
 }

@@ -172,7 +172,7 @@ impl FromStr for Goal {
 }
 
 fn parse_condition(text: &str) -> Result<Condition, String> {
-    let error = || format!("{text:?} is no condition such as p99<10ms, max<1s, errors=0 or errors<0.1%");
+    let error = || format!("{text:?} is not a condition such as p99<10ms, max<1s, errors=0 or errors<0.1%");
     let at = text.find(['<', '=']).ok_or_else(error)?;
     let (name, rest) = text.split_at(at);
     let (operator, value) = rest.split_at(if rest.starts_with("<=") { 2 } else { 1 });

@@ -66,7 +66,7 @@ impl FromStr for KeyOrder {
             "uniform" => Ok(Self::Uniform),
             "zipf" => Ok(Self::Zipf),
             "latest" => Ok(Self::Latest),
-            _ => Err(format!("{text:?} is no key order: sequential, scattered, uniform, zipf or latest")),
+            _ => Err(format!("{text:?} is not a key order: sequential, scattered, uniform, zipf or latest")),
         }
     }
 }

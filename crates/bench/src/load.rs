@@ -154,7 +154,7 @@ impl fmt::Display for LoadError {
         match self {
             Self::Spec(reason) => f.write_str(reason),
             Self::Connect { target, source } => write!(f, "no connection to {target}: {source}"),
-            Self::System(source) => write!(f, "the generator's own machinery: {source}"),
+            Self::System(source) => write!(f, "the generator failed: {source}"),
         }
     }
 }

@@ -238,17 +238,17 @@ pub const PRESETS: [Preset; 17] = [
 impl Preset {
     /// Shares of the operations.
     pub fn mix(&self) -> Mix {
-        self.mix.parse().expect("a preset's mix is one")
+        self.mix.parse().expect("the mix of a preset is valid")
     }
 
     /// Sizes of the values.
     pub fn sizes(&self) -> ValueSizes {
-        self.value_size.parse().expect("a preset's sizes are some")
+        self.value_size.parse().expect("the sizes of a preset are valid")
     }
 
     /// Data to store before.
     pub fn preload(&self) -> Option<PreloadSize> {
-        self.preload.map(|text| text.parse().expect("a preset's preload is an amount"))
+        self.preload.map(|text| text.parse().expect("the preload of a preset is valid"))
     }
 }
 
@@ -258,7 +258,7 @@ impl FromStr for Preset {
     fn from_str(name: &str) -> Result<Self, String> {
         PRESETS.iter().find(|preset| preset.name == name).copied().ok_or_else(|| {
             let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-            format!("{name:?} is no preset; there are {}", names.join(", "))
+            format!("{name:?} is not a preset; the presets are {}", names.join(", "))
         })
     }
 }

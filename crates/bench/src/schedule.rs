@@ -41,7 +41,9 @@ impl FromStr for Pacing {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
-            Ok(0) | Err(_) => Err(format!("{text:?} is no rate: a whole number of requests/s, at least 1")),
+            Ok(0) | Err(_) => {
+                Err(format!("{text:?} is not a rate: a whole number of requests/s, at least 1"))
+            }
             Ok(rate) => Ok(Self::Rate(rate)),
         }
     }

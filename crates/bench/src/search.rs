@@ -181,7 +181,7 @@ mod tests {
     fn rate(step: SearchStep) -> u64 {
         match step {
             SearchStep::Try(rate) | SearchStep::Confirm(rate) => rate,
-            SearchStep::Done(_) => unreachable!("nothing is measured any more"),
+            SearchStep::Done(_) => unreachable!("the search has ended"),
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
             move |step| match step {
                 SearchStep::Try(rate) => rate <= 10_000,
                 SearchStep::Confirm(rate) => rate <= limit,
-                SearchStep::Done(_) => unreachable!("nothing is measured any more"),
+                SearchStep::Done(_) => unreachable!("the search has ended"),
             }
         };
         let (steps, found) = search(8_000, holds(7_000));

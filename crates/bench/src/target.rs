@@ -59,7 +59,7 @@ fn authority_of(text: &str) -> Result<String, String> {
         None => (false, lower.as_str()),
     };
     if authority.is_empty() || authority.contains(['/', '@', '?', '#', ' ']) {
-        return Err(format!("{text:?} is no target; write http://host:port"));
+        return Err(format!("{text:?} is not a target; write http://host:port"));
     }
     match authority.rsplit_once(':') {
         // The colons of a bracketed IPv6 address belong to the host.

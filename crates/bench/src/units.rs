@@ -32,7 +32,7 @@ const TIME_UNITS: [(&str, f64); 5] = [("us", 1e3), ("ms", 1e6), ("s", 1e9), ("m"
 /// # Errors
 /// A sentence that states the expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let error = || format!("{text:?} is no size such as 4096, 64KiB or 1GiB");
+    let error = || format!("{text:?} is not a size such as 4096, 64KiB or 1GiB");
     let (digits, unit) = split_unit(text);
     let factor = if unit.is_empty() { 1 } else { bytes_in(unit).ok_or_else(error)? };
     digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(error)
@@ -47,7 +47,7 @@ fn bytes_in(unit: &str) -> Option<u64> {
 /// # Errors
 /// A sentence that states the expected form.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let error = || format!("{text:?} is no time such as 500us, 10ms, 30s or 5m");
+    let error = || format!("{text:?} is not a time such as 500us, 10ms, 30s or 5m");
     let (digits, unit) = split_unit(text);
     let unit = if unit.is_empty() { "s" } else { unit };
     let (_, nanos) = TIME_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(error)?;

@@ -58,7 +58,7 @@ impl FromStr for ValueSizes {
         };
         let (is_log, range) = text.strip_prefix("log:").map_or((false, text), |range| (true, range));
         match range.split_once("..") {
-            None if is_log => Err(format!("{text:?} is no range; write log:100..2000")),
+            None if is_log => Err(format!("{text:?} is not a range; write log:100..2000")),
             None => Ok(Self::Fixed(number(range)?)),
             Some((min, max)) => match (number(min)?, number(max)?) {
                 (min, max) if min > max => Err(format!("{text:?}: the range is empty")),

@@ -93,8 +93,10 @@ impl FromStr for Mix {
         for part in text.split(',') {
             let (name, share) = part.split_once('=').unwrap_or((part, "1"));
             let operation = (Operation::ALL.into_iter().find(|operation| operation.name() == name))
-                .ok_or_else(|| format!("{name:?} is no operation: get, get-missing, put, delete or range"))?;
-            let share: u32 = share.parse().map_err(|_| format!("{share:?} is no share"))?;
+                .ok_or_else(|| {
+                    format!("{name:?} is not an operation: get, get-missing, put, delete or range")
+                })?;
+            let share: u32 = share.parse().map_err(|_| format!("{share:?} is not a share"))?;
             shares[operation as usize] = u64::from(share);
         }
         if shares.iter().sum::<u64>() == 0 {
@@ -196,7 +198,7 @@ impl WorkloadSpec {
             return out;
         }
         let mut add = |name: &str, value: u64| {
-            write!(out, "&{name}={value}").expect("a String takes all");
+            write!(out, "&{name}={value}").expect("writing to a String cannot fail");
         };
         if operation == Operation::Range {
             add("limit", self.limit);
@@ -287,7 +289,7 @@ impl Workload {
             return;
         }
         io::Write::write_fmt(out, format_args!("Content-Length: {}\r\n\r\n", self.values.len(request.key)))
-            .expect("a Vec takes all");
+            .expect("writing to a Vec cannot fail");
         self.values.append(request.key, out);
     }
 

@@ -28,7 +28,7 @@ impl Zipf {
     /// # Panics
     /// If `count` is 0.
     pub fn new(count: u64) -> Self {
-        assert!(count > 0, "there is no rank below 0");
+        assert!(count > 0, "the number of ranks is at least 1");
         let zeta = zeta(count);
         let second = 1.0 + 0.5f64.powf(THETA);
         let eta = (1.0 - (2.0 / count as f64).powf(1.0 - THETA)) / (1.0 - second / zeta);

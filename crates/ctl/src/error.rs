@@ -18,13 +18,13 @@ pub enum CtlError {
         source: io::Error,
     },
     /// The disk is full.
-    #[error("the disk is full: {} cannot be written; make room, then do this again", path.display())]
+    #[error("the disk is full: {} cannot be written; free disk space, then repeat the command", path.display())]
     Full {
         /// File that could not be written.
         path: PathBuf,
     },
     /// There is less free space than required.
-    #[error("{} has room for {available} bytes, and {needed} are needed", path.display())]
+    #[error("{} has {available} free bytes, and {needed} are needed", path.display())]
     NoRoom {
         /// Directory to be written to.
         path: PathBuf,
@@ -104,7 +104,7 @@ pub enum CtlError {
         found: String,
     },
     /// A restore failed, and its files could not be removed.
-    #[error("{error}; what was made in {} is to be removed by hand: {left}", path.display())]
+    #[error("{error}; remove the files in {} by hand, because this failed: {left}", path.display())]
     LeftBehind {
         /// Target directory.
         path: PathBuf,
@@ -124,7 +124,7 @@ pub enum CtlError {
         path: PathBuf,
     },
     /// The output of an export cannot be written.
-    #[error("cannot write what is exported: {source}")]
+    #[error("cannot write the export: {source}")]
     Output {
         /// Error of the system.
         source: io::Error,
@@ -176,7 +176,7 @@ pub enum CtlError {
         retry_after: Option<Duration>,
     },
     /// The node's response is incomplete or malformed.
-    #[error("the answer of {node} broke off: {detail}")]
+    #[error("the response of {node} is incomplete: {detail}")]
     BrokenOff {
         /// Address of the node.
         node: String,

@@ -76,7 +76,7 @@ fn fill(
 ) -> Result<(), CtlError> {
     fs.create_dir_all_durably(dir).map_err(CtlError::io("make the directory", dir))?;
     let needed = others.iter().map(|file| file.bytes).sum::<u64>() + ROOM_BYTES_SPARE;
-    let available = fs.available_bytes(dir).map_err(CtlError::io("measure the room in", dir))?;
+    let available = fs.available_bytes(dir).map_err(CtlError::io("read the free space of", dir))?;
     if available < needed {
         return Err(CtlError::NoRoom { path: dir.to_owned(), needed, available });
     }

@@ -146,10 +146,10 @@ fn check_blocks(
     let of_backup = |error| match error {
         StoreError::Engine(engine::Error::Corrupt { path, offset, detail }) => {
             let object = mounted.object_at(&path).unwrap_or(&path);
-            CtlError::damaged(object, format!("{detail} at byte {offset}, although it is what was copied"))
+            CtlError::damaged(object, format!("{detail} at byte {offset}, although the copy is unchanged"))
         }
         StoreError::Engine(engine::Error::Lost { path, detail }) => {
-            CtlError::damaged(&path, format!("it {detail}, although it is what was copied"))
+            CtlError::damaged(&path, format!("it {detail}, although the copy is unchanged"))
         }
         other => CtlError::Store(other),
     };

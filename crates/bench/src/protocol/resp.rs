@@ -32,7 +32,7 @@ pub(crate) fn command(operation: Operation, key: &[u8], value_bytes: Option<usiz
 
 fn bulk_head(len: usize, out: &mut Vec<u8>) {
     out.push(b'$');
-    std::io::Write::write_fmt(out, format_args!("{len}")).expect("a Vec takes all");
+    std::io::Write::write_fmt(out, format_args!("{len}")).expect("writing to a Vec cannot fail");
     out.extend_from_slice(END);
 }
 

@@ -9,7 +9,7 @@ const SUB_BUCKETS: u32 = 2_048;
 /// Formats the distribution, with values in milliseconds.
 pub fn hgrm(latency: &LatencyReport) -> String {
     let mut out = String::new();
-    write_to(&mut out, latency).expect("a String takes all");
+    write_to(&mut out, latency).expect("writing to a String cannot fail");
     out
 }
 

@@ -120,7 +120,7 @@ fn a_page_is_well_formed_and_needs_nothing_from_elsewhere() {
     let runs = page.split_once("id=\"runs\">").unwrap().1.split_once("</script>").unwrap().0;
     let runs: Vec<Report> = serde_json::from_str(runs).unwrap();
     assert_eq!(runs[1].name, report(2).name, "the page's data is all of the reports");
-    assert!(page.contains("&lt;/script&gt;"), "what the server and user say is escaped");
+    assert!(page.contains("&lt;/script&gt;"), "text of the server and the user is escaped");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 /// Formats the report. `details` adds the percentile spectrum and a row per second.
 pub fn text(report: &Report, details: bool) -> String {
     let mut out = String::new();
-    write_report(&mut out, report, details).expect("a String takes all");
+    write_report(&mut out, report, details).expect("writing to a String cannot fail");
     out
 }
 
@@ -16,7 +16,7 @@ fn write_report(out: &mut String, report: &Report, details: bool) -> fmt::Result
         write_search(out, search)?;
     }
     if report.interrupted {
-        writeln!(out, "Interrupted: this is what had been measured by then.")?;
+        writeln!(out, "Interrupted: the results so far follow.")?;
     }
     write!(out, "{}", report.run)?;
     if details {
@@ -81,7 +81,7 @@ impl LaneReport {
     /// Formats the detailed percentile spectrum and the rows of the seconds.
     pub fn details(&self) -> String {
         let mut out = String::new();
-        write_details(&mut out, self).expect("a String takes all");
+        write_details(&mut out, self).expect("writing to a String cannot fail");
         out
     }
 }

@@ -63,7 +63,7 @@ impl Node {
         let unreachable = |detail: String| CtlError::Unreachable { node: self.to_string(), detail };
         let socket = match timeout(CONNECT_MAX, TcpStream::connect(&self.authority)).await {
             Ok(connected) => connected.map_err(|error| unreachable(error.to_string()))?,
-            Err(_) => return Err(unreachable("no connection comes about".to_owned())),
+            Err(_) => return Err(unreachable("the connection attempt timed out".to_owned())),
         };
         socket.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
         let (mut sender, connection) =
@@ -74,7 +74,7 @@ impl Node {
         match timeout(patience, sender.send_request(request)).await {
             Ok(Ok(response)) => Ok(Answer { node: self.clone(), response, _connection: connection }),
             Ok(Err(error)) => Err(broken(with_source(&error))),
-            Err(_) => Err(broken(format!("it said nothing for {} s", patience.as_secs()))),
+            Err(_) => Err(broken(format!("it sent nothing for {} s", patience.as_secs()))),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Answer {
                     }
                 }
                 Ok(Some(Err(error))) => return Err(broken(with_source(&error))),
-                Err(_) => return Err(broken(format!("it said nothing for {} s", silence_max.as_secs()))),
+                Err(_) => return Err(broken(format!("it sent nothing for {} s", silence_max.as_secs()))),
             }
         }
     }

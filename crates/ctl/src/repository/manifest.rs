@@ -110,7 +110,7 @@ impl Manifest {
         let count: usize = parsed(&mut lines, "files")?;
         let files = lines.map(BackupFile::decode).collect::<Result<Vec<_>, _>>()?;
         if files.len() != count || !files.is_sorted_by(|before, after| before.path < after.path) {
-            return Err("its files are not those it was made of".to_owned());
+            return Err("its list of files is inconsistent".to_owned());
         }
         Ok(Self { number, node: NodeTag(node), own, nodes, taken, software, files })
     }
@@ -124,7 +124,7 @@ impl BackupFile {
             return Err(CtlError::damaged(path, format!("it has {found} bytes, and {written} were written")));
         }
         if found.checksum != self.checksum {
-            return Err(CtlError::damaged(path, "its checksum does not match: it is not what was written"));
+            return Err(CtlError::damaged(path, "its checksum does not match: its contents have changed"));
         }
         Ok(())
     }

@@ -99,6 +99,6 @@ mod tests {
 
         disk.write_file("/data/CURRENT", b"a table").unwrap();
         let current = of("CURRENT");
-        assert_eq!(current.find_in(&[current.object(checksum)]), [], "what can change is read");
+        assert_eq!(current.find_in(&[current.object(checksum)]), [], "a file that can change is always read");
     }
 }

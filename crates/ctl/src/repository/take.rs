@@ -136,8 +136,10 @@ impl Repository {
     }
 
     fn check_room(&self, needed: u64) -> Result<(), CtlError> {
-        let available =
-            self.fs().available_bytes(self.dir()).map_err(CtlError::io("measure the room in", self.dir()))?;
+        let available = self
+            .fs()
+            .available_bytes(self.dir())
+            .map_err(CtlError::io("read the free space of", self.dir()))?;
         if available < needed {
             return Err(CtlError::NoRoom { path: self.dir().to_owned(), needed, available });
         }
@@ -160,12 +162,12 @@ impl Repository {
             let (now, before) = (contents.bytes, origin.bytes);
             return Err(CtlError::damaged(
                 source,
-                format!("it has {now} bytes, and had {before} a moment ago"),
+                format!("its length changed from {before} to {now} bytes during the backup"),
             ));
         }
         let read_back = files::sum(fs, &unfinished, meter)?;
         if read_back != contents {
-            return Err(CtlError::damaged(&unfinished, "what was written there is not what is read back"));
+            return Err(CtlError::damaged(&unfinished, "the data read back differs from the written data"));
         }
         let name = origin.object(contents.checksum);
         let path = self.object(&name);

@@ -144,7 +144,7 @@ pub async fn count(node: &Node, export: &Export) -> Result<u64, CtlError> {
     }
     let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
     number.ok_or_else(|| {
-        let detail = "it answers a count with something else than a number".to_owned();
+        let detail = "it answers a count with something other than a number".to_owned();
         CtlError::BrokenOff { node: node.to_string(), detail }
     })
 }
@@ -243,12 +243,12 @@ impl Check {
     fn end(&mut self) -> Result<(), CtlError> {
         let broken = |detail: String| CtlError::BrokenOff { node: self.node.clone(), detail };
         if !self.unzstd.as_ref().is_none_or(Unzstd::may_end) {
-            return Err(broken("what it sent ends inside of a compressed frame".to_owned()));
+            return Err(broken("its response ends inside a compressed frame".to_owned()));
         }
         match &mut self.content {
             Content::Entries(entries) => entries.end().map_err(|error| broken(error.to_string())),
             Content::Keys { is_in_line: true, .. } => {
-                Err(broken("what it sent ends inside of a line".to_owned()))
+                Err(broken("its response ends inside a line".to_owned()))
             }
             Content::Keys { .. } => Ok(()),
         }
@@ -260,7 +260,7 @@ struct Bad(String);
 
 impl From<io::Error> for Bad {
     fn from(error: io::Error) -> Self {
-        Self(format!("what it sent cannot be decompressed: {error}"))
+        Self(format!("its response cannot be decompressed: {error}"))
     }
 }
 

@@ -86,7 +86,7 @@ impl std::str::FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no kind of profile; use cpu, alloc or wait"))
+        found.ok_or_else(|| format!("{text:?} is not a kind of profile; use cpu, alloc or wait"))
     }
 }
 
@@ -219,7 +219,7 @@ impl Capture {
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The bytes are not JSON of this form.
-    #[error("this is no profile: {0}")]
+    #[error("this is not a profile: {0}")]
     Json(#[from] serde_json::Error),
     /// The capture was written in another version of the form.
     #[error("this profile is of version {found}; only version {VERSION} can be read")]
@@ -286,10 +286,10 @@ impl TryFrom<CaptureJson> for Capture {
                 return Err(CaptureError::Damaged("a frame has no name"));
             }
             if !stack.weights.is_sorted_by(|a, b| a.slice < b.slice) {
-                return Err(CaptureError::Damaged("the weights of a stack are not in the order of time"));
+                return Err(CaptureError::Damaged("the weights of a stack are not in order of time"));
             }
             if stack.weights.iter().any(|weight| weight.slice >= slices || weight.weight == 0) {
-                return Err(CaptureError::Damaged("a weight is nothing, or after the end"));
+                return Err(CaptureError::Damaged("a weight is zero, or after the end"));
             }
         }
         Ok(Self { kind, started_unix_ms, slice_ms, slices, lost, notes, names, stacks })

@@ -152,7 +152,7 @@ mod tests {
     fn a_busy_thread_is_seen_by_the_kernel() {
         // Where the system forbids this, timers are used instead.
         if PerfSampler::begin().is_ok() {
-            assert_sees_busy_thread(|| PerfSampler::begin().expect("it was permitted a moment ago"));
+            assert_sees_busy_thread(|| PerfSampler::begin().expect("it was permitted before"));
         }
     }
 

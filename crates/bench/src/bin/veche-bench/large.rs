@@ -170,7 +170,7 @@ impl LargeBench<'_> {
             drop_page_cache(&self.work_dir.data(ROCKS))?;
         }
         let best = (0..READ_MODES.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b]));
-        Ok(best.expect("there is a mode"))
+        Ok(best.expect("there is at least one mode"))
     }
 
     fn compare(

@@ -144,7 +144,7 @@ pub(crate) fn measure_with_hooks(
     for (load, result) in loads.iter().zip(&results) {
         let done = result.recorder.with_status(load.operation.expected_status());
         if done != result.recorder.answers() || !result.recorder.failures().is_empty() {
-            println!("  not all went well:\n{}", LaneReport::new(result));
+            println!("  some requests failed:\n{}", LaneReport::new(result));
         }
     }
     Ok((sample, results.swap_remove(0)))
@@ -199,7 +199,7 @@ pub(crate) fn verify(
     if found == requests && result.recorder.wrong_values() == 0 {
         return Ok(());
     }
-    Err(format!("{} has lost what was stored:\n{}", server.address(), LaneReport::new(&result)).into())
+    Err(format!("{} has lost stored values:\n{}", server.address(), LaneReport::new(&result)).into())
 }
 
 /// Specification of a run that ends when its lane has sent all its requests.

@@ -164,7 +164,7 @@ impl Drop for PresetNodes<'_> {
         for name in &self.names {
             let data = self.work_dir.data(name);
             if let Err(error) = fs::remove_dir_all(&data) {
-                eprintln!("{} stays behind: {error}", data.display());
+                eprintln!("{} cannot be removed: {error}", data.display());
             }
         }
     }

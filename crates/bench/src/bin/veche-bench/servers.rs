@@ -298,7 +298,7 @@ impl WorkDir {
 impl Drop for WorkDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
-            eprintln!("{} stays behind: {error}", self.dir.display());
+            eprintln!("{} cannot be removed: {error}", self.dir.display());
         }
     }
 }

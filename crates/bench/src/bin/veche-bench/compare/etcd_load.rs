@@ -78,7 +78,7 @@ impl EtcdLoad {
         let warmup_s = WARMUP.as_secs_f64();
         let order = json!({ "operation": operation, "seconds": seconds, "warmup_s": warmup_s, "seed": seed });
         let done = self.send_command("run", data, order)?;
-        done.failures().into_iter().for_each(|failures| println!("  not all went well: {failures}"));
+        done.failures().into_iter().for_each(|failures| println!("  some requests failed: {failures}"));
         Ok(done)
     }
 

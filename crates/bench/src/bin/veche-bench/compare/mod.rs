@@ -67,7 +67,7 @@ enum SectionName {
 pub(crate) fn run(options: &Options, arguments: &Arguments, work_dir: &WorkDir) -> BenchResult<()> {
     let tools = Tools::find(&arguments.etcd);
     for missing in &tools.missing {
-        println!("  left out: {}, there is no {}; {}", missing.rows, missing.name, missing.remedy);
+        println!("  omitted: {}; {} is not installed: {}", missing.rows, missing.name, missing.remedy);
     }
     let mut report = ComparisonReport {
         machine: MachineInfo::here(),

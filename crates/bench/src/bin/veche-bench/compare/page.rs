@@ -45,7 +45,7 @@ fn fact_html(fact: &str) -> String {
 }
 
 fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a String takes all");
+    out.write_fmt(text).expect("writing to a String cannot fail");
 }
 
 fn contest_html(contest: &Contest) -> String {

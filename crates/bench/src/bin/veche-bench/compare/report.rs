@@ -151,7 +151,7 @@ impl ComparisonReport {
     pub(crate) fn facts(&self) -> Vec<(&'static str, Vec<String>)> {
         let versions = self.versions.iter().map(|tool| format!("{}: {}", tool.name, tool.version));
         let missing = self.missing.iter().map(|missing| {
-            format!("NOT COMPARED: {}; there is no {}: {}", missing.rows, missing.name, missing.remedy)
+            format!("NOT COMPARED: {}; {} is not installed: {}", missing.rows, missing.name, missing.remedy)
         });
         let (mut proofs, mut commands) = (Vec::new(), Vec::new());
         for section in &self.sections {

@@ -55,7 +55,7 @@ impl Tools {
         let redis = find("redis-server", "--version", "all against Redis", "apt-get install redis-server");
         let nginx = find("nginx", "-v", "files against nginx", "apt-get install nginx-light");
         let wrk = find("wrk", "-v", "the generator against wrk", "apt-get install wrk");
-        let strace = find("strace", "-V", "the proof of what is synced", "apt-get install strace");
+        let strace = find("strace", "-V", "the proof of syncs", "apt-get install strace");
         let server = Tool::at("etcd", etcd.join("etcd"), "--version");
         let etcd_load = etcd.join("load");
         let etcd = server.filter(|_| etcd_load.is_file());

@@ -87,7 +87,7 @@ impl Drop for PacedDisk {
             fs::remove_file(&self.image).map_err(|error| error.to_string()),
         ];
         for error in ended.into_iter().filter_map(Result::err) {
-            eprintln!("{} stays behind: {error}", self.device.display());
+            eprintln!("{} cannot be removed: {error}", self.device.display());
         }
     }
 }

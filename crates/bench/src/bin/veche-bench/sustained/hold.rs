@@ -75,7 +75,7 @@ impl Writes<'_> {
             return Err("nothing was answered".into());
         }
         let (Some(first), Some(last)) = (moments.first(), moments.last()) else {
-            return Err("the node told nothing of itself".into());
+            return Err("the node answered no scrape".into());
         };
         Ok(HoldResult {
             pacing,
