@@ -189,7 +189,7 @@ function drawFlame() {
 // Share of the frames that match the search. Of nested matches only the outermost counts.
 function tellFound(root) {
   const matching = node => pattern.test(node.name) ? node.weight : [...node.children.values()].reduce((sum, child) => sum + matching(child), 0);
-  find('found').textContent = pattern ? `${percent(matching(root) / (root.weight || 1))} of what is selected` : '';
+  find('found').textContent = pattern ? `${percent(matching(root) / (root.weight || 1))} of the selection` : '';
 }
 
 function listenToFlame() {

@@ -116,6 +116,27 @@ pub(crate) const NAMES: &[Name] = &[
     exact("Life", "Generation").under("crates/cluster/"),
     exact("OwnLives", "GenerationHistory").under("crates/cluster/"),
     exact("LifeNow", "GenerationReport").under("crates/cluster/"),
+    // The load generator and the profiler.
+    exact("Shell", "HttpServer").under("crates/bench/"),
+    exact("Family", "process tree").under("crates/bench/"),
+    exact("Aimed", "TargetConnection").under("crates/bench/"),
+    exact("Driven", "ThreadResult").under("crates/bench/"),
+    exact("Greedy", "PipelinedClients").under("crates/bench/"),
+    exact("Got", "PipelineCounts").under("crates/bench/"),
+    exact("Streamed", "RangeRead").under("crates/bench/"),
+    exact("Found", "SearchResult; ReadValue").under("crates/bench/"),
+    exact("Kept", "ReadBackKey").under("crates/bench/"),
+    exact("Held", "HoldResult").under("crates/bench/"),
+    exact("Taken", "SideSample; NodeUsage").under("crates/bench/"),
+    exact("Arena", "name it for its work: OverloadBench").under("crates/bench/"),
+    exact("Asking", "LoadSpec").under("crates/bench/"),
+    exact("Which", "Section").under("crates/bench/"),
+    exact("Own", "ThreadSampler").under("crates/profile/"),
+    exact("Followed", "ThreadSet").under("crates/profile/"),
+    exact("Looked", "LazyLoader").under("crates/profile/"),
+    exact("Written", "CaptureJson").under("crates/profile/"),
+    segment("gatherer", "SampleAggregator").under("crates/profile/"),
+    segment("tally", "WeightTable; SoakCounts").under("crates/profile/|crates/bench/"),
 ];
 
 /// Retired phrases.

@@ -168,7 +168,7 @@ function show(runs, page, isBrief) {
         const percentile = 100 * (1 - 10 ** -nine);
         const value = one => (one.report.spectrum.find(([p]) => p >= percentile) || one.report.spectrum.at(-1))[1];
         const shownAs = percentile.toFixed(Math.max(1, Math.min(5, Math.ceil(nine) - 1)));
-        return { x: px, html: `<b>${shownAs} %</b> are not slower than` + rows(series.map(one => [one.name, latency(value(one)), one.color])) };
+        return { x: px, html: `<b>${shownAs} %</b> take at most` + rows(series.map(one => [one.name, latency(value(one)), one.color])) };
       };
       return { svg, height, hover, label: 'Latency by percentile' };
     });
@@ -286,7 +286,7 @@ function show(runs, page, isBrief) {
       const floor = height - MARGIN.bottom;
       const max = Math.max(...told.map(trial => trial.rate)) * 1.05;
       const [left, right] = [MARGIN.left, width - MARGIN.right];
-      const x = { scale: linear(0, max, left, right), ticks: linearTicks(max, (right - left) / 80), label: short, title: 'requests/s asked for' };
+      const x = { scale: linear(0, max, left, right), ticks: linearTicks(max, (right - left) / 80), label: short, title: 'requested rate, requests/s' };
       const y = latencyAxis(told.flatMap(trial => kinds.map(([, key]) => trial[key])), true, MARGIN.top + 34, floor);
       y.title = 'latency, log scale';
       let svg = frame(width, height, x, y);
@@ -354,7 +354,7 @@ function show(runs, page, isBrief) {
   }
 
   const paceOf = run => run.search ? `searched for the highest rate that holds ${run.search.goal}`
-    : run.run.asked_per_s ? `${count(run.run.asked_per_s)} requests/s asked for` : 'closed loop';
+    : run.run.asked_per_s ? `${count(run.run.asked_per_s)} requests/s requested` : 'closed loop';
   const plural = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 
   function describe(run) {
@@ -411,8 +411,8 @@ function show(runs, page, isBrief) {
   }
 
   function search(run, i) {
-    const made = section(runs.length > 1 ? `What each rate gave: ${escape(labelOf(i))}` : 'What each rate gave',
-      `What had to hold: ${escape(run.search.goal)}. The knee is the highest rate that held in a short trial; the working point held in a long measurement.`);
+    const made = section(runs.length > 1 ? `Results by rate: ${escape(labelOf(i))}` : 'Results by rate',
+      `Condition: ${escape(run.search.goal)}. The knee is the highest rate that held in a short trial; the working point held in a long measurement.`);
     add(made, legend([['p50', color(0)], ['p99', color(1)], ['p99.9', color(3)], ['held', 'var(--ink-2);background:var(--ink-2)', 'dot'], ['did not hold', 'var(--ink-2)', 'dot']])).className = 'bar';
     searchChart(add(made), run);
     const cells = trial => `<tr><td>${count(trial.rate)}${trial.is_long ? ' <small>long</small>' : ''}</td><td>${count(trial.arrived_per_s)}</td>`
@@ -422,7 +422,7 @@ function show(runs, page, isBrief) {
   }
 
   function byPercentile() {
-    const made = section('Latency by percentile', 'From the moment at which each request was meant to start. To the right, ever fewer requests are slower.');
+    const made = section('Latency by percentile', 'Measured from the scheduled time of each request. Farther to the right, fewer requests are slower.');
     const bar = add(made);
     bar.className = 'bar';
     const operations = [...new Set(runs.flatMap(run => Object.keys(run.run.latency)))];
@@ -440,8 +440,8 @@ function show(runs, page, isBrief) {
   }
 
   function overTheRun() {
-    const made = section('Latency over time', 'Each column is a moment, each cell how many of its answers took so long.');
-    add(made, '<div class="legend"><span>few answers<span class="ramp"></span>many</span></div>').className = 'bar';
+    const made = section('Latency over time', 'Each column is a time interval; the colour of a cell shows how many of its responses had that latency.');
+    add(made, '<div class="legend"><span>few responses<span class="ramp"></span>many</span></div>').className = 'bar';
     runs.forEach((run, i) => {
       if (!run.run.timeline.heat.columns.some(column => column.length)) return;
       if (runs.length > 1) add(made, `<h3><span class="swatch" style="background:${color(i)}"></span>${escape(labelOf(i))}</h3>`);
@@ -450,17 +450,17 @@ function show(runs, page, isBrief) {
   }
 
   function rateAndErrors() {
-    const made = section('Rate and errors over time', 'Answers by when they came.');
+    const made = section('Rate and errors over time', 'Responses by the time of their arrival.');
     const asked = runs.map((run, i) => ({ value: run.run.asked_per_s, color: runs.length > 1 ? color(i) : 'var(--ink-2)' })).filter(one => one.value);
     const entries = runs.map((_, i) => [runs.length > 1 ? labelOf(i) : 'answered', color(i)]);
     if (asked.length) entries.push(['asked for', 'var(--ink-2)', 'dashed']);
     add(made, legend(entries)).className = 'bar';
     const name = i => runs.length > 1 ? labelOf(i) : 'answered';
     const hasErrors = runs.some(run => errorsOf(run) > 0);
-    overTime(add(made), { height: 260, isLast: !hasErrors, title: 'answers/s', label: 'Answers a second', value: row => row.answers, fixed: asked,
+    overTime(add(made), { height: 260, isLast: !hasErrors, title: 'answers/s', label: 'Responses per second', value: row => row.answers, fixed: asked,
       tip: (row, run, i) => rows([[name(i), `${count(row.answers / rowWidth(run, row))}/s`, color(i)]]) });
     if (!hasErrors) return add(made, '<p class="note">There were no errors.</p>');
-    overTime(add(made), { height: 150, title: 'errors/s', label: 'Errors a second', value: row => row.not_ok, showsBars: true,
+    overTime(add(made), { height: 150, title: 'errors/s', label: 'Errors per second', value: row => row.not_ok, showsBars: true,
       tip: (row, run, i) => rows(Object.keys(row.errors).length ? Object.entries(row.errors).map(([what, n]) => [/^\d+$/.test(what) ? `status ${what}` : what, count(n), runs.length > 1 ? color(i) : 'var(--bad)']) : [['errors', '0']]) });
   }
 
@@ -474,7 +474,7 @@ function show(runs, page, isBrief) {
   }
 
   function origin(run, i) {
-    const made = section(runs.length > 1 ? `How it was measured: ${escape(labelOf(i))}` : 'How it was measured');
+    const made = section(runs.length > 1 ? `Method and environment: ${escape(labelOf(i))}` : 'Method and environment');
     const { machine, load, cost } = run;
     const answered = [...Object.entries(run.run.statuses).map(([status, n]) => `${status}: ${count(n)}`),
       ...Object.entries(run.run.failures).map(([failure, n]) => `${failure}: ${count(n)}`),
