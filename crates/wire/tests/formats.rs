@@ -171,8 +171,8 @@ fn answers() -> Vec<PeerAnswer> {
     answers
 }
 
-/// Every kind of message in each of its forms in this version of the protocol, in the order in which
-/// they are sent.
+/// Every kind of message in each of its forms in this version of the protocol, in the order in
+/// which they are sent.
 fn messages(version: u8) -> Vec<Message> {
     let knows_time = version >= 2;
     let request = |number, request| {

@@ -43,7 +43,8 @@ pub(super) struct Peer {
     /// Difference of the peer's wall clock to this node's in microseconds, at its last answer.
     /// Positive if the peer's clock is ahead.
     pub(super) clock_ahead_micros: i64,
-    /// The peer's wall clock by its last answer within the round-trip limit, or by its first answer.
+    /// The peer's wall clock by its last answer within the round-trip limit, or by its first
+    /// answer.
     pub(super) clock: Option<ClockAnchor>,
     pub(super) round_trip: Option<Duration>,
     /// The hints that the peer holds for this node, and the time since which they have not become
