@@ -1,4 +1,5 @@
-//! Draws what compaction owes in a flood of ten minutes and half of it for half an hour, on a busy machine in virtual time.
+//! Plots compaction debt during ten minutes of overload and half an hour at half that rate, on a
+//! busy machine in virtual time.
 //!
 //! `cargo run --release -p engine --example debt > docs/img/debt.svg`
 

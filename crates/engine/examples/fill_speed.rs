@@ -1,8 +1,9 @@
-//! What a fill in random order costs, with all that flush and compaction make of it.
+//! Measures the cost of a fill in random order, including all flushes and compactions.
 //!
-//! `cargo run --release -p engine --example fill_speed [entries] [value bytes] [memtable MiB] [compaction threads]`.
-//! One writer, not durable, on real files. Prints the time of the writer, the time until nothing is left to do, the
-//! processor's time for both, and what was written for each byte that was accepted. Nothing asserts on them.
+//! `cargo run --release -p engine --example fill_speed [entries] [value bytes] [memtable MiB]
+//! [compaction threads]`. One writer, not durable, on real files. Prints the time of the writer,
+//! the time until no job is left, the processor time of both, and the bytes written per accepted
+//! byte. Nothing asserts on them.
 
 use engine::workers::{self, WorkerOptions};
 use engine::{Batch, Durability, Engine, Options, Stats};
@@ -12,7 +13,7 @@ use stdx::{CellMeta, CellRef, Hlc, NodeTag, Rng, Version};
 
 /// Odd, so that multiplying by it visits each number below a power of two once.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Background work may rest for a moment between two jobs.
+/// Background jobs may pause this long between two jobs.
 const QUIET: Duration = Duration::from_millis(100);
 
 fn main() {

@@ -1,9 +1,8 @@
-//! What a store of very many tables costs beside its data: opening it, adding a table, choosing and doing a compaction,
-//! and descriptors.
+//! Measures the overhead of a store with very many tables: opening it, adding a table, picking and
+//! running a compaction, and file descriptors.
 //!
-//! `cargo run --release -p engine --example many_tables [tables]`.
-//! Real files, not durable, tables of one cell. Each step is done 20 times, with the median printed. Nothing asserts on
-//! the times.
+//! `cargo run --release -p engine --example many_tables [tables]`. Real files, not durable, tables
+//! of one cell. Each step runs 20 times; the median is printed. Nothing asserts on the times.
 
 use engine::{Batch, Durability, Engine, Options};
 use env::Env;
@@ -28,10 +27,10 @@ fn main() {
     };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let engine = open(directory.path(), &options);
-    // With gaps between the keys, so that each later one falls into a table.
+    // With gaps between the keys, so that each later key falls into a table.
     (0..tables).for_each(|number| put(&engine, number * 2, number + 1));
     settle(&engine);
-    // The first table moved down as it was; merged with another, it is divided.
+    // The first table moves down unchanged; merged with another, it is divided.
     put(&engine, 0, tables + 1);
     settle(&engine);
     let count = || engine.stats().levels.iter().map(|level| level.tables).sum::<usize>();

@@ -1,8 +1,9 @@
-//! How fast the memtable is beside crossbeam's skiplist, and what the merge of cursors adds to an entry.
+//! Compares the memtable with crossbeam's skiplist, and measures the cost that merging cursors adds
+//! to an entry.
 //!
-//! `cargo run --release -p engine --example memtable_speed`. Keys are 16 random bytes, or as many digits of numbers
-//! in disorder; values are 100. There are as many as a memtable of 64 MiB holds. The best of five rounds is shown, for
-//! one thread unless it says two.
+//! `cargo run --release -p engine --example memtable_speed`. Keys are 16 random bytes, or 16 digits
+//! of shuffled numbers; values have 100 bytes. There are as many as a memtable of 64 MiB holds.
+//! Prints the best of five rounds, for one thread unless stated otherwise.
 
 use crossbeam_skiplist::SkipMap;
 use engine::Sequence;
@@ -126,7 +127,7 @@ fn best(mut round: impl FnMut() -> Duration) -> Option<Duration> {
     (0..ROUNDS).map(|_| round()).min()
 }
 
-/// The time of `work` alone, without making and dropping what it works on.
+/// The time of `work` alone, without creating and dropping its subject.
 fn timed<T>(subject: &T, work: impl FnOnce(&T)) -> Duration {
     let start = Instant::now();
     work(subject);
@@ -218,7 +219,7 @@ fn table_bytes(keys: &[Key]) -> u64 {
     table.bytes_used()
 }
 
-/// Keys that begin alike.
+/// Keys with common prefixes.
 fn numbered_keys() -> Vec<Key> {
     let digits = |number| format!("{number:016}").into_bytes();
     let mut keys: Vec<Key> =

@@ -1,17 +1,18 @@
-//! How fast a whole engine is scanned, on one core, and what it costs in memory.
+//! Measures scans of a whole engine on one core, and their memory.
 //!
-//! `cargo run --release -p engine --example scan_speed [cells] [value bytes]`. Prints nanoseconds per entry of whole
-//! scans, blocks first out of the system's memory and then out of the cache; and by how much the process grows
-//! by a scan and by many cursors that stand still. Nothing asserts on them.
+//! `cargo run --release -p engine --example scan_speed [cells] [value bytes]`. Prints nanoseconds
+//! per entry of whole scans, with blocks first in the page cache and then in the block cache. Also
+//! prints by how much the process grows during a scan, and with many idle cursors. Nothing asserts
+//! on them.
 
 use engine::iter::Cursor;
 use engine::{Batch, Durability, Engine, Options, SnapshotCursor};
 use env::Env;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Rng, Version};
 
-/// Scans of each kind; the fastest is told, so that other load on the machine disturbs less.
+/// Scans of each kind. The fastest is printed, to exclude other load on the machine.
 const SCANS: usize = 5;
-/// Cursors that stand still.
+/// Number of idle cursors.
 const STANDING: u64 = 100;
 
 fn main() {
@@ -32,7 +33,7 @@ fn main() {
     engine.run_jobs().expect("compactions");
     engine.close().expect("a closed engine");
     drop(engine);
-    // Again, so that no memtable is left.
+    // Reopened, so that no memtable is left.
     let (engine, _) = Engine::open(Env::os(), directory.path(), options).expect("an engine");
     println!("  {:?}", engine.stats().levels);
 
@@ -55,7 +56,7 @@ fn fill(engine: &Engine, cells: u64, value_bytes: usize) {
     for first in (0..cells).step_by(64) {
         let mut batch = Batch::new();
         for i in first..cells.min(first + 64) {
-            // In no order, so that tables are merged; half of each value is random.
+            // In random order, so that tables are merged; half of each value is random.
             rng.fill(&mut value[..value_bytes / 2]);
             let version = Version::new(Hlc::from_bits(0x0123_4567_89ab_0000 + first), NodeTag(7));
             batch.put(&key(mixed(i, cells)), CellRef { meta: CellMeta::value(version, 3), value: &value });
@@ -64,7 +65,7 @@ fn fill(engine: &Engine, cells: u64, value_bytes: usize) {
     }
 }
 
-/// The numbers below `cells` in another order, all of them if 7919 does not divide `cells`.
+/// A permutation of the numbers below `cells`, if 7919 does not divide `cells`.
 fn mixed(i: u64, cells: u64) -> u64 {
     i * 7_919 % cells
 }
@@ -85,7 +86,7 @@ fn report(name: &str, cells: u64, engine: &Engine, walk: fn(&mut SnapshotCursor,
     println!("  {name:<36} {fastest:8.1} ns an entry");
 }
 
-/// Goes on by up to `entries`, as one who sends them does: their bytes are copied.
+/// Advances by up to `entries`, and copies their bytes, as a reply does.
 fn walk(cursor: &mut SnapshotCursor, entries: u64) -> u64 {
     let mut page = Vec::with_capacity(1 << 17);
     for walked in 0..entries {
@@ -100,7 +101,7 @@ fn walk(cursor: &mut SnapshotCursor, entries: u64) -> u64 {
     entries
 }
 
-/// As [`walk`], without looking at values.
+/// As [`walk`], without reading values.
 fn pass(cursor: &mut SnapshotCursor, entries: u64) -> u64 {
     for passed in 0..entries {
         let Some((key, _)) = cursor.entry() else { return passed };
@@ -110,7 +111,7 @@ fn pass(cursor: &mut SnapshotCursor, entries: u64) -> u64 {
     entries
 }
 
-/// Lets many cursors read a little and stand.
+/// Opens many cursors that read a little and then stay idle.
 fn stand(engine: &Engine, cells: u64) {
     let before = resident_bytes();
     let begun = processor_nanos();
@@ -131,7 +132,7 @@ fn stand(engine: &Engine, cells: u64) {
     );
 }
 
-/// What this thread had of a processor: other load on the machine does not count.
+/// Processor time of this thread: excludes other load on the machine.
 fn processor_nanos() -> u64 {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("a Linux system");
     let nanos = schedstat.split(' ').next().and_then(|nanos| nanos.parse().ok());

@@ -83,7 +83,7 @@ impl Engine {
             tracing::warn!(
                 dir = %dir.display(),
                 tables = damaged.len(),
-                "the checkpoint has tables that cannot be read back"
+                "the checkpoint contains tables that cannot be read back"
             );
         }
         let unfinished = unfinished_path(dir);
@@ -136,7 +136,7 @@ fn refuse_taken(shared: &Shared, dir: &Path) -> Result<(), Error> {
         Ok(false) => Ok(()),
         Ok(true) => {
             let dir = dir.display();
-            Err(Error::Invalid(format!("{dir} is there already: a checkpoint makes its directory itself")))
+            Err(Error::Invalid(format!("{dir} exists already: a checkpoint creates its directory itself")))
         }
         Err(error) => Err(Error::io("look for", dir, error)),
     }

@@ -108,7 +108,7 @@ impl Engine {
         tracing::error!(
             path = %table.path().display(),
             ranges_lost = lost.len(),
-            "a table cannot be read back: it is set aside, and compaction goes on without it"
+            "a table cannot be read back: it is quarantined, and compaction continues without it"
         );
         let is_replaceable = lost.is_empty();
         let (path, dead_from) = (table.path().to_owned(), table.meta().droppable_from);

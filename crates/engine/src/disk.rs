@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn it_closes_below_the_reserve_and_opens_at_a_quarter_more() {
+    fn values_are_refused_below_the_reserve_and_admitted_at_a_quarter_more() {
         let guard = guard();
         assert_eq!(guard.observe(2_000, 0, 0), None);
         assert_eq!(guard.observe(1_000, 0, 0), Some(DiskSpace::Low));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_a_failed_write_closed_is_told_at_the_next_look() {
+    fn a_disk_that_a_failed_write_found_full_is_reported_at_the_next_measurement() {
         let guard = guard();
         guard.mark_full();
         assert_eq!(guard.observe(500, 0, 0), Some(DiskSpace::Full));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_disk_has_a_small_reserve_that_grows_with_what_comes_free() {
+    fn a_small_disk_has_a_small_reserve_that_grows_with_free_space() {
         let guard = DiskGuard::new(100, 200, 40);
         assert_eq!(guard.stats().reserve_bytes, 40);
         guard.observe(500, 40, 0);
@@ -299,25 +299,25 @@ mod tests {
     }
 
     #[test]
-    fn values_stop_at_the_reserve_without_another_look() {
+    fn values_stop_at_the_reserve_without_another_measurement() {
         let guard = guard();
         guard.observe(3_000, 0, 0);
         assert!(guard.admit(DiskDemand::Value, 1_500));
-        assert!(!guard.admit(DiskDemand::Value, 600), "it would reach into the reserve");
-        assert_eq!(guard.space(), DiskSpace::Low, "smaller ones are taken");
+        assert!(!guard.admit(DiskDemand::Value, 600), "the value would reach into the reserve");
+        assert_eq!(guard.space(), DiskSpace::Low, "smaller values are admitted");
         assert!(guard.admit(DiskDemand::Value, 500));
         assert!(!guard.admit(DiskDemand::Value, 1));
         assert!(guard.admit(DiskDemand::Critical, 1_000_000));
     }
 
     #[test]
-    fn a_value_that_is_refused_for_lack_of_room_finds_the_disk_full() {
+    fn a_value_that_does_not_fit_marks_the_disk_full() {
         let guard = guard();
         guard.observe(1_240, 0, 0);
         assert_eq!(guard.space(), DiskSpace::Low);
         assert!(!guard.admit(DiskDemand::Value, 300));
         assert_eq!(guard.space(), DiskSpace::Full);
-        assert!(!guard.admit(DiskDemand::Value, 1), "nor is a smaller one taken");
+        assert!(!guard.admit(DiskDemand::Value, 1), "smaller values are refused too");
         guard.observe(1_249, 0, 0);
         assert!(!guard.admit(DiskDemand::Value, 1));
         guard.observe(1_250, 0, 0);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_can_be_seen_without_opening_the_door() {
+    fn an_update_of_the_figures_does_not_admit_values() {
         let guard = guard();
         guard.mark_full();
         guard.update(10, 0, 0);
@@ -336,24 +336,24 @@ mod tests {
     }
 
     #[test]
-    fn deletes_have_a_part_of_the_reserve_and_no_more() {
+    fn deletes_may_use_a_quarter_of_the_reserve() {
         let guard = guard();
         guard.observe(760, 0, 0);
-        assert!(guard.admit(DiskDemand::Delete, 20), "there are three quarters");
+        assert!(guard.admit(DiskDemand::Delete, 20), "three quarters of the reserve are free");
         assert!(guard.admit(DiskDemand::Delete, 150) && guard.admit(DiskDemand::Delete, 100));
-        assert!(!guard.admit(DiskDemand::Delete, 1), "they have had their quarter");
-        assert!(!guard.admit(DiskDemand::Delete, 1), "and what was refused is not counted");
+        assert!(!guard.admit(DiskDemand::Delete, 1), "deletes have used their quarter");
+        assert!(!guard.admit(DiskDemand::Delete, 1), "a refused delete is not counted");
         guard.observe(800, 0, 0);
-        assert!(guard.admit(DiskDemand::Delete, 10), "something was freed");
+        assert!(guard.admit(DiskDemand::Delete, 10), "space was freed");
         guard.observe(700, 0, 0);
-        assert!(!guard.admit(DiskDemand::Delete, 10), "but they had their part");
+        assert!(!guard.admit(DiskDemand::Delete, 10), "deletes have used their quarter");
         guard.observe(1_000, 0, 0);
         guard.observe(700, 0, 0);
         assert!(guard.admit(DiskDemand::Delete, 10));
     }
 
     #[test]
-    fn the_rate_falls_without_a_step_from_the_soft_mark_to_the_reserve() {
+    fn the_rate_falls_continuously_from_the_soft_limit_to_the_reserve() {
         let guard = DiskGuard::new(100 << 20, 1 << 40, 0);
         let rate = |available| {
             guard.observe(available, 0, 0);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_admitted_calls_for_another_look() {
+    fn admitted_bytes_require_another_measurement() {
         let guard = DiskGuard::new(1 << 20, 64 << 20, 0);
         assert!(!guard.is_check_due());
         assert!(guard.admit(DiskDemand::Value, 9 << 20));

@@ -60,7 +60,7 @@ pub enum Error {
         retry_after: Duration,
     },
     /// The host's memory budget has no space for the value to be read. Nothing was read.
-    #[error("there is no room in memory for a large value; try again in {retry_after:?}")]
+    #[error("there is no memory for a large value; try again in {retry_after:?}")]
     NoRoom {
         /// Estimated time until there is space.
         retry_after: Duration,

@@ -89,7 +89,7 @@ impl Engine {
         let quarantined = self.shared.jobs.damaged.quarantined.lock();
         let id = *quarantined.iter().find(|(_, table)| table.is_replaceable)?.0;
         drop(quarantined);
-        let (_, table) = self.live_table(id).expect("nobody else takes a table that was set aside");
+        let (_, table) = self.live_table(id).expect("no plan picks a quarantined table");
         let job = FlushJob::new(table.cursor(Reading::Salvage), self.job_context());
         Some(HealJob { table, stage: Stage::Rewrite(Box::new(job)) })
     }
@@ -101,7 +101,7 @@ impl Engine {
         suspected.retain(|id| busy.has(*id) || self.live_table(*id).is_some());
         let id = *suspected.iter().find(|id| !busy.has(**id))?;
         busy.set_aside(id);
-        let (_, table) = self.live_table(id).expect("it was there a moment ago, and no plan has it");
+        let (_, table) = self.live_table(id).expect("the table is live, and no plan uses it");
         let stage = Stage::Scan { cursor: Box::new(table.cursor(Reading::Salvage)), has_begun: false };
         Some(HealJob { table, stage })
     }
@@ -111,11 +111,11 @@ impl Engine {
         let id = table.id();
         let path = table.path().display();
         if damage.is_none() {
-            tracing::warn!(%path, "a table that could not be read reads back now");
+            tracing::warn!(%path, "a suspected table reads back now");
             self.clear_suspicion(id);
             return Ok(());
         }
-        let (level, _) = self.live_table(id).expect("no plan has taken it");
+        let (level, _) = self.live_table(id).expect("no plan uses a suspected table");
         let quarantined = self.quarantine(level, table, damage.lost);
         match quarantined {
             Ok(()) => drop(self.shared.jobs.damaged.suspected.lock().remove(&id)),
@@ -136,7 +136,7 @@ impl Engine {
             self.discard_outputs(&edit);
             return Ok(());
         }
-        let (level, _) = self.live_table(id).expect("nobody else takes it");
+        let (level, _) = self.live_table(id).expect("no plan picks a quarantined table");
         edit.removed = vec![(level as u8, id)];
         let installed = self.shared.install_edit(&edit, View::with_levels);
         installed.map_err(|error| self.edit_failed(&edit, error))?;
@@ -145,7 +145,7 @@ impl Engine {
         self.shared.counters.record_healed_table();
         tracing::info!(
             path = %table.path().display(),
-            "a table that could not be read back is replaced by what could be read of it"
+            "a damaged table was replaced by its readable part"
         );
         Ok(())
     }
@@ -154,7 +154,7 @@ impl Engine {
     /// now, for the host to confirm.
     fn confirm_replaceable(&self, id: TableId, lost: &[LostKeys]) -> bool {
         let mut quarantined = self.shared.jobs.damaged.quarantined.lock();
-        let known = quarantined.get_mut(&id).expect("it is set aside until it is replaced");
+        let known = quarantined.get_mut(&id).expect("a table is quarantined until it is replaced");
         let is_recovered = lost.iter().all(|lost| known.lost.iter().any(|recovered| recovered.covers(lost)));
         if !is_recovered {
             known.lost = lost.to_vec();

@@ -152,7 +152,7 @@ impl Engine {
             Ok(Step::Done(edit)) => {
                 // The slot stays locked: until the view has changed, the same memtable would be
                 // chosen again.
-                let flush = slot.take().expect("it was stepped");
+                let flush = slot.take().expect("the job was just stepped");
                 self.finish_flush(&flush, edit)?;
                 Ok(Progress::Worked)
             }
@@ -428,7 +428,7 @@ impl Engine {
             Err(error) => {
                 // The last measurement remains in force. A write that finds no space reports that
                 // itself.
-                tracing::debug!(%error, "cannot ask for the free space");
+                tracing::debug!(%error, "cannot read the free disk space");
                 return None;
             }
         };
@@ -441,18 +441,18 @@ impl Engine {
         let DiskStats { available_bytes, reserve_bytes, soft_bytes, reopen_bytes, .. } =
             self.shared.disk.stats();
         match room {
-            DiskSpace::Ample => tracing::info!(available_bytes, "the disk has room again"),
+            DiskSpace::Ample => tracing::info!(available_bytes, "the disk has space again"),
             DiskSpace::Low => tracing::warn!(
                 available_bytes,
                 slowed_below_bytes = soft_bytes,
                 refused_below_bytes = reserve_bytes,
-                "room on the disk runs short: writes are slowed"
+                "disk space is low: writes are slowed"
             ),
             DiskSpace::Full => tracing::warn!(
                 available_bytes,
                 refused_below_bytes = reserve_bytes,
                 taken_again_from_bytes = reopen_bytes,
-                "the disk is full: values are refused until there is room, reads and deletes go on"
+                "the disk is full: values are refused until there is space, reads and deletes go on"
             ),
         }
         match room {

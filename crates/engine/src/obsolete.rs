@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_goes_by_pieces_and_each_has_its_time() {
+    fn a_file_is_removed_in_pieces_at_an_interval() {
         let scene = Scene::with(&[3]);
         assert!(scene.step(at(0)));
         assert_eq!(scene.lens(), [2]);
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn the_more_wait_the_more_goes_at_once() {
+    fn more_pending_files_release_more_pieces_at_once() {
         let scene = Scene::with(&[16; 24]);
         scene.step(at(0));
         assert_eq!(scene.lens().iter().sum::<u64>(), 16 * 24 - 4);
     }
 
     #[test]
-    fn where_nobody_waits_or_room_is_short_all_of_it_goes() {
+    fn an_unpaced_step_removes_all_files() {
         for pace in [RemovalPace::Unpaced, RemovalPace::WholeFiles] {
             let scene = Scene::with(&[16, 0, 5]);
             scene.step(at(0));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_name_is_not_cut() {
+    fn a_linked_file_is_not_truncated() {
         let scene = Scene::with(&[3]);
         let kept = scene.paths.tables().join("kept");
         scene.fs.hard_link(&scene.paths.table(TableId(0)), &kept).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_another_name_meanwhile_is_cut_no_further() {
+    fn a_file_that_is_linked_during_removal_is_not_truncated_further() {
         let scene = Scene::with(&[5]);
         assert!(scene.step(at(0)));
         let kept = scene.paths.tables().join("kept");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_in_a_checkpoint_is_not_cut_while_somebody_may_read_it() {
+    fn a_file_of_a_checkpoint_is_not_truncated_while_it_may_be_read() {
         let scene = Scene::with(&[3]);
         scene.files.mark_shared(TableId(0));
         let copier = scene.fs.open(&scene.paths.table(TableId(0)), OpenMode::Read).unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_cut_is_removed() {
+    fn a_file_that_cannot_be_truncated_is_removed() {
         let scene = Scene::with(&[3]);
         let disk = FaultFs::new(Arc::new(scene.fs.clone()), FaultPlan::none());
         let full = Fault::Error(std::io::ErrorKind::StorageFull);

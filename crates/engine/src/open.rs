@@ -202,17 +202,17 @@ impl MemtableReplay {
     }
 
     fn unfilled_memtable(&mut self) -> &Arc<LoggedMemtable> {
-        let newest = self.memtables.last().expect("there is always one");
+        let newest = self.memtables.last().expect("there is at least one memtable");
         if newest.memtable.bytes_used() >= self.memtable_bytes {
             let id = self.memtables.len() as u64;
             let next = LoggedMemtable::new(id, &self.chunk_pool, self.local_end.clone(), self.tower_seed);
             self.memtables.push(Arc::new(next));
         }
-        self.memtables.last().expect("there is always one")
+        self.memtables.last().expect("there is at least one memtable")
     }
 
     fn into_view(mut self, levels: Arc<Levels>) -> View {
-        let active = self.memtables.pop().expect("there is always one");
+        let active = self.memtables.pop().expect("there is at least one memtable");
         self.memtables.reverse();
         View { active, sealed: self.memtables, levels }
     }
@@ -243,7 +243,7 @@ fn remove_orphans(env: &Env, paths: &Paths, orphans: &[TableId]) -> Result<usize
 
 fn available_bytes(env: &Env, paths: &Paths) -> Result<u64, Error> {
     let root = paths.root();
-    env.fs.available_bytes(root).map_err(|error| Error::io("ask the free space of", root, error))
+    env.fs.available_bytes(root).map_err(|error| Error::io("read the free disk space of", root, error))
 }
 
 /// The options, with level and table sizes reduced so that a compaction fits into the reserve of a

@@ -124,7 +124,7 @@ impl Options {
             (self.level0_tables > 0, "level0_tables is at least 1"),
             (
                 !matches!(self.compression, Compression::Zstd(level) if !ZSTD_LEVELS.contains(&level)),
-                "a level of Zstandard is between 1 and 19",
+                "the level of Zstandard is between 1 and 19",
             ),
             (self.memtable_bytes() <= SIZE_MAX, "memtable_bytes is at most 64 GiB"),
             (self.wal_segment_bytes <= SIZE_MAX, "wal_segment_bytes is at most 64 GiB"),

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_memtables_slow_nobody() {
+    fn half_full_memtables_slow_no_write() {
         assert_eq!(pressure(128 * MIB, 0).rate(), None);
         assert_eq!(Pressure { flush_seconds_left: None, ..pressure(250 * MIB, 0) }.rate(), None);
     }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_falls_without_a_step_and_not_to_nothing() {
+    fn the_rate_falls_continuously_and_not_to_zero() {
         let mut last = f64::INFINITY;
         for buffered in 129..256 {
             let rate = rate_mib(&pressure(buffered * MIB, 0));
@@ -311,7 +311,7 @@ mod tests {
 
     /// Writes at the permitted rate, while the estimate of the flush throughput is wrong by the
     /// factor `wrong`.
-    fn flood(wrong: f64) {
+    fn overload(wrong: f64) {
         let step = Duration::from_millis(10);
         let (mut buffered, mut flushed, mut accepted) = (0.0, 0.0, Vec::new());
         for _ in 0..30_000 {
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_settles_at_the_speed_of_the_flush_and_is_never_stopped() {
+    fn an_overload_settles_at_the_throughput_of_the_flush_and_never_stops() {
         for wrong in [1.0, 0.5, 1.5] {
-            flood(wrong);
+            overload(wrong);
         }
     }
 
     #[test]
-    fn level_0_settles_where_it_is_worked_off_as_fast_as_it_grows() {
+    fn level_0_settles_where_it_drains_as_fast_as_it_grows() {
         let mut last = f64::INFINITY;
         for tables in 9..34 {
             let backlog = Backlog { level0_fraction: f64::from(tables) / 4.0, ..Backlog::default() };
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_told_when_there_will_be_room() {
+    fn a_refusal_reports_when_there_will_be_space() {
         assert_eq!(pressure(228 * MIB, 0).retry_after(), Duration::from_secs(10), "100 MiB to flush");
         assert_eq!(pressure(129 * MIB, 0).retry_after(), RETRY_AFTER_MIN);
         let level0 = Pressure { level0_over_bytes: 60 * MIB, ..pressure(0, 0) };
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn paced_writes_keep_the_rate_whatever_the_size_of_groups() {
+    fn paced_writes_keep_the_rate_for_any_group_size() {
         let rate = 3.0 * MIB as f64;
         for group_bytes in [100, 64 << 10, 512 << 10] {
             let (pacer, mut now, mut written) = (polled_pacer(), Instant::ZERO, 0);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_is_forgotten_once_writes_run_free() {
+    fn a_charge_is_forgotten_once_writes_are_unthrottled() {
         let pacer = polled_pacer();
         pacer.charge(1 << 20, Some(1e6), Instant::ZERO);
         assert!(!pacer.wait(Instant::ZERO).is_zero());

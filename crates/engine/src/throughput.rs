@@ -222,11 +222,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_that_is_overdue_is_expected_to_take_as_much_longer_again() {
+    fn an_overdue_flush_is_expected_to_take_the_overdue_time_again() {
         let second = |number| Instant::ZERO + Duration::from_secs(number);
         let background = BackgroundThroughput::default();
         background.flush_ended(Some((100, Duration::from_secs(10))));
-        assert!((background.flush_seconds_left(100, second(7)) - 10.0).abs() < 1e-6, "before it is owed");
+        assert!((background.flush_seconds_left(100, second(7)) - 10.0).abs() < 1e-6, "before it is pending");
         background.note_pending_flush(second(7));
         background.note_pending_flush(second(8));
         background.set_flushed_bytes(60);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_with_next_to_nothing_to_do_does_not_count() {
+    fn a_tiny_job_has_little_weight() {
         const MIB: u64 = 1 << 20;
         let speed = Throughput::default();
         speed.note(200 * MIB, Duration::from_secs(1));

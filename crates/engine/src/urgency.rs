@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_grows_with_the_debt_and_is_whole_before_writes_are_slowed() {
+    fn the_share_grows_with_the_debt_and_is_1_before_writes_are_slowed() {
         assert_eq!(owing(4.0, 1.0), 0.0);
         let shares: Vec<f64> = (5..60).map(|seconds| owing(f64::from(seconds), 0.0)).collect();
         assert!(shares.is_sorted() && shares.windows(2).all(|pair| pair[1] - pair[0] < 0.06), "{shares:?}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_leave_work_its_share() {
+    fn a_duty_cycle_has_the_share() {
         for share in [0.05, 0.25, 0.5, 0.9, 1.0] {
             let (work, pause) = duty_cycle(share);
             let got = work.as_secs_f64() / (work + pause).as_secs_f64();

@@ -147,7 +147,7 @@ impl Worker {
 
     fn commit(&self) {
         if let Err(error) = env::os_process::prefer_short_time_slices() {
-            tracing::debug!(%error, "the commit thread takes turns like any other");
+            tracing::debug!(%error, "the commit thread runs with ordinary time slices");
         }
         while !self.is_stopping() {
             self.pace();
@@ -270,12 +270,12 @@ impl Worker {
             Err(error) => {
                 match error {
                     Error::Full { .. } => {
-                        tracing::warn!(job, %error, "background work waits for room on the disk");
+                        tracing::warn!(job, %error, "a background job waits for disk space");
                     }
                     Error::Exhausted { .. } => {
-                        tracing::warn!(job, %error, "background work waits for file descriptors");
+                        tracing::warn!(job, %error, "a background job waits for file descriptors");
                     }
-                    _ => tracing::error!(job, %error, "background work failed and will be tried again"),
+                    _ => tracing::error!(job, %error, "a background job failed and will be retried"),
                 }
                 self.engine.shared.signals.retry.wait(RETRY_AFTER);
                 Some(Progress::Idle)

@@ -1,5 +1,5 @@
-//! Any bit of any file may flip: then opening or reading fails and names the file, or the answer is right.
-//! Never a wrong answer, never a panic.
+//! Any bit of any file may flip: then opening or reading fails and names the file, or the result is
+//! right. Never a wrong result, never a panic.
 
 mod support;
 
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use support::{DIR, World, batch_of, small_options};
 
 const KEYS: u64 = 40;
-/// Bits flipped in each file, spread over it.
+/// Bits flipped in each file, evenly distributed.
 const FLIPS_PER_FILE: u64 = 1_000;
 
-/// A data directory with tables on several levels, a log and a manifest, closed as a clean stop closes it.
+/// A cleanly closed data directory with tables on several levels, a log and a manifest.
 fn prepared(options: &Options) -> World {
     let mut world = World::new(11);
     let engine = world.open(options);
@@ -31,7 +31,7 @@ fn prepared(options: &Options) -> World {
     world
 }
 
-/// The right answers, or an error that names `path`.
+/// Checks that all results are right, or that an error names `path`.
 fn check(world: &World, disk: &MemFs, options: &Options, path: &Path) -> Outcome {
     let env = Env { fs: Arc::new(disk.clone()), clock: Arc::clone(&world.clock) as _ };
     let engine = match Engine::open(env, Path::new(DIR), options.clone()) {
@@ -97,7 +97,8 @@ fn is_segment(path: &Path) -> bool {
 fn a_missing_file_is_found() {
     let options = small_options();
     let world = prepared(&options);
-    // Nothing names the newest segment of the log: its loss looks like a log that ended before it.
+    // No file names the newest segment of the log: without it the log looks like one that ended
+    // earlier.
     let newest_segment = world.disk.file_names().into_iter().filter(|path| is_segment(path)).max();
     let needed = |path: &PathBuf| !path.ends_with("LOCK") && Some(path) != newest_segment.as_ref();
     for path in world.disk.file_names().into_iter().filter(needed) {
@@ -124,7 +125,7 @@ fn all_files_that_are_damaged_are_named_once() {
     let mut damaged = BTreeSet::new();
     for path in world.disk.file_names() {
         let bytes = world.disk.read_file(&path).expect("read").len() as u64;
-        // Of a table a block; of the log what says that it is one.
+        // A block of a table; the header of a log segment.
         let at = match path.extension().and_then(|extension| extension.to_str()) {
             Some("sst") => bytes / 2,
             Some("wal") => 0,
@@ -140,7 +141,7 @@ fn all_files_that_are_damaged_are_named_once() {
     };
     let named: BTreeSet<PathBuf> = found.iter().map(path_of).collect();
     assert_eq!((named.len(), named.is_subset(&damaged)), (found.len(), true), "{found:?}");
-    // Tables and segments that are no longer needed are not looked at.
+    // Tables and segments that are no longer needed are not read.
     assert!(named.len() > 2 && named.iter().any(|path| path.extension().is_some_and(|of| of == "wal")));
     let engine = Engine::open(world.env(), Path::new(DIR), small_options());
     assert!(engine.is_err(), "a log that cannot be replayed is not passed over");

@@ -1,4 +1,5 @@
-//! A checkpoint opens as an engine with what was acknowledged before it, whatever happens meanwhile.
+//! A checkpoint opens as an engine with the writes acknowledged before it, under any concurrent
+//! events.
 
 mod support;
 
@@ -11,10 +12,10 @@ use stdx::{Cell, Hlc, NodeTag, Rng, Version};
 use support::{DIR, World, batch_of, scan, small_options};
 
 const KEYS: u64 = 60;
-/// Where checkpoints of these tests are.
+/// Directory of the checkpoints in these tests.
 const CHECKPOINT: &str = "/data/checkpoints/one/shard-000";
 
-/// Writes and steps jobs so that there are tables on several levels, and cells in memtables.
+/// Writes and steps jobs until there are tables on several levels, and cells in memtables.
 fn fill(world: &mut World, engine: &Engine, writes: u64) {
     for _ in 0..writes {
         let write = world.random_write(KEYS);
@@ -46,14 +47,14 @@ fn it_equals_its_source_at_its_moment_and_both_go_on() {
             assert_eq!(world.disk.read_file(path).expect("read").len() as u64, table.file_bytes);
         }
 
-        // The source goes on; nothing of that shows in the checkpoint, also when all is merged.
+        // The source continues; the checkpoint does not change, even when everything is merged.
         fill(&mut world, &engine, 200);
         engine.flush().expect("flush");
         engine.run_jobs().expect("jobs");
         let restored = open_at(world.env(), CHECKPOINT).expect("open");
         of_checkpoint.check_all(&restored);
 
-        // Nor does what the restored engine does show in the source.
+        // Nor does the restored engine change the source.
         fill(&mut of_checkpoint, &restored, 200);
         restored.flush().expect("flush");
         restored.run_jobs().expect("jobs");
@@ -129,7 +130,7 @@ fn another_file_system_is_named_as_the_reason() {
     world.check_all(&engine);
 }
 
-/// A run up to the checkpoint, with `faults` from there on.
+/// Runs up to the checkpoint, with `faults` from there on.
 fn checkpoint_with(seed: u64, faults: impl FnOnce(u64) -> FaultPlan) -> (World, Engine, FaultFs, bool) {
     let mut world = World::new(seed);
     let fs = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
@@ -140,7 +141,7 @@ fn checkpoint_with(seed: u64, faults: impl FnOnce(u64) -> FaultPlan) -> (World, 
     (world, engine, fs, done)
 }
 
-/// The checkpoint, if there is one, is right.
+/// Checks the checkpoint, if it exists. Returns whether it does.
 fn check_if_there(world: &World) -> bool {
     let is_there = world.disk.exists(Path::new(CHECKPOINT)).expect("exists");
     if is_there {
@@ -151,7 +152,7 @@ fn check_if_there(world: &World) -> bool {
 }
 
 #[test]
-fn a_stop_at_any_operation_leaves_the_source_whole_and_the_checkpoint_whole_or_absent() {
+fn a_crash_at_any_operation_leaves_the_source_whole_and_the_checkpoint_whole_or_absent() {
     let (mut there, mut absent) = (0, 0);
     for seed in 0..4 {
         for operation in 0.. {
@@ -180,7 +181,7 @@ fn a_stop_at_any_operation_leaves_the_source_whole_and_the_checkpoint_whole_or_a
 }
 
 #[test]
-fn a_failed_operation_leaves_nothing_behind_and_the_engine_goes_on() {
+fn a_failed_operation_leaves_no_files_and_the_engine_continues() {
     for fault in [Fault::DeviceError, Fault::Error(std::io::ErrorKind::StorageFull)] {
         for operation in 0.. {
             let below = OperationMatch::any().path("checkpoints").after(operation);
@@ -208,7 +209,8 @@ fn tables_that_are_merged_away_in_the_middle_are_in_it_all_the_same() {
     let fs = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
     let engine = open_at(world.env_over(Arc::new(fs.clone())), DIR).expect("open");
     fill(&mut world, &engine, 100);
-    // As many tables as there may be, none of them merged yet; then, before the first link, all of them are.
+    // First the greatest possible number of tables, unmerged; then all are merged before the first
+    // link.
     for _ in 0..2 {
         fill(&mut world, &engine, 5);
         engine.flush().expect("flush");
@@ -225,7 +227,7 @@ fn tables_that_are_merged_away_in_the_middle_are_in_it_all_the_same() {
     fs.clear();
     assert!(engine.stats().jobs.compactions > compactions, "nothing was merged meanwhile");
     assert!(check_if_there(&world));
-    // What was held for it goes now, and only from here.
+    // The tables pinned for the checkpoint are removed now, and only now.
     engine.run_jobs().expect("jobs");
     let live = world.disk.read_dir(&Path::new(DIR).join("tables")).expect("list");
     assert_eq!(live.len(), engine.stats().levels.iter().map(|level| level.tables).sum::<usize>());
@@ -234,7 +236,7 @@ fn tables_that_are_merged_away_in_the_middle_are_in_it_all_the_same() {
 }
 
 #[test]
-fn what_only_a_checkpoint_still_names_is_taken_back_and_nothing_else() {
+fn reclaiming_a_checkpoint_takes_only_the_tables_that_no_other_name_has() {
     let mut world = World::new(10);
     let engine = world.open(&small_options());
     fill(&mut world, &engine, 100);
@@ -266,7 +268,7 @@ fn what_only_a_checkpoint_still_names_is_taken_back_and_nothing_else() {
     world.check_all(&world.open(&small_options()));
 }
 
-/// Somebody who still copies a checkpoint that was removed gets whole files.
+/// A process that copies a removed checkpoint gets whole files.
 #[test]
 fn a_file_that_was_in_a_checkpoint_is_never_cut_under_a_reader() {
     for is_taken_back in [true, false] {
@@ -329,7 +331,7 @@ fn a_flipped_bit_of_any_file_is_named() {
             }
         }
     }
-    // The padding of the log's header and the closing mark of the manifest say nothing that could be wrong.
+    // The padding of the log's header and the closing mark of the manifest carry no information.
     let counts = |name: &&String| !name.ends_with(".wal") && !name.starts_with("manifest-");
     assert_eq!(harmless.iter().filter(counts).count(), 0, "not found: {harmless:?}");
     let in_manifest = harmless.iter().filter(|name| name.starts_with("manifest-")).count();
@@ -337,7 +339,7 @@ fn a_flipped_bit_of_any_file_is_named() {
 }
 
 #[test]
-fn it_holds_what_was_acknowledged_before_while_threads_write_on() {
+fn a_checkpoint_during_concurrent_writes_holds_all_earlier_acknowledged_writes() {
     const WRITERS: u64 = 3;
     let world = World::new(6);
     let engine = world.open(&small_options());

@@ -1,5 +1,5 @@
-//! Steps of the wall clock: what compaction deletes does not rely on a clock that was set a moment ago, and with a
-//! host that knows more clocks than its own, on no time but the horizon that the host sets.
+//! Steps of the wall clock: compaction does not trust a clock that was just set. With
+//! [`HorizonSource::Host`], it trusts only the horizon that the host sets.
 
 mod support;
 
@@ -30,9 +30,9 @@ fn write_deleted(world: &mut World, engine: &Engine, key: &str) -> Cell {
     delete
 }
 
-/// Has everything compacted that compaction would like to.
+/// Runs all due compactions.
 fn compact(world: &mut World, engine: &Engine) {
-    // The log must have left the segments from which a start would replay what is to go.
+    // The log must release the segments from which recovery would replay the cells to be dropped.
     for _ in 0..40 {
         let filler = Cell::value(world.next_version(), 1, vec![0; 4 << 10].into());
         engine.write(batch_of([&(b"zzz".to_vec(), filler)])).expect("write");
@@ -121,7 +121,7 @@ fn a_value_wins_over_its_expiry_tombstone_wherever_the_two_meet() {
     let engine = world.open(&options(HorizonSource::Host));
     let expires_at = world.wall().saturating_add(HOUR);
     let value = write_expiring(&mut world, &engine, "key", expires_at);
-    // The tombstone that an earlier release, or a node with a wrong clock, has made of it.
+    // The tombstone into which an earlier release, or a node with a wrong clock, turned it.
     let buried = Cell { meta: value.meta.buried(), value: Default::default() };
     let write = |cell: &Cell| engine.write(batch_of([&(b"key".to_vec(), cell.clone())])).expect("write");
     let check = |at: &str| assert_eq!(engine.get(b"key").expect("get"), Some(value.clone()), "{at}");

@@ -1,4 +1,4 @@
-//! Submitting without waiting: what is seen when, what is flushed when, who is told what.
+//! Asynchronous commits: visibility, flushing and completions.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use stdx::Cell;
 use support::{DIR, World, batch_of, small_options};
 
-/// Submits a value of `len` bytes under `key`; what it comes to arrives in the receiver.
+/// Submits a value of `len` bytes under `key`; the receiver gets the result.
 fn submit(
     world: &mut World,
     engine: &engine::Engine,
@@ -25,7 +25,7 @@ fn submit(
     told
 }
 
-/// What becomes of a write if nothing makes room for it.
+/// The outcome of a write if no job frees space for it.
 fn outcome(
     world: &World,
     engine: &engine::Engine,
@@ -69,7 +69,7 @@ fn a_memtable_is_flushed_only_when_all_of_it_is_durable() {
 }
 
 #[test]
-fn writes_are_refused_when_memtables_are_full_and_taken_when_they_are_flushed() {
+fn writes_are_refused_when_memtables_are_full_and_admitted_after_the_flush() {
     let mut world = World::new(3);
     let engine = world.open(&small_options());
     let mut refused = None;
@@ -114,7 +114,7 @@ fn the_rate_that_is_permitted_falls_before_writes_are_refused() {
 }
 
 #[test]
-fn what_waits_behind_a_failed_sync_is_told_and_nothing_is_taken_after() {
+fn writes_behind_a_failed_sync_fail_and_no_later_write_is_admitted() {
     let mut world = World::new(5);
     let plan = FaultPlan::none();
     let faults = FaultFs::new(Arc::new(world.disk.clone()), plan);
@@ -173,7 +173,7 @@ fn submit_that_panics(world: &mut World, engine: &engine::Engine, key: &[u8]) {
     engine.submit(batch_of([&write]), Box::new(|_| panic!("a completion that panics")));
 }
 
-/// What a commit panics with.
+/// The panic with which a commit ends.
 fn panic_of_commit(engine: &engine::Engine) -> &'static str {
     let panic = catch_unwind(AssertUnwindSafe(|| engine.step_commit())).expect_err("the panic is resumed");
     panic.downcast_ref::<&str>().copied().expect("the panic of the completion")
@@ -211,7 +211,7 @@ fn a_completion_that_panics_keeps_no_failure_from_the_others() {
 }
 
 #[test]
-fn what_waits_while_a_flush_fails_is_told() {
+fn stalled_writes_fail_when_the_flush_fails() {
     let mut world = World::new(7);
     let faults = FaultFs::new(Arc::new(world.disk.clone()), FaultPlan::none());
     let env = world.env_over(Arc::new(faults.clone()));
@@ -235,7 +235,7 @@ fn what_waits_while_a_flush_fails_is_told() {
 fn a_value_larger_than_all_memtables_together_does_not_shut_out_the_next() {
     let mut world = World::new(8);
     let engine = world.open(&Options { memtable_bytes: Some(1 << 20), ..small_options() });
-    // At the least rate that is permitted it takes longer than a write may wait.
+    // At the least permitted rate it takes longer than a write may wait.
     let mut is_taken = |number| {
         let told = submit(&mut world, &engine, &[number], 3 << 20);
         outcome(&world, &engine, &told).is_ok()
@@ -249,7 +249,7 @@ fn a_value_larger_than_all_memtables_together_does_not_shut_out_the_next() {
 }
 
 #[test]
-fn small_writes_behind_a_value_larger_than_all_memtables_are_taken() {
+fn small_writes_behind_a_value_larger_than_all_memtables_are_admitted() {
     let mut world = World::new(9);
     let engine = world.open(&Options { memtable_bytes: Some(1 << 20), ..small_options() });
     let mut is_taken = |number, bytes| {
@@ -264,7 +264,7 @@ fn small_writes_behind_a_value_larger_than_all_memtables_are_taken() {
 }
 
 #[test]
-fn a_write_that_finds_a_greater_version_is_told_so() {
+fn a_commit_reports_cells_that_a_greater_version_supersedes() {
     let mut world = World::new(6);
     let engine = world.open(&small_options());
     let (old, new) = (world.next_version(), world.next_version());
@@ -288,7 +288,7 @@ fn a_write_that_finds_its_own_version_for_more_nodes_is_not_superseded() {
 }
 
 #[test]
-fn a_batch_is_told_when_its_group_was_through_with_what() {
+fn a_commit_reports_the_timestamps_of_its_stages() {
     const SYNC: Duration = Duration::from_millis(30);
     const WRITE: Duration = Duration::from_millis(4);
     let mut world = World::new(7);

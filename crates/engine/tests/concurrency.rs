@@ -1,4 +1,4 @@
-//! Real threads on a real disk: writers, readers and all the workers at once.
+//! Stress test with real threads on a real disk: writers, readers and all workers.
 
 mod support;
 
@@ -66,7 +66,7 @@ fn each_thread_reads_its_own_writes_and_never_goes_back() {
 }
 
 #[test]
-fn a_submitted_batch_is_seen_whole_or_not_at_all() {
+fn a_submitted_batch_becomes_visible_as_a_whole() {
     let dir = tempfile::tempdir().expect("a directory");
     let (engine, _) = Engine::open(Env::os(), dir.path(), options()).expect("open");
     let workers = workers::start(&engine, workers::WorkerOptions::default()).expect("start");

@@ -1,9 +1,11 @@
-//! The process stops, or the power goes, at each file operation of a run; or the disk is full or fails there.
+//! Process crashes, power loss, full disks and I/O errors at each file operation of a run.
 //!
-//! Afterwards every acknowledged write is there, a batch is there whole or not at all, nothing that was read is
-//! gone, and the engine goes on. Each run is one seed; what it did and where it was stopped is printed.
+//! Afterwards every acknowledged write is present, a batch is present completely or not at all, no
+//! cell that was read is gone, and the engine continues. Each run is determined by one seed; it
+//! prints its operations and the point at which it was stopped.
 //!
-//! The environment variable `SEED` names the first seed: `SEED=7 cargo test -p engine --test crash`.
+//! The environment variable `SEED` names the first seed: `SEED=7 cargo test -p engine --test
+//! crash`.
 
 mod support;
 
@@ -22,12 +24,12 @@ const OPERATIONS: u64 = 90;
 
 type Writes = Vec<(Vec<u8>, Cell)>;
 
-/// How a run ended.
+/// The end of a run.
 struct Ended {
     world: World,
-    /// Batches whose fate is unknown: not acknowledged, and not refused for lack of space.
+    /// Batches whose fate is unknown: neither acknowledged nor refused for lack of space.
     in_doubt: Vec<Writes>,
-    /// Batches that were refused for lack of space: never to be seen.
+    /// Batches that were refused for lack of space: they must never be visible.
     refused: Vec<Writes>,
     operations: u64,
 }
@@ -36,7 +38,8 @@ fn options() -> Options {
     Options { memtable_bytes: Some(4 << 10), wal_segment_bytes: 16 << 10, ..small_options() }
 }
 
-/// Runs the operations of `seed` on a disk with the faults of `plan`, until the engine stops or all are done.
+/// Runs the operations of `seed` on a disk with the faults of `plan`, until the engine stops or all
+/// are done.
 fn run(seed: u64, plan: FaultPlan) -> Ended {
     let mut world = World::new(seed);
     let faults = FaultFs::new(Arc::new(world.disk.clone()), plan);
@@ -55,7 +58,7 @@ fn run(seed: u64, plan: FaultPlan) -> Ended {
     ended
 }
 
-/// One random operation. False when the engine has stopped.
+/// Makes one random operation. Returns `false` when the engine has stopped.
 fn operate(engine: &Engine, world: &mut World, ended: &mut Ended) -> bool {
     let done = match world.rng.below(10) {
         0..6 => write(engine, world, ended),
@@ -118,7 +121,8 @@ fn check_some_key(engine: &Engine, world: &mut World) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the disk has now must be what was acknowledged, with each batch in doubt there whole or not at all.
+/// Checks that the disk holds all acknowledged writes, and each batch in doubt completely or not at
+/// all.
 fn check_recovered(ended: &mut Ended, disk: &MemFs) {
     let mut world = World::on(disk.clone(), 1);
     world.clock = Arc::clone(&ended.world.clock);
@@ -146,7 +150,7 @@ fn check_recovered(ended: &mut Ended, disk: &MemFs) {
     }
     world.check_all(&engine);
 
-    // It goes on, and what it shows now survives the next crash.
+    // The engine continues, and its visible state survives the next crash.
     let version = ended.world.next_version();
     let next = (b"key-000".to_vec(), Cell::value(version, 1, "after".into()));
     engine.write(batch_of([&next])).expect("a recovered engine takes writes");
@@ -160,15 +164,15 @@ fn check_recovered(ended: &mut Ended, disk: &MemFs) {
     world.check_all(&engine);
 }
 
-/// The seeds `from..to`, counted from the first seed, which the environment names. They are printed with the line that
-/// repeats them.
+/// The seeds `from..to`, counted from the first seed, which the environment names. Prints the
+/// command that repeats them.
 fn seeds(range: Range<u64>) -> Range<u64> {
     let first = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok()).unwrap_or(0);
     println!("replay: SEED={first} cargo test -p engine --test crash");
     first + range.start..first + range.end
 }
 
-/// How many file operations the run of `seed` takes when nothing fails.
+/// Number of file operations in the run of `seed` without faults.
 fn operations_of(seed: u64) -> u64 {
     run(seed, FaultPlan::none()).operations
 }
@@ -228,7 +232,7 @@ fn a_crash_during_recovery_loses_nothing_either() {
     }
 }
 
-/// Runs `seed` with the disk full for `calls` writing calls from each operation on.
+/// Runs `seed` with the disk full for `calls` writing calls, beginning at each operation in turn.
 fn fill_disk(seed: u64, calls: u64, check: impl Fn(&Ended)) {
     for operation in 0..operations_of(seed) {
         let full = Fault::Error(std::io::ErrorKind::StorageFull);
@@ -247,7 +251,7 @@ fn fill_disk(seed: u64, calls: u64, check: impl Fn(&Ended)) {
 }
 
 #[test]
-fn a_full_disk_at_any_operation_refuses_and_goes_on() {
+fn a_full_disk_at_any_operation_refuses_the_write_and_the_log_continues() {
     for seed in seeds(30..32) {
         fill_disk(seed, 1, |ended| {
             assert!(ended.in_doubt.is_empty(), "a full disk leaves no write in doubt");
@@ -255,7 +259,7 @@ fn a_full_disk_at_any_operation_refuses_and_goes_on() {
     }
 }
 
-/// When a group can neither be finished nor taken back, the engine stops; that loses nothing either.
+/// When a group can neither be finished nor removed, the engine stops, and loses no data.
 #[test]
 fn a_disk_that_stays_full_loses_nothing_acknowledged() {
     for (seed, calls) in seeds(32..34).zip([3, 20]) {
@@ -282,7 +286,7 @@ fn a_failed_sync_stops_the_engine_and_loses_nothing_acknowledged() {
 
 const ERRNOS: [i32; 6] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EIO, libc::ENOSPC, libc::EDQUOT];
 
-/// Every way in which a call of the system can fail.
+/// The ways in which a system call can fail.
 fn errors(seed: u64) -> impl Iterator<Item = Fault> {
     ERRNOS.into_iter().flat_map(move |errno| {
         let short = Fault::ShortWrite { bytes: Rng::new(seed).below(2_000) as usize, errno };
@@ -291,7 +295,7 @@ fn errors(seed: u64) -> impl Iterator<Item = Fault> {
     })
 }
 
-/// Whether a fault makes a difference for this kind of call.
+/// Whether a fault affects this kind of call.
 fn applies(fault: &Fault, kind: OperationKind) -> bool {
     use OperationKind::{
         FinishWriteback, Link, Open, Remove, Rename, SetLen, StartWriteback, SyncData, SyncDir, Write,
@@ -303,13 +307,13 @@ fn applies(fault: &Fault, kind: OperationKind) -> bool {
     }
 }
 
-/// Each call that can fail does so in every way, also with what the kernel then drops. The engine goes on or stops; no
-/// write that it acknowledged is lost, however the process ends, and the directory opens.
+/// Each call fails in every way, including failed syncs that drop data. The engine continues or
+/// stops; no acknowledged write is lost, however the process ends, and the directory opens.
 #[test]
-fn no_error_of_any_operation_loses_what_was_acknowledged() {
+fn no_error_of_any_operation_loses_an_acknowledged_write() {
     for seed in seeds(50..51) {
         for operation in 0..operations_of(seed) {
-            // A part of them for each operation: the same calls come again and again.
+            // A subset of the faults for each operation: the same calls recur.
             let faults = errors(seed << 32 | operation).enumerate();
             for (nth, fault) in faults.skip(operation as usize % 5).step_by(5) {
                 let how = format!("seed {seed}, {fault:?} at operation {operation}");

@@ -1,5 +1,5 @@
-//! Running out of file descriptors: reads, writes and jobs fail for a moment, and nothing is lost or stopped. Table files
-//! take no more descriptors than they may.
+//! Exhausted file descriptors: reads, writes and jobs fail for a moment, and nothing is lost or
+//! stopped. Table files use no more descriptors than their limit.
 
 mod support;
 
@@ -23,13 +23,14 @@ fn options() -> Options {
     }
 }
 
-/// Of the calls that open something, this part fails.
+/// Makes a fraction of the calls that open a file fail.
 fn without_descriptors(seed: u64, errno: i32, part: f64) -> FaultPlan {
     FaultPlan::on_operation(move |operation| {
         let opens =
             matches!(operation.kind, OperationKind::Open | OperationKind::SyncDir | OperationKind::ReadDir);
         let fails = opens && Rng::new(seed ^ operation.number).chance(part);
-        // The system opens a directory to sync it; that it has no memory for it is told as any error of the sync.
+        // The system opens a directory to sync it. Lack of memory for that is reported like any
+        // error of the sync.
         let errno = if operation.kind == OperationKind::SyncDir { libc::EMFILE } else { errno };
         fails.then(|| Fault::Errno(errno))
     })
@@ -47,7 +48,7 @@ fn write(engine: &Engine, world: &mut World) -> Result<(), Error> {
 }
 
 #[test]
-fn an_engine_without_descriptors_goes_on_and_loses_nothing() {
+fn an_engine_without_descriptors_continues_and_loses_no_write() {
     let (mut refused_reads, mut refused_writes, mut refused_jobs) = (0, 0, 0);
     for (seed, errno) in [libc::EMFILE, libc::ENFILE, libc::ENOMEM].into_iter().enumerate() {
         let mut world = World::new(seed as u64);
@@ -96,7 +97,7 @@ fn an_engine_without_descriptors_goes_on_and_loses_nothing() {
     );
 }
 
-/// Tables below `dir` that this process has open.
+/// Number of tables below `dir` that this process has open.
 fn open_tables(dir: &Path) -> usize {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("list");
     let targets = descriptors.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());

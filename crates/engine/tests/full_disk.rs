@@ -1,5 +1,5 @@
-//! A small disk that fills: values are refused before the last of it is gone, deletes make room again, and nothing
-//! that was acknowledged is lost, through any number of fillings and restarts.
+//! A small disk that fills up: values are refused before it is full, deletes free space again, and
+//! no acknowledged write is lost, in any number of cycles and restarts.
 
 use bytes::Bytes;
 use engine::{Batch, DiskSpace, Engine, ErrorKind, Options};
@@ -37,7 +37,7 @@ impl Scene {
         Self { disk, clock, engine, version: 0, rng: Rng::new(seed), acknowledged: BTreeMap::new() }
     }
 
-    /// What workers would do meanwhile; a job without room waits for some.
+    /// Runs the jobs as workers would; a job without space waits.
     fn work(&mut self) {
         for _ in 0..40 {
             self.clock.advance(Duration::from_millis(200));
@@ -72,7 +72,8 @@ impl Scene {
         written
     }
 
-    /// Writes values until one is refused for lack of room; others are written off the backlog.
+    /// Writes values until one is refused for lack of space. When the backlog refuses one, runs the
+    /// jobs.
     fn fill(&mut self, cycle: u64) {
         let len = [500, 5_000, 50_000][self.rng.below(3) as usize];
         for number in 0..u64::MAX {
@@ -119,7 +120,7 @@ impl Scene {
 }
 
 #[test]
-fn deletes_make_room_on_a_disk_that_this_engine_has_filled() {
+fn deletes_free_space_on_a_disk_that_this_engine_has_filled() {
     let mut scene = Scene::begin(1);
     for cycle in 0..CYCLES {
         scene.fill(cycle);
@@ -139,7 +140,7 @@ fn deletes_make_room_on_a_disk_that_this_engine_has_filled() {
 }
 
 #[test]
-fn an_engine_opens_reads_and_deletes_without_a_byte_of_room() {
+fn an_engine_opens_reads_and_deletes_on_a_full_disk() {
     let mut scene = Scene::begin(2);
     for number in 0..500 {
         scene.write(format!("k{number}").as_bytes(), Some(vec![7; 5_000].into())).expect("there is room");
@@ -165,7 +166,7 @@ fn deletes_take_a_bounded_part_of_the_reserve() {
     let mut scene = Scene::begin(3);
     scene.fill(0);
     let reserve = scene.engine.disk_stats().reserve_bytes;
-    // Deletes of what is not there free nothing.
+    // Deletes of absent keys free no space.
     let refused = (0..2_000_000u64).find(|number| {
         if number % 256 == 0 {
             scene.work();

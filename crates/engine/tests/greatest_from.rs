@@ -1,5 +1,5 @@
-//! The newest cell of a key takes over the greatest `from` of the cells that it replaces, wherever those are dropped: the
-//! replicas that they were written to must get the newest one too.
+//! The newest cell of a key inherits the greatest `from` of the cells that it replaces, wherever
+//! those are dropped: the replicas that received them must receive the newest one too.
 
 mod support;
 
@@ -22,14 +22,14 @@ fn options() -> Options {
     }
 }
 
-/// Writes the key for so many nodes, and returns the cell.
+/// Writes the key with this `from`, and returns the cell.
 fn write(world: &mut World, engine: &Engine, from: u8, bytes: usize) -> Cell {
     let cell = Cell::value(world.next_version(), from, vec![from; bytes].into());
     engine.write(batch_of([&(KEY.to_vec(), cell.clone())])).expect("write");
     cell
 }
 
-/// What a range of the engine shows.
+/// The cell that a range read of the engine returns.
 fn in_range(engine: &Engine) -> Option<Cell> {
     let mut cursor = engine.snapshot().cursor();
     cursor.seek_to_first().expect("a seek");
@@ -79,7 +79,7 @@ fn it_stays_when_a_compaction_drops_the_older_cells() {
 }
 
 #[test]
-fn an_older_write_that_comes_late_counts_too() {
+fn an_older_late_write_counts_too() {
     let mut world = World::new(4);
     let engine = world.open(&options());
     let late = world.next_version();

@@ -1,6 +1,7 @@
-//! Tables that cannot be read back are replaced by what can be read of them, once the host has the rest.
+//! Tables that cannot be read back are replaced by their readable part, once the host has recovered
+//! the rest.
 //!
-//! What is lost is told, never more is missing than that, and at no moment is there a wrong answer.
+//! The lost ranges are reported, no other key is missing, and no result is wrong at any time.
 
 mod support;
 
@@ -12,11 +13,11 @@ use stdx::{Cell, Rng};
 use support::damage::{heal, is_lost, prepared, tables, work};
 use support::{DIR, World, batch_of, small_options};
 
-/// Bits flipped in a table, spread over it.
+/// Bits flipped in a table, evenly distributed.
 const FLIPS_PER_TABLE: u64 = 60;
 
 fn options() -> Options {
-    // A compaction that comes by itself would replace the tables that are to be damaged.
+    // An automatic compaction would replace the tables that are to be damaged.
     Options { level0_tables: 4, ..small_options() }
 }
 
@@ -32,7 +33,7 @@ fn damaged(seed: u64) -> (World, PathBuf) {
     damaged.expect("some table has what no other has")
 }
 
-/// Keys that cannot be read; all others are as they should be.
+/// Keys that cannot be read. All others must be right.
 fn unreadable(world: &World, engine: &Engine) -> Vec<Vec<u8>> {
     let keys = world.model.keys().filter(|key| match engine.get(key) {
         Ok(seen) => {
@@ -50,7 +51,7 @@ fn open(world: &World, fs: Arc<dyn env::Fs>) -> Engine {
 }
 
 #[test]
-fn whatever_bit_of_a_table_flips_it_is_healed() {
+fn a_table_with_any_flipped_bit_is_healed() {
     let world = prepared(1, &options());
     let (mut healed, mut asked, mut harmless) = (0, 0, 0);
     for path in tables(&world.disk) {
@@ -83,7 +84,7 @@ fn whatever_bit_of_a_table_flips_it_is_healed() {
 }
 
 #[test]
-fn what_was_not_given_up_stays_as_it_is() {
+fn a_table_without_permission_to_replace_it_stays_unchanged() {
     let (world, path) = damaged(2);
     let engine = open(&world, Arc::new(world.disk.clone()));
     let failed = unreadable(&world, &engine);
@@ -120,7 +121,7 @@ fn a_checkpoint_says_which_of_its_tables_are_damaged() {
     };
     says_so();
 
-    // An engine that opens it looks at the table before a read comes to it, at each start.
+    // An engine that opens it scans the table before any read, at each start.
     for _ in 0..2 {
         let (restored, _) = Engine::open(world.env(), Path::new(CHECKPOINT), options()).expect("it opens");
         work(&restored);
@@ -141,9 +142,9 @@ fn a_checkpoint_says_which_of_its_tables_are_damaged() {
     verify(&world.env(), Path::new(CHECKPOINT), None, &mut |_| ()).expect("healed");
 }
 
-/// As on a node of its own, that has nobody to ask.
+/// As on a standalone node, without replicas.
 #[test]
-fn what_is_written_anew_is_read_also_from_below_a_table_that_was_set_aside() {
+fn newer_cells_are_read_from_below_a_quarantined_table() {
     let (mut world, _) = damaged(6);
     let engine = open(&world, Arc::new(world.disk.clone()));
     let failed = unreadable(&world, &engine);
@@ -165,7 +166,7 @@ fn what_is_written_anew_is_read_also_from_below_a_table_that_was_set_aside() {
 }
 
 #[test]
-fn what_fails_for_a_while_is_not_lost() {
+fn blocks_that_fail_to_read_temporarily_are_not_lost() {
     let world = prepared(3, &options());
     let all_reads = || {
         FaultPlan::fail(OperationMatch::kind(OperationKind::Read).path(".sst").sticky(), Fault::DeviceError)
@@ -174,14 +175,15 @@ fn what_fails_for_a_while_is_not_lost() {
     let engine = open(&world, Arc::new(faults.clone()));
     let before = tables(&world.disk);
     assert_eq!(unreadable(&world, &engine).len(), world.model.len());
-    // Back before anybody has looked closer.
+    // The fault ends before the table is scanned.
     faults.clear();
     work(&engine);
     assert_eq!((engine.damaged_tables(), engine.stats().tables_healed), (vec![], 0));
     assert!(before.iter().all(|path| tables(&world.disk).contains(path)), "each is as it was");
     world.check_all(&engine);
     drop(engine);
-    // Back when all is set aside, and given up, although nothing was got from elsewhere.
+    // The fault ends when all tables are quarantined and replaceable, although nothing was
+    // recovered from elsewhere.
     faults.set_plan(all_reads());
     let engine = open(&world, Arc::new(faults.clone()));
     assert_eq!(unreadable(&world, &engine).len(), world.model.len());
@@ -196,7 +198,7 @@ fn what_fails_for_a_while_is_not_lost() {
 }
 
 #[test]
-fn more_damage_than_was_told_is_asked_for_again() {
+fn damage_beyond_the_confirmed_ranges_needs_another_confirmation() {
     let (world, path) = damaged(4);
     let len = world.disk.read_file(&path).expect("read").len() as u64;
     let engine = open(&world, Arc::new(world.disk.clone()));

@@ -1,4 +1,4 @@
-//! One key takes all the load: what it holds is little, whatever was written.
+//! One key takes all the load: the engine stays small, however much was written.
 
 mod support;
 
@@ -10,7 +10,7 @@ const WRITES: u64 = 20_000;
 const VALUE_BYTES: usize = 200;
 
 #[test]
-fn a_key_that_is_written_again_and_again_takes_the_room_of_few_cells() {
+fn a_key_that_is_overwritten_again_and_again_takes_the_space_of_few_cells() {
     let mut world = World::new(1);
     let engine = world.open(&small_options());
     let mut cells_max = 0;

@@ -1,5 +1,5 @@
-//! The manifest through crashes, full disks and rot: what was acknowledged is there, what was refused is
-//! not, and damage is an error that names the file.
+//! The manifest under crashes, full disks and bit rot: acknowledged edits are present, refused ones
+//! are not, and damage is an error that names the file.
 
 use bytes::Bytes;
 use engine::manifest::{Levels, Manifest, RecoveredState, VersionEdit, check_bytes};
@@ -36,8 +36,8 @@ fn long_key(id: u64) -> String {
     format!("{id:08}{}", "k".repeat(8_000))
 }
 
-/// A step of a history: tables flushed to level 0, then moved to level 1, some then removed. With `long` keys
-/// the manifest is outgrown again and again.
+/// A step of a history: tables are flushed to level 0, then moved to level 1; some are then
+/// removed. With `long` keys the manifest outgrows its limit again and again.
 fn step(step: u64, long: bool) -> VersionEdit {
     let key = |id: u64| if long { long_key(id) } else { format!("{id:08}") };
     let mut edit = VersionEdit { next_table_id: Some(TableId(step + 1)), ..VersionEdit::default() };
@@ -81,7 +81,7 @@ fn recover(fs: &(impl Fs + Clone + 'static)) -> Result<(Manifest, RecoveredState
     Manifest::recover(&fs, Path::new(DIR))
 }
 
-/// Files of tables as a flush leaves them, for all ids that a history uses.
+/// Table files as flushes leave them, for all ids that a history uses.
 fn disk_with_tables(ids: std::ops::Range<u64>) -> MemFs {
     let disk = MemFs::new();
     disk.create_dir_all(Path::new(DIR)).unwrap();
@@ -92,13 +92,13 @@ fn disk_with_tables(ids: std::ops::Range<u64>) -> MemFs {
     disk
 }
 
-/// What was acknowledged when a history stopped, and what would have been next.
+/// The acknowledged state when a history stopped, and the next state.
 struct Stopped {
     acknowledged: Live,
     next: Live,
 }
 
-/// Recovers and appends `steps` from where the manifest is, until it is stopped.
+/// Recovers and appends `steps` from the state of the manifest on, until it is stopped.
 fn run(fs: &FaultFs, steps: std::ops::Range<u64>, long: bool, before: &Live) -> Stopped {
     let mut acknowledged = before.clone();
     let Ok((mut manifest, recovered)) = recover(fs) else {
@@ -139,7 +139,7 @@ fn crash_everywhere(steps: u64, long: bool, stride: usize) {
                 stopped.acknowledged
             );
             drop(manifest);
-            // What was served once is not taken back by a second crash, nor by what is written on.
+            // A second crash, or a later write, does not undo the recovered state.
             let again = after.crash(&mut rng);
             assert_eq!(live(&recover(&again).unwrap().1), found, "stop {stop} seed {seed}: a second crash");
         }
@@ -168,7 +168,8 @@ fn a_manifest_that_has_outgrown_its_snapshot_is_replaced_and_the_old_one_removed
     assert!(bytes < 2 << 20, "{bytes} bytes for a handful of live tables");
 }
 
-/// After each operation of an append fails for lack of space, the edit is never seen, and the next one works.
+/// When an operation of an append fails for lack of space, the edit is never visible, and the next
+/// one works.
 #[test]
 fn an_edit_refused_by_a_full_disk_never_happens() {
     let kinds = [OperationKind::Write, OperationKind::SyncData];
@@ -195,9 +196,9 @@ fn an_edit_refused_by_a_full_disk_never_happens() {
     }
 }
 
-/// With no room for a new manifest the old one grows on; the switch is made when there is room.
+/// Without space for a new manifest the old one grows; the switch happens once there is space.
 #[test]
-fn a_manifest_that_cannot_be_replaced_for_lack_of_space_goes_on_as_it_is() {
+fn a_manifest_that_cannot_be_replaced_for_lack_of_space_is_continued() {
     for kind in [OperationKind::Open, OperationKind::Write, OperationKind::SyncDir, OperationKind::Rename] {
         let disk = disk_with_tables(1..120);
         let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
@@ -205,7 +206,7 @@ fn a_manifest_that_cannot_be_replaced_for_lack_of_space_goes_on_as_it_is() {
         let full = Fault::Error(std::io::ErrorKind::StorageFull);
         let (mut acknowledged, mut refused) = (Live::default(), 0);
         for number in 1..120 {
-            // Writes and syncs of an edit go through: only those of a new file are of these kinds as well.
+            // Writes and syncs of an edit succeed: only those of a new file are of these kinds too.
             let only_new =
                 OperationMatch::kind(kind).path(if kind == OperationKind::Write { "CURRENT" } else { "" });
             fs.set_plan(FaultPlan::fail(only_new.sticky(), full.clone()));
@@ -229,7 +230,7 @@ fn a_manifest_that_cannot_be_replaced_for_lack_of_space_goes_on_as_it_is() {
     }
 }
 
-/// Files as the first format wrote them are still read. `UPDATE=1` writes them, once.
+/// Files in the first version of the format can still be read. `UPDATE=1` writes them, once.
 #[test]
 fn the_first_format_is_still_read() {
     let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
@@ -290,7 +291,7 @@ fn every_flipped_bit_is_found_or_does_not_matter() {
 }
 
 #[test]
-fn tables_that_are_not_live_are_told_and_their_ids_not_used_again() {
+fn orphaned_tables_are_reported_and_their_ids_not_reused() {
     let disk = disk_with_tables(1..7);
     let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
     run(&fs, 1..4, false, &Live::default());
@@ -334,14 +335,15 @@ fn arbitrary_bytes_are_refused() {
         file.write_at(&bytes, 0).unwrap();
         let fresh = disk.kill();
         match recover(&fresh) {
-            // A whole header with nothing behind it to be believed: a torn file that CURRENT would not name.
+            // A whole header without valid frames: a torn file that `CURRENT` would not name.
             Ok((_, recovered)) => assert!(len >= 24 && recovered.tables.is_empty()),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
         }
     }
 }
 
-/// A manifest cut at any byte is a shorter history or refused; so are changed bytes. Nothing panics.
+/// A manifest cut at any byte is a shorter history or refused; so are changed bytes. Nothing
+/// panics.
 #[test]
 fn any_bytes_are_a_manifest_or_refused() {
     let whole =
@@ -417,7 +419,7 @@ fn candidates_are_the_tables_whose_range_holds_the_key() {
     );
 }
 
-/// A full disk keeps no manifest from being opened: the old one is gone on with, also after a torn append.
+/// A manifest opens on a full disk: the old one is continued, even after a torn append.
 #[test]
 fn a_manifest_opens_on_a_full_disk() {
     for seed in 0..SEEDS * 8 {
@@ -459,7 +461,7 @@ fn ends(disk: &MemFs, seed: u64) -> [MemFs; 3] {
     [disk.kill(), evicted, disk.crash(&mut Rng::new(seed))]
 }
 
-/// A manifest that is as long as it may be before it is replaced, and what it says.
+/// A manifest of the greatest length before its replacement, and its contents.
 fn outgrown(fs: &FaultFs) -> (Manifest, Live, u64) {
     let (mut manifest, _) = recover(fs).unwrap();
     let (mut acknowledged, mut number) = (Live::default(), 1);
@@ -481,11 +483,12 @@ fn outgrown(fs: &FaultFs) -> (Manifest, Live, u64) {
     (manifest, acknowledged, number)
 }
 
-/// Whatever fails while the manifest is replaced, also a rename that took effect, every acknowledged edit is there.
+/// Whatever fails while the manifest is replaced, even a rename that took effect, every
+/// acknowledged edit is present.
 #[test]
 fn no_error_while_the_manifest_is_replaced_loses_an_edit() {
     for after in 0..40 {
-        // Two of them for each operation: the same calls come with the next edit.
+        // Two of them for each operation: the same calls recur with the next edit.
         for (nth, errno) in ERRNOS.into_iter().enumerate().skip(after as usize % 3).step_by(3) {
             let seed = after * 6 + nth as u64;
             let faults = [
@@ -506,7 +509,8 @@ fn no_error_while_the_manifest_is_replaced_loses_an_edit() {
                     apply(&mut next, &edit);
                     match manifest.append(&edit) {
                         Ok(()) => acknowledged = next.clone(),
-                        // Refused; the next one names another table, and needs the one before.
+                        // Refused; the next edit names another table, and depends on the one
+                        // before.
                         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Retry) => {
                             manifest.append(&edit).unwrap_or_else(|error| panic!("{how}: {error}"));
                             acknowledged = next.clone();
@@ -524,7 +528,8 @@ fn no_error_while_the_manifest_is_replaced_loses_an_edit() {
     }
 }
 
-/// At the start too, the file that `CURRENT` names is not removed because its rename reported an error.
+/// At the start too, the file that `CURRENT` names is not removed because its rename reported an
+/// error.
 #[test]
 fn no_error_of_recovery_loses_an_edit() {
     for after in 0..30 {

@@ -1,4 +1,4 @@
-//! What a memtable and its pool say they hold of the allocator is what they hold, to the byte, and all of it is given back.
+//! A memtable and its pool report exactly the memory that they hold, and return all of it.
 
 use engine::Sequence;
 use engine::memtable::{ChunkPool, Memtable};
@@ -7,36 +7,36 @@ use std::cell::Cell as LocalCell;
 use std::sync::Arc;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version};
 
-/// The system's allocator, with what the thread holds of it counted.
+/// The system allocator with a count of the bytes that the thread holds.
 struct Counting;
 
 thread_local! {
     static HELD_BYTES: LocalCell<isize> = const { LocalCell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator as it came; the counter does not allocate.
+// SAFETY: every call is forwarded to the system allocator unchanged; the counter does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD_BYTES.set(HELD_BYTES.get() + layout.size() as isize);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD_BYTES.set(HELD_BYTES.get() - layout.size() as isize);
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
-/// The greatest chunk of a memtable.
+/// Greatest size of a memtable's chunk, in bytes.
 const CHUNK_BYTES_MAX: u64 = 2 << 20;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn bytes_are_what_the_allocator_gave_and_all_are_given_back() {
+fn reported_bytes_match_the_allocator_and_all_are_returned() {
     let value = vec![1; 300_000];
     let started = HELD_BYTES.get();
     for capacity_bytes in [0, 1 << 20, 8 << 20] {

@@ -1,11 +1,11 @@
-//! Keys and values of every size that a batch takes, in memtables of every capacity.
+//! Keys and values of every size that a batch accepts, in memtables of every capacity.
 
 use bytes::Bytes;
 use engine::memtable::{Memtable, hash_key};
 use engine::{Batch, Sequence};
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
 
-/// Around every power of two up to 1 MiB, with the room that the rest of a cell may take.
+/// Lengths around every power of two up to 1 MiB, with a margin for the cell header.
 fn lengths() -> impl Iterator<Item = usize> {
     (0..=20).flat_map(|power| {
         let around = 1usize << power;

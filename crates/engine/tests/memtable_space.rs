@@ -1,6 +1,8 @@
-//! Who finds the memtables full: few who write one at a time wait for the flush, a flood is refused at once.
+//! Writes that find the memtables full: few sequential writers wait for the flush, an overload is
+//! refused at once.
 //!
-//! One host steps everything in virtual time. Its disk stands still for a while in the middle of each flush.
+//! One host steps everything in virtual time. Its disk stalls for a while in the middle of each
+//! flush.
 
 mod support;
 
@@ -12,19 +14,19 @@ use stdx::{Cell, Instant};
 use support::{World, small_options};
 
 const TICK: Duration = Duration::from_millis(1);
-/// Longer than any write waits for room.
+/// Longer than any write waits for space.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 const VALUE_BYTES: usize = 2 << 10;
 const MEMTABLE_BYTES: usize = 16 << 10;
 
-/// What became of a write, and how long that took.
+/// Outcome and latency of each write.
 type Told = Arc<Mutex<Vec<(Result<(), Error>, Duration)>>>;
 
 struct Host {
     world: World,
     engine: Engine,
     told: Told,
-    /// How long the disk stands in each flush.
+    /// Duration of the disk stall in each flush.
     stands: Duration,
     flush_until: Option<Instant>,
 }
@@ -87,7 +89,7 @@ impl Host {
         self.world.clock.advance(TICK);
     }
 
-    /// `writers` write one at a time, `writes` in all. What became of them.
+    /// Has `writers` write sequentially, `writes` in all. Returns the outcomes.
     fn write(
         &mut self,
         writers: usize,
@@ -111,7 +113,7 @@ fn longest(told: &[(Result<(), Error>, Duration)]) -> Duration {
 }
 
 #[test]
-fn few_who_write_one_at_a_time_wait_for_each_flush_and_none_is_refused() {
+fn few_sequential_writers_wait_for_each_flush_and_none_is_refused() {
     for (writers, value_bytes) in [(1, VALUE_BYTES), (4, VALUE_BYTES), (1, 5 * MEMTABLE_BYTES)] {
         let mut host = Host::new(1, Duration::from_millis(50));
         let told = host.write(writers, 300, value_bytes);
@@ -141,13 +143,13 @@ fn a_flood_is_refused_at_once_and_holds_little_memory() {
     let late = refused.iter().filter(|(_, took)| !took.is_zero()).count();
     assert!(late < refused.len() / 100, "{late} of {} had to wait for it", refused.len());
     assert!(longest(&accepted) < WAIT_MAX, "{:?}", longest(&accepted));
-    // One memtable in each time that the disk stands; small as they are, the pacer holds up some.
+    // One memtable per disk stall. The memtables are small, so the pacer delays some writes.
     let borne = ticks / 50 * (MEMTABLE_BYTES / VALUE_BYTES);
     assert!(accepted.len() > borne / 4, "{} of {borne}", accepted.len());
 }
 
 #[test]
-fn who_waits_for_room_is_told_when_there_is_none_in_time_and_when_the_engine_closes() {
+fn stalled_writes_are_refused_after_the_time_limit_and_when_the_engine_closes() {
     let fill = |host: &mut Host| {
         while !host.engine.has_waiting_writes() {
             host.submit(VALUE_BYTES);
@@ -175,9 +177,9 @@ fn who_waits_for_room_is_told_when_there_is_none_in_time_and_when_the_engine_clo
     assert!(matches!(host.told.lock()[..], [(Err(Error::Overloaded { .. }), _)]));
 }
 
-/// What the host cannot go on without, as the bound of its clock.
+/// Writes that the host cannot operate without, such as the bound of its clock.
 #[test]
-fn what_precedes_is_let_in_before_all_that_waits_and_however_full_it_is() {
+fn a_batch_that_bypasses_stalls_is_admitted_before_stalled_writes_and_with_full_memtables() {
     let mut host = Host::new(5, WAIT_MAX);
     while host.engine.stats().stalls.refused_overloaded == 0 {
         host.submit(VALUE_BYTES);

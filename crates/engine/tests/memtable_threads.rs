@@ -1,5 +1,5 @@
-//! The memtable under real threads: writers race, readers follow the watermark and know exactly what they
-//! must see.
+//! The memtable under real threads: writers race, and readers at the watermark know exactly which
+//! cells are visible.
 
 use engine::Sequence;
 use engine::iter::Cursor;
@@ -12,15 +12,15 @@ use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version};
 
 const WRITERS: usize = if cfg!(miri) { 3 } else { 4 };
 const READERS: usize = if cfg!(miri) { 1 } else { 2 };
-/// Miri takes some thousand times as long, and looks at many schedules of few writes instead.
+/// Miri is about a thousand times slower: it runs fewer writes under several schedules.
 const WRITES: u64 = if cfg!(miri) { 60 } else { 60_000 };
-/// So many that arena and index grow full, and so few that cells of a key meet.
+/// Enough keys to fill arena and index, and few enough that cells share keys.
 const KEYS: u64 = if cfg!(miri) { 10 } else { 4_000 };
 const CAPACITY_BYTES: u64 = if cfg!(miri) { 4 << 10 } else { 256 << 10 };
-/// Every so many keys a reader reads one.
+/// A reader reads every n-th key.
 const READ_EVERY: usize = if cfg!(miri) { 3 } else { 97 };
 
-/// Sequences are taken one by one; the watermark is the last of those that are in without a gap.
+/// Sequences are assigned one by one; the watermark is the last one without a gap before it.
 struct Commits {
     table: Arc<Memtable>,
     next: AtomicU64,
@@ -62,7 +62,7 @@ impl Commits {
     }
 }
 
-/// Sequences meet their keys in an order that is neither ascending nor descending.
+/// Maps sequences to keys in an order that is neither ascending nor descending.
 fn key_of(sequence: u64) -> [u8; 8] {
     (sequence % KEYS).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
 }
@@ -130,12 +130,13 @@ fn writes_that_come_late_are_never_seen_again() {
     );
 }
 
-/// Each thread fills one memtable after the other, of chunks that others have just left, and a reader outlives each.
+/// Each thread fills successive memtables from chunks that others have just returned, and a reader
+/// outlives each.
 #[test]
 fn memtables_that_are_made_and_dropped_at_the_same_time_share_no_chunk() {
     const ROUNDS: u64 = if cfg!(miri) { 3 } else { 60 };
     const WRITES_EACH: u64 = if cfg!(miri) { 8 } else { 1_000 };
-    /// Fewer chunks than the memtables have, so that some are kept and others freed.
+    /// Smaller than the memtables, so that some chunks are kept and others freed.
     const POOL_BYTES: u64 = 256 << 10;
     let pool = Arc::new(ChunkPool::new(POOL_BYTES));
     let fill = |thread: u64| {
@@ -151,7 +152,7 @@ fn memtables_that_are_made_and_dropped_at_the_same_time_share_no_chunk() {
             let mut cursor = table.cursor(Sequence::MAX);
             cursor.seek_to_first().expect("a memtable does not fail");
             drop(table);
-            // The memtable before this one is freed here, while others take chunks.
+            // The previous memtable is freed here, while others take chunks.
             if let Some((mut cursor, value)) = outlives.replace((cursor, value)) {
                 let seen = walk_values(&mut cursor, &value);
                 assert_eq!(seen, WRITES_EACH.min(KEYS), "thread {thread}, round {round}");
@@ -164,7 +165,7 @@ fn memtables_that_are_made_and_dropped_at_the_same_time_share_no_chunk() {
     assert!((1..=POOL_BYTES).contains(&pool.bytes()));
 }
 
-/// How many keys there are from here, each with this value.
+/// Number of keys from here on, each of which must have this value.
 fn walk_values(cursor: &mut MemtableCursor, value: &[u8]) -> u64 {
     let mut seen = 0;
     while let Some((_, cell)) = cursor.entry() {

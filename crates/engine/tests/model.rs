@@ -1,5 +1,5 @@
-//! Random operations against a `BTreeMap`: reads, scans and snapshots see what the model holds, whatever
-//! the options and wherever the jobs are stepped.
+//! Random operations against a `BTreeMap`: reads, scans and snapshots match the model, for any
+//! options and any interleaving of the jobs.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{World, batch_of, key_of, random_options, scan, small_options};
 
 const KEYS: u64 = 90;
 
-/// Runs `operations` random operations of `seed` and returns what a scan sees at the end.
+/// Runs `operations` random operations of `seed`, and returns the result of a final scan.
 fn run(seed: u64, operations: u64, options: &Options, step: bool) -> BTreeMap<Vec<u8>, Cell> {
     println!("seed {seed}, {options:?}");
     let mut world = World::new(seed);
@@ -49,14 +49,14 @@ fn run(seed: u64, operations: u64, options: &Options, step: bool) -> BTreeMap<Ve
     live(&world, scan(&engine))
 }
 
-/// What users see of a scan.
+/// The part of a scan that is visible to users.
 fn live(world: &World, mut seen: BTreeMap<Vec<u8>, Cell>) -> BTreeMap<Vec<u8>, Cell> {
     seen.retain(|_, cell| cell.meta.is_live_at(world.wall()));
     seen
 }
 
 #[test]
-fn reads_and_scans_see_what_the_model_holds() {
+fn reads_and_scans_agree_with_the_model() {
     for seed in 0..20 {
         run(seed, 1_500, &small_options(), true);
     }
@@ -140,7 +140,7 @@ fn deleted_and_expired_data_leaves_the_disk_after_its_grace() {
         }
     }
     world.clock.advance(support::GRACE * 3);
-    // The log must have left the segments from which a start would replay what is to go.
+    // The log must release the segments from which recovery would replay the cells to be dropped.
     fill_log(&mut world, &engine);
     engine.run_jobs().expect("jobs");
     world.check_all(&engine);
@@ -184,7 +184,7 @@ fn a_late_write_that_the_log_still_holds_does_not_come_back_from_behind_a_droppe
     engine.write(batch_of([&late])).expect("write");
     engine.flush().expect("flush");
     world.clock.advance(support::GRACE * 3);
-    // One more table in level 0, around the key, so that all of it is merged with what is below.
+    // One more table in level 0, around the key, so that all of it is merged with the level below.
     let around = Cell::value(world.next_version(), 1, "around".into());
     engine.write(batch_of([&(b"a".to_vec(), around.clone()), &(b"z".to_vec(), around)])).expect("write");
     engine.flush().expect("flush");
@@ -198,11 +198,12 @@ fn a_late_write_that_the_log_still_holds_does_not_come_back_from_behind_a_droppe
     assert!(seen.is_none_or(|seen| !seen.meta.is_live_at(world.wall())), "a deleted value came back");
 }
 
-/// Late writes of local keys: the tombstone that hides one stays as long as it is in memory or in the log.
+/// Late writes of local keys: a tombstone that shadows one stays while the write is in memory or in
+/// the log.
 #[test]
-fn a_local_tombstone_stays_while_a_memtable_or_the_log_holds_what_it_hides() {
+fn a_local_tombstone_stays_while_a_memtable_or_the_log_holds_a_cell_that_it_shadows() {
     let mut world = World::new(13);
-    // Memtables that take all of it: nothing is compacted before it is asked for.
+    // The memtables fit everything: compaction runs only on request.
     let options = Options { level0_tables: 1, memtable_bytes: Some(1 << 20), ..small_options() };
     let engine = world.open(&options);
     let (late, delete) = (world.next_version(), world.next_version());
@@ -230,7 +231,7 @@ fn a_local_tombstone_stays_while_a_memtable_or_the_log_holds_what_it_hides() {
 }
 
 #[test]
-fn a_compaction_counts_for_nothing_when_a_late_write_of_a_local_key_came_while_it_ran() {
+fn a_compaction_is_discarded_when_a_late_write_of_a_local_key_arrived_during_it() {
     let mut world = World::new(14);
     let options = Options { level0_tables: 1, ..small_options() };
     let engine = world.open(&options);
@@ -240,7 +241,7 @@ fn a_compaction_counts_for_nothing_when_a_late_write_of_a_local_key_came_while_i
     let other = (b"\0z".to_vec(), Cell::value(world.next_version(), 1, "other".into()));
     engine.write(batch_of([&delete, &other])).expect("write");
     engine.flush().expect("flush");
-    // The table moves down; then it is rewritten, as far as the first cell.
+    // The table moves down; then it is rewritten, up to the first cell.
     engine.step_compaction(0, 1).expect("move");
     engine.step_compaction(0, 1).expect("begin");
     let late = (b"\0k".to_vec(), Cell::value(late, 1, "late".into()));
@@ -249,7 +250,7 @@ fn a_compaction_counts_for_nothing_when_a_late_write_of_a_local_key_came_while_i
     assert_eq!(engine.get(b"\0k").expect("get"), Some(delete.1));
 }
 
-/// Lets the log leave its segments.
+/// Makes the log leave its segments.
 fn fill_log(world: &mut World, engine: &engine::Engine) {
     for _ in 0..40 {
         let live = (b"zzz".to_vec(), Cell::value(world.next_version(), 1, vec![0; 4 << 10].into()));

@@ -1,8 +1,9 @@
-//! A flood on a slow disk: what is accepted settles at what the disk bears, the backlog stays bounded, the rest is
-//! refused with a time to come back after, and no second passes without writes that are accepted.
+//! Overload on a slow disk. The accepted rate settles at the rate that the disk sustains. The
+//! backlog stays bounded, excess writes are refused with a retry time, and every second has
+//! accepted writes.
 //!
-//! One host steps everything, and the time is that of the disk: each read and write lets as much of it pass as the
-//! disk needs for it. So a run is the same each time, and the disk idles only when there is nothing to do for it.
+//! One host steps everything in virtual time: each read and write advances the clock by the time
+//! that the disk needs. So runs are deterministic, and the disk idles only when there is no work.
 
 mod support;
 
@@ -18,18 +19,19 @@ use support::{DIR, World};
 
 const VALUE_BYTES: usize = 2 << 10;
 const KEYS: u64 = 4 << 10;
-/// What the host does before it looks at the other jobs, in bytes.
+/// Budget of a step, in bytes, after which the host serves the other jobs.
 const STEP_BYTES: u64 = 64 << 10;
 const SYNC_TIME: Duration = Duration::from_millis(1);
-/// Tables in level 0, for each that starts a compaction, that a flood may lead to.
+/// Greatest number of tables in level 0 under overload, as a multiple of the number that triggers a
+/// compaction.
 const LEVEL0_MAX: f64 = 11.0;
-/// Behind the wait that the pacer allows, a write waits for the group and for the job that are under way.
+/// A write waits for the pacer, and then for the running group and job.
 const WAIT_MAX: Duration = Duration::from_millis(1_500);
 
-/// What became of writes, and when.
+/// Outcomes of writes, with their times.
 #[derive(Default)]
 struct Told {
-    /// When each was accepted, and how long that took.
+    /// Time of each accepted write, and its latency.
     accepted: Vec<(Instant, Duration)>,
     refused: u64,
     retry_after: Vec<Duration>,
@@ -67,7 +69,7 @@ impl Flood {
         flood
     }
 
-    /// From now on the disk moves so many bytes a second.
+    /// Sets the throughput of the disk, in bytes per second.
     fn set_disk_rate(&mut self, bytes_per_second: u64) {
         let (clock, busy) = (Arc::clone(&self.world.clock), Arc::clone(&self.busy_nanos));
         let wait: Arc<dyn Fn(Duration) + Send + Sync> = Arc::new(move |duration| {
@@ -90,7 +92,8 @@ impl Flood {
         now(&self.world.clock)
     }
 
-    /// Writes come at `rate` a second for so long. Returns which part of the time the disk was busy.
+    /// Writes at `rate` per second for `lasts`. Returns the fraction of the time for which the disk
+    /// was busy.
     fn run(&mut self, rate: u64, lasts: Duration) -> f64 {
         let (began, busy) = (self.now(), self.busy_nanos.load(Ordering::Relaxed));
         let between = Duration::from_secs(1) / u32::try_from(rate).expect("a rate");
@@ -131,7 +134,7 @@ impl Flood {
         self.engine.submit(batch, Box::new(done));
     }
 
-    /// Whether there was anything to do.
+    /// Makes one step. Returns whether there was work.
     fn step(&self) -> bool {
         let pauses = !self.engine.pause_before_group().is_zero();
         let committed = !pauses && self.engine.step_commit().expect("commit");
@@ -152,13 +155,13 @@ fn now(clock: &ManualClock) -> Instant {
     env::Clock::now(clock).mono
 }
 
-/// The longest time without an accepted write.
+/// The longest interval without an accepted write.
 fn longest_gap(told: &Told) -> Duration {
     let pairs = told.accepted.windows(2).map(|pair| pair[1].0 - pair[0].0);
     pairs.max().expect("writes are accepted")
 }
 
-/// That a flood of `lasts` was handled as it should be. Returns how many writes were accepted each second.
+/// Checks the outcomes of an overload of `lasts`. Returns the mean of accepted writes per second.
 fn check_settled(told: &Told, lasts: Duration) -> f64 {
     assert!(longest_gap(told) < Duration::from_secs(1), "{:?} without a write", longest_gap(told));
     assert!(told.refused > 0, "more came than the disk bears");
@@ -172,7 +175,7 @@ fn check_settled(told: &Told, lasts: Duration) -> f64 {
 }
 
 #[test]
-fn a_flood_settles_at_what_the_disk_bears() {
+fn an_overload_settles_at_the_rate_that_the_disk_sustains() {
     let mut flood = Flood::new(1, 8 << 20);
     flood.run(2_000, Duration::from_secs(30));
     flood.take_told();
@@ -187,7 +190,7 @@ fn a_flood_settles_at_what_the_disk_bears() {
     assert!(rates.iter().all(|rate| (rate / mean - 1.0).abs() < 0.2), "{rates:?} a second");
     println!("accepted {rates:?} a second; {:?}", flood.engine.backlog());
 
-    // A tenth of it is served at once again.
+    // A tenth of that rate is served at once again.
     flood.run(mean as u64 / 10, Duration::from_secs(2));
     flood.take_told();
     flood.run(mean as u64 / 10, Duration::from_secs(10));
@@ -196,7 +199,7 @@ fn a_flood_settles_at_what_the_disk_bears() {
 }
 
 #[test]
-fn a_disk_that_becomes_ten_times_slower_slows_the_flood_down_and_does_not_stop_it() {
+fn a_disk_that_becomes_ten_times_slower_slows_an_overload_and_does_not_stop_it() {
     let mut flood = Flood::new(2, 60 << 20);
     flood.run(2_000, Duration::from_secs(10));
     flood.set_disk_rate(6 << 20);
@@ -210,7 +213,7 @@ fn a_disk_that_becomes_ten_times_slower_slows_the_flood_down_and_does_not_stop_i
 }
 
 #[test]
-fn a_burst_is_taken_as_it_comes() {
+fn a_burst_is_admitted_at_full_speed() {
     let mut flood = Flood::new(3, 8 << 20);
     flood.run(200, Duration::from_secs(1));
     flood.run(2_000, Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! Compactions come to an end whatever is written meanwhile.
+//! Compactions complete under any writes.
 
 mod support;
 
@@ -6,7 +6,8 @@ use engine::Engine;
 use stdx::Cell;
 use support::{LOCAL_END, World, batch_of, small_options};
 
-/// With more tables in level 0, against what starts a compaction, writes are refused.
+/// At more tables in level 0, as a multiple of the number that triggers a compaction, writes are
+/// refused.
 const LEVEL0_MAX: f64 = 12.0;
 
 fn write(world: &mut World, engine: &Engine, writes: &[(Vec<u8>, Cell)]) {
@@ -16,8 +17,8 @@ fn write(world: &mut World, engine: &Engine, writes: &[(Vec<u8>, Cell)]) {
     }
 }
 
-/// While each compaction runs, a value comes that is older than the deletes which the compaction drops; before the
-/// next begins it has left memory, so that this one drops deletes as well.
+/// During each compaction a value arrives that is older than the deletes that the compaction drops.
+/// Before the next one begins, the value has left memory, so that this one drops deletes too.
 #[test]
 fn local_cells_that_come_late_do_not_hold_up_compactions() {
     let mut world = World::new(1);
@@ -30,7 +31,7 @@ fn local_cells_that_come_late_do_not_hold_up_compactions() {
         let value = Cell::value(late, 1, vec![b'v'; 10].into());
         write(&mut world, &engine, &[(local(format!("late-{round}")), value)]);
         engine.flush().expect("flush");
-        // The one under way ends.
+        // The running compaction ends.
         engine.step_compaction(0, u64::MAX).expect("step");
         // The log moves on: the value would not be replayed any more.
         let filler =
@@ -42,7 +43,7 @@ fn local_cells_that_come_late_do_not_hold_up_compactions() {
             .collect();
         write(&mut world, &engine, &deletes);
         engine.flush().expect("flush");
-        // The next begins.
+        // The next compaction begins.
         engine.step_compaction(0, 1).expect("step");
         let backlog = engine.backlog();
         assert!(backlog.level0_fraction < LEVEL0_MAX, "round {round}: {backlog:?}");

@@ -1,5 +1,5 @@
-//! What nobody reads is read by whoever scrubs: damage is found within one round and heals, at a rate that is bounded, and
-//! only while nobody else needs the disk. Time is virtual.
+//! Scrubbing finds damage in tables that no client reads, within one round, and they heal. Its rate
+//! is bounded, and it runs only while the disk is not needed otherwise. Time is virtual.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::damage::{self, tables, work};
 use support::{DIR, World, batch_of, key_of, small_options};
 
 const PERIOD: Duration = Duration::from_secs(3600);
-/// What is read at once, and the fastest rate.
+/// Size of one read, and the greatest rate.
 const PIECE_BYTES: u64 = 256 << 10;
 const RATE_MAX: u64 = 4 << 20;
 
@@ -22,14 +22,14 @@ fn options(period: Duration) -> Options {
     Options { level0_tables: 4, scrub_period: Some(period), ..small_options() }
 }
 
-/// A closed directory with a few small tables and nothing in the log.
+/// A closed directory with a few small tables and an empty log.
 fn prepared(seed: u64) -> World {
     let world = damage::prepared(seed, &options(PERIOD));
     settle(&world, &options(PERIOD));
     world
 }
 
-/// Leaves nothing in the log: what the last life left there is flushed.
+/// Empties the log: flushes the writes of the previous run.
 fn settle(world: &World, options: &Options) {
     let engine = world.open(options);
     engine.flush().expect("flush");
@@ -37,7 +37,7 @@ fn settle(world: &World, options: &Options) {
     engine.close().expect("close");
 }
 
-/// A closed directory with so many MiB of noise in tables.
+/// A closed directory with `mib` MiB of random data in tables.
 fn large(mib: u64) -> World {
     let mut world = World::new(7);
     let options = Options { memtable_bytes: Some(4 << 20), table_bytes: 2 << 20, ..options(PERIOD) };
@@ -57,7 +57,7 @@ fn large(mib: u64) -> World {
     world
 }
 
-/// Those of a closed directory that an engine goes on with.
+/// The live tables of a closed directory.
 fn live_tables(world: &World) -> Vec<PathBuf> {
     let disk = world.disk.kill();
     let engine = open(world, Arc::new(disk.clone()), &options(PERIOD));
@@ -73,7 +73,7 @@ fn now(world: &World) -> Instant {
     env::Clock::now(&*world.clock).mono
 }
 
-/// Scrubs until this holds, or for so long; whether it does.
+/// Scrubs until the condition holds, or for this time. Returns whether it holds.
 fn scrub_until(world: &World, engine: &Engine, time: Duration, holds: impl Fn(&Engine) -> bool) -> bool {
     let end = now(world) + time;
     while now(world) < end && !holds(engine) {
@@ -83,19 +83,19 @@ fn scrub_until(world: &World, engine: &Engine, time: Duration, holds: impl Fn(&E
     holds(engine)
 }
 
-/// What the host does about all that is damaged.
+/// Repairs all damage as the host does.
 fn heal(world: &World, engine: &Engine) {
     damage::heal(world, engine, &engine.damaged_tables());
     work(engine);
 }
 
 #[test]
-fn what_nobody_reads_is_found_within_one_round_and_heals() {
+fn damage_in_unread_tables_is_found_within_one_round_and_heals() {
     let world = prepared(1);
     let (mut asked, mut alone) = (0, 0);
     for path in live_tables(&world) {
         let bytes = world.disk.read_file(&path).expect("read").len() as u64;
-        // All over the table, and in what is only at its ends.
+        // Offsets all over the table, and within its ends.
         for at in (0..12).map(|part| bytes * part / 12 + 5).chain([bytes - 1, bytes - 30, bytes - 60]) {
             let disk = world.disk.kill();
             disk.corrupt(&path, at, (at % 8) as u8).expect("flip");
@@ -125,7 +125,7 @@ fn a_round_reads_all_in_its_time_and_no_faster_than_it_has_to() {
     let world = large(12);
     let bytes: u64 =
         tables(&world.disk).iter().map(|path| world.disk.read_file(path).expect("read").len() as u64).sum();
-    // One in which that is slow, and one in which the greatest rate does not suffice.
+    // A slow round, and one for which the greatest rate does not suffice.
     for (period, takes) in [(100, 75..=100), (1, bytes / RATE_MAX..=bytes / RATE_MAX + 3)] {
         let period = Duration::from_secs(period);
         let engine = open(&world, Arc::new(world.disk.kill()), &options(period));
@@ -146,7 +146,7 @@ fn a_round_reads_all_in_its_time_and_no_faster_than_it_has_to() {
         }
         let rounds_end = engine.stats().scrub.last_round.expect("one has ended");
         assert!(rounds_end <= world.wall());
-        // Nothing is read before the next one is due.
+        // Nothing is read before the next round is due.
         let rest = period.saturating_sub(now(&world) - began);
         if !rest.is_zero() {
             scrub_until(&world, &engine, rest / 2, |_| false);
@@ -168,7 +168,7 @@ fn a_slow_disk_is_left_to_others() {
         None
     });
     let fs = FaultFs::new(Arc::new(world.disk.kill()), FaultPlan::none());
-    // So fast a round that the rate alone would leave the disk no rest.
+    // A round so short that the rate alone would leave the disk no idle time.
     let engine = open(&world, Arc::new(fs.clone()), &options(Duration::from_secs(1)));
     fs.set_plan(slow);
     let began = now(&world);
@@ -182,7 +182,7 @@ fn a_slow_disk_is_left_to_others() {
 }
 
 #[test]
-fn it_stands_still_for_a_full_disk_and_for_writes_that_are_slowed() {
+fn scrubbing_pauses_on_a_full_disk_and_while_writes_are_slowed() {
     let world = large(2);
     let disk = world.disk.kill();
     let engine = open(&world, Arc::new(disk.clone()), &options(PERIOD));
@@ -200,7 +200,7 @@ fn it_stands_still_for_a_full_disk_and_for_writes_that_are_slowed() {
     work(&engine);
     assert_eq!(engine.disk_stats().space, DiskSpace::Ample, "{:?}", engine.disk_stats());
     assert!(goes_on(&engine), "there is room again");
-    // Memtables fill and nobody flushes them.
+    // Memtables fill up and are not flushed.
     let mut rng = Rng::new(1);
     let mut value = vec![0; 2 << 10];
     for number in 0..18 {
@@ -217,13 +217,13 @@ fn it_stands_still_for_a_full_disk_and_for_writes_that_are_slowed() {
     assert!(engine.backlog().buffered_fraction > 0.6, "{:?}", engine.backlog());
     assert!(!goes_on(&engine), "writes are slowed");
     work(&engine);
-    // What it was at may be replaced by now: then it is the next round that goes on.
+    // The current table may be replaced by now: then the next round continues.
     let before = read(&engine);
     let goes_on = scrub_until(&world, &engine, 2 * PERIOD, |engine| read(engine) > before);
     assert!(goes_on, "all is worked off");
 }
 
-/// Each start has time for one table only.
+/// Each run has time for one table only.
 #[test]
 fn frequent_restarts_leave_no_table_unchecked() {
     let world = large(12);
@@ -250,7 +250,7 @@ fn a_table_that_was_replaced_is_let_go() {
     let before = tables(&disk);
     engine.step_scrub();
     assert_eq!(engine.stats().scrub.bytes, PIECE_BYTES, "it is in the middle of a table");
-    // Newer cells of all keys, until no table is left as it was.
+    // Newer cells of all keys, until every table is replaced.
     for round in 0..20 {
         for (key, cell) in &world.model {
             let version = stdx::Version::new(stdx::Hlc::from_bits(u64::MAX / 2 + round), stdx::NodeTag(9));

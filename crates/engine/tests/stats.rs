@@ -1,4 +1,4 @@
-//! What the figures say of a known past: exact counts, on a disk in memory.
+//! Statistics of known operations: exact counts, on an in-memory disk.
 
 mod support;
 
@@ -14,10 +14,10 @@ use stdx::Cell;
 use stdx::histogram::Snapshot;
 use support::{DIR, GRACE, World, batch_of, small_options};
 
-/// The header of a group, as `docs/storage-format/wal.md` draws it.
+/// Length of a group header, as in `docs/storage-format/wal.md`.
 const GROUP_HEADER_BYTES: u64 = 48;
 
-/// On `fs`, which is over the disk of `world`.
+/// Opens an engine on `fs`, which wraps the disk of `world`.
 fn open_over(world: &World, fs: &FaultFs, options: &Options) -> Engine {
     Engine::open(world.env_over(Arc::new(fs.clone())), Path::new(DIR), options.clone()).expect("opened").0
 }
@@ -26,14 +26,14 @@ fn disk_syncs(world: &World) -> u64 {
     world.disk.counters().counts().syncs
 }
 
-/// Of all files of tables that are there.
+/// Lengths of all existing table files.
 fn table_lengths(world: &World) -> Vec<u64> {
     let names = world.disk.file_names().into_iter();
     let tables = names.filter(|name| name.extension().is_some_and(|extension| extension == "sst"));
     tables.map(|name| world.disk.read_file(name).expect("read").len() as u64).collect()
 }
 
-/// Values that do not compress, so that file lengths are about those of the data.
+/// Writes incompressible values, so that the lengths of files are close to those of the data.
 fn write_of(world: &mut World, key: &[u8], value_bytes: usize) -> (Vec<u8>, Cell) {
     let mut value = vec![0; value_bytes];
     world.rng.fill(&mut value);
@@ -57,7 +57,7 @@ fn put(world: &mut World, engine: &Engine, key: &[u8], value_bytes: usize) {
     engine.write(batch_of([&write])).expect("written");
 }
 
-/// The values of a histogram, each as the bound of its bucket and how many are in it.
+/// The values of a histogram: the bound of each bucket and its count.
 fn buckets(snapshot: &Snapshot) -> Vec<(u64, u64)> {
     let mut below = 0;
     let counted = Snapshot::bounds().map(|bound| {
@@ -68,7 +68,7 @@ fn buckets(snapshot: &Snapshot) -> Vec<(u64, u64)> {
     counted.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Seals the active memtable by filling it, and flushes all that is sealed.
+/// Seals the active memtable by filling it, and flushes all sealed ones.
 fn flush(world: &mut World, engine: &Engine, number: u64) {
     let before = engine.stats().jobs.flushes;
     for filler in 0.. {
@@ -208,7 +208,7 @@ fn amplification_is_that_of_the_files_after_a_known_compaction() {
     let engine = world.open(&small_options());
     assert_eq!(engine.stats().write_amplification(), None);
     assert_eq!(engine.stats().space_amplification(), None);
-    // The same keys in both tables: half of what is flushed is superseded.
+    // The same keys in both tables: half of the flushed cells are superseded.
     for _ in 0..2 {
         for number in 0..100u64 {
             put(&mut world, &engine, format!("key-{number:03}").as_bytes(), 100);
@@ -264,7 +264,7 @@ fn tombstones_are_counted_by_level() {
 }
 
 #[test]
-fn what_is_refused_is_counted_by_reason() {
+fn refused_writes_are_counted_by_reason() {
     let mut world = World::new(8);
     let engine = world.open(&small_options());
     let refused = (0..1_000).find_map(|number| {
@@ -272,7 +272,7 @@ fn what_is_refused_is_counted_by_reason() {
         engine.step_commit().expect("commit");
         told.try_recv()
             .unwrap_or_else(|_| {
-                // It waits for room that nobody makes.
+                // It waits for space that no job frees.
                 world.clock.advance(Duration::from_secs(1));
                 engine.step_commit().expect("commit");
                 told.try_recv().expect("told")
@@ -291,7 +291,7 @@ fn what_is_refused_is_counted_by_reason() {
     assert_eq!((stalls.refused_overloaded, stalls.refused_full), (1, 1));
 }
 
-/// A new file is filled with zeros first: as many bytes again as are logged.
+/// A new file is filled with zeros first, which doubles the logged bytes.
 #[test]
 fn once_memtables_are_flushed_the_same_files_take_the_log_again() {
     let mut world = World::new(9);

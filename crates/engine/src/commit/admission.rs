@@ -82,7 +82,7 @@ impl Engine {
             if may_wait && self.now().saturating_since(since) < STALL_MAX {
                 return (queue.waiting_bytes() > 0, true);
             }
-            let request = queue.stalled.pop().expect("it was the first");
+            let request = queue.stalled.pop().expect("the queue has a first write");
             match admitted {
                 Ok(target) => {
                     let pending = queue.push(request, target);
@@ -111,7 +111,7 @@ impl Engine {
 
     pub(super) fn refuse(&self, RefusedWrite { error, request }: RefusedWrite) {
         self.shared.counters.record_refusal(&error);
-        (request.completion.expect("whoever blocks is told otherwise"))(Err(error));
+        (request.completion.expect("a write without a completion is not refused here"))(Err(error));
     }
 
     /// A refused batch with its error. Releases the queue before it computes the error.

@@ -76,7 +76,7 @@ impl VersionEdit {
     }
 
     fn decode_part(&mut self, reader: &mut Reader<'_>) -> Result<(), String> {
-        let ends = |Truncated| "the edit ends inside a part".to_owned();
+        let ends = |Truncated| "the edit ends inside a field".to_owned();
         match reader.u8().map_err(ends)? {
             tag::ADDED => {
                 let level = reader.u8().map_err(ends)?;
@@ -89,7 +89,7 @@ impl VersionEdit {
             tag::NEXT_TABLE_ID => self.next_table_id = Some(TableId(reader.varint().map_err(ends)?)),
             tag::WAL_FLOOR => self.wal_floor = Some(SegmentId(reader.varint().map_err(ends)?)),
             tag::DAMAGED => self.damaged.push(TableId(reader.varint().map_err(ends)?)),
-            other => return Err(format!("the edit has a part of unknown kind {other}")),
+            other => return Err(format!("the edit has a field of unknown kind {other}")),
         }
         Ok(())
     }

@@ -90,10 +90,10 @@ impl State {
                 bytes = 0;
             }
             bytes += size_of::<TableMeta>() + meta.key_min.len() + meta.key_max.len();
-            edits.last_mut().expect("it began with one").added.push((*level, meta.clone()));
+            edits.last_mut().expect("the snapshot has an edit").added.push((*level, meta.clone()));
         }
         // In the last edit: by then every table has been added.
-        edits.last_mut().expect("it began with one").damaged.extend(&self.damaged);
+        edits.last_mut().expect("the snapshot has an edit").damaged.extend(&self.damaged);
         edits
     }
 
@@ -134,7 +134,7 @@ pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<ReplayedM
         offset = end;
     }
     if end == offset && has_frame_after(bytes, number, offset) {
-        return Err(Error::corrupt(path, offset as u64, "an edit is damaged that was durable"));
+        return Err(Error::corrupt(path, offset as u64, "a durable edit is damaged"));
     }
     state.check().map_err(|detail| Error::corrupt(path, offset as u64, detail))?;
     Ok(ReplayedManifest { state, len: offset as u64, cut_bytes: (bytes.len() - end) as u64 })

@@ -154,7 +154,7 @@ impl Lane {
     }
 
     fn allocate(&self, pool: &ChunkPool, bytes: usize) -> NonNull<u8> {
-        assert!(bytes <= ALLOCATION_BYTES_MAX, "a piece of {bytes} bytes is too large for an arena");
+        assert!(bytes <= ALLOCATION_BYTES_MAX, "an allocation of {bytes} bytes is too large for an arena");
         let bytes = bytes.next_multiple_of(ALLOCATION_ALIGN);
         loop {
             let chunk = self.current.load(Ordering::Acquire);

@@ -57,8 +57,8 @@ impl ChunkPool {
         let capacity_bytes = usize::try_from(capacity_bytes).unwrap_or(usize::MAX / 2);
         let chunk_bytes =
             (capacity_bytes / CHUNKS).next_power_of_two().clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-        let layout =
-            Layout::from_size_align(chunk_bytes, CACHE_LINE).expect("a chunk is far below the limit");
+        let layout = Layout::from_size_align(chunk_bytes, CACHE_LINE)
+            .expect("a chunk is far below the limit of a layout");
         let chunks = Vec::with_capacity(capacity_bytes / chunk_bytes);
         let free = FreeChunks { chunks, ..FreeChunks::default() };
         Self { capacity_bytes, layout, free: Mutex::new(free) }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_is_taken_first_and_no_more_than_the_capacity_is_kept() {
+    fn returned_chunks_are_reused_first_and_at_most_the_capacity_is_kept() {
         let pool = ChunkPool::new(CAPACITY_BYTES);
         assert_eq!(pool.bytes(), 0);
         let first = take(&pool, 3);
@@ -205,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn large_values_take_the_place_of_what_is_kept() {
+    fn large_values_displace_free_chunks() {
         let pool = ChunkPool::new(CAPACITY_BYTES);
         let chunk_bytes = pool.chunk_bytes();
         pool.release_for_large(10 * chunk_bytes);
         let chunks = take(&pool, 4);
         put_back(&pool, chunks);
-        assert_eq!(pool.bytes(), CAPACITY_BYTES, "nothing was kept when the first value came");
+        assert_eq!(pool.bytes(), CAPACITY_BYTES, "there was no free chunk at the first value");
         pool.release_for_large(chunk_bytes / 2);
         assert_eq!(pool.bytes(), CAPACITY_BYTES);
         pool.release_for_large(chunk_bytes / 2);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needed_from_one_look_to_the_next_is_given_back() {
+    fn chunks_unused_between_two_checks_are_freed() {
         let pool = ChunkPool::new(CAPACITY_BYTES);
         let chunk_bytes = pool.chunk_bytes() as u64;
         let kept_after = |looks: u32| {
@@ -230,7 +230,7 @@ mod tests {
         };
         assert_eq!(kept_after(0), 0);
         put_back(&pool, take(&pool, 4));
-        assert_eq!(kept_after(1), 4, "it came only now");
+        assert_eq!(kept_after(1), 4, "the chunks were returned only now");
         let needed = take(&pool, 3);
         put_back(&pool, needed);
         assert_eq!(kept_after(1), 4, "too early");

@@ -155,7 +155,7 @@ fn see_exactly(table: &Arc<Memtable>, writes: &[&[Write]], visible: u64) {
 }
 
 #[test]
-fn a_new_key_brought_by_three_threads_has_one_node_and_all_cells() {
+fn a_new_key_inserted_by_three_threads_has_one_node_and_all_cells() {
     check(|| {
         writers_and_a_reader(
             const { &[&[write(1, b"key", 20)], &[write(2, b"key", 30)], &[write(3, b"key", 10)]] },
@@ -164,7 +164,7 @@ fn a_new_key_brought_by_three_threads_has_one_node_and_all_cells() {
 }
 
 #[test]
-fn neighbours_brought_at_the_same_time_are_all_linked() {
+fn neighbours_inserted_concurrently_are_all_linked() {
     check(|| {
         writers_and_a_reader(
             const {
@@ -179,7 +179,7 @@ fn neighbours_brought_at_the_same_time_are_all_linked() {
 }
 
 #[test]
-fn batches_that_bring_the_same_keys_are_linked_in_full() {
+fn concurrent_batches_with_the_same_keys_are_linked_completely() {
     const BATCHES: &[&[Write]] = &[
         &[write(1, b"c", 10), write(2, b"a", 10), write(3, b"c", 12), write(4, b"b", 10)],
         &[write(5, b"b", 11), write(6, b"c", 11), write(7, b"aa", 10)],
@@ -202,7 +202,7 @@ fn batches_that_bring_the_same_keys_are_linked_in_full() {
 }
 
 #[test]
-fn cells_of_one_key_find_their_places_among_each_other() {
+fn concurrent_cells_of_one_key_are_linked_in_order() {
     check(|| {
         let table = Arc::new(Memtable::new(0, 0));
         insert(&table, write(1, b"key", 50));
@@ -232,7 +232,7 @@ fn cells_of_one_key_find_their_places_among_each_other() {
 }
 
 #[test]
-fn an_abort_is_seen_by_whoever_is_given_a_later_sequence() {
+fn an_abort_is_visible_to_readers_at_later_sequences() {
     check(|| {
         let table = Arc::new(Memtable::new(0, 0));
         let watermark = Arc::new(AtomicU64::new(0));
@@ -255,7 +255,7 @@ fn an_abort_is_seen_by_whoever_is_given_a_later_sequence() {
 }
 
 #[test]
-fn pieces_taken_while_the_arena_grows_do_not_overlap_and_all_chunks_are_counted() {
+fn allocations_while_the_arena_grows_do_not_overlap_and_all_chunks_are_counted() {
     check(|| {
         let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(0))));
         let empty = arena.bytes();

@@ -250,7 +250,7 @@ struct NewCell<'c> {
 }
 
 /// State of the search for a key.
-#[expect(clippy::large_enum_variant, reason = "most are the large one")]
+#[expect(clippy::large_enum_variant, reason = "most values are of the large variant")]
 enum Location<'a, 'c> {
     Known(KeyNode<'a>),
     Searching(Search<'a, 'c>),

@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn it_holds_what_a_map_of_all_cells_holds(
+    fn it_agrees_with_a_map_of_all_cells(
         writes in vec((key(), cell()), 1..WRITES_MAX),
         batch_cells in vec(1usize..50, 1..20),
         aborted in vec((1u64..400, 0u64..5), 0..3),
@@ -188,7 +188,7 @@ fn an_empty_memtable_bounds_no_version_and_contains_no_key() {
 }
 
 #[test]
-fn keys_that_the_index_has_no_room_for_are_found_all_the_same() {
+fn keys_that_do_not_fit_into_the_index_are_found() {
     let table = Memtable::new(0, CAPACITY_BYTES);
     let count = scaled(5_000) as u32;
     let keys: Vec<_> = (0..count).map(u32::to_be_bytes).collect();
@@ -213,7 +213,7 @@ fn an_index_with_room_seldom_takes_an_absent_key_for_a_present_one() {
 }
 
 #[test]
-fn bytes_in_use_grow_with_what_is_inserted_and_stay_within_bytes_held() {
+fn bytes_used_grow_with_each_insert_and_stay_within_bytes() {
     let table = Memtable::new(0, LARGE_CAPACITY_BYTES);
     let mut before = table.bytes_used();
     for at in 0..scaled(2_000) {
@@ -250,7 +250,7 @@ fn steps_behind_chosen_keys(seed: u64, guessed: u64) -> usize {
 
 #[test]
 #[cfg_attr(miri, ignore = "statistics of many keys")]
-fn who_does_not_know_the_seed_cannot_choose_keys_that_make_searches_long() {
+fn without_the_seed_no_choice_of_keys_makes_searches_long() {
     assert!(steps_behind_chosen_keys(7, 7) > 3_000, "with the seed it is easy");
     for seed in 8..16 {
         let steps = steps_behind_chosen_keys(seed, 7);
@@ -295,7 +295,7 @@ fn a_cursor_outlives_every_other_owner_of_its_memtable() {
 }
 
 #[test]
-fn a_memtable_of_used_chunks_shows_nothing_of_the_one_before() {
+fn a_memtable_of_reused_chunks_shows_no_earlier_cells() {
     let pool = Arc::new(ChunkPool::new(LARGE_CAPACITY_BYTES));
     for round in 0..4u64 {
         let kept = pool.bytes();

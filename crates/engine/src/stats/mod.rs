@@ -315,7 +315,7 @@ mod tests {
             engine.step_commit().expect("committed");
         }
         pauses.retain(|pause| !pause.is_zero());
-        assert!(pauses.len() > 2, "what is in memory slows writes down: {pauses:?}");
+        assert!(pauses.len() > 2, "full memtables slow writes: {pauses:?}");
         let stalls = engine.stats().stalls;
         let together: Duration = pauses.iter().sum();
         assert_eq!((stalls.pauses, stalls.paused_nanos), (pauses.len() as u64, together.as_nanos() as u64));
@@ -323,7 +323,7 @@ mod tests {
 
     /// Runs under shuttle, as memtables use shuttle's atomics in tests of this crate.
     #[test]
-    fn pauses_are_counted_as_long_as_they_were_asked_for() {
+    fn pauses_are_counted_with_their_durations() {
         shuttle::check_random(pauses_are_counted, 1);
     }
 }

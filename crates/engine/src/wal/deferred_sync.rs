@@ -106,7 +106,7 @@ impl DeferredSync {
     pub(super) fn hand_over(&self, full: Segment) {
         let id = full.id;
         let before = self.pair.lock().replace(SegmentPair { full, next: None });
-        assert!(before.is_none(), "one segment at a time waits to be settled");
+        assert!(before.is_none(), "one full segment at a time is unsettled");
         *self.full.lock() = Some(id);
     }
 
@@ -115,7 +115,7 @@ impl DeferredSync {
     /// # Panics
     /// When there is no full segment.
     pub(super) fn set_successor(&self, next: Successor) {
-        self.pair.lock().as_mut().expect("the segment before it was handed over").next = Some(next);
+        self.pair.lock().as_mut().expect("the full segment was handed over").next = Some(next);
         self.has_pending_work.store(true, Ordering::Release);
     }
 

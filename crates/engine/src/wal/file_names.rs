@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_left_alone() {
+    fn other_names_are_ignored() {
         for name in ["", "lost+found", "1.wal", "00000000000000AB.wal", "+000000000000001.wal", "x.tmp"] {
             assert_eq!(parse(name), None, "{name}");
         }

@@ -423,7 +423,7 @@ impl Wal {
         let header = SegmentHeader { is_unsynced, ..last.header };
         let cut = last.file.set_len(last.len).and_then(|()| last.file.write_at(&header.encode(), 0));
         let begun = cut.and_then(|()| last.file.sync_data());
-        begun.map_err(|error| Error::io("begin again", &last.path, error))?;
+        begun.map_err(|error| Error::io("reuse", &last.path, error))?;
         let (status, deferred_sync) = (self.status(), self.deferred_sync());
         self.active = Some(Segment::new(header, last.path, last.file, status, deferred_sync)?);
         Ok(())

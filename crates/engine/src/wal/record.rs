@@ -47,7 +47,7 @@ impl RecordBuilder {
     /// checks.
     pub fn push(&mut self, key: &[u8], cell: CellRef<'_>) {
         let len = self.bytes() + encoded_len(key, cell);
-        assert!(len <= RECORD_BYTES_MAX, "a record of {len} bytes is longer than any may be");
+        assert!(len <= RECORD_BYTES_MAX, "a record of {len} bytes exceeds the greatest length");
         self.bytes.reserve(len - self.bytes.len());
         self.begin();
         put_cell(&mut self.bytes, key, cell);
@@ -145,7 +145,7 @@ impl<'a> Iterator for RecordCells<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         self.cells = self.cells.checked_sub(1)?;
-        Some(take_cell(&mut self.rest).expect("the cells of a record are checked before they are walked"))
+        Some(take_cell(&mut self.rest).expect("the cells of a record are verified before they are iterated"))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -212,7 +212,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, RecordError> {
 pub(super) fn decode_checked(bytes: &[u8]) -> (RecordCells<'_>, usize) {
     let mut reader = Reader::new(&bytes[CHECKED_FROM..]);
     let fields = reader.u32().and_then(|length| Ok((length as usize, reader.u32()?)));
-    let (length, cells) = fields.expect("a record is checked before it is replayed");
+    let (length, cells) = fields.expect("a record is verified before it is replayed");
     let rest = Reader::new(&bytes[RECORD_HEADER_LEN..RECORD_HEADER_LEN + length]);
     (RecordCells { rest, cells }, RECORD_HEADER_LEN + length)
 }
@@ -316,7 +316,7 @@ mod tests {
 
         /// A matching checksum does not make the bytes behind it trusted.
         #[test]
-        fn cells_that_make_no_sense_are_refused_also_under_a_right_checksum(body: Vec<u8>, cells in 0u32..4) {
+        fn malformed_cells_are_refused_even_with_a_matching_checksum(body: Vec<u8>, cells in 0u32..4) {
             let mut bytes = vec![0; RECORD_HEADER_LEN];
             bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
             bytes[8..12].copy_from_slice(&cells.to_le_bytes());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_found() {
+    fn every_flipped_bit_and_every_truncation_is_detected() {
         let cells =
             [(b"key".to_vec(), b"value".to_vec(), Some(7), false, 3, 9), (vec![0], vec![], None, true, 1, 2)];
         let bytes = seal(&cells).bytes().to_vec();

@@ -211,7 +211,7 @@ impl Segment {
         let read = self.file.read_exact_at(&mut bytes, 0);
         read.map_err(|error| Error::io("read", &self.path, error))?;
         let contents = replay_bytes(&bytes, SegmentEnd::Known(self.position)).map_err(|damage| {
-            let detail = format!("{}: a failed sync dropped what was written here", damage.detail);
+            let detail = format!("{}: a failed sync dropped the bytes written here", damage.detail);
             Error::corrupt(&self.path, damage.offset, detail)
         })?;
         let written = self.file.write_at(contents.bytes_from(self.durable), self.durable);
@@ -231,7 +231,7 @@ impl Segment {
     /// When not all of the segment is durable, and its header does not say so.
     pub(super) fn link(&self) -> PreviousSegment {
         let is_right = self.durable == self.position || self.header.is_unsynced;
-        assert!(is_right, "a segment is linked to when all of it is durable");
+        assert!(is_right, "a segment is linked only when all of it is durable");
         PreviousSegment { id: self.id, len: self.position }
     }
 
@@ -294,7 +294,7 @@ impl Segment {
         });
         // A full disk is not tolerated here: it is unknown whether the group will be read again.
         undone.map_err(|error| Error::Io {
-            operation: "take back an unfinished group of",
+            operation: "remove an unfinished group of",
             path: self.path.clone(),
             source: error.into(),
         })?;

@@ -1,4 +1,4 @@
-//! What tests of damaged tables share: a directory to damage, and how far healing has come.
+//! Helpers for tests of damaged tables: a directory to damage, and the progress of healing.
 
 use super::{World, batch_of};
 use engine::{DamagedTable, Engine, Error, Options};
@@ -24,12 +24,12 @@ pub fn prepared(seed: u64, options: &Options) -> World {
     world
 }
 
-/// The files of tables.
+/// Paths of the table files.
 pub fn tables(disk: &MemFs) -> Vec<PathBuf> {
     disk.file_names().into_iter().filter(|path| path.extension().is_some_and(|it| it == "sst")).collect()
 }
 
-/// Works off what is owed; jobs that cannot read a table may fail until it is set aside.
+/// Runs all pending jobs. Jobs that cannot read a table may fail until it is quarantined.
 pub fn work(engine: &Engine) {
     let done = (0..20).any(|_| match engine.run_jobs() {
         Ok(()) => true,
@@ -45,7 +45,8 @@ pub fn is_lost(damaged: &[DamagedTable], key: &[u8]) -> bool {
     lost.any(|lost| lost.after.as_deref().is_none_or(|after| after < key) && key <= lost.until.as_slice())
 }
 
-/// What the host does: brings what is lost from elsewhere, and gives the tables up.
+/// Heals as a host does: recovers lost cells from elsewhere, then allows the replacement of the
+/// tables.
 pub fn heal(world: &World, engine: &Engine, damaged: &[DamagedTable]) {
     for (key, cell) in world.model.iter().filter(|(key, _)| is_lost(damaged, key)) {
         engine.write(batch_of([&(key.clone(), cell.clone())])).expect("write");

@@ -1,5 +1,5 @@
-//! A world for tests of the whole engine: a disk in memory, a clock that a test moves, an engine whose jobs
-//! are stepped at random points, and a model that says what a reader must see.
+//! A world for tests of the whole engine: an in-memory disk, a manual clock, an engine whose jobs
+//! are stepped at random points, and a model that predicts all reads.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod damage;
@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Rng, Version, WallTime};
 
-/// Where the engine of every test lives.
+/// Directory of the engine in every test.
 pub const DIR: &str = "/data/shard-000";
-/// Keys below this one are local: tombstones of them are not kept.
+/// Keys below this one are local: their tombstones need no grace period.
 pub const LOCAL_END: &[u8] = &[1];
-/// How long tombstones of other keys are kept in these tests.
+/// Grace period of tombstones of other keys in these tests.
 pub const GRACE: Duration = Duration::from_secs(100);
 /// 2026-01-01T00:00:00Z.
 const START: WallTime = WallTime::from_micros_since_unix_epoch(1_767_225_600_000_000);
 
-/// Options under which everything happens with little data.
+/// Options under which flushes and compactions need little data.
 pub fn small_options() -> Options {
     Options {
         memory_bytes: 16 << 20,
@@ -41,7 +41,7 @@ pub fn small_options() -> Options {
     }
 }
 
-/// Options drawn at random, all of which must give the same answers.
+/// Random options, all of which must give the same results.
 pub fn random_options(rng: &mut Rng) -> Options {
     let pick = |rng: &mut Rng, choices: &[u64]| choices[rng.below(choices.len() as u64) as usize];
     Options {
@@ -60,7 +60,7 @@ pub fn random_options(rng: &mut Rng) -> Options {
     }
 }
 
-/// What a reader must see, and what time it is.
+/// The model and the clock.
 pub struct World {
     pub disk: MemFs,
     pub clock: Arc<ManualClock>,
@@ -79,7 +79,7 @@ impl World {
         Self { disk, clock, model: BTreeMap::new(), rng: Rng::new(seed), issued: Hlc::ZERO }
     }
 
-    /// A world with the same past on `disk`.
+    /// A world with the same history on `disk`.
     pub fn beside(&self, disk: MemFs) -> Self {
         Self {
             disk,
@@ -116,7 +116,7 @@ impl World {
         Version::new(self.issued, NodeTag(7))
     }
 
-    /// A version of up to half a grace period ago: a write that comes late, as hints and repairs do.
+    /// A version of up to half a grace period ago: a late write, as hints and repairs make.
     pub fn late_version(&mut self) -> Version {
         let ago = GRACE.mul_f64(self.rng.unit() * 0.5);
         let counter = self.rng.below(0xfff);
@@ -126,7 +126,7 @@ impl World {
     /// A random cell for a random one of `keys` keys.
     pub fn random_write(&mut self, keys: u64) -> (Vec<u8>, Cell) {
         let key = key_of(self.rng.below(keys));
-        // A late write of a local key may be seen again: nothing waits for it.
+        // A late write of a local key may reappear: nothing waits for it.
         let late = self.rng.chance(0.2) && key.as_slice() >= LOCAL_END;
         let version = if late { self.late_version() } else { self.next_version() };
         let cell = match self.rng.below(10) {
@@ -150,7 +150,7 @@ impl World {
         Cell::value(version, 1, Bytes::from(value))
     }
 
-    /// Takes note that `cell` was acknowledged.
+    /// Records that `cell` was acknowledged.
     pub fn acknowledge(&mut self, key: &[u8], cell: &Cell) {
         match self.model.get_mut(key) {
             Some(held) if cell.as_ref().supersedes(&held.as_ref()) => *held = cell.clone(),
@@ -159,8 +159,8 @@ impl World {
         }
     }
 
-    /// Whether a reader may be shown `seen` where the model holds `expected`: the same live value; or, for a
-    /// key that is deleted or expired, nothing or a delete of that version.
+    /// Whether a reader may see `seen` where the model holds `expected`: the same live value; or,
+    /// for a deleted or expired key, nothing or a delete of that version.
     pub fn agrees(&self, expected: Option<&Cell>, seen: Option<&Cell>) -> bool {
         let wall = self.wall();
         match (expected, seen) {
@@ -186,7 +186,7 @@ impl World {
         );
     }
 
-    /// Compares all of the engine with the model, by point reads and by a scan.
+    /// Compares the whole engine with the model, by point reads and by a scan.
     pub fn check_all(&self, engine: &Engine) {
         for key in self.model.keys() {
             self.check_key(engine, key);
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Steps one of the jobs, by chance.
+    /// Steps a random job.
     pub fn step_something(&mut self, engine: &Engine) -> Result<(), Error> {
         let budget = 1 + self.rng.below(16 << 10);
         match self.rng.below(4) {
@@ -219,7 +219,8 @@ impl World {
     }
 }
 
-/// The key with this number. Lengths differ, some keys are prefixes of others, and every third is local.
+/// The key with this number. Lengths differ, some keys are prefixes of others, and every third is
+/// local.
 pub fn key_of(number: u64) -> Vec<u8> {
     let space = if (number / 3).is_multiple_of(3) { "\0" } else { "" };
     let mut key = format!("{space}key-{:03}", number / 3).into_bytes();
@@ -227,7 +228,7 @@ pub fn key_of(number: u64) -> Vec<u8> {
     key
 }
 
-/// All that a scan sees, in the order of keys.
+/// The result of a scan of everything, in key order.
 pub fn scan(engine: &Engine) -> BTreeMap<Vec<u8>, Cell> {
     let mut seen = BTreeMap::new();
     let mut cursor = engine.snapshot().cursor();

@@ -1,8 +1,8 @@
-//! The process dies or power is lost at every file operation, several lives in a row.
+//! Process crashes and power loss at every file operation of the log, in several successive lives.
 //!
-//! A *life* opens the log, checks what it replays against what earlier lives were promised, and goes on
-//! appending, closing, releasing and making spares until its file system stops. Between two lives the process
-//! was killed or power was lost.
+//! A *life* opens the log, checks the replayed records against the promises of earlier lives, and
+//! continues to append, close, release and prepare spares until its file system stops. Between two
+//! lives the process was killed or power was lost.
 
 use crate::support::{OPTIONS, new_disk, open, record, settle_spares, tolerate_full};
 use engine::wal::{KnownLog, LogEnd, SegmentId, Wal, WalOptions};
@@ -12,38 +12,38 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use stdx::Rng;
 
-/// What one life does at most.
+/// Greatest number of steps in a life.
 const STEPS: u64 = 60;
 
-/// More operations than a life has: a life that still ends early does so for lack of room.
+/// More operations than a life has: a life that still ends earlier does so for lack of space.
 const STOPS_MAX: u64 = 400;
 
-/// Whether the disk ever is full.
+/// Whether the disk is ever full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Room {
     Plenty,
     Scarce,
 }
 
-/// What the log has promised so far.
+/// The promises of the log so far.
 #[derive(Default)]
 struct Promises {
-    /// Acknowledged records in order, with their segments, as far as they were not released.
+    /// Acknowledged records in order with their segments, without released ones.
     acknowledged: Vec<(SegmentId, u64)>,
-    /// How many of these survive the loss of power.
+    /// Number of these that survive the loss of power.
     durable: usize,
-    /// The group of an append that did not return: all of it may be there, or nothing.
+    /// The group of an append that did not return: it may be present completely or not at all.
     in_flight: Vec<u64>,
     floor: SegmentId,
-    /// The durable end that the log has told last.
+    /// The last durable end that the log reported.
     known_end: Option<LogEnd>,
-    /// Whether power was lost since the log last opened.
+    /// Whether power was lost since the log was last opened.
     power_lost: bool,
     next_number: u64,
 }
 
 impl Promises {
-    /// Compares with what was replayed, which is promised from now on.
+    /// Compares with the replayed records, which are promised from now on.
     fn check(&mut self, replayed: Vec<(SegmentId, u64)>) {
         let kept = if self.power_lost { self.durable } else { self.acknowledged.len() };
         let numbers: Vec<_> = replayed.iter().map(|(_, number)| *number).collect();
@@ -73,7 +73,7 @@ impl Promises {
         self.known_end = end;
     }
 
-    /// Power loss takes nothing of the segments before `id`.
+    /// Records that power loss takes nothing of the segments before `id`.
     fn is_durable_below(&mut self, id: SegmentId) {
         let below = self.acknowledged.partition_point(|(segment, _)| *segment < id);
         self.durable = self.durable.max(below);
@@ -87,7 +87,7 @@ impl Promises {
     }
 }
 
-/// Lives until `fs` stops or all steps are done. True when they were.
+/// Runs until `fs` stops or all steps are done. Returns whether they are.
 fn live(fs: &FaultFs, options: &WalOptions, promises: &mut Promises, rng: &mut Rng) -> bool {
     let opened = match open(fs.clone(), options, promises.known()) {
         Ok(opened) => opened,
@@ -152,13 +152,14 @@ fn append(wal: &mut Wal, options: &WalOptions, promises: &mut Promises, rng: &mu
     promises.acknowledged.extend(numbers.into_iter().map(|number| (id, number)));
     match options.durability {
         Durability::Sync => promises.durable = promises.acknowledged.len(),
-        // Of the segments that take no more groups only the last may not be durable.
+        // Only the last full segment may not be durable.
         Durability::Os => promises.is_durable_below(SegmentId(id.0.saturating_sub(1))),
     }
     Ok(())
 }
 
-/// Only what was injected may end a life: the stop, or a full disk where nothing can be undone or opened.
+/// Whether an injected fault caused the error: the stop, or a full disk that prevents undoing or
+/// opening.
 fn stopped(error: &Error) -> bool {
     match error {
         Error::Io { source, .. } => {
@@ -170,7 +171,7 @@ fn stopped(error: &Error) -> bool {
     false
 }
 
-/// Has the disk be full for some operations, now and then for many in a row.
+/// Fills the disk for some operations, occasionally for many in a row.
 fn full_now_and_then(rng: &mut Rng) -> FaultPlan {
     let seed = rng.next_u64();
     FaultPlan::on_operation(move |operation| {
@@ -187,8 +188,8 @@ fn die(disk: &MemFs, promises: &mut Promises, rng: &mut Rng) -> MemFs {
     if is_killed { disk.kill() } else { disk.crash(rng) }
 }
 
-/// The first life stops after `stop` operations, the two behind it at random ones; the last must end well.
-/// False when the first did all its steps before.
+/// The first life stops after `stop` operations, the next two at random ones; the last must end
+/// well. Returns `false` when the first completed all its steps.
 fn lives(options: &WalOptions, room: Room, stop: u64, seed: u64) -> bool {
     let mut rng = Rng::new(seed);
     let mut promises = Promises::default();
@@ -248,9 +249,10 @@ fn without_spares_too() {
     lives_at_every_operation(&WalOptions { spares_max: 0, ..OPTIONS }, Room::Plenty, 3);
 }
 
-/// A process that was killed leaves bytes that only the kernel has; what the next one replays is durable.
+/// A killed process leaves bytes that only the kernel has; the records that the next one replays
+/// are durable.
 #[test]
-fn what_was_replayed_once_survives_the_loss_of_power() {
+fn replayed_records_survive_the_loss_of_power() {
     let options = WalOptions { durability: Durability::Os, segment_bytes: 1 << 16, ..OPTIONS };
     for seed in 0..50 {
         let disk = new_disk();
@@ -265,10 +267,10 @@ fn what_was_replayed_once_survives_the_loss_of_power() {
     }
 }
 
-/// After a failed sync the kernel may take pages for clean that the device never saw: a sync alone would do
-/// nothing for them.
+/// After a failed sync the kernel may mark pages clean that the device never received: a sync alone
+/// would skip them.
 #[test]
-fn what_no_header_names_as_durable_is_written_again_before_it_is_believed() {
+fn groups_that_no_header_marks_as_durable_are_written_again_before_the_sync() {
     let disk = new_disk();
     let mut first = open(disk.clone(), &OPTIONS, SegmentId(0)).unwrap();
     let groups: Vec<_> = [100, 300].map(|bytes| record(bytes, bytes as usize)).into();
@@ -287,7 +289,7 @@ fn what_no_header_names_as_durable_is_written_again_before_it_is_believed() {
     assert_eq!(*written.lock().unwrap(), [48 + groups[1].bytes().len()]);
 }
 
-/// The worker that makes spares and the log that takes them are different threads.
+/// The worker that prepares spares and the log that takes them are different threads.
 #[test]
 fn spares_are_made_while_the_log_takes_them() {
     let disk = new_disk();

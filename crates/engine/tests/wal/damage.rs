@@ -1,4 +1,4 @@
-//! Damage to what was durable is found; what merely was never finished is cut.
+//! Damage to durable data is detected; unfinished writes are cut.
 
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path};
 use engine::wal::replay::{SegmentEnd, replay_bytes};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use stdx::Rng;
 
-/// A segment of three groups, the last of them two records, and where each group ends.
+/// A segment of three groups, the last with two records, and the end of each group.
 fn segment(options: &WalOptions, close: bool) -> (Vec<u8>, Vec<usize>) {
     let disk = new_disk();
     let mut log = open(disk.clone(), options, SegmentId(0)).unwrap();
@@ -45,7 +45,7 @@ fn every_flipped_bit_below_the_last_durable_offset_is_damage_and_says_where() {
         match records_in(&flipped) {
             Err(0) => assert!(bit / 8 < 52, "bit {bit}"),
             Err(offset) => assert_eq!(offset, begin as u64, "bit {bit}"),
-            // The rest of the header's sector holds nothing.
+            // The rest of the header's sector is unused.
             Ok(records) => assert!(records == 4 && (52..512).contains(&(bit / 8)), "bit {bit}"),
         }
     }
@@ -83,7 +83,8 @@ fn a_known_end_is_the_end_of_a_group_or_damage_to_the_group_across_it() {
     }
 }
 
-/// Power loss leaves any of the sectors that a synced log had not synced yet: only those of the last group.
+/// Power loss leaves any subset of the sectors that a synced log had not synced yet: only those of
+/// the last group.
 #[test]
 fn any_sectors_of_the_last_group_may_be_missing() {
     let disk = new_disk();
@@ -105,7 +106,7 @@ fn any_sectors_of_the_last_group_may_be_missing() {
     }
 }
 
-/// The header of a new group above the record of an old one, which is whole by itself.
+/// The header of a new group in front of an old record, which is whole by itself.
 #[test]
 fn an_old_record_under_a_new_header_is_not_replayed() {
     let disk = new_disk();
@@ -129,7 +130,7 @@ fn without_syncs_a_gap_cuts_all_behind_it() {
     let contents = replay_bytes(&torn, SegmentEnd::Torn).unwrap();
     assert_eq!((contents.records, contents.len), (1, ends[0] as u64));
     assert_eq!(contents.cut_bytes, (ends[2] - ends[0]) as u64);
-    // A closing record says that all was synced.
+    // A closing record states that everything was synced.
     let (mut bytes, _) = segment(&WalOptions { durability: Durability::Os, ..OPTIONS }, true);
     bytes[ends[0] + 60] ^= 1;
     assert_eq!(records_in(&bytes), Err(ends[0] as u64));
@@ -208,9 +209,9 @@ fn all_that_is_damaged_is_found_at_once() {
     assert_eq!(places, [(path(1), 0), (path(5), 0), (path(3), 512)]);
 }
 
-/// What was cut must not come back when the place is written again, by groups of the same length as before.
+/// Removed groups must not reappear when groups of the same length are written at their offset.
 #[test]
-fn what_was_cut_once_stays_cut() {
+fn a_tail_that_was_cut_stays_cut() {
     let options = WalOptions { durability: Durability::Os, ..OPTIONS };
     let mut cut_at_the_first_group = 0;
     for seed in 0..400 {
@@ -244,7 +245,8 @@ proptest! {
         prop_assert!(replay_bytes(&bytes, end).is_err(), "no bytes by chance are a header");
     }
 
-    /// A valid segment with pieces overwritten, moved and cut: what is replayed was written, in its order.
+    /// A valid segment with parts overwritten, moved and cut: replayed records were written, and
+    /// are in order.
     #[test]
     fn a_mutated_segment_gives_a_prefix_or_an_error(
         mutations in prop::collection::vec((0usize..1200, 0usize..1200, 0usize..64, any::<u8>()), 1..5),

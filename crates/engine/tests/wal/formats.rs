@@ -1,4 +1,4 @@
-//! Files that earlier releases wrote are still read, and today's are the same, byte for byte.
+//! Files of earlier releases can still be read, and the present ones equal them byte for byte.
 
 use crate::support::{append, new_disk, open_mem, record, segment_path};
 use engine::wal::SegmentId;
@@ -9,7 +9,7 @@ fn pinned() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/wal-v1.wal")
 }
 
-/// Two segments, the second with a link to the first; then the second's bytes.
+/// Two segments, the second linked to the first; then the bytes of the second.
 fn written_today() -> Vec<u8> {
     let disk = new_disk();
     append(&mut open_mem(&disk).wal, 1, 10).unwrap();

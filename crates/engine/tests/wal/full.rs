@@ -1,4 +1,4 @@
-//! A full disk: the write is refused and never heard of again, the log goes on.
+//! A full disk: the write is refused and never replayed, and the log continues.
 
 use crate::support::{
     OPTIONS, append, new_disk, open, open_mem, record, segment_path, settle_spares, tolerate_full,
@@ -17,7 +17,7 @@ fn used_bytes(disk: &MemFs) -> u64 {
 }
 
 #[test]
-fn a_disk_that_is_full_refuses_and_takes_again_when_there_is_room() {
+fn a_full_disk_refuses_writes_and_admits_them_again_once_there_is_space() {
     let disk = new_disk();
     let mut log = open_mem(&disk);
     append(&mut log.wal, 1, 10).unwrap();
@@ -51,7 +51,7 @@ fn a_full_disk_that_keeps_the_next_segment_from_being_made_can_be_tried_again() 
 }
 
 #[test]
-fn the_log_opens_on_a_full_disk_and_takes_writes_when_there_is_room() {
+fn the_log_opens_on_a_full_disk_and_takes_writes_once_there_is_space() {
     let disk = new_disk();
     append(&mut open_mem(&disk).wal, 1, 10).unwrap();
     disk.set_capacity(used_bytes(&disk));
@@ -66,7 +66,7 @@ fn the_log_opens_on_a_full_disk_and_takes_writes_when_there_is_room() {
 }
 
 #[test]
-fn released_segments_give_their_room_back_while_the_disk_is_full() {
+fn released_segments_free_their_space_while_the_disk_is_full() {
     let disk = new_disk();
     let mut log = open_mem(&disk);
     for number in 0..40 {
@@ -80,7 +80,7 @@ fn released_segments_give_their_room_back_while_the_disk_is_full() {
 }
 
 #[test]
-fn a_spare_that_does_not_fit_is_taken_back() {
+fn a_spare_that_is_not_used_is_returned() {
     let disk = new_disk();
     let log = open_mem(&disk);
     disk.set_capacity(used_bytes(&disk) + 100);
@@ -91,7 +91,7 @@ fn a_spare_that_does_not_fit_is_taken_back() {
     assert_eq!(log.wal.spares().ready(), 1);
 }
 
-/// Appends, closes, rolls and makes spares; a full disk is no reason to stop.
+/// Appends, closes, rolls and prepares spares; continues on a full disk.
 fn life(wal: &mut Wal, acknowledged: &mut Vec<u64>, rng: &mut Rng) -> Result<(), Error> {
     let first = acknowledged.last().map_or(0, |last| last + 1);
     for number in first..first + 30 {
@@ -105,7 +105,7 @@ fn life(wal: &mut Wal, acknowledged: &mut Vec<u64>, rng: &mut Rng) -> Result<(),
     Ok(())
 }
 
-/// Each operation finds the disk full once. Nothing that was refused is replayed, nothing else is lost.
+/// Each operation finds the disk full once. No refused record is replayed, and no other is lost.
 #[test]
 fn a_full_disk_at_every_operation_loses_nothing_and_brings_nothing_back() {
     for seed in 0..8 {
@@ -131,7 +131,7 @@ fn a_full_disk_at_every_operation_loses_nothing_and_brings_nothing_back() {
     }
 }
 
-/// The disk is full, then the process stops at any operation of what follows.
+/// The disk is full, then the process stops at any later operation.
 #[test]
 fn a_crash_after_a_refused_group_does_not_bring_it_back() {
     for seed in 0..40 {
@@ -161,9 +161,9 @@ fn a_crash_after_a_refused_group_does_not_bring_it_back() {
     }
 }
 
-/// Where a refused group cannot be taken back, its fate is unknown: that is no mere "full".
+/// If a refused group cannot be removed, its fate is unknown: the error is not [`Error::Full`].
 #[test]
-fn a_group_that_can_neither_be_stored_nor_taken_back_ends_the_log() {
+fn a_group_that_can_neither_be_stored_nor_removed_ends_the_log() {
     let disk = new_disk();
     let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
     let mut log = open(fs.clone(), &OPTIONS, SegmentId(0)).unwrap();

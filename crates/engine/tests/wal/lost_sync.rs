@@ -1,7 +1,8 @@
-//! Syncs that fail and drop what they should have made durable, as the kernel's may; and every other error.
+//! Failed syncs that drop the data they should have made durable, as the kernel's may; and every
+//! other error.
 //!
-//! The next sync of the same file succeeds, and the dropped bytes are read until their pages are evicted. So a log
-//! that just syncs again acknowledges what is not on the disk.
+//! The next sync of the same file succeeds, and the dropped bytes are read until their pages are
+//! evicted. So a log that only syncs again acknowledges records that are not on disk.
 
 use crate::support::{OPTIONS, append, new_disk, open, open_mem, record};
 use engine::wal::{SegmentId, Wal, WalOptions};
@@ -10,7 +11,7 @@ use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
 use std::sync::Arc;
 use stdx::Rng;
 
-/// With these seeds a failed sync drops everything, and any part.
+/// With these seeds a failed sync drops everything, or some part.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 fn lose(errno: i32, seed: u64) -> Fault {
@@ -32,9 +33,10 @@ fn options(durability: Durability) -> WalOptions {
     WalOptions { durability, segment_bytes: 64 << 10, ..OPTIONS }
 }
 
-/// The closing record is dropped, the group behind it is acknowledged: where both share no page, the log had a hole.
+/// The closing record is dropped, and the next group is acknowledged: if they share no page, the
+/// log would have a hole.
 #[test]
-fn a_lost_closing_record_leaves_no_hole_before_what_is_acknowledged_next() {
+fn a_lost_closing_record_leaves_no_hole_before_the_next_acknowledged_group() {
     for bytes in 0..2_100 {
         for seed in SEEDS {
             let disk = new_disk();
@@ -54,7 +56,8 @@ fn a_lost_closing_record_leaves_no_hole_before_what_is_acknowledged_next() {
     }
 }
 
-/// Groups that need no sync to be acknowledged are dropped by the sync at the end of the segment or of a pause.
+/// Groups that are acknowledged without a sync are dropped by the sync at the end of the segment or
+/// before an idle period.
 #[test]
 fn groups_that_a_failed_sync_dropped_are_written_again_before_they_count_as_durable() {
     for bytes in (0..2_100).step_by(7) {
@@ -86,7 +89,8 @@ fn groups_that_a_failed_sync_dropped_are_written_again_before_they_count_as_dura
     }
 }
 
-/// Once the pages are evicted, no copy is left to write again: the log says so instead of going on behind a hole.
+/// Once the pages are evicted, no copy is left to write again: the log fails instead of continuing
+/// behind a hole.
 #[test]
 fn groups_that_were_dropped_and_evicted_end_the_log() {
     let disk = new_disk();
@@ -104,7 +108,7 @@ fn groups_that_were_dropped_and_evicted_end_the_log() {
 
 const ERRNOS: [i32; 6] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EIO, libc::ENOSPC, libc::EDQUOT];
 
-/// Every way in which a call of this number can fail.
+/// The ways in which a call of this number can fail.
 fn faults(seed: u64) -> impl Iterator<Item = Fault> {
     ERRNOS.into_iter().flat_map(move |errno| {
         let short = Fault::ShortWrite { bytes: Rng::new(seed).below(300) as usize, errno };
@@ -112,7 +116,7 @@ fn faults(seed: u64) -> impl Iterator<Item = Fault> {
     })
 }
 
-/// A refusal is an answer, not a failure.
+/// Tolerates a refusal, which is a valid result.
 fn tolerate(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::Retry) => Ok(()),
@@ -120,11 +124,11 @@ fn tolerate(result: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// What a life of the log has promised.
+/// The promises of a life of the log.
 #[derive(Default)]
 struct Life {
     acknowledged: Vec<u64>,
-    /// Not acknowledged, and not refused either.
+    /// Neither acknowledged nor refused.
     in_doubt: Option<u64>,
 }
 
@@ -150,9 +154,10 @@ impl Life {
     }
 }
 
-/// Nothing that was acknowledged is lost, and nothing that was refused comes back, whichever call fails, and how.
+/// No acknowledged record is lost, and no refused one reappears, whichever call fails in whichever
+/// way.
 #[test]
-fn no_error_of_any_operation_loses_what_was_acknowledged() {
+fn no_error_of_any_operation_loses_an_acknowledged_write() {
     for seed in 0..3 {
         for at in 0.. {
             let mut ended = true;

@@ -1,4 +1,4 @@
-//! The write-ahead log against crashes, damage, full disks and its own past.
+//! The write-ahead log under crashes, damage and full disks, and with files of earlier releases.
 
 mod crash;
 mod damage;

@@ -1,4 +1,4 @@
-//! The life of segments: begun, filled, released, used again.
+//! The life cycle of segments: begun, filled, released, recycled.
 
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path, settle_spares};
 use engine::wal::{SegmentId, Wal, WalOptions};
@@ -12,7 +12,7 @@ fn files(disk: &MemFs, extension: &str) -> usize {
 }
 
 #[test]
-fn what_was_appended_is_replayed_in_order_over_many_segments() {
+fn appended_records_are_replayed_in_order_over_many_segments() {
     let disk = new_disk();
     let mut log = open_mem(&disk);
     let mut segments = Vec::new();
@@ -162,7 +162,7 @@ fn a_released_name_of_a_live_segment_is_removed_and_not_recycled() {
 }
 
 #[test]
-fn a_spare_whose_name_may_vanish_is_not_handed_out() {
+fn a_spare_whose_name_is_not_durable_is_not_used() {
     let disk = new_disk();
     let fs = FaultFs::new(Arc::new(disk), FaultPlan::none());
     let log = open(fs.clone(), &OPTIONS, SegmentId(0)).unwrap();
@@ -212,7 +212,7 @@ fn an_idle_log_writes_one_closing_record() {
     assert_eq!(open_mem(&disk.kill()).numbers(), [1, 2]);
 }
 
-/// What is written to a part of a page that the page cache does not hold waits for a read of the device.
+/// A write to part of a page that is not in the page cache waits for a read of the device.
 #[test]
 fn a_prepared_segment_is_written_to_the_end_of_each_page() {
     let disk = new_disk();
@@ -283,7 +283,7 @@ fn a_segment_that_power_loss_kept_from_beginning_is_no_damage_until_it_is_durabl
         let reopened = WalOptions { durability, ..OPTIONS };
         let found = open(lost.clone(), &reopened, SegmentId(0)).unwrap().numbers();
         assert!(numbers.starts_with(&found) && found.len() < numbers.len());
-        // What was replayed is durable, and its end is no more in doubt.
+        // The replayed records are durable, and the end is no longer in doubt.
         let again = lost.crash(&mut Rng::new(1));
         assert_eq!(open(again, &reopened, SegmentId(0)).unwrap().numbers(), found);
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
 
-/// Where the log lies.
+/// Directory of the log.
 pub(crate) fn dir() -> &'static Path {
     Path::new("/db/wal")
 }
@@ -29,11 +29,11 @@ pub(crate) fn segment_path(id: SegmentId) -> PathBuf {
 pub(crate) const OPTIONS: WalOptions =
     WalOptions { segment_bytes: 4096, durability: Durability::Sync, spares_max: 2 };
 
-/// A log that was just opened, and what it replayed.
+/// A newly opened log with its replayed records.
 pub(crate) struct Opened {
     pub(crate) wal: Wal,
     pub(crate) recovery: WalRecovery,
-    /// The numbers of the records and the segments they lie in.
+    /// Numbers of the records, with their segments.
     pub(crate) replayed: Vec<(SegmentId, u64)>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn open_mem(disk: &MemFs) -> Opened {
     open(disk.clone(), &OPTIONS, SegmentId(0)).expect("the log opens")
 }
 
-/// The record of a number: three cells, so that a part of one would be seen, and about `bytes` long.
+/// The record of a number: three cells, so that a partial replay is detected, about `bytes` long.
 pub(crate) fn record(number: u64, bytes: usize) -> Record {
     let version = Version::new(Hlc::from_bits(number), NodeTag(7));
     let value = vec![number as u8; bytes];
@@ -80,12 +80,12 @@ pub(crate) fn append(wal: &mut Wal, number: u64, bytes: usize) -> Result<Segment
     wal.append(&[&record(number, bytes)])
 }
 
-/// Steps the spares until there is nothing to do.
+/// Steps the spares until there is no work.
 pub(crate) fn settle_spares(wal: &Wal) {
     while wal.spares().step(1 << 20).expect("spares can be made") {}
 }
 
-/// A full disk is an answer, not a failure.
+/// Tolerates a full disk, which is a valid result.
 pub(crate) fn tolerate_full(result: Result<(), Error>) -> Result<(), Error> {
     match result {
         Err(error) if error.kind() == ErrorKind::Full => Ok(()),
@@ -93,7 +93,7 @@ pub(crate) fn tolerate_full(result: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// The number of a record, all of which must be as [`record`] made it.
+/// The number of a record, which must be exactly as [`record`] made it.
 fn number_of(cells: RecordCells<'_>) -> u64 {
     let cells: Vec<_> = cells.collect();
     let number = cells[0].1.meta.version.hlc.to_bits();
