@@ -61,8 +61,8 @@ impl Engine {
     /// `budget_bytes`.
     ///
     /// # Errors
-    /// [`Error::Full`]: the job was undone and starts over. [`Error::Io`] when a table cannot be opened now.
-    /// [`Error::Poisoned`] after any other failed write.
+    /// [`Error::Full`]: the job was undone and starts over. [`Error::Io`] when a table cannot be
+    /// opened now. [`Error::Poisoned`] after any other failed write.
     pub fn step_healing(&self, budget_bytes: u64) -> Result<Progress, Error> {
         self.check_poison()?;
         let mut slot = self.shared.jobs.healing.lock();

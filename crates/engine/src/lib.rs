@@ -43,7 +43,8 @@
 //! cursor.seek(b"b")?;
 //! let (key, cell) = cursor.entry().expect("one key is left");
 //! assert_eq!(key, b"pear");
-//! assert_eq!(cell.to_cell(), Cell::tombstone(version(3), 1), "a delete is visible until compaction drops it");
+//! // A delete is visible until compaction drops it.
+//! assert_eq!(cell.to_cell(), Cell::tombstone(version(3), 1));
 //!
 //! engine.flush()?; // `workers::start` does this in the background.
 //! engine.close()?;
@@ -51,8 +52,8 @@
 //! # }
 //! ```
 //!
-//! **Caveats.** One process at a time. A key has one visible cell: the next flush or merge removes older
-//! versions. Ranges are read forward only.
+//! **Caveats.** One process at a time. A key has one visible cell: the next flush or merge removes
+//! older versions. Ranges are read forward only.
 
 mod batch;
 pub mod cache;

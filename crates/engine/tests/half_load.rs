@@ -1,4 +1,5 @@
-//! Half of what a flood reached: what compaction owes stays bounded, also where the processors are busy with serving.
+//! Half the write rate that an overload reached: compaction debt stays bounded, even when the
+//! processors are busy with serving.
 
 #[path = "support/half_load.rs"]
 mod half_load;
@@ -10,7 +11,7 @@ use std::time::Duration;
 fn load(claims: bool) -> Vec<Second> {
     let (flood, half) = (Duration::from_secs(20), Duration::from_secs(90));
     let seconds = Load { keys: 16 << 10, claims, left: 0.08, flood, half }.run();
-    // The debt of the flood itself is not what is looked at.
+    // The debt of the overload itself is not examined.
     seconds.into_iter().filter(|second| !second.is_flood).skip(10).collect()
 }
 

@@ -134,7 +134,8 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let mut large = self.large.load(Ordering::Acquire);
         while !large.is_null() {
-            // SAFETY: each was leaked from a box by `allocate_large`, is in the list once, and has no reader left.
+            // SAFETY: `allocate_large` leaked each of these from a box. It is in the list once, and
+            // has no reader left.
             let value = unsafe { Box::from_raw(large) };
             large = value.older;
         }
@@ -161,7 +162,8 @@ impl Lane {
             // SAFETY: `current` is never null, and chunks are freed only by `drop`.
             let at = unsafe { &(*chunk).used }.fetch_add(bytes, Ordering::Relaxed);
             if at + bytes <= self.chunk_bytes {
-                // SAFETY: `at + bytes` is within the chunk, whose allocation `chunk` has the provenance of.
+                // SAFETY: `at + bytes` is within the chunk, and `chunk` has the provenance of the
+                // whole allocation.
                 return unsafe { NonNull::new_unchecked(chunk.cast::<u8>().add(at)) };
             }
             self.grow(pool, chunk);

@@ -155,8 +155,8 @@ impl Memtable {
         }
     }
 
-    /// The superseding cell of the key among those committed at or before `visible`. `hash` is the key's
-    /// [`hash_key`].
+    /// The superseding cell of the key among those committed at or before `visible`. `hash` is the
+    /// key's [`hash_key`].
     pub fn get(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<Cell> {
         let node = match self.index.find(hash, &Probe::new(key), self.skiplist.arena()) {
             Lookup::Found(node) => node,

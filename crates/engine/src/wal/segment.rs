@@ -127,8 +127,8 @@ impl Segment {
     /// Writes the records as one group.
     ///
     /// # Errors
-    /// [`Error::Full`]: the group was removed without a trace. After any other error it may exist or not, and the
-    /// segment must not be used again.
+    /// [`Error::Full`]: the group was removed without a trace. After any other error it may exist
+    /// or not, and the segment must not be used again.
     pub(super) fn append(&mut self, records: &[&Record], durability: Durability) -> Result<(), Error> {
         let header = self.header_of(records);
         let before = self.position;
@@ -168,8 +168,8 @@ impl Segment {
     /// Makes everything below `position` durable.
     ///
     /// # Errors
-    /// [`Error::Full`]: nothing more is durable than before, and the call can be repeated. After any other error,
-    /// nothing may be written any more.
+    /// [`Error::Full`]: nothing more is durable than before, and the call can be repeated. After
+    /// any other error, nothing may be written any more.
     pub(super) fn sync(&mut self) -> Result<(), Error> {
         self.sync_by(|segment| segment.status.sync(&*segment.file))
     }

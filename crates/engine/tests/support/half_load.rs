@@ -1,8 +1,10 @@
-//! A flood, and then half of what it reached for longer, on a machine whose processors are busy with serving.
+//! Simulates an overload, then half its accepted rate for longer, on a machine whose processors are
+//! busy with serving.
 //!
-//! One host steps everything, and the time is that of an injected disk: each read and write lets as much of it pass as
-//! the disk needs for it. Compaction runs only for the part of the time that a thread of low priority gets there, and, if
-//! it claims one, for its share of a processor ([`Engine::compaction_share`]).
+//! One host steps everything in virtual time: each read and write on an injected disk advances the
+//! clock by the time that the disk needs. Compaction gets the fraction of the time that a
+//! low-priority thread gets, or, if it claims one, its share of a processor
+//! ([`Engine::compaction_share`]).
 
 use crate::support::{DIR, World};
 use engine::{Batch, Engine, Error, Options, Progress};
@@ -17,31 +19,31 @@ const VALUE_BYTES: usize = 2 << 10;
 const DISK_BYTES_PER_SECOND: u64 = 32 << 20;
 const STEP_BYTES: u64 = 64 << 10;
 
-/// What the machine is like, and how long the load lasts.
+/// Parameters of the machine and the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    /// How many keys are written to, drawn at random.
+    /// Number of keys, which are written in random order.
     pub(crate) keys: u64,
-    /// Whether compaction claims its share of a processor after the flood, too.
+    /// Whether compaction claims its share of a processor after the overload, too.
     pub(crate) claims: bool,
-    /// Which part of the time a thread of low priority gets under load.
+    /// Fraction of the time that a low-priority thread gets under load.
     pub(crate) left: f64,
-    /// How long the flood lasts.
+    /// Duration of the overload.
     pub(crate) flood: Duration,
-    /// How long half of it lasts.
+    /// Duration of the half load.
     pub(crate) half: Duration,
 }
 
-/// What was seen each second.
+/// Figures of one second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Second {
-    /// Whether it is of the flood.
+    /// Whether the second belongs to the overload.
     pub(crate) is_flood: bool,
     /// Writes that were accepted.
     pub(crate) accepted: u64,
     /// Writes that were refused.
     pub(crate) refused: u64,
-    /// What compaction owed at its end, in bytes.
+    /// Compaction debt at the end of the second, in bytes.
     pub(crate) debt_bytes: u64,
 }
 
@@ -53,13 +55,13 @@ struct Machine {
     numbers: Rng,
     accepted: Arc<AtomicU64>,
     refused: Arc<AtomicU64>,
-    /// Time that compaction may still take.
+    /// Processor time that compaction may still use, in seconds.
     allowed: f64,
     seen: Instant,
 }
 
 impl Load {
-    /// Carries it out.
+    /// Runs the load. Returns the figures of each second.
     pub(crate) fn run(self) -> Vec<Second> {
         let mut machine = Machine::new(self);
         let mut seconds = machine.run(4_000, self.flood, true);
@@ -158,7 +160,7 @@ impl Machine {
         self.engine.submit(batch, Box::new(done));
     }
 
-    /// Whether there was anything to do.
+    /// Makes one step. Returns whether there was work.
     fn step(&mut self) -> bool {
         let pauses = !self.engine.pause_before_group().is_zero();
         let committed = !pauses && self.engine.step_commit().expect("commit");
@@ -167,13 +169,13 @@ impl Machine {
         committed || [flushed, upkept, self.step_compaction()].contains(&Progress::Worked)
     }
 
-    /// Compacts if it has a processor now.
+    /// Steps compaction if it has a processor now.
     fn step_compaction(&mut self) -> Progress {
         let claimed = if self.claims { self.engine.compaction_share() } else { 0.0 };
         let now = self.now();
         let passed = (now - self.seen).as_secs_f64();
         self.seen = now;
-        // What is not taken is not saved up.
+        // Unused time is not saved up.
         self.allowed = (self.allowed + passed * self.load.left.max(claimed)).min(0.01);
         if self.allowed <= 0.0 {
             return Progress::Idle;
