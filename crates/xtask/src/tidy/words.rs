@@ -96,6 +96,13 @@ pub(crate) const NAMES: &[Name] = &[
     segment("errand|errands", "in-flight request; task"),
     segment("cast", "role assignment").under("crates/cluster/"),
     segment("stranger|strangers", "unknown peer; lacks_replica_quorum"),
+    // The engine's write path.
+    exact("Hurry", "RemovalPace").under("crates/engine/"),
+    exact("SetAside", "QuarantinedTable"),
+    exact("Unsure", "PossiblySuperseded").under("crates/engine/"),
+    exact("Settling", "DeferredSync").under("crates/engine/"),
+    exact("NotSwitched", "SwitchError"),
+    exact("log_reaches", "known_log_end"),
     // Nodes and their state.
     exact("AskPurpose", "RequestPurpose").under("crates/cluster/"),
     exact("RangeAsked", "PendingRange").under("crates/cluster/"),
