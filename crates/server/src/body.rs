@@ -2,18 +2,18 @@
 //!
 //! **Promise.** A value is handed on only when all of its bytes came, and what takes no value is carried out only then.
 //! What bodies hold in all connections
-//! together is bounded ([`Part::Bodies`], [`Part::Writes`]), counted as the bytes arrive, until their requests are
+//! together is bounded ([`MemoryCategory::Bodies`], [`MemoryCategory::Writes`]), counted as the bytes arrive, until their requests are
 //! answered; a body is held once. Bodies that come slowly keep no others from coming: those have room of their own that
-//! come at once, and when memory is short, those that stand still are refused (`vitals`).
+//! come at once, and when memory is short, those that stand still are refused (`activity`).
 //!
 //! **Mechanism.** A body that is whole in the bytes that came with its head, as most are, is handed on as a
 //! slice of hyper's buffer: the store copies it into its batch before the next read. Others are collected in a
 //! buffer of their own, which grows with what has come: however long a body is announced to be, it takes what is there.
 
-use crate::budget::{Lent, Part, Purse, Taken};
+use crate::budget::{MemoryCategory, Reservation, ThreadBudget, ThreadReservation};
+use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::counters::Refusal;
 use crate::process::Process;
-use crate::vitals::{Holding, Vitals};
 use api::Problem;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -38,20 +38,20 @@ const BODY_OVERHEAD_BYTES: u64 = 16 << 10;
 #[derive(Default)]
 pub(crate) struct Value {
     pub(crate) bytes: Bytes,
-    pub(crate) room: Option<BodyRoom>,
+    pub(crate) reservation: Option<BodyReservation>,
 }
 
 /// What a body takes of the budget until it is dropped: all that came at once of its thread's purse, else its own.
 #[allow(dead_code, reason = "held, not looked at")]
-pub(crate) enum BodyRoom {
-    Lent(Lent),
-    Taken(Taken),
+pub(crate) enum BodyReservation {
+    ThreadReservation(ThreadReservation),
+    Reservation(Reservation),
 }
 
 /// What bodies are held to.
 pub(crate) struct BodyRules<'a> {
     pub(crate) process: &'a Process,
-    pub(crate) purse: &'a Rc<Purse>,
+    pub(crate) budget: &'a Rc<ThreadBudget>,
 }
 
 /// The body of a request, read once.
@@ -62,14 +62,14 @@ pub(crate) struct RequestBody {
     is_ended: bool,
     /// It broke off, or is malformed.
     is_broken: bool,
-    vitals: Rc<Vitals>,
+    activity: Rc<ConnectionActivity>,
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, headers: &HeaderMap, vitals: &Rc<Vitals>) -> Self {
+    pub(crate) fn new(incoming: Incoming, headers: &HeaderMap, activity: &Rc<ConnectionActivity>) -> Self {
         let is_ended = incoming.is_end_stream();
         let is_held_back = !is_ended && headers.contains_key(EXPECT);
-        Self { incoming, is_held_back, is_ended, is_broken: false, vitals: Rc::clone(vitals) }
+        Self { incoming, is_held_back, is_ended, is_broken: false, activity: Rc::clone(activity) }
     }
 
     /// Whether all of it was read. If not, the connection cannot go on after the answer.
@@ -88,8 +88,11 @@ impl RequestBody {
             return Ok(Value::default());
         };
         if self.is_ended && first.len() <= rules.process.rules.value_bytes_max {
-            let lent = rules.purse.lend(first.len() as u64).ok_or_else(|| rules.refuse())?;
-            return Ok(Value { bytes: first, room: Some(BodyRoom::Lent(lent)) });
+            let reservation = rules.budget.reserve(first.len() as u64).ok_or_else(|| rules.refuse())?;
+            return Ok(Value {
+                bytes: first,
+                reservation: Some(BodyReservation::ThreadReservation(reservation)),
+            });
         }
         self.collect_rest(first, rules).await
     }
@@ -98,8 +101,8 @@ impl RequestBody {
         let announced = self.incoming.size_hint().exact().map(|rest| rest as usize + first.len());
         let value_bytes_max = rules.process.rules.value_bytes_max;
         let len_max = announced.map_or(value_bytes_max, |len| len.min(value_bytes_max));
-        let mut taken = rules.process.memory.begin(Part::Bodies);
-        let _holding = Holding::begin(&self.vitals, Part::Bodies);
+        let mut reservation = rules.process.memory.empty_reservation(MemoryCategory::Bodies);
+        let _holding = HoldsMemory::begin(&self.activity, MemoryCategory::Bodies);
         let (mut buffer, mut piece_max) = (Vec::new(), 0);
         let mut piece = Some(first);
         while let Some(bytes) = piece {
@@ -109,7 +112,7 @@ impl RequestBody {
             let capacity = grown(buffer.capacity(), buffer.len() + bytes.len(), len_max);
             // The library's buffer is as large as the largest piece that it has read.
             piece_max = bytes.len().max(piece_max);
-            if !taken.hold(BODY_OVERHEAD_BYTES + (capacity + piece_max) as u64) {
+            if !reservation.resize(BODY_OVERHEAD_BYTES + (capacity + piece_max) as u64) {
                 return Err(rules.refuse());
             }
             buffer.reserve_exact(capacity - buffer.len());
@@ -118,7 +121,7 @@ impl RequestBody {
             drop(bytes);
             piece = self.next().await?;
         }
-        Ok(Value { bytes: Bytes::from(buffer), room: Some(BodyRoom::Taken(taken)) })
+        Ok(Value { bytes: Bytes::from(buffer), reservation: Some(BodyReservation::Reservation(reservation)) })
     }
 
     /// Reads over a body that means nothing, to its end: what is asked for is done only once all of the request has come.
@@ -160,7 +163,7 @@ impl RequestBody {
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         let polled = self.poll_incoming(context);
         // The sweep is to know that it is the client's turn.
-        self.vitals.waits_for_body.set(polled.is_pending());
+        self.activity.waits_for_body.set(polled.is_pending());
         polled
     }
 
@@ -204,7 +207,7 @@ impl BodyRules<'_> {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.vitals.waits_for_body.set(false);
+        self.activity.waits_for_body.set(false);
     }
 }
 

@@ -9,12 +9,12 @@
 //! resident without being in any account counts as the store's, but for what every process has.
 //!
 //! **Mechanism.** Each part has a reserve that nobody else can take. What parts take beyond their reserves comes out of
-//! one pool. What is small and frequent does not come here each time: each thread takes for it in steps ([`Purse`]).
+//! one pool. What is small and frequent does not come here each time: each thread takes for it in steps ([`ThreadBudget`]).
 //!
 //! **Caveats.** What the store takes is looked at some times a second. Of what is large and read from disk, 16 MiB together may
 //! be there untaken: pages, and a value without room, until they are taken or let go. So may be as many small pages as threads
 //! read. What a flush or a compaction holds of large values, one or two of them, is in no account. Where the budget is small
-//! for the largest value, what there always is room for ([`Largest`]) goes over it.
+//! for the largest value, what there always is room for ([`LargestValue`]) goes over it.
 
 use crate::config::Limits;
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// What memory is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum MemoryCategory {
     /// Bodies of requests that come piece by piece, until they are answered.
     Bodies,
     /// Values that came at once with their requests, until they are answered.
@@ -41,7 +41,7 @@ pub(crate) enum Part {
     Connections,
 }
 
-impl Part {
+impl MemoryCategory {
     pub(crate) const ALL: [Self; 7] = [
         Self::Bodies,
         Self::Writes,
@@ -66,39 +66,39 @@ impl Part {
 }
 
 /// A part takes no more than one in so many of the server's share.
-const PART_SHARE: u64 = 2;
+const CATEGORY_MAX_DIVISOR: u64 = 2;
 /// Of the server's share, one in so many is reserved, the same for each part.
-const RESERVED_SHARE: u64 = 3;
+const GUARANTEED_DIVISOR: u64 = 3;
 /// Of its bound a part is short of memory from so many hundredths on.
 const SHORT_PERCENT: u64 = 75;
 
 /// What is held beside a value, for one request; more than any takes.
-const BESIDE_VALUE_BYTES: u64 = 2 << 20;
+const VALUE_OVERHEAD_BYTES: u64 = 2 << 20;
 
 /// In so many copies a value is held for one request, at most: that is a range in a form that is written anew.
-pub(crate) const COPIES_OF_VALUE: u64 = 3;
+pub(crate) const VALUE_COPIES_MAX: u64 = 3;
 
 /// The least share of a server with values of up to `value_bytes_max`: each part has room for one of them.
-pub(crate) const fn least_bytes(value_bytes_max: usize) -> u64 {
-    PART_SHARE * (value_bytes_max as u64 + BESIDE_VALUE_BYTES)
+pub(crate) const fn budget_bytes_min(value_bytes_max: usize) -> u64 {
+    CATEGORY_MAX_DIVISOR * (value_bytes_max as u64 + VALUE_OVERHEAD_BYTES)
 }
 
 /// What one of the largest values takes, for which there always is room.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Largest {
+pub(crate) struct LargestValue {
     /// On its way to or from a client.
     client_bytes: u64,
     /// On its way to or from all other nodes at once: a write leaves for each of them, and a range comes from each.
     links_bytes: u64,
 }
 
-impl Largest {
+impl LargestValue {
     /// With values of up to `value_bytes_max`, in a cluster of so many nodes.
     pub(crate) const fn of(value_bytes_max: usize, nodes: usize) -> Self {
         let value_bytes = value_bytes_max as u64;
         Self {
-            client_bytes: COPIES_OF_VALUE * value_bytes + BESIDE_VALUE_BYTES,
-            links_bytes: (nodes as u64).saturating_sub(1) * (value_bytes + BESIDE_VALUE_BYTES),
+            client_bytes: VALUE_COPIES_MAX * value_bytes + VALUE_OVERHEAD_BYTES,
+            links_bytes: (nodes as u64).saturating_sub(1) * (value_bytes + VALUE_OVERHEAD_BYTES),
         }
     }
 }
@@ -106,9 +106,9 @@ impl Largest {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
-    part_max: u64,
-    reserve: u64,
-    links_reserve: u64,
+    category_max: u64,
+    guaranteed: u64,
+    links_guaranteed: u64,
     pool_max: u64,
     /// Of the pool, what the store cannot take.
     pool_min: u64,
@@ -119,7 +119,7 @@ pub(crate) struct MemoryBudget {
 /// What is taken.
 #[derive(Debug, Default)]
 struct State {
-    taken: [u64; Part::ALL.len()],
+    reserved: [u64; MemoryCategory::ALL.len()],
     /// What all parts take beyond their reserves.
     pooled: u64,
     /// What the store takes beyond its share.
@@ -131,31 +131,31 @@ struct State {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refusals {
     /// Because a part had taken all that it may.
-    parts: [u64; Part::ALL.len()],
+    categories: [u64; MemoryCategory::ALL.len()],
     /// Because all of them together had.
     pool: u64,
 }
 
 /// Bytes taken for a part; given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Reservation {
     budget: Arc<MemoryBudget>,
-    part: Part,
+    category: MemoryCategory,
     bytes: u64,
 }
 
 impl MemoryBudget {
     /// A budget of which nothing is taken, beside a store that may take `store_share`.
-    pub(crate) fn new(limits: &Limits, store_share: u64, largest: Largest) -> Self {
-        let part_max = limits.memory_bytes / PART_SHARE;
-        let reserve = limits.memory_bytes / RESERVED_SHARE / Part::ALL.len() as u64;
-        let links_reserve = largest.links_bytes.max(reserve);
-        let reserved = reserve * (Part::ALL.len() as u64 - 1) + links_reserve;
-        let pool_min = largest.client_bytes.min(part_max).saturating_sub(reserve);
+    pub(crate) fn new(limits: &Limits, store_share: u64, largest: LargestValue) -> Self {
+        let category_max = limits.memory_bytes / CATEGORY_MAX_DIVISOR;
+        let guaranteed = limits.memory_bytes / GUARANTEED_DIVISOR / MemoryCategory::ALL.len() as u64;
+        let links_guaranteed = largest.links_bytes.max(guaranteed);
+        let reserved = guaranteed * (MemoryCategory::ALL.len() as u64 - 1) + links_guaranteed;
+        let pool_min = largest.client_bytes.min(category_max).saturating_sub(guaranteed);
         Self {
-            part_max,
-            reserve,
-            links_reserve,
+            category_max,
+            guaranteed,
+            links_guaranteed,
             pool_max: limits.memory_bytes.saturating_sub(reserved).max(pool_min),
             pool_min,
             store_share,
@@ -164,25 +164,25 @@ impl MemoryBudget {
     }
 
     /// What a part has taken, in bytes.
-    pub(crate) fn taken(&self, part: Part) -> u64 {
-        self.state.lock().taken[part as usize]
+    pub(crate) fn reserved_bytes(&self, category: MemoryCategory) -> u64 {
+        self.state.lock().reserved[category as usize]
     }
 
     /// What all parts have taken, in bytes.
-    pub(crate) fn taken_in_all(&self) -> u64 {
-        self.state.lock().taken.iter().sum()
+    pub(crate) fn reserved_bytes_total(&self) -> u64 {
+        self.state.lock().reserved.iter().sum()
     }
 
     /// What a part may take at most, in bytes.
-    pub(crate) fn part_max(&self, part: Part) -> u64 {
-        self.part_max.max(self.reserve(part))
+    pub(crate) fn category_max(&self, category: MemoryCategory) -> u64 {
+        self.category_max.max(self.guaranteed(category))
     }
 
     /// What a part has to itself.
-    const fn reserve(&self, part: Part) -> u64 {
-        match part {
-            Part::PeerLinks => self.links_reserve,
-            _ => self.reserve,
+    const fn guaranteed(&self, category: MemoryCategory) -> u64 {
+        match category {
+            MemoryCategory::PeerLinks => self.links_guaranteed,
+            _ => self.guaranteed,
         }
     }
 
@@ -198,25 +198,25 @@ impl MemoryBudget {
 
     /// Whether there is little room left for this part, or somebody found none since then: the slowest of those who hold
     /// it are to let go.
-    pub(crate) fn is_short(&self, part: Part, since: &Refusals) -> bool {
-        let is_near = |taken: u64, max: u64| taken * 100 > max * SHORT_PERCENT;
+    pub(crate) fn is_short(&self, category: MemoryCategory, since: &Refusals) -> bool {
+        let is_near = |reserved: u64, max: u64| reserved * 100 > max * SHORT_PERCENT;
         let state = self.state.lock();
-        let taken = state.taken[part as usize];
-        let is_full = is_near(taken, self.part_max(part))
-            || state.refusals.parts[part as usize] > since.parts[part as usize];
+        let reserved = state.reserved[category as usize];
+        let is_full = is_near(reserved, self.category_max(category))
+            || state.refusals.categories[category as usize] > since.categories[category as usize];
         let is_pool_full = is_near(state.pooled, self.pool(&state)) || state.refusals.pool > since.pool;
-        is_full || (taken > self.reserve(part) && is_pool_full)
+        is_full || (reserved > self.guaranteed(category) && is_pool_full)
     }
 
     /// Begins to take bytes for a part.
-    pub(crate) fn begin(self: &Arc<Self>, part: Part) -> Taken {
-        Taken { budget: Arc::clone(self), part, bytes: 0 }
+    pub(crate) fn empty_reservation(self: &Arc<Self>, category: MemoryCategory) -> Reservation {
+        Reservation { budget: Arc::clone(self), category, bytes: 0 }
     }
 
     /// Takes bytes for a part; `None`: so many are not left.
-    pub(crate) fn take(self: &Arc<Self>, part: Part, bytes: u64) -> Option<Taken> {
-        let mut taken = self.begin(part);
-        taken.take(bytes).then_some(taken)
+    pub(crate) fn reserve(self: &Arc<Self>, category: MemoryCategory, bytes: u64) -> Option<Reservation> {
+        let mut reservation = self.empty_reservation(category);
+        reservation.grow(bytes).then_some(reservation)
     }
 
     /// What the pool holds, less what the store takes of it.
@@ -224,44 +224,45 @@ impl MemoryBudget {
         self.pool_max.saturating_sub(state.store_excess).max(self.pool_min)
     }
 
-    fn grow(&self, part: Part, bytes: u64) -> bool {
+    fn grow(&self, category: MemoryCategory, bytes: u64) -> bool {
         let mut state = self.state.lock();
-        let before = state.taken[part as usize];
+        let before = state.reserved[category as usize];
         let after = before.saturating_add(bytes);
-        if after > self.part_max(part) {
-            state.refusals.parts[part as usize] += 1;
+        if after > self.category_max(category) {
+            state.refusals.categories[category as usize] += 1;
             return false;
         }
-        let pooled = state.pooled + self.beyond(part, after) - self.beyond(part, before);
+        let pooled =
+            state.pooled + self.beyond_guaranteed(category, after) - self.beyond_guaranteed(category, before);
         // Whoever stays within the reserve is not held up by a pool that the store has shrunk meanwhile.
         if pooled > state.pooled && pooled > self.pool(&state) {
             state.refusals.pool += 1;
             return false;
         }
-        state.taken[part as usize] = after;
+        state.reserved[category as usize] = after;
         state.pooled = pooled;
         true
     }
 
-    fn shrink(&self, part: Part, bytes: u64) {
+    fn shrink(&self, category: MemoryCategory, bytes: u64) {
         let mut state = self.state.lock();
-        let before = state.taken[part as usize];
+        let before = state.reserved[category as usize];
         let after = before - bytes;
-        state.taken[part as usize] = after;
-        state.pooled -= self.beyond(part, before) - self.beyond(part, after);
+        state.reserved[category as usize] = after;
+        state.pooled -= self.beyond_guaranteed(category, before) - self.beyond_guaranteed(category, after);
     }
 
     /// What of `bytes` lies beyond the reserve of a part.
-    fn beyond(&self, part: Part, bytes: u64) -> u64 {
-        bytes.saturating_sub(self.reserve(part))
+    fn beyond_guaranteed(&self, category: MemoryCategory, bytes: u64) -> u64 {
+        bytes.saturating_sub(self.guaranteed(category))
     }
 }
 
-impl Taken {
+impl Reservation {
     /// Takes `bytes` more. `false`: so many are not left, and none were taken.
     #[must_use]
-    pub(crate) fn take(&mut self, bytes: u64) -> bool {
-        let grown = self.budget.grow(self.part, bytes);
+    pub(crate) fn grow(&mut self, bytes: u64) -> bool {
+        let grown = self.budget.grow(self.category, bytes);
         if grown {
             self.bytes += bytes;
         }
@@ -271,11 +272,11 @@ impl Taken {
     /// Holds `bytes` from now on, more or fewer than before. `false`: so many more are not left, and it holds what it
     /// did.
     #[must_use]
-    pub(crate) fn hold(&mut self, bytes: u64) -> bool {
+    pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         if let Some(more) = bytes.checked_sub(self.bytes) {
-            return more == 0 || self.take(more);
+            return more == 0 || self.grow(more);
         }
-        self.budget.shrink(self.part, self.bytes - bytes);
+        self.budget.shrink(self.category, self.bytes - bytes);
         self.bytes = bytes;
         true
     }
@@ -286,62 +287,66 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.shrink(self.part, self.bytes);
+        self.budget.shrink(self.category, self.bytes);
     }
 }
 
 /// What a purse takes and gives back at once, at most.
 const STEP_BYTES_MAX: u64 = 256 << 10;
 /// All purses together lie idle on one in so many of a part, at most.
-const IDLE_SHARE: u64 = 16;
+const IDLE_DIVISOR: u64 = 16;
 
 /// What one thread takes for many small things of a part. Only a step of it is taken of the budget.
 #[derive(Debug)]
-pub(crate) struct Purse {
-    taken: RefCell<Taken>,
-    lent: Cell<u64>,
+pub(crate) struct ThreadBudget {
+    reservation: RefCell<Reservation>,
+    reserved: Cell<u64>,
     step: u64,
 }
 
 /// Bytes lent by a purse; they go back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Lent {
-    purse: Rc<Purse>,
+pub(crate) struct ThreadReservation {
+    budget: Rc<ThreadBudget>,
     bytes: u64,
 }
 
-impl Purse {
+impl ThreadBudget {
     /// An empty purse of one of so many threads.
-    pub(crate) fn new(budget: &Arc<MemoryBudget>, part: Part, threads: usize) -> Rc<Self> {
-        let step = (budget.part_max(part) / IDLE_SHARE / threads as u64).clamp(1, STEP_BYTES_MAX);
-        Rc::new(Self { taken: RefCell::new(budget.begin(part)), lent: Cell::new(0), step })
+    pub(crate) fn new(budget: &Arc<MemoryBudget>, category: MemoryCategory, threads: usize) -> Rc<Self> {
+        let step = (budget.category_max(category) / IDLE_DIVISOR / threads as u64).clamp(1, STEP_BYTES_MAX);
+        Rc::new(Self {
+            reservation: RefCell::new(budget.empty_reservation(category)),
+            reserved: Cell::new(0),
+            step,
+        })
     }
 
     /// Lends bytes; `None`: so many are not left.
-    pub(crate) fn lend(self: &Rc<Self>, bytes: u64) -> Option<Lent> {
-        let lent = self.lent.get() + bytes;
-        if lent > self.taken.borrow().bytes() && !self.hold(lent) {
+    pub(crate) fn reserve(self: &Rc<Self>, bytes: u64) -> Option<ThreadReservation> {
+        let reserved = self.reserved.get() + bytes;
+        if reserved > self.reservation.borrow().bytes() && !self.resize(reserved) {
             return None;
         }
-        self.lent.set(lent);
-        Some(Lent { purse: Rc::clone(self), bytes })
+        self.reserved.set(reserved);
+        Some(ThreadReservation { budget: Rc::clone(self), bytes })
     }
 
     /// Takes what is needed to lend so much, in whole steps if there are any left.
-    fn hold(&self, lent: u64) -> bool {
-        let mut taken = self.taken.borrow_mut();
-        taken.hold(lent.next_multiple_of(self.step)) || taken.hold(lent)
+    fn resize(&self, reserved: u64) -> bool {
+        let mut reservation = self.reservation.borrow_mut();
+        reservation.resize(reserved.next_multiple_of(self.step)) || reservation.resize(reserved)
     }
 }
 
-impl Drop for Lent {
+impl Drop for ThreadReservation {
     fn drop(&mut self) {
-        let lent = self.purse.lent.get() - self.bytes;
-        self.purse.lent.set(lent);
-        if self.purse.taken.borrow().bytes() > lent + 2 * self.purse.step {
-            assert!(self.purse.hold(lent), "less is always to be had");
+        let reserved = self.budget.reserved.get() - self.bytes;
+        self.budget.reserved.set(reserved);
+        if self.budget.reservation.borrow().bytes() > reserved + 2 * self.budget.step {
+            assert!(self.budget.resize(reserved), "less is always to be had");
         }
     }
 }

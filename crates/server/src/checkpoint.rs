@@ -29,10 +29,10 @@ pub(crate) async fn answer(
     asked: CheckpointRequest,
 ) -> Result<EncodedResponse, Problem> {
     let busy = || Problem::unavailable(RETRY_AFTER, "Another checkpoint is made or removed. Try again.");
-    let turn = match asked {
+    let permit = match asked {
         // It only waits for the one that is being made.
         CheckpointRequest::Renew { .. } => None,
-        _ => Some(Turn::take(process).ok_or_else(busy)?),
+        _ => Some(CheckpointPermit::take(process).ok_or_else(busy)?),
     };
     let is_paced = matches!(asked, CheckpointRequest::Make { .. });
     if is_paced && let Err(retry_after) = process.checkpoint_pace.lock().take(process.clock.now().mono) {
@@ -42,10 +42,10 @@ pub(crate) async fn answer(
     let local = Arc::clone(process.local.get().expect("a node that takes requests is open"));
     let owner = Arc::clone(process);
     let done = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _turn = permit;
         let done = carry_out(&local, &asked);
         if is_paced && done.is_err() {
-            owner.checkpoint_pace.lock().give_back();
+            owner.checkpoint_pace.lock().refund();
         }
         done
     });
@@ -137,19 +137,19 @@ fn internal(why: &str) -> Problem {
 
 /// How often checkpoints are made: a token bucket.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct TokenBucket {
     tokens: u32,
     /// Since when the next token is due to come.
     since: Instant,
 }
 
-impl Pace {
+impl TokenBucket {
     pub(crate) const fn new(now: Instant) -> Self {
         Self { tokens: BURST_MAX, since: now }
     }
 
     /// Takes back the token of a checkpoint that was not made.
-    fn give_back(&mut self) {
+    fn refund(&mut self) {
         self.tokens = (self.tokens + 1).min(BURST_MAX);
     }
 
@@ -177,16 +177,16 @@ impl Pace {
 }
 
 /// The right to make or remove a checkpoint, until it is dropped.
-struct Turn(Arc<Process>);
+struct CheckpointPermit(Arc<Process>);
 
-impl Turn {
+impl CheckpointPermit {
     fn take(process: &Arc<Process>) -> Option<Self> {
         let is_free = !process.checkpointing.swap(true, Ordering::Acquire);
         is_free.then(|| Self(Arc::clone(process)))
     }
 }
 
-impl Drop for Turn {
+impl Drop for CheckpointPermit {
     fn drop(&mut self) {
         self.0.checkpointing.store(false, Ordering::Release);
     }
@@ -199,10 +199,10 @@ mod tests {
     #[test]
     fn a_burst_is_followed_by_one_in_each_pace() {
         let at = |secs: u64| Instant::from_nanos(secs * 1_000_000_000);
-        let mut pace = Pace::new(at(100));
+        let mut pace = TokenBucket::new(at(100));
         (0..BURST_MAX).for_each(|number| assert_eq!(pace.take(at(100)), Ok(()), "{number}"));
         assert_eq!(pace.take(at(104)), Err(Duration::from_secs(6)));
-        pace.give_back();
+        pace.refund();
         assert_eq!(pace.take(at(104)), Ok(()), "the one before was not made");
         assert_eq!(pace.take(at(110)), Ok(()));
         assert_eq!(pace.take(at(110)), Err(PACE));

@@ -13,13 +13,13 @@
 //! its end, or at what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's
 //! answers. A peer's connection leaves here before its first request, to become a link (`links::accept`).
 
+use crate::connection_activity::{CloseOrder, ConnectionActivity};
+use crate::connection_limit::ConnectionPermit;
 use crate::counters::Cut;
 use crate::links::accept;
-use crate::places::Place;
 use crate::service::Service;
 use crate::stream::{CheckedStream, StreamHandle};
 use crate::thread::Thread;
-use crate::vitals::{Order, Vitals};
 use api::{Problem, RequestKind};
 use bytes::Bytes;
 use http::StatusCode;
@@ -45,16 +45,16 @@ const LINGER_BYTES_MAX: usize = 128 << 20;
 /// How much of it is read at once.
 const LINGER_BUFFER_BYTES: usize = 64 << 10;
 /// How long a client has to take the last answer.
-const LAST_ANSWER_TIME: Duration = Duration::from_secs(2);
+const LAST_RESPONSE_TIME: Duration = Duration::from_secs(2);
 
 /// What hyper holds of a request before it is understood: more than a head may have.
-const LIBRARY_BUFFER_BYTES_MAX: usize = 128 << 10;
+const HYPER_BUFFER_BYTES_MAX: usize = 128 << 10;
 
 /// How long a request that may be on its way is waited for when the node stops.
 const REQUEST_TIME: Duration = Duration::from_millis(500);
 
 /// How hyper's part ended.
-enum Ended {
+enum ConnectionEnd {
     /// hyper is done.
     Served,
     /// A response broke off, or the socket did.
@@ -66,13 +66,13 @@ enum Ended {
 }
 
 /// Serves a connection to its end, or until it turns out to be a peer's.
-pub(crate) async fn serve(stream: std::net::TcpStream, place: Place, thread: Rc<Thread>) {
-    let served = serve_socket(stream, &place, &thread).await;
-    drop(place);
+pub(crate) async fn serve(stream: std::net::TcpStream, permit: ConnectionPermit, thread: Rc<Thread>) {
+    let served = serve_socket(stream, &permit, &thread).await;
+    drop(permit);
     thread.connection_ended();
     match served {
         Ok(None) => {}
-        Ok(Some((socket, came))) => accept::shake_hands(socket, came, &thread.process).await,
+        Ok(Some((socket, came))) => accept::run_handshake(socket, came, &thread.process).await,
         Err(error) => tracing::debug!(%error, "a connection ended early"),
     }
 }
@@ -80,35 +80,35 @@ pub(crate) async fn serve(stream: std::net::TcpStream, place: Place, thread: Rc<
 /// Gives the socket of a peer, and what has come over it.
 async fn serve_socket(
     stream: std::net::TcpStream,
-    place: &Place,
+    permit: &ConnectionPermit,
     thread: &Rc<Thread>,
 ) -> io::Result<Option<(TcpStream, Vec<u8>)>> {
-    let entered = thread.connections.enter(place.client(), Instant::now());
-    if place.is_reserved() {
-        entered.vitals.give(Order::Finish);
+    let entered = thread.connections.register(permit.client(), Instant::now());
+    if permit.is_reserved() {
+        entered.activity.order_close(CloseOrder::Finish);
     }
     let socket = TcpStream::from_std(stream)?;
     socket.set_nodelay(true)?;
-    let vitals = Rc::clone(&entered.vitals);
-    let stream = CheckedStream::new(socket, Rc::clone(thread), Rc::clone(&vitals));
+    let activity = Rc::clone(&entered.activity);
+    let stream = CheckedStream::new(socket, Rc::clone(thread), Rc::clone(&activity));
     let stream = Rc::new(RefCell::new(stream));
-    let ended = serve_http(&stream, thread, &vitals).await;
+    let ended = serve_http(&stream, thread, &activity).await;
     match ended {
-        Ended::Served | Ended::Broken => {}
-        Ended::TooSlow => thread.process.counters.count_cut(Cut::SlowRequest),
-        Ended::Cut(why) => thread.process.counters.count_cut(why),
+        ConnectionEnd::Served | ConnectionEnd::Broken => {}
+        ConnectionEnd::TooSlow => thread.process.counters.count_cut(Cut::SlowRequest),
+        ConnectionEnd::Cut(why) => thread.process.counters.count_cut(why),
     }
     let mut stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
     if stream.is_peer() {
         return Ok(Some(stream.into_parts()));
     }
-    if stream.ends_by_reset(matches!(ended, Ended::Served))? {
+    if stream.ends_by_reset(matches!(ended, ConnectionEnd::Served))? {
         return Ok(None);
     }
     let last_words = match ended {
-        Ended::Cut(_) => return Ok(None),
-        Ended::TooSlow => Some(too_slow()),
-        Ended::Served | Ended::Broken => stream.take_refusal(),
+        ConnectionEnd::Cut(_) => return Ok(None),
+        ConnectionEnd::TooSlow => Some(too_slow()),
+        ConnectionEnd::Served | ConnectionEnd::Broken => stream.take_refusal(),
     };
     if let Some(problem) = &last_words {
         thread.recorder.answered(RequestKind::Other, problem.status());
@@ -116,7 +116,7 @@ async fn serve_socket(
     let lingers = last_words.is_some() || stream.may_get_more();
     let last_words =
         last_words.map(|problem| problem.to_http1_bytes(&thread.date.at(thread.process.clock.now().wall)));
-    say(stream.socket(), last_words).await?;
+    send_last_response(stream.socket(), last_words).await?;
     if lingers {
         poll_fn(|context| stream.poll_pause(context)).await;
         tokio::time::timeout(LINGER_TIME, linger(stream.socket())).await??;
@@ -124,15 +124,22 @@ async fn serve_socket(
     Ok(None)
 }
 
-async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vitals: &Rc<Vitals>) -> Ended {
-    let service =
-        Rc::new(Service { thread: Rc::clone(thread), vitals: Rc::clone(vitals), stream: Rc::clone(stream) });
+async fn serve_http(
+    stream: &Rc<RefCell<CheckedStream>>,
+    thread: &Rc<Thread>,
+    activity: &Rc<ConnectionActivity>,
+) -> ConnectionEnd {
+    let service = Rc::new(Service {
+        thread: Rc::clone(thread),
+        activity: Rc::clone(activity),
+        stream: Rc::clone(stream),
+    });
     let library = || {
         let service = Rc::clone(&service);
         http1::Builder::new()
             .half_close(true)
             .header_read_timeout(None)
-            .max_buf_size(LIBRARY_BUFFER_BYTES_MAX)
+            .max_buf_size(HYPER_BUFFER_BYTES_MAX)
             .serve_connection(
                 StreamHandle(Rc::clone(stream)),
                 service_fn(move |request| service.handle(request)),
@@ -142,19 +149,21 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
     let mut finishing = false;
     let mut request_time = None;
     poll_fn(move |context| {
-        vitals.wake_with(context.waker());
-        match vitals.order() {
-            Some(Order::Cut) if vitals.is_idle() => return Poll::Ready(Ended::Cut(Cut::Idle)),
-            Some(Order::Cut) => return Poll::Ready(Ended::Cut(Cut::Stalled)),
+        activity.register_waker(context.waker());
+        match activity.close_order() {
+            Some(CloseOrder::Cut) if activity.is_idle() => return Poll::Ready(ConnectionEnd::Cut(Cut::Idle)),
+            Some(CloseOrder::Cut) => return Poll::Ready(ConnectionEnd::Cut(Cut::Stalled)),
             // In the midst of a response there is no telling.
-            Some(Order::Refuse) if vitals.responding.get() => return Poll::Ready(Ended::Cut(Cut::Stalled)),
-            Some(Order::Refuse) => return Poll::Ready(Ended::TooSlow),
-            Some(Order::Leave) if vitals.awaits_head() && !stream.borrow().has_input() => {
-                return Poll::Ready(Ended::Cut(Cut::Evicted));
+            Some(CloseOrder::Refuse) if activity.responding.get() => {
+                return Poll::Ready(ConnectionEnd::Cut(Cut::Stalled));
             }
-            Some(Order::Leave) => vitals.take_back_leave(),
-            Some(Order::Finish) => {}
-            None if thread.shares.are_short() && vitals.skips_turn() => {
+            Some(CloseOrder::Refuse) => return Poll::Ready(ConnectionEnd::TooSlow),
+            Some(CloseOrder::CloseIfIdle) if activity.awaits_head() && !stream.borrow().has_input() => {
+                return Poll::Ready(ConnectionEnd::Cut(Cut::Evicted));
+            }
+            Some(CloseOrder::CloseIfIdle) => activity.withdraw_close_if_idle(),
+            Some(CloseOrder::Finish) => {}
+            None if thread.shares.has_short_batches() && activity.skip_owed_slice() => {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -162,7 +171,7 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
         }
         // Plain requests are answered without hyper, which is not there while there is nothing else.
         let connection = loop {
-            let polled = stream.borrow_mut().poll_plain(context);
+            let polled = stream.borrow_mut().poll_fast_path(context);
             match polled {
                 Poll::Pending => {
                     present = None;
@@ -171,7 +180,7 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "a connection broke");
-                    return Poll::Ready(Ended::Broken);
+                    return Poll::Ready(ConnectionEnd::Broken);
                 }
             }
             let connection = present.get_or_insert_with(|| Box::new(library()));
@@ -180,26 +189,26 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
             }
             // Once it has answered, the next request is looked at without it, and when others have had their turn.
             let mut stream = stream.borrow_mut();
-            if !stream.is_plain_turn() {
+            if !stream.can_use_fast_path() {
                 if stream.is_stuck() {
                     context.waker().wake_by_ref();
                 }
                 break present.as_mut().expect("it was polled a moment ago");
             }
-            if stream.end_library_turn() {
+            if stream.end_hyper_slice() {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
         };
-        if finishing || vitals.order() != Some(Order::Finish) {
+        if finishing || activity.close_order() != Some(CloseOrder::Finish) {
             return Poll::Pending;
         }
-        if vitals.is_idle() && stream.borrow().has_input() {
+        if activity.is_idle() && stream.borrow().has_input() {
             // A request has come that the runtime has not told us of yet; it is answered first.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if vitals.may_get_request() {
+        if activity.can_receive_request() {
             let ends = request_time.get_or_insert_with(|| Box::pin(tokio::time::sleep(REQUEST_TIME)));
             ready!(ends.as_mut().poll(context));
         }
@@ -210,25 +219,25 @@ async fn serve_http(stream: &Rc<RefCell<CheckedStream>>, thread: &Rc<Thread>, vi
     .await
 }
 
-fn after(served: hyper::Result<()>) -> Ended {
+fn after(served: hyper::Result<()>) -> ConnectionEnd {
     match served {
-        Ok(()) => Ended::Served,
+        Ok(()) => ConnectionEnd::Served,
         Err(error) => {
             tracing::debug!(%error, "hyper ended a connection");
-            Ended::Broken
+            ConnectionEnd::Broken
         }
     }
 }
 
 /// Says the last words and closes the write side.
-async fn say(socket: &mut TcpStream, last_words: Option<Bytes>) -> io::Result<()> {
+async fn send_last_response(socket: &mut TcpStream, last_words: Option<Bytes>) -> io::Result<()> {
     let said = async {
         if let Some(last_words) = last_words {
             socket.write_all(&last_words).await?;
         }
         socket.shutdown().await
     };
-    tokio::time::timeout(LAST_ANSWER_TIME, said).await?
+    tokio::time::timeout(LAST_RESPONSE_TIME, said).await?
 }
 
 /// Reads over what still comes, up to the client's end or a bound.

@@ -4,7 +4,7 @@
 //! replaced under a running node, the node ends with an error. Its open descriptors would otherwise go on to take writes
 //! into files that no start finds again.
 //!
-//! **Mechanism.** Every [`LOOK_EVERY`] the watch asks the store which names are lost ([`store::WatchedNames`]).
+//! **Mechanism.** Every [`CHECK_INTERVAL`] the watch asks the store which names are lost ([`store::WatchedNames`]).
 //!
 //! **Caveats.** Writes are acknowledged until the watch has looked.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use store::{IDENTITY_FILE, Store};
 
 /// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(300);
+const CHECK_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Returns why the node must end, once the directory `data` of `store` is not whole any more.
 pub(crate) async fn lost(data: PathBuf, store: Store) -> ServerError {
@@ -25,7 +25,7 @@ pub(crate) async fn lost(data: PathBuf, store: Store) -> ServerError {
         Ok(names) => {
             let names = Arc::new(names);
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
                 let names = Arc::clone(&names);
                 // The file system may take long, as on a disk that hangs. A panic there is told by its own thread.
                 if let Ok(Some(missing)) = tokio::task::spawn_blocking(move || names.lost()).await {

@@ -1,6 +1,6 @@
 //! Why a node ends.
 
-use crate::links::NotAnAddress;
+use crate::links::InvalidAddress;
 use engine::ErrorKind;
 use std::io;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub enum ServerError {
     },
     /// A node's name is not an address.
     #[error(transparent)]
-    Name(#[from] NotAnAddress),
+    Name(#[from] InvalidAddress),
     /// The system refused a thread or a runtime.
     #[error("cannot start {what}: {source}")]
     Start {

@@ -29,11 +29,11 @@ pub(crate) struct Answers {
     pub(crate) responses: Vec<(StoreId, StoreResponse)>,
     pub(crate) times: StoreTimes,
     /// Of something large among them that is in no account yet.
-    pub(crate) turn: Option<LargeRead>,
+    pub(crate) large_read: Option<LargeRead>,
 }
 
 /// Closes an inbox when it is dropped.
-pub(crate) struct Taker<'a>(&'a Inbox);
+pub(crate) struct InboxReceiver<'a>(&'a Inbox);
 
 impl Inbox {
     /// Leaves answers. Called on any thread.
@@ -55,12 +55,12 @@ impl Inbox {
     }
 
     /// Whoever takes answers. There is one, and nobody behind it.
-    pub(crate) const fn taker(&self) -> Taker<'_> {
-        Taker(self)
+    pub(crate) const fn receiver(&self) -> InboxReceiver<'_> {
+        InboxReceiver(self)
     }
 }
 
-impl Taker<'_> {
+impl InboxReceiver<'_> {
     /// Waits for answers and takes all that are there.
     pub(crate) async fn take(&self) -> Vec<Answers> {
         loop {
@@ -73,7 +73,7 @@ impl Taker<'_> {
     }
 }
 
-impl Drop for Taker<'_> {
+impl Drop for InboxReceiver<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.is_closed = true;
@@ -98,7 +98,7 @@ mod tests {
                 std::thread::spawn(move || {
                     for put in 0..PUTS {
                         let responses = vec![(StoreId(thread * PUTS + put), StoreResponse::Cell(None))];
-                        inbox.put(Answers { responses, times: StoreTimes::Refused, turn: None });
+                        inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
                     }
                 })
             })
@@ -106,9 +106,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut ids = Vec::new();
         runtime.block_on(async {
-            let taker = inbox.taker();
+            let receiver = inbox.receiver();
             while ids.len() < (THREADS * PUTS) as usize {
-                let came = taker.take().await.into_iter().flat_map(|answers| answers.responses);
+                let came = receiver.take().await.into_iter().flat_map(|answers| answers.responses);
                 ids.extend(came.map(|(id, _)| id.0));
             }
         });
@@ -122,12 +122,12 @@ mod tests {
         let inbox = Inbox::default();
         let put = || {
             let responses = vec![(StoreId(0), StoreResponse::Cell(None))];
-            inbox.put(Answers { responses, times: StoreTimes::Refused, turn: None });
+            inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
         };
-        let taker = inbox.taker();
+        let receiver = inbox.receiver();
         put();
         assert_eq!(inbox.state.lock().came.len(), 1);
-        drop(taker);
+        drop(receiver);
         put();
         assert!(inbox.state.lock().came.is_empty());
     }

@@ -7,17 +7,20 @@
 //! **Mechanism.** One runtime for each core; a connection, its requests and its coordinator live on one of them
 //! and share nothing but the store and the version clock. The way of a request: socket, head check (`stream`),
 //! hyper, `service`, `driver` with the coordinator, the store and the links to peers (`links`), and back. The
-//! control thread drives the node (`driver::presiding`). Ranges and batches take the same way, page by page and piece
+//! control thread drives the node (`driver::node_machine`). Ranges and batches take the same way, page by page and piece
 //! by piece (`streaming`).
 //!
 //! **Caveats.** HTTP/1 only, without TLS. The commit threads are the engine's.
 
+mod accept_queue;
 mod admission;
 mod body;
 mod budget;
 mod checkpoint;
 mod config;
 mod connection;
+mod connection_activity;
+mod connection_limit;
 mod counters;
 mod date;
 mod directory_watch;
@@ -30,13 +33,12 @@ mod listener;
 mod local;
 mod metrics;
 mod outgoing;
-mod places;
 mod process;
 mod profile;
 mod read_pool;
 mod readiness;
 mod replies;
-mod reply_room;
+mod response_memory;
 mod server;
 mod service;
 mod socket;
@@ -45,8 +47,6 @@ mod status;
 mod stream;
 mod streaming;
 mod thread;
-mod vitals;
-mod waiting_line;
 mod warnings;
 
 pub use config::{Config, FileShares, Limits};

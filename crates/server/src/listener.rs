@@ -2,18 +2,18 @@
 //!
 //! One socket without `SO_REUSEPORT`: with it a second node on the same port would start silently
 //! and take half of the connections. Each accepted connection goes to the thread with the fewest.
-//! Connections of clients are bounded ([`places`]); those of peers are not among them. A connection
-//! that finds no place waits in a bounded line ([`WaitingLine`]) until an evicted connection leaves
+//! Connections of clients are bounded ([`limiter`]); those of peers are not among them. A connection
+//! that finds no place waits in a bounded line ([`AcceptQueue`]) until an evicted connection leaves
 //! its place.
 
+use crate::accept_queue::{AcceptQueue, QueueTicket};
+use crate::connection_limit::{self, ClientAddress, ConnectionAdmission, ConnectionPermit, Eviction};
 use crate::counters::Refusal;
 use crate::date::http_date;
 use crate::error::ServerError;
 use crate::links::accept;
-use crate::places::{self, Admission, ClientAddress, Eviction, Place};
 use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
-use crate::waiting_line::{Turn, WaitingLine};
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Socket, Type};
 use std::convert::Infallible;
@@ -78,10 +78,10 @@ pub(crate) async fn accept(
     threads: &[ThreadHandle],
     process: &Arc<Process>,
 ) -> Infallible {
-    let line = Rc::new(WaitingLine::new(WAITING_MAX));
+    let queue = Rc::new(AcceptQueue::new(WAITING_MAX));
     loop {
         match listener.accept().await {
-            Ok((stream, from)) => hand_out(stream, from, threads, process, &line),
+            Ok((stream, from)) => hand_out(stream, from, threads, process, &queue),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -116,12 +116,12 @@ pub(crate) fn accept_last(
     process: &Arc<Process>,
 ) -> io::Result<()> {
     let listener = listener.into_std()?;
-    let line = Rc::new(WaitingLine::new(WAITING_MAX));
+    let queue = Rc::new(AcceptQueue::new(WAITING_MAX));
     for _ in 0..=BACKLOG {
         match listener.accept() {
             Ok((stream, from)) => {
                 stream.set_nonblocking(true)?;
-                hand_out(TcpStream::from_std(stream)?, from, threads, process, &line);
+                hand_out(TcpStream::from_std(stream)?, from, threads, process, &queue);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -136,17 +136,17 @@ fn hand_out(
     from: SocketAddr,
     threads: &[ThreadHandle],
     process: &Arc<Process>,
-    line: &Rc<WaitingLine>,
+    queue: &Rc<AcceptQueue>,
 ) {
     let client = ClientAddress::of(from.ip());
     let mailboxes = || threads.iter().map(ThreadHandle::mailbox).collect::<Vec<_>>();
-    let Admission { place, eviction } = process.places.admit(client);
+    let ConnectionAdmission { permit, eviction } = process.limiter.admit(client);
     if let Some(eviction) = eviction {
         relieve(eviction, &mailboxes());
     }
     let least = least_loaded(threads);
-    if let Some(place) = place {
-        return serve(stream, place, &threads[least].mailbox(), process);
+    if let Some(permit) = permit {
+        return serve(stream, permit, &threads[least].mailbox(), process);
     }
     let waiting = Waiting {
         stream,
@@ -154,7 +154,7 @@ fn hand_out(
         threads: mailboxes(),
         least,
         process: Arc::clone(process),
-        turn: line.join(),
+        ticket: queue.join(),
     };
     tokio::task::spawn_local(waiting.wait());
 }
@@ -165,11 +165,11 @@ fn relieve(eviction: Eviction, threads: &[Mailbox]) {
     threads.iter().for_each(|thread| thread.evict(Eviction { count, ..eviction }));
 }
 
-fn serve(stream: TcpStream, place: Place, thread: &Mailbox, process: &Process) {
+fn serve(stream: TcpStream, permit: ConnectionPermit, thread: &Mailbox, process: &Process) {
     match stream.into_std() {
         Ok(stream) => {
             process.counters.connections_accepted.count();
-            thread.serve(stream, place);
+            thread.serve(stream, permit);
         }
         Err(error) => tracing::warn!(%error, "a connection could not be handed to its thread"),
     }
@@ -201,7 +201,7 @@ struct Waiting {
     /// Index of the thread with the fewest connections.
     least: usize,
     process: Arc<Process>,
-    turn: Turn,
+    ticket: QueueTicket,
 }
 
 impl Waiting {
@@ -209,21 +209,21 @@ impl Waiting {
     /// in time. Peers are let through, since clients are not to cut nodes off from each other, and
     /// so are requests about the node itself.
     async fn wait(self) {
-        let Self { stream, client, threads, least, process, turn } = self;
+        let Self { stream, client, threads, least, process, ticket } = self;
         tokio::select! {
-            () = turn.displaced() => process.admission.count(Refusal::Connections),
-            () = wait_for_place(stream, client, &threads, least, &process, &turn) => {}
+            () = ticket.displaced() => process.admission.count(Refusal::Connections),
+            () = wait_for_permit(stream, client, &threads, least, &process, &ticket) => {}
         }
     }
 }
 
-async fn wait_for_place(
+async fn wait_for_permit(
     stream: TcpStream,
     client: ClientAddress,
     threads: &[Mailbox],
     least: usize,
     process: &Process,
-    turn: &Turn,
+    ticket: &QueueTicket,
 ) {
     let thread = &threads[least];
     let ends = tokio::time::Instant::now() + PLACE_TIME;
@@ -231,7 +231,7 @@ async fn wait_for_place(
     let _ = tokio::time::timeout(BEGIN_TIME, stream.readable()).await;
     loop {
         let begin = begin_of(&stream);
-        turn.note_head(begin != Begin::Unfinished);
+        ticket.note_head(begin != Begin::Unfinished);
         match begin {
             Begin::Peer => {
                 if let Ok(stream) = stream.into_std() {
@@ -240,8 +240,8 @@ async fn wait_for_place(
                 return;
             }
             Begin::Administration => {
-                if let Some(place) = process.places.take_reserved(client) {
-                    return serve(stream, place, thread, process);
+                if let Some(permit) = process.limiter.admit_reserved(client) {
+                    return serve(stream, permit, thread, process);
                 }
             }
             Begin::Unfinished | Begin::Other => {}
@@ -249,16 +249,16 @@ async fn wait_for_place(
         let is_over = tokio::time::Instant::now() >= ends;
         // Whole heads come first: an unfinished one would be evicted again.
         if begin != Begin::Unfinished || is_over {
-            let Admission { place, eviction } = process.places.admit(client);
-            if let Some(place) = place {
-                return serve(stream, place, thread, process);
+            let ConnectionAdmission { permit, eviction } = process.limiter.admit(client);
+            if let Some(permit) = permit {
+                return serve(stream, permit, thread, process);
             }
             if let Some(eviction) = eviction {
                 relieve(eviction, threads);
             }
         }
         if is_over {
-            turn.note_head(false);
+            ticket.note_head(false);
             return refuse(stream, process).await;
         }
         tokio::time::sleep(PLACE_PAUSE).await;
@@ -278,7 +278,7 @@ fn begin_of(stream: &TcpStream) -> Begin {
     let is_whole = len == HEAD_BYTES || bytes.windows(4).any(|bytes| bytes == b"\r\n\r\n");
     match is_whole {
         false => Begin::Unfinished,
-        true if places::is_administration(bytes) => Begin::Administration,
+        true if connection_limit::is_administration(bytes) => Begin::Administration,
         true => Begin::Other,
     }
 }

@@ -1,7 +1,7 @@
 //! What the threads of a node share once the store is open.
 
 use crate::config::Config;
-use crate::links::{NotAnAddress, PeerAddress};
+use crate::links::{InvalidAddress, PeerAddress};
 use crate::read_pool::ReadPool;
 use cluster::{ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Requester, SyncState};
 use parking_lot::Mutex;
@@ -43,7 +43,7 @@ impl Local {
         reads: ReadPool,
         opened: &Opened,
         config: &Config,
-    ) -> Result<Self, NotAnAddress> {
+    ) -> Result<Self, InvalidAddress> {
         let addresses = member.layout.names().iter().map(|name| PeerAddress::of(name));
         Ok(Self {
             addresses: addresses.collect::<Result<_, _>>()?,

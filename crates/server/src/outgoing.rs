@@ -4,7 +4,7 @@
 //! a call to the system for every few of them. While the body has more at hand, what hyper writes is copied here
 //! instead, up to a bound: a copy of 64 KiB costs a tenth of the calls that it saves. Large parts are not copied.
 
-use crate::vitals::Vitals;
+use crate::connection_activity::ConnectionActivity;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -31,17 +31,17 @@ impl Outgoing {
         socket: &mut TcpStream,
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
-        vitals: &Vitals,
+        activity: &ConnectionActivity,
     ) -> Poll<io::Result<usize>> {
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
-        let gathers = vitals.more_follows.get() || !self.is_empty();
+        let gathers = activity.more_follows.get() || !self.is_empty();
         if gathers && self.bytes.len() + len <= GATHERED_BYTES_MAX {
             parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
             return Poll::Ready(Ok(len));
         }
         loop {
             let was_empty = self.is_empty();
-            let written = ready!(self.poll_write_with(socket, context, parts, vitals))?;
+            let written = ready!(self.poll_write_with(socket, context, parts, activity))?;
             // Nothing of `parts` may have left because of what was before them.
             if written > 0 || was_empty {
                 return Poll::Ready(Ok(written));
@@ -54,10 +54,10 @@ impl Outgoing {
         &mut self,
         socket: &mut TcpStream,
         context: &mut Context<'_>,
-        vitals: &Vitals,
+        activity: &ConnectionActivity,
     ) -> Poll<io::Result<()>> {
-        while !self.is_empty() && !vitals.more_follows.get() {
-            ready!(self.poll_write_with(socket, context, &[], vitals))?;
+        while !self.is_empty() && !activity.more_follows.get() {
+            ready!(self.poll_write_with(socket, context, &[], activity))?;
         }
         Poll::Ready(Ok(()))
     }
@@ -73,7 +73,7 @@ impl Outgoing {
         socket: &mut TcpStream,
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
-        vitals: &Vitals,
+        activity: &ConnectionActivity,
     ) -> Poll<io::Result<usize>> {
         let polled = match self.is_empty() {
             true => Pin::new(socket).poll_write_vectored(context, parts),
@@ -85,9 +85,9 @@ impl Outgoing {
                 Pin::new(socket).poll_write_vectored(context, &all[..=count])
             }
         };
-        vitals.write_blocked.set(polled.is_pending());
+        activity.write_blocked.set(polled.is_pending());
         let written = ready!(polled)?;
-        vitals.moved(written);
+        activity.count_moved(written);
         if written == 0 && !self.is_empty() {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
@@ -117,19 +117,19 @@ mod tests {
     async fn write(
         outgoing: &mut Outgoing,
         socket: &mut TcpStream,
-        vitals: &Vitals,
+        activity: &ConnectionActivity,
         part: &[u8],
         more_follows: bool,
     ) -> usize {
-        vitals.more_follows.set(more_follows);
+        activity.more_follows.set(more_follows);
         let (mut written, mut last) = (0, part.len());
         while written < part.len() {
             last = part.len() - written;
             let rest = [IoSlice::new(&part[written..])];
-            let write = poll_fn(|context| outgoing.poll_write(socket, context, &rest, vitals)).await;
+            let write = poll_fn(|context| outgoing.poll_write(socket, context, &rest, activity)).await;
             written += write.expect("the other side reads");
         }
-        let flushed = poll_fn(|context| outgoing.poll_flush(socket, context, vitals)).await;
+        let flushed = poll_fn(|context| outgoing.poll_flush(socket, context, activity)).await;
         flushed.expect("the other side reads");
         last
     }
@@ -147,12 +147,12 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime").block_on(
             async {
                 let mut socket = TcpStream::connect(address).await.expect("it listens");
-                let (mut outgoing, vitals) = (Outgoing::default(), Vitals::default());
+                let (mut outgoing, activity) = (Outgoing::default(), ConnectionActivity::default());
                 for round in 0..200_usize {
                     let len = [1, 1_000, 100, 70_000, 3_000_000][round % 5] + round;
                     let part: Vec<_> = (0..len).map(|at| (at + round) as u8).collect();
                     let (gathered, more_follows) = (outgoing.bytes.len(), round % 7 != 0);
-                    let last = write(&mut outgoing, &mut socket, &vitals, &part, more_follows).await;
+                    let last = write(&mut outgoing, &mut socket, &activity, &part, more_follows).await;
                     sent.extend_from_slice(&part);
                     // Of a part that does not fit, the socket may have left so little that it does.
                     let together = if last == len { gathered + len } else { last };
@@ -160,7 +160,7 @@ mod tests {
                     let expected = if is_gathered { together } else { 0 };
                     assert_eq!(outgoing.bytes.len(), expected, "round {round}");
                 }
-                write(&mut outgoing, &mut socket, &vitals, b"end", false).await;
+                write(&mut outgoing, &mut socket, &activity, b"end", false).await;
             },
         );
         sent.extend_from_slice(b"end");

@@ -1,19 +1,19 @@
 //! What the threads of a node share.
 
 use crate::admission::Admission;
-use crate::budget::{Largest, MemoryBudget};
-use crate::checkpoint::Pace;
+use crate::budget::{LargestValue, MemoryBudget};
+use crate::checkpoint::TokenBucket;
 use crate::config::Config;
+use crate::connection_limit::ConnectionLimiter;
 use crate::counters::Counters;
-use crate::driver::presiding::{FROM_THREADS_MAX, FromThreads};
+use crate::driver::node_machine::{CONTROL_MESSAGES_MAX, ControlMessage};
 use crate::gauges::Gauges;
-use crate::links::{Complaints, Handshakes, Resolver};
+use crate::links::{Handshakes, PeerWarnings, Resolver};
 use crate::local::Local;
 use crate::metrics::Metrics;
-use crate::places::Places;
-use crate::reply_room::ReadValues;
+use crate::response_memory::ReadValues;
 use crate::stages::Stages;
-use crate::streaming::room::OpenRanges;
+use crate::streaming::range_memory::OpenRanges;
 use api::ServingState;
 use env::{Clock, Env};
 use parking_lot::Mutex;
@@ -40,19 +40,19 @@ pub(crate) struct Process {
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) read_values: Arc<ReadValues>,
     pub(crate) ranges: Arc<OpenRanges>,
-    pub(crate) places: Arc<Places>,
+    pub(crate) limiter: Arc<ConnectionLimiter>,
     /// A checkpoint is made or removed.
     pub(crate) checkpointing: AtomicBool,
     /// How often checkpoints are made.
-    pub(crate) checkpoint_pace: Mutex<Pace>,
+    pub(crate) checkpoint_pace: Mutex<TokenBucket>,
     /// When the profile ends that is taken, in nanoseconds; 0: none is.
     pub(crate) profiling_until: AtomicU64,
     /// Set when the store is open.
     pub(crate) local: OnceLock<Arc<Local>>,
     /// What is left for the control thread.
-    pub(crate) control: mpsc::Sender<FromThreads>,
+    pub(crate) control: mpsc::Sender<ControlMessage>,
     pub(crate) resolver: Resolver,
-    pub(crate) complaints: Complaints,
+    pub(crate) peer_warnings: PeerWarnings,
     /// Places for handshakes with those who dial this node.
     pub(crate) handshakes: Arc<Handshakes>,
     /// Links refused here or by the peer, because the nodes do not fit together.
@@ -66,7 +66,7 @@ const DRAINING: u8 = 2;
 
 impl Process {
     /// A process that starts, and what will be left for its control thread.
-    pub(crate) fn new(config: Config, env: Env) -> (Self, mpsc::Receiver<FromThreads>) {
+    pub(crate) fn new(config: Config, env: Env) -> (Self, mpsc::Receiver<ControlMessage>) {
         let nodes = u8::try_from(config.membership.nodes.len().max(1)).unwrap_or(u8::MAX);
         let nodes = NonZeroU8::new(nodes).expect("at least 1");
         let rules = api::RequestRules {
@@ -74,12 +74,12 @@ impl Process {
             default_from: config.default_from,
             value_bytes_max: config.value_bytes_max,
         };
-        let (control, from_threads) = mpsc::channel(FROM_THREADS_MAX);
+        let (control, control_messages) = mpsc::channel(CONTROL_MESSAGES_MAX);
         let admission = Arc::new(Admission::new(config.threads));
         let memory = Arc::new(MemoryBudget::new(
             &config.limits,
             config.engine.memory_bytes,
-            Largest::of(config.value_bytes_max, usize::from(nodes.get())),
+            LargestValue::of(config.value_bytes_max, usize::from(nodes.get())),
         ));
         let process = Self {
             rules,
@@ -90,24 +90,24 @@ impl Process {
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             stages: Stages::new(config.slow_request),
             read_values: Arc::new(ReadValues::new(&memory, &admission)),
-            places: Arc::new(Places::new(config.limits.connections_max, &memory)),
+            limiter: Arc::new(ConnectionLimiter::new(config.limits.connections_max, &memory)),
             admission,
             memory,
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
-            checkpoint_pace: Mutex::new(Pace::new(env.clock.now().mono)),
+            checkpoint_pace: Mutex::new(TokenBucket::new(env.clock.now().mono)),
             profiling_until: AtomicU64::new(0),
             local: OnceLock::new(),
             control,
             resolver: Resolver::default(),
-            complaints: Complaints::default(),
+            peer_warnings: PeerWarnings::default(),
             handshakes: Arc::new(Handshakes::new(usize::from(nodes.get()))),
             refused_links: AtomicU64::new(0),
             state: AtomicU8::new(STARTING),
             env,
             config,
         };
-        (process, from_threads)
+        (process, control_messages)
     }
 
     pub(crate) fn state(&self) -> ServingState {

@@ -21,7 +21,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// ... and after the end of another: it is written then.
 const WRITING_TIME: Duration = Duration::from_secs(1);
 /// How often is looked whether it has to end early.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// What the thread takes its name from in its own profile.
 const THREAD_NAME: &str = "veche-profile";
 /// How much the thread stands back behind those that serve.
@@ -33,13 +33,13 @@ pub(crate) async fn answer(
     stream: &Rc<RefCell<CheckedStream>>,
     asked: ProfileRequest,
 ) -> Result<EncodedResponse, Problem> {
-    let turn = Turn::take(process, asked.time).map_err(busy)?;
+    let permit = ProfilePermit::take(process, asked.time).map_err(busy)?;
     let taken = async {
         match asked.kind {
-            ProfileKind::Cpu => on_own_thread(turn, asked.time, cpu::record).await,
-            ProfileKind::Alloc => on_own_thread(turn, asked.time, alloc::record).await,
+            ProfileKind::Cpu => on_own_thread(permit, asked.time, cpu::record).await,
+            ProfileKind::Alloc => on_own_thread(permit, asked.time, alloc::record).await,
             ProfileKind::Wait => {
-                let _turn = turn;
+                let _turn = permit;
                 Ok(stages::record(process, asked.time).await.to_json())
             }
         }
@@ -55,21 +55,21 @@ pub(crate) async fn answer(
 /// Waits until nobody is there for whom the profile would be.
 async fn has_to_end(process: &Process, stream: &RefCell<CheckedStream>) {
     while process.state() != ServingState::Draining && !stream.borrow().has_left() {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
 /// Records on a thread that ends when this is dropped. Gives the capture as JSON, which may take its time to write.
 async fn on_own_thread(
-    turn: Turn,
+    permit: ProfilePermit,
     time: Duration,
     record: fn(Duration, &AtomicBool) -> Result<Capture, ProfileError>,
 ) -> Result<Vec<u8>, Problem> {
-    let wanted = Wanted::default();
+    let wanted = ClientPresence::default();
     let cancelled = Arc::clone(&wanted.cancelled);
     let (done, taken) = oneshot::channel();
     let work = move || {
-        let _turn = turn;
+        let _turn = permit;
         // It is a wish: the profile is as right without it.
         let _ = rustix::process::nice(NICENESS);
         let taken = record(time, &cancelled).map(|capture| capture.to_json());
@@ -103,20 +103,20 @@ fn internal(why: &str) -> Problem {
 
 /// Ends a profile when it is dropped.
 #[derive(Default)]
-struct Wanted {
+struct ClientPresence {
     cancelled: Arc<AtomicBool>,
 }
 
-impl Drop for Wanted {
+impl Drop for ClientPresence {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 }
 
 /// The right to take a profile, until it is dropped.
-struct Turn(Arc<Process>);
+struct ProfilePermit(Arc<Process>);
 
-impl Turn {
+impl ProfilePermit {
     /// For a profile that takes so long.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ProfilePermit {
     fn drop(&mut self) {
         self.0.profiling_until.store(0, Ordering::Release);
     }

@@ -9,14 +9,14 @@
 //! waits for any more when its turn comes is not read.
 //!
 //! A large value of one key has room in the memory budget before it is read, and as long as its reader has it; where there is
-//! none the read is refused (`reply_room`). What else is large, as a page of it, is in no account while it is on its way to its I/O
+//! none the read is refused (`response_memory`). What else is large, as a page of it, is in no account while it is on its way to its I/O
 //! thread: it keeps the turn in which it was read, and of such turns there are few at once (see [`read_with_consent`]).
 //!
 //! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
 
 use crate::inbox::{Answers, Inbox};
 use crate::metrics::ReadWaits;
-use crate::reply_room::ReadValues;
+use crate::response_memory::ReadValues;
 use crate::stages::StoreTimes;
 use cluster::{DelayEstimator, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::{LargeRead, read_with_consent};
@@ -120,7 +120,7 @@ impl ReadPool {
         let pushed = self.shared.queue.lock().push(read, self.patience);
         if let Err(retry_after) = pushed {
             let responses = vec![(id, StoreResponse::Failed(StoreFault::Overloaded { retry_after }))];
-            answer_to.put(Answers { responses, times: StoreTimes::Refused, turn: None });
+            answer_to.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
         } else {
             self.shared.filled.notify_one();
         }
@@ -210,7 +210,7 @@ impl Shared {
             if let Some(waits) = &self.waits {
                 waits.record(is_page, taken.saturating_since(came));
             }
-            let (response, turn) = match read.deadline {
+            let (response, large_read) = match read.deadline {
                 Some(deadline) if deadline <= taken => (StoreResponse::Failed(StoreFault::Expired), None),
                 _ => self.answer(store, &read.request),
             };
@@ -218,7 +218,7 @@ impl Shared {
             done = Some((read_at, is_page));
             let (responses, times) =
                 (vec![(read.id, response)], StoreTimes::Read { came, taken, done: read_at });
-            read.answer_to.put(Answers { responses, times, turn });
+            read.answer_to.put(Answers { responses, times, large_read });
         }
     }
 
@@ -253,7 +253,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::admission::Admission;
-    use crate::budget::{Largest, MemoryBudget, Part};
+    use crate::budget::{LargestValue, MemoryBudget, MemoryCategory};
     use crate::config::Limits;
     use bytes::Bytes;
     use cluster::{
@@ -340,16 +340,16 @@ mod tests {
         let env = Env { fs: Arc::new(MemFs::new()), clock: Arc::clone(&clock) };
         let store = store_with(vec![7; MIB].into(), env);
         let limits = Limits { memory_bytes: 3 * MIB as u64, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(&limits, 0, Largest::default()));
+        let memory = Arc::new(MemoryBudget::new(&limits, 0, LargestValue::default()));
         let values = Arc::new(ReadValues::new(&memory, &Arc::new(Admission::new(1))));
         let pool = ReadPool::start(&store, 2, Duration::from_secs(10), &clock, None, &values);
         let (pool, inbox) = (pool.expect("threads"), Arc::<Inbox>::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let taker = inbox.taker();
+        let receiver = inbox.receiver();
         let answer = |request| {
             pool.read(clock.now(), (StoreId(1), request), None, &inbox);
-            let Answers { mut responses, turn, .. } = runtime.block_on(taker.take()).remove(0);
-            (responses.remove(0).1, turn)
+            let Answers { mut responses, large_read, .. } = runtime.block_on(receiver.take()).remove(0);
+            (responses.remove(0).1, large_read)
         };
         let point = || answer(read(0, false).request);
         let page = PageRequest {
@@ -363,19 +363,19 @@ mod tests {
             limit: ScanLimit { entries: 1, bytes: 1 },
             content: PageContent::Live { at: WallTime::EPOCH_2020 },
         };
-        let (paged, turn) = answer(StoreRequest::ReadPage(page));
-        assert!(matches!(paged, StoreResponse::Page { .. }) && turn.is_some(), "{paged:?}");
-        drop((paged, turn));
-        let (found, turn) = point();
-        assert!(matches!(found, StoreResponse::Cell(Some(_))) && turn.is_none(), "it has room");
-        assert_eq!(memory.taken(Part::Replies), MIB as u64);
-        let (guest, turn) = point();
-        assert!(matches!(guest, StoreResponse::Cell(Some(_))) && turn.is_some(), "one has none");
-        let (refused, no_turn) = point();
+        let (paged, large_read) = answer(StoreRequest::ReadPage(page));
+        assert!(matches!(paged, StoreResponse::Page { .. }) && large_read.is_some(), "{paged:?}");
+        drop((paged, large_read));
+        let (found, large_read) = point();
+        assert!(matches!(found, StoreResponse::Cell(Some(_))) && large_read.is_none(), "it has room");
+        assert_eq!(memory.reserved_bytes(MemoryCategory::Replies), MIB as u64);
+        let (overcommit, large_read) = point();
+        assert!(matches!(overcommit, StoreResponse::Cell(Some(_))) && large_read.is_some(), "one has none");
+        let (refused, no_large_read) = point();
         assert!(matches!(refused, StoreResponse::Failed(StoreFault::Overloaded { .. })), "{refused:?}");
-        assert!(no_turn.is_none());
-        drop((found, guest, turn));
-        assert_eq!(memory.taken(Part::Replies), 0);
+        assert!(no_large_read.is_none());
+        drop((found, overcommit, large_read));
+        assert_eq!(memory.reserved_bytes(MemoryCategory::Replies), 0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! slab has grown. Whoever stops waiting leaves its slot to the reply, which frees it: an id names one request
 //! until its reply has come, as the coordinator asks.
 
-use crate::stages::Course;
+use crate::stages::LatencyTrace;
 use api::RequestKind;
 use cluster::{Reply, RequestId};
 use slab::Slab;
@@ -13,7 +13,7 @@ use stdx::Instant;
 
 /// A command that is under way: what it is counted as, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct CommandStart {
     pub(crate) kind: RequestKind,
     pub(crate) at: Instant,
 }
@@ -22,16 +22,16 @@ pub(crate) struct Begun {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Replied {
     pub(crate) reply: Reply,
-    pub(crate) course: Option<Box<Course>>,
+    pub(crate) trace: Option<Box<LatencyTrace>>,
 }
 
 #[derive(Debug)]
 enum Slot {
     /// No reply yet; wake this one when it comes.
-    Waiting(Begun, Option<Waker>),
+    Waiting(CommandStart, Option<Waker>),
     Replied(Replied),
     /// Nobody waits any more.
-    Left(Begun),
+    Abandoned(CommandStart),
 }
 
 /// See the module. The coordinator bounds how many wait.
@@ -42,11 +42,11 @@ pub(crate) struct Replies {
 
 impl Replies {
     /// A slot for a request.
-    pub(crate) fn open(&mut self, begun: Begun) -> RequestId {
+    pub(crate) fn open(&mut self, begun: CommandStart) -> RequestId {
         RequestId(self.slots.insert(Slot::Waiting(begun, None)) as u64)
     }
 
-    /// The reply to `id` has come; gives what it was opened with. `course` says what it waited for since.
+    /// The reply to `id` has come; gives what it was opened with. `trace` says what it waited for since.
     ///
     /// # Panics
     /// When it has come before.
@@ -54,17 +54,17 @@ impl Replies {
         &mut self,
         id: RequestId,
         reply: Reply,
-        course: impl FnOnce(Begun) -> Option<Box<Course>>,
-    ) -> Begun {
+        trace: impl FnOnce(CommandStart) -> Option<Box<LatencyTrace>>,
+    ) -> CommandStart {
         let slot = &mut self.slots[id.0 as usize];
         match slot {
             Slot::Waiting(begun, waker) => {
                 let (begun, waker) = (*begun, waker.take());
-                *slot = Slot::Replied(Replied { reply, course: course(begun) });
+                *slot = Slot::Replied(Replied { reply, trace: trace(begun) });
                 waker.into_iter().for_each(Waker::wake);
                 begun
             }
-            Slot::Left(begun) => {
+            Slot::Abandoned(begun) => {
                 let begun = *begun;
                 self.slots.remove(id.0 as usize);
                 begun
@@ -96,11 +96,11 @@ impl Replies {
     }
 
     /// Nobody waits for the reply to `id` any more.
-    pub(crate) fn leave(&mut self, id: RequestId) {
+    pub(crate) fn abandon(&mut self, id: RequestId) {
         let slot = &mut self.slots[id.0 as usize];
         match slot {
-            Slot::Waiting(begun, _) => *slot = Slot::Left(*begun),
-            Slot::Replied(_) | Slot::Left(_) => {
+            Slot::Waiting(begun, _) => *slot = Slot::Abandoned(*begun),
+            Slot::Replied(_) | Slot::Abandoned(_) => {
                 self.slots.remove(id.0 as usize);
             }
         }
@@ -118,16 +118,17 @@ mod tests {
     fn a_slot_is_free_after_the_reply_and_its_taking_in_any_order() {
         let mut replies = Replies::default();
         let waker = Waker::noop();
-        let begun = [1, 2, 3].map(|nanos| Begun { kind: RequestKind::Get, at: Instant::from_nanos(nanos) });
+        let begun =
+            [1, 2, 3].map(|nanos| CommandStart { kind: RequestKind::Get, at: Instant::from_nanos(nanos) });
         let [waits, leaves_before, leaves_after] = begun.map(|begun| replies.open(begun));
         assert_eq!(replies.poll(waits, waker), Poll::Pending);
         assert_eq!(replies.take(waits), None);
-        replies.leave(leaves_before);
+        replies.abandon(leaves_before);
         for (id, begun) in [waits, leaves_before, leaves_after].into_iter().zip(begun) {
             assert_eq!(replies.put(id, REPLY, |_| None), begun);
         }
-        replies.leave(leaves_after);
-        assert_eq!(replies.poll(waits, waker), Poll::Ready(Replied { reply: REPLY, course: None }));
+        replies.abandon(leaves_after);
+        assert_eq!(replies.poll(waits, waker), Poll::Ready(Replied { reply: REPLY, trace: None }));
         assert!(replies.slots.is_empty());
     }
 }

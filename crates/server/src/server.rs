@@ -12,12 +12,12 @@
 //!
 //! **Mechanism.** One thread (that of [`run`], or one of [`Server`]'s own) accepts connections, drives the cluster's
 //! `Node`, and takes the process from state to state; I/O threads do the rest. What a node that ended early still holds is
-//! [`Held`]: [`run`] leaves it to the end of the process, and a [`Server`] gives it to a thread that waits for the disk.
+//! [`HeldResources`]: [`run`] leaves it to the end of the process, and a [`Server`] gives it to a thread that waits for the disk.
 
 use crate::config::Config;
 use crate::directory_watch;
 use crate::driver::Driver;
-use crate::driver::presiding::{FromThreads, Presiding};
+use crate::driver::node_machine::{ControlMessage, NodeMachine};
 use crate::error::ServerError;
 use crate::listener;
 use crate::local::Local;
@@ -58,7 +58,7 @@ const THREADS_MAX: usize = 255;
 const START_TIME: Duration = Duration::from_millis(150);
 /// The same of a node whose own answers count, from when that is so: its peers tell it as soon as they have heard what it
 /// remembers of them.
-const STANDING_TIME: Duration = Duration::from_millis(600);
+const PEERS_KNOWN_TIME: Duration = Duration::from_millis(600);
 /// How long users wait at the start for the links of threads with peers that are up, in both directions.
 const LINK_TIME: Duration = Duration::from_millis(600);
 /// What is resident and in no account, in the allocator's hands or on its way from one account to another, counts as the
@@ -106,12 +106,12 @@ impl Observer for () {
 /// # Errors
 /// [`ServerError`]: the node could not start, or had to stop.
 pub fn run(config: Config, env: Env, observer: &dyn Observer) -> Result<(), ServerError> {
-    let bound = Bound::bind(config, env)?;
+    let bound = BoundServer::bind(config, env)?;
     let ended = on_control_runtime(async {
         let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
         bound.serve(told_to_stop, WhileRecovering::EndAtOnce, observer).await
     });
-    ended.map_err(|EndedEarly { why, held }| {
+    ended.map_err(|EarlyExit { why, held }| {
         // The process ends next. With a failing disk, letting go could wait for ever.
         std::mem::forget(held);
         why
@@ -133,7 +133,7 @@ impl Server {
     /// [`ServerError`] when the address is taken or the system refuses a thread. Whether the store can be
     /// opened is known later: see [`Server::stop`].
     pub fn start(config: Config, env: Env) -> Result<Self, ServerError> {
-        let bound = Bound::bind(config, env)?;
+        let bound = BoundServer::bind(config, env)?;
         let address = bound.address;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
@@ -144,7 +144,7 @@ impl Server {
                     let _ = stopped.await;
                 };
                 let ended = bound.serve(told_to_stop, WhileRecovering::WaitForRecovery, &());
-                on_control_runtime(ended).map_err(|EndedEarly { why, held }| {
+                on_control_runtime(ended).map_err(|EarlyExit { why, held }| {
                     if let Some(held) = held {
                         held.release();
                     }
@@ -173,7 +173,7 @@ impl Server {
 
 /// Runs `node` to its end on a runtime of the current thread. Afterwards its tasks are gone. Its blocking calls are not
 /// waited for: with a failing disk they may never return.
-fn on_control_runtime(node: impl Future<Output = Result<(), EndedEarly>>) -> Result<(), EndedEarly> {
+fn on_control_runtime(node: impl Future<Output = Result<(), EarlyExit>>) -> Result<(), EarlyExit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -217,12 +217,12 @@ fn start_error(what: &'static str) -> impl FnOnce(io::Error) -> ServerError {
 }
 
 /// A node that has its address.
-struct Bound {
+struct BoundServer {
     address: SocketAddr,
     listener: std::net::TcpListener,
     peer_listener: Option<std::net::TcpListener>,
     process: Arc<Process>,
-    from_threads: mpsc::Receiver<FromThreads>,
+    control_messages: mpsc::Receiver<ControlMessage>,
 }
 
 /// What a node does that is told to stop while it recovers.
@@ -235,13 +235,13 @@ enum WhileRecovering {
 }
 
 /// Why a node ended without being told to, and what it still holds.
-struct EndedEarly {
+struct EarlyExit {
     why: ServerError,
     /// `None`: the node had not opened its store, or has closed it.
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldResources>>,
 }
 
-impl From<ServerError> for EndedEarly {
+impl From<ServerError> for EarlyExit {
     fn from(why: ServerError) -> Self {
         Self { why, held: None }
     }
@@ -250,14 +250,14 @@ impl From<ServerError> for EndedEarly {
 /// Threads, files and memory of a node that ended early, and with them the lock of its data directory. Dropping it waits
 /// for every thread, so for the disk. Nothing more is written: the directory may be another node's by now, or the disk
 /// may fail. Fields are dropped in this order.
-struct Held {
+struct HeldResources {
     _threads: Vec<ThreadHandle>,
     _workers: Workers,
     _store: Store,
     _process: Arc<Process>,
 }
 
-impl Held {
+impl HeldResources {
     /// Lets go on a thread of its own, and waits [`RELEASE_TIME`] at most for it to be done.
     fn release(self) {
         // If there is no thread to be had, everything stays as it is.
@@ -276,21 +276,21 @@ impl Held {
 }
 
 /// A node whose store is open. Fields are dropped in this order.
-struct Open {
+struct OpenNode {
     workers: Workers,
     store: Store,
-    poison: Arc<Poison>,
-    node: Rc<Driver<Presiding>>,
+    fatal_error: Arc<FatalError>,
+    node: Rc<Driver<NodeMachine>>,
 }
 
 /// Set when the node must end at once: the store can no longer vouch for what is durable, or the data is too old.
 #[derive(Default)]
-struct Poison {
+struct FatalError {
     why: parking_lot::Mutex<Option<ServerError>>,
     told: Notify,
 }
 
-impl Poison {
+impl FatalError {
     fn set(&self, why: ServerError) {
         *self.why.lock() = Some(why);
         self.told.notify_one();
@@ -307,7 +307,7 @@ impl Poison {
     }
 }
 
-impl Bound {
+impl BoundServer {
     fn bind(mut config: Config, env: Env) -> Result<Self, ServerError> {
         config.threads = config.threads.clamp(1, THREADS_MAX);
         let requested = config.listen;
@@ -316,8 +316,8 @@ impl Bound {
             listener.local_addr().map_err(|source| ServerError::Listen { address: requested, source })?;
         config.listen = address;
         let peer_listener = config.peer_listen.map(listener::bind).transpose()?;
-        let (process, from_threads) = Process::new(config, env);
-        Ok(Self { address, listener, peer_listener, process: Arc::new(process), from_threads })
+        let (process, control_messages) = Process::new(config, env);
+        Ok(Self { address, listener, peer_listener, process: Arc::new(process), control_messages })
     }
 
     async fn serve(
@@ -325,8 +325,8 @@ impl Bound {
         told_to_stop: impl Future<Output = ()>,
         while_recovering: WhileRecovering,
         observer: &dyn Observer,
-    ) -> Result<(), EndedEarly> {
-        let Self { address, listener, peer_listener, process, from_threads } = self;
+    ) -> Result<(), EarlyExit> {
+        let Self { address, listener, peer_listener, process, control_messages } = self;
         let from_std = |listener| {
             TcpListener::from_std(listener).map_err(|source| ServerError::Listen { address, source })
         };
@@ -335,12 +335,12 @@ impl Bound {
         let ended = tokio::select! {
             never = listener::accept(&listener, &threads, &process) => match never {},
             never = listener::accept_peers(peer_listener.as_ref(), &threads) => match never {},
-            ended = live(&process, &threads, from_threads, told_to_stop, while_recovering, observer) => ended?,
+            ended = run_until_stopped(&process, &threads, control_messages, told_to_stop, while_recovering, observer) => ended?,
         };
         let open = match ended {
-            Ended::BeforeOpen => return Ok(()),
-            Ended::Early(why, open) => return Err(abandon(why, threads, open, process)),
-            Ended::Drained(open) => open,
+            RunEnd::BeforeOpen => return Ok(()),
+            RunEnd::Early(why, open) => return Err(abandon(why, threads, open, process)),
+            RunEnd::Drained(open) => open,
         };
         drop(peer_listener);
         if let Err(error) = listener::accept_last(listener, &threads, &process) {
@@ -348,30 +348,30 @@ impl Bound {
         }
         tokio::select! {
             () = finish(&threads, &open.node, process.config.limits.drain_time) => {}
-            poisoned = open.poison.happened() => return Err(abandon(poisoned, threads, open, process)),
+            fatal = open.fatal_error.happened() => return Err(abandon(fatal, threads, open, process)),
         }
         Ok(close(threads, open, process)?)
     }
 }
 
-enum Ended {
+enum RunEnd {
     /// Told to stop while it started.
     BeforeOpen,
     /// Told to stop, and the time in which connections are still accepted has passed.
-    Drained(Open),
+    Drained(OpenNode),
     /// The data must not be written or read any more.
-    Early(ServerError, Open),
+    Early(ServerError, OpenNode),
 }
 
 /// From start to drain.
-async fn live(
+async fn run_until_stopped(
     process: &Arc<Process>,
     threads: &[ThreadHandle],
-    from_threads: mpsc::Receiver<FromThreads>,
+    control_messages: mpsc::Receiver<ControlMessage>,
     told_to_stop: impl Future<Output = ()>,
     while_recovering: WhileRecovering,
     observer: &dyn Observer,
-) -> Result<Ended, ServerError> {
+) -> Result<RunEnd, ServerError> {
     let mut told_to_stop = std::pin::pin!(told_to_stop);
     let claimed = || observer.on_listening(process.config.listen);
     let mut opening = std::pin::pin!(open_store(process)?.wait(claimed));
@@ -383,14 +383,14 @@ async fn live(
                 opening.await?;
             }
             tracing::info!("told to stop before the data directory was open: stopped. No request had been acknowledged");
-            return Ok(Ended::BeforeOpen);
+            return Ok(RunEnd::BeforeOpen);
         }
     };
-    let open = open_for_peers(process, threads, from_threads, store, &opened).await?;
+    let open = open_for_peers(process, threads, control_messages, store, &opened).await?;
     let serving = async {
         until_ready(&open.node, threads).await;
         process.now_serves();
-        say_that_it_serves(process, &opened);
+        log_serving(process, &opened);
         observer.on_serving();
         std::future::pending::<()>().await;
     };
@@ -403,25 +403,25 @@ async fn live(
         open.node.begin_drain();
         tokio::time::sleep(process.config.drain_delay).await;
     };
-    let poisoned = tokio::select! {
+    let fatal = tokio::select! {
         // While it drains, it does not begin to serve.
         biased;
-        () = drained => return Ok(Ended::Drained(open)),
-        poisoned = open.poison.happened() => poisoned,
+        () = drained => return Ok(RunEnd::Drained(open)),
+        fatal = open.fatal_error.happened() => fatal,
         lost = directory_watch::lost(process.config.data.clone(), open.store.clone()) => lost,
         () = serving => unreachable!("it serves until it is stopped"),
     };
-    Ok(Ended::Early(poisoned, open))
+    Ok(RunEnd::Early(fatal, open))
 }
 
 /// Waits until users may be served: the node knows how its peers are, and operations can reach those that are
 /// up. Peers that are starting too are given a moment to find out whether their answers count. Peers that cannot be
 /// reached are not waited for.
-async fn until_ready(node: &Driver<Presiding>, threads: &[ThreadHandle]) {
+async fn until_ready(node: &Driver<NodeMachine>, threads: &[ThreadHandle]) {
     let begun = tokio::time::Instant::now();
     node.until_ready().await;
     let patience = match node.is_read_eligible() {
-        true => STANDING_TIME,
+        true => PEERS_KNOWN_TIME,
         false => START_TIME.saturating_sub(begun.elapsed()),
     };
     // Who does not know by then may not know for long.
@@ -445,13 +445,13 @@ fn start_threads(process: &Arc<Process>) -> Result<Vec<ThreadHandle>, ServerErro
 }
 
 /// What the recovery's thread says, and when.
-struct Opening {
+struct StoreOpening {
     /// The data directory is this node's. Dropped when it is not.
     claimed: oneshot::Receiver<()>,
     opened: oneshot::Receiver<Result<(Store, Opened), ServerError>>,
 }
 
-impl Opening {
+impl StoreOpening {
     /// Waits for the store; calls `claimed` on the way there.
     async fn wait(self, claimed: impl FnOnce()) -> Result<(Store, Opened), ServerError> {
         if self.claimed.await.is_ok() {
@@ -462,7 +462,7 @@ impl Opening {
 }
 
 /// Opens the store on a thread of its own: recovery takes its time.
-fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
+fn open_store(process: &Arc<Process>) -> Result<StoreOpening, ServerError> {
     let process = Arc::clone(process);
     let (say_claimed, claimed) = oneshot::channel();
     let (say_opened, opened) = oneshot::channel();
@@ -478,7 +478,7 @@ fn open_store(process: &Arc<Process>) -> Result<Opening, ServerError> {
     };
     let thread = std::thread::Builder::new().name("veche-recovery".to_owned());
     thread.spawn(open).map_err(start_error("a thread"))?;
-    Ok(Opening { claimed, opened })
+    Ok(StoreOpening { claimed, opened })
 }
 
 pub(crate) fn store_options(config: &Config) -> StoreOptions {
@@ -496,13 +496,13 @@ pub(crate) fn store_options(config: &Config) -> StoreOptions {
 async fn open_for_peers(
     process: &Arc<Process>,
     threads: &[ThreadHandle],
-    from_threads: mpsc::Receiver<FromThreads>,
+    control_messages: mpsc::Receiver<ControlMessage>,
     store: Store,
     opened: &Opened,
-) -> Result<Open, ServerError> {
+) -> Result<OpenNode, ServerError> {
     let cores = env::os_process::available_cores();
-    let poison = Arc::new(Poison::default());
-    let hook = Arc::clone(&poison);
+    let fatal_error = Arc::new(FatalError::default());
+    let hook = Arc::clone(&fatal_error);
     let options = WorkerOptions {
         compaction_threads: (cores / CORES_PER_COMPACTION).max(1),
         on_poison: Box::new(move |reason| hook.set(ServerError::Poisoned { reason: reason.to_owned() })),
@@ -522,10 +522,10 @@ async fn open_for_peers(
         );
     }
     let mailboxes = threads.iter().map(ThreadHandle::mailbox).collect();
-    let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, from_threads);
+    let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, control_messages);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
-    tokio::task::spawn_local(watch_presence(store.clone(), Arc::clone(&poison)));
-    Ok(Open { workers, store, poison, node })
+    tokio::task::spawn_local(watch_presence(store.clone(), Arc::clone(&fatal_error)));
+    Ok(OpenNode { workers, store, fatal_error, node })
 }
 
 /// What the threads share from now on.
@@ -551,7 +551,7 @@ async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
         .min((memory_bytes / UNTRACKED_SHARE_FREE_MAX).max(UNTRACKED_BYTES_FREE));
     loop {
         let store_bytes = local.store.engine().memory_stats().used_bytes();
-        let tracked_bytes = store_bytes + process.memory.taken_in_all();
+        let tracked_bytes = store_bytes + process.memory.reserved_bytes_total();
         let untracked_bytes = env::os_process::resident_bytes().saturating_sub(tracked_bytes);
         process.memory.note_store(store_bytes + untracked_bytes.saturating_sub(untracked_free));
         tokio::time::sleep(LOOK_AT_STORE_EVERY).await;
@@ -559,10 +559,10 @@ async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
 }
 
 /// Ends the node when it stood still for so long that its data is too old.
-async fn watch_presence(store: Store, poison: Arc<Poison>) {
+async fn watch_presence(store: Store, fatal_error: Arc<FatalError>) {
     loop {
         match store.check_presence() {
-            Err(error @ StoreError::StoodStill { .. }) => return poison.set(error.into()),
+            Err(error @ StoreError::StoodStill { .. }) => return fatal_error.set(error.into()),
             Err(error) => tracing::warn!(%error, "it could not be seen whether the node stood still"),
             Ok(()) => {}
         }
@@ -585,7 +585,7 @@ fn member(config: &Config, opened: &Opened) -> Result<Member, ServerError> {
     })
 }
 
-fn say_that_it_serves(process: &Process, opened: &Opened) {
+fn log_serving(process: &Process, opened: &Opened) {
     if let Some(version) = opened.version_ahead {
         tracing::warn!(
             newest_unix_ms = version.wall().micros_since_unix_epoch() / 1_000,
@@ -622,7 +622,7 @@ fn say_that_it_serves(process: &Process, opened: &Opened) {
 }
 
 /// Lets the threads answer what is under way, and the node hand over what it keeps; waits for it `time` at most.
-async fn finish(threads: &[ThreadHandle], node: &Driver<Presiding>, time: Duration) {
+async fn finish(threads: &[ThreadHandle], node: &Driver<NodeMachine>, time: Duration) {
     let finished = async {
         let waits: Vec<_> = threads.iter().map(ThreadHandle::finish).collect();
         for wait in waits {
@@ -636,12 +636,12 @@ async fn finish(threads: &[ThreadHandle], node: &Driver<Presiding>, time: Durati
     }
 }
 
-fn close(threads: Vec<ThreadHandle>, open: Open, process: Arc<Process>) -> Result<(), ServerError> {
+fn close(threads: Vec<ThreadHandle>, open: OpenNode, process: Arc<Process>) -> Result<(), ServerError> {
     let mut whole = true;
     for thread in threads {
         whole &= thread.stop();
     }
-    let Open { workers, store, .. } = open;
+    let OpenNode { workers, store, .. } = open;
     seal_clock(&process, &store);
     workers.stop();
     store.close().map_err(ServerError::Close)?;
@@ -663,8 +663,8 @@ fn seal_clock(process: &Process, store: &Store) {
 }
 
 /// Ends without closing the store, waiting for nothing.
-fn abandon(why: ServerError, threads: Vec<ThreadHandle>, open: Open, process: Arc<Process>) -> EndedEarly {
-    let Open { workers, store, poison: _, node: _ } = open;
-    let held = Held { _threads: threads, _workers: workers, _store: store, _process: process };
-    EndedEarly { why, held: Some(Box::new(held)) }
+fn abandon(why: ServerError, threads: Vec<ThreadHandle>, open: OpenNode, process: Arc<Process>) -> EarlyExit {
+    let OpenNode { workers, store, fatal_error: _, node: _ } = open;
+    let held = HeldResources { _threads: threads, _workers: workers, _store: store, _process: process };
+    EarlyExit { why, held: Some(Box::new(held)) }
 }

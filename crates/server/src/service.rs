@@ -9,23 +9,23 @@
 
 use crate::body::{BodyRules, RequestBody, Value};
 use crate::checkpoint;
+use crate::connection_activity::ConnectionActivity;
 use crate::counters::Refusal;
 use crate::driver::Driver;
-use crate::driver::coordinating::Coordinating;
+use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::{Execution, OpenScan};
-use crate::driver::presiding::FromThreads;
+use crate::driver::node_machine::ControlMessage;
 use crate::metrics;
 use crate::process::Process;
 use crate::profile;
 use crate::readiness;
-use crate::reply_room::{self, ReplyRoom};
+use crate::response_memory::{self, ResponseReservation};
 use crate::status;
 use crate::stream::CheckedStream;
 use crate::streaming::ResponseBody;
-use crate::streaming::batch::{BatchTerms, BegunBatch};
-use crate::streaming::range::{BegunRange, Form, NotBegun};
+use crate::streaming::batch::{BatchContext, StartedBatch};
+use crate::streaming::range::{Form, RangeStartError, StartedRange};
 use crate::thread::Thread;
-use crate::vitals::Vitals;
 use api::{
     BatchRequest, CheckpointRequest, DecodedRequest, EncodedResponse, EntityRequest, Problem, ProfileRequest,
     RangeRequest, RequestKind, ResponseContext, ServingState,
@@ -53,7 +53,7 @@ type HttpResponse = Response<ResponseBody>;
 /// Answers the requests of one connection.
 pub(crate) struct Service {
     pub(crate) thread: Rc<Thread>,
-    pub(crate) vitals: Rc<Vitals>,
+    pub(crate) activity: Rc<ConnectionActivity>,
     pub(crate) stream: Rc<RefCell<CheckedStream>>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum Handling {
         asked: ResponseContext,
         version: Version,
         service: Rc<Service>,
-        _under_way: UnderWay,
+        _under_way: InFlightGuard,
     },
     /// There is a body, of the request or one that is streamed.
     Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
@@ -94,11 +94,11 @@ impl Future for Handling {
 }
 
 /// What a head asks for, where it is to be had.
-enum Begun<'a> {
+enum RoutedRequest<'a> {
     Answered(EncodedResponse),
-    Entity(&'a Rc<Driver<Coordinating>>, EntityRequest),
-    Range(&'a Rc<Driver<Coordinating>>, RangeRequest),
-    Batch(&'a Rc<Driver<Coordinating>>, BatchRequest),
+    Entity(&'a Rc<Driver<CoordinatorMachine>>, EntityRequest),
+    Range(&'a Rc<Driver<CoordinatorMachine>>, RangeRequest),
+    Batch(&'a Rc<Driver<CoordinatorMachine>>, BatchRequest),
     Checkpoint(CheckpointRequest),
     Profile(ProfileRequest),
     Repair,
@@ -108,19 +108,21 @@ enum Begun<'a> {
 impl Service {
     /// Begins to answer `request`.
     pub(crate) fn handle(self: &Rc<Self>, request: Request<Incoming>) -> Handling {
-        self.vitals.requests.set(self.vitals.requests.get() + 1);
+        self.activity.requests.set(self.activity.requests.get() + 1);
         let (parts, incoming) = request.into_parts();
         if incoming.is_end_stream() {
             let answer = match self.begin(&parts) {
-                Ok(Begun::Entity(driver, entity)) => return self.execute(driver, entity, parts.version),
-                Ok(Begun::Answered(answer)) => Some(answer),
+                Ok(RoutedRequest::Entity(driver, entity)) => {
+                    return self.execute(driver, entity, parts.version);
+                }
+                Ok(RoutedRequest::Answered(answer)) => Some(answer),
                 Ok(
-                    Begun::Range(..)
-                    | Begun::Batch(..)
-                    | Begun::Checkpoint(..)
-                    | Begun::Profile(..)
-                    | Begun::Repair
-                    | Begun::Metrics { .. },
+                    RoutedRequest::Range(..)
+                    | RoutedRequest::Batch(..)
+                    | RoutedRequest::Checkpoint(..)
+                    | RoutedRequest::Profile(..)
+                    | RoutedRequest::Repair
+                    | RoutedRequest::Metrics { .. },
                 ) => None,
                 Err(problem) => Some(problem.to_response(parts.method == Method::HEAD)),
             };
@@ -134,7 +136,7 @@ impl Service {
     /// Executes what has no body.
     fn execute(
         self: &Rc<Self>,
-        driver: &Rc<Driver<Coordinating>>,
+        driver: &Rc<Driver<CoordinatorMachine>>,
         entity: EntityRequest,
         version: Version,
     ) -> Handling {
@@ -145,27 +147,32 @@ impl Service {
             Some(reply) => {
                 let (answer, room) = self.encode(reply, &asked);
                 self.note_answer(kind, answer.response.status());
-                Handling::Done(Some(respond_with(answer, room, version, self.vitals.order().is_none())))
+                Handling::Done(Some(respond_with(
+                    answer,
+                    room,
+                    version,
+                    self.activity.close_order().is_none(),
+                )))
             }
             None => Handling::Executing {
                 execution: Some(execution),
                 asked,
                 version,
                 service: Rc::clone(self),
-                _under_way: UnderWay::begin(&self.vitals),
+                _under_way: InFlightGuard::begin(&self.activity),
             },
         }
     }
 
     async fn handle_long(self: Rc<Self>, parts: Parts, incoming: Incoming) -> HttpResponse {
-        let under_way = UnderWay::begin(&self.vitals);
-        let mut body = RequestBody::new(incoming, &parts.headers, &self.vitals);
+        let in_flight = InFlightGuard::begin(&self.activity);
+        let mut body = RequestBody::new(incoming, &parts.headers, &self.activity);
         let answered = match self.begin(&parts) {
-            Ok(Begun::Range(driver, range)) => {
-                return self.answer_range(driver, range, &parts, body, under_way).await;
+            Ok(RoutedRequest::Range(driver, range)) => {
+                return self.answer_range(driver, range, &parts, body, in_flight).await;
             }
-            Ok(Begun::Batch(driver, batch)) => {
-                return self.answer_batch(driver, batch, &parts, body, under_way).await;
+            Ok(RoutedRequest::Batch(driver, batch)) => {
+                return self.answer_batch(driver, batch, &parts, body, in_flight).await;
             }
             Ok(begun) => self.answer_whole(begun, &mut body).await,
             Err(problem) => Err(problem),
@@ -183,18 +190,22 @@ impl Service {
     }
 
     /// The answer to what was asked, and its room if it is large.
-    fn encode(&self, reply: Reply, asked: &ResponseContext) -> (EncodedResponse, Option<ReplyRoom>) {
-        let (reply, room) = reply_room::find(&self.thread.process, &self.vitals, reply, asked);
+    fn encode(
+        &self,
+        reply: Reply,
+        asked: &ResponseContext,
+    ) -> (EncodedResponse, Option<ResponseReservation>) {
+        let (reply, room) = response_memory::reserve_for(&self.thread.process, &self.activity, reply, asked);
         (api::encode(reply, asked), room)
     }
 
     async fn answer_whole(
         &self,
-        begun: Begun<'_>,
+        begun: RoutedRequest<'_>,
         body: &mut RequestBody,
-    ) -> Result<(EncodedResponse, Option<ReplyRoom>), Problem> {
+    ) -> Result<(EncodedResponse, Option<ResponseReservation>), Problem> {
         let answer = match begun {
-            Begun::Entity(driver, entity) => {
+            RoutedRequest::Entity(driver, entity) => {
                 let value_len = if entity.takes_value() { body.len_min() } else { 0 };
                 if let Some(retry_after) = self.thread.refuses(&entity, value_len) {
                     self.thread.count_refused();
@@ -210,32 +221,34 @@ impl Service {
                 let (command, asked) = entity.into_command(value.bytes);
                 let mut execution = driver.execute(kind, command);
                 let reply = (&mut execution).await;
-                drop(value.room);
+                drop(value.reservation);
                 let (answer, room) = self.encode(reply, &asked);
                 self.thread.end(execution, answer.response.status());
                 return Ok((answer, room));
             }
-            Begun::Checkpoint(checkpoint) => {
+            RoutedRequest::Checkpoint(checkpoint) => {
                 self.read_over(body).await?;
                 checkpoint::answer(&self.thread.process, checkpoint).await?
             }
-            Begun::Profile(profile) => {
+            RoutedRequest::Profile(profile) => {
                 self.read_over(body).await?;
                 profile::answer(&self.thread.process, &self.stream, profile).await?
             }
-            Begun::Repair => {
+            RoutedRequest::Repair => {
                 self.read_over(body).await?;
                 begin_repair(&self.thread.process)?
             }
-            Begun::Metrics { is_head } => {
+            RoutedRequest::Metrics { is_head } => {
                 self.read_over(body).await?;
                 metrics::answer(&self.thread.process, is_head).await
             }
-            Begun::Answered(answer) => {
+            RoutedRequest::Answered(answer) => {
                 self.read_over(body).await?;
                 answer
             }
-            Begun::Range(..) | Begun::Batch(..) => unreachable!("their responses are streamed"),
+            RoutedRequest::Range(..) | RoutedRequest::Batch(..) => {
+                unreachable!("their responses are streamed")
+            }
         };
         Ok((answer, None))
     }
@@ -243,11 +256,11 @@ impl Service {
     /// Streams a range, once its first page has come.
     async fn answer_range(
         &self,
-        driver: &Rc<Driver<Coordinating>>,
+        driver: &Rc<Driver<CoordinatorMachine>>,
         range: RangeRequest,
         parts: &Parts,
         mut body: RequestBody,
-        under_way: UnderWay,
+        in_flight: InFlightGuard,
     ) -> HttpResponse {
         let begun = self.begin_range(driver, &range, &mut body).await;
         let is_read = body.is_ended();
@@ -255,7 +268,7 @@ impl Service {
             Ok(begun) => begun,
             Err(answer) => return self.respond(RequestKind::Range, answer, parts, is_read),
         };
-        let body = begun.into_body(form, &self.thread.process, &self.vitals, under_way);
+        let body = begun.into_body(form, &self.thread.process, &self.activity, in_flight);
         self.stream(
             RequestKind::Range,
             api::encode_range_head(&range),
@@ -267,10 +280,10 @@ impl Service {
 
     async fn begin_range(
         &self,
-        driver: &Rc<Driver<Coordinating>>,
+        driver: &Rc<Driver<CoordinatorMachine>>,
         range: &RangeRequest,
         body: &mut RequestBody,
-    ) -> Result<(BegunRange, Form), EncodedResponse> {
+    ) -> Result<(StartedRange, Form), EncodedResponse> {
         self.read_over(body).await.map_err(|problem| problem.to_response(false))?;
         let process = &self.thread.process;
         let no_room = || process.admission.refuse(Refusal::Ranges).to_response(false);
@@ -280,10 +293,10 @@ impl Service {
                 format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");
             Problem::unavailable(RETRY_AFTER, detail).to_response(false)
         })?;
-        let begun = BegunRange::begin(OpenScan::begin(driver, range.scan.clone()), room).await;
+        let begun = StartedRange::begin(OpenScan::begin(driver, range.scan.clone()), room).await;
         let begun = begun.map_err(|why| match why {
-            NotBegun::Failed(failure) => api::encode_range_failure(failure),
-            NotBegun::NoRoom => no_room(),
+            RangeStartError::Failed(failure) => api::encode_range_failure(failure),
+            RangeStartError::NoRoom => no_room(),
         })?;
         Ok((begun, form))
     }
@@ -291,28 +304,28 @@ impl Service {
     /// Carries out a batch, and streams the results from the first one on.
     async fn answer_batch(
         &self,
-        driver: &Rc<Driver<Coordinating>>,
+        driver: &Rc<Driver<CoordinatorMachine>>,
         batch: BatchRequest,
         parts: &Parts,
         body: RequestBody,
-        under_way: UnderWay,
+        in_flight: InFlightGuard,
     ) -> HttpResponse {
-        let terms = BatchTerms {
+        let terms = BatchContext {
             process: &self.thread.process,
             driver,
             open: &self.thread.batches,
             stream: &self.stream,
-            vitals: &self.vitals,
+            activity: &self.activity,
             recorder: &self.thread.recorder,
             entries: batch.entries,
             results: batch.results,
             scope: batch.scope,
             quorum: batch.quorum,
         };
-        let begun = BegunBatch::begin(body, terms);
+        let begun = StartedBatch::begin(body, terms);
         match begun.first_result().await {
             Ok(()) => {
-                let body = begun.into_body(&self.vitals, under_way);
+                let body = begun.into_body(&self.activity, in_flight);
                 let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
                 self.stream(RequestKind::Batch, head, parts, body, true)
             }
@@ -341,33 +354,35 @@ impl Service {
     }
 
     /// What the head alone tells.
-    fn begin(&self, parts: &Parts) -> Result<Begun<'_>, Problem> {
+    fn begin(&self, parts: &Parts) -> Result<RoutedRequest<'_>, Problem> {
         let process = &self.thread.process;
         match api::decode_head(parts, &process.rules) {
             Ok(DecodedRequest::Status { is_head }) => {
-                Ok(Begun::Answered(api::encode_status(&status::of(process), is_head)))
+                Ok(RoutedRequest::Answered(api::encode_status(&status::of(process), is_head)))
             }
             Ok(DecodedRequest::Ready(form)) => {
-                Ok(Begun::Answered(api::encode_ready(readiness::obstacle(process), form)))
+                Ok(RoutedRequest::Answered(api::encode_ready(readiness::obstacle(process), form)))
             }
-            Ok(DecodedRequest::Options { allow }) => Ok(Begun::Answered(api::encode_options(allow))),
+            Ok(DecodedRequest::Options { allow }) => Ok(RoutedRequest::Answered(api::encode_options(allow))),
             Ok(DecodedRequest::Root { is_head }) => {
-                Ok(Begun::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)))
+                Ok(RoutedRequest::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)))
             }
-            Ok(DecodedRequest::Metrics { is_head }) => Ok(Begun::Metrics { is_head }),
+            Ok(DecodedRequest::Metrics { is_head }) => Ok(RoutedRequest::Metrics { is_head }),
             Ok(DecodedRequest::Slow { is_head }) => {
                 self.check_is_local()?;
-                Ok(Begun::Answered(api::encode_slow(&process.stages.latest(), is_head)))
+                Ok(RoutedRequest::Answered(api::encode_slow(&process.stages.latest(), is_head)))
             }
-            Ok(DecodedRequest::Profile(profile)) => self.check_is_local().map(|()| Begun::Profile(profile)),
+            Ok(DecodedRequest::Profile(profile)) => {
+                self.check_is_local().map(|()| RoutedRequest::Profile(profile))
+            }
             // The others need the store. Until it is open they all get the same answer, malformed ones too.
-            Ok(DecodedRequest::Entity(entity)) => Ok(Begun::Entity(self.serving_driver()?, entity)),
-            Ok(DecodedRequest::Range(range)) => Ok(Begun::Range(self.serving_driver()?, range)),
-            Ok(DecodedRequest::Batch(batch)) => Ok(Begun::Batch(self.serving_driver()?, batch)),
+            Ok(DecodedRequest::Entity(entity)) => Ok(RoutedRequest::Entity(self.serving_driver()?, entity)),
+            Ok(DecodedRequest::Range(range)) => Ok(RoutedRequest::Range(self.serving_driver()?, range)),
+            Ok(DecodedRequest::Batch(batch)) => Ok(RoutedRequest::Batch(self.serving_driver()?, batch)),
             Ok(DecodedRequest::Checkpoint(checkpoint)) => {
-                self.serving_driver().map(|_| Begun::Checkpoint(checkpoint))
+                self.serving_driver().map(|_| RoutedRequest::Checkpoint(checkpoint))
             }
-            Ok(DecodedRequest::Repair) => self.serving_driver().map(|_| Begun::Repair),
+            Ok(DecodedRequest::Repair) => self.serving_driver().map(|_| RoutedRequest::Repair),
             Err(problem) => self.serving_driver().and(Err(problem)),
         }
     }
@@ -376,7 +391,7 @@ impl Service {
     ///
     /// # Errors
     /// While the node starts.
-    fn serving_driver(&self) -> Result<&Rc<Driver<Coordinating>>, Problem> {
+    fn serving_driver(&self) -> Result<&Rc<Driver<CoordinatorMachine>>, Problem> {
         let serving = self.thread.driver().filter(|_| self.thread.process.state() != ServingState::Starting);
         serving
             .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))
@@ -393,7 +408,7 @@ impl Service {
     }
 
     async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {
-        let rules = BodyRules { process: &self.thread.process, purse: &self.thread.writes };
+        let rules = BodyRules { process: &self.thread.process, budget: &self.thread.writes };
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }
 
@@ -428,7 +443,7 @@ impl Service {
 
     /// Whether the connection goes on after the response, if it can. If not, the response says so.
     fn goes_on(&self, can_go_on: bool) -> bool {
-        let goes_on = can_go_on && self.vitals.order().is_none();
+        let goes_on = can_go_on && self.activity.close_order().is_none();
         if !goes_on {
             self.stream.borrow_mut().take_no_more();
         }
@@ -443,7 +458,7 @@ impl Service {
 
 /// Leaves the wish for a pass of anti-entropy with the control thread.
 fn begin_repair(process: &Process) -> Result<EncodedResponse, Problem> {
-    match process.control.try_send(FromThreads::Repair) {
+    match process.control.try_send(ControlMessage::Repair) {
         Ok(()) => Ok(api::encode_repair_begun()),
         Err(_) => Err(Problem::unavailable(RETRY_AFTER, "Too much is asked of the node. Try again.")),
     }
@@ -452,7 +467,7 @@ fn begin_repair(process: &Process) -> Result<EncodedResponse, Problem> {
 /// The response for hyper, to a request of this version. After it the connection goes on, or not.
 fn respond_with(
     answer: EncodedResponse,
-    room: Option<ReplyRoom>,
+    room: Option<ResponseReservation>,
     version: Version,
     goes_on: bool,
 ) -> HttpResponse {
@@ -474,16 +489,16 @@ fn finish(mut response: HttpResponse, version: Version, goes_on: bool) -> HttpRe
 }
 
 /// Tells the sweep that a request is under way.
-pub(crate) struct UnderWay(Rc<Vitals>);
+pub(crate) struct InFlightGuard(Rc<ConnectionActivity>);
 
-impl UnderWay {
-    pub(crate) fn begin(vitals: &Rc<Vitals>) -> Self {
-        vitals.handling.set(true);
-        Self(Rc::clone(vitals))
+impl InFlightGuard {
+    pub(crate) fn begin(activity: &Rc<ConnectionActivity>) -> Self {
+        activity.handling.set(true);
+        Self(Rc::clone(activity))
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.handling.set(false);
     }

@@ -1,6 +1,6 @@
 //! What `GET /v0/status` says.
 
-use crate::budget::Part;
+use crate::budget::MemoryCategory;
 use crate::local::Local;
 use crate::process::Process;
 use crate::warnings;
@@ -115,13 +115,13 @@ fn storage(process: &Process, stats: &Stats) -> StorageStatus {
             cache_bytes: stats.memory.cache_bytes,
             tables_bytes: stats.memory.table_bytes,
             queue_bytes: stats.memory.queue_bytes,
-            bodies_bytes: process.memory.taken(Part::Bodies),
-            writes_bytes: process.memory.taken(Part::Writes),
-            replies_bytes: process.memory.taken(Part::Replies),
-            ranges_bytes: process.memory.taken(Part::Ranges),
-            batches_bytes: process.memory.taken(Part::Batches),
-            peer_links_bytes: process.memory.taken(Part::PeerLinks),
-            connections_bytes: process.memory.taken(Part::Connections),
+            bodies_bytes: process.memory.reserved_bytes(MemoryCategory::Bodies),
+            writes_bytes: process.memory.reserved_bytes(MemoryCategory::Writes),
+            replies_bytes: process.memory.reserved_bytes(MemoryCategory::Replies),
+            ranges_bytes: process.memory.reserved_bytes(MemoryCategory::Ranges),
+            batches_bytes: process.memory.reserved_bytes(MemoryCategory::Batches),
+            peer_links_bytes: process.memory.reserved_bytes(MemoryCategory::PeerLinks),
+            connections_bytes: process.memory.reserved_bytes(MemoryCategory::Connections),
         },
         jobs: JobStatus {
             flushes: stats.jobs.flushes,

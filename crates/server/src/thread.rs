@@ -3,22 +3,22 @@
 //! Nothing of a request leaves its thread but the write group on its way to the log and a read that has to wait
 //! for the disk. A connection belongs to one thread for as long as it lives.
 
-use crate::budget::{Part, Purse};
+use crate::budget::{MemoryCategory, ThreadBudget};
 use crate::connection;
+use crate::connection_activity::Connections;
+use crate::connection_limit::{ConnectionPermit, Eviction};
 use crate::date::DateCache;
 use crate::driver::Driver;
-use crate::driver::coordinating::Coordinating;
+use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Execution;
 use crate::gauges::Load;
 use crate::links::accept::{self, Admitted};
 use crate::local::Local;
 use crate::metrics::Recorder;
-use crate::places::{Eviction, Place};
 use crate::process::Process;
 use crate::stream::refusals::Refusals;
 use crate::stream::shares::Shares;
 use crate::streaming::batch::OpenBatches;
-use crate::vitals::Connections;
 use api::{Action, EntityRequest};
 use cluster::{ClusterView, LinkId};
 use http::StatusCode;
@@ -42,7 +42,7 @@ const READ_BUFFER_BYTES: usize = 128 << 10;
 /// What an I/O thread is told.
 pub(crate) enum Message {
     /// Serve this connection.
-    Connection(TcpStream, Place),
+    Connection(TcpStream, ConnectionPermit),
     /// Close connections to make room for others.
     Evict(Eviction),
     /// Shake hands with a peer, on a connection that clients would not have got.
@@ -73,19 +73,19 @@ pub(crate) struct Thread {
     pub(crate) write_buffer: RefCell<Vec<u8>>,
     pub(crate) date: DateCache,
     /// Values that came at once with their requests.
-    pub(crate) writes: Rc<Purse>,
+    pub(crate) writes: Rc<ThreadBudget>,
     /// Small answers that wait for their reader.
-    pub(crate) replies: Rc<Purse>,
+    pub(crate) replies: Rc<ThreadBudget>,
     pub(crate) refusals: Rc<Refusals>,
     pub(crate) shares: Shares,
-    driver: OnceCell<Rc<Driver<Coordinating>>>,
+    driver: OnceCell<Rc<Driver<CoordinatorMachine>>>,
     load: Arc<Load>,
     number: u8,
 }
 
 impl Thread {
     /// The driver, once the store is open.
-    pub(crate) fn driver(&self) -> Option<&Rc<Driver<Coordinating>>> {
+    pub(crate) fn driver(&self) -> Option<&Rc<Driver<CoordinatorMachine>>> {
         self.driver.get()
     }
 
@@ -138,9 +138,9 @@ impl Mailbox {
     }
 
     /// Hands a connection over.
-    pub(crate) fn serve(&self, stream: TcpStream, place: Place) {
+    pub(crate) fn serve(&self, stream: TcpStream, permit: ConnectionPermit) {
         self.load.connections.fetch_add(1, Ordering::Relaxed);
-        self.send(Message::Connection(stream, place));
+        self.send(Message::Connection(stream, permit));
     }
 }
 
@@ -250,10 +250,10 @@ async fn run(
 impl Thread {
     /// A thread of this number that has nothing to do yet.
     pub(crate) fn new(number: u8, process: Arc<Process>, load: Arc<Load>) -> Self {
-        let purse = |part| Purse::new(&process.memory, part, process.config.threads);
+        let budget = |part| ThreadBudget::new(&process.memory, part, process.config.threads);
         Self {
-            writes: purse(Part::Writes),
-            replies: purse(Part::Replies),
+            writes: budget(MemoryCategory::Writes),
+            replies: budget(MemoryCategory::Replies),
             connections: Rc::default(),
             batches: Rc::default(),
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
@@ -274,8 +274,8 @@ impl Thread {
     /// Does what it is told.
     pub(crate) fn take(self: &Rc<Self>, message: Message) {
         match message {
-            Message::Connection(stream, place) => {
-                tokio::task::spawn_local(connection::serve(stream, place, Rc::clone(self)));
+            Message::Connection(stream, permit) => {
+                tokio::task::spawn_local(connection::serve(stream, permit, Rc::clone(self)));
             }
             Message::Evict(eviction) => {
                 self.load.is_evicting.store(false, Ordering::Relaxed);
@@ -292,17 +292,17 @@ impl Thread {
             }
             Message::Finish(done) => {
                 self.connections.finish();
-                tokio::task::spawn_local(Rc::clone(self).say_when_finished(done));
+                tokio::task::spawn_local(Rc::clone(self).notify_when_finished(done));
             }
             Message::View(view) => self.opened().handle_view(view),
-            Message::Link(admitted) => self.opened().bring_link(*admitted),
+            Message::Link(admitted) => self.opened().add_link(*admitted),
             Message::CloseLink(link) => self.opened().close_link(link),
-            Message::WhenLinked(done) => self.opened().say_when_linked(done),
+            Message::WhenLinked(done) => self.opened().notify_when_linked(done),
         }
     }
 
     /// Without connections, and with nothing left to do of what they asked for.
-    async fn say_when_finished(self: Rc<Self>, done: oneshot::Sender<()>) {
+    async fn notify_when_finished(self: Rc<Self>, done: oneshot::Sender<()>) {
         self.connections.wait_until_empty().await;
         if let Some(driver) = self.driver() {
             driver.until_idle().await;
@@ -310,7 +310,7 @@ impl Thread {
         let _ = done.send(());
     }
 
-    fn opened(&self) -> &Rc<Driver<Coordinating>> {
+    fn opened(&self) -> &Rc<Driver<CoordinatorMachine>> {
         self.driver.get().expect("the node speaks of peers when the store is open")
     }
 }

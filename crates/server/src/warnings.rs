@@ -15,13 +15,13 @@ use stdx::{Hlc, Now, WallTime};
 const DEFAULT_FROM_COMMON: u8 = 5;
 /// A node that starts is given so long before it is said that its answers do not count yet. That it is rebuilt is said at
 /// once: it does not pass by itself in a moment.
-const STANDING_TIME: Duration = Duration::from_secs(10);
+const STARTUP_TIME: Duration = Duration::from_secs(10);
 /// A node that starts is given this time before the lag of its horizon is reported.
 const HORIZON_TIME: Duration = Duration::from_secs(60);
 /// A horizon that is further behind the wall clock than this is reported: it is behind for longer than a step is held.
 const HORIZON_LAG_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 /// So many links that failed are told; the log tells all.
-const COMPLAINTS_MAX: usize = 8;
+const PEER_WARNINGS_MAX: usize = 8;
 
 /// What is out of the ordinary in the node as it is now, and in `nodes` as it sees them.
 pub(crate) fn of(
@@ -39,8 +39,8 @@ pub(crate) fn of(
     }
     let account = local.and_then(|local| local.account.lock().clone());
     warnings.extend(account.as_deref().and_then(|account| of_last_round(account, now)));
-    let has_started = now.mono.saturating_since(process.started) > STANDING_TIME;
-    warnings.extend(of_standing(nodes, has_started));
+    let has_started = now.mono.saturating_since(process.started) > STARTUP_TIME;
+    warnings.extend(of_sync_states(nodes, has_started));
     if has_started {
         let quorum = local.and_then(|local| {
             let view = local.view.lock().clone();
@@ -54,9 +54,10 @@ pub(crate) fn of(
     warnings
         .extend(nodes.iter().filter(|node| !node.is_self).filter_map(|node| of_default_from(own_from, node)));
     let is_up = |peer: &str| nodes.iter().any(|node| node.url == peer && node.state == NodeState::Up);
-    let complaints = process.complaints.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
-    let told = complaints.map(|(peer, reason)| format!("A link with {peer} was refused lately: {reason}."));
-    warnings.extend(told.take(COMPLAINTS_MAX));
+    let peer_warnings = process.peer_warnings.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
+    let told =
+        peer_warnings.map(|(peer, reason)| format!("A link with {peer} was refused lately: {reason}."));
+    warnings.extend(told.take(PEER_WARNINGS_MAX));
     warnings
 }
 
@@ -81,7 +82,7 @@ fn of_store(local: Option<&Local>, stats: &Stats, now: Now) -> Vec<String> {
     let checkpoints = local.map_or(0, |local| local.store.checkpoints_kept());
     warnings.extend(of_disk(&stats.disk, checkpoints));
     let damaged = local.map(|local| local.store.engine().damaged_tables()).unwrap_or_default();
-    warnings.extend(damaged.iter().take(COMPLAINTS_MAX).map(|table| {
+    warnings.extend(damaged.iter().take(PEER_WARNINGS_MAX).map(|table| {
         format!(
             "{} cannot be read back as it was written: reads of some keys fail here. In a cluster other replicas answer \
              for it, and what it lost is fetched from them by itself; where that does not come to an end, stop this node, \
@@ -215,7 +216,7 @@ fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
 }
 
 /// What it means that this node's answers to reads do not count.
-fn of_standing(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
+fn of_sync_states(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
     let sync_state = nodes.iter().find(|node| node.is_self)?.sync_state?;
     let missing: Vec<_> = (nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up))
         .map(|node| node.url.as_str())
@@ -372,7 +373,7 @@ mod tests {
     fn a_node_whose_answers_do_not_count_says_who_is_missing() {
         let told_when = |has_started, sync_state, state| {
             let me = NodeStatus { sync_state: Some(sync_state), ..node("a", true, NodeState::Up) };
-            of_standing(&[me, node("b", false, state), node("c", false, NodeState::Up)], has_started)
+            of_sync_states(&[me, node("b", false, state), node("c", false, NodeState::Up)], has_started)
         };
         let told = |sync_state, state| told_when(true, sync_state, state);
         assert!(told_when(false, NodeSyncState::Rebuilding, NodeState::Up).is_some(), "at once");

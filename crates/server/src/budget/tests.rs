@@ -7,59 +7,71 @@ fn budget() -> Arc<MemoryBudget> {
     Arc::new(MemoryBudget::new(
         &Limits { memory_bytes: 21_000, ..Limits::default() },
         100,
-        Largest::default(),
+        LargestValue::default(),
     ))
 }
 
 #[test]
 fn what_is_taken_is_refused_to_others_and_comes_back() {
     let budget = budget();
-    let (mut a, mut b) = (budget.begin(Part::Bodies), budget.begin(Part::Bodies));
-    assert!(a.take(4_000) && b.take(6_500));
-    assert!(!a.take(1));
-    assert_eq!(budget.taken(Part::Bodies), 10_500);
+    let (mut a, mut b) =
+        (budget.empty_reservation(MemoryCategory::Bodies), budget.empty_reservation(MemoryCategory::Bodies));
+    assert!(a.grow(4_000) && b.grow(6_500));
+    assert!(!a.grow(1));
+    assert_eq!(budget.reserved_bytes(MemoryCategory::Bodies), 10_500);
     drop(b);
-    assert!(a.take(6_500) && !a.take(1));
+    assert!(a.grow(6_500) && !a.grow(1));
     drop(a);
-    assert!(budget.take(Part::Bodies, 10_500).is_some());
+    assert!(budget.reserve(MemoryCategory::Bodies, 10_500).is_some());
 }
 
 #[test]
 fn what_is_held_rises_and_falls() {
     let budget = budget();
-    let mut held = budget.begin(Part::Ranges);
-    assert!(held.hold(8_000) && !held.hold(10_501) && held.hold(3_000));
-    let rest = budget.take(Part::Ranges, 7_500).expect("what was let go");
+    let mut held = budget.empty_reservation(MemoryCategory::Ranges);
+    assert!(held.resize(8_000) && !held.resize(10_501) && held.resize(3_000));
+    let rest = budget.reserve(MemoryCategory::Ranges, 7_500).expect("what was let go");
     drop((held, rest));
-    assert_eq!((budget.taken(Part::Ranges), budget.state.lock().pooled), (0, 0));
+    assert_eq!((budget.reserved_bytes(MemoryCategory::Ranges), budget.state.lock().pooled), (0, 0));
 }
 
 #[test]
 fn full_parts_leave_the_others_their_reserve() {
     let budget = budget();
-    let bodies = budget.take(Part::Bodies, 10_500).expect("all that it may");
-    let mut replies = budget.begin(Part::Replies);
-    assert!(!replies.take(5_501) && replies.take(5_500), "9,500 and 4,500 of the pool");
+    let bodies = budget.reserve(MemoryCategory::Bodies, 10_500).expect("all that it may");
+    let mut replies = budget.empty_reservation(MemoryCategory::Replies);
+    assert!(!replies.grow(5_501) && replies.grow(5_500), "9,500 and 4,500 of the pool");
     let since = budget.refusals();
-    assert!(budget.is_short(Part::Replies, &since) && !budget.is_short(Part::Ranges, &since));
-    for part in [Part::Writes, Part::Ranges, Part::Batches, Part::PeerLinks, Part::Connections] {
-        assert!(budget.take(part, 1_001).is_none());
-        assert!(budget.take(part, 1_000).is_some());
+    assert!(
+        budget.is_short(MemoryCategory::Replies, &since) && !budget.is_short(MemoryCategory::Ranges, &since)
+    );
+    for category in [
+        MemoryCategory::Writes,
+        MemoryCategory::Ranges,
+        MemoryCategory::Batches,
+        MemoryCategory::PeerLinks,
+        MemoryCategory::Connections,
+    ] {
+        assert!(budget.reserve(category, 1_001).is_none());
+        assert!(budget.reserve(category, 1_000).is_some());
     }
     drop(bodies);
-    assert!(budget.take(Part::Ranges, 10_500).is_some());
+    assert!(budget.reserve(MemoryCategory::Ranges, 10_500).is_some());
 }
 
 #[test]
 fn what_the_store_takes_too_much_comes_off_the_pool() {
     let budget = budget();
     budget.note_store(100 + 13_000);
-    assert!(budget.take(Part::Bodies, 2_001).is_none());
-    assert!(budget.take(Part::Bodies, 2_000).is_some());
+    assert!(budget.reserve(MemoryCategory::Bodies, 2_001).is_none());
+    assert!(budget.reserve(MemoryCategory::Bodies, 2_000).is_some());
     budget.note_store(100 + 1_000_000);
-    assert!(budget.take(Part::Bodies, 1_001).is_none() && budget.take(Part::Bodies, 1_000).is_some());
+    assert!(
+        budget.reserve(MemoryCategory::Bodies, 1_001).is_none()
+            && budget.reserve(MemoryCategory::Bodies, 1_000).is_some()
+    );
     budget.note_store(99);
-    assert!(budget.take(Part::Bodies, 10_500).is_some());
+    assert!(budget.reserve(MemoryCategory::Bodies, 10_500).is_some());
 }
 
 #[test]
@@ -67,12 +79,15 @@ fn there_is_room_for_one_of_the_largest_values_whatever_the_store_takes() {
     const VALUE: usize = 16 << 20;
     for nodes in [1, 3, 5] {
         let limits = Limits::for_process(1_000, 32 << 20, VALUE);
-        let budget = Arc::new(MemoryBudget::new(&limits, 100, Largest::of(VALUE, nodes)));
+        let budget = Arc::new(MemoryBudget::new(&limits, 100, LargestValue::of(VALUE, nodes)));
         budget.note_store(u64::MAX);
-        let links: Vec<_> = (1..nodes).map(|_| budget.take(Part::PeerLinks, VALUE as u64 + 4_096)).collect();
+        let links: Vec<_> =
+            (1..nodes).map(|_| budget.reserve(MemoryCategory::PeerLinks, VALUE as u64 + 4_096)).collect();
         assert!(links.iter().all(Option::is_some), "{nodes} nodes");
-        for part in [Part::Bodies, Part::Replies, Part::Ranges, Part::Batches] {
-            assert!(budget.take(part, VALUE as u64 + (1 << 20)).is_some(), "{part:?}");
+        for category in
+            [MemoryCategory::Bodies, MemoryCategory::Replies, MemoryCategory::Ranges, MemoryCategory::Batches]
+        {
+            assert!(budget.reserve(category, VALUE as u64 + (1 << 20)).is_some(), "{category:?}");
         }
     }
 }
@@ -81,17 +96,21 @@ fn there_is_room_for_one_of_the_largest_values_whatever_the_store_takes() {
 fn whoever_finds_no_room_makes_a_part_short() {
     let budget = budget();
     let since = budget.refusals();
-    let _half = budget.take(Part::Replies, 6_000).expect("room");
-    assert!(!budget.is_short(Part::Replies, &since));
-    assert!(budget.take(Part::Replies, 6_000).is_none());
-    assert!(budget.is_short(Part::Replies, &since) && !budget.is_short(Part::Bodies, &since));
+    let _half = budget.reserve(MemoryCategory::Replies, 6_000).expect("room");
+    assert!(!budget.is_short(MemoryCategory::Replies, &since));
+    assert!(budget.reserve(MemoryCategory::Replies, 6_000).is_none());
+    assert!(
+        budget.is_short(MemoryCategory::Replies, &since) && !budget.is_short(MemoryCategory::Bodies, &since)
+    );
     let since = budget.refusals();
-    assert!(!budget.is_short(Part::Replies, &since), "nobody since");
+    assert!(!budget.is_short(MemoryCategory::Replies, &since), "nobody since");
     // Of the pool, those have taken too much that hold more than their reserves.
-    let _other = budget.take(Part::Bodies, 5_000).expect("room");
-    assert!(budget.take(Part::Ranges, 6_500).is_none());
-    assert!(budget.is_short(Part::Replies, &since) && budget.is_short(Part::Bodies, &since));
-    assert!(!budget.is_short(Part::Ranges, &since));
+    let _other = budget.reserve(MemoryCategory::Bodies, 5_000).expect("room");
+    assert!(budget.reserve(MemoryCategory::Ranges, 6_500).is_none());
+    assert!(
+        budget.is_short(MemoryCategory::Replies, &since) && budget.is_short(MemoryCategory::Bodies, &since)
+    );
+    assert!(!budget.is_short(MemoryCategory::Ranges, &since));
 }
 
 #[test]
@@ -102,29 +121,29 @@ fn nothing_is_lost_between_threads() {
             let budget = &budget;
             scope.spawn(move || {
                 for round in 0..20_000 {
-                    let part = Part::ALL[((round + thread) % 2) as usize];
+                    let category = MemoryCategory::ALL[((round + thread) % 2) as usize];
                     let bytes = round * 7 % 5_000;
-                    if let Some(mut taken) = budget.take(part, bytes) {
-                        let _ = taken.hold(bytes / 2) && taken.hold(bytes * 2);
+                    if let Some(mut taken) = budget.reserve(category, bytes) {
+                        let _ = taken.resize(bytes / 2) && taken.resize(bytes * 2);
                     }
                 }
             });
         }
     });
-    assert_eq!(Part::ALL.map(|part| budget.taken(part)), [0; 7]);
+    assert_eq!(MemoryCategory::ALL.map(|category| budget.reserved_bytes(category)), [0; 7]);
     assert_eq!(budget.state.lock().pooled, 0);
 }
 
 #[test]
-fn a_purse_takes_steps_and_lends_to_the_last_byte() {
-    let budget = budget();
-    let purse = Purse::new(&budget, Part::Writes, 3);
-    assert_eq!(purse.step, 218);
-    let lent: Vec<_> = (0..10_500).map(|_| purse.lend(1).expect("there is room")).collect();
-    assert!(purse.lend(1).is_none());
-    assert_eq!(budget.taken(Part::Writes), 10_500);
-    drop(lent);
-    assert!(budget.taken(Part::Writes) <= 3 * purse.step);
-    drop(purse);
-    assert_eq!(budget.taken(Part::Writes), 0);
+fn a_thread_budget_grows_in_steps_and_reserves_to_the_last_byte() {
+    let memory = budget();
+    let budget = ThreadBudget::new(&memory, MemoryCategory::Writes, 3);
+    assert_eq!(budget.step, 218);
+    let reserved: Vec<_> = (0..10_500).map(|_| budget.reserve(1).expect("there is room")).collect();
+    assert!(budget.reserve(1).is_none());
+    assert_eq!(memory.reserved_bytes(MemoryCategory::Writes), 10_500);
+    drop(reserved);
+    assert!(memory.reserved_bytes(MemoryCategory::Writes) <= 3 * budget.step);
+    drop(budget);
+    assert_eq!(memory.reserved_bytes(MemoryCategory::Writes), 0);
 }

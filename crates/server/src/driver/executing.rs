@@ -4,8 +4,8 @@
 //! ([`OpenScan`]). Whoever is dropped before its replies leaves them; a scan is closed then.
 
 use super::Driver;
-use super::coordinating::Coordinating;
-use crate::stages::{Course, Ending, Request};
+use super::coordinator_machine::CoordinatorMachine;
+use crate::stages::{LatencyTrace, Request, RequestEnd};
 use api::RequestKind;
 use cluster::{Command, Failure, Page, Reply, RequestId, Scan, ScanId};
 use http::StatusCode;
@@ -16,21 +16,21 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use stdx::Instant;
 
-impl Driver<Coordinating> {
+impl Driver<CoordinatorMachine> {
     /// Carries out `command`, counted as of this kind. Submitted at once, not only when the future is polled.
     pub(crate) fn execute(self: &Rc<Self>, kind: RequestKind, command: Command) -> Execution {
         let (id, request) = self.submit(kind, command);
-        Execution { driver: Rc::clone(self), waits_for: Some(id), request, course: None, has_waited: false }
+        Execution { driver: Rc::clone(self), waits_for: Some(id), request, trace: None, has_waited: false }
     }
 }
 
 /// Waits for the reply to a command. Dropping it gives up the reply, not the command.
 pub(crate) struct Execution {
-    driver: Rc<Driver<Coordinating>>,
+    driver: Rc<Driver<CoordinatorMachine>>,
     waits_for: Option<RequestId>,
     request: Request,
     /// Once the reply is there.
-    course: Option<Box<Course>>,
+    trace: Option<Box<LatencyTrace>>,
     has_waited: bool,
 }
 
@@ -38,17 +38,17 @@ impl Execution {
     /// The reply, if it has come already. Ends the wait.
     pub(crate) fn take_now(&mut self) -> Option<Reply> {
         let id = self.waits_for.expect("not asked after its end");
-        let replied = self.driver.look_at_replies(|replies| replies.take(id))?;
+        let replied = self.driver.with_replies(|replies| replies.take(id))?;
         self.waits_for = None;
-        self.course = replied.course;
+        self.trace = replied.trace;
         Some(replied.reply)
     }
 
     /// Its end, with an answer of this status that was made at that time.
-    pub(crate) fn end(self, status: StatusCode, answered: Instant) -> Ending {
+    pub(crate) fn end(self, status: StatusCode, answered: Instant) -> RequestEnd {
         let mut ended = self;
         let Self { request, has_waited, .. } = ended;
-        Ending { request, course: ended.course.take(), has_waited, status, answered }
+        RequestEnd { request, trace: ended.trace.take(), has_waited, status, answered }
     }
 }
 
@@ -58,9 +58,9 @@ impl Future for Execution {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
         let id = self.waits_for.expect("not polled after its end");
         self.has_waited = true;
-        let replied = ready!(self.driver.look_at_replies(|replies| replies.poll(id, context.waker())));
+        let replied = ready!(self.driver.with_replies(|replies| replies.poll(id, context.waker())));
         self.waits_for = None;
-        self.course = replied.course;
+        self.trace = replied.trace;
         Poll::Ready(replied.reply)
     }
 }
@@ -68,30 +68,30 @@ impl Future for Execution {
 impl Drop for Execution {
     fn drop(&mut self) {
         if let Some(id) = self.waits_for {
-            self.driver.look_at_replies(|replies| replies.leave(id));
+            self.driver.with_replies(|replies| replies.abandon(id));
         }
     }
 }
 
 /// Commands of entries of a batch, under way, in the order in which they were given.
 pub(crate) struct Executions {
-    driver: Rc<Driver<Coordinating>>,
+    driver: Rc<Driver<CoordinatorMachine>>,
     wait_for: VecDeque<RequestId>,
 }
 
 impl Executions {
     /// None yet.
-    pub(crate) fn new(driver: &Rc<Driver<Coordinating>>) -> Self {
+    pub(crate) fn new(driver: &Rc<Driver<CoordinatorMachine>>) -> Self {
         Self { driver: Rc::clone(driver), wait_for: VecDeque::new() }
     }
 
     /// How many commands more there is room for.
-    pub(crate) fn room(&self) -> usize {
-        self.driver.room_for_writes()
+    pub(crate) fn free_count(&self) -> usize {
+        self.driver.free_write_count()
     }
 
     /// How many bytes more the store of this node would take.
-    pub(crate) fn room_bytes(&self) -> u64 {
+    pub(crate) fn free_bytes(&self) -> u64 {
         self.driver.local.store.engine().admissible_bytes()
     }
 
@@ -107,13 +107,13 @@ impl Executions {
         mut take: impl FnMut(Reply),
     ) -> Poll<()> {
         let (wait_for, process) = (&mut self.wait_for, &self.driver.process);
-        self.driver.look_at_replies(|replies| {
+        self.driver.with_replies(|replies| {
             let mut came = Poll::Pending;
             while let Some(id) = wait_for.front()
                 && let Poll::Ready(replied) = replies.poll(*id, context.waker())
             {
                 wait_for.pop_front();
-                process.stages.end_part(replied.course, &*process.clock);
+                process.stages.end_page(replied.trace, &*process.clock);
                 take(replied.reply);
                 came = Poll::Ready(());
             }
@@ -125,13 +125,13 @@ impl Executions {
 impl Drop for Executions {
     fn drop(&mut self) {
         let wait_for = &self.wait_for;
-        self.driver.look_at_replies(|replies| wait_for.iter().for_each(|id| replies.leave(*id)));
+        self.driver.with_replies(|replies| wait_for.iter().for_each(|id| replies.abandon(*id)));
     }
 }
 
 /// Some entries of a scan.
 #[derive(Debug, Default)]
-pub(crate) struct Portion {
+pub(crate) struct ScanPage {
     pub(crate) page: Page,
     /// There are no more.
     pub(crate) is_last: bool,
@@ -139,7 +139,7 @@ pub(crate) struct Portion {
 
 /// A scan, page by page. It is closed when this is dropped.
 pub(crate) struct OpenScan {
-    driver: Rc<Driver<Coordinating>>,
+    driver: Rc<Driver<CoordinatorMachine>>,
     id: ScanId,
     /// Until the scan is over.
     is_open: bool,
@@ -148,24 +148,24 @@ pub(crate) struct OpenScan {
 
 impl OpenScan {
     /// Begins a scan: its first page is asked for.
-    pub(crate) fn begin(driver: &Rc<Driver<Coordinating>>, scan: Scan) -> Self {
+    pub(crate) fn begin(driver: &Rc<Driver<CoordinatorMachine>>, scan: Scan) -> Self {
         let id = driver.next_scan();
         let asked = Some(driver.execute(RequestKind::Range, Command::Scan { id, scan }));
         Self { driver: Rc::clone(driver), id, is_open: true, asked }
     }
 
     /// The next page, asked for if it was not yet. Not to be called after the last, nor after a failure.
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Portion, Failure>> {
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<ScanPage, Failure>> {
         assert!(self.is_open, "nothing is behind the last page");
         let (driver, id) = (&self.driver, self.id);
         let next_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });
         let asked = self.asked.get_or_insert_with(next_page);
         let reply = ready!(Pin::new(&mut *asked).poll(context));
         let process = &driver.process;
-        process.stages.end_part(asked.course.take(), &*process.clock);
+        process.stages.end_page(asked.trace.take(), &*process.clock);
         self.asked = None;
         let portion = match reply {
-            Reply::Page { page, is_last } => Ok(Portion { page, is_last }),
+            Reply::Page { page, is_last } => Ok(ScanPage { page, is_last }),
             Reply::Failed(failure) => Err(failure),
             reply => unreachable!("a scan is not answered with {reply:?}"),
         };

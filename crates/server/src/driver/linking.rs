@@ -1,9 +1,9 @@
 //! What a driver does for its links: dial, read, write, and tell the machine.
 
 use super::{Core, Driver, Machine};
-use crate::budget::{Part, Taken};
+use crate::budget::{MemoryCategory, Reservation};
 use crate::links::accept::Admitted;
-use crate::links::dial::{self, Opened};
+use crate::links::dial::{self, DialedLink};
 use crate::links::{Blocked, LinkTask};
 use crate::socket;
 use cluster::{Destination, DialFailure, LinkEvent, LinkId, NodeIndex, Origin};
@@ -25,7 +25,7 @@ pub(super) fn read_buffer() -> Box<[u8]> {
 }
 
 /// A link that has begun.
-struct Began {
+struct NewLink {
     origin: Origin,
     /// Of the protocol.
     version: u8,
@@ -40,7 +40,7 @@ struct Source {
     socket: OwnedReadHalf,
     inbox: Inbox,
     /// What is taken of the memory budget for messages that come in pieces.
-    room: Taken,
+    reservation: Reservation,
 }
 
 impl<M: Machine> Driver<M> {
@@ -53,16 +53,16 @@ impl<M: Machine> Driver<M> {
         core.links.dialing(node, task.abort_handle());
     }
 
-    fn handle_dialed(self: &Rc<Self>, node: NodeIndex, opened: Result<Opened, DialFailure>) {
+    fn handle_dialed(self: &Rc<Self>, node: NodeIndex, opened: Result<DialedLink, DialFailure>) {
         match opened {
-            Err(reason) => self.bring(|core, now| {
+            Err(reason) => self.run_machine(|core, now| {
                 core.links.dial_failed(node);
                 core.machine.handle_link(now, LinkEvent::DialFailed { node, reason });
             }),
-            Ok(Opened { socket, inbox, hello, version }) => {
+            Ok(DialedLink { socket, inbox, hello, version }) => {
                 let link = Destination::Dialed(node);
-                self.bring(|core, now| {
-                    let began = Began { origin: Origin { node, link }, version, socket, inbox };
+                self.run_machine(|core, now| {
+                    let began = NewLink { origin: Origin { node, link }, version, socket, inbox };
                     self.open(core, began, Vec::new());
                     core.machine.handle_link(now, LinkEvent::Opened(hello));
                 });
@@ -71,17 +71,17 @@ impl<M: Machine> Driver<M> {
     }
 
     /// Takes over a link that was let in.
-    pub(crate) fn bring_link(self: &Rc<Self>, admitted: Admitted) {
-        self.bring(|core, now| self.adopt(core, now, admitted));
+    pub(crate) fn add_link(self: &Rc<Self>, admitted: Admitted) {
+        self.run_machine(|core, now| self.adopt(core, now, admitted));
     }
 
-    /// As [`Driver::bring_link`], while something is being carried out.
+    /// As [`Driver::add_link`], while something is being carried out.
     pub(super) fn adopt(self: &Rc<Self>, core: &mut Core<M>, now: Now, admitted: Admitted) {
         let Admitted { link, node, version, socket, inbox, welcome } = admitted;
         match TcpStream::from_std(socket) {
             Ok(socket) => {
                 let origin = Origin { node, link: Destination::Accepted(link) };
-                self.open(core, Began { origin, version, socket, inbox }, welcome);
+                self.open(core, NewLink { origin, version, socket, inbox }, welcome);
             }
             Err(error) => {
                 tracing::warn!(%error, "a peer's link was lost as it was let in");
@@ -92,22 +92,22 @@ impl<M: Machine> Driver<M> {
 
     /// Closes a link that was let in, if it is here.
     pub(crate) fn close_link(self: &Rc<Self>, link: LinkId) {
-        self.bring(|core, now| {
+        self.run_machine(|core, now| {
             if core.links.close(link) {
                 core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
             }
         });
     }
 
-    fn open(self: &Rc<Self>, core: &mut Core<M>, began: Began, begins_with: Vec<u8>) {
-        let Began { origin, version, socket, inbox } = began;
+    fn open(self: &Rc<Self>, core: &mut Core<M>, began: NewLink, begins_with: Vec<u8>) {
+        let NewLink { origin, version, socket, inbox } = began;
         let (read_half, write_half) = socket.into_split();
         let serial = core.links.open(origin, version, write_half, begins_with);
-        let room = self.process.memory.begin(Part::PeerLinks);
-        let source = Source { origin, serial, socket: read_half, inbox, room };
+        let reservation = self.process.memory.empty_reservation(MemoryCategory::PeerLinks);
+        let source = Source { origin, serial, socket: read_half, inbox, reservation };
         let reader = tokio::task::spawn_local(Rc::clone(self).read(source));
         core.links.ends(origin.link, LinkTask::Reads, reader.abort_handle());
-        self.begin_turn(core);
+        self.schedule_flush(core);
     }
 
     /// Reads a link to its end.
@@ -115,9 +115,9 @@ impl<M: Machine> Driver<M> {
         let ended = self.read_until_end(&mut source).await;
         let Source { origin, serial, .. } = source;
         if let Err(error) = ended {
-            self.tell_broken(origin.node, &error);
+            self.log_broken_link(origin.node, &error);
         }
-        self.bring(|core, now| {
+        self.run_machine(|core, now| {
             if core.links.ended(origin.link, serial) {
                 let event = match origin.link {
                     Destination::Dialed(node) => LinkEvent::Closed { node },
@@ -129,11 +129,11 @@ impl<M: Machine> Driver<M> {
     }
 
     /// Links break when peers end, which is told elsewhere; bytes that are no messages are another matter.
-    fn tell_broken(&self, node: NodeIndex, error: &io::Error) {
+    fn log_broken_link(&self, node: NodeIndex, error: &io::Error) {
         let peer = &self.local.member.layout.names()[node.as_usize()];
         let is_damaged = error.kind() == io::ErrorKind::InvalidData;
         let reason = error.to_string();
-        if is_damaged && self.process.complaints.is_news(self.process.clock.now().mono, peer, &reason) {
+        if is_damaged && self.process.peer_warnings.is_news(self.process.clock.now().mono, peer, &reason) {
             tracing::warn!(peer, reason, "a link was closed: what came over it cannot be understood");
         } else {
             tracing::debug!(peer, reason, "a link broke");
@@ -166,14 +166,14 @@ impl<M: Machine> Driver<M> {
     fn handle_messages(self: &Rc<Self>, source: &mut Source) -> io::Result<()> {
         let clock = &self.local.member.clock;
         let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let Source { inbox, room, origin, .. } = source;
+        let Source { inbox, reservation, origin, .. } = source;
         // What finds no room is passed over, as if it had been lost: machines know how to live with that.
-        let mut next = || inbox.next_if(|bytes| room.hold(bytes as u64)).map_err(damaged);
+        let mut next = || inbox.next_if(|bytes| reservation.resize(bytes as u64)).map_err(damaged);
         let mut incoming = next()?;
         if incoming.is_none() {
             return Ok(());
         }
-        let brought = self.bring(|core, now| {
+        let brought = self.run_machine(|core, now| {
             let mut messages = 0;
             while let Some(came) = incoming {
                 match came {
@@ -190,7 +190,7 @@ impl<M: Machine> Driver<M> {
             self.counters.received(origin.node, messages);
             Ok(())
         });
-        assert!(room.hold(inbox.fragmented_bytes() as u64), "less is always to be had");
+        assert!(reservation.resize(inbox.fragmented_bytes() as u64), "less is always to be had");
         brought
     }
 

@@ -18,5 +18,5 @@ pub(crate) trait Machine: Sized + 'static {
     fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect);
 
     /// Everything that was brought has been dealt with.
-    fn settled(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now);
+    fn after_effects(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now);
 }

@@ -12,16 +12,16 @@
 //! process was stopped for a while, is not handed over. Answers of other threads come through the [`Inbox`]. With something
 //! large among them comes the turn in which it was read, which ends when those that waited for it have looked at it.
 //!
-//! There are two kinds: each I/O thread drives its `Coordinator` ([`coordinating`]), the control thread drives
-//! the `Node` ([`presiding`]).
+//! There are two kinds: each I/O thread drives its `Coordinator` ([`coordinator_machine`]), the control thread drives
+//! the `Node` ([`node_machine`]).
 
-pub(crate) mod coordinating;
+pub(crate) mod coordinator_machine;
 mod deadlines;
 pub(crate) mod executing;
 mod linking;
 mod machine;
-pub(crate) mod presiding;
-mod standing_log;
+pub(crate) mod node_machine;
+mod sync_state_log;
 
 use crate::inbox::{Answers, Inbox};
 use crate::links::{LinkCounters, Links};
@@ -54,7 +54,7 @@ pub(crate) struct Driver<M> {
     requester: Requester,
     process: Arc<Process>,
     local: Arc<Local>,
-    turn_begun: Notify,
+    flush_requested: Notify,
     deadlines: Deadlines,
     counters: Arc<LinkCounters>,
     read_buffer: RefCell<Box<[u8]>>,
@@ -68,7 +68,7 @@ pub(crate) struct Core<M> {
     /// Of the write in the group that is waited for longest.
     group_deadline: Instant,
     /// The task that ends the turn has been woken.
-    turn_is_begun: bool,
+    is_flush_scheduled: bool,
     /// While answers of the store are handled that came from another thread: when it was through with what.
     pub(crate) answered: Option<StoreTimes>,
 }
@@ -90,27 +90,27 @@ impl<M: Machine> Driver<M> {
                 links,
                 group,
                 group_deadline: Instant::ZERO,
-                turn_is_begun: false,
+                is_flush_scheduled: false,
                 answered: None,
             }),
             inbox: Arc::default(),
             requester,
             process,
             local,
-            turn_begun: Notify::new(),
+            flush_requested: Notify::new(),
             deadlines: Deadlines::default(),
             counters,
             read_buffer: RefCell::new(linking::read_buffer()),
         });
-        tokio::task::spawn_local(Rc::clone(&driver).end_turns());
-        tokio::task::spawn_local(Rc::clone(&driver).take_answers());
+        tokio::task::spawn_local(Rc::clone(&driver).flush_batches());
+        tokio::task::spawn_local(Rc::clone(&driver).handle_inbox());
         tokio::task::spawn_local(Rc::clone(&driver).watch_deadlines());
-        driver.bring(|_, _| ());
+        driver.run_machine(|_, _| ());
         driver
     }
 
     /// Brings something to the machine, and carries out what it wants done.
-    pub(crate) fn bring<R>(self: &Rc<Self>, input: impl FnOnce(&mut Core<M>, Now) -> R) -> R {
+    pub(crate) fn run_machine<R>(self: &Rc<Self>, input: impl FnOnce(&mut Core<M>, Now) -> R) -> R {
         let now = self.process.clock.now();
         let mut core = self.core.borrow_mut();
         let result = input(&mut core, now);
@@ -119,13 +119,13 @@ impl<M: Machine> Driver<M> {
     }
 
     /// Looks, without bringing anything.
-    pub(crate) fn look<R>(&self, at: impl FnOnce(&mut Core<M>) -> R) -> R {
+    pub(crate) fn with_core<R>(&self, at: impl FnOnce(&mut Core<M>) -> R) -> R {
         at(&mut self.core.borrow_mut())
     }
 
     fn carry_out(self: &Rc<Self>, core: &mut Core<M>, now: Now) {
         self.carry_out_effects(core, now);
-        M::settled(core, self, now);
+        M::after_effects(core, self, now);
         self.deadlines.note(core.machine.poll_timeout());
     }
 
@@ -135,12 +135,12 @@ impl<M: Machine> Driver<M> {
                 Effect::Store { id, request, deadline } => self.store(core, now, (id, request), deadline),
                 Effect::Send { to, message } => {
                     core.links.push(to, &message);
-                    self.begin_turn(core);
+                    self.schedule_flush(core);
                 }
                 Effect::Link(LinkAction::Dial(node)) => self.dial(core, node),
                 Effect::Link(LinkAction::HangUp(node)) => core.links.hang_up(node),
                 Effect::Event(event) => {
-                    standing_log::tell(&self.local.member, &event);
+                    sync_state_log::log_event(&self.local.member, &event);
                     self.process.counters.count(event);
                 }
                 effect => M::carry_out(core, self, now, effect),
@@ -156,7 +156,7 @@ impl<M: Machine> Driver<M> {
         deadline: Option<Instant>,
     ) {
         if !request.is_read() {
-            self.begin_turn(core);
+            self.schedule_flush(core);
             core.group.add(id, &request);
             core.group_deadline = core.group_deadline.max(deadline.unwrap_or(NEVER));
             return self.flush_group_if_large(core);
@@ -167,19 +167,19 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    fn begin_turn(&self, core: &mut Core<M>) {
-        if !core.turn_is_begun {
-            core.turn_is_begun = true;
-            self.turn_begun.notify_one();
+    fn schedule_flush(&self, core: &mut Core<M>) {
+        if !core.is_flush_scheduled {
+            core.is_flush_scheduled = true;
+            self.flush_requested.notify_one();
         }
     }
 
     /// Ends each turn: sends what was gathered for peers, and hands the group over.
-    async fn end_turns(self: Rc<Self>) {
+    async fn flush_batches(self: Rc<Self>) {
         loop {
-            self.turn_begun.notified().await;
+            self.flush_requested.notified().await;
             let mut core = self.core.borrow_mut();
-            core.turn_is_begun = false;
+            core.is_flush_scheduled = false;
             self.flush_links(&mut core);
             self.flush_group(&mut core);
         }
@@ -200,21 +200,21 @@ impl<M: Machine> Driver<M> {
         let (inbox, handed_over) = (Arc::clone(&self.inbox), self.process.clock.now().mono);
         if deadline <= handed_over {
             let responses = group.failed(&StoreFault::Expired);
-            return inbox.put(Answers { responses, times: StoreTimes::Refused, turn: None });
+            return inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
         }
         self.local.store.submit(group, move |responses, commit| {
             let times = StoreTimes::Written { handed_over, commit };
-            inbox.put(Answers { responses, times, turn: None });
+            inbox.put(Answers { responses, times, large_read: None });
         });
     }
 
     /// Takes the answers that other threads leave.
-    async fn take_answers(self: Rc<Self>) {
-        let answers = self.inbox.taker();
+    async fn handle_inbox(self: Rc<Self>) {
+        let answers = self.inbox.receiver();
         loop {
-            let came = answers.take().await;
-            let turns = self.handle_answers(came);
-            if !turns.is_empty() {
+            let batches = answers.take().await;
+            let large_reads = self.handle_answers(batches);
+            if !large_reads.is_empty() {
                 // Whoever waited for it looks at it first: then it is in an account, or let go.
                 tokio::task::yield_now().await;
             }
@@ -223,28 +223,28 @@ impl<M: Machine> Driver<M> {
 
     /// What is answered together is handled together, so that it is known of each effect whose times are its own. Returns the
     /// turns of what is large and in no account.
-    fn handle_answers(self: &Rc<Self>, came: Vec<Answers>) -> Vec<LargeRead> {
-        let mut turns = Vec::new();
-        self.bring(|core, now| {
-            for Answers { responses, times, turn } in came {
+    fn handle_answers(self: &Rc<Self>, batches: Vec<Answers>) -> Vec<LargeRead> {
+        let mut large_reads = Vec::new();
+        self.run_machine(|core, now| {
+            for Answers { responses, times, large_read } in batches {
                 core.answered = Some(times);
                 for (id, response) in responses {
                     core.machine.handle_stored(now, id, response);
                 }
                 self.carry_out_effects(core, now);
-                turns.extend(turn);
+                large_reads.extend(large_read);
             }
             core.answered = None;
         });
-        turns
+        large_reads
     }
 
     /// Brings the machine the passing of time.
     async fn watch_deadlines(self: Rc<Self>) {
         loop {
-            let deadline = self.look(|core| core.machine.poll_timeout());
+            let deadline = self.with_core(|core| core.machine.poll_timeout());
             if self.deadlines.wait(deadline, &*self.process.clock).await {
-                self.bring(|core, now| core.machine.handle_timeout(now));
+                self.run_machine(|core, now| core.machine.handle_timeout(now));
             }
         }
     }

@@ -9,10 +9,10 @@
 //! it is left with the control thread as an [`Arrival`], and becomes, let in, an [`Admitted`] of the machine that
 //! it is for.
 
-use super::talk::Talk;
+use super::exchange::HandshakeExchange;
 use crate::connection;
 use crate::date::http_date;
-use crate::driver::presiding::FromThreads;
+use crate::driver::node_machine::ControlMessage;
 use crate::local::Local;
 use crate::process::Process;
 use api::{HttpDate, Problem};
@@ -85,39 +85,40 @@ pub(crate) fn is_peer(begin: &[u8]) -> bool {
 /// Shakes hands on a connection that can only be a peer's.
 pub(crate) async fn serve(socket: std::net::TcpStream, process: Arc<Process>) {
     match TcpStream::from_std(socket).and_then(|socket| socket.set_nodelay(true).map(|()| socket)) {
-        Ok(socket) => shake_hands(socket, Vec::new(), &process).await,
+        Ok(socket) => run_handshake(socket, Vec::new(), &process).await,
         Err(error) => tracing::debug!(%error, "a peer's connection was lost"),
     }
 }
 
 /// Shakes hands on a connection over which this has come, and leaves the peer with the control thread.
-pub(crate) async fn shake_hands(socket: TcpStream, came: Vec<u8>, process: &Arc<Process>) {
+pub(crate) async fn run_handshake(socket: TcpStream, came: Vec<u8>, process: &Arc<Process>) {
     let from =
         socket.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |from| from.ip().to_string());
-    let mut talk = Talk { socket, waiting: came };
-    let read = process.handshakes.while_reading_head(tokio::time::timeout(HEAD_TIME, talk.take_head())).await;
+    let mut exchange = HandshakeExchange { socket, waiting: came };
+    let read =
+        process.handshakes.while_reading_head(tokio::time::timeout(HEAD_TIME, exchange.take_head())).await;
     let Some(Ok(Ok(head))) = read else {
         return tracing::debug!(peer = from, "no link: its request did not come, or too many others did");
     };
     let head = String::from_utf8_lossy(&head);
-    let Some(_place) = process.handshakes.enter(known_dialer(&head, process)) else {
+    let Some(_place) = process.handshakes.admit(known_dialer(&head, process)) else {
         return tracing::debug!(peer = from, "a handshake too many: the connection is dropped");
     };
-    let met = tokio::time::timeout(HANDSHAKE_TIME, meet(&mut talk, &head, process)).await;
+    let met = tokio::time::timeout(HANDSHAKE_TIME, exchange_hellos(&mut exchange, &head, process)).await;
     match met.unwrap_or(Err(AcceptError::TimedOut)) {
-        Ok((local, hello, acceptor)) => leave_at_door(talk, process, local, hello, acceptor),
+        Ok((local, hello, acceptor)) => submit_arrival(exchange, process, local, hello, acceptor),
         Err(error) => {
-            complain(process, &from, &error);
+            warn_of_failure(process, &from, &error);
             if let Some(last_words) = last_words(&error, &http_date(process.clock.now().wall)) {
-                part(talk.socket, &last_words).await;
+                close_with(exchange.socket, &last_words).await;
             }
         }
     }
 }
 
 /// From the request with this head to the proof.
-async fn meet<'a>(
-    talk: &mut Talk,
+async fn exchange_hellos<'a>(
+    exchange: &mut HandshakeExchange,
     head: &str,
     process: &'a Process,
 ) -> Result<(&'a Local, PeerHello, Acceptor), AcceptError> {
@@ -125,12 +126,12 @@ async fn meet<'a>(
         return Err(AcceptError::NotAPeer);
     }
     let local = process.local.get().ok_or(AcceptError::Starting)?;
-    talk.say(&upgrade::response()).await?;
+    exchange.send(&upgrade::response()).await?;
     let mut acceptor = Acceptor::new(local.introduce(Requester::Node), super::nonce());
     loop {
-        match acceptor.handle(&std::mem::take(&mut talk.waiting))? {
-            AcceptStep::NeedMore => talk.listen().await?,
-            AcceptStep::Send(bytes) => talk.say(&bytes).await?,
+        match acceptor.handle(&std::mem::take(&mut exchange.waiting))? {
+            AcceptStep::NeedMore => exchange.receive().await?,
+            AcceptStep::Send(bytes) => exchange.send(&bytes).await?,
             AcceptStep::Authenticated(hello) => return Ok((local, hello, acceptor)),
         }
     }
@@ -152,25 +153,31 @@ fn fields<'a>(head: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     fields.filter(move |(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
-fn leave_at_door(talk: Talk, process: &Process, local: &Local, hello: PeerHello, acceptor: Acceptor) {
-    let socket = match talk.socket.into_std() {
+fn submit_arrival(
+    exchange: HandshakeExchange,
+    process: &Process,
+    local: &Local,
+    hello: PeerHello,
+    acceptor: Acceptor,
+) {
+    let socket = match exchange.socket.into_std() {
         Ok(socket) => socket,
         Err(error) => return tracing::debug!(%error, "a peer's connection was lost"),
     };
     let arrival = Box::new(Arrival { link: local.next_link(), hello, socket, acceptor });
-    if process.control.try_send(FromThreads::Arrived(arrival)).is_err() {
+    if process.control.try_send(ControlMessage::Arrived(arrival)).is_err() {
         tracing::debug!("the control thread is not to be had: a peer's link is dropped");
     }
 }
 
-fn complain(process: &Process, from: &str, error: &AcceptError) {
+fn warn_of_failure(process: &Process, from: &str, error: &AcceptError) {
     let is_mismatch = matches!(error, AcceptError::Handshake(_));
     if !is_mismatch {
         return tracing::debug!(peer = from, %error, "no link");
     }
     let reason = error.to_string();
     process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    if process.complaints.is_news(process.clock.now().mono, from, &reason) {
+    if process.peer_warnings.is_news(process.clock.now().mono, from, &reason) {
         tracing::warn!(peer = from, reason, "a peer was refused");
     }
 }
@@ -192,12 +199,12 @@ fn last_words(error: &AcceptError, date: &HttpDate) -> Option<Vec<u8>> {
 }
 
 /// Says the last words, and gives the other side time to hear them.
-async fn part(socket: TcpStream, last_words: &[u8]) {
-    let mut talk = Talk { socket, waiting: Vec::new() };
+async fn close_with(socket: TcpStream, last_words: &[u8]) {
+    let mut exchange = HandshakeExchange { socket, waiting: Vec::new() };
     let parted = async {
-        talk.say(last_words).await?;
-        tokio::io::AsyncWriteExt::shutdown(&mut talk.socket).await?;
-        connection::linger(&mut talk.socket).await
+        exchange.send(last_words).await?;
+        tokio::io::AsyncWriteExt::shutdown(&mut exchange.socket).await?;
+        connection::linger(&mut exchange.socket).await
     };
     // It is told as far as it listens.
     let _ = tokio::time::timeout(REFUSAL_TIME, parted).await;
@@ -224,7 +231,7 @@ impl Arrival {
     pub(crate) fn refuse_copy(self, process: &Process, peer: &str) {
         let reason = "a second process calls itself this node, while the one at its address answers";
         process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        if process.complaints.is_news(process.clock.now().mono, peer, reason) {
+        if process.peer_warnings.is_news(process.clock.now().mono, peer, reason) {
             tracing::warn!(peer, reason, "a peer was refused");
         }
         self.refuse_with(COPY);
@@ -234,7 +241,7 @@ impl Arrival {
         let Self { socket, acceptor, .. } = self;
         let last_words = acceptor.refuse(reason);
         if let Ok(socket) = TcpStream::from_std(socket) {
-            tokio::task::spawn_local(async move { part(socket, &last_words).await });
+            tokio::task::spawn_local(async move { close_with(socket, &last_words).await });
         }
     }
 }

@@ -24,19 +24,19 @@ pub(crate) struct PeerAddress {
 /// A name that is not `http://host:port`.
 #[derive(Debug, thiserror::Error)]
 #[error("{name:?} is not http://host:port, the address of a node")]
-pub struct NotAnAddress {
+pub struct InvalidAddress {
     name: String,
 }
 
 impl PeerAddress {
     /// The address that a node is named by.
-    pub(crate) fn of(name: &str) -> Result<Self, NotAnAddress> {
+    pub(crate) fn of(name: &str) -> Result<Self, InvalidAddress> {
         let parse = || {
             let (host, port) = name.strip_prefix("http://")?.trim_end_matches('/').rsplit_once(':')?;
             let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
             Some(Self { host: (!host.is_empty()).then(|| host.to_owned())?, port: port.parse().ok()? })
         };
-        parse().ok_or_else(|| NotAnAddress { name: name.to_owned() })
+        parse().ok_or_else(|| InvalidAddress { name: name.to_owned() })
     }
 
     /// As the `Host` header says it.
@@ -48,12 +48,12 @@ impl PeerAddress {
     }
 }
 
-type Found = Result<Vec<SocketAddr>, String>;
+type Resolved = Result<Vec<SocketAddr>, String>;
 
 /// Looks names up. Clones share what is under way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolver {
-    waiting: Arc<Mutex<BTreeMap<PeerAddress, Vec<oneshot::Sender<Found>>>>>,
+    waiting: Arc<Mutex<BTreeMap<PeerAddress, Vec<oneshot::Sender<Resolved>>>>>,
 }
 
 impl Resolver {
@@ -69,7 +69,7 @@ impl Resolver {
         found.map_err(io::Error::other)
     }
 
-    fn ask(&self, address: &PeerAddress) -> io::Result<oneshot::Receiver<Found>> {
+    fn ask(&self, address: &PeerAddress) -> io::Result<oneshot::Receiver<Resolved>> {
         let (answer, answered) = oneshot::channel();
         let is_first = match self.waiting.lock().entry(address.clone()) {
             Entry::Vacant(vacant) => {
@@ -82,18 +82,18 @@ impl Resolver {
                 false
             }
         };
-        if is_first && let Err(error) = self.look_up(address.clone()) {
+        if is_first && let Err(error) = self.resolve_on_thread(address.clone()) {
             self.waiting.lock().remove(address);
             return Err(error);
         }
         Ok(answered)
     }
 
-    fn look_up(&self, address: PeerAddress) -> io::Result<()> {
+    fn resolve_on_thread(&self, address: PeerAddress) -> io::Result<()> {
         let resolver = self.clone();
         let thread = std::thread::Builder::new().name("veche-resolve".to_owned());
         thread.spawn(move || {
-            let found = look_up_blocking(&address);
+            let found = resolve_blocking(&address);
             let waiting = resolver.waiting.lock().remove(&address).unwrap_or_default();
             for answer in waiting {
                 let _ = answer.send(found.clone());
@@ -103,7 +103,7 @@ impl Resolver {
     }
 }
 
-fn look_up_blocking(address: &PeerAddress) -> Found {
+fn resolve_blocking(address: &PeerAddress) -> Resolved {
     let found = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| error.to_string())?;
     let found: Vec<_> = found.collect();
     if found.is_empty() { Err("the name has no address".to_owned()) } else { Ok(found) }

@@ -4,7 +4,7 @@
 //! [`HANDSHAKE_TIME`] more the peer has. The machine is told in one word how it failed; the log says it in a
 //! sentence where an operator has to do something, once in a while.
 
-use super::talk::Talk;
+use super::exchange::HandshakeExchange;
 use super::{accept, nonce};
 use crate::local::Local;
 use crate::process::Process;
@@ -24,7 +24,7 @@ const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
 const STARTING: u16 = 503;
 
 /// A link that a peer has welcomed.
-pub(crate) struct Opened {
+pub(crate) struct DialedLink {
     pub(crate) socket: TcpStream,
     pub(crate) inbox: Inbox,
     pub(crate) hello: PeerHello,
@@ -51,10 +51,10 @@ pub(crate) async fn dial(
     local: &Local,
     node: NodeIndex,
     requester: Requester,
-) -> Result<Opened, DialFailure> {
+) -> Result<DialedLink, DialFailure> {
     attempt(process, local, node, requester).await.map_err(|error| {
         let failure = error.failure();
-        complain(process, local, node, &error, failure);
+        warn_of_failure(process, local, node, &error, failure);
         failure
     })
 }
@@ -64,21 +64,21 @@ async fn attempt(
     local: &Local,
     node: NodeIndex,
     requester: Requester,
-) -> Result<Opened, DialError> {
+) -> Result<DialedLink, DialError> {
     let socket = in_time(CONNECT_TIME, connect(process, local, node)).await?;
-    let mut talk = Talk { socket, waiting: Vec::new() };
+    let mut exchange = HandshakeExchange { socket, waiting: Vec::new() };
     let proof = local.early_proof(node, process.clock.now().wall);
-    let shaken = in_time(HANDSHAKE_TIME, shake_hands(&mut talk, local, node, requester, &proof)).await;
+    let shaken = in_time(HANDSHAKE_TIME, run_handshake(&mut exchange, local, node, requester, &proof)).await;
     if let Err(DialError::Handshake(error)) = &shaken
         && let Some(refusal) = error.refusal_bytes()
     {
         // A few bytes on a connection that has room for them; if not, the peer finds out by itself.
-        let _ = talk.socket.try_write(&refusal);
+        let _ = exchange.socket.try_write(&refusal);
     }
     let (hello, version, rest) = shaken?;
     let mut inbox = Inbox::new(InboxLimits::default());
     inbox.feed(&rest);
-    Ok(Opened { socket: talk.socket, inbox, hello, version })
+    Ok(DialedLink { socket: exchange.socket, inbox, hello, version })
 }
 
 async fn in_time<T>(
@@ -95,27 +95,27 @@ async fn connect(process: &Process, local: &Local, node: NodeIndex) -> Result<Tc
     Ok(socket)
 }
 
-async fn shake_hands(
-    talk: &mut Talk,
+async fn run_handshake(
+    exchange: &mut HandshakeExchange,
     local: &Local,
     node: NodeIndex,
     requester: Requester,
     proof: &str,
 ) -> Result<(PeerHello, u8, Vec<u8>), DialError> {
-    talk.say(&upgrade::request(&local.addresses[node.as_usize()].to_host_header(), proof)).await?;
+    exchange.send(&upgrade::request(&local.addresses[node.as_usize()].to_host_header(), proof)).await?;
     let answer_len = loop {
-        match upgrade::parse_response(&talk.waiting)? {
-            upgrade::Response::NeedMore => talk.listen().await?,
+        match upgrade::parse_response(&exchange.waiting)? {
+            upgrade::Response::NeedMore => exchange.receive().await?,
             upgrade::Response::Upgraded { len } => break len,
         }
     };
-    talk.waiting.drain(..answer_len);
+    exchange.waiting.drain(..answer_len);
     let (mut dialer, hello) = Dialer::start(local.introduce(requester), node, nonce());
-    talk.say(&hello).await?;
+    exchange.send(&hello).await?;
     loop {
-        match dialer.handle(&std::mem::take(&mut talk.waiting))? {
-            DialStep::NeedMore => talk.listen().await?,
-            DialStep::Send(bytes) => talk.say(&bytes).await?,
+        match dialer.handle(&std::mem::take(&mut exchange.waiting))? {
+            DialStep::NeedMore => exchange.receive().await?,
+            DialStep::Send(bytes) => exchange.send(&bytes).await?,
             DialStep::Done { hello, rest } => return Ok((hello, dialer.version(), rest)),
         }
     }
@@ -138,14 +138,20 @@ impl DialError {
     }
 }
 
-fn complain(process: &Process, local: &Local, node: NodeIndex, error: &DialError, failure: DialFailure) {
+fn warn_of_failure(
+    process: &Process,
+    local: &Local,
+    node: NodeIndex,
+    error: &DialError,
+    failure: DialFailure,
+) {
     let peer = &local.member.layout.names()[node.as_usize()];
     if !matches!(failure, DialFailure::Rejected | DialFailure::Copy) {
         return tracing::debug!(peer, %error, "no link");
     }
     let reason = error.to_string();
     process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    if process.complaints.is_news(process.clock.now().mono, peer, &reason) {
+    if process.peer_warnings.is_news(process.clock.now().mono, peer, &reason) {
         tracing::warn!(peer, reason, "no link to a peer");
     }
 }

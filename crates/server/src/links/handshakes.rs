@@ -6,7 +6,7 @@
 //! **Mechanism.** A connection has three stages. While its head is read it is one of [`HEADS_MAX`]; one more takes the place
 //! of the one that has been read for longest, so that a peer, whose head comes in one piece, is through before it is
 //! displaced. The head of a peer has an early proof (`wire::handshake`), checked with one HMAC. With it the handshake
-//! has one of the [`PEER_MAX`] places of that node; without it, one of [`STRANGERS_MAX`]. Where the places are taken
+//! has one of the [`PEER_MAX`] places of that node; without it, one of [`UNKNOWN_DIALERS_MAX`]. Where the places are taken
 //! the connection is dropped, and counted.
 //!
 //! **Caveats.** Peers of releases that send no early proof, or with a clock that is off by hours, are strangers: they
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 /// Connections whose heads are read at once.
 const HEADS_MAX: usize = 256;
 /// Handshakes of strangers under way at once.
-const STRANGERS_MAX: usize = 256;
+const UNKNOWN_DIALERS_MAX: usize = 256;
 /// Handshakes of one peer under way at once: twice the links that a node can dial.
 const PEER_MAX: usize = 512;
 
@@ -30,7 +30,7 @@ const PEER_MAX: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     state: Mutex<State>,
-    strangers_dropped: AtomicU64,
+    unknown_dropped: AtomicU64,
     peers_dropped: AtomicU64,
 }
 
@@ -39,14 +39,14 @@ struct State {
     /// Displaced when dropped, from the oldest on.
     heads: BTreeMap<u64, oneshot::Sender<()>>,
     next_head: u64,
-    strangers: usize,
+    unknown_dialers: usize,
     /// By node.
     peers: Vec<usize>,
 }
 
 /// The place of a handshake, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct HandshakePlace {
+pub(crate) struct HandshakePermit {
     handshakes: Arc<Handshakes>,
     dialer: Option<NodeIndex>,
 }
@@ -61,10 +61,10 @@ impl Handshakes {
     /// The places of a node among `nodes`.
     pub(crate) fn new(nodes: usize) -> Self {
         let (heads, peers) = (BTreeMap::new(), vec![0; nodes]);
-        let state = State { heads, next_head: 0, strangers: 0, peers };
+        let state = State { heads, next_head: 0, unknown_dialers: 0, peers };
         Self {
             state: Mutex::new(state),
-            strangers_dropped: AtomicU64::new(0),
+            unknown_dropped: AtomicU64::new(0),
             peers_dropped: AtomicU64::new(0),
         }
     }
@@ -77,7 +77,7 @@ impl Handshakes {
             biased;
             done = work => Some(done),
             _ = displaced => {
-                self.strangers_dropped.fetch_add(1, Ordering::Relaxed);
+                self.unknown_dropped.fetch_add(1, Ordering::Relaxed);
                 None
             }
         }
@@ -85,23 +85,23 @@ impl Handshakes {
 
     /// A place for a handshake with `dialer`, a peer that has proved to be one; `None`: a stranger. No place: all that it may
     /// use are taken.
-    pub(crate) fn enter(self: &Arc<Self>, dialer: Option<NodeIndex>) -> Option<HandshakePlace> {
+    pub(crate) fn admit(self: &Arc<Self>, dialer: Option<NodeIndex>) -> Option<HandshakePermit> {
         let mut state = self.state.lock();
         let (taken, max, dropped) = match dialer {
             Some(node) => (&mut state.peers[node.as_usize()], PEER_MAX, &self.peers_dropped),
-            None => (&mut state.strangers, STRANGERS_MAX, &self.strangers_dropped),
+            None => (&mut state.unknown_dialers, UNKNOWN_DIALERS_MAX, &self.unknown_dropped),
         };
         if *taken == max {
             dropped.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         *taken += 1;
-        Some(HandshakePlace { handshakes: Arc::clone(self), dialer })
+        Some(HandshakePermit { handshakes: Arc::clone(self), dialer })
     }
 
     /// Connections of strangers that found no place, or lost it to later ones.
-    pub(crate) fn strangers_dropped(&self) -> u64 {
-        self.strangers_dropped.load(Ordering::Relaxed)
+    pub(crate) fn unknown_dropped(&self) -> u64 {
+        self.unknown_dropped.load(Ordering::Relaxed)
     }
 
     /// Connections of known peers that found no place.
@@ -127,12 +127,12 @@ impl Drop for Head<'_> {
     }
 }
 
-impl Drop for HandshakePlace {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         let mut state = self.handshakes.state.lock();
         match self.dialer {
             Some(node) => state.peers[node.as_usize()] -= 1,
-            None => state.strangers -= 1,
+            None => state.unknown_dialers -= 1,
         }
     }
 }
@@ -144,18 +144,18 @@ mod tests {
     use tokio::task::JoinSet;
 
     #[test]
-    fn strangers_take_no_place_of_peers_nor_one_peer_those_of_another() {
+    fn unknown_dialers_and_other_peers_take_no_permits_of_a_peer() {
         let handshakes = Arc::new(Handshakes::new(3));
-        let strangers: Vec<_> =
-            (0..STRANGERS_MAX).map(|_| handshakes.enter(None).expect("a place")).collect();
-        assert!(handshakes.enter(None).is_none());
+        let unknown_dialers: Vec<_> =
+            (0..UNKNOWN_DIALERS_MAX).map(|_| handshakes.admit(None).expect("a place")).collect();
+        assert!(handshakes.admit(None).is_none());
         let first = Some(NodeIndex(1));
-        let peers: Vec<_> = (0..PEER_MAX).map(|_| handshakes.enter(first).expect("a place")).collect();
-        assert!(handshakes.enter(first).is_none());
-        assert!(handshakes.enter(Some(NodeIndex(2))).is_some());
-        assert_eq!((handshakes.strangers_dropped(), handshakes.peers_dropped()), (1, 1));
-        drop((strangers, peers));
-        assert!(handshakes.enter(None).is_some() && handshakes.enter(first).is_some());
+        let peers: Vec<_> = (0..PEER_MAX).map(|_| handshakes.admit(first).expect("a place")).collect();
+        assert!(handshakes.admit(first).is_none());
+        assert!(handshakes.admit(Some(NodeIndex(2))).is_some());
+        assert_eq!((handshakes.unknown_dropped(), handshakes.peers_dropped()), (1, 1));
+        drop((unknown_dialers, peers));
+        assert!(handshakes.admit(None).is_some() && handshakes.admit(first).is_some());
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
             let (number, read) = silent.join_next().await.expect("one ends").expect("no panic");
             assert_eq!((number, read), (0, None), "the first to come, displaced by the last");
             assert_eq!(handshakes.while_reading_head(async { 7 }).await, Some(7));
-            assert_eq!(handshakes.strangers_dropped(), 1);
+            assert_eq!(handshakes.unknown_dropped(), 1);
             silent.abort_all();
             while silent.join_next().await.is_some() {}
             assert!(handshakes.state.lock().heads.is_empty());

@@ -8,7 +8,7 @@
 //! encoded into the thread's write buffer and written. Only what the socket did not take is copied for later.
 
 use super::counters::LinkCounters;
-use crate::budget::Taken;
+use crate::budget::Reservation;
 use crate::socket;
 use cluster::{Message, NodeIndex};
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct Link {
     socket: Rc<OwnedWriteHalf>,
     outbox: Outbox,
     /// What is taken of the memory budget for what waits.
-    room: Taken,
+    reservation: Reservation,
     /// Encoded, and not taken by the socket yet, from `rest_begin` on.
     rest: Vec<u8>,
     rest_begin: usize,
@@ -53,7 +53,7 @@ pub(crate) enum LinkTask {
 
 /// What became of a flush.
 #[derive(Debug)]
-pub(super) enum Flushed {
+pub(super) enum FlushOutcome {
     /// Everything left, or the link is broken, which its reader will find out.
     Done,
     /// The socket takes no more for now.
@@ -67,7 +67,7 @@ impl Link {
         serial: u64,
         socket: OwnedWriteHalf,
         outbox: Outbox,
-        room: Taken,
+        reservation: Reservation,
         begins_with: Vec<u8>,
     ) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Link {
             serial,
             socket: Rc::new(socket),
             outbox,
-            room,
+            reservation,
             rest: begins_with,
             rest_begin: 0,
             waits: false,
@@ -92,7 +92,8 @@ impl Link {
     pub(super) fn push(&mut self, message: &Message, counters: &LinkCounters) {
         let has_room = |bytes: usize| {
             let much = (bytes as u64).saturating_sub(WAITING_BYTES_FREE);
-            much <= self.room.bytes() || self.room.hold(much.next_multiple_of(WAITING_BYTES_STEP))
+            much <= self.reservation.bytes()
+                || self.reservation.resize(much.next_multiple_of(WAITING_BYTES_STEP))
         };
         if self.outbox.push_or_refuse(message, has_room).is_ok() {
             counters.sent(self.peer);
@@ -100,7 +101,12 @@ impl Link {
     }
 
     /// Writes what waits. `buffer` is only used within.
-    pub(super) fn flush(&mut self, clock: Hlc, buffer: &mut Vec<u8>, counters: &LinkCounters) -> Flushed {
+    pub(super) fn flush(
+        &mut self,
+        clock: Hlc,
+        buffer: &mut Vec<u8>,
+        counters: &LinkCounters,
+    ) -> FlushOutcome {
         loop {
             if self.rest_begin < self.rest.len() {
                 match socket::try_send((*self.socket).as_ref(), &self.rest[self.rest_begin..]) {
@@ -115,8 +121,8 @@ impl Link {
             self.rest = Vec::new();
             self.rest_begin = 0;
             if self.outbox.is_empty() {
-                assert!(self.room.hold(0), "less is always to be had");
-                return Flushed::Done;
+                assert!(self.reservation.resize(0), "less is always to be had");
+                return FlushOutcome::Done;
             }
             buffer.clear();
             self.outbox.fill(clock, buffer, WRITE_BYTES);
@@ -134,10 +140,10 @@ impl Link {
         }
     }
 
-    fn after(&self, error: &io::Error) -> Flushed {
+    fn after(&self, error: &io::Error) -> FlushOutcome {
         match error.kind() {
-            io::ErrorKind::WouldBlock => Flushed::Blocked(Rc::clone(&self.socket)),
-            _ => Flushed::Done,
+            io::ErrorKind::WouldBlock => FlushOutcome::Blocked(Rc::clone(&self.socket)),
+            _ => FlushOutcome::Done,
         }
     }
 }

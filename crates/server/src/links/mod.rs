@@ -6,29 +6,29 @@
 //!
 //! **Mechanism.** [`Links`] is the table of a thread's links with their writing sides ([`link`]); a task for each
 //! reads it and brings what came to the driver. [`dial`] opens links, [`accept`] lets them in as far as the
-//! handshake; whether they may come in decides the `Node`, on the control thread (`driver::presiding`).
+//! handshake; whether they may come in decides the `Node`, on the control thread (`driver::node_machine`).
 //!
 //! **Caveats.** No TLS: the handshake proves who is there, and hides nothing.
 
 pub(crate) mod accept;
 mod address;
-mod complaints;
 mod counters;
 pub(crate) mod dial;
+mod exchange;
 mod handshakes;
 mod link;
-mod talk;
+mod peer_warnings;
 
-use crate::budget::{MemoryBudget, Part};
+use crate::budget::{MemoryBudget, MemoryCategory};
 use crate::local::Local;
 use crate::process::Process;
-pub(crate) use address::{NotAnAddress, PeerAddress, Resolver};
+pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
 use cluster::{Destination, HybridClock, LinkId, Message, NodeIndex, NodeSet, Origin};
-pub(crate) use complaints::Complaints;
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 pub(crate) use handshakes::Handshakes;
 pub(crate) use link::LinkTask;
-use link::{Flushed, Link};
+use link::{FlushOutcome, Link};
+pub(crate) use peer_warnings::PeerWarnings;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn nonce() -> [u8; NONCE_LEN] {
 
 /// The links of one thread.
 pub(crate) struct Links {
-    dialed: Vec<Dialed>,
+    dialed: Vec<DialState>,
     accepted: BTreeMap<LinkId, Link>,
     /// Links with something to write when the turn ends.
     waiting: Vec<Destination>,
@@ -64,14 +64,14 @@ pub(crate) struct Links {
     write_buffer: Vec<u8>,
 }
 
-enum Dialed {
+enum DialState {
     No,
-    Dialing { _task: Dialing },
+    Dialing { _task: DialTask },
     Open(Link),
 }
 
 /// A dial under way; dropping it ends it.
-struct Dialing(AbortHandle);
+struct DialTask(AbortHandle);
 
 /// A link whose socket takes no more for now.
 pub(crate) struct Blocked {
@@ -85,7 +85,7 @@ impl Links {
     pub(crate) fn new(process: &Process, local: &Local, counters: Arc<LinkCounters>) -> Self {
         let bytes_max = OUTBOX_BYTES_MIN.max(2 * process.config.value_bytes_max + OUTBOX_BYTES_MIN / 2);
         Self {
-            dialed: local.member.layout.nodes().map(|_| Dialed::No).collect(),
+            dialed: local.member.layout.nodes().map(|_| DialState::No).collect(),
             accepted: BTreeMap::new(),
             waiting: Vec::new(),
             tried: NodeSet::EMPTY,
@@ -101,15 +101,15 @@ impl Links {
     /// A dial of `node` has begun.
     pub(crate) fn dialing(&mut self, node: NodeIndex, task: AbortHandle) {
         let dialed = &mut self.dialed[node.as_usize()];
-        assert!(matches!(dialed, Dialed::No), "{node:?} is dialed already");
-        *dialed = Dialed::Dialing { _task: Dialing(task) };
+        assert!(matches!(dialed, DialState::No), "{node:?} is dialed already");
+        *dialed = DialState::Dialing { _task: DialTask(task) };
     }
 
     /// The dial of `node` has failed.
     pub(crate) fn dial_failed(&mut self, node: NodeIndex) {
         self.counters.dial_failed(node);
         self.tried.insert(node);
-        self.dialed[node.as_usize()] = Dialed::No;
+        self.dialed[node.as_usize()] = DialState::No;
     }
 
     /// Whether a dial of `node` has ended, well or not.
@@ -130,9 +130,9 @@ impl Links {
         self.serials += 1;
         self.counters.opened(peer);
         let waits = !begins_with.is_empty();
-        let room = self.memory.begin(Part::PeerLinks);
+        let reservation = self.memory.empty_reservation(MemoryCategory::PeerLinks);
         let outbox = Outbox::new(self.limits).speaking(version);
-        let mut link = Link::new(peer, self.serials, socket, outbox, room, begins_with);
+        let mut link = Link::new(peer, self.serials, socket, outbox, reservation, begins_with);
         link.waits = waits;
         if waits {
             self.waiting.push(at);
@@ -140,7 +140,7 @@ impl Links {
         match at {
             Destination::Dialed(node) => {
                 self.tried.insert(node);
-                self.dialed[node.as_usize()] = Dialed::Open(link);
+                self.dialed[node.as_usize()] = DialState::Open(link);
             }
             Destination::Accepted(id) => {
                 let former = self.accepted.insert(id, link);
@@ -161,7 +161,7 @@ impl Links {
 
     /// Closes what was dialed to `node`, or ends the dial.
     pub(crate) fn hang_up(&mut self, node: NodeIndex) {
-        self.dialed[node.as_usize()] = Dialed::No;
+        self.dialed[node.as_usize()] = DialState::No;
         self.count_open();
     }
 
@@ -212,7 +212,7 @@ impl Links {
     }
 
     fn count_open(&self) {
-        let dialed = self.dialed.iter().filter(|dialed| matches!(dialed, Dialed::Open(_))).count();
+        let dialed = self.dialed.iter().filter(|dialed| matches!(dialed, DialState::Open(_))).count();
         self.counters.open(dialed, self.accepted.len());
     }
 
@@ -220,11 +220,11 @@ impl Links {
         let clock = self.clock.shown();
         let link = find(&mut self.dialed, &mut self.accepted, at)?;
         match link.flush(clock, &mut self.write_buffer, &self.counters) {
-            Flushed::Done => {
+            FlushOutcome::Done => {
                 link.waits = false;
                 None
             }
-            Flushed::Blocked(socket) => Some(Blocked { link: at, serial: link.serial, socket }),
+            FlushOutcome::Blocked(socket) => Some(Blocked { link: at, serial: link.serial, socket }),
         }
     }
 
@@ -234,20 +234,20 @@ impl Links {
 }
 
 fn find<'a>(
-    dialed: &'a mut [Dialed],
+    dialed: &'a mut [DialState],
     accepted: &'a mut BTreeMap<LinkId, Link>,
     at: Destination,
 ) -> Option<&'a mut Link> {
     match at {
         Destination::Dialed(node) => match &mut dialed[node.as_usize()] {
-            Dialed::Open(link) => Some(link),
-            Dialed::No | Dialed::Dialing { .. } => None,
+            DialState::Open(link) => Some(link),
+            DialState::No | DialState::Dialing { .. } => None,
         },
         Destination::Accepted(id) => accepted.get_mut(&id),
     }
 }
 
-impl Drop for Dialing {
+impl Drop for DialTask {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -25,7 +25,7 @@ use api::EncodedResponse;
 use cluster::NodeIndex;
 use exposition::Exposition;
 use http::StatusCode;
-use recorder::Recorded;
+use recorder::RequestMetrics;
 pub(crate) use recorder::{Outcome, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ const SCRAPES_MAX: usize = 2;
 
 /// What is recorded, where it is to be.
 pub(crate) struct Metrics {
-    threads: Box<[Arc<Recorded>]>,
+    threads: Box<[Arc<RequestMetrics>]>,
     /// By node: from a heartbeat to its answer.
     round_trips: Box<[Histogram]>,
     read_waits: Arc<ReadWaits>,
@@ -63,7 +63,7 @@ impl Metrics {
     /// Of so many threads, in a node among so many.
     pub(crate) fn new(threads: usize, nodes: usize) -> Self {
         Self {
-            threads: (0..threads).map(|_| Arc::new(Recorded::new())).collect(),
+            threads: (0..threads).map(|_| Arc::new(RequestMetrics::new())).collect(),
             round_trips: (0..nodes).map(|_| Histogram::new()).collect(),
             read_waits: Arc::default(),
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
@@ -71,7 +71,7 @@ impl Metrics {
     }
 
     /// Where the I/O thread of this number records.
-    pub(crate) fn of_thread(&self, number: u8) -> Arc<Recorded> {
+    pub(crate) fn of_thread(&self, number: u8) -> Arc<RequestMetrics> {
         Arc::clone(&self.threads[usize::from(number)])
     }
 
@@ -87,7 +87,7 @@ impl Metrics {
 }
 
 /// The node at the moment of a scrape.
-struct Scene<'a> {
+struct MetricsSource<'a> {
     process: &'a Process,
     metrics: &'a Metrics,
     /// Once the store is open.
@@ -119,11 +119,11 @@ pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> EncodedResp
 
 fn write(process: &Process, metrics: &Metrics) -> String {
     let local = process.local.get().map(|local| &**local);
-    let scene = Scene { process, metrics, local, now: process.clock.now() };
+    let source = MetricsSource { process, metrics, local, now: process.clock.now() };
     let mut out = Exposition::default();
-    system::write(&mut out, &scene);
-    requests::write(&mut out, &scene);
-    peers::write(&mut out, &scene);
-    storage::write(&mut out, &scene);
+    system::write(&mut out, &source);
+    requests::write(&mut out, &source);
+    peers::write(&mut out, &source);
+    storage::write(&mut out, &source);
     out.into_text()
 }

@@ -1,6 +1,6 @@
 //! The other nodes, what passes between them and this one, and the version clock.
 
-use super::Scene;
+use super::MetricsSource;
 use super::exposition::{Exposition, Family, SECONDS};
 use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, SyncState};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const STATES: [(&str, PeerState); 4] = [
     ("unreachable", PeerState::Unreachable),
 ];
 
-const STANDINGS: [(&str, SyncState); 3] = [
+const SYNC_STATES: [(&str, SyncState); 3] = [
     ("unsettled", SyncState::Unsettled),
     ("rebuilding", SyncState::Rebuilding),
     ("settled", SyncState::Settled),
@@ -27,20 +27,20 @@ struct Peer<'a> {
     status: Option<PeerStatus>,
 }
 
-pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
-    let account = scene.local.and_then(|local| local.account.lock().clone());
-    let peers = peers(scene, account.as_ref());
+pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
+    let account = source.local.and_then(|local| local.account.lock().clone());
+    let peers = peers(source, account.as_ref());
     states(out, &peers);
-    default_froms(out, scene, &peers);
-    links(out, scene, &peers);
-    hints(out, scene, &peers);
-    repair(out, scene, &peers, account.as_deref());
-    clocks(out, scene, &peers);
+    default_froms(out, source, &peers);
+    links(out, source, &peers);
+    hints(out, source, &peers);
+    repair(out, source, &peers, account.as_deref());
+    clocks(out, source, &peers);
 }
 
 /// All nodes but this one, once the store is open.
-fn peers<'a>(scene: &Scene<'a>, account: Option<&Arc<NodeStatus>>) -> Vec<Peer<'a>> {
-    let Some(local) = scene.local else { return Vec::new() };
+fn peers<'a>(source: &MetricsSource<'a>, account: Option<&Arc<NodeStatus>>) -> Vec<Peer<'a>> {
+    let Some(local) = source.local else { return Vec::new() };
     let status =
         |node| account.and_then(|account| account.peers.iter().find(|peer| peer.node == node)).copied();
     let nodes = (0..).map(NodeIndex).zip(local.member.layout.names());
@@ -57,8 +57,8 @@ fn each(family: &mut Family<'_>, peers: &[Peer<'_>], value: impl Fn(&Peer<'_>) -
     }
 }
 
-fn default_froms(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
-    let own = scene.process.config.default_from;
+fn default_froms(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+    let own = source.process.config.default_from;
     let help = "1 for a peer whose --default-from differs from this node's, else 0.";
     each(&mut out.gauge("veche_peer_default_from_differs", help), peers, |peer| {
         let theirs = peer.status.and_then(|status| status.default_from);
@@ -76,8 +76,8 @@ fn states(out: &mut Exposition, peers: &[Peer<'_>]) {
     }
 }
 
-fn links(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
-    let Scene { process, metrics, .. } = scene;
+fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+    let MetricsSource { process, metrics, .. } = source;
     let mut family = out.histogram("veche_peer_round_trip_seconds", "Time from a heartbeat to its answer.");
     for peer in peers {
         let round_trips = metrics.round_trips[peer.node.as_usize()].snapshot();
@@ -111,13 +111,13 @@ fn links(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
     let help = "Connections that were dropped before their handshake for lack of a place, by who dialed.";
     out.counter("veche_handshakes_dropped_total", help)
         .count(&[("dialer", "peer")], process.handshakes.peers_dropped())
-        .count(&[("dialer", "stranger")], process.handshakes.strangers_dropped());
+        .count(&[("dialer", "stranger")], process.handshakes.unknown_dropped());
     out.counter("veche_link_write_calls_total", "Calls to the system that wrote to peers.")
         .count(&[], all.write_calls);
 }
 
-fn hints(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
-    let Scene { process, local, .. } = scene;
+fn hints(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+    let MetricsSource { process, local, .. } = source;
     let held = |peer: &Peer<'_>| local.map(|local| local.member.hints.held(peer.node)).unwrap_or_default();
     let help = "Writes that a peer missed and this node keeps for it.";
     each(&mut out.gauge("veche_hints", help), peers, |peer| held(peer).hints);
@@ -135,14 +135,19 @@ fn hints(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
     });
 }
 
-fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: Option<&NodeStatus>) {
+fn repair(
+    out: &mut Exposition,
+    source: &MetricsSource<'_>,
+    peers: &[Peer<'_>],
+    account: Option<&NodeStatus>,
+) {
     let sync_state = account.map(|account| account.sync_state);
     let mut family =
         out.gauge("veche_standing", "1 for what the node's answers to reads are worth, 0 for the others.");
-    for (name, each) in STANDINGS {
+    for (name, each) in SYNC_STATES {
         family.count(&[("standing", name)], u64::from(sync_state == Some(each)));
     }
-    let counters = &scene.process.counters;
+    let counters = &source.process.counters;
     let help = "Cells that anti-entropy or rebuilding exchanged with a peer.";
     each(&mut out.counter("veche_repaired_cells_total", help), peers, |peer| {
         counters.peer(peer.node).repaired.get()
@@ -151,8 +156,8 @@ fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: 
     each(&mut out.counter("veche_repair_ranges_passed_over_total", help), peers, |peer| {
         counters.peer(peer.node).ranges_passed_over.get()
     });
-    let under_way = account.and_then(|account| account.repair);
-    let running = |kind| u64::from(under_way.is_some_and(|pass| pass.kind == kind));
+    let in_flight = account.and_then(|account| account.repair);
+    let running = |kind| u64::from(in_flight.is_some_and(|pass| pass.kind == kind));
     out.gauge(
         "veche_repair_running",
         "1 while a pass over all keys, or those of a damaged range, is under way.",
@@ -160,13 +165,13 @@ fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: 
     .count(&[("kind", "repair")], running(RepairKind::AntiEntropy))
     .count(&[("kind", "rebuild")], running(RepairKind::Rebuild))
     .count(&[("kind", "healing")], running(RepairKind::Healing));
-    let progress = under_way.map_or(0.0, |pass| f64::from(pass.permille) / 1e3);
+    let progress = in_flight.map_or(0.0, |pass| f64::from(pass.permille) / 1e3);
     out.gauge(
         "veche_repair_progress_ratio",
         "The part of the keys that the pass under way has passed, about.",
     )
     .value(&[], progress);
-    let account = account.filter(|account| !account.is_repaired_in_future(scene.now.wall));
+    let account = account.filter(|account| !account.is_repaired_in_future(source.now.wall));
     let ended = account.and_then(|account| account.repaired_at);
     let ended = ended.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6);
     let help = "When the last pass over all keys was begun, in seconds since 1970; 0: none was, or a wrong clock recorded it \
@@ -174,13 +179,13 @@ fn repair(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>], account: 
     out.gauge("veche_repair_ended_timestamp_seconds", help).value(&[], ended);
 }
 
-fn clocks(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
+fn clocks(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
     let help = "How far a peer's wall clock is ahead of this node's, less than 0 when it is behind.";
     let mut family = out.gauge("veche_peer_clock_ahead_seconds", help);
     for (peer, status) in peers.iter().filter_map(|peer| Some((peer, peer.status?))) {
         family.value(&[("peer", peer.url)], status.clock_ahead_micros as f64 / 1e6);
     }
-    let counters = &scene.process.counters;
+    let counters = &source.process.counters;
     let help = "Writes of a peer that were refused because its clock is too far ahead of this node's.";
     each(&mut out.counter("veche_clock_refusals_total", help), peers, |peer| {
         counters.peer(peer.node).clock_ahead.get()
@@ -192,8 +197,8 @@ fn clocks(out: &mut Exposition, scene: &Scene<'_>, peers: &[Peer<'_>]) {
     });
     let ahead = |hlc: fn(&HybridClock) -> Hlc| {
         let of = |wall: WallTime| wall.micros_since_unix_epoch();
-        let micros = |hlc: Hlc| of(hlc.wall()).saturating_sub(of(scene.now.wall));
-        scene.local.map_or(0.0, |local| micros(hlc(&local.member.clock)) as f64 / 1e6)
+        let micros = |hlc: Hlc| of(hlc.wall()).saturating_sub(of(source.now.wall));
+        source.local.map_or(0.0, |local| micros(hlc(&local.member.clock)) as f64 / 1e6)
     };
     let help = "How far the newest version issued is ahead of the wall clock; 0 when it is not.";
     out.gauge("veche_clock_issued_ahead_seconds", help).value(&[], ahead(HybridClock::issued));

@@ -7,7 +7,7 @@
 //! coordinator got its command to the turn in which the reply came. A read that is answered from memory begins and ends in
 //! one turn, and counts as no time at all.
 
-use crate::replies::Begun;
+use crate::replies::CommandStart;
 use api::RequestKind;
 use cluster::{Failure, Reply};
 use http::StatusCode;
@@ -35,7 +35,7 @@ const COMMAND_KINDS: usize = RequestKind::BatchEntry as usize + 1;
 /// What one I/O thread recorded. It alone writes. Aligned to two cache lines: processors fetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Recorded {
+pub(crate) struct RequestMetrics {
     answers: [[AtomicU64; STATUSES.len()]; KINDS],
     /// By [`CLASSES`].
     took: [[Histogram; CLASSES.len()]; COMMAND_KINDS],
@@ -43,7 +43,7 @@ pub(crate) struct Recorded {
     pub(super) quorum_waits: [Histogram; 2],
 }
 
-impl Recorded {
+impl RequestMetrics {
     pub(super) fn new() -> Self {
         Self {
             answers: [const { [const { AtomicU64::new(0) }; STATUSES.len()] }; KINDS],
@@ -53,22 +53,22 @@ impl Recorded {
     }
 
     /// Answers of this kind with the status at this place of [`STATUSES`].
-    pub(super) fn answers(&self, kind: RequestKind, place: usize) -> u64 {
-        self.answers[kind as usize][place].load(Ordering::Relaxed)
+    pub(super) fn answers(&self, kind: RequestKind, outcome_index: usize) -> u64 {
+        self.answers[kind as usize][outcome_index].load(Ordering::Relaxed)
     }
 
     /// How long commands of this kind took that ended as at this place of [`CLASSES`].
-    pub(super) fn took(&self, kind: RequestKind, place: usize) -> &Histogram {
-        &self.took[kind as usize][place]
+    pub(super) fn latencies(&self, kind: RequestKind, outcome_index: usize) -> &Histogram {
+        &self.took[kind as usize][outcome_index]
     }
 }
 
 /// Records what happens on one I/O thread, if anything is to be recorded.
 #[derive(Debug)]
-pub(crate) struct Recorder(Option<Arc<Recorded>>);
+pub(crate) struct Recorder(Option<Arc<RequestMetrics>>);
 
 impl Recorder {
-    pub(crate) fn new(into: Option<Arc<Recorded>>) -> Self {
+    pub(crate) fn new(into: Option<Arc<RequestMetrics>>) -> Self {
         Self(into)
     }
 
@@ -76,8 +76,8 @@ impl Recorder {
     #[inline]
     pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode) {
         if let Some(recorded) = &self.0 {
-            let place = STATUSES.iter().position(|known| *known == status.as_u16());
-            let counter = &recorded.answers[kind as usize][place.unwrap_or(STATUSES.len() - 1)];
+            let outcome_index = STATUSES.iter().position(|known| *known == status.as_u16());
+            let counter = &recorded.answers[kind as usize][outcome_index.unwrap_or(STATUSES.len() - 1)];
             // One thread writes, so a load and a store will do.
             counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
@@ -85,7 +85,7 @@ impl Recorder {
 
     /// A command is replied to, and ends so.
     #[inline]
-    pub(crate) fn replied(&self, begun: Begun, now: Instant, outcome: Outcome) {
+    pub(crate) fn replied(&self, begun: CommandStart, now: Instant, outcome: Outcome) {
         if let Some(recorded) = &self.0 {
             let nanos = now.as_nanos().saturating_sub(begun.at.as_nanos());
             recorded.took[begun.kind as usize][outcome.class].record_alone(nanos);
@@ -143,13 +143,13 @@ mod tests {
 
     #[test]
     fn statuses_are_told_apart_and_the_rest_counted_together() {
-        let recorded = Arc::new(Recorded::new());
+        let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
         for status in [200, 404, 404, 418, 599] {
             recorder.answered(RequestKind::Get, StatusCode::from_u16(status).unwrap());
         }
         let counts: Vec<_> = (0..STATUSES.len())
-            .map(|place| (STATUSES[place], recorded.answers(RequestKind::Get, place)))
+            .map(|outcome_index| (STATUSES[outcome_index], recorded.answers(RequestKind::Get, outcome_index)))
             .filter(|(_, count)| *count > 0)
             .collect();
         assert_eq!(counts, [(200, 1), (404, 2), (0, 2)]);
@@ -175,9 +175,9 @@ mod tests {
 
     #[test]
     fn time_is_from_the_turn_of_the_command_to_that_of_the_reply() {
-        let recorded = Arc::new(Recorded::new());
+        let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
-        let begun = Begun { kind: RequestKind::Put, at: Instant::from_nanos(100) };
+        let begun = CommandStart { kind: RequestKind::Put, at: Instant::from_nanos(100) };
         let written = |from| Reply::Written {
             version: stdx::Version::new(stdx::Hlc::from_bits(1), stdx::NodeTag(1)),
             superseded: false,
@@ -185,7 +185,7 @@ mod tests {
         };
         recorder.replied(begun, Instant::from_nanos(350), Outcome::of(&written(2)));
         recorder.replied(begun, Instant::from_nanos(100), Outcome::of(&written(1)));
-        let took = recorded.took(RequestKind::Put, 0).snapshot();
+        let took = recorded.latencies(RequestKind::Put, 0).snapshot();
         assert_eq!((took.count(), took.sum()), (2, 250));
         assert_eq!(recorded.quorum_waits[1].snapshot().count(), 1);
         Recorder::new(None).replied(begun, Instant::from_nanos(350), Outcome::of(&written(2)));
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn times_are_told_apart_by_how_it_ended() {
-        let recorded = Arc::new(Recorded::new());
+        let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
-        let begun = Begun { kind: RequestKind::Get, at: Instant::from_nanos(0) };
+        let begun = CommandStart { kind: RequestKind::Get, at: Instant::from_nanos(0) };
         let missing = Reply::Missing { acks: Acks { got: 1, from: 1 } };
         for reply in [
             missing,
@@ -212,7 +212,8 @@ mod tests {
         ] {
             recorder.replied(begun, Instant::from_nanos(5), Outcome::of(&reply));
         }
-        let counts = [0, 1, 2].map(|place| recorded.took(RequestKind::Get, place).snapshot().count());
+        let counts = [0, 1, 2]
+            .map(|outcome_index| recorded.latencies(RequestKind::Get, outcome_index).snapshot().count());
         assert_eq!(counts, [0, 1, 2]);
     }
 }

@@ -1,9 +1,9 @@
 //! Requests, and the room for them.
 
-use super::Scene;
+use super::MetricsSource;
 use super::exposition::{Exposition, SECONDS};
 use super::recorder::{CLASSES, QUORUM_KINDS, STATUSES};
-use crate::budget::Part;
+use crate::budget::MemoryCategory;
 use crate::counters::{Cut, Refusal};
 use api::RequestKind;
 use stdx::histogram::{Histogram, Snapshot};
@@ -19,21 +19,21 @@ const TIMED: [RequestKind; 7] = [
     RequestKind::BatchEntry,
 ];
 
-pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
-    answers(out, scene);
-    latencies(out, scene);
-    slow(out, scene);
-    outcomes(out, scene);
-    connections(out, scene);
-    room(out, scene);
-    read_pool(out, scene);
+pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
+    answers(out, source);
+    latencies(out, source);
+    slow(out, source);
+    outcomes(out, source);
+    connections(out, source);
+    memory(out, source);
+    read_pool(out, source);
 }
 
-fn answers(out: &mut Exposition, scene: &Scene<'_>) {
+fn answers(out: &mut Exposition, source: &MetricsSource<'_>) {
     let mut family = out.counter("veche_requests_total", "Requests answered, by operation and status.");
     for kind in RequestKind::ALL {
-        for (place, &status) in STATUSES.iter().enumerate() {
-            let count = scene.metrics.threads.iter().map(|thread| thread.answers(kind, place)).sum();
+        for (outcome_index, &status) in STATUSES.iter().enumerate() {
+            let count = source.metrics.threads.iter().map(|thread| thread.answers(kind, outcome_index)).sum();
             if count > 0 || is_usual(kind, status) {
                 let status = if status == 0 { "other".to_owned() } else { status.to_string() };
                 family.count(&[("operation", kind.name()), ("status", &status)], count);
@@ -65,17 +65,17 @@ fn is_usual_class(kind: RequestKind, class: &str) -> bool {
     class == "2xx" || (class == "4xx" && matches!(kind, RequestKind::Get | RequestKind::Head))
 }
 
-fn latencies(out: &mut Exposition, scene: &Scene<'_>) {
-    let sum = |of: &dyn Fn(&super::Recorded) -> &Histogram| {
+fn latencies(out: &mut Exposition, source: &MetricsSource<'_>) {
+    let sum = |of: &dyn Fn(&super::RequestMetrics) -> &Histogram| {
         let mut sum = Snapshot::default();
-        scene.metrics.threads.iter().for_each(|thread| of(thread).add_to(&mut sum));
+        source.metrics.threads.iter().for_each(|thread| of(thread).add_to(&mut sum));
         sum
     };
     let help = "Time from the end of a request to its answer, by operation and status; answers from memory count as 0.";
     let mut family = out.histogram("veche_request_seconds", help);
     for kind in TIMED {
-        for (place, class) in CLASSES.into_iter().enumerate() {
-            let took = sum(&|thread| thread.took(kind, place));
+        for (outcome_index, class) in CLASSES.into_iter().enumerate() {
+            let took = sum(&|thread| thread.latencies(kind, outcome_index));
             if took.count() > 0 || is_usual_class(kind, class) {
                 family.distribution(&[("operation", kind.name()), ("status", class)], &took, &SECONDS);
             }
@@ -83,22 +83,22 @@ fn latencies(out: &mut Exposition, scene: &Scene<'_>) {
     }
     let help = "Time until enough replicas had answered, where a key has more than one.";
     let mut family = out.histogram("veche_quorum_wait_seconds", help);
-    for (place, name) in QUORUM_KINDS.into_iter().enumerate() {
-        let waits = sum(&|thread| &thread.quorum_waits[place]);
+    for (outcome_index, name) in QUORUM_KINDS.into_iter().enumerate() {
+        let waits = sum(&|thread| &thread.quorum_waits[outcome_index]);
         family.distribution(&[("operation", name)], &waits, &SECONDS);
     }
 }
 
-fn slow(out: &mut Exposition, scene: &Scene<'_>) {
+fn slow(out: &mut Exposition, source: &MetricsSource<'_>) {
     let help = "Requests that took as long as --slow-request or longer, by operation.";
     let mut family = out.counter("veche_slow_requests_total", help);
     for kind in TIMED {
-        family.count(&[("operation", kind.name())], scene.process.stages.count(kind));
+        family.count(&[("operation", kind.name())], source.process.stages.count(kind));
     }
 }
 
-fn outcomes(out: &mut Exposition, scene: &Scene<'_>) {
-    let (counters, admission) = (&scene.process.counters, &scene.process.admission);
+fn outcomes(out: &mut Exposition, source: &MetricsSource<'_>) {
+    let (counters, admission) = (&source.process.counters, &source.process.admission);
     let mut refused =
         out.counter("veche_refused_total", "What was refused for lack of room, by what had none.");
     for why in Refusal::ALL {
@@ -128,9 +128,9 @@ fn outcomes(out: &mut Exposition, scene: &Scene<'_>) {
         .count(&[], counters.ranges_broken.get());
 }
 
-fn connections(out: &mut Exposition, scene: &Scene<'_>) {
-    let Scene { process, .. } = scene;
-    let max = process.places.max() as u64;
+fn connections(out: &mut Exposition, source: &MetricsSource<'_>) {
+    let MetricsSource { process, .. } = source;
+    let max = process.limiter.max() as u64;
     out.gauge("veche_connections", "Connections of clients that are open.")
         .count(&[], process.gauges.connections());
     out.gauge("veche_connections_max", "Connections of clients that may be open.").count(&[], max);
@@ -143,16 +143,19 @@ fn connections(out: &mut Exposition, scene: &Scene<'_>) {
     }
 }
 
-fn room(out: &mut Exposition, scene: &Scene<'_>) {
-    let Scene { process, local, .. } = scene;
+fn memory(out: &mut Exposition, source: &MetricsSource<'_>) {
+    let MetricsSource { process, local, .. } = source;
     let operations_max =
         u64::from(cluster::CoordinatorLimits::default().operations_max) * process.config.threads as u64;
     out.gauge("veche_operations", "Commands under way.").count(&[], process.gauges.operations());
     out.gauge("veche_operations_max", "Commands that may be under way.").count(&[], operations_max);
-    out.gauge("veche_body_bytes", "Bytes of request bodies held outside of read buffers.")
-        .count(&[], process.memory.taken(Part::Bodies) + process.memory.taken(Part::Writes));
+    out.gauge("veche_body_bytes", "Bytes of request bodies held outside of read buffers.").count(
+        &[],
+        process.memory.reserved_bytes(MemoryCategory::Bodies)
+            + process.memory.reserved_bytes(MemoryCategory::Writes),
+    );
     out.gauge("veche_body_bytes_max", "Bytes of request bodies that may be held.")
-        .count(&[], process.memory.part_max(Part::Bodies));
+        .count(&[], process.memory.category_max(MemoryCategory::Bodies));
     out.gauge("veche_ranges_open", "Ranges that are being sent.").count(&[], process.ranges.count() as u64);
     let snapshots = local.map_or(0, |local| local.store.open_snapshots() as u64);
     out.gauge(
@@ -168,12 +171,12 @@ fn room(out: &mut Exposition, scene: &Scene<'_>) {
     .count(&[], dropped);
 }
 
-fn read_pool(out: &mut Exposition, scene: &Scene<'_>) {
-    let waiting = scene.local.map(|local| local.reads.waiting()).unwrap_or_default();
+fn read_pool(out: &mut Exposition, source: &MetricsSource<'_>) {
+    let waiting = source.local.map(|local| local.reads.waiting()).unwrap_or_default();
     out.gauge("veche_read_pool_waiting", "Reads that wait for a thread that may wait for the disk.")
         .count(&[("kind", "point")], waiting.points as u64)
         .count(&[("kind", "page")], waiting.pages as u64);
-    let waits = &scene.metrics.read_waits;
+    let waits = &source.metrics.read_waits;
     out.histogram(
         "veche_read_pool_wait_seconds",
         "How long reads waited for a thread that may wait for the disk.",

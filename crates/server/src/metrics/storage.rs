@@ -1,25 +1,25 @@
 //! The local store.
 
-use super::Scene;
+use super::MetricsSource;
 use super::exposition::{BYTES, COUNTS, Exposition, SECONDS};
-use crate::budget::Part;
+use crate::budget::MemoryCategory;
 use engine::{LevelStats, Stats};
 use stdx::WallTime;
 
-pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
-    let stats = scene.local.map(|local| local.store.engine().stats()).unwrap_or_default();
-    memory(out, scene, &stats);
+pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
+    let stats = source.local.map(|local| local.store.engine().stats()).unwrap_or_default();
+    memory(out, source, &stats);
     tables(out, &stats);
-    horizon(out, scene, &stats);
+    horizon(out, source, &stats);
     log(out, &stats);
     jobs(out, &stats);
     cache(out, &stats);
-    disk(out, scene, &stats);
+    disk(out, source, &stats);
 }
 
-fn memory(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
+fn memory(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
     out.gauge("veche_memory_budget_bytes", "What all parts may take in memory together.")
-        .count(&[], scene.process.config.memory_bytes());
+        .count(&[], source.process.config.memory_bytes());
     let mut family = out.gauge("veche_memory_bytes", "What is taken in memory, by part.");
     family
         .count(&[("part", "memtables")], stats.memory.memtable_bytes)
@@ -27,8 +27,8 @@ fn memory(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
         .count(&[("part", "cache")], stats.memory.cache_bytes)
         .count(&[("part", "tables")], stats.memory.table_bytes)
         .count(&[("part", "commit_queue")], stats.memory.queue_bytes);
-    for part in Part::ALL {
-        family.count(&[("part", part.name())], scene.process.memory.taken(part));
+    for part in MemoryCategory::ALL {
+        family.count(&[("part", part.name())], source.process.memory.reserved_bytes(part));
     }
     out.gauge("veche_memtables", "Memtables, the one that is written included.")
         .count(&[], stats.memtables as u64);
@@ -51,9 +51,9 @@ fn tables(out: &mut Exposition, stats: &Stats) {
         .value(&[], stats.space_amplification().unwrap_or_default());
 }
 
-fn horizon(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
+fn horizon(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
     let micros = |wall: WallTime| wall.micros_since_unix_epoch();
-    let lag_micros = micros(scene.now.wall).saturating_sub(micros(stats.horizon));
+    let lag_micros = micros(source.now.wall).saturating_sub(micros(stats.horizon));
     let help = "How far the time by which compaction deletes dead cells is behind the wall clock.";
     out.gauge("veche_horizon_lag_seconds", help).value(&[], lag_micros as f64 / 1e6);
 }
@@ -159,8 +159,8 @@ fn cache(out: &mut Exposition, stats: &Stats) {
         .count(&[], filters.false_positives);
 }
 
-fn disk(out: &mut Exposition, scene: &Scene<'_>, stats: &Stats) {
-    let Scene { process, .. } = scene;
+fn disk(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
+    let MetricsSource { process, .. } = source;
     out.counter("veche_io_reads_total", "Calls that read from files.").count(&[], stats.io.reads);
     out.counter("veche_io_read_bytes_total", "Bytes read from files.").count(&[], stats.io.read_bytes);
     let help = "Reads that would have had to wait for the disk and were left to a thread that may.";

@@ -1,6 +1,6 @@
 //! The process and its state.
 
-use super::Scene;
+use super::MetricsSource;
 use super::exposition::Exposition;
 use api::ServingState;
 
@@ -11,12 +11,12 @@ const STATES: [(&str, ServingState); 3] = [
     ("draining", ServingState::Draining),
 ];
 
-pub(super) fn write(out: &mut Exposition, scene: &Scene<'_>) {
+pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     let version = env!("CARGO_PKG_VERSION");
     out.gauge("veche_build_info", "Always 1; the release is in its label.").count(&[("version", version)], 1);
-    let uptime = scene.now.mono.saturating_since(scene.process.started);
+    let uptime = source.now.mono.saturating_since(source.process.started);
     out.gauge("veche_uptime_seconds", "Time since the process started.").value(&[], uptime.as_secs_f64());
-    let state = scene.process.state();
+    let state = source.process.state();
     let mut states = out.gauge("veche_state", "1 for the state the node is in, 0 for the others.");
     for (name, each) in STATES {
         states.count(&[("state", name)], u64::from(each == state));

@@ -8,7 +8,7 @@
 //! **Mechanism.** Nothing is measured for one request alone but by the clock that its thread reads anyway. What is waited
 //! for by many takes its times once: a commit group, a read on its way through the pool. They come back with the answer
 //! ([`StoreTimes`]); the coordinator says which answers a reply waited for, one after the other (`cluster::WaitTrace`). Only
-//! when the reply has taken a twentieth of what is slow is that put together, as a [`Course`]: what is not known of
+//! when the reply has taken a twentieth of what is slow is that put together, as a [`LatencyTrace`]: what is not known of
 //! faster ones is then less than a twentieth of what makes them slow later. Slow requests go to the [`log`](slow); while
 //! somebody records a [`profile`](recording), all that waited are put together, and counted by slice of time.
 //!
@@ -17,17 +17,17 @@
 //! thread's own delays included. Of answers through hyper the time in the socket is not known; of ranges and batches, each
 //! page and entry is on its own.
 
-mod course;
+mod latency_trace;
 mod recording;
 mod slow;
 mod stage;
 
-pub(crate) use course::{Course, StoreTimes};
+pub(crate) use latency_trace::{LatencyTrace, StoreTimes};
 pub(crate) use recording::record;
 pub(crate) use stage::Stage;
 
 use crate::counters::Counter;
-use crate::replies::Begun;
+use crate::replies::CommandStart;
 use api::{RequestKind, SlowRequests};
 use cluster::{Command, WaitTrace};
 use http::StatusCode;
@@ -39,7 +39,7 @@ use std::time::Duration;
 use stdx::{Instant, Now, nanos};
 
 /// A request is looked at closely from this part of what is slow on.
-const CLOSE_SHARE: u64 = 20;
+const TRACED_DIVISOR: u64 = 20;
 /// So many bytes of a key are kept.
 const KEY_BYTES_MAX: usize = 32;
 /// While a profile is recorded, from so many nanoseconds on: whatever took any time at all.
@@ -51,7 +51,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Stages {
     /// From how many nanoseconds on a request is looked at closely.
-    close_nanos: AtomicU64,
+    traced_from_nanos: AtomicU64,
     /// From when on one is slow; [`NEVER`]: none is.
     slow_nanos: u64,
     slow: SlowLog,
@@ -62,7 +62,7 @@ pub(crate) struct Stages {
 /// A request under way, as far as it is to be told of it when it turns out to be slow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    pub(crate) begun: Begun,
+    pub(crate) begun: CommandStart,
     pub(crate) key: KeyPrefix,
 }
 
@@ -76,10 +76,10 @@ pub(crate) struct KeyPrefix {
 
 /// A request that has its answer.
 #[derive(Debug)]
-pub(crate) struct Ending {
+pub(crate) struct RequestEnd {
     pub(crate) request: Request,
     /// What it waited for, if it was looked at closely.
-    pub(crate) course: Option<Box<Course>>,
+    pub(crate) trace: Option<Box<LatencyTrace>>,
     /// Its reply did not come at once.
     pub(crate) has_waited: bool,
     pub(crate) status: StatusCode,
@@ -92,7 +92,7 @@ impl Stages {
     pub(crate) fn new(slow_request: Duration) -> Self {
         let slow_nanos = if slow_request.is_zero() { NEVER } else { nanos(slow_request) };
         Self {
-            close_nanos: AtomicU64::new(close_nanos(slow_nanos)),
+            traced_from_nanos: AtomicU64::new(traced_from_nanos(slow_nanos)),
             slow_nanos,
             slow: SlowLog::default(),
             counts: Default::default(),
@@ -102,46 +102,46 @@ impl Stages {
 
     /// Whether a request that has taken so long is looked at closely.
     #[inline]
-    pub(crate) fn looks_closely(&self, begun: Instant, now: Instant) -> bool {
-        now.as_nanos().saturating_sub(begun.as_nanos()) >= self.close_nanos.load(Ordering::Relaxed)
+    pub(crate) fn is_traced(&self, begun: Instant, now: Instant) -> bool {
+        now.as_nanos().saturating_sub(begun.as_nanos()) >= self.traced_from_nanos.load(Ordering::Relaxed)
     }
 
     /// What a command that is replied to `now` has waited for, if that is looked at closely. `answered` are the times of
     /// the store's answer that is being handled, if it is one.
     #[inline]
-    pub(crate) fn course(
+    pub(crate) fn trace(
         &self,
-        begun: Begun,
+        begun: CommandStart,
         wait: &WaitTrace,
         answered: Option<&StoreTimes>,
         now: Instant,
-    ) -> Option<Box<Course>> {
-        self.looks_closely(begun.at, now).then(|| Box::new(Course::of(begun, wait, answered, now)))
+    ) -> Option<Box<LatencyTrace>> {
+        self.is_traced(begun.at, now).then(|| Box::new(LatencyTrace::of(begun, wait, answered, now)))
     }
 
     /// A request is answered, and its answer is with the system.
     #[inline]
-    pub(crate) fn end(&self, ending: Ending, clock: &dyn env::Clock) {
-        if ending.course.is_some() || self.looks_closely(ending.request.begun.at, ending.answered) {
-            self.take(ending, None, clock.now());
+    pub(crate) fn end(&self, ending: RequestEnd, clock: &dyn env::Clock) {
+        if ending.trace.is_some() || self.is_traced(ending.request.begun.at, ending.answered) {
+            self.record(ending, None, clock.now());
         }
     }
 
     /// The same, where its answer had to wait for the socket.
-    pub(crate) fn end_after_wait(&self, ending: Ending, clock: &dyn env::Clock) {
+    pub(crate) fn end_after_wait(&self, ending: RequestEnd, clock: &dyn env::Clock) {
         let now = clock.now();
-        self.take(ending, Some(now.mono), now);
+        self.record(ending, Some(now.mono), now);
     }
 
     /// The answer to a command that is a part of a request has been taken.
     #[inline]
-    pub(crate) fn end_part(&self, course: Option<Box<Course>>, clock: &dyn env::Clock) {
-        if let Some(course) = course {
-            let request = Request { begun: course.begun(), key: KeyPrefix::default() };
+    pub(crate) fn end_page(&self, trace: Option<Box<LatencyTrace>>, clock: &dyn env::Clock) {
+        if let Some(trace) = trace {
+            let request = Request { begun: trace.begun(), key: KeyPrefix::default() };
             let (now, status) = (clock.now(), StatusCode::OK);
             let ending =
-                Ending { request, course: Some(course), has_waited: true, status, answered: now.mono };
-            self.take(ending, None, now);
+                RequestEnd { request, trace: Some(trace), has_waited: true, status, answered: now.mono };
+            self.record(ending, None, now);
         }
     }
 
@@ -158,30 +158,30 @@ impl Stages {
     }
 
     /// The course of a request that was not looked at closely, because its reply came soon.
-    fn unseen(&self, begun: Begun, has_waited: bool, answered: Instant) -> Course {
-        let mut course = Course::begin(begun);
+    fn untraced(&self, begun: CommandStart, has_waited: bool, answered: Instant) -> LatencyTrace {
+        let mut trace = LatencyTrace::begin(begun);
         if has_waited {
-            let soon = begun.at.as_nanos().saturating_add(close_nanos(self.slow_nanos));
-            course.reach(Stage::Other, Instant::from_nanos(soon).min(answered));
+            let soon = begun.at.as_nanos().saturating_add(traced_from_nanos(self.slow_nanos));
+            trace.add_span(Stage::Other, Instant::from_nanos(soon).min(answered));
         }
-        course
+        trace
     }
 
-    fn take(&self, ending: Ending, sent: Option<Instant>, now: Now) {
-        let Ending { request, course, has_waited, status, answered } = ending;
-        let mut course = course.unwrap_or_else(|| Box::new(self.unseen(request.begun, has_waited, answered)));
-        course.reach(if has_waited { Stage::Thread } else { Stage::Coordinator }, answered);
+    fn record(&self, ending: RequestEnd, sent: Option<Instant>, now: Now) {
+        let RequestEnd { request, trace, has_waited, status, answered } = ending;
+        let mut trace = trace.unwrap_or_else(|| Box::new(self.untraced(request.begun, has_waited, answered)));
+        trace.add_span(if has_waited { Stage::Thread } else { Stage::Coordinator }, answered);
         if let Some(sent) = sent {
-            course.reach(Stage::SocketWrite, sent);
+            trace.add_span(Stage::SocketWrite, sent);
         }
-        if nanos(course.took()) >= self.slow_nanos {
+        if nanos(trace.took()) >= self.slow_nanos {
             self.counts[request.begun.kind as usize].count();
-            self.slow.take(&request, status, &course, now);
+            self.slow.record(&request, status, &trace, now);
         }
         if self.is_recording()
             && let Some(recording) = &mut *self.recording.lock()
         {
-            recording.take(&course);
+            recording.add(&trace);
         }
     }
 }
@@ -196,7 +196,7 @@ impl Request {
             }
             Command::Scan { .. } | Command::NextPage { .. } => KeyPrefix::default(),
         };
-        Self { begun: Begun { kind, at }, key }
+        Self { begun: CommandStart { kind, at }, key }
     }
 }
 
@@ -216,8 +216,8 @@ impl KeyPrefix {
     }
 }
 
-const fn close_nanos(slow_nanos: u64) -> u64 {
-    if slow_nanos == NEVER { NEVER } else { slow_nanos / CLOSE_SHARE }
+const fn traced_from_nanos(slow_nanos: u64) -> u64 {
+    if slow_nanos == NEVER { NEVER } else { slow_nanos / TRACED_DIVISOR }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! **Caveats.** A request that is answered from memory waits for nothing and is there with what its thread took for it, where that
 //! is seen at all: the clock is read once for all answers of a turn.
 
-use super::{Course, RECORDED_NANOS, Stage, Stages, close_nanos};
+use super::{LatencyTrace, RECORDED_NANOS, Stage, Stages, traced_from_nanos};
 use crate::process::Process;
 use api::RequestKind;
 use profile::{Capture, CaptureBuilder, Kind};
@@ -31,9 +31,9 @@ pub(super) struct Recording {
 
 /// Records for so long. Only one at a time: a second one ends the first, which then has what came until then.
 pub(crate) async fn record(process: &Arc<Process>, time: Duration) -> Capture {
-    let under_way = UnderWay::begin(process);
+    let in_flight = RecordingGuard::begin(process);
     tokio::time::sleep(time).await;
-    under_way.finish(time)
+    in_flight.finish(time)
 }
 
 impl Recording {
@@ -42,12 +42,12 @@ impl Recording {
     }
 
     /// Takes a request that has ended.
-    pub(super) fn take(&mut self, course: &Course) {
-        let slice = slice_of(self.began.mono, course.until());
-        let kind = course.begun().kind;
+    pub(super) fn add(&mut self, trace: &LatencyTrace) {
+        let slice = slice_of(self.began.mono, trace.until());
+        let kind = trace.begun().kind;
         let mut add = |stage, nanos| *self.nanos.entry((slice, kind, stage)).or_default() += nanos;
-        let mut unnamed = course.took();
-        for (stage, took) in course.spans() {
+        let mut unnamed = trace.took();
+        for (stage, took) in trace.spans() {
             add(*stage, nanos(*took));
             unnamed = unnamed.saturating_sub(*took);
         }
@@ -75,9 +75,9 @@ fn slices(time: Duration) -> u32 {
 }
 
 /// Ends the recording when it is dropped.
-struct UnderWay<'a>(&'a Process);
+struct RecordingGuard<'a>(&'a Process);
 
-impl<'a> UnderWay<'a> {
+impl<'a> RecordingGuard<'a> {
     fn begin(process: &'a Process) -> Self {
         process.stages.begin_recording(process.clock.now());
         Self(process)
@@ -89,7 +89,7 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for RecordingGuard<'_> {
     fn drop(&mut self) {
         self.0.stages.end_recording();
     }
@@ -98,15 +98,15 @@ impl Drop for UnderWay<'_> {
 impl Stages {
     pub(super) fn begin_recording(&self, now: Now) {
         *self.recording.lock() = Some(Recording::new(now));
-        self.close_nanos.store(RECORDED_NANOS, Ordering::Relaxed);
+        self.traced_from_nanos.store(RECORDED_NANOS, Ordering::Relaxed);
     }
 
     pub(super) fn is_recording(&self) -> bool {
-        self.close_nanos.load(Ordering::Relaxed) == RECORDED_NANOS
+        self.traced_from_nanos.load(Ordering::Relaxed) == RECORDED_NANOS
     }
 
     pub(super) fn end_recording(&self) -> Option<Recording> {
-        self.close_nanos.store(close_nanos(self.slow_nanos), Ordering::Relaxed);
+        self.traced_from_nanos.store(traced_from_nanos(self.slow_nanos), Ordering::Relaxed);
         self.recording.lock().take()
     }
 }

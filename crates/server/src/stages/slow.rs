@@ -1,10 +1,10 @@
 //! The requests that were slow: the latest in memory, some in the log.
 //!
 //! **Promise.** Bounded in memory and in lines, however many requests are slow: at most [`LINES_PER_SECOND`] lines a second
-//! are logged, and the next line says how many there would have been in between. In memory are the last [`KEPT_MAX`], of
+//! are logged, and the next line says how many there would have been in between. In memory are the last [`RETAINED_MAX`], of
 //! as many a second at most.
 
-use super::{Course, Request};
+use super::{LatencyTrace, Request};
 use api::{SlowRequest, SlowRequests, SlowStage};
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -13,15 +13,15 @@ use std::fmt::Write as _;
 use stdx::{Instant, Now};
 
 const LINES_PER_SECOND: u32 = 10;
-const KEPT_MAX: usize = 128;
+const RETAINED_MAX: usize = 128;
 const SECOND_NANOS: u64 = 1_000_000_000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct SlowLog(Mutex<Kept>);
+pub(super) struct SlowLog(Mutex<SlowLogState>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct SlowLogState {
     latest: VecDeque<SlowRequest>,
     /// The second that is counted, ...
     second: u64,
@@ -35,41 +35,41 @@ struct Kept {
 
 impl SlowLog {
     /// Takes a request that was slow.
-    pub(super) fn take(&self, request: &Request, status: StatusCode, course: &Course, now: Now) {
+    pub(super) fn record(&self, request: &Request, status: StatusCode, trace: &LatencyTrace, now: Now) {
         let (slow, unlogged) = {
-            let mut kept = self.0.lock();
-            let nth = kept.count(now.mono);
-            if nth > KEPT_MAX as u32 {
-                kept.left_out += 1;
-                kept.unlogged += 1;
+            let mut state = self.0.lock();
+            let nth = state.count(now.mono);
+            if nth > RETAINED_MAX as u32 {
+                state.left_out += 1;
+                state.unlogged += 1;
                 return;
             }
-            let slow = describe(request, status, course, now);
-            if kept.latest.len() == KEPT_MAX {
-                kept.latest.pop_front();
+            let slow = describe(request, status, trace, now);
+            if state.latest.len() == RETAINED_MAX {
+                state.latest.pop_front();
             }
-            kept.latest.push_back(slow.clone());
+            state.latest.push_back(slow.clone());
             if nth > LINES_PER_SECOND {
-                kept.unlogged += 1;
+                state.unlogged += 1;
                 return;
             }
-            (slow, std::mem::take(&mut kept.unlogged))
+            (slow, std::mem::take(&mut state.unlogged))
         };
         log(&slow, unlogged);
     }
 
     /// The latest, the last one first.
     pub(super) fn latest(&self, threshold_ms: u64) -> SlowRequests {
-        let kept = self.0.lock();
+        let state = self.0.lock();
         SlowRequests {
             threshold_ms,
-            left_out: kept.left_out,
-            requests: kept.latest.iter().rev().cloned().collect(),
+            left_out: state.left_out,
+            requests: state.latest.iter().rev().cloned().collect(),
         }
     }
 }
 
-impl Kept {
+impl SlowLogState {
     /// Counts one; the how manieth of its second it is, from 1 on.
     fn count(&mut self, now: Instant) -> u32 {
         let second = now.as_nanos() / SECOND_NANOS;
@@ -82,7 +82,7 @@ impl Kept {
     }
 }
 
-fn describe(request: &Request, status: StatusCode, course: &Course, now: Now) -> SlowRequest {
+fn describe(request: &Request, status: StatusCode, trace: &LatencyTrace, now: Now) -> SlowRequest {
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     SlowRequest {
         ended_unix_ms: now.wall.micros_since_unix_epoch() / 1_000,
@@ -90,8 +90,8 @@ fn describe(request: &Request, status: StatusCode, course: &Course, now: Now) ->
         key_bytes: request.key.len,
         key: request.key.printable(),
         status: status.as_u16(),
-        took_us: micros(course.took()),
-        stages: course
+        took_us: micros(trace.took()),
+        stages: trace
             .spans()
             .iter()
             .map(|(stage, took)| SlowStage { stage: stage.name(), took_us: micros(*took) })

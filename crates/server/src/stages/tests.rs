@@ -10,8 +10,8 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-fn begun() -> Begun {
-    Begun { kind: RequestKind::Put, at: at(1_000) }
+fn begun() -> CommandStart {
+    CommandStart { kind: RequestKind::Put, at: at(1_000) }
 }
 
 fn commit(paused: u64, [dequeued, written, synced, published]: [u64; 4]) -> CommitTimes {
@@ -24,17 +24,17 @@ fn commit(paused: u64, [dequeued, written, synced, published]: [u64; 4]) -> Comm
     }
 }
 
-fn spans(course: &Course) -> Vec<(String, u128)> {
-    course.spans().iter().map(|(stage, took)| (stage.name().into_owned(), took.as_millis())).collect()
+fn spans(trace: &LatencyTrace) -> Vec<(String, u128)> {
+    trace.spans().iter().map(|(stage, took)| (stage.name().into_owned(), took.as_millis())).collect()
 }
 
-fn named(course: &Course) -> Duration {
-    course.spans().iter().filter(|(stage, _)| *stage != Stage::Other).map(|(_, took)| *took).sum()
+fn named(trace: &LatencyTrace) -> Duration {
+    trace.spans().iter().filter(|(stage, _)| *stage != Stage::Other).map(|(_, took)| *took).sum()
 }
 
-fn ending(course: Option<Box<Course>>, has_waited: bool, answered: Instant) -> Ending {
+fn ending(trace: Option<Box<LatencyTrace>>, has_waited: bool, answered: Instant) -> RequestEnd {
     let request = Request { begun: begun(), key: KeyPrefix::of(b"user:\x001") };
-    Ending { request, course, has_waited, status: StatusCode::CREATED, answered }
+    RequestEnd { request, trace, has_waited, status: StatusCode::CREATED, answered }
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_write_is_told_by_the_times_of_its_group() {
     let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Store };
     let commit = Some(commit(20, [1_050, 1_052, 1_150, 1_151]));
     let times = StoreTimes::Written { handed_over: at(1_010), commit };
-    let course = Course::of(begun(), &wait, Some(&times), at(1_160));
+    let trace = LatencyTrace::of(begun(), &wait, Some(&times), at(1_160));
     let expected = [
         ("coordinator", 10),
         ("commit queue", 20),
@@ -52,7 +52,7 @@ fn a_write_is_told_by_the_times_of_its_group() {
         ("publish", 1),
         ("thread", 9),
     ];
-    assert_eq!(spans(&course), expected.map(|(stage, took)| (stage.to_owned(), took)));
+    assert_eq!(spans(&trace), expected.map(|(stage, took)| (stage.to_owned(), took)));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn what_was_waited_for_first_comes_first() {
     let earlier = legs.map(|(target, until)| WaitSpan { target, until: at(until) }).to_vec();
     let times = StoreTimes::Read { came: at(1_041), taken: at(1_090), done: at(1_180) };
     let wait = WaitTrace { earlier, last: WaitTarget::Store };
-    let course = Course::of(begun(), &wait, Some(&times), at(1_200));
+    let trace = LatencyTrace::of(begun(), &wait, Some(&times), at(1_200));
     let expected = [
         ("clock bound", 30),
         ("peer 2", 10),
@@ -70,7 +70,7 @@ fn what_was_waited_for_first_comes_first() {
         ("disk read", 90),
         ("thread", 20),
     ];
-    assert_eq!(spans(&course), expected.map(|(stage, took)| (stage.to_owned(), took)));
+    assert_eq!(spans(&trace), expected.map(|(stage, took)| (stage.to_owned(), took)));
 }
 
 /// Whatever times there are, in whatever order: the stages are the whole.
@@ -97,11 +97,11 @@ fn stages_add_up_to_the_whole() {
         let earlier = legs.map(|target| WaitSpan { target, until: time() }).to_vec();
         let wait = WaitTrace { earlier, last: WaitTarget::Store };
         for times in answered {
-            let mut course = Course::of(begun(), &wait, Some(&times), at(1_300));
-            course.reach(Stage::SocketWrite, at(1_250));
-            let sum: Duration = course.spans().iter().map(|(_, took)| *took).sum();
-            assert_eq!((sum, course.took()), (course.took(), course.until().saturating_since(at(1_000))));
-            assert!(course.until() >= at(1_300), "{course:?} with {times:?}");
+            let mut trace = LatencyTrace::of(begun(), &wait, Some(&times), at(1_300));
+            trace.add_span(Stage::SocketWrite, at(1_250));
+            let sum: Duration = trace.spans().iter().map(|(_, took)| *took).sum();
+            assert_eq!((sum, trace.took()), (trace.took(), trace.until().saturating_since(at(1_000))));
+            assert!(trace.until() >= at(1_300), "{trace:?} with {times:?}");
         }
     }
 }
@@ -110,7 +110,7 @@ fn stages_add_up_to_the_whole() {
 fn what_is_not_looked_at_closely_is_less_than_a_twentieth_of_what_is_slow() {
     let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_millis(1_100));
-    assert!(!stages.looks_closely(at(1_000), at(1_004)) && stages.looks_closely(at(1_000), at(1_005)));
+    assert!(!stages.is_traced(at(1_000), at(1_004)) && stages.is_traced(at(1_000), at(1_005)));
     stages.end(ending(None, true, at(1_100)), &clock);
     let latest = stages.latest();
     let [slow] = &latest.requests[..] else { panic!("one was slow: {latest:?}") };
@@ -169,9 +169,9 @@ fn a_recording_has_all_that_ended_in_its_slices() {
     let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Peer(NodeIndex(1)) };
     for end in [1_050, 1_250] {
         clock.advance(Duration::from_millis(100));
-        let course = stages.course(begun(), &wait, None, at(end));
-        assert!(course.is_some(), "all are looked at closely");
-        stages.end(ending(course, true, at(end + 1)), &clock);
+        let trace = stages.trace(begun(), &wait, None, at(end));
+        assert!(trace.is_some(), "all are looked at closely");
+        stages.end(ending(trace, true, at(end + 1)), &clock);
     }
     let capture = stages.end_recording().expect("it was begun").into_capture(Duration::from_secs(1));
     assert_eq!(capture.slices(), 10);
@@ -192,16 +192,16 @@ fn a_recording_has_all_that_ended_in_its_slices() {
             ("put;thread".to_owned(), vec![(0, ms), (2, ms)]),
         ]
     );
-    assert!(!stages.looks_closely(at(1_000), at(1_001)), "it costs nothing any more");
+    assert!(!stages.is_traced(at(1_000), at(1_001)), "it costs nothing any more");
 }
 
 #[test]
 fn named_time_of_a_slow_request_is_nearly_all_of_it() {
     let stages = Stages::new(SLOW);
     for answered in [1_100, 1_101, 1_500, 61_000] {
-        let mut course = stages.unseen(begun(), true, at(answered));
-        course.reach(Stage::Thread, at(answered));
-        assert!(named(&course) * 100 >= course.took() * 95, "{course:?}");
+        let mut trace = stages.untraced(begun(), true, at(answered));
+        trace.add_span(Stage::Thread, at(answered));
+        assert!(named(&trace) * 100 >= trace.took() * 95, "{trace:?}");
     }
 }
 

@@ -13,21 +13,21 @@
 //! Between requests, what is plain is answered without hyper (`plain`). hyper gets one request at a time: what comes
 //! behind it may be plain, and it may be another connection's turn.
 
-mod plain;
+mod fast_path;
 pub(crate) mod refusals;
 pub(crate) mod shares;
 
-use crate::budget::{Part, Taken};
+use crate::budget::{MemoryCategory, Reservation};
+use crate::connection_activity::{ConnectionActivity, ReadPosition};
 use crate::counters::Refusal;
 use crate::links::accept;
 use crate::outgoing::Outgoing;
 use crate::socket;
 use crate::thread::Thread;
-use crate::vitals::{ReadPosition, Vitals};
 use api::{HeadCheck, HeadLimits, Problem, RequestKind, Verdict};
+use fast_path::FastPath;
 use http::StatusCode;
 use hyper::rt::ReadBufCursor;
-use plain::PlainPath;
 use refusals::Pause;
 use socket2::SockRef;
 use std::cell::RefCell;
@@ -47,13 +47,13 @@ const HELD_BYTES_FREE: usize = 2 << 10;
 pub(crate) struct CheckedStream {
     socket: TcpStream,
     check: HeadCheck,
-    held: Held,
+    held: HeldInput,
     state: InputState,
     refusal: Option<Problem>,
     outgoing: Outgoing,
     /// hyper has written what it has not flushed.
     is_unflushed: bool,
-    plain: PlainPath,
+    fast_path: FastPath,
     /// Too much is refused for its client to be read on.
     pause: Option<Pause>,
     /// The end of the connection would be taken for the end of the response.
@@ -67,14 +67,14 @@ pub(crate) struct CheckedStream {
     /// The client was told that this is the last response.
     is_last_told: bool,
     thread: Rc<Thread>,
-    vitals: Rc<Vitals>,
+    activity: Rc<ConnectionActivity>,
     /// What is taken of the memory budget for what is held, if it is much.
-    held_room: Option<Taken>,
+    held_reservation: Option<Reservation>,
 }
 
 /// Bytes that were read and not handed on.
 #[derive(Default)]
-struct Held {
+struct HeldInput {
     bytes: Vec<u8>,
     /// So many of them have passed the check.
     passed: usize,
@@ -97,16 +97,16 @@ enum InputState {
 pub(crate) struct StreamHandle(pub(crate) Rc<RefCell<CheckedStream>>);
 
 impl CheckedStream {
-    pub(crate) fn new(socket: TcpStream, thread: Rc<Thread>, vitals: Rc<Vitals>) -> Self {
+    pub(crate) fn new(socket: TcpStream, thread: Rc<Thread>, activity: Rc<ConnectionActivity>) -> Self {
         Self {
             socket,
             check: HeadCheck::new(HeadLimits::default()),
-            held: Held::default(),
+            held: HeldInput::default(),
             state: InputState::Open,
             refusal: None,
             outgoing: Outgoing::default(),
             is_unflushed: false,
-            plain: PlainPath::default(),
+            fast_path: FastPath::default(),
             pause: None,
             resets: false,
             is_at_start: true,
@@ -114,8 +114,8 @@ impl CheckedStream {
             is_held_back: false,
             is_last_told: false,
             thread,
-            vitals,
-            held_room: None,
+            activity,
+            held_reservation: None,
         }
     }
 
@@ -191,7 +191,7 @@ impl CheckedStream {
     /// Waits until the client may be read on. A connection that is to end does not wait.
     pub(crate) fn poll_pause(&mut self, context: &Context<'_>) -> Poll<()> {
         if let Some(pause) = &self.pause
-            && self.vitals.order().is_none()
+            && self.activity.close_order().is_none()
         {
             ready!(pause.poll(context));
         }
@@ -206,11 +206,11 @@ impl CheckedStream {
 
     /// Whether whoever polls the connection has to do so once more: hyper is held back, and nothing else will wake it.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.is_held_back && !self.vitals.handling.get() && !self.is_unflushed && self.outgoing.is_empty()
+        self.is_held_back && !self.activity.handling.get() && !self.is_unflushed && self.outgoing.is_empty()
     }
 
     /// A turn in which hyper may have got a request is over. Whether there is more at hand, for the next.
-    pub(crate) fn end_library_turn(&mut self) -> bool {
+    pub(crate) fn end_hyper_slice(&mut self) -> bool {
         let has_more = !self.held.bytes.is_empty();
         if self.has_passed_one {
             self.thread.shares.count(has_more);
@@ -220,7 +220,7 @@ impl CheckedStream {
 
     /// Whether more requests are taken.
     fn goes_on(&self) -> bool {
-        self.state == InputState::Open && !self.is_last_told && self.vitals.order().is_none()
+        self.state == InputState::Open && !self.is_last_told && self.activity.close_order().is_none()
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>, out: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
@@ -259,7 +259,7 @@ impl CheckedStream {
         self.held.passed -= len;
         if self.held.bytes.is_empty() {
             self.held.bytes = Vec::new();
-            self.held_room = None;
+            self.held_reservation = None;
         }
         len > 0
     }
@@ -273,8 +273,8 @@ impl CheckedStream {
         let thread = Rc::clone(&self.thread);
         let mut buffer = thread.read_buffer.borrow_mut();
         let most = if self.check.awaits_head() { READ_BYTES } else { buffer.len() };
-        let room = out.remaining().min(most);
-        let bytes = ready!(self.poll_socket(context, &mut buffer[..room]))?;
+        let reservation = out.remaining().min(most);
+        let bytes = ready!(self.poll_socket(context, &mut buffer[..reservation]))?;
         if bytes.is_empty() {
             return Poll::Ready(Ok(false));
         }
@@ -286,15 +286,15 @@ impl CheckedStream {
         if !self.held.bytes.is_empty() {
             self.held.bytes.extend_from_slice(bytes);
             self.held.is_news = true;
-            self.find_room_for_held();
+            self.reserve_for_held();
             return Poll::Ready(Ok(false));
         }
         let verdict = self.check.check(bytes);
         let passed = self.obey(verdict);
         out.put_slice(&bytes[..passed]);
         if self.state == InputState::Open && passed < bytes.len() {
-            self.held = Held { bytes: bytes[passed..].to_vec(), passed: 0, is_news: passed > 0 };
-            self.find_room_for_held();
+            self.held = HeldInput { bytes: bytes[passed..].to_vec(), passed: 0, is_news: passed > 0 };
+            self.reserve_for_held();
         }
         Poll::Ready(Ok(passed > 0))
     }
@@ -313,7 +313,7 @@ impl CheckedStream {
         if len == 0 {
             self.state = InputState::AtEnd;
         }
-        self.vitals.moved(len);
+        self.activity.count_moved(len);
         Poll::Ready(Ok(&buffer[..len]))
     }
 
@@ -336,24 +336,26 @@ impl CheckedStream {
     }
 
     /// Takes what is held of the memory budget, if it is much. Where there is no room, nothing more passes.
-    fn find_room_for_held(&mut self) {
+    fn reserve_for_held(&mut self) {
         let len = self.held.bytes.len();
         if len <= HELD_BYTES_FREE {
             return;
         }
         let process = &self.thread.process;
-        let room = self.held_room.get_or_insert_with(|| process.memory.begin(Part::Connections));
-        if !room.hold(len as u64) {
+        let reservation = self
+            .held_reservation
+            .get_or_insert_with(|| process.memory.empty_reservation(MemoryCategory::Connections));
+        if !reservation.resize(len as u64) {
             let problem = process.admission.refuse(Refusal::Connections);
             self.state = InputState::Stopped;
             self.refusal = Some(problem);
-            self.held = Held::default();
-            self.held_room = None;
+            self.held = HeldInput::default();
+            self.held_reservation = None;
         }
     }
 
     fn note_position(&self) {
-        self.vitals.position.set(match (self.check.awaits_head(), self.held.bytes.is_empty()) {
+        self.activity.position.set(match (self.check.awaits_head(), self.held.bytes.is_empty()) {
             (true, true) => ReadPosition::BetweenRequests,
             (true, false) => ReadPosition::InHead,
             (false, _) => ReadPosition::InBody,
@@ -362,11 +364,11 @@ impl CheckedStream {
 
     fn poll_write(&mut self, context: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         self.is_unflushed = true;
-        self.outgoing.poll_write(&mut self.socket, context, parts, &self.vitals)
+        self.outgoing.poll_write(&mut self.socket, context, parts, &self.activity)
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.outgoing.poll_flush(&mut self.socket, context, &self.vitals))?;
+        ready!(self.outgoing.poll_flush(&mut self.socket, context, &self.activity))?;
         self.is_unflushed = false;
         Poll::Ready(Ok(()))
     }

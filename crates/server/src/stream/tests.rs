@@ -4,7 +4,7 @@ use super::refusals::REFUSED_MAX;
 use super::shares::{LONG, SHORT};
 use crate::config::{Config, Limits};
 use crate::connection;
-use crate::places::ClientAddress;
+use crate::connection_limit::ClientAddress;
 use crate::process::Process;
 use crate::server::{local_of, store_options};
 use crate::thread::{Message, Thread};
@@ -87,9 +87,9 @@ impl Client {
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (socket, from) = accepted.expect("it came");
         let socket = socket.into_std().expect("nothing waits for it");
-        let place =
-            thread.process.places.admit(ClientAddress::of(from.ip())).place.expect("nothing is taken yet");
-        tokio::task::spawn_local(connection::serve(socket, place, Rc::clone(thread)));
+        let permit =
+            thread.process.limiter.admit(ClientAddress::of(from.ip())).permit.expect("nothing is taken yet");
+        tokio::task::spawn_local(connection::serve(socket, permit, Rc::clone(thread)));
         Self(client.expect("it listens"))
     }
 
@@ -163,8 +163,8 @@ fn turns_count_that_end_with_a_request_that_has_to_wait() {
             () = commit(&store) => {}
         }
         assert_eq!(statuses, [404, 404, 201]);
-        assert_eq!(thread.shares.most(), LONG);
+        assert_eq!(thread.shares.batch_max(), LONG);
         assert_eq!(modest.exchange(GET).await, 404);
-        assert_eq!(thread.shares.most(), SHORT, "there are turns of both kinds");
+        assert_eq!(thread.shares.batch_max(), SHORT, "there are turns of both kinds");
     });
 }

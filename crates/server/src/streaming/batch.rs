@@ -16,18 +16,18 @@
 //! so, and those behind it are tried all the same: in a batch, nothing is done again.
 
 use super::results::Results;
-use super::{BrokenOff, Pause, Turns};
+use super::{Pause, StreamAbort, TimeSlices};
 use crate::body::RequestBody;
-use crate::budget::{Part, Taken};
+use crate::budget::{MemoryCategory, Reservation};
+use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::counters::Refusal;
 use crate::driver::Driver;
-use crate::driver::coordinating::Coordinating;
+use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Executions;
 use crate::metrics::Recorder;
 use crate::process::Process;
-use crate::service::UnderWay;
+use crate::service::InFlightGuard;
 use crate::stream::CheckedStream;
-use crate::vitals::{Holding, Vitals};
 use api::Problem;
 use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format, ResultScope};
 use bytes::Bytes;
@@ -94,12 +94,12 @@ impl Drop for OpenBatch {
 
 /// What a batch is held to, and where it is carried out.
 #[derive(Clone, Copy)]
-pub(crate) struct BatchTerms<'a> {
+pub(crate) struct BatchContext<'a> {
     pub(crate) process: &'a Arc<Process>,
-    pub(crate) driver: &'a Rc<Driver<Coordinating>>,
+    pub(crate) driver: &'a Rc<Driver<CoordinatorMachine>>,
     pub(crate) open: &'a Rc<OpenBatches>,
     pub(crate) stream: &'a Rc<RefCell<CheckedStream>>,
-    pub(crate) vitals: &'a Rc<Vitals>,
+    pub(crate) activity: &'a Rc<ConnectionActivity>,
     pub(crate) recorder: &'a Rc<Recorder>,
     pub(crate) entries: Format,
     pub(crate) results: Format,
@@ -108,26 +108,26 @@ pub(crate) struct BatchTerms<'a> {
 }
 
 /// A batch that has been begun.
-pub(crate) struct BegunBatch {
+pub(crate) struct StartedBatch {
     results: Rc<Results>,
     pump: PumpHandle,
 }
 
-impl BegunBatch {
+impl StartedBatch {
     /// Carries out the entries of `body` from now on.
-    pub(crate) fn begin(body: RequestBody, terms: BatchTerms<'_>) -> Self {
+    pub(crate) fn begin(body: RequestBody, terms: BatchContext<'_>) -> Self {
         let results = Rc::new(Results::new(terms.results, terms.scope, terms.recorder));
         let value_bytes_max = terms.process.rules.value_bytes_max;
         let pump = Pump {
             decoder: EntryDecoder::new(terms.entries, value_bytes_max),
             body: Some(body),
-            vitals: Rc::clone(terms.vitals),
+            activity: Rc::clone(terms.activity),
             stream: Rc::downgrade(terms.stream),
             piece_bytes: 0,
             unfinished_bytes: 0,
             entry_bytes_max: value_bytes_max + Key::LEN_MAX,
             executions: Executions::new(terms.driver),
-            places: VecDeque::new(),
+            pending_results: VecDeque::new(),
             bytes_under_way: 0,
             entries_max: ENTRIES_UNDER_WAY_MIN,
             bytes_max: 0,
@@ -135,11 +135,11 @@ impl BegunBatch {
             pause: Pause::default(),
             quorum: terms.quorum,
             process: Arc::clone(terms.process),
-            taken: terms.process.memory.begin(Part::Batches),
+            reservation: terms.process.memory.empty_reservation(MemoryCategory::Batches),
             room: terms.open.enter(),
             results: Rc::clone(&results),
         };
-        terms.vitals.has_body.set(true);
+        terms.activity.has_body.set(true);
         let pump = PumpHandle(tokio::task::spawn_local(pump).abort_handle());
         Self { results, pump }
     }
@@ -153,12 +153,12 @@ impl BegunBatch {
     }
 
     /// The body of its response.
-    pub(crate) fn into_body(self, vitals: &Rc<Vitals>, under_way: UnderWay) -> BatchBody {
+    pub(crate) fn into_body(self, activity: &Rc<ConnectionActivity>, in_flight: InFlightGuard) -> BatchBody {
         BatchBody {
             results: self.results,
             _pump: self.pump,
-            turns: Turns::begin(vitals, under_way),
-            _holding: Holding::begin(vitals, Part::Batches),
+            slices: TimeSlices::begin(activity, in_flight),
+            _holding: HoldsMemory::begin(activity, MemoryCategory::Batches),
         }
     }
 }
@@ -166,23 +166,26 @@ impl BegunBatch {
 /// The results of a batch, as they leave.
 pub(crate) struct BatchBody {
     results: Rc<Results>,
-    turns: Turns,
+    slices: TimeSlices,
     _pump: PumpHandle,
-    _holding: Holding,
+    _holding: HoldsMemory,
 }
 
 impl BatchBody {
-    pub(super) fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
+    pub(super) fn poll_bytes(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, StreamAbort>>> {
         let polled = self.poll_frame(context);
-        self.turns.note(&polled);
+        self.slices.note(&polled);
         polled
     }
 
-    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenOff>>> {
-        ready!(self.turns.poll(context));
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, StreamAbort>>> {
+        ready!(self.slices.poll(context));
         let frame = ready!(self.results.poll_frame(context));
         if let Some(frame) = &frame {
-            self.turns.count(frame.len());
+            self.slices.count(frame.len());
         }
         Poll::Ready(frame.map(Ok))
     }
@@ -193,7 +196,7 @@ struct PumpHandle(AbortHandle);
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        self.vitals.has_body.set(false);
+        self.activity.has_body.set(false);
     }
 }
 
@@ -204,18 +207,18 @@ impl Drop for PumpHandle {
 }
 
 /// Where the result of an entry comes from.
-enum Place {
+enum PendingResult {
     /// The reply to its command, of so many bytes.
     Reply { bytes: usize, is_delete: bool },
     /// It is known.
-    Said(EntryResult),
+    Decided(EntryResult),
 }
 
 /// Carries a batch out. See the module.
 struct Pump {
     /// Until its end, or the end of what is understood.
     body: Option<RequestBody>,
-    vitals: Rc<Vitals>,
+    activity: Rc<ConnectionActivity>,
     /// Knows best what is wrong with a body.
     stream: Weak<RefCell<CheckedStream>>,
     decoder: EntryDecoder,
@@ -227,7 +230,7 @@ struct Pump {
     entry_bytes_max: usize,
     executions: Executions,
     /// One for each entry that has come and has no result yet.
-    places: VecDeque<Place>,
+    pending_results: VecDeque<PendingResult>,
     bytes_under_way: usize,
     /// Entries that may be under way now, ...
     entries_max: usize,
@@ -240,7 +243,7 @@ struct Pump {
     quorum: Quorum,
     process: Arc<Process>,
     /// What the batch takes in memory.
-    taken: Taken,
+    reservation: Reservation,
     room: OpenBatch,
     results: Rc<Results>,
 }
@@ -251,7 +254,7 @@ impl Future for Pump {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let pump = self.get_mut();
         let polled = pump.poll_all(context);
-        pump.vitals.has_body.set(pump.body.is_some());
+        pump.activity.has_body.set(pump.body.is_some());
         pump.results.wake_reader();
         polled
     }
@@ -265,7 +268,7 @@ impl Pump {
                 continue;
             }
             if self.is_full() {
-                ready!(self.poll_room(context));
+                ready!(self.poll_memory(context));
                 continue;
             }
             if self.body.is_none() {
@@ -292,25 +295,25 @@ impl Pump {
 
     /// Whether no more entries may be under way.
     fn is_full(&self) -> bool {
-        self.places.len() >= self.entries_max || self.bytes_under_way >= self.bytes_max
+        self.pending_results.len() >= self.entries_max || self.bytes_under_way >= self.bytes_max
     }
 
     /// Waits for a while, if nothing is under way whose end would make room.
-    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if !self.places.is_empty() {
+    fn poll_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if !self.pending_results.is_empty() {
             return Poll::Pending;
         }
         self.pause.poll(context, ROOM_PAUSE)
     }
 
     /// Looks how much may be under way now.
-    fn look_for_room(&mut self) {
+    fn check_memory(&mut self) {
         // What the store can do soon, but never nothing: its rate is known by what it does.
-        let soon = (self.places.len() + self.executions.room()).max(1);
+        let soon = (self.pending_results.len() + self.executions.free_count()).max(1);
         self.entries_max = soon.min(self.room.entries_max());
         let bytes_max =
             BYTES_UNDER_WAY_MAX.min((self.process.config.engine.memory_bytes / STORE_SHARE) as usize);
-        let room = usize::try_from(self.executions.room_bytes() / ROOM_SHARE).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.executions.free_bytes() / ROOM_SHARE).unwrap_or(usize::MAX);
         self.crowded_out = (room == 0).then(|| self.crowded_out.unwrap_or_else(Instant::now));
         // A full disk, or others who leave none for so long: those who come are told.
         let are_told =
@@ -321,15 +324,15 @@ impl Pump {
 
     /// Gives the coordinator the entries that have come, as many as there is room for.
     fn take_entries(&mut self) {
-        self.look_for_room();
+        self.check_memory();
         let mut commands = Vec::new();
         while !self.is_full() {
             match self.decoder.next() {
                 Ok(None) => break,
-                Ok(Some(entry)) => commands.push(self.place(entry)),
+                Ok(Some(entry)) => commands.push(self.pending_result(entry)),
                 Err(error) if !error.is_final() => {
                     self.unfinished_bytes = self.piece_bytes;
-                    self.places.push_back(Place::Said(EntryResult::from(&error)));
+                    self.pending_results.push_back(PendingResult::Decided(EntryResult::from(&error)));
                 }
                 Err(error) => {
                     if self.body.is_some() {
@@ -344,7 +347,7 @@ impl Pump {
         }
     }
 
-    fn place(&mut self, entry: BatchEntry) -> Command {
+    fn pending_result(&mut self, entry: BatchEntry) -> Command {
         let (value_len, is_delete) = match &entry.action {
             BatchAction::Put { value, .. } => (value.len(), false),
             BatchAction::Delete => (0, true),
@@ -352,21 +355,21 @@ impl Pump {
         let bytes = entry.key.as_bytes().len() + value_len;
         self.unfinished_bytes = self.piece_bytes;
         self.bytes_under_way += bytes;
-        self.places.push_back(Place::Reply { bytes, is_delete });
+        self.pending_results.push_back(PendingResult::Reply { bytes, is_delete });
         entry.into_command(self.quorum)
     }
 
     /// Writes the results that are known, in the order of the entries. `false`: none is.
     fn take_replies(&mut self, context: &mut Context<'_>) -> bool {
-        let said = put_said(&mut self.places, &self.results);
-        let Self { executions, places, bytes_under_way, results, .. } = self;
+        let said = put_decided(&mut self.pending_results, &self.results);
+        let Self { executions, pending_results, bytes_under_way, results, .. } = self;
         let polled = executions.poll_replies(context, |reply| {
-            let Some(Place::Reply { bytes, is_delete }) = places.pop_front() else {
+            let Some(PendingResult::Reply { bytes, is_delete }) = pending_results.pop_front() else {
                 unreachable!("replies come in the order of their places, before which all is said");
             };
             *bytes_under_way -= bytes;
             results.put(&EntryResult::of_reply(reply, is_delete));
-            put_said(places, results);
+            put_decided(pending_results, results);
         });
         said || polled.is_ready()
     }
@@ -374,11 +377,11 @@ impl Pump {
     /// Reads on, when there is room for what comes of it.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         let waiting = self.results.poll_waiting(context);
-        let is_idle = self.places.is_empty() && waiting == 0;
+        let is_idle = self.pending_results.is_empty() && waiting == 0;
         // Of entries under way there is their bytes now, and a result soon.
-        let results = waiting + self.places.len() * RESULT_BYTES;
+        let results = waiting + self.pending_results.len() * RESULT_BYTES;
         let held = BATCH_BYTES + self.unfinished_bytes + self.bytes_under_way + results;
-        let has_room = self.taken.hold(held as u64);
+        let has_room = self.reservation.resize(held as u64);
         if waiting >= RESULTS_BYTES_MAX {
             return Poll::Pending;
         }
@@ -392,7 +395,7 @@ impl Pump {
         let body = self.body.as_mut().expect("not read after its end");
         let polled = body.poll_next(context);
         if !is_idle {
-            self.vitals.waits_for_body.set(false);
+            self.activity.waits_for_body.set(false);
         }
         polled
     }
@@ -405,13 +408,13 @@ impl Pump {
         if self.decoder.entries() == 0 {
             self.results.end(Err(problem));
         } else {
-            self.places.push_back(Place::Said(problem.into()));
+            self.pending_results.push_back(PendingResult::Decided(problem.into()));
         }
     }
 
     /// Ends the results once all are there.
     fn poll_end(&mut self) -> Poll<()> {
-        if !self.places.is_empty() {
+        if !self.pending_results.is_empty() {
             return Poll::Pending;
         }
         if !self.results.is_ended() {
@@ -422,9 +425,11 @@ impl Pump {
 }
 
 /// Writes what is known before the first result that is not; whether there was any.
-fn put_said(places: &mut VecDeque<Place>, results: &Results) -> bool {
+fn put_decided(pending_results: &mut VecDeque<PendingResult>, results: &Results) -> bool {
     let mut any = false;
-    while let Some(Place::Said(result)) = places.pop_front_if(|place| matches!(place, Place::Said(_))) {
+    while let Some(PendingResult::Decided(result)) =
+        pending_results.pop_front_if(|pending_result| matches!(pending_result, PendingResult::Decided(_)))
+    {
         results.put(&result);
         any = true;
     }

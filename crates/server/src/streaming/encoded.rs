@@ -15,7 +15,7 @@ pub(crate) struct EntryStream {
     encoder: EntryEncoder,
     is_of_keys: bool,
     /// Entries as they are written, not sent yet and not compressed.
-    plain: Vec<u8>,
+    fast_path: Vec<u8>,
     compressor: Option<Compressor>,
 }
 
@@ -28,7 +28,7 @@ impl EntryStream {
         Ok(Self {
             encoder: EntryEncoder::new(format),
             is_of_keys: content == RangeContent::Keys,
-            plain: Vec::new(),
+            fast_path: Vec::new(),
             compressor: Compressor::of(coding)?,
         })
     }
@@ -38,14 +38,14 @@ impl EntryStream {
     pub(super) fn next(&mut self, page: &Page, at: &mut usize) -> io::Result<(Option<Bytes>, usize)> {
         let mut taken = 0;
         while *at < page.len() {
-            while *at < page.len() && self.plain.len() < FRAME_BYTES {
+            while *at < page.len() && self.fast_path.len() < FRAME_BYTES {
                 match self.is_of_keys {
-                    true => self.encoder.put_key(page.entry(*at), &mut self.plain),
-                    false => self.encoder.put(page.entry(*at), &mut self.plain),
+                    true => self.encoder.put_key(page.entry(*at), &mut self.fast_path),
+                    false => self.encoder.put(page.entry(*at), &mut self.fast_path),
                 }
                 *at += 1;
             }
-            taken += self.plain.len();
+            taken += self.fast_path.len();
             // A page is flushed as a whole: its reader may have to wait for the next.
             let frame = self.take_frame(*at == page.len())?;
             if !frame.is_empty() {
@@ -57,22 +57,22 @@ impl EntryStream {
 
     /// The last frame, which may be empty.
     pub(super) fn finish(mut self) -> io::Result<Bytes> {
-        self.encoder.end(&mut self.plain);
+        self.encoder.end(&mut self.fast_path);
         let Some(mut compressor) = self.compressor else {
-            return Ok(Bytes::from(self.plain));
+            return Ok(Bytes::from(self.fast_path));
         };
-        compressor.push(&self.plain)?;
+        compressor.push(&self.fast_path)?;
         compressor.finish().map(Bytes::from)
     }
 
     fn take_frame(&mut self, flush: bool) -> io::Result<Bytes> {
         let Some(compressor) = &mut self.compressor else {
-            return Ok(Bytes::from(std::mem::take(&mut self.plain)));
+            return Ok(Bytes::from(std::mem::take(&mut self.fast_path)));
         };
-        compressor.push(&self.plain)?;
-        self.plain.clear();
+        compressor.push(&self.fast_path)?;
+        self.fast_path.clear();
         // A large entry leaves no large buffer behind.
-        self.plain.shrink_to(2 * FRAME_BYTES);
+        self.fast_path.shrink_to(2 * FRAME_BYTES);
         compressor.take(flush).map(Bytes::from)
     }
 }

@@ -1,7 +1,7 @@
 //! What a response hands to the library at once.
 
-use crate::budget::Taken;
-use crate::reply_room::ReplyRoom;
+use crate::budget::Reservation;
+use crate::response_memory::ResponseReservation;
 use bytes::{Buf, Bytes};
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -10,33 +10,33 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(crate) struct ResponseFrame {
     bytes: Bytes,
-    _room: Room,
+    _memory: FrameMemory,
 }
 
 /// Whose room it is.
 #[derive(Debug)]
-enum Room {
+enum FrameMemory {
     /// Its response's, or it needs none.
     Elsewhere,
-    Value(#[allow(dead_code, reason = "held, not looked at")] Box<ReplyRoom>),
-    Page(#[allow(dead_code, reason = "held, not looked at")] Rc<Taken>),
+    Value(#[allow(dead_code, reason = "held, not looked at")] Box<ResponseReservation>),
+    Page(#[allow(dead_code, reason = "held, not looked at")] Rc<Reservation>),
 }
 
 impl ResponseFrame {
     /// A whole value.
-    pub(super) fn of_value(bytes: Bytes, room: Option<Box<ReplyRoom>>) -> Self {
-        Self { bytes, _room: room.map_or(Room::Elsewhere, Room::Value) }
+    pub(super) fn of_value(bytes: Bytes, memory: Option<Box<ResponseReservation>>) -> Self {
+        Self { bytes, _memory: memory.map_or(FrameMemory::Elsewhere, FrameMemory::Value) }
     }
 
     /// Some of a page.
-    pub(super) fn of_page(bytes: Bytes, room: Option<Rc<Taken>>) -> Self {
-        Self { bytes, _room: room.map_or(Room::Elsewhere, Room::Page) }
+    pub(super) fn of_page(bytes: Bytes, memory: Option<Rc<Reservation>>) -> Self {
+        Self { bytes, _memory: memory.map_or(FrameMemory::Elsewhere, FrameMemory::Page) }
     }
 }
 
 impl From<Bytes> for ResponseFrame {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes, _room: Room::Elsewhere }
+        Self { bytes, _memory: FrameMemory::Elsewhere }
     }
 }
 

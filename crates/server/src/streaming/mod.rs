@@ -6,19 +6,19 @@
 //!
 //! **Mechanism.** hyper asks for the next frame when it can write it, so a reader that stops stops the source. After
 //! [`TURN_BYTES`] the response lets others have their turn. While more is at hand it says so
-//! ([`Vitals::more_follows`](crate::vitals::Vitals)), and small frames leave together.
+//! ([`ConnectionActivity::more_follows`](crate::vitals::Vitals)), and small frames leave together.
 
 pub(crate) mod batch;
 mod compress;
 pub(crate) mod encoded;
 mod frame;
 pub(crate) mod range;
+pub(crate) mod range_memory;
 mod results;
-pub(crate) mod room;
 
-use crate::reply_room::ReplyRoom;
-use crate::service::UnderWay;
-use crate::vitals::Vitals;
+use crate::connection_activity::ConnectionActivity;
+use crate::response_memory::ResponseReservation;
+use crate::service::InFlightGuard;
 use bytes::Bytes;
 use frame::ResponseFrame;
 use http_body::{Body, Frame, SizeHint};
@@ -36,7 +36,7 @@ const BYTES_PER_TURN: usize = 1 << 10;
 /// The body of a response.
 pub(crate) enum ResponseBody {
     /// All of it, and its room if it is large. Empty when it was taken.
-    Whole(Bytes, Option<Box<ReplyRoom>>),
+    Whole(Bytes, Option<Box<ResponseReservation>>),
     /// A range, as it is read.
     Range(Box<range::RangeBody>),
     /// Results of a batch, as they come.
@@ -46,16 +46,16 @@ pub(crate) enum ResponseBody {
 /// Why a response is not finished.
 #[derive(Debug, thiserror::Error)]
 #[error("the response is broken off: {0}")]
-pub(crate) struct BrokenOff(pub(crate) String);
+pub(crate) struct StreamAbort(pub(crate) String);
 
 impl Body for ResponseBody {
     type Data = ResponseFrame;
-    type Error = BrokenOff;
+    type Error = StreamAbort;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<ResponseFrame>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<ResponseFrame>, StreamAbort>>> {
         let polled = match self.get_mut() {
             Self::Whole(bytes, _) if bytes.is_empty() => return Poll::Ready(None),
             Self::Whole(bytes, room) => {
@@ -95,18 +95,18 @@ impl Pause {
 }
 
 /// A response that is being streamed, as its connection sees it.
-struct Turns {
-    vitals: Rc<Vitals>,
+struct TimeSlices {
+    activity: Rc<ConnectionActivity>,
     left: usize,
     /// What was sent in all.
     bytes: usize,
-    _under_way: UnderWay,
+    _under_way: InFlightGuard,
 }
 
-impl Turns {
-    fn begin(vitals: &Rc<Vitals>, under_way: UnderWay) -> Self {
-        vitals.responding.set(true);
-        Self { vitals: Rc::clone(vitals), left: TURN_BYTES, bytes: 0, _under_way: under_way }
+impl TimeSlices {
+    fn begin(activity: &Rc<ConnectionActivity>, in_flight: InFlightGuard) -> Self {
+        activity.responding.set(true);
+        Self { activity: Rc::clone(activity), left: TURN_BYTES, bytes: 0, _under_way: in_flight }
     }
 
     /// Whether there is something left of this turn. If not, the next one comes when others have had theirs.
@@ -126,15 +126,15 @@ impl Turns {
     }
 
     /// Tells the connection whether more of the response is at hand.
-    fn note<T>(&self, polled: &Poll<Option<Result<T, BrokenOff>>>) {
-        self.vitals.more_follows.set(matches!(polled, Poll::Ready(Some(Ok(_)))));
+    fn note<T>(&self, polled: &Poll<Option<Result<T, StreamAbort>>>) {
+        self.activity.more_follows.set(matches!(polled, Poll::Ready(Some(Ok(_)))));
     }
 }
 
-impl Drop for Turns {
+impl Drop for TimeSlices {
     fn drop(&mut self) {
-        self.vitals.more_follows.set(false);
-        self.vitals.responding.set(false);
-        self.vitals.owe_turns(self.bytes / BYTES_PER_TURN);
+        self.activity.more_follows.set(false);
+        self.activity.responding.set(false);
+        self.activity.owe_slices(self.bytes / BYTES_PER_TURN);
     }
 }

@@ -15,14 +15,14 @@
 
 use super::encoded::EntryStream;
 use super::frame::ResponseFrame;
-use super::room::OpenRange;
-use super::{BrokenOff, Pause, Turns};
-use crate::budget::{Part, Taken};
+use super::range_memory::OpenRange;
+use super::{Pause, StreamAbort, TimeSlices};
+use crate::budget::{MemoryCategory, Reservation};
+use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::counters::Refusal;
-use crate::driver::executing::{OpenScan, Portion};
+use crate::driver::executing::{OpenScan, ScanPage};
 use crate::process::Process;
-use crate::service::UnderWay;
-use crate::vitals::{Holding, Vitals};
+use crate::service::InFlightGuard;
 use api::RangeContent;
 use api::entries::{Coding, Format};
 use bytes::Bytes;
@@ -42,11 +42,11 @@ pub(crate) struct RangeBody {
     scan: OpenScan,
     page: Page,
     /// The room of a page that is larger than others. It goes back with the last frame of the page.
-    page_room: Option<Rc<Taken>>,
+    page_reservation: Option<Rc<Reservation>>,
     /// What the next page is expected to take beyond what is taken for every range, ...
     next_weight: u64,
     /// ... taken for it, ...
-    next_room: Option<Taken>,
+    next_reservation: Option<Reservation>,
     /// ... or waited for.
     pause: Pause,
     /// So many of its entries are sent.
@@ -54,10 +54,10 @@ pub(crate) struct RangeBody {
     /// There is nothing behind the page.
     is_last: bool,
     form: Form,
-    turns: Turns,
+    slices: TimeSlices,
     process: Arc<Process>,
-    room: OpenRange,
-    _holding: Holding,
+    range_memory: OpenRange,
+    _holding: HoldsMemory,
 }
 
 /// How a range is written.
@@ -92,32 +92,35 @@ impl Form {
 }
 
 /// A range whose first page has come.
-pub(crate) struct BegunRange {
+pub(crate) struct StartedRange {
     scan: OpenScan,
-    first: Portion,
-    first_room: Option<Rc<Taken>>,
-    room: OpenRange,
+    first: ScanPage,
+    first_room: Option<Rc<Reservation>>,
+    range_memory: OpenRange,
 }
 
 /// Why a range does not begin.
-pub(crate) enum NotBegun {
+pub(crate) enum RangeStartError {
     Failed(Failure),
     /// There is no room for its first page.
     NoRoom,
 }
 
-impl BegunRange {
+impl StartedRange {
     /// Waits for the first page of `scan`.
-    pub(crate) async fn begin(mut scan: OpenScan, mut room: OpenRange) -> Result<Self, NotBegun> {
-        let first = poll_fn(|context| scan.poll_next(context)).await.map_err(NotBegun::Failed)?;
-        if !room.begin(&first.page, first.is_last) {
-            return Err(NotBegun::NoRoom);
+    pub(crate) async fn begin(
+        mut scan: OpenScan,
+        mut range_memory: OpenRange,
+    ) -> Result<Self, RangeStartError> {
+        let first = poll_fn(|context| scan.poll_next(context)).await.map_err(RangeStartError::Failed)?;
+        if !range_memory.begin(&first.page, first.is_last) {
+            return Err(RangeStartError::NoRoom);
         }
-        let first_room = match room.weigh(&first.page) {
+        let first_room = match range_memory.weigh(&first.page) {
             0 => None,
-            weight => Some(Rc::new(room.take(weight).ok_or(NotBegun::NoRoom)?)),
+            weight => Some(Rc::new(range_memory.reserve(weight).ok_or(RangeStartError::NoRoom)?)),
         };
-        Ok(Self { scan, first, first_room, room })
+        Ok(Self { scan, first, first_room, range_memory })
     }
 
     /// The body of its response.
@@ -125,24 +128,24 @@ impl BegunRange {
         self,
         form: Form,
         process: &Arc<Process>,
-        vitals: &Rc<Vitals>,
-        under_way: UnderWay,
+        activity: &Rc<ConnectionActivity>,
+        in_flight: InFlightGuard,
     ) -> RangeBody {
-        let Self { scan, first, first_room, room } = self;
+        let Self { scan, first, first_room, range_memory } = self;
         RangeBody {
             scan,
             page: first.page,
-            page_room: first_room,
+            page_reservation: first_room,
             next_weight: 0,
-            next_room: None,
+            next_reservation: None,
             pause: Pause::default(),
             sent: 0,
             is_last: first.is_last,
             form,
-            turns: Turns::begin(vitals, under_way),
+            slices: TimeSlices::begin(activity, in_flight),
             process: Arc::clone(process),
-            room,
-            _holding: Holding::begin(vitals, Part::Ranges),
+            range_memory,
+            _holding: HoldsMemory::begin(activity, MemoryCategory::Ranges),
         }
     }
 }
@@ -152,29 +155,32 @@ impl RangeBody {
     pub(super) fn poll_bytes(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<ResponseFrame, BrokenOff>>> {
+    ) -> Poll<Option<Result<ResponseFrame, StreamAbort>>> {
         let polled = self.poll_frame(context);
-        self.turns.note(&polled);
+        self.slices.note(&polled);
         polled
     }
 
-    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ResponseFrame, BrokenOff>>> {
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ResponseFrame, StreamAbort>>> {
         loop {
-            ready!(self.turns.poll(context));
+            ready!(self.slices.poll(context));
             match self.next_frame() {
                 Ok(None) => {}
                 Ok(Some(frame)) => {
-                    return Poll::Ready(Some(Ok(ResponseFrame::of_page(frame, self.page_room.clone()))));
+                    return Poll::Ready(Some(Ok(ResponseFrame::of_page(
+                        frame,
+                        self.page_reservation.clone(),
+                    ))));
                 }
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
             if self.is_last {
                 return Poll::Ready(None);
             }
-            ready!(self.poll_room(context));
+            ready!(self.poll_memory(context));
             let turned = match ready!(self.scan.poll_next(context)) {
-                Ok(portion) => self.turn_to(portion),
-                Err(failure) => Err(broken_off(&failure)),
+                Ok(portion) => self.start_page(portion),
+                Err(failure) => Err(stream_abort(&failure)),
             };
             if let Err(error) = turned {
                 self.process.counters.ranges_broken.count();
@@ -184,14 +190,14 @@ impl RangeBody {
     }
 
     /// Waits until there is room for a page like the last, which is let go.
-    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(room) = self.page_room.take() {
-            self.next_weight = room.bytes();
+    fn poll_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(range_memory) = self.page_reservation.take() {
+            self.next_weight = range_memory.bytes();
         }
         (self.page, self.sent) = (Page::default(), 0);
-        while self.next_room.is_none() && self.next_weight > 0 {
-            self.next_room = self.room.take(self.next_weight);
-            if self.next_room.is_none() {
+        while self.next_reservation.is_none() && self.next_weight > 0 {
+            self.next_reservation = self.range_memory.reserve(self.next_weight);
+            if self.next_reservation.is_none() {
                 ready!(self.pause.poll(context, ROOM_PAUSE));
             }
         }
@@ -199,30 +205,31 @@ impl RangeBody {
     }
 
     /// Goes on with the next page.
-    fn turn_to(&mut self, portion: Portion) -> Result<(), BrokenOff> {
-        let Portion { page, is_last } = portion;
-        let weight = self.room.weigh(&page);
-        let room = self.next_room.take();
+    fn start_page(&mut self, portion: ScanPage) -> Result<(), StreamAbort> {
+        let ScanPage { page, is_last } = portion;
+        let weight = self.range_memory.weigh(&page);
+        let range_memory = self.next_reservation.take();
         if weight > 0 {
-            let mut room = room.or_else(|| self.room.take(0)).expect("nothing is always to be had");
-            if !room.hold(weight) {
+            let mut range_memory =
+                range_memory.or_else(|| self.range_memory.reserve(0)).expect("nothing is always to be had");
+            if !range_memory.resize(weight) {
                 self.process.admission.count(Refusal::Ranges);
-                return Err(BrokenOff("there is no room for a large value".to_owned()));
+                return Err(StreamAbort("there is no room for a large value".to_owned()));
             }
-            self.page_room = Some(Rc::new(room));
+            self.page_reservation = Some(Rc::new(range_memory));
         }
         (self.page, self.next_weight, self.is_last) = (page, 0, is_last);
         Ok(())
     }
 
     /// A frame of what is at hand; `None`: there is nothing left of it.
-    fn next_frame(&mut self) -> Result<Option<Bytes>, BrokenOff> {
+    fn next_frame(&mut self) -> Result<Option<Bytes>, StreamAbort> {
         match &mut self.form {
             Form::Lines if self.sent == self.page.len() => Ok(None),
             Form::Lines => {
                 let line = self.page.line(self.sent);
                 self.sent += 1;
-                self.turns.count(line.len());
+                self.slices.count(line.len());
                 Ok(Some(line))
             }
             Form::Keys if self.sent == self.page.len() => Ok(None),
@@ -230,13 +237,13 @@ impl RangeBody {
                 let key_len = self.page.entry(self.sent).key.len();
                 let line = self.page.line(self.sent);
                 self.sent += 1;
-                self.turns.count(line.len());
+                self.slices.count(line.len());
                 Ok(Some(line.slice(..key_len)))
             }
             Form::Count(count) => {
                 let left = self.page.len() - std::mem::replace(&mut self.sent, self.page.len());
                 *count += left as u64;
-                self.turns.count(self.page.bytes().len());
+                self.slices.count(self.page.bytes().len());
                 if !self.is_last {
                     return Ok(None);
                 }
@@ -245,16 +252,16 @@ impl RangeBody {
                 Ok(Some(frame))
             }
             Form::Stream(stream) => {
-                let broken_off = |error: io::Error| BrokenOff(error.to_string());
-                let (frame, taken) = stream.next(&self.page, &mut self.sent).map_err(broken_off)?;
-                self.turns.count(taken);
+                let stream_abort = |error: io::Error| StreamAbort(error.to_string());
+                let (frame, taken) = stream.next(&self.page, &mut self.sent).map_err(stream_abort)?;
+                self.slices.count(taken);
                 if frame.is_some() || !self.is_last {
                     return Ok(frame);
                 }
                 let Form::Stream(stream) = std::mem::replace(&mut self.form, Form::Ended) else {
                     unreachable!("it is a stream");
                 };
-                let frame = stream.finish().map_err(broken_off)?;
+                let frame = stream.finish().map_err(stream_abort)?;
                 Ok((!frame.is_empty()).then_some(frame))
             }
             Form::Ended => Ok(None),
@@ -262,8 +269,8 @@ impl RangeBody {
     }
 }
 
-fn broken_off(failure: &Failure) -> BrokenOff {
+fn stream_abort(failure: &Failure) -> StreamAbort {
     let reason = api::describe_range_failure(failure);
     tracing::warn!(reason, "a range is broken off");
-    BrokenOff(reason)
+    StreamAbort(reason)
 }

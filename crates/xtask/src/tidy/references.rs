@@ -258,7 +258,7 @@ mod tests {
         "crates/engine/tests/crash.rs",
         "crates/engine/tests/scripts/a.txt",
         "crates/engine/tests/scripts/b.txt",
-        "crates/server/src/stream/plain.rs",
+        "crates/server/src/stream/fast_path.rs",
         "bench/run",
     ];
 

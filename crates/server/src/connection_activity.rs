@@ -7,7 +7,7 @@
 //! When memory is short, those for whom it is held and who stand still give it back, those first who have stood still for
 //! longest: a response that nobody takes is not to keep others from theirs, nor a body that does not come.
 //!
-//! When places for connections run short (`places`), connections are evicted in this order
+//! When places for connections run short (`limiter`), connections are evicted in this order
 //! ([`EvictionRank`]):
 //!
 //! 1. Connections with an unfinished head, oldest first. On a new connection the head counts as
@@ -22,9 +22,9 @@
 //! **Mechanism.** The connection writes down what it is doing in a few cells, at the cost of a store each; once
 //! a second the thread's sweep looks at all of its connections. Only the sweep knows the time.
 
-use crate::budget::{MemoryBudget, Part, Refusals};
+use crate::budget::{MemoryBudget, MemoryCategory, Refusals};
 use crate::config::Limits;
-use crate::places::{ClientAddress, Eviction, EvictionScope};
+use crate::connection_limit::{ClientAddress, Eviction, EvictionScope};
 use crate::process::Process;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -37,9 +37,9 @@ use tokio::sync::Notify;
 /// How often the sweep looks.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A client that has moved less than [`Limits::PROGRESS_BYTES`] between each two of so many looks stands still, ...
-const STILL_LOOKS: u32 = 2;
+const STALLED_SWEEPS: u32 = 2;
 /// ... and when memory is short, one in so many of those who hold some of it is cut, at each look.
-const CUT_SHARE: usize = 2;
+const CUT_DIVISOR: usize = 2;
 /// A connection that has just come is not taken for idle: its first request has this time to arrive.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(200);
 /// An unfinished head counts as such after this time, in seconds of the sweep, on a connection that
@@ -65,16 +65,16 @@ enum EvictionRank {
     /// No request has come since this second of the sweep.
     Resting { since_seconds: u64 },
     /// The client has stood still for this number of looks.
-    Still { looks: Reverse<u32> },
+    Stalled { sweeps: Reverse<u32> },
     /// The connection is new, and its first request may be on its way.
     JustAccepted,
 }
 
 /// What the rest of the thread tells a connection to do; the later in this list, the sterner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Order {
+pub(crate) enum CloseOrder {
     /// Close if no request is under way, or none of which the whole head has come.
-    Leave,
+    CloseIfIdle,
     /// Finish what is under way, then close.
     Finish,
     /// Tell the client that it was too slow, then close.
@@ -85,7 +85,7 @@ pub(crate) enum Order {
 
 /// What a connection is doing, written by it and read by the sweep.
 #[derive(Debug, Default)]
-pub(crate) struct Vitals {
+pub(crate) struct ConnectionActivity {
     pub(crate) position: Cell<ReadPosition>,
     /// Requests whose handling began.
     pub(crate) requests: Cell<u64>,
@@ -103,38 +103,38 @@ pub(crate) struct Vitals {
     /// The client does not take the response.
     pub(crate) write_blocked: Cell<bool>,
     /// So many turns its last response was worth, beside its own.
-    turns_owed: Cell<usize>,
+    slices_owed: Cell<usize>,
     /// What memory is held for the client.
-    holds: Cell<Option<Part>>,
+    memory_category: Cell<Option<MemoryCategory>>,
     /// For so many looks it has stood still, though it is its turn, ...
-    still_looks: Cell<u32>,
+    stalled_sweeps: Cell<u32>,
     /// ... since so many bytes were moved.
-    still_bytes: Cell<u64>,
-    watch: Cell<Watch>,
-    order: Cell<Option<Order>>,
+    stalled_since_bytes: Cell<u64>,
+    watch: Cell<PhaseWatch>,
+    order: Cell<Option<CloseOrder>>,
     client: Cell<Option<ClientAddress>>,
     /// When its connection came.
     entered: Cell<Option<Instant>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Vitals {
+impl ConnectionActivity {
     /// What to do, if anything was ordered.
-    pub(crate) fn order(&self) -> Option<Order> {
+    pub(crate) fn close_order(&self) -> Option<CloseOrder> {
         self.order.get()
     }
 
     /// Orders the connection; the sterner of two orders counts.
-    pub(crate) fn give(&self, order: Order) {
+    pub(crate) fn order_close(&self, order: CloseOrder) {
         self.order.set(self.order.get().max(Some(order)));
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    /// The rest of a head, or a request, has come since [`Order::Leave`] was given.
-    pub(crate) fn take_back_leave(&self) {
-        if self.order.get() == Some(Order::Leave) {
+    /// The rest of a head, or a request, has come since [`CloseOrder::CloseIfIdle`] was given.
+    pub(crate) fn withdraw_close_if_idle(&self) {
+        if self.order.get() == Some(CloseOrder::CloseIfIdle) {
             self.order.set(None);
         }
     }
@@ -143,25 +143,27 @@ impl Vitals {
     /// the node works on its request, the request makes progress, the last one was lately, or it is
     /// closed already.
     fn eviction_rank(&self, seconds: u64, now: Instant) -> Option<EvictionRank> {
-        if self.order().is_some() {
+        if self.close_order().is_some() {
             return None;
         }
         let watch = self.watch.get();
-        let stage = self.stage();
-        let is_as_seen = (watch.stage, watch.requests) == (stage, self.requests.get());
+        let phase = self.phase();
+        let is_as_seen = (watch.phase, watch.requests) == (phase, self.requests.get());
         let is_first = self.requests.get() == 0;
         let age_seconds = if is_as_seen { seconds.saturating_sub(watch.since_seconds) } else { 0 };
-        match stage {
-            Stage::Head if is_first || age_seconds >= UNFINISHED_HEAD_SECONDS => {
+        match phase {
+            Phase::Head if is_first || age_seconds >= UNFINISHED_HEAD_SECONDS => {
                 Some(EvictionRank::UnfinishedHead)
             }
-            Stage::Idle if is_first && self.has_just_come(now) => Some(EvictionRank::JustAccepted),
-            Stage::Idle if is_first => Some(EvictionRank::UnfinishedHead),
-            Stage::Idle if age_seconds >= REST_SECONDS => {
+            Phase::Idle if is_first && self.is_just_accepted(now) => Some(EvictionRank::JustAccepted),
+            Phase::Idle if is_first => Some(EvictionRank::UnfinishedHead),
+            Phase::Idle if age_seconds >= REST_SECONDS => {
                 Some(EvictionRank::Resting { since_seconds: watch.since_seconds })
             }
-            Stage::Body | Stage::Writing | Stage::Streaming if self.still_looks.get() >= STILL_LOOKS => {
-                Some(EvictionRank::Still { looks: Reverse(self.still_looks.get()) })
+            Phase::Body | Phase::Writing | Phase::Streaming
+                if self.stalled_sweeps.get() >= STALLED_SWEEPS =>
+            {
+                Some(EvictionRank::Stalled { sweeps: Reverse(self.stalled_sweeps.get()) })
             }
             _ => None,
         }
@@ -169,26 +171,26 @@ impl Vitals {
 
     /// Orders an eviction of this rank.
     fn evict(&self, rank: EvictionRank) {
-        self.give(match rank {
-            EvictionRank::Still { .. } if self.stage() == Stage::Body => Order::Refuse,
-            EvictionRank::Still { .. } => Order::Cut,
-            _ => Order::Leave,
+        self.order_close(match rank {
+            EvictionRank::Stalled { .. } if self.phase() == Phase::Body => CloseOrder::Refuse,
+            EvictionRank::Stalled { .. } => CloseOrder::Cut,
+            _ => CloseOrder::CloseIfIdle,
         });
     }
 
     /// Whether it was told to close.
-    fn is_leaving(&self) -> bool {
-        self.order().is_some_and(|order| order != Order::Finish)
+    fn is_closing(&self) -> bool {
+        self.close_order().is_some_and(|order| order != CloseOrder::Finish)
     }
 
     /// Whether the first request may still be on its way.
-    fn has_just_come(&self, now: Instant) -> bool {
+    fn is_just_accepted(&self, now: Instant) -> bool {
         let age = self.entered.get().map_or(Duration::ZERO, |entered| now.duration_since(entered));
         self.requests.get() == 0 && age < FIRST_REQUEST_TIME
     }
 
     /// Orders wake this one.
-    pub(crate) fn wake_with(&self, waker: &Waker) {
+    pub(crate) fn register_waker(&self, waker: &Waker) {
         let mut present = self.waker.borrow_mut();
         if present.as_ref().is_none_or(|present| !present.will_wake(waker)) {
             *present = Some(waker.clone());
@@ -196,71 +198,76 @@ impl Vitals {
     }
 
     /// So many bytes were read or written.
-    pub(crate) fn moved(&self, bytes: usize) {
+    pub(crate) fn count_moved(&self, bytes: usize) {
         self.moved_bytes.set(self.moved_bytes.get() + bytes as u64);
     }
 
     /// What was sent was worth so many turns.
-    pub(crate) fn owe_turns(&self, turns: usize) {
-        self.turns_owed.set(self.turns_owed.get() + turns);
+    pub(crate) fn owe_slices(&self, turns: usize) {
+        self.slices_owed.set(self.slices_owed.get() + turns);
     }
 
     /// Whether this turn is one of those that are owed.
-    pub(crate) fn skips_turn(&self) -> bool {
-        let owed = self.turns_owed.get();
-        self.turns_owed.set(owed.saturating_sub(1));
+    pub(crate) fn skip_owed_slice(&self) -> bool {
+        let owed = self.slices_owed.get();
+        self.slices_owed.set(owed.saturating_sub(1));
         owed > 0
     }
 
     /// Whether no request is under way, as far as bytes have come.
     pub(crate) fn is_idle(&self) -> bool {
-        self.stage() == Stage::Idle
+        self.phase() == Phase::Idle
     }
 
     /// Whether no request is under way of which the whole head has come.
     pub(crate) fn awaits_head(&self) -> bool {
-        matches!(self.stage(), Stage::Idle | Stage::Head)
+        matches!(self.phase(), Phase::Idle | Phase::Head)
     }
 
     /// Whether a request may be on its way: none has come yet, or one has begun to.
-    pub(crate) fn may_get_request(&self) -> bool {
-        self.requests.get() == 0 || self.stage() == Stage::Head
+    pub(crate) fn can_receive_request(&self) -> bool {
+        self.requests.get() == 0 || self.phase() == Phase::Head
     }
 
-    fn stage(&self) -> Stage {
+    fn phase(&self) -> Phase {
         if self.write_blocked.get() {
-            if self.responding.get() && !self.has_body.get() { Stage::Streaming } else { Stage::Writing }
+            if self.responding.get() && !self.has_body.get() { Phase::Streaming } else { Phase::Writing }
         } else if self.handling.get() {
-            if self.waits_for_body.get() { Stage::Body } else { Stage::Working }
+            if self.waits_for_body.get() { Phase::Body } else { Phase::Working }
         } else if self.position.get() == ReadPosition::InHead {
-            Stage::Head
+            Phase::Head
         } else {
-            Stage::Idle
+            Phase::Idle
         }
     }
 
     /// For how many looks the client has stood still.
-    fn look_at_client(&self) -> u32 {
-        let moved = self.moved_bytes.get() - self.still_bytes.get();
-        if !self.stage().is_clients_turn() || moved >= Limits::PROGRESS_BYTES {
-            self.still_looks.set(0);
-            self.still_bytes.set(self.moved_bytes.get());
+    fn count_stalled_sweep(&self) -> u32 {
+        let moved = self.moved_bytes.get() - self.stalled_since_bytes.get();
+        if !self.phase().is_waiting_for_client() || moved >= Limits::PROGRESS_BYTES {
+            self.stalled_sweeps.set(0);
+            self.stalled_since_bytes.set(self.moved_bytes.get());
             return 0;
         }
-        self.still_looks.set(self.still_looks.get() + 1);
-        self.still_looks.get()
+        self.stalled_sweeps.set(self.stalled_sweeps.get() + 1);
+        self.stalled_sweeps.get()
     }
 
-    fn look(&self, seconds: u64, limits: &Limits) -> Option<Order> {
-        let (watch, order) =
-            self.watch.get().look(self.stage(), self.requests.get(), self.moved_bytes.get(), seconds, limits);
+    fn check_time_limits(&self, seconds: u64, limits: &Limits) -> Option<CloseOrder> {
+        let (watch, order) = self.watch.get().check(
+            self.phase(),
+            self.requests.get(),
+            self.moved_bytes.get(),
+            seconds,
+            limits,
+        );
         self.watch.set(watch);
         order
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum Phase {
     #[default]
     Idle,
     Head,
@@ -271,47 +278,47 @@ enum Stage {
     Streaming,
 }
 
-impl Stage {
+impl Phase {
     /// Whether it is the client that is to move bytes.
-    fn is_clients_turn(self) -> bool {
+    fn is_waiting_for_client(self) -> bool {
         matches!(self, Self::Body | Self::Writing | Self::Streaming)
     }
 }
 
 /// What the sweep saw, and since when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Watch {
-    stage: Stage,
+struct PhaseWatch {
+    phase: Phase,
     requests: u64,
     since_seconds: u64,
     moved_bytes: u64,
 }
 
-impl Watch {
-    fn look(
+impl PhaseWatch {
+    fn check(
         self,
-        stage: Stage,
+        phase: Phase,
         requests: u64,
         moved_bytes: u64,
         seconds: u64,
         limits: &Limits,
-    ) -> (Self, Option<Order>) {
-        let fresh = Self { stage, requests, since_seconds: seconds, moved_bytes };
-        if (stage, requests) != (self.stage, self.requests) {
+    ) -> (Self, Option<CloseOrder>) {
+        let fresh = Self { phase, requests, since_seconds: seconds, moved_bytes };
+        if (phase, requests) != (self.phase, self.requests) {
             return (fresh, None);
         }
-        let (limit, order) = match stage {
-            Stage::Working => return (self, None),
-            Stage::Idle => (limits.idle_time, Order::Cut),
-            Stage::Head => (limits.head_time, Order::Refuse),
-            Stage::Body => (limits.progress_time, Order::Refuse),
-            Stage::Writing => (limits.progress_time, Order::Cut),
-            Stage::Streaming => (limits.reader_time, Order::Cut),
+        let (limit, order) = match phase {
+            Phase::Working => return (self, None),
+            Phase::Idle => (limits.idle_time, CloseOrder::Cut),
+            Phase::Head => (limits.head_time, CloseOrder::Refuse),
+            Phase::Body => (limits.progress_time, CloseOrder::Refuse),
+            Phase::Writing => (limits.progress_time, CloseOrder::Cut),
+            Phase::Streaming => (limits.reader_time, CloseOrder::Cut),
         };
         if seconds - self.since_seconds <= limit.as_secs() {
             return (self, None);
         }
-        if stage.is_clients_turn() && moved_bytes - self.moved_bytes >= Limits::PROGRESS_BYTES {
+        if phase.is_waiting_for_client() && moved_bytes - self.moved_bytes >= Limits::PROGRESS_BYTES {
             return (fresh, None);
         }
         (self, Some(order))
@@ -320,25 +327,25 @@ impl Watch {
 
 /// Tells the sweep that memory is held for a client, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Holding(Rc<Vitals>);
+pub(crate) struct HoldsMemory(Rc<ConnectionActivity>);
 
-impl Holding {
-    pub(crate) fn begin(vitals: &Rc<Vitals>, part: Part) -> Self {
-        vitals.holds.set(Some(part));
-        Self(Rc::clone(vitals))
+impl HoldsMemory {
+    pub(crate) fn begin(activity: &Rc<ConnectionActivity>, category: MemoryCategory) -> Self {
+        activity.memory_category.set(Some(category));
+        Self(Rc::clone(activity))
     }
 }
 
-impl Drop for Holding {
+impl Drop for HoldsMemory {
     fn drop(&mut self) {
-        self.0.holds.set(None);
+        self.0.memory_category.set(None);
     }
 }
 
 /// The connections of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    alive: RefCell<slab::Slab<Weak<Vitals>>>,
+    alive: RefCell<slab::Slab<Weak<ConnectionActivity>>>,
     seconds: Cell<u64>,
     /// What the budget had refused at the last look.
     refusals: Cell<Refusals>,
@@ -347,43 +354,45 @@ pub(crate) struct Connections {
 }
 
 /// A connection among [`Connections`] until it is dropped.
-pub(crate) struct Entered {
+pub(crate) struct ConnectionEntry {
     connections: Rc<Connections>,
     index: usize,
-    pub(crate) vitals: Rc<Vitals>,
+    pub(crate) activity: Rc<ConnectionActivity>,
 }
 
 impl Connections {
     /// Takes a connection in that this client has opened at `now`.
-    pub(crate) fn enter(self: &Rc<Self>, client: ClientAddress, now: Instant) -> Entered {
-        let vitals = Rc::new(Vitals::default());
-        vitals.client.set(Some(client));
-        vitals.entered.set(Some(now));
-        vitals.watch.set(Watch { since_seconds: self.seconds.get(), ..Watch::default() });
+    pub(crate) fn register(self: &Rc<Self>, client: ClientAddress, now: Instant) -> ConnectionEntry {
+        let activity = Rc::new(ConnectionActivity::default());
+        activity.client.set(Some(client));
+        activity.entered.set(Some(now));
+        activity.watch.set(PhaseWatch { since_seconds: self.seconds.get(), ..PhaseWatch::default() });
         if self.finishing.get() {
-            vitals.give(Order::Finish);
+            activity.order_close(CloseOrder::Finish);
         }
-        let index = self.alive.borrow_mut().insert(Rc::downgrade(&vitals));
-        Entered { connections: Rc::clone(self), index, vitals }
+        let index = self.alive.borrow_mut().insert(Rc::downgrade(&activity));
+        ConnectionEntry { connections: Rc::clone(self), index, activity }
     }
 
     /// Evicts connections, in the order of their [`EvictionRank`]. Connections that were told to
     /// close and have not done so yet count as evicted.
     pub(crate) fn evict(&self, eviction: Eviction, now: Instant) {
         let Eviction { client, count, scope } = eviction;
-        let is_meant = |vitals: &Rc<Vitals>| client.is_none_or(|client| vitals.client.get() == Some(client));
-        let (mut leaving, mut candidates) = (0, Vec::new());
-        for vitals in self.snapshot().into_iter().filter(is_meant) {
-            leaving += usize::from(vitals.is_leaving());
-            let rank = vitals.eviction_rank(self.seconds.get(), now);
+        let is_meant = |activity: &Rc<ConnectionActivity>| {
+            client.is_none_or(|client| activity.client.get() == Some(client))
+        };
+        let (mut closing, mut candidates) = (0, Vec::new());
+        for activity in self.snapshot().into_iter().filter(is_meant) {
+            closing += usize::from(activity.is_closing());
+            let rank = activity.eviction_rank(self.seconds.get(), now);
             candidates.extend(
                 rank.filter(|rank| scope == EvictionScope::Inactive || *rank == EvictionRank::UnfinishedHead)
-                    .map(|rank| (rank, vitals)),
+                    .map(|rank| (rank, activity)),
             );
         }
-        if let Some(last) = count.saturating_sub(leaving).min(candidates.len()).checked_sub(1) {
-            candidates.select_nth_unstable_by_key(last, |(rank, vitals)| (*rank, vitals.entered.get()));
-            candidates[..=last].iter().for_each(|(rank, vitals)| vitals.evict(*rank));
+        if let Some(last) = count.saturating_sub(closing).min(candidates.len()).checked_sub(1) {
+            candidates.select_nth_unstable_by_key(last, |(rank, activity)| (*rank, activity.entered.get()));
+            candidates[..=last].iter().for_each(|(rank, activity)| activity.evict(*rank));
         }
     }
 
@@ -397,7 +406,7 @@ impl Connections {
     /// Gives all of them, and all that come, the order to finish.
     pub(crate) fn finish(&self) {
         self.finishing.set(true);
-        self.snapshot().iter().for_each(|vitals| vitals.give(Order::Finish));
+        self.snapshot().iter().for_each(|activity| activity.order_close(CloseOrder::Finish));
     }
 
     /// Looks once a second, for ever.
@@ -405,43 +414,47 @@ impl Connections {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             self.seconds.set(self.seconds.get() + SWEEP_EVERY.as_secs());
-            self.look(&process.config.limits, &process.memory);
+            self.check_all(&process.config.limits, &process.memory);
         }
     }
 
-    fn look(&self, limits: &Limits, memory: &MemoryBudget) {
+    fn check_all(&self, limits: &Limits, memory: &MemoryBudget) {
         let mut still = Vec::new();
-        for vitals in self.snapshot() {
-            if let Some(order) = vitals.look(self.seconds.get(), limits) {
-                vitals.give(order);
+        for activity in self.snapshot() {
+            if let Some(order) = activity.check_time_limits(self.seconds.get(), limits) {
+                activity.order_close(order);
             }
-            let looks = vitals.look_at_client();
-            if looks >= STILL_LOOKS
-                && let Some(part) = vitals.holds.get()
+            let looks = activity.count_stalled_sweep();
+            if looks >= STALLED_SWEEPS
+                && let Some(category) = activity.memory_category.get()
             {
-                still.push((looks, part, vitals));
+                still.push((looks, category, activity));
             }
         }
         let since = self.refusals.replace(memory.refusals());
         still.sort_by_key(|(looks, ..)| Reverse(*looks));
-        for (part, order) in [
-            (Part::Bodies, Order::Refuse),
-            (Part::Replies, Order::Cut),
-            (Part::Ranges, Order::Cut),
-            (Part::Batches, Order::Cut),
+        for (category, order) in [
+            (MemoryCategory::Bodies, CloseOrder::Refuse),
+            (MemoryCategory::Replies, CloseOrder::Cut),
+            (MemoryCategory::Ranges, CloseOrder::Cut),
+            (MemoryCategory::Batches, CloseOrder::Cut),
         ] {
-            let of_part = || still.iter().filter(|(_, of, _)| *of == part);
-            let cut = if memory.is_short(part, &since) { of_part().count().div_ceil(CUT_SHARE) } else { 0 };
-            of_part().take(cut).for_each(|(.., vitals)| vitals.give(order));
+            let of_category = || still.iter().filter(|(_, of, _)| *of == category);
+            let cut = if memory.is_short(category, &since) {
+                of_category().count().div_ceil(CUT_DIVISOR)
+            } else {
+                0
+            };
+            of_category().take(cut).for_each(|(.., activity)| activity.order_close(order));
         }
     }
 
-    fn snapshot(&self) -> Vec<Rc<Vitals>> {
-        self.alive.borrow().iter().filter_map(|(_, vitals)| vitals.upgrade()).collect()
+    fn snapshot(&self) -> Vec<Rc<ConnectionActivity>> {
+        self.alive.borrow().iter().filter_map(|(_, activity)| activity.upgrade()).collect()
     }
 }
 
-impl Drop for Entered {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         let mut alive = self.connections.alive.borrow_mut();
         alive.remove(self.index);
@@ -470,31 +483,35 @@ mod tests {
     };
 
     /// Looks at every second until an order comes; `change` is what the connection does in that second.
-    fn ordered_at(vitals: &Vitals, seconds_max: u64, change: impl Fn(u64, &Vitals)) -> Option<(u64, Order)> {
+    fn ordered_at(
+        activity: &ConnectionActivity,
+        seconds_max: u64,
+        change: impl Fn(u64, &ConnectionActivity),
+    ) -> Option<(u64, CloseOrder)> {
         (1..=seconds_max).find_map(|seconds| {
-            change(seconds, vitals);
-            vitals.look(seconds, &LIMITS).map(|order| (seconds, order))
+            change(seconds, activity);
+            activity.check_time_limits(seconds, &LIMITS).map(|order| (seconds, order))
         })
     }
 
     #[test]
     fn a_slow_head_is_refused_however_steadily_it_drips() {
-        let vitals = Vitals::default();
-        let ordered = ordered_at(&vitals, 100, |_, vitals| {
-            vitals.position.set(ReadPosition::InHead);
-            vitals.moved(1);
+        let activity = ConnectionActivity::default();
+        let ordered = ordered_at(&activity, 100, |_, activity| {
+            activity.position.set(ReadPosition::InHead);
+            activity.count_moved(1);
         });
-        assert_eq!(ordered, Some((12, Order::Refuse)));
+        assert_eq!(ordered, Some((12, CloseOrder::Refuse)));
     }
 
     #[test]
     fn a_body_is_refused_when_it_drips_and_not_while_it_flows() {
-        for (bytes, expected) in [(1, Some((32, Order::Refuse))), (1_024, None)] {
-            let vitals = Vitals::default();
-            vitals.handling.set(true);
-            vitals.waits_for_body.set(true);
-            let ordered = ordered_at(&vitals, 1_000, |_, vitals| {
-                vitals.moved(bytes);
+        for (bytes, expected) in [(1, Some((32, CloseOrder::Refuse))), (1_024, None)] {
+            let activity = ConnectionActivity::default();
+            activity.handling.set(true);
+            activity.waits_for_body.set(true);
+            let ordered = ordered_at(&activity, 1_000, |_, activity| {
+                activity.count_moved(bytes);
             });
             assert_eq!(ordered, expected);
         }
@@ -502,42 +519,42 @@ mod tests {
 
     #[test]
     fn a_reader_that_stands_still_is_cut() {
-        let vitals = Vitals::default();
-        let ordered = ordered_at(&vitals, 100, |_, vitals| vitals.write_blocked.set(true));
-        assert_eq!(ordered, Some((32, Order::Cut)));
+        let activity = ConnectionActivity::default();
+        let ordered = ordered_at(&activity, 100, |_, activity| activity.write_blocked.set(true));
+        assert_eq!(ordered, Some((32, CloseOrder::Cut)));
     }
 
     #[test]
     fn the_reader_of_a_stream_may_stop_for_longer() {
-        let vitals = Vitals::default();
-        vitals.responding.set(true);
-        let ordered = ordered_at(&vitals, 1_000, |_, vitals| vitals.write_blocked.set(true));
-        assert_eq!(ordered, Some((122, Order::Cut)));
+        let activity = ConnectionActivity::default();
+        activity.responding.set(true);
+        let ordered = ordered_at(&activity, 1_000, |_, activity| activity.write_blocked.set(true));
+        assert_eq!(ordered, Some((122, CloseOrder::Cut)));
     }
 
     #[test]
     fn a_client_that_reads_no_results_of_its_batch_is_cut_as_one_that_sends_nothing() {
-        let vitals = Vitals::default();
-        vitals.responding.set(true);
-        vitals.has_body.set(true);
-        let ordered = ordered_at(&vitals, 1_000, |_, vitals| vitals.write_blocked.set(true));
-        assert_eq!(ordered, Some((32, Order::Cut)));
+        let activity = ConnectionActivity::default();
+        activity.responding.set(true);
+        activity.has_body.set(true);
+        let ordered = ordered_at(&activity, 1_000, |_, activity| activity.write_blocked.set(true));
+        assert_eq!(ordered, Some((32, CloseOrder::Cut)));
     }
 
     #[test]
     fn silence_is_cut_late_and_work_never() {
-        let vitals = Vitals::default();
-        assert_eq!(ordered_at(&vitals, 1_000, |_, _| {}), Some((601, Order::Cut)));
-        let vitals = Vitals::default();
-        assert_eq!(ordered_at(&vitals, 1_000, |_, vitals| vitals.handling.set(true)), None);
+        let activity = ConnectionActivity::default();
+        assert_eq!(ordered_at(&activity, 1_000, |_, _| {}), Some((601, CloseOrder::Cut)));
+        let activity = ConnectionActivity::default();
+        assert_eq!(ordered_at(&activity, 1_000, |_, activity| activity.handling.set(true)), None);
     }
 
     #[test]
     fn each_request_has_its_own_time() {
-        let vitals = Vitals::default();
-        let ordered = ordered_at(&vitals, 100, |seconds, vitals| {
-            vitals.position.set(ReadPosition::InHead);
-            vitals.requests.set(seconds / 5);
+        let activity = ConnectionActivity::default();
+        let ordered = ordered_at(&activity, 100, |seconds, activity| {
+            activity.position.set(ReadPosition::InHead);
+            activity.requests.set(seconds / 5);
         });
         assert_eq!(ordered, None);
     }

@@ -5,7 +5,7 @@ use crate::gauges::Load;
 use crate::local::Local;
 use crate::metrics::{Outcome, Recorder};
 use crate::process::Process;
-use crate::replies::{Begun, Replies};
+use crate::replies::{CommandStart, Replies};
 use crate::stages::Request;
 use api::{EntityRequest, RequestKind};
 use cluster::{
@@ -23,10 +23,10 @@ use tokio::sync::oneshot;
 /// With so many operations under way it is noted how long they will take.
 const DRAIN_NOTED_FROM: usize = 64;
 /// How often a thread that ends looks whether it is idle.
-const IDLE_LOOK_EVERY: Duration = Duration::from_millis(5);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A coordinator, and those who wait for its replies.
-pub(crate) struct Coordinating {
+pub(crate) struct CoordinatorMachine {
     coordinator: Coordinator,
     replies: Replies,
     recorder: Rc<Recorder>,
@@ -42,7 +42,7 @@ pub(crate) struct Coordinating {
     drain_is_noted: bool,
 }
 
-impl Driver<Coordinating> {
+impl Driver<CoordinatorMachine> {
     /// The driver of the I/O thread of this number.
     pub(crate) fn of_thread(
         process: &Arc<Process>,
@@ -58,7 +58,7 @@ impl Driver<Coordinating> {
         let member = local.member.clone();
         let (me, view) = (member.me, Arc::clone(&local.view.lock()));
         let rng = Rng::new(env::os_process::entropy_u64());
-        let machine = Coordinating {
+        let machine = CoordinatorMachine {
             coordinator: Coordinator::new(member, number, limits, Arc::clone(&view), rng),
             replies: Replies::default(),
             recorder: Rc::clone(recorder),
@@ -76,7 +76,7 @@ impl Driver<Coordinating> {
 
     /// Gives `command` to the coordinator; its reply is to be asked for, or left, by this id.
     pub(super) fn submit(self: &Rc<Self>, kind: RequestKind, command: Command) -> (RequestId, Request) {
-        self.bring(|core, now| {
+        self.run_machine(|core, now| {
             let request = Request::of(kind, &command, now.mono);
             (core.machine.submit(now, kind, command), request)
         })
@@ -89,9 +89,9 @@ impl Driver<Coordinating> {
         commands: impl Iterator<Item = Command>,
         ids: &mut impl Extend<RequestId>,
     ) {
-        self.bring(|core, now| {
+        self.run_machine(|core, now| {
             ids.extend(commands.map(|command| {
-                let id = core.machine.replies.open(Begun { kind, at: now.mono });
+                let id = core.machine.replies.open(CommandStart { kind, at: now.mono });
                 core.machine.coordinator.submit_paced(now, id, command);
                 id
             }));
@@ -100,22 +100,22 @@ impl Driver<Coordinating> {
 
     /// When to try again, if there is no room for this write of a value of `value_len` bytes, or for this delete.
     pub(crate) fn refuses_write(&self, entity: &EntityRequest, value_len: Option<usize>) -> Option<Duration> {
-        self.look(|core| core.machine.coordinator.write_refusal(&entity.key, value_len, entity.quorum))
+        self.with_core(|core| core.machine.coordinator.write_refusal(&entity.key, value_len, entity.quorum))
     }
 
     /// How many writes more there is room for.
-    pub(super) fn room_for_writes(&self) -> usize {
-        self.look(|core| core.machine.coordinator.write_capacity())
+    pub(super) fn free_write_count(&self) -> usize {
+        self.with_core(|core| core.machine.coordinator.write_capacity())
     }
 
     /// Where replies are asked for.
-    pub(super) fn look_at_replies<R>(&self, at: impl FnOnce(&mut Replies) -> R) -> R {
-        self.look(|core| at(&mut core.machine.replies))
+    pub(super) fn with_replies<R>(&self, at: impl FnOnce(&mut Replies) -> R) -> R {
+        self.with_core(|core| at(&mut core.machine.replies))
     }
 
     /// A name for a scan; never given twice.
     pub(super) fn next_scan(&self) -> ScanId {
-        self.look(|core| {
+        self.with_core(|core| {
             core.machine.scans += 1;
             ScanId(core.machine.scans)
         })
@@ -123,12 +123,12 @@ impl Driver<Coordinating> {
 
     /// Nobody wants more of a scan.
     pub(super) fn close_scan(self: &Rc<Self>, id: ScanId) {
-        self.bring(|core, now| core.machine.coordinator.close_scan(now, id));
+        self.run_machine(|core, now| core.machine.coordinator.close_scan(now, id));
     }
 
     /// Takes what the node says of the cluster.
     pub(crate) fn handle_view(self: &Rc<Self>, view: Arc<ClusterView>) {
-        self.bring(|core, now| {
+        self.run_machine(|core, now| {
             core.machine.view = Arc::clone(&view);
             core.machine.coordinator.handle_view(now, view);
         });
@@ -138,27 +138,27 @@ impl Driver<Coordinating> {
     /// than an operation lasts.
     pub(crate) async fn until_idle(&self) {
         let operation_ends = tokio::time::Instant::now() + self.process.config.request_timeout;
-        let is_idle = || self.look(|core| core.machine.coordinator.poll_timeout().is_none());
+        let is_idle = || self.with_core(|core| core.machine.coordinator.poll_timeout().is_none());
         while !is_idle() && tokio::time::Instant::now() < operation_ends {
-            tokio::time::sleep(IDLE_LOOK_EVERY).await;
+            tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
         }
     }
 
     /// Says `done` when each peer that is up has been linked with, or could not be.
-    pub(crate) fn say_when_linked(self: &Rc<Self>, done: oneshot::Sender<()>) {
-        self.bring(|core, _| core.machine.wait_for_links.push(done));
+    pub(crate) fn notify_when_linked(self: &Rc<Self>, done: oneshot::Sender<()>) {
+        self.run_machine(|core, _| core.machine.wait_for_links.push(done));
     }
 }
 
-impl Coordinating {
+impl CoordinatorMachine {
     fn submit(&mut self, now: Now, kind: RequestKind, command: Command) -> RequestId {
-        let id = self.replies.open(Begun { kind, at: now.mono });
+        let id = self.replies.open(CommandStart { kind, at: now.mono });
         self.coordinator.submit(now, id, command);
         id
     }
 }
 
-impl Machine for Coordinating {
+impl Machine for CoordinatorMachine {
     fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.coordinator.handle_stored(now, id, response);
     }
@@ -195,15 +195,15 @@ impl Machine for Coordinating {
                 }
                 let outcome = Outcome::of(&reply);
                 let (stages, answered) = (&driver.process.stages, core.answered.as_ref());
-                let course = |begun| stages.course(begun, &wait, answered, now.mono);
-                let begun = core.machine.replies.put(to, reply, course);
+                let trace = |begun| stages.trace(begun, &wait, answered, now.mono);
+                let begun = core.machine.replies.put(to, reply, trace);
                 core.machine.recorder.replied(begun, now.mono, outcome);
             }
             effect => unreachable!("a coordinator does not say {effect:?}"),
         }
     }
 
-    fn settled(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, _: Now) {
+    fn after_effects(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, _: Now) {
         let Core { machine, links, .. } = core;
         let operations = machine.coordinator.operations();
         machine.load.operations.store(operations, Ordering::Relaxed);
@@ -225,7 +225,7 @@ impl Machine for Coordinating {
 }
 
 /// A shortfall is told with the nodes to start where this node is new and has to hear them.
-fn with_names(reply: Reply, core: &Core<Coordinating>, local: &Local) -> Reply {
+fn with_names(reply: Reply, core: &Core<CoordinatorMachine>, local: &Local) -> Reply {
     let unheard_peers = core.machine.view.unheard_peers;
     let Reply::Failed(Failure::NotEnoughReplicas { acks, ack, shortfall }) = &reply else { return reply };
     if unheard_peers.is_empty() {

@@ -3,7 +3,7 @@
 use cluster::{Event, Member, NodeIndex, NodeSet, RebuildReason};
 
 /// Tells operators of `event`, if it is one of these.
-pub(super) fn tell(member: &Member, event: &Event) {
+pub(super) fn log_event(member: &Member, event: &Event) {
     match event {
         Event::RebuildBegan { why } => {
             tracing::warn!(

@@ -1,16 +1,16 @@
 //! A model of connection admission in virtual time: hostile clients that open connections without
 //! end beside clients that send one request each.
 //!
-//! The model uses the real [`Places`] and [`Connections`]. A step is a millisecond. As in the
+//! The model uses the real [`ConnectionLimiter`] and [`Connections`]. A step is a millisecond. As in the
 //! listener, an eviction is carried out one step after the admission that asked for it, one at a
 //! time, and a client without a place tries again every 50 ms.
 
 use super::*;
-use crate::budget::Largest;
-use crate::places::{Place, Places};
+use crate::budget::LargestValue;
+use crate::connection_limit::{ConnectionLimiter, ConnectionPermit};
 use std::net::IpAddr;
 
-const PLACES: usize = 1_024;
+const PERMITS: usize = 1_024;
 const STEP: Duration = Duration::from_millis(1);
 const RETRY_STEPS: u64 = 50;
 /// Steps between two clients that send a request.
@@ -32,12 +32,12 @@ enum Hostility {
 }
 
 struct World {
-    places: Arc<Places>,
+    limiter: Arc<ConnectionLimiter>,
     connections: Rc<Connections>,
     memory: MemoryBudget,
     now: Instant,
     eviction: Option<Eviction>,
-    hostile: Vec<(Entered, Place)>,
+    hostile: Vec<(ConnectionEntry, ConnectionPermit)>,
     clients: Vec<Client>,
     /// The steps for which each client waited for its place.
     waits: Vec<u64>,
@@ -48,7 +48,7 @@ struct Client {
     address: u8,
     came: u64,
     /// With the step of its admission.
-    admitted: Option<(Entered, Place, u64)>,
+    admitted: Option<(ConnectionEntry, ConnectionPermit, u64)>,
 }
 
 fn address(last: u8) -> ClientAddress {
@@ -57,9 +57,9 @@ fn address(last: u8) -> ClientAddress {
 
 impl World {
     fn new() -> Self {
-        let memory = || MemoryBudget::new(&Limits::default(), 0, Largest::default());
+        let memory = || MemoryBudget::new(&Limits::default(), 0, LargestValue::default());
         Self {
-            places: Arc::new(Places::new(PLACES, &Arc::new(memory()))),
+            limiter: Arc::new(ConnectionLimiter::new(PERMITS, &Arc::new(memory()))),
             connections: Rc::default(),
             memory: memory(),
             now: Instant::now(),
@@ -70,29 +70,29 @@ impl World {
         }
     }
 
-    fn admit(&mut self, last: u8) -> Option<(Entered, Place)> {
-        let admission = self.places.admit(address(last));
+    fn admit(&mut self, last: u8) -> Option<(ConnectionEntry, ConnectionPermit)> {
+        let admission = self.limiter.admit(address(last));
         self.eviction = self.eviction.or(admission.eviction);
-        Some((self.connections.enter(address(last), self.now), admission.place?))
+        Some((self.connections.register(address(last), self.now), admission.permit?))
     }
 
     fn open_hostile(&mut self, hostility: Hostility) {
-        let Some((entered, place)) = self.admit(HOSTILE_ADDRESS) else { return };
-        let vitals = &entered.vitals;
+        let Some((entered, permit)) = self.admit(HOSTILE_ADDRESS) else { return };
+        let activity = &entered.activity;
         match hostility {
             Hostility::Silent => {}
-            Hostility::HalfSentHead => vitals.position.set(ReadPosition::InHead),
+            Hostility::HalfSentHead => activity.position.set(ReadPosition::InHead),
             Hostility::Body => {
-                vitals.requests.set(1);
-                vitals.handling.set(true);
-                vitals.waits_for_body.set(true);
+                activity.requests.set(1);
+                activity.handling.set(true);
+                activity.waits_for_body.set(true);
             }
             Hostility::Reader => {
-                vitals.requests.set(1);
-                vitals.write_blocked.set(true);
+                activity.requests.set(1);
+                activity.write_blocked.set(true);
             }
         }
-        self.hostile.push((entered, place));
+        self.hostile.push((entered, permit));
     }
 
     fn step(&mut self, step: u64) {
@@ -101,9 +101,9 @@ impl World {
         }
         if step.is_multiple_of(1_000) {
             self.connections.seconds.set(step / 1_000);
-            self.connections.look(&Limits::default(), &self.memory);
+            self.connections.check_all(&Limits::default(), &self.memory);
         }
-        self.hostile.retain(|(entered, _)| entered.vitals.order().is_none());
+        self.hostile.retain(|(entered, _)| entered.activity.close_order().is_none());
         self.serve_clients(step);
         self.now += STEP;
     }
@@ -114,22 +114,22 @@ impl World {
             let Some((entered, _, admitted)) = &client.admitted else {
                 if (step - client.came).is_multiple_of(RETRY_STEPS) {
                     let admitted = self.admit(client.address);
-                    client.admitted = admitted.map(|(entered, place)| (entered, place, step));
+                    client.admitted = admitted.map(|(entered, permit)| (entered, permit, step));
                 }
                 return true;
             };
-            let vitals = &entered.vitals;
-            if vitals.order().is_some() {
+            let activity = &entered.activity;
+            if activity.close_order().is_some() {
                 assert!(
-                    !vitals.awaits_head(),
+                    !activity.awaits_head(),
                     "a client that had just come in step {} was evicted",
                     client.came
                 );
-                vitals.take_back_leave();
+                activity.withdraw_close_if_idle();
             }
             if step - admitted == STEPS_TO_REQUEST {
-                vitals.requests.set(1);
-                vitals.handling.set(true);
+                activity.requests.set(1);
+                activity.handling.set(true);
             }
             if step - admitted < STEPS_TO_REQUEST + STEPS_TO_ANSWER {
                 return true;
@@ -168,7 +168,7 @@ fn whole_requests_of_any_address_are_let_in_at_once_beside_half_sent_heads() {
 
 #[test]
 fn whole_requests_are_let_in_within_a_second_beside_silent_connections() {
-    // A faster flood keeps further clients of its own address out: see the caveats of `places`.
+    // A faster flood keeps further clients of its own address out: see the caveats of `limiter`.
     for (per_step, client) in [(1, HOSTILE_ADDRESS), (3, HOSTILE_ADDRESS), (1, 2), (3, 2), (20, 2)] {
         let wait = World::new().run(Hostility::Silent, per_step, client, 5_000);
         assert!(wait <= 1_000, "{wait} ms: {per_step} in a millisecond, client {client}");

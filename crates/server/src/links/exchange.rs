@@ -12,14 +12,14 @@ const WAITING_BYTES_MAX: usize = 16 << 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// A connection, and what has come over it and was not understood yet.
-pub(super) struct Talk {
+pub(super) struct HandshakeExchange {
     pub(super) socket: TcpStream,
     pub(super) waiting: Vec<u8>,
 }
 
-impl Talk {
+impl HandshakeExchange {
     /// Sends.
-    pub(super) async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.socket.write_all(bytes).await
     }
 
@@ -27,7 +27,7 @@ impl Talk {
     ///
     /// # Errors
     /// Also when the other side has ended, or says more than it should.
-    pub(super) async fn listen(&mut self) -> io::Result<()> {
+    pub(super) async fn receive(&mut self) -> io::Result<()> {
         if self.waiting.len() >= WAITING_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it says too much"));
         }
@@ -46,7 +46,7 @@ impl Talk {
                 let rest = self.waiting.split_off(end + HEAD_END.len());
                 return Ok(std::mem::replace(&mut self.waiting, rest));
             }
-            self.listen().await?;
+            self.receive().await?;
         }
     }
 }

@@ -4,7 +4,7 @@
 //! who it is is let in, or refused, when the node says so, and dropped when it says nothing in time.
 //!
 //! **Mechanism.** Whatever shakes hands, on any thread, leaves what arrived with the control thread
-//! ([`FromThreads`]). What the node lets in goes to the machine it is for: the node's own links stay here, and the
+//! ([`ControlMessage`]). What the node lets in goes to the machine it is for: the node's own links stay here, and the
 //! coordinators of a peer are spread over the I/O threads by their number, so that two nodes with as many threads
 //! link them one to one.
 
@@ -44,10 +44,10 @@ const NOTE_LOG_END_EVERY: Duration = Duration::from_secs(1);
 /// The node's account of itself, for operators, is no older than this and what happened last.
 const ACCOUNT_AGE: Duration = Duration::from_millis(50);
 /// What other threads may have left for the control thread.
-pub(crate) const FROM_THREADS_MAX: usize = 1_024;
+pub(crate) const CONTROL_MESSAGES_MAX: usize = 1_024;
 
 /// What other threads leave for the control thread.
-pub(crate) enum FromThreads {
+pub(crate) enum ControlMessage {
     /// A peer has shown who it is.
     Arrived(Box<Arrival>),
     /// Somebody asks for a pass of anti-entropy.
@@ -55,7 +55,7 @@ pub(crate) enum FromThreads {
 }
 
 /// A node, and those that wait for its word.
-pub(crate) struct Presiding {
+pub(crate) struct NodeMachine {
     node: Node,
     store: Store,
     has_peers: bool,
@@ -74,14 +74,14 @@ pub(crate) struct Presiding {
     moved: Rc<Notify>,
 }
 
-impl Driver<Presiding> {
+impl Driver<NodeMachine> {
     /// The driver of the node, which remembers `record`.
     pub(crate) fn of_node(
         process: &Arc<Process>,
         local: &Arc<Local>,
         record: NodeRecord,
         threads: Vec<Mailbox>,
-        from_threads: mpsc::Receiver<FromThreads>,
+        control_messages: mpsc::Receiver<ControlMessage>,
     ) -> Rc<Self> {
         let limits = NodeLimits {
             default_from: process.config.default_from,
@@ -90,7 +90,7 @@ impl Driver<Presiding> {
             ..NodeLimits::default()
         };
         let rng = Rng::new(env::os_process::entropy_u64());
-        let machine = Presiding {
+        let machine = NodeMachine {
             node: Node::new(process.clock.now(), local.member.clone(), record, limits, rng),
             store: local.store.clone(),
             has_peers: local.member.layout.len() > 1,
@@ -106,7 +106,7 @@ impl Driver<Presiding> {
         let counters = process.gauges.control_links();
         let has_peers = machine.has_peers;
         let driver = Self::start(Arc::clone(process), Arc::clone(local), Requester::Node, machine, counters);
-        tokio::task::spawn_local(Rc::clone(&driver).listen(from_threads));
+        tokio::task::spawn_local(Rc::clone(&driver).listen(control_messages));
         tokio::task::spawn_local(Rc::clone(&driver).expire_snapshots());
         tokio::task::spawn_local(Rc::clone(&driver).expire_checkpoints());
         tokio::task::spawn_local(Rc::clone(&driver).note_log_end());
@@ -144,7 +144,7 @@ impl Driver<Presiding> {
     /// Waits until the coordinators of every peer that is up have linked with this node, and no more have come
     /// for a moment: how many a peer has is not known here.
     pub(crate) async fn until_linked_back(&self) {
-        let is_linked = |machine: &Presiding| {
+        let is_linked = |machine: &NodeMachine| {
             let view = self.local.view.lock();
             let up = (0..).map(NodeIndex).zip(&view.peers).filter(|(_, peer)| peer.state == PeerState::Up);
             up.map(|(node, _)| node)
@@ -152,9 +152,9 @@ impl Driver<Presiding> {
         };
         loop {
             self.until(is_linked).await;
-            let admitted = self.look(|core| core.machine.admitted);
+            let admitted = self.with_core(|core| core.machine.admitted);
             tokio::time::sleep(LINKING_PAUSE).await;
-            if self.look(|core| core.machine.admitted == admitted) {
+            if self.with_core(|core| core.machine.admitted == admitted) {
                 return;
             }
         }
@@ -162,7 +162,7 @@ impl Driver<Presiding> {
 
     /// Tells the peers that this node is about to end.
     pub(crate) fn begin_drain(self: &Rc<Self>) {
-        self.bring(|core, now| core.machine.node.begin_drain(now));
+        self.run_machine(|core, now| core.machine.node.begin_drain(now));
     }
 
     /// Waits until there is nothing left to hand over.
@@ -170,9 +170,9 @@ impl Driver<Presiding> {
         self.until(|machine| machine.node.is_drained()).await;
     }
 
-    async fn until(&self, is_so: impl Fn(&Presiding) -> bool) {
-        let moved = self.look(|core| Rc::clone(&core.machine.moved));
-        while !self.look(|core| is_so(&core.machine)) {
+    async fn until(&self, is_so: impl Fn(&NodeMachine) -> bool) {
+        let moved = self.with_core(|core| Rc::clone(&core.machine.moved));
+        while !self.with_core(|core| is_so(&core.machine)) {
             moved.notified().await;
         }
     }
@@ -183,7 +183,7 @@ impl Driver<Presiding> {
             tokio::time::sleep(NOTE_ALIVE_EVERY).await;
             let now = self.process.clock.now();
             // Before the node is ready peers may still hold hints for it.
-            let times = self.look(|core| {
+            let times = self.with_core(|core| {
                 let node = &core.machine.node;
                 Some((node.heard_to(now)?, node.supported_wall(now)))
             });
@@ -245,32 +245,32 @@ impl Driver<Presiding> {
         }
     }
 
-    async fn listen(self: Rc<Self>, mut from_threads: mpsc::Receiver<FromThreads>) {
-        while let Some(came) = from_threads.recv().await {
+    async fn listen(self: Rc<Self>, mut control_messages: mpsc::Receiver<ControlMessage>) {
+        while let Some(came) = control_messages.recv().await {
             match came {
-                FromThreads::Arrived(arrival) => self.handle_arrived(*arrival),
-                FromThreads::Repair => self.bring(|core, now| core.machine.node.begin_repair(now)),
+                ControlMessage::Arrived(arrival) => self.handle_arrived(*arrival),
+                ControlMessage::Repair => self.run_machine(|core, now| core.machine.node.begin_repair(now)),
             }
         }
     }
 
     fn handle_arrived(self: &Rc<Self>, arrival: Arrival) {
         let (link, hello) = (arrival.link, arrival.hello);
-        self.bring(|core, now| {
+        self.run_machine(|core, now| {
             core.machine.arrivals.insert(link, arrival);
             core.machine.node.handle_link(now, LinkEvent::AdmissionRequested { link, hello });
         });
-        let is_waiting = self.look(|core| core.machine.arrivals.contains_key(&link));
+        let is_waiting = self.with_core(|core| core.machine.arrivals.contains_key(&link));
         if is_waiting {
             let driver = Rc::clone(self);
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(ARRIVAL_TIME).await;
-                driver.look(|core| core.machine.arrivals.remove(&link));
+                driver.with_core(|core| core.machine.arrivals.remove(&link));
             });
         }
     }
 
-    fn admit(self: &Rc<Self>, core: &mut Core<Presiding>, now: Now, link: LinkId) {
+    fn admit(self: &Rc<Self>, core: &mut Core<NodeMachine>, now: Now, link: LinkId) {
         let Some(arrival) = core.machine.arrivals.remove(&link) else {
             return;
         };
@@ -288,31 +288,33 @@ impl Driver<Presiding> {
     }
 
     /// Tells operators what has changed in a peer.
-    fn tell_change(self: &Rc<Self>, node: NodeIndex, change: Change) {
+    fn log_change(self: &Rc<Self>, node: NodeIndex, change: PeerChange) {
         let peer = &self.local.member.layout.names()[node.as_usize()];
         match change {
-            Change::Gone => tracing::warn!(peer, "a peer cannot be reached"),
-            Change::State(state) => tracing::info!(peer, state = state.name(), "a peer's state has changed"),
-            Change::Rebuilds => tracing::warn!(
+            PeerChange::Gone => tracing::warn!(peer, "a peer cannot be reached"),
+            PeerChange::State(state) => {
+                tracing::info!(peer, state = state.name(), "a peer's state has changed");
+            }
+            PeerChange::Rebuilds => tracing::warn!(
                 peer,
                 "a peer rebuilds: it lost data, or was told by this node or another one that its directory is not the one \
                  that it was known by"
             ),
-            Change::Rebuilt => tracing::info!(peer, "a peer rebuilds no longer"),
-            Change::NotThereYet => {
+            PeerChange::Rebuilt => tracing::info!(peer, "a peer rebuilds no longer"),
+            PeerChange::NotThereYet => {
                 let driver = Rc::clone(self);
                 tokio::task::spawn_local(async move {
                     tokio::time::sleep(FIRST_DIAL_TIME).await;
                     let state = driver.local.view.lock().peer(node).state;
                     if state == PeerState::Unreachable {
-                        driver.tell_change(node, Change::Gone);
+                        driver.log_change(node, PeerChange::Gone);
                     }
                 });
             }
         }
     }
 
-    fn refuse(&self, core: &mut Core<Presiding>, link: LinkId) {
+    fn refuse(&self, core: &mut Core<NodeMachine>, link: LinkId) {
         if let Some(arrival) = core.machine.arrivals.remove(&link) {
             return arrival.refuse();
         }
@@ -324,7 +326,7 @@ impl Driver<Presiding> {
 
 /// What operators are told of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum PeerChange {
     /// It could be reached before.
     Gone,
     /// The first attempt to reach it has failed. At the start of a cluster it may be up in a moment.
@@ -335,7 +337,7 @@ enum Change {
 }
 
 /// What has changed in the peers.
-fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeIndex, Change)> {
+fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeIndex, PeerChange)> {
     let mut changes = Vec::new();
     for (node, (before, now)) in (0..).map(NodeIndex).zip(before.peers.iter().zip(&now.peers)) {
         if node == me {
@@ -344,20 +346,20 @@ fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeI
         match now.state {
             state if state == before.state => {}
             PeerState::Unreachable if before.state == PeerState::Unknown => {
-                changes.push((node, Change::NotThereYet));
+                changes.push((node, PeerChange::NotThereYet));
             }
-            PeerState::Unreachable => changes.push((node, Change::Gone)),
-            state => changes.push((node, Change::State(state))),
+            PeerState::Unreachable => changes.push((node, PeerChange::Gone)),
+            state => changes.push((node, PeerChange::State(state))),
         }
         if now.state == PeerState::Up && now.rebuilding != before.rebuilding {
-            changes.push((node, if now.rebuilding { Change::Rebuilds } else { Change::Rebuilt }));
+            changes.push((node, if now.rebuilding { PeerChange::Rebuilds } else { PeerChange::Rebuilt }));
         }
     }
     changes
 }
 
 /// Tells operators of peers whose default count of replicas is another one than this node's, once for each change.
-fn tell_default_froms(member: &Member, own: u8, before: Option<&NodeStatus>, account: &NodeStatus) {
+fn log_default_from_change(member: &Member, own: u8, before: Option<&NodeStatus>, account: &NodeStatus) {
     for (index, peer) in account.peers.iter().enumerate() {
         let former = before.and_then(|before| before.peers.get(index)?.default_from);
         let Some(theirs) = peer.default_from.filter(|_| former != peer.default_from) else { continue };
@@ -387,7 +389,7 @@ fn record_round_trips(metrics: &Metrics, last: &mut [Option<Duration>], account:
     }
 }
 
-impl Machine for Presiding {
+impl Machine for NodeMachine {
     fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.node.handle_stored(now, id, response);
     }
@@ -426,7 +428,7 @@ impl Machine for Presiding {
             Effect::Publish(view) => {
                 let before = std::mem::replace(&mut *driver.local.view.lock(), Arc::clone(&view));
                 for (node, change) in changes(driver.local.member.me, &before, &view) {
-                    driver.tell_change(node, change);
+                    driver.log_change(node, change);
                 }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
@@ -445,7 +447,7 @@ impl Machine for Presiding {
         }
     }
 
-    fn settled(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now) {
+    fn after_effects(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now) {
         let machine = &mut core.machine;
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
             machine.accounted = Some(now.mono);
@@ -456,13 +458,13 @@ impl Machine for Presiding {
             }
             let before = driver.local.account.lock().replace(Arc::new(account.clone()));
             let own = driver.process.config.default_from;
-            tell_default_froms(&driver.local.member, own, before.as_deref(), &account);
+            log_default_from_change(&driver.local.member, own, before.as_deref(), &account);
         } else if !machine.account_is_due {
             machine.account_is_due = true;
             let driver = Rc::clone(driver);
             tokio::task::spawn_local(async move {
                 tokio::time::sleep(ACCOUNT_AGE).await;
-                driver.bring(|_, _| ());
+                driver.run_machine(|_, _| ());
             });
         }
         machine.moved.notify_one();
@@ -485,17 +487,17 @@ mod tests {
         let view = |state| view(PeerView { state, ..PeerView::UNKNOWN });
         let told = |before, now| changes(ME, &view(before), &view(now));
         let (unknown, up, gone) = (PeerState::Unknown, PeerState::Up, PeerState::Unreachable);
-        assert_eq!(told(unknown, gone), [(NodeIndex(1), Change::NotThereYet)]);
-        assert_eq!(told(up, gone), [(NodeIndex(1), Change::Gone)]);
-        assert_eq!(told(gone, up), [(NodeIndex(1), Change::State(up))]);
+        assert_eq!(told(unknown, gone), [(NodeIndex(1), PeerChange::NotThereYet)]);
+        assert_eq!(told(up, gone), [(NodeIndex(1), PeerChange::Gone)]);
+        assert_eq!(told(gone, up), [(NodeIndex(1), PeerChange::State(up))]);
         assert_eq!(told(up, up), []);
     }
 
     #[test]
     fn a_peer_that_rebuilds_is_told_of_once_and_when_it_has_ended() {
         let is = |rebuilding| view(PeerView { rebuilding, ..PeerView::UP });
-        assert_eq!(changes(ME, &is(false), &is(true)), [(NodeIndex(1), Change::Rebuilds)]);
+        assert_eq!(changes(ME, &is(false), &is(true)), [(NodeIndex(1), PeerChange::Rebuilds)]);
         assert_eq!(changes(ME, &is(true), &is(true)), []);
-        assert_eq!(changes(ME, &is(true), &is(false)), [(NodeIndex(1), Change::Rebuilt)]);
+        assert_eq!(changes(ME, &is(true), &is(false)), [(NodeIndex(1), PeerChange::Rebuilt)]);
     }
 }

@@ -17,11 +17,11 @@ const REMEMBERED_MAX: usize = 256;
 
 /// What was said of whom, and when.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
+pub(crate) struct PeerWarnings {
     said: Mutex<BTreeMap<(String, String), Instant>>,
 }
 
-impl Complaints {
+impl PeerWarnings {
     /// Whether `reason` is to be said of `peer` now. Whoever asks says it.
     pub(crate) fn is_news(&self, now: Instant, peer: &str, reason: &str) -> bool {
         let mut said = self.said.lock();
@@ -51,20 +51,20 @@ mod tests {
 
     #[test]
     fn each_reason_is_said_once_a_minute_for_each_peer() {
-        let complaints = Complaints::default();
+        let peer_warnings = PeerWarnings::default();
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-        assert!(complaints.is_news(at(0), "a", "list"));
-        assert!(complaints.is_news(at(0), "b", "list"));
-        assert!(complaints.is_news(at(1), "a", "secret"));
-        assert!(!complaints.is_news(at(59), "a", "list"));
-        assert!(complaints.is_news(at(60), "a", "list"));
+        assert!(peer_warnings.is_news(at(0), "a", "list"));
+        assert!(peer_warnings.is_news(at(0), "b", "list"));
+        assert!(peer_warnings.is_news(at(1), "a", "secret"));
+        assert!(!peer_warnings.is_news(at(59), "a", "list"));
+        assert!(peer_warnings.is_news(at(60), "a", "list"));
         assert_eq!(
-            complaints.recent(at(70)),
+            peer_warnings.recent(at(70)),
             [("a", "list"), ("a", "secret")].map(|(a, b)| (a.into(), b.into()))
         );
         (0..1_000).for_each(|i| {
-            complaints.is_news(at(61), "a", &i.to_string());
+            peer_warnings.is_news(at(61), "a", &i.to_string());
         });
-        assert_eq!(complaints.said.lock().len(), REMEMBERED_MAX);
+        assert_eq!(peer_warnings.said.lock().len(), REMEMBERED_MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! The course of one request, from stage to stage.
 
 use super::Stage;
-use crate::replies::Begun;
+use crate::replies::CommandStart;
 use api::RequestKind;
 use cluster::{WaitTarget, WaitTrace};
 use engine::CommitTimes;
@@ -33,33 +33,38 @@ pub(crate) enum StoreTimes {
 
 /// See the module. The stages lie end to end, and stages of no time are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Course {
-    begun: Begun,
+pub(crate) struct LatencyTrace {
+    begun: CommandStart,
     until: Instant,
     spans: Vec<(Stage, Duration)>,
 }
 
-impl Course {
+impl LatencyTrace {
     /// One that begins.
-    pub(super) const fn begin(begun: Begun) -> Self {
+    pub(super) const fn begin(begun: CommandStart) -> Self {
         Self { begun, until: begun.at, spans: Vec::new() }
     }
 
     /// What a command has waited for that is replied to `now`.
-    pub(super) fn of(begun: Begun, wait: &WaitTrace, answered: Option<&StoreTimes>, now: Instant) -> Self {
-        let mut course = Self::begin(begun);
+    pub(super) fn of(
+        begun: CommandStart,
+        wait: &WaitTrace,
+        answered: Option<&StoreTimes>,
+        now: Instant,
+    ) -> Self {
+        let mut trace = Self::begin(begun);
         for leg in &wait.earlier {
-            course.reach(Stage::of(leg.target), leg.until);
+            trace.add_span(Stage::of(leg.target), leg.until);
         }
         match (wait.last, answered) {
-            (WaitTarget::Store, Some(times)) => course.reach_store(times, now),
-            (target, _) => course.reach(Stage::of(target), now),
+            (WaitTarget::Store, Some(times)) => trace.add_store_spans(times, now),
+            (target, _) => trace.add_span(Stage::of(target), now),
         }
-        course
+        trace
     }
 
     /// It is in this stage up to then, from where the one before it ended.
-    pub(super) fn reach(&mut self, stage: Stage, until: Instant) {
+    pub(super) fn add_span(&mut self, stage: Stage, until: Instant) {
         let took = until.saturating_since(self.until);
         if took.is_zero() {
             return;
@@ -72,7 +77,7 @@ impl Course {
     }
 
     /// What it is of.
-    pub(crate) const fn begun(&self) -> Begun {
+    pub(crate) const fn begun(&self) -> CommandStart {
         self.begun
     }
 
@@ -91,36 +96,36 @@ impl Course {
         &self.spans
     }
 
-    fn reach_store(&mut self, times: &StoreTimes, now: Instant) {
+    fn add_store_spans(&mut self, times: &StoreTimes, now: Instant) {
         match *times {
             StoreTimes::Written { handed_over, commit: Some(commit) } => {
-                self.reach(Stage::Coordinator, handed_over);
-                self.reach_commit(&commit);
+                self.add_span(Stage::Coordinator, handed_over);
+                self.add_commit_spans(&commit);
             }
             StoreTimes::Written { handed_over, commit: None } => {
-                self.reach(Stage::Coordinator, handed_over);
-                return self.reach(Stage::Store, now);
+                self.add_span(Stage::Coordinator, handed_over);
+                return self.add_span(Stage::Store, now);
             }
             StoreTimes::Read { came, taken, done } => {
                 // Of a page, what was read before this.
                 let is_page = matches!(self.begun.kind, RequestKind::Range | RequestKind::RangePage);
-                self.reach(if is_page { Stage::DiskRead } else { Stage::Coordinator }, came);
-                self.reach(Stage::ReadPoolQueue, taken);
-                self.reach(Stage::DiskRead, done);
+                self.add_span(if is_page { Stage::DiskRead } else { Stage::Coordinator }, came);
+                self.add_span(Stage::ReadPoolQueue, taken);
+                self.add_span(Stage::DiskRead, done);
             }
-            StoreTimes::Refused => return self.reach(Stage::Store, now),
+            StoreTimes::Refused => return self.add_span(Stage::Store, now),
         }
-        self.reach(Stage::Thread, now);
+        self.add_span(Stage::Thread, now);
     }
 
-    fn reach_commit(&mut self, commit: &CommitTimes) {
+    fn add_commit_spans(&mut self, commit: &CommitTimes) {
         // The pause is the last thing before the group is taken.
         let queued = commit.dequeued.saturating_since(self.until);
         let paused = commit.paused.min(queued);
-        self.reach(Stage::CommitQueue, self.until + (queued - paused));
-        self.reach(Stage::Pacing, commit.dequeued);
-        self.reach(Stage::LogWrite, commit.written);
-        self.reach(Stage::Sync, commit.synced);
-        self.reach(Stage::Publish, commit.published);
+        self.add_span(Stage::CommitQueue, self.until + (queued - paused));
+        self.add_span(Stage::Pacing, commit.dequeued);
+        self.add_span(Stage::LogWrite, commit.written);
+        self.add_span(Stage::Sync, commit.synced);
+        self.add_span(Stage::Publish, commit.published);
     }
 }

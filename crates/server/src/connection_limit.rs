@@ -8,7 +8,7 @@
 //! address for many clients. Requests about the node itself (status, readiness, metrics, repair,
 //! checkpoints, profiles) get a place even when no other request does.
 //!
-//! **Mechanism.** A [`Place`] is counted with the address of its client, for as long as the
+//! **Mechanism.** A [`ConnectionPermit`] is counted with the address of its client, for as long as the
 //! connection lives. There are two degrees of pressure:
 //!
 //! * The node is *crowded* for an address when half of the places are taken, a quarter of all by
@@ -17,7 +17,7 @@
 //!   at half of the places. The other half is free for all clients, of that address too. A proxy is
 //!   not affected, because its requests are whole.
 //! * Places are *tight* when an eighth is free. Each new connection then evicts connections of the
-//!   address that has the most, if it has more than a quarter, else of all addresses. `vitals` says
+//!   address that has the most, if it has more than a quarter, else of all addresses. `activity` says
 //!   in which order.
 //!
 //! In both cases the listener sends an [`Eviction`] to each I/O thread, which picks the
@@ -35,7 +35,7 @@
 //! many in that time that they fill the places keeps other clients of its own address out for as
 //! long as it does so.
 
-use crate::budget::{MemoryBudget, Part, Taken};
+use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -45,17 +45,17 @@ use std::sync::Arc;
 /// What a connection takes in memory while it rests: its task, its socket's registration, what the sweep knows of it.
 const CONNECTION_BYTES: u64 = 8 << 10;
 /// Pressure begins when less than one of so many places is free.
-const FREE_SHARE: usize = 8;
+const SHORT_FREE_DIVISOR: usize = 8;
 /// The node is crowded when less than one place in this number is free.
-const CROWDED_FREE_SHARE: usize = 2;
+const CROWDED_FREE_DIVISOR: usize = 2;
 /// Under pressure the clients of one address have one of so many places, at most.
-const ADDRESS_SHARE: usize = 4;
+const ADDRESS_DIVISOR: usize = 4;
 /// Places for requests about the node itself.
 const RESERVED_MAX: usize = 16;
 /// When pressure is relieved, one of so many places more is made free, so that it does not begin again at once, ...
-const EVICTED_SHARE: usize = 64;
+const SURPLUS_DIVISOR: usize = 64;
 /// ... but so many at most.
-const EVICTED_MAX: usize = 64;
+const SURPLUS_MAX: usize = 64;
 /// The paths of requests about the node itself.
 const ADMINISTRATION: [&str; 9] = [
     "/v0/status",
@@ -75,26 +75,26 @@ pub(crate) struct ClientAddress(IpAddr);
 
 /// The places of a process.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConnectionLimiter {
     max: usize,
     memory: Arc<MemoryBudget>,
-    taken: Mutex<TakenPlaces>,
+    counts: Mutex<PermitCounts>,
 }
 
 #[derive(Debug, Default)]
-struct TakenPlaces {
-    usual: usize,
+struct PermitCounts {
+    ordinary: usize,
     reserved: usize,
     by_address: HashMap<ClientAddress, usize>,
 }
 
 /// The place of a connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct ConnectionPermit {
+    limiter: Arc<ConnectionLimiter>,
     client: ClientAddress,
     /// `None`: the place is a reserved one.
-    room: Option<Taken>,
+    reservation: Option<Reservation>,
 }
 
 /// Which connections are to be evicted.
@@ -118,9 +118,9 @@ pub(crate) enum EvictionScope {
 
 /// What a connection gets, and what is to be done for those that come later.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct ConnectionAdmission {
     /// `None`: there is no place, or under pressure the client has its share.
-    pub(crate) place: Option<Place>,
+    pub(crate) permit: Option<ConnectionPermit>,
     /// The connections to evict; `None`: there are places enough.
     pub(crate) eviction: Option<Eviction>,
 }
@@ -137,12 +137,12 @@ impl ClientAddress {
     }
 }
 
-impl Places {
+impl ConnectionLimiter {
     /// So many places at most, fewer where the memory budget has no room for them.
     pub(crate) fn new(connections_max: usize, memory: &Arc<MemoryBudget>) -> Self {
-        let of_memory = memory.part_max(Part::Connections) / CONNECTION_BYTES;
+        let of_memory = memory.category_max(MemoryCategory::Connections) / CONNECTION_BYTES;
         let max = connections_max.min(usize::try_from(of_memory).unwrap_or(usize::MAX));
-        Self { max, memory: Arc::clone(memory), taken: Mutex::default() }
+        Self { max, memory: Arc::clone(memory), counts: Mutex::default() }
     }
 
     /// How many places there are, beside the reserved ones.
@@ -151,79 +151,79 @@ impl Places {
     }
 
     /// A place for a connection of this client, and the connections to evict where places or memory are short.
-    pub(crate) fn admit(self: &Arc<Self>, client: ClientAddress) -> Admission {
-        let room = self.memory.take(Part::Connections, CONNECTION_BYTES);
-        let mut taken = self.taken.lock();
-        let held = taken.by_address.get(&client).copied().unwrap_or(0);
-        let is_tight = self.is_tight(taken.usual);
-        let eviction = if is_tight || room.is_none() {
-            Some(self.eviction(&taken, client))
+    pub(crate) fn admit(self: &Arc<Self>, client: ClientAddress) -> ConnectionAdmission {
+        let reservation = self.memory.reserve(MemoryCategory::Connections, CONNECTION_BYTES);
+        let mut counts = self.counts.lock();
+        let held = counts.by_address.get(&client).copied().unwrap_or(0);
+        let is_short = self.is_short(counts.ordinary);
+        let eviction = if is_short || reservation.is_none() {
+            Some(self.eviction(&counts, client))
         } else {
-            self.eviction_of_crowd(taken.usual, held, client)
+            self.crowding_eviction(counts.ordinary, held, client)
         };
-        let is_full = taken.usual >= self.max || (is_tight && held >= self.address_max());
-        let Some(room) = room.filter(|_| !is_full) else {
-            return Admission { place: None, eviction };
+        let is_full = counts.ordinary >= self.max || (is_short && held >= self.address_max());
+        let Some(reservation) = reservation.filter(|_| !is_full) else {
+            return ConnectionAdmission { permit: None, eviction };
         };
-        taken.usual += 1;
-        taken.by_address.insert(client, held + 1);
-        let place = Place { places: Arc::clone(self), client, room: Some(room) };
-        Admission { place: Some(place), eviction }
+        counts.ordinary += 1;
+        counts.by_address.insert(client, held + 1);
+        let permit = ConnectionPermit { limiter: Arc::clone(self), client, reservation: Some(reservation) };
+        ConnectionAdmission { permit: Some(permit), eviction }
     }
 
     /// A place for a request about the node itself.
-    pub(crate) fn take_reserved(self: &Arc<Self>, client: ClientAddress) -> Option<Place> {
-        let mut taken = self.taken.lock();
-        if taken.reserved == RESERVED_MAX {
+    pub(crate) fn admit_reserved(self: &Arc<Self>, client: ClientAddress) -> Option<ConnectionPermit> {
+        let mut counts = self.counts.lock();
+        if counts.reserved == RESERVED_MAX {
             return None;
         }
-        taken.reserved += 1;
-        Some(Place { places: Arc::clone(self), client, room: None })
+        counts.reserved += 1;
+        Some(ConnectionPermit { limiter: Arc::clone(self), client, reservation: None })
     }
 
     /// The connections to evict when the node is crowded for `client`, which holds `held` of the
-    /// `usual` places taken.
-    fn eviction_of_crowd(&self, usual: usize, held: usize, client: ClientAddress) -> Option<Eviction> {
-        let excess = (usual + self.max / CROWDED_FREE_SHARE).checked_sub(self.max)?;
-        let count = excess + self.batch();
+    /// `ordinary` places taken.
+    fn crowding_eviction(&self, ordinary: usize, held: usize, client: ClientAddress) -> Option<Eviction> {
+        let excess = (ordinary + self.max / CROWDED_FREE_DIVISOR).checked_sub(self.max)?;
+        let count = excess + self.surplus();
         let scope = EvictionScope::UnfinishedHeads;
         (held >= self.address_max()).then_some(Eviction { client: Some(client), count, scope })
     }
 
-    /// The connections to evict for one of the client `newcomer`.
-    fn eviction(&self, taken: &TakenPlaces, newcomer: ClientAddress) -> Eviction {
-        let excess = (taken.usual + self.max / FREE_SHARE).saturating_sub(self.max);
-        let (count, scope) = (excess + self.batch(), EvictionScope::Inactive);
-        let held = |client: &ClientAddress| taken.by_address.get(client).copied().unwrap_or(0);
-        if held(&newcomer) >= self.address_max() {
-            return Eviction { client: Some(newcomer), count, scope };
+    /// The connections to evict for one of the client `requester`.
+    fn eviction(&self, counts: &PermitCounts, requester: ClientAddress) -> Eviction {
+        let excess = (counts.ordinary + self.max / SHORT_FREE_DIVISOR).saturating_sub(self.max);
+        let (count, scope) = (excess + self.surplus(), EvictionScope::Inactive);
+        let held = |client: &ClientAddress| counts.by_address.get(client).copied().unwrap_or(0);
+        if held(&requester) >= self.address_max() {
+            return Eviction { client: Some(requester), count, scope };
         }
-        let greatest = taken.by_address.iter().max_by_key(|(_, held)| **held);
+        let greatest = counts.by_address.iter().max_by_key(|(_, held)| **held);
         let client = greatest.filter(|(_, held)| **held > self.address_max()).map(|(client, _)| *client);
         Eviction { client, count, scope }
     }
 
     /// Connections that are evicted beyond the excess.
-    fn batch(&self) -> usize {
-        (self.max / EVICTED_SHARE).clamp(1, EVICTED_MAX)
+    fn surplus(&self) -> usize {
+        (self.max / SURPLUS_DIVISOR).clamp(1, SURPLUS_MAX)
     }
 
-    fn is_tight(&self, usual: usize) -> bool {
-        self.max.saturating_sub(usual) <= self.max / FREE_SHARE
+    fn is_short(&self, ordinary: usize) -> bool {
+        self.max.saturating_sub(ordinary) <= self.max / SHORT_FREE_DIVISOR
     }
 
     fn address_max(&self) -> usize {
-        (self.max / ADDRESS_SHARE).max(1)
+        (self.max / ADDRESS_DIVISOR).max(1)
     }
 
-    fn give_back(&self, client: ClientAddress, is_reserved: bool) {
-        let mut taken = self.taken.lock();
+    fn release(&self, client: ClientAddress, is_reserved: bool) {
+        let mut counts = self.counts.lock();
         if is_reserved {
-            taken.reserved -= 1;
+            counts.reserved -= 1;
             return;
         }
-        taken.usual -= 1;
-        if let Entry::Occupied(mut held) = taken.by_address.entry(client) {
+        counts.ordinary -= 1;
+        if let Entry::Occupied(mut held) = counts.by_address.entry(client) {
             *held.get_mut() -= 1;
             if *held.get() == 0 {
                 held.remove();
@@ -232,20 +232,20 @@ impl Places {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     pub(crate) const fn client(&self) -> ClientAddress {
         self.client
     }
 
     /// Whether its connection ends after one request.
     pub(crate) const fn is_reserved(&self) -> bool {
-        self.room.is_none()
+        self.reservation.is_none()
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.places.give_back(self.client, self.room.is_none());
+        self.limiter.release(self.client, self.reservation.is_none());
     }
 }
 
@@ -263,12 +263,12 @@ pub(crate) fn is_administration(begin: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Largest;
+    use crate::budget::LargestValue;
     use crate::config::Limits;
 
-    fn places(max: usize) -> Arc<Places> {
-        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, Largest::default()));
-        Arc::new(Places::new(max, &memory))
+    fn limiter(max: usize) -> Arc<ConnectionLimiter> {
+        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, LargestValue::default()));
+        Arc::new(ConnectionLimiter::new(max, &memory))
     }
 
     fn client(last: u8) -> ClientAddress {
@@ -279,77 +279,79 @@ mod tests {
         Eviction { client, count, scope: EvictionScope::Inactive }
     }
 
-    fn take(places: &Arc<Places>, client: ClientAddress) -> Option<Place> {
-        places.admit(client).place
+    fn take(limiter: &Arc<ConnectionLimiter>, client: ClientAddress) -> Option<ConnectionPermit> {
+        limiter.admit(client).permit
     }
 
     #[test]
     fn one_address_may_have_all_places_until_they_run_short() {
-        let places = places(64);
-        let mut held: Vec<_> = (0..56).map(|_| take(&places, client(1)).expect("a free place")).collect();
-        let greedy = places.admit(client(1));
+        let limiter = limiter(64);
+        let mut held: Vec<_> = (0..56).map(|_| take(&limiter, client(1)).expect("a free place")).collect();
+        let greedy = limiter.admit(client(1));
         assert_eq!(greedy.eviction, Some(inactive(Some(client(1)), 1)));
-        assert!(greedy.place.is_none(), "it has more than a quarter");
-        let other = take(&places, client(2)).expect("others have not");
-        let third = places.admit(client(3));
+        assert!(greedy.permit.is_none(), "it has more than a quarter");
+        let other = take(&limiter, client(2)).expect("others have not");
+        let third = limiter.admit(client(3));
         assert_eq!(third.eviction, Some(inactive(Some(client(1)), 2)));
         drop(third);
         held.truncate(48);
-        let again = places.admit(client(1));
-        assert!(again.place.is_some());
+        let again = limiter.admit(client(1));
+        assert!(again.permit.is_some());
         assert_eq!(again.eviction.map(|eviction| eviction.scope), Some(EvictionScope::UnfinishedHeads));
         drop((other, held, again));
-        let taken = places.taken.lock();
-        assert!(taken.usual == 0 && taken.by_address.is_empty());
+        let counts = limiter.counts.lock();
+        assert!(counts.ordinary == 0 && counts.by_address.is_empty());
     }
 
     #[test]
     fn a_crowd_of_one_address_loses_unfinished_heads_and_no_other_address_does() {
-        let places = places(64);
-        let _held: Vec<_> = (0..32).map(|_| take(&places, client(1)).expect("a free place")).collect();
+        let limiter = limiter(64);
+        let _held: Vec<_> = (0..32).map(|_| take(&limiter, client(1)).expect("a free place")).collect();
         let expected = Eviction { client: Some(client(1)), count: 1, scope: EvictionScope::UnfinishedHeads };
-        let crowded = places.admit(client(1));
-        assert!(crowded.place.is_some());
+        let crowded = limiter.admit(client(1));
+        assert!(crowded.permit.is_some());
         assert_eq!(crowded.eviction, Some(expected));
-        let other = places.admit(client(2));
-        assert!(other.place.is_some() && other.eviction.is_none());
+        let other = limiter.admit(client(2));
+        assert!(other.permit.is_some() && other.eviction.is_none());
     }
 
     #[test]
     fn without_a_greedy_address_all_are_looked_at() {
-        let places = places(64);
+        let limiter = limiter(64);
         let _held: Vec<_> =
-            (0..60).map(|number| take(&places, client(number)).expect("a free place")).collect();
-        assert_eq!(places.admit(client(99)).eviction, Some(inactive(None, 5)));
+            (0..60).map(|number| take(&limiter, client(number)).expect("a free place")).collect();
+        assert_eq!(limiter.admit(client(99)).eviction, Some(inactive(None, 5)));
     }
 
     #[test]
     fn where_memory_is_short_connections_are_evicted_before_places_run_out() {
-        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, Largest::default()));
-        let places = Arc::new(Places::new(64, &memory));
-        assert!(places.admit(client(1)).eviction.is_none());
-        let mut all = memory.begin(Part::Connections);
-        let mut step = memory.part_max(Part::Connections);
+        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, LargestValue::default()));
+        let limiter = Arc::new(ConnectionLimiter::new(64, &memory));
+        assert!(limiter.admit(client(1)).eviction.is_none());
+        let mut all = memory.empty_reservation(MemoryCategory::Connections);
+        let mut step = memory.category_max(MemoryCategory::Connections);
         while step > 0 {
-            while all.take(step) {}
+            while all.grow(step) {}
             step /= 2;
         }
-        let refused = places.admit(client(1));
-        assert!(refused.place.is_none() && refused.eviction.is_some());
+        let refused = limiter.admit(client(1));
+        assert!(refused.permit.is_none() && refused.eviction.is_some());
         drop(all);
-        assert!(places.admit(client(1)).place.is_some());
+        assert!(limiter.admit(client(1)).permit.is_some());
     }
 
     #[test]
     fn requests_about_the_node_have_places_of_their_own() {
-        let places = places(1);
-        let usual = take(&places, client(1)).expect("the only one");
-        assert!(!usual.is_reserved() && take(&places, client(2)).is_none());
+        let limiter = limiter(1);
+        let ordinary = take(&limiter, client(1)).expect("the only one");
+        assert!(!ordinary.is_reserved() && take(&limiter, client(2)).is_none());
         let reserved: Vec<_> =
-            (0..RESERVED_MAX).map(|_| places.take_reserved(client(2)).expect("one")).collect();
-        assert!(reserved.iter().all(Place::is_reserved) && places.take_reserved(client(2)).is_none());
+            (0..RESERVED_MAX).map(|_| limiter.admit_reserved(client(2)).expect("one")).collect();
+        assert!(
+            reserved.iter().all(ConnectionPermit::is_reserved) && limiter.admit_reserved(client(2)).is_none()
+        );
         drop(reserved);
-        assert!(places.take_reserved(client(2)).is_some());
+        assert!(limiter.admit_reserved(client(2)).is_some());
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! longest without having sent a whole head; if there is none, the one that has waited for longest.
 //! So half-sent heads do not keep whole ones from waiting.
 //!
-//! **Mechanism.** Each connection holds a [`Turn`] while it waits, and leaves when
-//! [`Turn::displaced`] resolves. All is on the control thread.
+//! **Mechanism.** Each connection holds a [`QueueTicket`] while it waits, and leaves when
+//! [`QueueTicket::displaced`] resolves. All is on the control thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,48 +15,48 @@ use tokio::sync::Notify;
 
 /// The line. See the module.
 #[derive(Debug)]
-pub(crate) struct WaitingLine {
+pub(crate) struct AcceptQueue {
     len_max: usize,
     /// In the order in which they came.
-    waiting: RefCell<VecDeque<Rc<Waiting>>>,
+    waiting: RefCell<VecDeque<Rc<QueuedConnection>>>,
 }
 
 /// A connection in the line.
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedConnection {
     has_whole_head: Cell<bool>,
     displaced: Notify,
 }
 
 /// The turn of a connection that waits, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    line: Rc<WaitingLine>,
-    waiting: Rc<Waiting>,
+pub(crate) struct QueueTicket {
+    queue: Rc<AcceptQueue>,
+    waiting: Rc<QueuedConnection>,
 }
 
-impl WaitingLine {
+impl AcceptQueue {
     /// A line of at most `len_max` connections, at least 1.
     pub(crate) fn new(len_max: usize) -> Self {
         Self { len_max, waiting: RefCell::default() }
     }
 
     /// Lets a connection in, and displaces another one if the line is full.
-    pub(crate) fn join(self: &Rc<Self>) -> Turn {
-        let mut line = self.waiting.borrow_mut();
-        if line.len() >= self.len_max {
-            let unfinished = line.iter().position(|waiting| !waiting.has_whole_head.get());
-            if let Some(displaced) = line.remove(unfinished.unwrap_or(0)) {
+    pub(crate) fn join(self: &Rc<Self>) -> QueueTicket {
+        let mut queue = self.waiting.borrow_mut();
+        if queue.len() >= self.len_max {
+            let unfinished = queue.iter().position(|waiting| !waiting.has_whole_head.get());
+            if let Some(displaced) = queue.remove(unfinished.unwrap_or(0)) {
                 displaced.displaced.notify_one();
             }
         }
-        let waiting = Rc::<Waiting>::default();
-        line.push_back(Rc::clone(&waiting));
-        Turn { line: Rc::clone(self), waiting }
+        let waiting = Rc::<QueuedConnection>::default();
+        queue.push_back(Rc::clone(&waiting));
+        QueueTicket { queue: Rc::clone(self), waiting }
     }
 }
 
-impl Turn {
+impl QueueTicket {
     /// Notes whether the connection has sent a whole head.
     pub(crate) fn note_head(&self, is_whole: bool) {
         self.waiting.has_whole_head.set(is_whole);
@@ -68,9 +68,9 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueueTicket {
     fn drop(&mut self) {
-        self.line.waiting.borrow_mut().retain(|waiting| !Rc::ptr_eq(waiting, &self.waiting));
+        self.queue.waiting.borrow_mut().retain(|waiting| !Rc::ptr_eq(waiting, &self.waiting));
     }
 }
 
@@ -81,32 +81,32 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    fn is_displaced(turn: &Turn) -> bool {
-        pin!(turn.displaced()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn is_displaced(ticket: &QueueTicket) -> bool {
+        pin!(ticket.displaced()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
     fn a_whole_head_is_not_displaced_by_half_sent_ones() {
-        let line = Rc::new(WaitingLine::new(4));
-        let whole = line.join();
+        let queue = Rc::new(AcceptQueue::new(4));
+        let whole = queue.join();
         whole.note_head(true);
-        let mut half_sent: VecDeque<_> = (0..3).map(|_| line.join()).collect();
+        let mut half_sent: VecDeque<_> = (0..3).map(|_| queue.join()).collect();
         for _ in 0..100 {
-            half_sent.push_back(line.join());
+            half_sent.push_back(queue.join());
             let oldest = half_sent.pop_front().expect("there are four");
             assert!(is_displaced(&oldest), "the oldest of them leaves");
-            assert!(half_sent.iter().all(|turn| !is_displaced(turn)) && !is_displaced(&whole));
+            assert!(half_sent.iter().all(|ticket| !is_displaced(ticket)) && !is_displaced(&whole));
         }
     }
 
     #[test]
     fn a_line_of_whole_heads_lets_one_more_in() {
-        let line = Rc::new(WaitingLine::new(2));
-        let turns = [line.join(), line.join()];
-        turns.iter().for_each(|turn| turn.note_head(true));
-        let third = line.join();
+        let queue = Rc::new(AcceptQueue::new(2));
+        let turns = [queue.join(), queue.join()];
+        turns.iter().for_each(|ticket| ticket.note_head(true));
+        let third = queue.join();
         assert!(is_displaced(&turns[0]) && !is_displaced(&turns[1]) && !is_displaced(&third));
         drop((turns, third));
-        assert!(line.waiting.borrow().is_empty());
+        assert!(queue.waiting.borrow().is_empty());
     }
 }

@@ -7,7 +7,7 @@
 //! **Caveats.** Between the gate and its first page a range has room for itself alone. Who finds when that page comes that
 //! others were faster is refused then, before the first byte has left.
 
-use crate::budget::{COPIES_OF_VALUE, MemoryBudget, Part, Taken};
+use crate::budget::{MemoryBudget, MemoryCategory, Reservation, VALUE_COPIES_MAX};
 use api::entries::{Coding, Format};
 use cluster::Page;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) struct OpenRange {
     ranges: Arc<OpenRanges>,
     memory: Arc<MemoryBudget>,
     /// What is taken for it apart from large pages.
-    taken: Taken,
+    reservation: Reservation,
     compressor_bytes: u64,
     /// Of an entry that is larger than a page there is the page, and in formats that are written anew the entry as it is
     /// written and as it was compressed.
@@ -58,15 +58,15 @@ impl OpenRanges {
             Coding::Zstd => ZSTD_BYTES,
             Coding::Gzip => GZIP_BYTES,
         };
-        let copies = if format == Format::Lines { 1 } else { COPIES_OF_VALUE };
-        let mut taken = memory.take(Part::Ranges, LONG_RANGE_BYTES + compressor_bytes)?;
-        assert!(taken.hold(BEGINNING_BYTES + compressor_bytes), "less is always to be had");
+        let copies = if format == Format::Lines { 1 } else { VALUE_COPIES_MAX };
+        let mut reservation = memory.reserve(MemoryCategory::Ranges, LONG_RANGE_BYTES + compressor_bytes)?;
+        assert!(reservation.resize(BEGINNING_BYTES + compressor_bytes), "less is always to be had");
         let open = |open| (open < RANGES_MAX).then_some(open + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, open).ok()?;
         Some(OpenRange {
             ranges: Arc::clone(self),
             memory: Arc::clone(memory),
-            taken,
+            reservation,
             compressor_bytes,
             copies,
         })
@@ -87,7 +87,7 @@ impl OpenRange {
             true => (RANGE_BYTES + 2 * first.bytes().len() as u64).min(LONG_RANGE_BYTES),
             false => LONG_RANGE_BYTES,
         };
-        self.taken.hold(bytes + self.compressor_bytes)
+        self.reservation.resize(bytes + self.compressor_bytes)
     }
 
     /// What a page takes beyond what is taken for every range. Never more than there can be.
@@ -96,12 +96,13 @@ impl OpenRange {
         if bytes <= PAGE_BYTES {
             return 0;
         }
-        (self.copies * bytes as u64).min(self.memory.part_max(Part::Ranges) - self.taken.bytes())
+        (self.copies * bytes as u64)
+            .min(self.memory.category_max(MemoryCategory::Ranges) - self.reservation.bytes())
     }
 
     /// Takes so many bytes for a page; `None`: they are not left.
-    pub(super) fn take(&self, bytes: u64) -> Option<Taken> {
-        self.memory.take(Part::Ranges, bytes)
+    pub(super) fn reserve(&self, bytes: u64) -> Option<Reservation> {
+        self.memory.reserve(MemoryCategory::Ranges, bytes)
     }
 }
 
@@ -114,7 +115,7 @@ impl Drop for OpenRange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Largest;
+    use crate::budget::LargestValue;
     use crate::config::Limits;
     use cluster::PageBuilder;
     use stdx::{Cell, Hlc, NodeTag, Version};
@@ -123,7 +124,7 @@ mod tests {
         Arc::new(MemoryBudget::new(
             &Limits { memory_bytes: bytes, ..Limits::default() },
             0,
-            Largest::default(),
+            LargestValue::default(),
         ))
     }
 
@@ -141,11 +142,11 @@ mod tests {
         let mut open: Vec<_> = (0..RANGES_MAX).map(|_| enter().expect("room")).collect();
         assert!(enter().is_none());
         assert_eq!(ranges.count(), RANGES_MAX);
-        assert_eq!(memory.taken(Part::Ranges), RANGES_MAX as u64 * BEGINNING_BYTES);
+        assert_eq!(memory.reserved_bytes(MemoryCategory::Ranges), RANGES_MAX as u64 * BEGINNING_BYTES);
         open.pop();
         assert!(enter().is_some());
         drop(open);
-        assert_eq!((ranges.count(), memory.taken(Part::Ranges)), (0, 0));
+        assert_eq!((ranges.count(), memory.reserved_bytes(MemoryCategory::Ranges)), (0, 0));
     }
 
     #[test]
@@ -157,30 +158,34 @@ mod tests {
         for range in &mut open {
             assert!(range.begin(&page(1_000), true), "a short one takes no more than it had");
         }
-        let taken = memory.taken(Part::Ranges);
-        assert!(taken < 400 * BEGINNING_BYTES, "{taken}");
+        let reserved = memory.reserved_bytes(MemoryCategory::Ranges);
+        assert!(reserved < 400 * BEGINNING_BYTES, "{reserved}");
         let goes_on =
             open.iter_mut().filter_map(|range| range.begin(&page(1_000), false).then_some(())).count();
         assert!((1..=least as usize / 2 / LONG_RANGE_BYTES as usize).contains(&goes_on), "{goes_on}");
         assert!(enter().is_none(), "a long one would find no room");
-        assert!(memory.taken(Part::Ranges) <= memory.part_max(Part::Ranges));
+        assert!(memory.reserved_bytes(MemoryCategory::Ranges) <= memory.category_max(MemoryCategory::Ranges));
         drop(open);
-        assert_eq!(memory.taken(Part::Ranges), 0);
+        assert_eq!(memory.reserved_bytes(MemoryCategory::Ranges), 0);
     }
 
     #[test]
     fn a_range_takes_what_its_first_page_and_those_behind_it_do() {
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(64 << 20));
         let mut range = ranges.enter(&memory, Format::Lines, Coding::Gzip).expect("room");
-        let taken = || memory.taken(Part::Ranges) - GZIP_BYTES;
-        assert_eq!(taken(), BEGINNING_BYTES);
+        let reserved = || memory.reserved_bytes(MemoryCategory::Ranges) - GZIP_BYTES;
+        assert_eq!(reserved(), BEGINNING_BYTES);
         assert!(range.begin(&Page::default(), true));
-        assert_eq!(taken(), RANGE_BYTES);
-        assert!(range.begin(&page(50_000), true) && (100_000..150_000).contains(&taken()), "{}", taken());
+        assert_eq!(reserved(), RANGE_BYTES);
+        assert!(
+            range.begin(&page(50_000), true) && (100_000..150_000).contains(&reserved()),
+            "{}",
+            reserved()
+        );
         assert!(range.begin(&page(1), false));
-        assert_eq!(taken(), LONG_RANGE_BYTES);
+        assert_eq!(reserved(), LONG_RANGE_BYTES);
         assert!(range.begin(&page(2 * PAGE_BYTES), true));
-        assert_eq!(taken(), LONG_RANGE_BYTES, "and the rest of a large page as its own");
+        assert_eq!(reserved(), LONG_RANGE_BYTES, "and the rest of a large page as its own");
     }
 
     #[test]
@@ -194,6 +199,6 @@ mod tests {
         assert_eq!(range.weigh(&page(1)), 0);
         let large = page(16 << 20);
         assert!(range.begin(&large, true));
-        assert!(range.take(range.weigh(&large)).is_some());
+        assert!(range.reserve(range.weigh(&large)).is_some());
     }
 }
