@@ -6,7 +6,7 @@
 use crate::scenario::Scenario;
 use crate::store::{Kind, Outcome, Settings, Store};
 use bench::keys::{KeyNumber, KeyOrder, KeyPicker, KeySpace};
-use bench::values::{ValueSizes, ValueGenerator};
+use bench::values::{ValueGenerator, ValueSizes};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::hint::black_box;

@@ -6,10 +6,10 @@
 //! with `--reads pool` on a blocking thread of tokio. Which is faster depends on the disk, so both
 //! are available.
 
-use bench::keys::{KeyOrder, KeyPicker, KeySpace};
 use bench::http_server::{Handler, HttpServer, found, key_of, not_found};
+use bench::keys::{KeyOrder, KeyPicker, KeySpace};
 use bench::units::parse_bytes;
-use bench::values::{ValueSizes, ValueGenerator};
+use bench::values::{ValueGenerator, ValueSizes};
 use bytes::Bytes;
 use clap::{Args, Parser, ValueEnum};
 use compare::rocks::Rocks;
