@@ -8,7 +8,7 @@ use engine::Compression;
 use engine::cache::BlockCache;
 use engine::iter::Cursor;
 use engine::sstable::{
-    Lookup, Reading, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait,
+    Lookup, ReadMode, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait,
 };
 use env::{Fs, OpenMode, OsFs};
 use std::path::Path;
@@ -62,11 +62,11 @@ fn measure(directory: &Path, cells: u64, value_bytes: usize, options: TableOptio
 
     let cache = Arc::new(BlockCache::new(4 << 30));
     let table = Arc::new(open(&fs, &path, &meta, &cache));
-    scan("scan, nothing cached", &table, Reading::Scan);
+    scan("scan, nothing cached", &table, ReadMode::Scan);
     (0..cells).for_each(|i| load(&table, i));
-    scan("scan, all cached", &table, Reading::Scan);
-    scan("scan, bulk", &table, Reading::Bulk);
-    println!("  cache: {} bytes a cell, pinned {} bytes", cache.bytes() / cells, table.pinned_bytes());
+    scan("scan, all cached", &table, ReadMode::Scan);
+    scan("scan, bulk", &table, ReadMode::Bulk);
+    println!("  cache: {} bytes a cell, pinned {} bytes", cache.bytes() / cells, table.overhead_bytes());
 
     get("get, key there", &table, cells, true);
     get("get, key not there", &table, cells, false);
@@ -98,8 +98,8 @@ fn cell(i: u64, value: &[u8]) -> CellRef<'_> {
     CellRef { meta: CellMeta::value(version, 3), value }
 }
 
-fn scan(name: &str, table: &Arc<Table>, reading: Reading) {
-    let mut cursor = table.cursor(reading);
+fn scan(name: &str, table: &Arc<Table>, mode: ReadMode) {
+    let mut cursor = table.cursor(mode);
     cursor.seek_to_first().expect("a first entry");
     let mut bytes = 0;
     let mut rounds = Rounds::default();
@@ -142,7 +142,7 @@ fn get(name: &str, table: &Table, cells: u64, there: bool) {
 
 fn seek(table: &Arc<Table>, cells: u64) {
     let mut rng = Rng::new(3);
-    let mut cursor = table.cursor(Reading::Scan);
+    let mut cursor = table.cursor(ReadMode::Scan);
     let keys: Vec<_> = (0..LOOKUPS).map(|_| key(rng.below(cells * 2 - 1))).collect();
     let mut rounds = Rounds::default();
     for keys in keys.chunks_exact(ROUND) {

@@ -33,7 +33,7 @@
 use crate::engine::{Engine, Shared};
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::paths::Paths;
-use crate::sstable::{TableId, file_name, table_of_file};
+use crate::sstable::{TableId, file_name, table_id_of_path};
 use crate::{Error, wal};
 use std::collections::BTreeSet;
 use std::io;
@@ -112,7 +112,7 @@ impl Engine {
         }
         for name in env.fs.read_dir(&of_checkpoint).unwrap_or_default() {
             let from = of_checkpoint.join(name);
-            let Some(id) = table_of_file(&from) else { continue };
+            let Some(id) = table_id_of_path(&from) else { continue };
             let to = paths.table(id);
             let is_nobodys =
                 matches!(env.fs.link_count(&from), Ok(1)) && matches!(env.fs.exists(&to), Ok(false));

@@ -19,7 +19,7 @@
 use crate::Error;
 use crate::engine::Engine;
 use crate::manifest::VersionEdit;
-use crate::sstable::{LostKeys, Table, TableId, table_of_file};
+use crate::sstable::{Table, TableId, UnreadableRange, table_id_of_path};
 use crate::view::View;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ pub(crate) struct DamagedTables {
 pub(crate) struct QuarantinedTable {
     path: PathBuf,
     dead_from: Option<WallTime>,
-    pub(crate) lost: Vec<LostKeys>,
+    pub(crate) lost: Vec<UnreadableRange>,
     /// Whether the host has recovered all lost cells, or none were lost.
     pub(crate) is_replaceable: bool,
 }
@@ -53,7 +53,7 @@ pub struct DamagedTable {
     /// Path of its file.
     pub path: PathBuf,
     /// Ranges of keys whose cells are lost, in key order.
-    pub lost: Vec<LostKeys>,
+    pub lost: Vec<UnreadableRange>,
     /// The earliest time at which a cell of the table is or was droppable; `None` when it has no
     /// such cell. Cells of this engine that such a cell shadows become visible without it.
     pub dead_from: Option<WallTime>,
@@ -83,7 +83,7 @@ impl Engine {
     /// Confirms that all cells that may have been lost with these ranges are durable in this
     /// engine: the table may be replaced by its readable part. Has no effect when the lost ranges
     /// of the table differ.
-    pub fn allow_replacement(&self, id: TableId, lost: &[LostKeys]) {
+    pub fn allow_replacement(&self, id: TableId, lost: &[UnreadableRange]) {
         let mut quarantined = self.shared.jobs.damaged.quarantined.lock();
         if let Some(table) = quarantined.get_mut(&id).filter(|table| table.lost == lost) {
             table.is_replaceable = true;
@@ -94,7 +94,7 @@ impl Engine {
     /// Marks the table of a file that could not be read. Returns `false` when the file is not a
     /// table.
     pub(crate) fn suspect(&self, path: &Path) -> bool {
-        let Some(id) = table_of_file(path) else { return false };
+        let Some(id) = table_id_of_path(path) else { return false };
         let damaged = &self.shared.jobs.damaged;
         if !damaged.quarantined.lock().contains_key(&id) && damaged.suspected.lock().insert(id) {
             self.shared.signals.compact.notify();
@@ -103,7 +103,12 @@ impl Engine {
     }
 
     /// Quarantines a table, which no running compaction uses and none may use any more.
-    pub(crate) fn quarantine(&self, level: usize, table: &Table, lost: Vec<LostKeys>) -> Result<(), Error> {
+    pub(crate) fn quarantine(
+        &self,
+        level: usize,
+        table: &Table,
+        lost: Vec<UnreadableRange>,
+    ) -> Result<(), Error> {
         self.move_to_level0(level, table)?;
         tracing::error!(
             path = %table.path().display(),

@@ -2,7 +2,7 @@
 
 use crate::cache::BlockCache;
 use crate::commit::CommitQueue;
-use crate::compaction::Debt;
+use crate::compaction::CompactionDebt;
 use crate::disk::DiskGuard;
 use crate::horizon::HorizonClock;
 use crate::jobs::Jobs;
@@ -117,7 +117,7 @@ pub(crate) struct Components {
 
 impl Engine {
     pub(crate) fn assemble(components: Components) -> Self {
-        let debt = Debt::of(&components.view.levels, &components.options);
+        let debt = CompactionDebt::of(&components.view.levels, &components.options);
         let shared = Shared {
             memtable_bytes: components.memtable_bytes,
             chunk_pool: components.chunk_pool,
@@ -390,7 +390,7 @@ impl Shared {
         let levels = old.apply(edit, &mut |meta| self.open_table(meta));
         let levels = Arc::new(levels.unwrap_or_else(|broken| panic!("an edit breaks the levels: {broken}")));
         manifest.append(edit)?;
-        self.debt_bytes.store(Debt::of(&levels, &self.options).bytes, Ordering::Relaxed);
+        self.debt_bytes.store(CompactionDebt::of(&levels, &self.options).bytes, Ordering::Relaxed);
         self.install_view(|view| change(view, Arc::clone(&levels)));
         drop(manifest);
         let dropped: BTreeSet<TableId> = edit.dropped().collect();

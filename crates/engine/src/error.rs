@@ -1,6 +1,6 @@
 //! Errors of the engine, and the reaction that each calls for.
 
-use crate::sstable::NotOpened;
+use crate::sstable::OpenFailed;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,8 +129,8 @@ impl Error {
     /// Wraps the error of a file operation. A full disk becomes [`Error::Full`]; lack of
     /// descriptors or memory to open a file becomes [`Error::Exhausted`].
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Self {
-        let (operation, source) = match source.downcast::<NotOpened>() {
-            Ok(NotOpened(source)) => ("open", source),
+        let (operation, source) = match source.downcast::<OpenFailed>() {
+            Ok(OpenFailed(source)) => ("open", source),
             Err(source) => (operation, source),
         };
         let opens = matches!(operation, "open" | "create" | "list");

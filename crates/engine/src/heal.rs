@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::iter::Cursor;
 use crate::jobs::Progress;
 use crate::manifest::VersionEdit;
-use crate::sstable::{Damage, LostKeys, Reading, Table, TableCursor, TableId};
+use crate::sstable::{Damage, ReadMode, Table, TableCursor, TableId, UnreadableRange};
 use crate::view::View;
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Engine {
         match healing.step(budget_bytes) {
             Ok(Outcome::More) => *slot = Some(healing),
             Ok(Outcome::Scanned(mut damage)) => {
-                damage.ends = healing.table.has_damaged_ends(&*self.shared.env.fs);
+                damage.header_or_footer = healing.table.has_damaged_header_or_footer(&*self.shared.env.fs);
                 self.finish_scan(&healing.table, damage)?;
             }
             Ok(Outcome::Rewritten(damage, edit)) => self.replace_table(&healing.table, &damage, edit)?,
@@ -90,7 +90,7 @@ impl Engine {
         let id = *quarantined.iter().find(|(_, table)| table.is_replaceable)?.0;
         drop(quarantined);
         let (_, table) = self.live_table(id).expect("no plan picks a quarantined table");
-        let job = FlushJob::new(table.cursor(Reading::Salvage), self.job_context());
+        let job = FlushJob::new(table.cursor(ReadMode::Salvage), self.job_context());
         Some(HealJob { table, stage: Stage::Rewrite(Box::new(job)) })
     }
 
@@ -98,11 +98,11 @@ impl Engine {
         // Locked before the levels are read: while a table is live, its user is known.
         let mut busy = self.shared.jobs.busy.lock();
         let mut suspected = self.shared.jobs.damaged.suspected.lock();
-        suspected.retain(|id| busy.has(*id) || self.live_table(*id).is_some());
-        let id = *suspected.iter().find(|id| !busy.has(**id))?;
-        busy.set_aside(id);
+        suspected.retain(|id| busy.is_excluded(*id) || self.live_table(*id).is_some());
+        let id = *suspected.iter().find(|id| !busy.is_excluded(**id))?;
+        busy.quarantine(id);
         let (_, table) = self.live_table(id).expect("the table is live, and no plan uses it");
-        let stage = Stage::Scan { cursor: Box::new(table.cursor(Reading::Salvage)), has_begun: false };
+        let stage = Stage::Scan { cursor: Box::new(table.cursor(ReadMode::Salvage)), has_begun: false };
         Some(HealJob { table, stage })
     }
 
@@ -119,14 +119,14 @@ impl Engine {
         let quarantined = self.quarantine(level, table, damage.lost);
         match quarantined {
             Ok(()) => drop(self.shared.jobs.damaged.suspected.lock().remove(&id)),
-            Err(_) => self.shared.jobs.busy.lock().release(id),
+            Err(_) => self.shared.jobs.busy.lock().end_quarantine(id),
         }
         quarantined
     }
 
     fn clear_suspicion(&self, id: TableId) {
         self.shared.jobs.damaged.suspected.lock().remove(&id);
-        self.shared.jobs.busy.lock().release(id);
+        self.shared.jobs.busy.lock().end_quarantine(id);
     }
 
     /// Installs the rewritten table.
@@ -141,7 +141,7 @@ impl Engine {
         let installed = self.shared.install_edit(&edit, View::with_levels);
         installed.map_err(|error| self.edit_failed(&edit, error))?;
         self.shared.jobs.damaged.quarantined.lock().remove(&id);
-        self.shared.jobs.busy.lock().release(id);
+        self.shared.jobs.busy.lock().end_quarantine(id);
         self.shared.counters.record_healed_table();
         tracing::info!(
             path = %table.path().display(),
@@ -152,7 +152,7 @@ impl Engine {
 
     /// Whether the host has recovered all lost ranges. If not, records the ranges that are lost by
     /// now, for the host to confirm.
-    fn confirm_replaceable(&self, id: TableId, lost: &[LostKeys]) -> bool {
+    fn confirm_replaceable(&self, id: TableId, lost: &[UnreadableRange]) -> bool {
         let mut quarantined = self.shared.jobs.damaged.quarantined.lock();
         let known = quarantined.get_mut(&id).expect("a table is quarantined until it is replaced");
         let is_recovered = lost.iter().all(|lost| known.lost.iter().any(|recovered| recovered.covers(lost)));
@@ -166,7 +166,7 @@ impl Engine {
     fn healing_failed(&self, healing: &HealJob, error: Error) -> Error {
         match &healing.stage {
             Stage::Scan { .. } => {
-                self.shared.jobs.busy.lock().release(healing.table.id());
+                self.shared.jobs.busy.lock().end_quarantine(healing.table.id());
                 error
             }
             Stage::Rewrite(_) if is_open_failure(&error) => error,

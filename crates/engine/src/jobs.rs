@@ -12,7 +12,7 @@
 //! **Caveats.** Memtables are flushed one at a time, the oldest first.
 
 use crate::Error;
-use crate::compaction::{self, Busy, Dropped, FlushJob, Job, JobContext, PlanId, Step};
+use crate::compaction::{self, DroppedVersions, FlushJob, Job, JobContext, PlanId, RunningPlans, Step};
 use crate::damaged::DamagedTables;
 use crate::disk::{DiskSpace, DiskStats};
 use crate::engine::{Engine, Shared};
@@ -44,7 +44,7 @@ pub enum Progress {
 pub(crate) struct Jobs {
     flush: Mutex<Option<Flush>>,
     compactions: Mutex<Vec<CompactionSlot>>,
-    pub(crate) busy: Mutex<Busy>,
+    pub(crate) busy: Mutex<RunningPlans>,
     pub(crate) damaged: DamagedTables,
     pub(crate) healing: Mutex<Option<HealJob>>,
     pub(crate) scrub: Scrub,
@@ -292,7 +292,7 @@ impl Engine {
     /// The next compaction that fits on the disk beside the running ones. While disk space is low,
     /// one table in level 0 is enough to start: compacting deletes with the cells that they shadow
     /// frees space.
-    fn pick(&self, context: &JobContext, busy: &Busy) -> Option<compaction::Plan> {
+    fn pick(&self, context: &JobContext, busy: &RunningPlans) -> Option<compaction::Plan> {
         let mut options = Cow::Borrowed(&self.shared.options);
         if self.shared.disk.space() != DiskSpace::Ample {
             options.to_mut().level0_tables = 1;
@@ -348,7 +348,7 @@ impl Engine {
     /// of a local key, can be.
     fn has_late_write(&self, compaction: &Compaction) -> bool {
         let dropped = compaction.job.dropped();
-        if dropped == Dropped::default() {
+        if dropped == DroppedVersions::default() {
             return false;
         }
         let view = self.shared.view.load_full();

@@ -110,7 +110,7 @@ pub use read::TryGet;
 pub use scrub::ScrubStats;
 pub use sequence::Sequence;
 pub use snapshot::{Snapshot, SnapshotCursor};
-pub use sstable::{LargeRead, read_with_consent};
+pub use sstable::{LargeReadPermit, read_with_admission};
 pub use stats::{JobStats, LevelStats, MemoryStats, StallStats, Stats, WalStats};
 pub use verify::{LogTail, VerifyProgress, VerifyReport, verify, verify_showing};
 pub use wal::{LogEnd, SegmentId};

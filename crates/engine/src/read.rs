@@ -11,10 +11,10 @@
 //! cells of that table.
 //!
 //! A caller that accounts for the memory of a read wraps it in
-//! [`read_with_consent`](crate::read_with_consent).
+//! [`read_with_admission`](crate::read_with_admission).
 
 use crate::engine::Engine;
-use crate::sstable::{LargeRead, Lookup, Wait, consent};
+use crate::sstable::{LargeReadPermit, Lookup, Wait, read_admission};
 use crate::{Error, Sequence};
 use std::sync::atomic::Ordering;
 use stdx::{Cell, Version};
@@ -71,12 +71,12 @@ impl Engine {
 
     /// Acquires a permit to copy a large value of `bytes`, as if it were read from a table. The
     /// permit lasts until it is dropped, or belongs to the enclosing
-    /// [`read_with_consent`](crate::read_with_consent) in which the value is copied.
+    /// [`read_with_admission`](crate::read_with_admission) in which the value is copied.
     ///
     /// # Errors
     /// [`Error::NoRoom`] when the host does not consent.
-    pub fn begin_copy(&self, bytes: u64) -> Result<Option<LargeRead>, Error> {
-        consent::begin(self.shared.cache.large_reads(), bytes, bytes)
+    pub fn begin_copy(&self, bytes: u64) -> Result<Option<LargeReadPermit>, Error> {
+        read_admission::acquire(self.shared.cache.large_reads(), bytes, bytes)
     }
 
     fn lookup(&self, key: &[u8], wait: Wait) -> Result<TryGet, Error> {

@@ -28,7 +28,7 @@ use crate::Error;
 use crate::disk::DiskSpace;
 use crate::engine::Engine;
 use crate::pressure::time_at;
-use crate::sstable::{Inspected, Inspection, PIECE_BYTES, Table, TableId};
+use crate::sstable::{CHUNK_BYTES, Inspection, InspectionStep, Table, TableId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,11 +179,11 @@ impl Engine {
             }
         };
         match inspection.step() {
-            Ok(Inspected { bytes, blocks, is_over }) => {
+            Ok(InspectionStep { bytes, blocks, is_finished }) => {
                 let scrub = &self.shared.jobs.scrub;
                 scrub.bytes.fetch_add(bytes, Ordering::Relaxed);
                 scrub.blocks.fetch_add(blocks, Ordering::Relaxed);
-                round.inspection = (!is_over).then_some(inspection);
+                round.inspection = (!is_finished).then_some(inspection);
                 Some(bytes)
             }
             Err(error) => Some(self.report_damage(inspection.table(), &error)),
@@ -197,7 +197,7 @@ impl Engine {
             self.shared.jobs.scrub.tables_damaged.fetch_add(1, Ordering::Relaxed);
             self.suspect(path);
         }
-        PIECE_BYTES as u64
+        CHUNK_BYTES as u64
     }
 
     /// The next live table that is not known to be damaged.

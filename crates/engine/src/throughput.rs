@@ -113,7 +113,7 @@ impl RunningCompaction {
     fn of(plan: &Plan) -> Self {
         let level0 = || plan.inputs.iter().filter(|input| input.level == 0).flat_map(|input| &input.tables);
         Self {
-            moves: plan.moves,
+            moves: plan.is_move,
             level0_tables: level0().count() as u64,
             level0_data_bytes: level0().map(|table| table.meta().data_bytes).sum(),
             bytes: plan.bytes(),

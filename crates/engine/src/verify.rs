@@ -18,7 +18,7 @@ use crate::manifest::Manifest;
 use crate::obsolete::ObsoleteFiles;
 use crate::open::known_log;
 use crate::paths::Paths;
-use crate::sstable::{Show, TableFiles};
+use crate::sstable::{TableFiles, VisitCell};
 use crate::wal::{LogEnd, WalRecovery};
 use crate::{Error, wal};
 use env::{DirLock, Env};
@@ -96,7 +96,7 @@ pub fn verify_showing(
     dir: &Path,
     known_log_end: Option<LogEnd>,
     progress: &mut dyn FnMut(VerifyProgress),
-    show: Show<'_>,
+    show: VisitCell<'_>,
 ) -> Result<VerifyReport, Vec<Error>> {
     let paths = Paths::new(dir);
     if !env.fs.exists(dir).map_err(|error| vec![Error::io("look for", dir, error)])? {
@@ -120,7 +120,7 @@ pub fn verify_showing(
             bytes_done += bytes;
             progress(VerifyProgress { bytes_done, bytes_total });
         };
-        let checked = table.verify_showing(&mut tell, show);
+        let checked = table.verify_visiting(&mut tell, show);
         let known = recovered.damaged.contains(&meta.id);
         damage.extend(checked.err().map(|error| if known { known_damage(error) } else { error }));
         bytes_before += meta.file_bytes;

@@ -1,12 +1,12 @@
-//! Flush and compaction against a model: whatever is merged, in whatever order and pace, a read finds what it
-//! found before, and nothing that was deleted comes back.
+//! Flush and compaction against a model: any merges in any order and pace change no read result and
+//! restore no deleted value.
 
 use engine::cache::BlockCache;
 use engine::compaction::{FlushJob, Input, Job, JobContext, Plan, Reason, Step, pick};
 use engine::iter::Cursor;
 use engine::manifest::{LEVELS, Levels, VersionEdit};
 use engine::memtable::Memtable;
-use engine::sstable::{Reading, Table, TableFiles, TableId, TableOptions, file_name};
+use engine::sstable::{ReadMode, Table, TableFiles, TableId, TableOptions, file_name};
 use engine::{Compression, Error, ErrorKind, Options, Sequence};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, ManualClock, MemFs, OperationKind, OperationMatch};
 use std::collections::BTreeMap;
@@ -31,9 +31,9 @@ struct Store {
     cache: Arc<BlockCache>,
     next_table_id: Arc<AtomicU64>,
     levels: Arc<Levels>,
-    /// With all cells in each, for the model's sake.
+    /// Memtables with the cells in each, for the model.
     memtables: Vec<Arc<Memtable>>,
-    /// Of every key the cell that supersedes all others that were ever written.
+    /// For each key, the cell that supersedes all others ever written.
     model: BTreeMap<Vec<u8>, Cell>,
     now: u64,
     written: u64,
@@ -86,8 +86,8 @@ impl Store {
         }
     }
 
-    /// A memtable of random cells, none of them written longer ago than the grace period: what is older has
-    /// no right to be seen.
+    /// A memtable of random cells, none of them written before the grace period: older cells may
+    /// not reappear.
     fn write(&mut self, rng: &mut Rng) {
         let memtable = Arc::new(Memtable::new(self.written, 1 << 16));
         for _ in 0..1 + rng.below(30) {
@@ -139,11 +139,11 @@ impl Store {
         pick(&self.levels, &Default::default(), &self.options, &self.context().horizon())
     }
 
-    /// What a reader finds of each key, wherever it is.
+    /// The cell that a reader finds for each key.
     fn cells(&self) -> BTreeMap<Vec<u8>, Cell> {
         let mut cells = BTreeMap::new();
         for (_, table) in self.levels.iter() {
-            collect(&mut table.cursor(Reading::Scan), &mut cells);
+            collect(&mut table.cursor(ReadMode::Scan), &mut cells);
         }
         for memtable in &self.memtables {
             collect(&mut memtable.cursor(Sequence::MAX), &mut cells);
@@ -151,7 +151,7 @@ impl Store {
         cells
     }
 
-    /// Every key holds what the model says, or nothing any more where that is dead.
+    /// Checks that every key holds the cell of the model, or none if that is dead.
     fn check(&self, context: &str) {
         let found = self.cells();
         for (key, expected) in &self.model {
@@ -192,7 +192,7 @@ fn finish(mut step: impl FnMut() -> Result<Step, Error>) -> Result<VersionEdit, 
 }
 
 #[test]
-fn compactions_change_no_answer_and_bring_nothing_back() {
+fn compactions_change_no_read_and_restore_no_deleted_value() {
     let (mut dropped, mut buried) = (0, 0);
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
@@ -202,7 +202,7 @@ fn compactions_change_no_answer_and_bring_nothing_back() {
             if rng.chance(0.6) {
                 store.write(&mut rng);
             }
-            // Any memtable, not the oldest: old versions come to lie above newer ones.
+            // Any memtable, not only the oldest, so that old versions come to lie above newer ones.
             while store.memtables.len() > 3 || (!store.memtables.is_empty() && rng.chance(0.3)) {
                 let which = rng.below(store.memtables.len() as u64) as usize;
                 store.flush(which, &mut rng);
@@ -228,9 +228,9 @@ fn compactions_change_no_answer_and_bring_nothing_back() {
     assert!(buried > 20, "only {buried} expired values were buried: the test shows little");
 }
 
-/// What is dead goes in the end, when nothing is written any more and time passes.
+/// Dead cells are eventually dropped when writes stop and time passes.
 #[test]
-fn in_the_end_only_the_living_are_left() {
+fn eventually_only_live_cells_are_left() {
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
         let mut store = Store::new();
@@ -258,7 +258,7 @@ fn all_of(store: &Store) -> Plan {
         .map(|level| Input { level, tables: store.levels.level(level).to_vec() })
         .filter(|input| !input.tables.is_empty())
         .collect();
-    Plan { inputs, output_level: 1, moves: false, reason: Reason::Level0 }
+    Plan { inputs, output_level: 1, is_move: false, reason: Reason::Level0 }
 }
 
 fn store_with_tables(seed: u64) -> (Store, Rng) {
@@ -271,7 +271,7 @@ fn store_with_tables(seed: u64) -> (Store, Rng) {
 }
 
 #[test]
-fn a_job_that_fails_leaves_no_file_behind() {
+fn a_failed_job_leaves_no_file() {
     let before = store_with_tables(1).0.disk.file_names();
     for kind in [OperationKind::Open, OperationKind::Write, OperationKind::SyncData, OperationKind::SyncDir] {
         for after in 0..3 {
@@ -289,7 +289,7 @@ fn a_job_that_fails_leaves_no_file_behind() {
 }
 
 #[test]
-fn outputs_are_cut_durable_and_named() {
+fn outputs_are_cut_and_durable() {
     let (mut store, mut rng) = store_with_tables(2);
     let mut job = Job::new(all_of(&store), store.context());
     let edit = finish(|| job.step(100)).unwrap();
@@ -319,7 +319,7 @@ fn a_move_reads_and_writes_nothing() {
     let (mut store, _) = store_with_tables(3);
     let table = store.levels.level(0)[0].clone();
     let inputs = vec![Input { level: 0, tables: vec![table] }];
-    let plan = Plan { inputs, output_level: 1, moves: true, reason: Reason::Level0 };
+    let plan = Plan { inputs, output_level: 1, is_move: true, reason: Reason::Level0 };
     let before = store.fs.operations();
     let mut job = Job::new(plan, store.context());
     let edit = finish(|| job.step(1)).unwrap();
@@ -331,7 +331,7 @@ fn a_move_reads_and_writes_nothing() {
 }
 
 #[test]
-fn a_memtable_without_a_visible_cell_becomes_no_table() {
+fn a_memtable_without_visible_cells_creates_no_table() {
     let store = Store::new();
     let memtable = Arc::new(Memtable::new(1, 1 << 12));
     let mut job = FlushJob::new(memtable.cursor(Sequence::MAX), store.context());

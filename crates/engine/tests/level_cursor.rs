@@ -1,9 +1,9 @@
-//! A cursor over a level is a cursor over all cells of its tables.
+//! A cursor over a level equals a cursor over all cells of its tables.
 
 use bytes::Bytes;
 use engine::cache::BlockCache;
 use engine::iter::{Cursor, LevelCursor};
-use engine::sstable::{Reading, Table, TableFiles, TableId, TableOptions, TableWriter};
+use engine::sstable::{ReadMode, Table, TableFiles, TableId, TableOptions, TableWriter};
 use env::{Fs, MemFs, OpenMode};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn it_walks_its_tables_as_one(
+    fn a_level_cursor_equals_a_cursor_over_all_cells(
         model in btree_map(vec(0u8..6, 1..5), (0u64..9).prop_map(cell), 0..120),
         cuts in vec(any::<prop::sample::Index>(), 0..6),
         sought in vec(vec(0u8..7, 0..5), 0..12),
@@ -69,7 +69,7 @@ proptest! {
     ) {
         let entries: Entries = model.clone().into_iter().collect();
         let cuts = cuts.into_iter().map(|cut| cut.index(entries.len() + 1)).collect();
-        let reading = if bulk { Reading::Bulk } else { Reading::Scan };
+        let reading = if bulk { ReadMode::Bulk } else { ReadMode::Scan };
         let fs = MemFs::new();
         let mut cursor = LevelCursor::new(level(&fs, &entries, cuts), reading);
         prop_assert_eq!(cursor.entry(), None);
@@ -88,10 +88,10 @@ proptest! {
 }
 
 #[test]
-fn after_a_failed_read_it_is_past_its_last_entry() {
+fn a_level_cursor_is_past_the_last_entry_after_a_failed_read() {
     let fs = MemFs::new();
     let entries: Entries = (0..100u8).map(|key| (vec![key], cell(1))).collect();
-    let mut cursor = LevelCursor::new(level(&fs, &entries, vec![50]), Reading::Scan);
+    let mut cursor = LevelCursor::new(level(&fs, &entries, vec![50]), ReadMode::Scan);
     let mut bytes = fs.read_file("1.sst").expect("the second table");
     bytes[100] ^= 1;
     fs.write_file("1.sst", &bytes).expect("a disk in memory does not fail");

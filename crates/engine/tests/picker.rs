@@ -1,7 +1,7 @@
 //! Golden scripts of the compaction picker: tables in, plans out.
 //!
-//! Each file of `scripts/picker` is a conversation: commands at the start of a line, answers behind `> `.
-//! `UPDATE=1 cargo test -p engine --test picker` writes the answers anew.
+//! Each file of `scripts/picker` is a conversation: commands at the start of a line, answers behind
+//! `> `. `UPDATE=1 cargo test -p engine --test picker` rewrites the answers.
 //!
 //! ```text
 //! options level0_tables=4 level1_mb=100 growth=10 table_mb=10 grace=10 local_end=b
@@ -9,18 +9,20 @@
 //! now 20              the time; all times are days since 2020-01-01
 //! memtable 19         the least version in memory
 //! memtable local 19   the least version of a value of a local key in memory
-//! pick                what would be done
-//! run                 the same, and it begins: its tables are busy
-//! done 1              the first plan that was begun ends
-//! settle              everything is done, one plan after the other
+//! pick                shows the next plan
+//! run                 same as pick, and starts the plan: its tables are busy
+//! done 1              ends the first plan that was started
+//! settle              runs one plan after the other until there is none
 //! levels, debt, clear
 //! ```
 //!
-//! A merge that ends leaves one table with all that went in: the least favourable outcome.
+//! A merge that ends leaves one table with all its inputs: the least favorable outcome.
 
 use bytes::Bytes;
 use engine::Options;
-use engine::compaction::{Busy, Debt, Horizon, LocalHorizon, Plan, PlanId, level_target_bytes, pick};
+use engine::compaction::{
+    CompactionDebt, Horizon, LocalHorizon, Plan, PlanId, RunningPlans, level_target_bytes, pick,
+};
 use engine::manifest::{LEVELS, Levels, VersionEdit};
 use engine::sstable::{TableId, TableMeta};
 use std::collections::BTreeMap;
@@ -36,7 +38,7 @@ const SETTLE_MAX: usize = 200;
 struct World {
     options: Options,
     levels: Levels<TableMeta>,
-    busy: Busy,
+    busy: RunningPlans,
     running: BTreeMap<usize, (PlanId, Plan<TableMeta>)>,
     begun: usize,
     now: u64,
@@ -68,7 +70,7 @@ impl World {
         Self {
             options: options(),
             levels: Levels::default(),
-            busy: Busy::default(),
+            busy: RunningPlans::default(),
             running: BTreeMap::new(),
             begun: 0,
             now: 0,
@@ -96,7 +98,7 @@ impl World {
             }
             ["settle"] => return self.settle(),
             ["levels"] => return self.show_levels(),
-            ["debt"] => return format!("{} MB", Debt::of(&self.levels, &self.options).bytes / MB),
+            ["debt"] => return format!("{} MB", CompactionDebt::of(&self.levels, &self.options).bytes / MB),
             _ => panic!("not a command: {line}"),
         }
         String::new()
@@ -186,7 +188,7 @@ impl World {
             .flat_map(|input| input.tables.iter().map(|table| (input.level as u8, table.id)));
         let removed = removed.collect();
         let level = plan.output_level as u8;
-        let added = if plan.moves {
+        let added = if plan.is_move {
             plan.tables().map(|table| (level, (**table).clone())).collect()
         } else {
             vec![(level, self.merged(plan))]
@@ -194,7 +196,7 @@ impl World {
         self.edit(&VersionEdit { added, removed, ..VersionEdit::default() });
     }
 
-    /// One table with all that went in, less what a rewrite in place is certain to take away.
+    /// One table with all inputs, less the cells that a rewrite in place certainly drops.
     fn merged(&mut self, plan: &Plan<TableMeta>) -> TableMeta {
         self.next_id += 1;
         let (key_min, key_max) = plan.key_range();
@@ -262,7 +264,7 @@ fn show(plan: &Plan<TableMeta>) -> String {
         let ids: Vec<_> = input.tables.iter().map(|table| table.id.0.to_string()).collect();
         format!("L{}[{}]", input.level, ids.join(" "))
     });
-    let how = if plan.moves { "moves" } else { "merges" };
+    let how = if plan.is_move { "moves" } else { "merges" };
     let inputs: Vec<_> = inputs.collect();
     format!("{:?}: {how} {} to L{}", plan.reason, inputs.join(" + "), plan.output_level)
 }
@@ -283,7 +285,7 @@ fn answer(script: &str) -> String {
 }
 
 #[test]
-fn the_picker_answers_as_its_scripts_say() {
+fn the_picker_matches_its_scripts() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/picker");
     let mut scripts = 0;
     for entry in std::fs::read_dir(&dir).unwrap() {
@@ -300,10 +302,11 @@ fn the_picker_answers_as_its_scripts_say() {
     assert!(scripts > 0, "no scripts in {}", dir.display());
 }
 
-/// Any tables, any jobs side by side, ending in any order: the levels stay whole (which `apply` checks),
-/// choosing comes to an end, and then every level is within its size.
+/// With any tables and any concurrent plans that end in any order, the levels stay consistent
+/// (which `apply` checks), the sequence of plans terminates, and then every level is within its
+/// size.
 #[test]
-fn any_levels_come_to_rest_within_their_sizes() {
+fn any_levels_converge_to_their_sizes() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let mut world = World::new();

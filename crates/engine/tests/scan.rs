@@ -1,4 +1,5 @@
-//! Scans of a snapshot: what they read, what they leave in the cache, and that a step is bounded work.
+//! Scans of a snapshot: their reads, their effect on the cache, and the bound on the work of a
+//! step.
 
 mod support;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 use stdx::{Cell, Version};
 use support::{DIR, World, batch_of, small_options};
 
-/// Reads that open a table and show an entry of it: its end, the index of a partition, a data block.
+/// Reads to open a table and show one of its entries: footer, index of a partition, data block.
 const TABLE_READS: u64 = 3;
 
 fn key(number: u64) -> Vec<u8> {
@@ -35,7 +36,7 @@ fn options() -> Options {
     Options { memtable_bytes: Some(64 << 10), ..small_options() }
 }
 
-/// `count` keys on several levels, over which lie tables of level 0 with every key of some parts.
+/// `count` keys on several levels, below tables of level 0 with every key of some ranges.
 fn filled(count: u64) -> (World, Engine) {
     let mut world = World::new(1);
     let engine = world.open(&options());
@@ -55,14 +56,14 @@ fn reads(disk: &MemFs) -> u64 {
     reads
 }
 
-/// Reads until `cursor` has been moved by `step`.
+/// Number of reads until `cursor` has been moved by `step`.
 fn reads_of(disk: &MemFs, cursor: &mut SnapshotCursor, step: impl FnOnce(&mut SnapshotCursor)) -> u64 {
     let before = reads(disk);
     step(cursor);
     reads(disk) - before
 }
 
-/// Opens again, so that nothing is in memory.
+/// Opens the engine again, so that nothing is cached.
 fn reopened(world: &World, engine: Engine) -> Engine {
     engine.close().expect("close");
     drop(engine);
@@ -72,7 +73,7 @@ fn reopened(world: &World, engine: Engine) -> Engine {
 #[test]
 fn the_first_entry_is_read_from_the_tables_around_it_only() {
     let (mut world, engine) = filled(6_000);
-    // Tables of level 0 for parts of the keys: behind the start, before it, and around it.
+    // Tables of level 0 for some ranges: behind the start, before it, and around it.
     let mut around = 0;
     for part in [100..120, 1_000..1_200, 1_500..1_510] {
         let start = 1_100;
@@ -84,7 +85,7 @@ fn the_first_entry_is_read_from_the_tables_around_it_only() {
     let stats = engine.stats();
     let deeper = stats.levels.iter().skip(1).filter(|level| level.tables > 0).count() as u64;
     assert!(stats.levels[0].tables >= 3 && deeper >= 1, "{stats:?}");
-    // Any that were left from before may have keys anywhere.
+    // Tables left from before may have any keys.
     around += stats.levels[0].tables as u64 - 3;
     let all = stats.levels.iter().map(|level| level.tables as u64).sum::<u64>();
     assert!(all >= 2 * (around + deeper), "{stats:?}");
@@ -93,7 +94,7 @@ fn the_first_entry_is_read_from_the_tables_around_it_only() {
     assert_eq!(cursor.entry().map(|(found, _)| found.to_vec()), Some(key(1_100)));
     assert!(took <= (around + deeper) * TABLE_READS, "{took} reads for the first entry");
 
-    // On to where a table of level 0 begins: it is read when it is reached, not before.
+    // On to the beginning of a table of level 0, which is read when it is reached and not before.
     while cursor.entry().is_some_and(|(found, _)| found < key(1_490).as_slice()) {
         cursor.advance().expect("advance");
     }
@@ -105,7 +106,7 @@ fn the_first_entry_is_read_from_the_tables_around_it_only() {
 }
 
 #[test]
-fn before_the_first_key_and_behind_the_last_little_is_read() {
+fn few_blocks_are_read_before_the_first_key_and_behind_the_last() {
     let (world, engine) = filled(500);
     let engine = reopened(&world, engine);
     let mut cursor = engine.snapshot().cursor();
@@ -117,7 +118,7 @@ fn before_the_first_key_and_behind_the_last_little_is_read() {
 }
 
 #[test]
-fn a_scan_leaves_the_data_blocks_in_the_cache_as_they_are() {
+fn a_scan_does_not_change_the_cached_data_blocks() {
     let (world, engine) = filled(2_000);
     let engine = reopened(&world, engine);
     for number in 0..50 {
@@ -139,7 +140,8 @@ fn a_scan_leaves_the_data_blocks_in_the_cache_as_they_are() {
     assert_eq!(walk(), 2_000);
     assert_eq!(engine.stats().cache.data, before, "nothing came, nothing went, nothing was counted");
     let cold = reads(&world.disk) - start;
-    // Indexes were kept: what a second scan reads are data blocks, but for those that the gets left.
+    // Indexes were cached, so a second scan reads only data blocks, except those that the gets
+    // cached.
     assert_eq!(walk(), 2_000);
     let warm = reads(&world.disk) - start - cold;
     assert!(warm > 0 && warm < cold, "{cold} reads, then {warm}");
@@ -151,7 +153,7 @@ fn a_scan_leaves_the_data_blocks_in_the_cache_as_they_are() {
 }
 
 #[test]
-fn blocks_in_the_cache_are_not_read_again() {
+fn cached_blocks_are_not_read_again() {
     let (world, engine) = filled(300);
     for number in 0..300 {
         engine.get(&key(number)).expect("get");
@@ -162,7 +164,7 @@ fn blocks_in_the_cache_are_not_read_again() {
 }
 
 #[test]
-fn the_system_is_asked_once_for_each_part_that_lies_ahead() {
+fn each_range_is_read_ahead_once() {
     let mut world = World::new(2);
     let asked = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&asked);
@@ -192,10 +194,10 @@ fn the_system_is_asked_once_for_each_part_that_lies_ahead() {
     assert!(calls > 5 && calls <= bytes / (64 << 10), "{calls} calls for {bytes} bytes");
 }
 
-/// Many dead cells in a row, on several levels and in the memtable: a step moves each source on by one entry of
-/// its own at most, and reads a block of each at most.
+/// With many consecutive dead cells on several levels and in the memtable, a step moves each source
+/// by at most one of its entries and reads at most one block of each.
 #[test]
-fn each_step_through_a_run_of_dead_cells_is_bounded() {
+fn each_step_through_consecutive_dead_cells_is_bounded() {
     const DEAD: u64 = 50_000;
     let mut world = World::new(3);
     let options = Options { memtable_bytes: Some(1 << 20), table_bytes: 256 << 10, ..small_options() };
@@ -239,9 +241,9 @@ fn expired(world: &World, version: Version) -> Cell {
     cell
 }
 
-/// A stop in the middle of a scan is an error there, and the next seek goes on.
+/// A read error in the middle of a scan fails that step, and the next seek succeeds.
 #[test]
-fn a_scan_that_could_not_read_goes_on_with_the_next_seek() {
+fn a_failed_scan_continues_with_the_next_seek() {
     let (world, engine) = filled(1_000);
     drop(engine);
     let fails = Arc::new(AtomicU64::new(u64::MAX));

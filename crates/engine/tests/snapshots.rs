@@ -1,5 +1,5 @@
-//! A snapshot shows the model of the moment it was taken, from wherever and in whatever pieces it is walked, while
-//! writes go on and jobs are stepped at random points.
+//! A snapshot shows the model of the moment it was taken, for any start and any sequence of seeks,
+//! while writes continue and jobs are stepped at random points.
 
 mod support;
 
@@ -11,10 +11,10 @@ use stdx::{Cell, CellKind, CellRef, Rng, WallTime};
 use support::{World, batch_of, key_of, random_options, small_options};
 
 const KEYS: u64 = 120;
-/// Cursors that stand at once.
+/// Maximum number of concurrent cursors.
 const WALKS_MAX: usize = 6;
 
-/// A cursor that is walked piece by piece, and what it must show.
+/// A cursor that is moved in steps, with the expected entries.
 struct Walk {
     cursor: SnapshotCursor,
     model: BTreeMap<Vec<u8>, Cell>,
@@ -35,7 +35,8 @@ impl Walk {
         self.from = cut;
     }
 
-    /// Goes on by so many entries, and compares them with the model. False at the end.
+    /// Advances by up to `entries` entries and compares them with the model. Returns false at the
+    /// end.
     fn go_on(&mut self, entries: u64) -> bool {
         for _ in 0..entries {
             let Some((key, cell)) = self.cursor.entry() else {
@@ -54,13 +55,13 @@ impl Walk {
         true
     }
 
-    /// What is live is shown as it is, what is dead as it is or as a delete.
+    /// A live cell must be shown unchanged; a dead one unchanged or as a delete.
     fn may_show(&self, expected: &Cell, seen: &CellRef<'_>) -> bool {
         let is_delete = seen.meta.kind == CellKind::Tombstone && seen.meta.version == expected.meta.version;
         seen.to_cell() == *expected || (is_delete && !expected.meta.is_live_at(self.taken_at))
     }
 
-    /// From the last entry up to `key` nothing was passed over that was live.
+    /// Checks that no live key between the last entry and `key` was skipped.
     fn check_passed(&self, key: Option<&[u8]>) {
         for (passed, cell) in self.model.range(self.from.clone()..) {
             if key.is_some_and(|key| passed.as_slice() >= key) {
@@ -72,7 +73,7 @@ impl Walk {
     }
 }
 
-/// Between, before, at and behind keys.
+/// A key between, before, at or behind the keys of the model.
 fn random_cut(rng: &mut Rng) -> Vec<u8> {
     let mut cut = key_of(rng.below(KEYS));
     match rng.below(4) {
@@ -126,14 +127,14 @@ fn run(seed: u64, options: &Options) {
 }
 
 #[test]
-fn a_walk_shows_the_model_of_the_moment_it_began() {
+fn a_cursor_shows_the_model_as_of_its_snapshot() {
     for seed in 0..15 {
         run(seed, &small_options());
     }
 }
 
 #[test]
-fn the_options_do_not_matter() {
+fn engine_options_do_not_change_snapshots() {
     let mut rng = Rng::new(77);
     for seed in 100..115 {
         run(seed, &random_options(&mut rng));
@@ -141,7 +142,7 @@ fn the_options_do_not_matter() {
 }
 
 #[test]
-fn a_memtable_is_in_the_account_until_its_last_reader_is_gone() {
+fn a_memtable_is_accounted_until_its_last_reader_is_gone() {
     let mut world = World::new(1);
     let engine = world.open(&small_options());
     let held = || engine.stats().memory.pinned_memtable_bytes;

@@ -1,10 +1,10 @@
-//! Tables give back what was written to them, or say that they are corrupt.
+//! Tables return the cells that were written, or report that they are corrupt.
 
 mod sstable_support;
 
 use engine::cache::BlockCache;
 use engine::iter::Cursor;
-use engine::sstable::{Lookup, Reading, TableId, TableOptions, Wait, check_bytes};
+use engine::sstable::{Lookup, ReadMode, TableId, TableOptions, Wait, check_bytes};
 use engine::{Compression, ErrorKind};
 use env::{FaultFs, FaultPlan, Fs, MemFs, OperationKind};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_table_gives_back_what_was_written(cells in model(), options in options_of(), probes in prop::collection::vec(key_of(), 8)) {
+    fn a_table_returns_the_written_cells(cells in model(), options in options_of(), probes in prop::collection::vec(key_of(), 8)) {
         let fixture = Fixture::new(&cells, options);
         let table = fixture.table();
         prop_assert_eq!(table.meta().cells, cells.len() as u64);
@@ -27,13 +27,13 @@ proptest! {
         prop_assert_eq!(Some(table.meta().version_min), cells.values().map(|cell| cell.meta.version).min());
         prop_assert_eq!(Some(table.meta().version_max), cells.values().map(|cell| cell.meta.version).max());
         table.verify(&mut |_| ()).unwrap();
-        for reading in [Reading::Scan, Reading::Bulk] {
+        for reading in [ReadMode::Scan, ReadMode::Bulk] {
             prop_assert_eq!(&walk(&table, reading), &cells);
         }
         for (key, cell) in &cells {
             prop_assert_eq!(get(&table, key), Lookup::Found(cell.clone()));
         }
-        let mut cursor = table.cursor(Reading::Scan);
+        let mut cursor = table.cursor(ReadMode::Scan);
         for probe in &probes {
             let expected = cells.range(probe.clone()..).next();
             cursor.seek(probe).unwrap();
@@ -69,13 +69,13 @@ fn a_value_of_16_mib_comes_back_by_key_and_by_cursor() {
         let fixture = Fixture::new(&cells, TableOptions { compression, ..TableOptions::default() });
         let table = fixture.table();
         assert_eq!(get(&table, b"user000000000017x"), Lookup::Found(value(9, &large)));
-        assert_eq!(walk(&table, Reading::Scan), cells);
-        assert_eq!(walk(&table, Reading::Bulk), cells);
+        assert_eq!(walk(&table, ReadMode::Scan), cells);
+        assert_eq!(walk(&table, ReadMode::Bulk), cells);
     }
 }
 
 #[test]
-fn a_huge_value_is_not_kept_in_the_cache_and_does_not_hold_its_neighbours() {
+fn an_oversized_value_is_not_cached_and_does_not_pin_its_neighbors() {
     let mut cells = small_cells(50);
     cells.insert(b"user000000000017x".to_vec(), value(9, &[7; 100 << 10]));
     let fixture = Fixture::new(&cells, TableOptions::default());
@@ -87,7 +87,7 @@ fn a_huge_value_is_not_kept_in_the_cache_and_does_not_hold_its_neighbours() {
 }
 
 #[test]
-fn every_flipped_bit_is_an_error_or_changes_no_answer_and_verify_finds_it() {
+fn a_flipped_bit_is_an_error_or_harmless_and_verify_detects_it() {
     let cells = small_cells(20);
     let options = TableOptions { block_bytes: 300, ..TableOptions::default() };
     let fixture = Fixture::new(&cells, options);
@@ -109,7 +109,7 @@ fn every_flipped_bit_is_an_error_or_changes_no_answer_and_verify_finds_it() {
 }
 
 #[test]
-fn a_table_cut_short_anywhere_is_corrupt() {
+fn a_truncated_table_is_corrupt() {
     let fixture = Fixture::new(&small_cells(20), TableOptions::default());
     let bytes = fixture.bytes();
     for len in 0..bytes.len() {
@@ -152,7 +152,7 @@ fn opening_reads_nothing_and_a_cached_get_reads_nothing() {
 }
 
 #[test]
-fn a_reader_that_does_not_wait_is_told_when_the_disk_must_be_asked() {
+fn a_read_that_must_not_wait_reports_when_it_needs_the_disk() {
     let fixture = Fixture::new(&small_cells(1_000), TableOptions::default());
     let table = fixture.table();
     let key = b"user000000000500";
@@ -168,7 +168,7 @@ fn a_reader_that_does_not_wait_is_told_when_the_disk_must_be_asked() {
 }
 
 #[test]
-fn the_trash_is_told_of_an_obsolete_table_when_its_last_user_is_gone() {
+fn the_callback_receives_an_obsolete_table_when_its_last_reader_is_gone() {
     let fixture = Fixture::new(&small_cells(10), TableOptions::default());
     let told = Arc::new(AtomicU64::new(0));
     let trash = {
@@ -179,7 +179,7 @@ fn the_trash_is_told_of_an_obsolete_table_when_its_last_user_is_gone() {
     drop(kept);
     assert_eq!(told.load(Ordering::SeqCst), 0, "a live table was thrown away");
     let table = fixture.table_with_trash(trash);
-    let mut cursor = table.cursor(Reading::Scan);
+    let mut cursor = table.cursor(ReadMode::Scan);
     cursor.seek_to_first().unwrap();
     table.mark_obsolete();
     drop(table);
@@ -190,7 +190,7 @@ fn the_trash_is_told_of_an_obsolete_table_when_its_last_user_is_gone() {
 }
 
 #[test]
-fn the_file_is_written_in_large_pieces_and_synced_once() {
+fn the_file_is_written_in_large_chunks_and_synced_once() {
     let fs = MemFs::new();
     let fixture = Fixture::on(
         fs,
@@ -203,9 +203,9 @@ fn the_file_is_written_in_large_pieces_and_synced_once() {
     assert_eq!(counts.written_bytes, fixture.meta.file_bytes);
 }
 
-/// What the device has not begun with would all be written by the sync at the end, before that of the log.
+/// Without early writeback, the final sync would write the whole table and delay syncs of the log.
 #[test]
-fn the_device_is_given_small_pieces_also_of_a_huge_value_and_is_waited_for() {
+fn writeback_is_started_in_small_ranges_and_awaited() {
     const PIECE_BYTES: u64 = 128 << 10;
     let asked: Arc<[AtomicU64; 2]> = Arc::default();
     let counted = Arc::clone(&asked);
@@ -221,7 +221,7 @@ fn the_device_is_given_small_pieces_also_of_a_huge_value_and_is_waited_for() {
     let fs = FaultFs::new(Arc::new(MemFs::new()), plan);
     let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
     let mut writer = sstable_support::writer(&fs, Path::new("t"), options);
-    writer.add(b"huge", value(1, &vec![7; 4 << 20]).as_ref()).unwrap();
+    writer.add(b"oversized", value(1, &vec![7; 4 << 20]).as_ref()).unwrap();
     small_cells(10_000).iter().for_each(|(key, cell)| writer.add(key, cell.as_ref()).unwrap());
     let pieces = writer.finish().unwrap().file_bytes / PIECE_BYTES;
     let [begun, waited_for] = [0, 1].map(|which: usize| asked[which].load(Ordering::SeqCst));
@@ -230,7 +230,7 @@ fn the_device_is_given_small_pieces_also_of_a_huge_value_and_is_waited_for() {
 }
 
 #[test]
-fn the_filter_spares_most_reads_of_absent_keys() {
+fn the_filter_avoids_most_reads_of_absent_keys() {
     let fixture = Fixture::new(&small_cells(20_000), TableOptions::default());
     let table = fixture.table();
     let absent = (0..20_000).filter(|i| {
@@ -249,7 +249,7 @@ fn keys_out_of_order_are_a_broken_invariant() {
 }
 
 #[test]
-fn a_full_disk_is_said_to_be_full() {
+fn a_full_disk_is_reported_as_full() {
     let fs = MemFs::with_capacity(100 << 10);
     let mut writer = sstable_support::writer(
         &fs,
@@ -260,7 +260,7 @@ fn a_full_disk_is_said_to_be_full() {
     assert_eq!(error.unwrap().kind(), ErrorKind::Full);
 }
 
-/// The bytes of format version 1, as the first release wrote them. `UPDATE=1` writes them, once.
+/// The bytes of format version 1, as written by the first release. `UPDATE=1` writes them, once.
 #[test]
 fn tables_of_format_version_1_are_still_read() {
     let cells = sstable_support::every_kind_of_cell();
@@ -274,11 +274,11 @@ fn tables_of_format_version_1_are_still_read() {
     }
     let bytes = std::fs::read(path).unwrap();
     check_bytes(&bytes).unwrap();
-    assert_eq!(walk(&Fixture::of_bytes(&bytes).table(), Reading::Scan), cells);
+    assert_eq!(walk(&Fixture::of_bytes(&bytes).table(), ReadMode::Scan), cells);
 }
 
 #[test]
-fn the_cache_never_holds_more_than_its_budget() {
+fn the_cache_never_exceeds_its_budget() {
     let cells = small_cells(40_000);
     let fixture = Fixture::new(&cells, TableOptions::default());
     for budget in [100 << 10, 1 << 20, 9 << 20] {
@@ -317,7 +317,7 @@ fn readers_on_many_threads_get_right_answers_and_leave_exact_counts() {
 }
 
 #[test]
-fn a_scan_does_not_push_index_and_filter_out_of_the_cache() {
+fn a_scan_does_not_evict_index_and_filter_blocks() {
     let cells: Cells = small_cells(40_000);
     let budget = 1 << 20;
     let fixture =
@@ -328,7 +328,7 @@ fn a_scan_does_not_push_index_and_filter_out_of_the_cache() {
     let ask = |i: u64| get(&table, absent(i).as_bytes());
     (0..2_000).for_each(|i| assert_eq!(ask(i * 17), Lookup::Absent));
     let before = fixture.cache.stats().filter.misses;
-    let mut cursor = table.cursor(Reading::Scan);
+    let mut cursor = table.cursor(ReadMode::Scan);
     cursor.seek_to_first().unwrap();
     let mut seen = 0;
     while cursor.entry().is_some() {

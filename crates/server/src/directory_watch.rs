@@ -4,7 +4,7 @@
 //! replaced under a running node, the node ends with an error. Its open descriptors would otherwise go on to take writes
 //! into files that no start finds again.
 //!
-//! **Mechanism.** Every [`CHECK_INTERVAL`] the watch asks the store which names are lost ([`store::WatchedNames`]).
+//! **Mechanism.** Every [`CHECK_INTERVAL`] the watch asks the store which names are lost ([`store::NameWatch`]).
 //!
 //! **Caveats.** Writes are acknowledged until the watch has looked.
 

@@ -6,7 +6,7 @@
 
 use crate::stages::StoreTimes;
 use cluster::{StoreId, StoreResponse};
-use engine::LargeRead;
+use engine::LargeReadPermit;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -29,7 +29,7 @@ pub(crate) struct Answers {
     pub(crate) responses: Vec<(StoreId, StoreResponse)>,
     pub(crate) times: StoreTimes,
     /// Of something large among them that is in no account yet.
-    pub(crate) large_read: Option<LargeRead>,
+    pub(crate) large_read: Option<LargeReadPermit>,
 }
 
 /// Closes an inbox when it is dropped.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{Hlc, WallTime};
-use store::{Opened, Store};
+use store::{OpenReport, Store};
 use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
 
 /// What the threads of a node share once the store is open.
@@ -41,7 +41,7 @@ impl Local {
         store: Store,
         member: Member,
         reads: ReadPool,
-        opened: &Opened,
+        opened: &OpenReport,
         config: &Config,
     ) -> Result<Self, InvalidAddress> {
         let addresses = member.layout.names().iter().map(|name| PeerAddress::of(name));

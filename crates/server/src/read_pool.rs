@@ -10,7 +10,7 @@
 //!
 //! A large value of one key has room in the memory budget before it is read, and as long as its reader has it; where there is
 //! none the read is refused (`response_memory`). What else is large, as a page of it, is in no account while it is on its way to its I/O
-//! thread: it keeps the turn in which it was read, and of such turns there are few at once (see [`read_with_consent`]).
+//! thread: it keeps the turn in which it was read, and of such turns there are few at once (see [`read_with_admission`]).
 //!
 //! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
 
@@ -19,7 +19,7 @@ use crate::metrics::ReadWaits;
 use crate::response_memory::ReadValues;
 use crate::stages::StoreTimes;
 use cluster::{DelayEstimator, StoreFault, StoreId, StoreRequest, StoreResponse};
-use engine::{LargeRead, read_with_consent};
+use engine::{LargeReadPermit, read_with_admission};
 use env::Clock;
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -223,11 +223,11 @@ impl Shared {
     }
 
     /// The response, and the turn of what is large in it and in no account.
-    fn answer(&self, store: &Store, request: &StoreRequest) -> (StoreResponse, Option<LargeRead>) {
+    fn answer(&self, store: &Store, request: &StoreRequest) -> (StoreResponse, Option<LargeReadPermit>) {
         let answer = || store.answer_blocking(request);
         match request {
             StoreRequest::Read { .. } => self.values.read(answer),
-            _ => read_with_consent(|_| Ok(()), answer),
+            _ => read_with_admission(|_| Ok(()), answer),
         }
     }
 

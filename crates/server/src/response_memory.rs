@@ -8,7 +8,7 @@
 //!
 //! Whoever only wants to know about a value, and not have it, is answered where there is no room too. Nobody knows before it
 //! is read who that is: so one value at a time is read without room, as a *guest*. It keeps the turn in which it was read
-//! until its I/O thread has seen it ([`read_with_consent`]).
+//! until its I/O thread has seen it ([`read_with_admission`]).
 //!
 //! **Mechanism.** The room of a value that was read is found by where the value is in memory, as long as anybody who read it
 //! there has it. Those are counted; a reader whose answer leaves holds the room, too.
@@ -25,7 +25,7 @@ use crate::process::Process;
 use api::{Action, ResponseContext};
 use bytes::Bytes;
 use cluster::{Failure, Reply, StoreFault, StoreResponse};
-use engine::{LargeRead, read_with_consent};
+use engine::{LargeReadPermit, read_with_admission};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -137,13 +137,13 @@ impl ReadValues {
     pub(crate) fn read(
         self: &Arc<Self>,
         read: impl FnOnce() -> StoreResponse,
-    ) -> (StoreResponse, Option<LargeRead>) {
+    ) -> (StoreResponse, Option<LargeReadPermit>) {
         let permit = Rc::<RefCell<Option<ReadPermit>>>::default();
         let consent = {
             let (values, permit) = (Arc::clone(self), Rc::clone(&permit));
             move |bytes| values.ensure_permit(&mut permit.borrow_mut(), bytes)
         };
-        let (response, large_read) = read_with_consent(consent, read);
+        let (response, large_read) = read_with_admission(consent, read);
         let permit = permit.take();
         let large_read = large_read.filter(|_| matches!(permit, Some(ReadPermit::Overcommitted(_))));
         let StoreResponse::Cell(Some(cell)) = response else {

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stdx::NodeTag;
-use store::{Claimed, Opened, Store, StoreError, StoreOptions};
+use store::{DataDirectory, OpenReport, Store, StoreError, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -448,12 +448,12 @@ fn start_threads(process: &Arc<Process>) -> Result<Vec<ThreadHandle>, ServerErro
 struct StoreOpening {
     /// The data directory is this node's. Dropped when it is not.
     claimed: oneshot::Receiver<()>,
-    opened: oneshot::Receiver<Result<(Store, Opened), ServerError>>,
+    opened: oneshot::Receiver<Result<(Store, OpenReport), ServerError>>,
 }
 
 impl StoreOpening {
     /// Waits for the store; calls `claimed` on the way there.
-    async fn wait(self, claimed: impl FnOnce()) -> Result<(Store, Opened), ServerError> {
+    async fn wait(self, claimed: impl FnOnce()) -> Result<(Store, OpenReport), ServerError> {
         if self.claimed.await.is_ok() {
             claimed();
         }
@@ -468,7 +468,7 @@ fn open_store(process: &Arc<Process>) -> Result<StoreOpening, ServerError> {
     let (say_opened, opened) = oneshot::channel();
     let open = move || {
         let config = &process.config;
-        let claimed = Claimed::claim(process.env.clone(), &config.data, store_options(config));
+        let claimed = DataDirectory::claim(process.env.clone(), &config.data, store_options(config));
         let result = claimed.and_then(|directory| {
             let _ = say_claimed.send(());
             directory.open()
@@ -498,7 +498,7 @@ async fn open_for_peers(
     threads: &[ThreadHandle],
     control_messages: mpsc::Receiver<ControlMessage>,
     store: Store,
-    opened: &Opened,
+    opened: &OpenReport,
 ) -> Result<OpenNode, ServerError> {
     let cores = env::os_process::available_cores();
     let fatal_error = Arc::new(FatalError::default());
@@ -532,7 +532,7 @@ async fn open_for_peers(
 pub(crate) fn local_of(
     process: &Process,
     store: &Store,
-    opened: &Opened,
+    opened: &OpenReport,
     read_threads: usize,
 ) -> Result<Local, ServerError> {
     let waits = process.metrics.as_ref().map(crate::metrics::Metrics::read_waits);
@@ -561,8 +561,8 @@ async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
 /// Ends the node when it stood still for so long that its data is too old.
 async fn watch_presence(store: Store, fatal_error: Arc<FatalError>) {
     loop {
-        match store.check_presence() {
-            Err(error @ StoreError::StoodStill { .. }) => return fatal_error.set(error.into()),
+        match store.check_for_pause() {
+            Err(error @ StoreError::PausedTooLong { .. }) => return fatal_error.set(error.into()),
             Err(error) => tracing::warn!(%error, "it could not be seen whether the node stood still"),
             Ok(()) => {}
         }
@@ -571,7 +571,7 @@ async fn watch_presence(store: Store, fatal_error: Arc<FatalError>) {
 }
 
 /// This node as a member of its cluster.
-fn member(config: &Config, opened: &Opened) -> Result<Member, ServerError> {
+fn member(config: &Config, opened: &OpenReport) -> Result<Member, ServerError> {
     let layout = Layout::new(config.node_names(), config.membership.partitions)?;
     let own_name = config.own_name();
     let me = layout.find(&own_name).ok_or(ServerError::NotListed { name: own_name })?;
@@ -585,7 +585,7 @@ fn member(config: &Config, opened: &Opened) -> Result<Member, ServerError> {
     })
 }
 
-fn log_serving(process: &Process, opened: &Opened) {
+fn log_serving(process: &Process, opened: &OpenReport) {
     if let Some(version) = opened.version_ahead {
         tracing::warn!(
             newest_unix_ms = version.wall().micros_since_unix_epoch() / 1_000,

@@ -35,7 +35,7 @@ pub(crate) fn of(process: &Process) -> Status {
         requests: process.counters.counts(process.admission.refused_in_all()),
         ranges: RangeStatus {
             open: process.ranges.count() as u64,
-            snapshots: local.map_or(0, |local| local.store.open_snapshots() as u64),
+            snapshots: local.map_or(0, |local| local.store.snapshot_count() as u64),
         },
         storage: storage(process, &stats),
     }

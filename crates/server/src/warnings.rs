@@ -79,7 +79,7 @@ fn of_configuration(process: &Process) -> Vec<String> {
 fn of_store(local: Option<&Local>, stats: &Stats, now: Now) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(local.and_then(|local| local.version_ahead).and_then(|newest| of_future(newest, now)));
-    let checkpoints = local.map_or(0, |local| local.store.checkpoints_kept());
+    let checkpoints = local.map_or(0, |local| local.store.checkpoint_count());
     warnings.extend(of_disk(&stats.disk, checkpoints));
     let damaged = local.map(|local| local.store.engine().damaged_tables()).unwrap_or_default();
     warnings.extend(damaged.iter().take(PEER_WARNINGS_MAX).map(|table| {

@@ -740,7 +740,7 @@ fn a_node_whose_machine_was_suspended_for_too_long_ends_and_its_next_start_judge
     let address = server.address();
     eventually("it ends by itself", || std::net::TcpStream::connect(address).is_err());
     let ended = server.stop();
-    assert!(matches!(ended, Err(ServerError::Store(StoreError::StoodStill { .. }))), "{ended:?}");
+    assert!(matches!(ended, Err(ServerError::Store(StoreError::PausedTooLong { .. }))), "{ended:?}");
     let refused = start(&disk).stop();
     assert!(matches!(refused, Err(ServerError::Store(StoreError::AwayTooLong { .. }))), "{refused:?}");
 }

@@ -539,7 +539,7 @@ impl World {
     fn has_no_snapshots(&mut self) -> bool {
         self.nodes().all(|node| {
             let process = self.host(node).process.as_ref();
-            process.is_some_and(|process| process.store.open_snapshots() == 0)
+            process.is_some_and(|process| process.store.snapshot_count() == 0)
         })
     }
 

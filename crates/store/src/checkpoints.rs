@@ -1,30 +1,31 @@
-//! Checkpoints: the data as it was at one moment, beside the data, while the node runs.
+//! Checkpoints: consistent copies of the data, made while the node runs.
 //!
-//! **Promise.** A checkpoint holds all that was acknowledged before it was asked for. It is laid
-//! out as a data directory, under `checkpoints/` in the node's own, and is there whole or is not
-//! taken for one: its identity is the last file to come and the first to go. It belongs to the
-//! process that made it: when the directory is opened again, those that were left behind are
-//! removed. There is a limit to how many are kept. One that is not renewed is kept for [`LEASE`],
-//! and, where all places are taken and another one is asked for, for [`RECLAIM_AFTER`]: whoever
-//! copies one renews it meanwhile, and one whose copy died keeps neither space nor a place for
-//! long. No checkpoint is renewed after [`LIFETIME`], so that a client that renews checkpoints for
-//! ever does not hold all places for ever. Whoever asks for one may give it its name, and so find
-//! it again when the answer is lost.
+//! **Promise.** A checkpoint holds all writes that were acknowledged before it was requested. It is
+//! a data directory under `checkpoints/` in the node's own directory. It is complete or not
+//! recognized as a checkpoint: its identity is the last file to be written and the first to be
+//! removed. It belongs to the process that made it; the next start removes leftover checkpoints.
+//! Their number is limited. A checkpoint that is not renewed is kept for [`LEASE`]. If the limit is
+//! reached and another one is requested, an unrenewed one is kept only for [`RECLAIM_AFTER`]. A
+//! client renews its checkpoint while it copies, so an abandoned one does not occupy disk space or
+//! a slot for long. No checkpoint is renewed after [`LIFETIME`], so a client that renews its
+//! checkpoints forever does not hold all slots forever. The client may choose the name, and so find
+//! the checkpoint again if the response is lost.
 //!
-//! **Mechanism.** The engine links its tables, so a checkpoint takes neither time nor space at first. It is meant to be
-//! copied elsewhere and then removed. The checkpoint of a node with peers also says up to when it
-//! has heard of all deletes, and carries a
-//! mark that keeps a copy of it from being opened before it was decided what it is to be (see `restored`).
+//! **Mechanism.** The engine hard-links its tables, so a checkpoint initially takes little time and
+//! space. It is meant to be copied elsewhere and then removed. The checkpoint of a node with peers
+//! also records up to when the node has heard of all deletes. It carries a mark that prevents a
+//! copy from being opened before it is decided how to use it (see `restored`).
 //!
-//! **Caveats.** A copy that does not renew its checkpoint and takes longer than that fails: files go under it. What
-//! compaction would free stays on the disk for as long as a checkpoint holds it.
+//! **Caveats.** A copy that takes longer than the lease without renewing fails, because its files
+//! are removed. Disk space that compaction would free stays in use as long as a checkpoint holds
+//! the tables.
 
-use crate::alive::Alive;
+use crate::alive_mark::AliveMark;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{self, Identity};
 use crate::node_record;
-use crate::restored::{self, Copied};
+use crate::restored::{self, CopyState};
 use engine::Engine;
 use env::{Env, Fs};
 use std::collections::BTreeMap;
@@ -34,80 +35,82 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stdx::{Instant, WallTime};
 
-/// So many checkpoints are kept at most.
+/// Maximum number of checkpoints.
 pub const CHECKPOINTS_MAX: usize = 4;
 
-/// A checkpoint that was not renewed for this time is removed.
+/// Time after which a checkpoint that was not renewed is removed.
 const LEASE: Duration = Duration::from_secs(3_600);
-/// Where all places are taken, one that was not renewed for this time gives way to another.
+/// Time after which a checkpoint that was not renewed is removed in favor of a new one, if the
+/// maximum number exists.
 const RECLAIM_AFTER: Duration = Duration::from_secs(600);
 
-/// A checkpoint of this age is not renewed any more. No copy takes so long; a client may only hold
-/// a place on purpose, or by mistake.
+/// Age from which a checkpoint is not renewed any more. No copy takes that long, so a client can
+/// only hold a slot on purpose or by mistake.
 const LIFETIME: Duration = Duration::from_secs(24 * 3_600);
 
 const DIR: &str = "checkpoints";
-/// The longest name of a checkpoint, in bytes.
+/// Maximum length of a checkpoint's name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A checkpoint that is kept.
+/// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// By which it is removed.
+    /// Name, by which it is renewed and removed.
     pub name: String,
-    /// Where it is: a data directory, to be copied and not to be opened.
+    /// Path of the checkpoint: a data directory to be copied, not to be opened.
     pub path: PathBuf,
 }
 
-/// The outcome of a request to renew a checkpoint.
+/// Result of a request to renew a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// The checkpoint is kept for longer.
+    /// The lease is extended.
     Renewed,
-    /// There is no checkpoint of this name.
+    /// There is no checkpoint with this name.
     Missing,
-    /// The checkpoint has been kept for 24 hours. It is removed when its lease ends.
+    /// The checkpoint is 24 hours old. It is removed when its lease ends.
     TooOld,
 }
 
-/// A checkpoint that holds a place, as a refusal names it.
+/// A checkpoint that occupies a slot, as listed in a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldPlace {
-    /// The name by which it is removed.
+    /// Name of the checkpoint, by which it is removed.
     pub name: String,
-    /// Its age and the time since it was renewed. `None`: this process has not made it.
+    /// Age of the checkpoint and time since its last renewal. `None` if this process has not made
+    /// it.
     pub ages: Option<(Duration, Duration)>,
 }
 
 /// The checkpoints of one data directory.
 pub(crate) struct Checkpoints {
     env: Env,
-    /// Where they are.
+    /// Parent directory of the checkpoints.
     dir: PathBuf,
     identity: Identity,
-    /// Of a node with peers.
-    alive: Option<Arc<Alive>>,
-    /// One is made or removed at a time.
-    made: Mutex<Made>,
+    /// `None` for a standalone node.
+    alive: Option<Arc<AliveMark>>,
+    /// Held while a checkpoint is made or removed: one at a time.
+    leases: Mutex<CheckpointLeases>,
 }
 
-/// What this process has made.
+/// Leases of the checkpoints that this process has made.
 #[derive(Debug, Default)]
-struct Made {
+struct CheckpointLeases {
     count: u64,
-    /// The checkpoints that are kept.
+    /// Lease of each checkpoint, by name.
     kept: BTreeMap<String, Lease>,
 }
 
-/// When a checkpoint was made and when it was last renewed.
+/// Times at which a checkpoint was made and last renewed.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     made: Instant,
     renewed: Instant,
 }
 
-impl Made {
-    /// The one that was renewed longest ago, if that is `age` or longer ago.
+impl CheckpointLeases {
+    /// Name of the checkpoint with the oldest renewal, if that is at least `age` ago.
     fn stale(&self, now: Instant, age: Duration) -> Option<String> {
         let (name, lease) = self.kept.iter().min_by_key(|(_, lease)| lease.renewed)?;
         (now.saturating_since(lease.renewed) >= age).then(|| name.clone())
@@ -115,43 +118,43 @@ impl Made {
 }
 
 impl Checkpoints {
-    /// Those of the data directory `data`, which has this identity.
-    pub(crate) fn new(env: Env, data: &Path, identity: Identity, alive: Option<Arc<Alive>>) -> Self {
-        Self { env, dir: data.join(DIR), identity, alive, made: Mutex::default() }
+    /// Returns the checkpoints of the data directory `data`, which has this identity.
+    pub(crate) fn new(env: Env, data: &Path, identity: Identity, alive: Option<Arc<AliveMark>>) -> Self {
+        Self { env, dir: data.join(DIR), identity, alive, leases: Mutex::default() }
     }
 
-    /// Makes one of what `engine` holds, of this name or of one that is drawn.
+    /// Makes a checkpoint of `engine` with the given or a generated name.
     pub(crate) fn make(&self, engine: &Engine, name: Option<&str>) -> Result<Checkpoint, StoreError> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = name {
             self.check_is_free(name)?;
         }
-        self.remove_stale(engine, &mut made, LEASE)?;
-        if self.names()?.len() >= CHECKPOINTS_MAX && !self.remove_stale(engine, &mut made, RECLAIM_AFTER)? {
-            let held = self.held_places(&made)?;
+        self.remove_stale(engine, &mut leases, LEASE)?;
+        if self.names()?.len() >= CHECKPOINTS_MAX && !self.remove_stale(engine, &mut leases, RECLAIM_AFTER)? {
+            let held = self.held_slots(&leases)?;
             return Err(StoreError::TooManyCheckpoints { path: self.dir.clone(), held });
         }
-        made.count += 1;
-        let count = made.count;
+        leases.count += 1;
+        let count = leases.count;
         let drawn = || format!("{}-{count}", self.env.clock.now().wall.micros_since_unix_epoch());
         let name = name.map_or_else(drawn, str::to_owned);
         let path = self.dir.join(&name);
-        if let Err(error) = self.fill(&path, engine) {
+        if let Err(error) = self.write(&path, engine) {
             if let Err(left) = self.discard(&path, engine) {
                 tracing::warn!(%left, "what was made of a checkpoint is left until the next start");
             }
             return Err(error);
         }
         let now = self.env.clock.now().mono;
-        made.kept.insert(name.clone(), Lease { made: now, renewed: now });
+        leases.kept.insert(name.clone(), Lease { made: now, renewed: now });
         Ok(Checkpoint { name, path })
     }
 
-    /// Keeps the one of this name for [`LEASE`] from now on, unless it is older than [`LIFETIME`].
+    /// Renews the lease of a checkpoint for [`LEASE`], unless it is older than [`LIFETIME`].
     pub(crate) fn renew(&self, name: &str) -> Renewal {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.env.clock.now().mono;
-        match made.kept.get_mut(name) {
+        match leases.kept.get_mut(name) {
             None => Renewal::Missing,
             Some(lease) if now.saturating_since(lease.made) >= LIFETIME => Renewal::TooOld,
             Some(lease) => {
@@ -161,27 +164,32 @@ impl Checkpoints {
         }
     }
 
-    /// The checkpoints that hold a place, by their names.
-    fn held_places(&self, made: &Made) -> Result<Vec<HeldPlace>, StoreError> {
+    /// The checkpoints that occupy slots, ordered by name.
+    fn held_slots(&self, leases: &CheckpointLeases) -> Result<Vec<HeldPlace>, StoreError> {
         let now = self.env.clock.now().mono;
         let ages = |lease: &Lease| (now.saturating_since(lease.made), now.saturating_since(lease.renewed));
         let mut names = self.names()?;
         names.sort_unstable();
-        Ok(names.into_iter().map(|name| HeldPlace { ages: made.kept.get(&name).map(ages), name }).collect())
+        Ok(names.into_iter().map(|name| HeldPlace { ages: leases.kept.get(&name).map(ages), name }).collect())
     }
 
-    /// Removes those that were not renewed in time.
+    /// Removes checkpoints whose lease has expired.
     pub(crate) fn expire(&self, engine: &Engine) -> Result<(), StoreError> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        self.remove_stale(engine, &mut made, LEASE).map(|_| ())
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remove_stale(engine, &mut leases, LEASE).map(|_| ())
     }
 
-    /// Removes those that were not renewed for `age`; of a lease that has not ended only the oldest one. Returns whether there
-    /// was one.
-    fn remove_stale(&self, engine: &Engine, made: &mut Made, age: Duration) -> Result<bool, StoreError> {
+    /// Removes all checkpoints whose lease has expired; otherwise the oldest one, if it was not
+    /// renewed for `age`. Returns whether any was removed.
+    fn remove_stale(
+        &self,
+        engine: &Engine,
+        leases: &mut CheckpointLeases,
+        age: Duration,
+    ) -> Result<bool, StoreError> {
         let now = self.env.clock.now().mono;
         let mut removed = false;
-        while let Some(name) = made.stale(now, if removed { LEASE } else { age }) {
+        while let Some(name) = leases.stale(now, if removed { LEASE } else { age }) {
             let path = self.dir.join(&name);
             if exists(&*self.env.fs, &path)? {
                 self.discard(&path, engine)?;
@@ -190,35 +198,35 @@ impl Checkpoints {
                     "a checkpoint that was not renewed is removed: its copy has ended or was too slow"
                 );
             }
-            made.kept.remove(&name);
+            leases.kept.remove(&name);
             removed = true;
         }
         Ok(removed)
     }
 
-    /// Removes the one of this name. Returns whether it was there.
+    /// Removes a checkpoint. Returns whether it existed.
     pub(crate) fn remove(&self, engine: &Engine, name: &str) -> Result<bool, StoreError> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.dir.join(name);
         if !is_name(name) || !exists(&*self.env.fs, &path)? {
-            made.kept.remove(name);
+            leases.kept.remove(name);
             return Ok(false);
         }
         self.discard(&path, engine)?;
-        made.kept.remove(name);
+        leases.kept.remove(name);
         Ok(true)
     }
 
-    /// Those that are kept, by their names; also what is left of one that could not be removed.
+    /// Lists the checkpoints by name, including remains of one that could not be removed.
     pub(crate) fn list(&self) -> Result<Vec<Checkpoint>, StoreError> {
-        let _turn = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.names()?;
         names.sort_unstable();
         Ok(names.into_iter().map(|name| Checkpoint { path: self.dir.join(&name), name }).collect())
     }
 
-    /// How many are kept, as far as can be seen now. Waits for none that is being made.
-    pub(crate) fn kept(&self) -> usize {
+    /// Number of checkpoints at present. Does not wait for one that is being made.
+    pub(crate) fn count(&self) -> usize {
         self.names().map_or(0, |names| names.len())
     }
 
@@ -230,31 +238,32 @@ impl Checkpoints {
         if exists(&*self.env.fs, &path)? { Err(StoreError::CheckpointExists { path }) } else { Ok(()) }
     }
 
-    fn fill(&self, path: &Path, engine: &Engine) -> Result<(), StoreError> {
+    fn write(&self, path: &Path, engine: &Engine) -> Result<(), StoreError> {
         let fs = &*self.env.fs;
         directory::create(fs, path)?;
         if self.identity.membership.has_peers() {
-            restored::mark(fs, path, Copied::Undecided)?;
-            // Before the data is taken: what is in it is not older.
-            Alive::new(Arc::clone(&self.env.fs), path).note(self.heard_to(engine)?)?;
+            restored::mark(fs, path, CopyState::Undecided)?;
+            // Recorded before the data is captured, so the data is not older.
+            AliveMark::new(Arc::clone(&self.env.fs), path).note(self.heard_to(engine)?)?;
         }
         engine.checkpoint(&path.join(SHARD))?;
-        // The mark is about the log of the node, which no copy has.
+        // The log mark refers to the node's own log, which no copy has.
         Identity::without_log_mark(self.identity.tag, self.identity.membership.clone()).store(fs, path)
     }
 
-    /// The data of a node that is behind has not heard of all deletes before this moment.
+    /// Time up to which the data has heard of all deletes. For a node that is behind, that is
+    /// earlier than now.
     fn heard_to(&self, engine: &Engine) -> Result<WallTime, StoreError> {
         let now = self.env.clock.now().wall;
         let record = node_record::find(engine)?.map(|(record, _)| record).unwrap_or_default();
         self.alive.as_ref().map_or(Ok(now), |alive| alive.heard_to(now, &record))
     }
 
-    /// Removes what is at `path`; from the first step on it is no checkpoint any more.
+    /// Removes the checkpoint at `path`. After the first step it is not recognized as one.
     fn discard(&self, path: &Path, engine: &Engine) -> Result<(), StoreError> {
         let fs = &*self.env.fs;
         if is_symlink(fs, path)? {
-            // Made by somebody else: what it leads to is not ours.
+            // Created by someone else: the target of the link is not ours.
             fs.remove_file(path).map_err(StoreError::io("remove", path))?;
             return fs.sync_dir(&self.dir).map_err(StoreError::io("sync", &self.dir));
         }
@@ -272,9 +281,9 @@ impl Checkpoints {
     }
 }
 
-/// Removes the checkpoints of a process that had the data directory `data` before.
+/// Removes the checkpoints of an earlier process of the data directory `data`.
 pub(crate) fn remove_left(fs: &dyn Fs, data: &Path) -> Result<(), StoreError> {
-    // A loss of power may bring them back, and then the next opening removes them.
+    // A loss of power may restore them; then the next start removes them.
     remove_all(fs, &data.join(DIR))
 }
 
@@ -296,8 +305,8 @@ fn exists(fs: &dyn Fs, path: &Path) -> Result<bool, StoreError> {
     fs.exists(path).map_err(StoreError::io("look for", path))
 }
 
-/// Whether a checkpoint can have this name, which may come from outside: letters, digits, `-`, `_` and `.`, which is not
-/// the first. It leads nowhere else then.
+/// Whether `name`, which may come from a client, is valid for a checkpoint: letters, digits, `-`,
+/// `_` and `.`, but no leading dot. Such a name cannot refer to another directory.
 fn is_name(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_part)
@@ -308,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_checkpoints_are_names() {
+    fn only_valid_names_are_accepted() {
         for name in ["1767225600000000-1", "backup-1767225600000000-00c0ffee", "a.b_c"] {
             assert!(is_name(name), "{name:?}");
         }

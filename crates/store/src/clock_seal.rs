@@ -1,14 +1,16 @@
-//! What a clean stop knows of the version clock.
+//! The clock seal: the state of the version clock after a clean stop.
 //!
-//! **Promise.** A node that starts after a clean stop begins with the greatest version that its former life issued or
-//! heard of, not with the bound that this life had reserved. A node that starts after any other end begins with the
-//! bound. No version is issued twice.
+//! **Promise.** After a clean stop, a node starts its version clock at the greatest version that
+//! the previous generation issued or received, not at the bound that it had reserved. After any
+//! other end it starts at the bound. No version is issued twice.
 //!
-//! **Mechanism.** The last thing that a process writes is a *seal*: the durable bound, and the greatest version it
-//! issued. A start that finds a seal for the bound that is durable begins with that version. Before it does, it breaks
-//! the seal durably: whatever this life issues, the next one begins with the bound unless this life seals the clock again.
+//! **Mechanism.** The last write of a process is a *seal*: the durable bound, and the greatest
+//! version issued. A start that finds a seal for the durable bound begins with that version. Before
+//! it does, it breaks the seal durably. So the next start begins with the bound, unless this
+//! generation seals the clock again.
 //!
-//! **Caveats.** If the seal cannot be broken, as on a full disk, the start begins with the bound.
+//! **Caveats.** If the seal cannot be broken, for example on a full disk, the start begins with the
+//! bound.
 
 use crate::error::StoreError;
 use crate::group::durable_clock_bound;
@@ -16,10 +18,10 @@ use crate::keyspace::CLOCK_SEAL;
 use engine::{Batch, Engine};
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version};
 
-/// Bytes of a seal: the bound and the version issued last, each big-endian.
+/// Length of a seal in bytes: the bound and the last version issued, both big-endian.
 const SEAL_BYTES: usize = 16;
 
-/// Where the clock begins. Breaks the seal, if there is one.
+/// Returns the start of the version clock. Breaks the seal, if there is one.
 pub(crate) fn begin(engine: &Engine, tag: NodeTag) -> Result<Hlc, StoreError> {
     let bound = durable_clock_bound(engine)?;
     let Some(cell) = engine.get(CLOCK_SEAL)? else { return Ok(bound) };
@@ -36,7 +38,7 @@ pub(crate) fn begin(engine: &Engine, tag: NodeTag) -> Result<Hlc, StoreError> {
     }
 }
 
-/// Seals the clock. Nothing may be issued any more.
+/// Seals the clock. No version may be issued afterwards.
 pub(crate) fn seal(engine: &Engine, tag: NodeTag, issued: Hlc) -> Result<(), StoreError> {
     let bound = durable_clock_bound(engine)?;
     if issued >= bound {
@@ -58,7 +60,7 @@ fn encode(bound: Hlc, issued: Hlc) -> [u8; SEAL_BYTES] {
     (u128::from(bound.to_bits()) << 64 | u128::from(issued.to_bits())).to_be_bytes()
 }
 
-/// The bound and the version issued last; `None` of a seal that was broken.
+/// The bound and the last version issued; `None` for a broken seal.
 fn decode(value: &[u8]) -> Option<(Hlc, Hlc)> {
     let bits = u128::from_be_bytes(<[u8; SEAL_BYTES]>::try_from(value).ok()?);
     Some((Hlc::from_bits((bits >> 64) as u64), Hlc::from_bits(bits as u64)))

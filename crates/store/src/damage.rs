@@ -1,19 +1,20 @@
-//! Tables that cannot be read back, as the node is told of them.
+//! Damaged tables, translated into the terms of the cluster protocol.
 
 use crate::keyspace::{ENTITIES, SYSTEM_END};
 use crate::store::Store;
 use bytes::Bytes;
 use cluster::{Damage, Key, LostRange, StoreResponse};
 use engine::DamagedTable;
-use engine::sstable::LostKeys;
+use engine::sstable::UnreadableRange;
 
 impl Store {
-    /// The tables that cannot be read back, until they are replaced.
+    /// The tables that are unreadable in part, until they are replaced.
     pub fn damage(&self) -> Vec<Damage> {
         self.engine.damaged_tables().iter().map(damage_of).collect()
     }
 
-    /// The node has what was lost with a table: it is replaced by what can be read of it.
+    /// Allows the replacement of a damaged table by its readable part: the node has the lost cells
+    /// from its peers.
     pub(crate) fn give_up(&self, damage: &Damage) -> StoreResponse {
         for table in self.engine.damaged_tables() {
             if damage_of(&table) == *damage {
@@ -25,7 +26,7 @@ impl Store {
 }
 
 fn damage_of(table: &DamagedTable) -> Damage {
-    let is_own = |lost: &LostKeys| lost.after.as_deref().is_none_or(|after| after < SYSTEM_END);
+    let is_own = |lost: &UnreadableRange| lost.after.as_deref().is_none_or(|after| after < SYSTEM_END);
     Damage {
         table: table.id.0,
         ranges: table.lost.iter().filter_map(range_of).collect(),
@@ -34,14 +35,14 @@ fn damage_of(table: &DamagedTable) -> Damage {
     }
 }
 
-/// The entities of it; `None` when there can be none.
-fn range_of(lost: &LostKeys) -> Option<LostRange> {
+/// The entities of a range; `None` if it contains none.
+fn range_of(lost: &UnreadableRange) -> Option<LostRange> {
     let after = lost.after.as_deref().and_then(entity);
     let is_of_entities = lost.until.as_slice() > SYSTEM_END;
     is_of_entities.then(|| LostRange { after, until: entity(&lost.until) })
 }
 
-/// The entity with this key of the engine, where it can be one: what bounds a range need not be.
+/// The entity with this engine key, if it is a valid one. Bounds of ranges need not be.
 fn entity(key: &[u8]) -> Option<Key> {
     Key::new(Bytes::copy_from_slice(key.strip_prefix(&[ENTITIES])?)).ok()
 }
@@ -52,7 +53,7 @@ mod tests {
     use engine::sstable::TableId;
 
     fn of(after: Option<&[u8]>, until: &[u8]) -> Damage {
-        let lost = LostKeys { after: after.map(<[u8]>::to_vec), until: until.to_vec() };
+        let lost = UnreadableRange { after: after.map(<[u8]>::to_vec), until: until.to_vec() };
         damage_of(&DamagedTable { id: TableId(7), path: "7.sst".into(), lost: vec![lost], dead_from: None })
     }
 
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_are_told_from_what_is_the_nodes_own() {
+    fn ranges_of_entities_are_distinguished_from_local_cells() {
         let expected =
             Damage { table: 7, ranges: vec![range(Some("a"), "b")], own_cells: false, dead_from: None };
         assert_eq!(of(Some(b"\x01a"), b"\x01b"), expected);

@@ -1,16 +1,16 @@
-//! The data directory: made durably, locked for one process.
+//! Creating and locking the data directory.
 
 use crate::error::StoreError;
 use env::{DirLock, Fs};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The name of the file that a process locks, in the data directory and in the shard.
+/// Name of the lock file, in the data directory and in the shard.
 pub(crate) const LOCK: &str = "LOCK";
-/// The directory of the first shard's engine, in the data directory. One shard, for now.
+/// Name of the first shard's directory within the data directory. There is one shard for now.
 pub(crate) const SHARD: &str = "shard-000";
 
-/// Makes `dir` and what is missing above it, so that power loss does not take it away again.
+/// Creates `dir` and its missing ancestors durably.
 pub(crate) fn create(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
     let mut missing = Vec::new();
     for ancestor in dir.ancestors().filter(|ancestor| !ancestor.as_os_str().is_empty()) {
@@ -27,8 +27,9 @@ pub(crate) fn create(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Warns of a directory that others than its owner may use, as earlier releases made it where the umask allowed. It is
-/// left as it is: an operator may have given a group access, and the files that this release makes are private.
+/// Warns about a directory that is accessible to other users, which earlier releases created if the
+/// umask allowed it. The mode is not changed: an operator may have granted access to a group, and
+/// files of this release are private.
 pub(crate) fn warn_if_shared(fs: &dyn Fs, dir: &Path) {
     if matches!(fs.is_private(dir), Ok(false)) {
         tracing::warn!(
@@ -39,7 +40,7 @@ pub(crate) fn warn_if_shared(fs: &dyn Fs, dir: &Path) {
     }
 }
 
-/// Takes the directory for this process.
+/// Locks the directory for this process.
 pub(crate) fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, StoreError> {
     let path = dir.join(LOCK);
     fs.lock(&path).map_err(|error| match error.kind() {

@@ -1,14 +1,14 @@
-//! Why a data directory cannot be opened, copied or restored.
+//! Errors of opening, copying and restoring a data directory.
 
 use crate::IdentityMismatch;
 use crate::checkpoints::HeldPlace;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a data directory cannot be opened, copied or restored.
+/// Reason why a data directory cannot be opened, copied or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process has it.
+    /// Another process uses the directory.
     #[error("the data directory {} is in use by another process; stop it, or use another --data", path.display())]
     Locked {
         /// The directory.
@@ -17,22 +17,22 @@ pub enum StoreError {
     /// The operating system refused a file operation.
     #[error("cannot {operation} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         operation: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The identity file is not what was written.
+    /// The identity file is corrupt.
     #[error("{} is corrupt: {detail}; restore it from a backup of this node, or move the data directory away", path.display())]
     IdentityCorrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the defect.
         detail: String,
     },
-    /// The file that tells when the node was last alive is not what was written.
+    /// The file `alive` is corrupt.
     #[error(
         "{} is corrupt: {detail}; remove it if the node was running in the last days, else move the data directory away",
         path.display()
@@ -40,10 +40,10 @@ pub enum StoreError {
     AliveCorrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the defect.
         detail: String,
     },
-    /// The file that tells how far the log was durable is not what was written.
+    /// The log mark is corrupt.
     #[error(
         "{} is corrupt: {detail}; to start without the check that nothing of the log is missing: echo unknown > {}",
         path.display(), stdx::shell_path(path)
@@ -51,24 +51,25 @@ pub enum StoreError {
     LogMarkCorrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the defect.
         detail: String,
     },
-    /// The directory of a node on its own has less than it had.
+    /// The directory of a standalone node has lost data.
     #[error(
         "the data directory {} has less than it had: {detail}. Put back what is missing, or restore the directory from \
-         a backup (veche restore); {way_on}",
+         a backup (veche restore); {advice}",
         path.display()
     )]
     DataLost {
         /// The data directory.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         detail: String,
-        /// How to go on without it.
-        way_on: String,
+        /// How to continue without it.
+        advice: String,
     },
-    /// The node was away for longer than its peers surely keep what was deleted meanwhile, or its wall clock is ahead.
+    /// The node was absent for longer than its peers certainly keep deletes, or its wall clock is
+    /// ahead.
     #[error(
         "the node of {} was away for {away_days} days by the clock of this machine, longer than its peers keep deletes: \
          with its data it could bring back what was deleted meanwhile. If that clock is wrong, set it right and start \
@@ -79,10 +80,10 @@ pub enum StoreError {
     AwayTooLong {
         /// The data directory.
         path: PathBuf,
-        /// For how long, in days.
+        /// Duration of the absence, in days.
         away_days: u64,
     },
-    /// The node has peers and data, but no record of how long it was away.
+    /// The node has peers and data, but no record of the length of its absence.
     #[error(
         "the data directory {} lacks the file alive, which says until when the node has heard of deletes: how long it was \
          away is unknown. If the file was moved, put it back. If other nodes may have run for 9 days or more since the \
@@ -94,20 +95,21 @@ pub enum StoreError {
         /// The data directory.
         path: PathBuf,
     },
-    /// The node stood still for longer than its peers surely keep what was deleted meanwhile.
+    /// The process was paused for longer than its peers certainly keep deletes.
     #[error(
         "the node of {} stood still, stopped or suspended, and has not heard of deletes for {missed_days} days, longer than \
          its peers keep them: it ends, so that its next start decides what becomes of its data. If other nodes ran \
          meanwhile, start it with --after-absence rebuild, else with --after-absence keep",
         path.display()
     )]
-    StoodStill {
+    PausedTooLong {
         /// The data directory.
         path: PathBuf,
-        /// For how long it has not heard of deletes, in days.
+        /// Time without hearing of deletes, in days.
         missed_days: u64,
     },
-    /// The directory was copied from a checkpoint of a node with peers, and nobody has said what happened since.
+    /// The directory was copied from a checkpoint of a node with peers, and it is not decided how
+    /// to use it.
     #[error(
         "{} is a copy of a node with peers, and it is not decided whether they went on since it was made: restore it with \
          veche restore, which asks for that",
@@ -117,23 +119,23 @@ pub enum StoreError {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory is not a whole copy of a checkpoint.
+    /// The directory is not a complete copy of a checkpoint.
     #[error("{} is not a whole copy of a node's checkpoint: {detail}; copy it again", path.display())]
     CopyIncomplete {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         detail: String,
     },
-    /// The file that tells what was decided for a copy is not what was written.
+    /// The file `copied` is corrupt.
     #[error("{} is corrupt: {detail}; copy the directory again", path.display())]
     CopiedCorrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the defect.
         detail: String,
     },
-    /// No other checkpoint is made before one is removed.
+    /// The maximum number of checkpoints exists.
     #[error(
         "{} holds {} checkpoints, and no more are kept; remove one first: {}",
         path.display(),
@@ -141,59 +143,59 @@ pub enum StoreError {
         held.iter().map(|held| held.name.as_str()).collect::<Vec<_>>().join(", ")
     )]
     TooManyCheckpoints {
-        /// Where they are.
+        /// Directory of the checkpoints.
         path: PathBuf,
-        /// The checkpoints that are kept.
+        /// The checkpoints that exist.
         held: Vec<HeldPlace>,
     },
-    /// A checkpoint was to be made under a name that one has.
+    /// A checkpoint with the requested name exists.
     #[error("there is a checkpoint {} already; give another name, or remove it first", path.display())]
     CheckpointExists {
-        /// Where it is.
+        /// Path of the checkpoint.
         path: PathBuf,
     },
-    /// A checkpoint was to be made under a name that none can have.
+    /// The requested name is not valid for a checkpoint.
     #[error(
         "{name:?} is no name of a checkpoint; it has 1 to 255 letters, digits, -, _ and ., and does not begin with ."
     )]
     NotACheckpointName {
-        /// What was given.
+        /// The requested name.
         name: String,
     },
-    /// There is data, but nothing says whose.
+    /// There is data without an identity.
     #[error(
         "{} is missing although its directory holds data; restore it from a backup of this node, or move the data directory away",
         path.display()
     )]
     IdentityMissing {
-        /// The file that should be there.
+        /// Path of the missing file.
         path: PathBuf,
     },
-    /// The directory was made for another cluster.
+    /// The directory was created for another cluster.
     #[error("the data directory {} {mismatch}", path.display())]
     IdentityMismatch {
         /// The directory.
         path: PathBuf,
-        /// What differs, and what to do.
+        /// The difference, and the possible actions.
         mismatch: IdentityMismatch,
     },
-    /// What stands where the bound of the version clock should.
+    /// The cell of the version clock's bound is malformed.
     #[error(
         "the stored bound of the version clock has {len} bytes and not 8; this data was written by another program"
     )]
     ClockBound {
-        /// Its length, in bytes.
+        /// Length of its value, in bytes.
         len: usize,
     },
-    /// What stands where the record of the node should.
+    /// The cell of the node record is malformed.
     #[error(
         "the stored record of the node cannot be read: {detail}; this data was written by another program"
     )]
     NodeRecord {
-        /// What is wrong with it.
+        /// Description of the defect.
         detail: String,
     },
-    /// The engine could not open its part of the directory.
+    /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] engine::Error),
 }

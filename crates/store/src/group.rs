@@ -1,4 +1,4 @@
-//! The writes of one turn of an I/O thread.
+//! Write groups: the writes of one event-loop iteration of an I/O thread.
 
 use crate::error::StoreError;
 use crate::keyspace::{self, CLOCK_BOUND, NODE_RECORD};
@@ -11,41 +11,43 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
 
-/// When a file may be opened again for which no descriptor was left.
+/// Delay before a file should be opened again after the process ran out of descriptors.
 const RETRY_OPENING_AFTER: Duration = Duration::from_secs(1);
 
-/// Writes of one turn, copied into batches of the engine: one hand-over to its commit thread for all of them.
+/// Writes of one event-loop iteration, encoded into batches of the engine. They share one hand-over
+/// to its commit thread.
 ///
-/// A request goes whole into one of three batches: a cell is never there without its hints, nor they without it.
-/// One batch takes values with their hints; one what must go on when the disk is full: deletes with theirs, which make
-/// room; hints for what is here already, whose bytes the hint ledger bounds, and forgetting them. The third takes what the
-/// node remembers, and the bound of the clock, without which no write has a version: little, and not to wait for a
-/// flood to be over.
+/// A request is in exactly one of three batches, so a cell and its hints are stored together or not
+/// at all. The batch `values` takes values with their hints. The batch `essentials` takes writes
+/// that must succeed on a full disk: tombstones with their hints, because they free space; hints
+/// for cells that are stored already, whose bytes the hint ledger bounds; and removals of hints.
+/// The batch `system` takes the node record and the bound of the version clock, without which no
+/// write has a version. It is small and bypasses write stalls.
 #[derive(Debug)]
 pub struct WriteGroup {
     tag: NodeTag,
     record_versions: Arc<RecordVersions>,
-    values: Part,
-    essentials: Part,
-    own: Part,
+    values: GroupBatch,
+    essentials: GroupBatch,
+    system: GroupBatch,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Part {
-    batch: Batch,
-    /// In the order of their cells in the batch.
-    asked: Vec<Asked>,
+pub(crate) struct GroupBatch {
+    cells: Batch,
+    /// Requests in the order of their cells in the batch.
+    requests: Vec<PendingRequest>,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct PendingRequest {
     id: StoreId,
-    what: What,
+    kind: RequestKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
-    /// The entity's cell has this position in the batch.
+enum RequestKind {
+    /// `position` is the index of the entity's cell in the batch.
     Write {
         position: u32,
     },
@@ -58,47 +60,47 @@ enum What {
 }
 
 impl WriteGroup {
-    /// An empty group for the node of this tag.
+    /// Returns an empty group for the node with this tag.
     pub(crate) fn new(tag: NodeTag, record_versions: Arc<RecordVersions>) -> Self {
-        let (values, essentials, mut own) = <(Part, Part, Part)>::default();
-        own.batch.bypass_stalls();
-        Self { tag, record_versions, values, essentials, own }
+        let (values, essentials, mut system) = <(GroupBatch, GroupBatch, GroupBatch)>::default();
+        system.cells.bypass_stalls();
+        Self { tag, record_versions, values, essentials, system }
     }
 
-    /// Adds what a request writes.
+    /// Adds the writes of a request.
     ///
     /// # Panics
-    /// When it is none that writes: see [`StoreRequest::is_read`].
+    /// If `request` is a read: see [`StoreRequest::is_read`].
     #[inline]
     pub fn add(&mut self, id: StoreId, request: &StoreRequest) {
-        let (part, what) = match request {
+        let (batch, kind) = match request {
             StoreRequest::Write { key, cell, hints } => {
-                let part = match cell.meta.kind {
+                let batch = match cell.meta.kind {
                     CellKind::Value => &mut self.values,
                     CellKind::Tombstone => &mut self.essentials,
                 };
-                let position = part.batch.len() as u32;
-                part.put_entity(key, cell);
-                part.put_hints(key, cell.meta.version, *hints);
-                (part, What::Write { position })
+                let position = batch.cells.len() as u32;
+                batch.put_entity(key, cell);
+                batch.put_hints(key, cell.meta.version, *hints);
+                (batch, RequestKind::Write { position })
             }
             StoreRequest::KeepHints { key, version, targets } => {
                 self.essentials.put_hints(key, *version, *targets);
-                (&mut self.essentials, What::KeepHints)
+                (&mut self.essentials, RequestKind::KeepHints)
             }
             StoreRequest::ForgetHints { target, hints } => {
                 for (key, version) in hints {
                     self.essentials.put_hint(*target, key, CellMeta::tombstone(*version, 1));
                 }
-                (&mut self.essentials, What::ForgetHints)
+                (&mut self.essentials, RequestKind::ForgetHints)
             }
             StoreRequest::PersistRecord { record } => {
                 self.put_record(record);
-                (&mut self.own, What::Remember { revision: record.revision })
+                (&mut self.system, RequestKind::Remember { revision: record.revision })
             }
             StoreRequest::RaiseClockBound { bound } => {
                 self.put_clock_bound(*bound);
-                (&mut self.own, What::RaiseClockBound(*bound))
+                (&mut self.system, RequestKind::RaiseClockBound(*bound))
             }
             StoreRequest::Read { .. }
             | StoreRequest::ReadHints { .. }
@@ -109,60 +111,60 @@ impl WriteGroup {
                 panic!("{request:?} writes nothing")
             }
         };
-        part.asked.push(Asked { id, what });
+        batch.requests.push(PendingRequest { id, kind });
     }
 
     fn put_record(&mut self, record: &NodeRecord) {
-        let version = Version::new(self.record_versions.of(record.revision), self.tag);
+        let version = Version::new(self.record_versions.clock_for(record.revision), self.tag);
         let value = node_record::encode(record);
         let cell = CellRef { meta: CellMeta::value(version, 1), value: &value };
-        self.own.batch.put_critical(NODE_RECORD, cell);
+        self.system.cells.put_critical(NODE_RECORD, cell);
     }
 
     fn put_clock_bound(&mut self, bound: Hlc) {
         let value = bound.to_bits().to_be_bytes();
         let meta = CellMeta::value(clock_bound_version(bound, self.tag), 1);
-        self.own.batch.put_critical(CLOCK_BOUND, CellRef { meta, value: &value });
+        self.system.cells.put_critical(CLOCK_BOUND, CellRef { meta, value: &value });
     }
 
-    /// Requests in the group.
+    /// Number of requests in the group.
     pub fn len(&self) -> usize {
-        self.parts().map(|part| part.asked.len()).sum()
+        self.batches().map(|batch| batch.requests.len()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the group contains no requests.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the group will take in the log, in bytes.
+    /// Size of the group in the log, in bytes.
     pub fn bytes(&self) -> usize {
-        self.parts().map(|part| part.batch.bytes()).sum()
+        self.batches().map(|batch| batch.cells.bytes()).sum()
     }
 
-    fn parts(&self) -> impl Iterator<Item = &Part> {
-        [&self.values, &self.essentials, &self.own].into_iter()
+    fn batches(&self) -> impl Iterator<Item = &GroupBatch> {
+        [&self.values, &self.essentials, &self.system].into_iter()
     }
 
-    /// The answers when the group is not handed over, because of this.
+    /// The responses if the group is not submitted because of `fault`.
     pub fn failed(self, fault: &StoreFault) -> Vec<(StoreId, StoreResponse)> {
-        let answers = self.into_parts().flat_map(|(_, Answers(asked))| asked);
-        answers.map(|asked| (asked.id, StoreResponse::Failed(fault.clone()))).collect()
+        let answers = self.into_batches().flat_map(|(_, PendingResponses(requests))| requests);
+        answers.map(|request| (request.id, StoreResponse::Failed(fault.clone()))).collect()
     }
 
-    /// The batches that somebody waits for, each with those who do.
-    pub(crate) fn into_parts(self) -> impl Iterator<Item = (Batch, Answers)> {
-        [self.values, self.essentials, self.own]
+    /// The batches that contain requests, each with its pending responses.
+    pub(crate) fn into_batches(self) -> impl Iterator<Item = (Batch, PendingResponses)> {
+        [self.values, self.essentials, self.system]
             .into_iter()
-            .filter(|part| !part.asked.is_empty())
-            .map(|part| (part.batch, Answers(part.asked)))
+            .filter(|batch| !batch.requests.is_empty())
+            .map(|batch| (batch.cells, PendingResponses(batch.requests)))
     }
 }
 
-impl Part {
+impl GroupBatch {
     #[inline]
     fn put_entity(&mut self, key: &Key, cell: &Cell) {
-        keyspace::with_entity_key(key.as_bytes(), |key| self.batch.put(key, cell.as_ref()));
+        keyspace::with_entity_key(key.as_bytes(), |key| self.cells.put(key, cell.as_ref()));
     }
 
     #[inline]
@@ -172,31 +174,32 @@ impl Part {
         }
     }
 
-    /// Within the reserve; in a batch with values it is refused with them.
+    /// Adds a hint as a critical write, which the reserve admits on a full disk. In a batch with
+    /// values it is refused together with them.
     fn put_hint(&mut self, target: NodeIndex, key: &Key, meta: CellMeta) {
         keyspace::with_hint_key(target, key.as_bytes(), |key| {
-            self.batch.put_critical(key, CellRef { meta, value: &[] });
+            self.cells.put_critical(key, CellRef { meta, value: &[] });
         });
     }
 }
 
-/// Who waits for what, while the engine has the batch.
-pub(crate) struct Answers(Vec<Asked>);
+/// The requests of a batch that the engine is committing.
+pub(crate) struct PendingResponses(Vec<PendingRequest>);
 
-impl Answers {
-    /// The answer to each write of the batch.
-    pub(crate) fn of(self, result: &Result<CommitOutcome, Error>) -> Vec<(StoreId, StoreResponse)> {
+impl PendingResponses {
+    /// The response to each request of the batch.
+    pub(crate) fn responses(self, result: &Result<CommitOutcome, Error>) -> Vec<(StoreId, StoreResponse)> {
         match result {
-            Ok(committed) => self.of_committed(committed),
+            Ok(committed) => self.responses_to(committed),
             Err(error) => {
                 let fault = fault_of(error);
-                self.0.into_iter().map(|asked| (asked.id, StoreResponse::Failed(fault.clone()))).collect()
+                self.0.into_iter().map(|request| (request.id, StoreResponse::Failed(fault.clone()))).collect()
             }
         }
     }
 
-    fn of_committed(self, committed: &CommitOutcome) -> Vec<(StoreId, StoreResponse)> {
-        // Both are in the order of the batch.
+    fn responses_to(self, committed: &CommitOutcome) -> Vec<(StoreId, StoreResponse)> {
+        // Both lists are in batch order.
         let mut superseded = committed.superseded.iter().copied().peekable();
         let mut is_superseded = |position| {
             while superseded.next_if(|&other| other < position).is_some() {}
@@ -207,27 +210,27 @@ impl Answers {
             while unsure.next_if(|other| other.position < position).is_some() {}
             unsure.next_if(|other| other.position == position)
         };
-        let mut respond = |what| match what {
-            What::Write { position } => match unsure_at(position) {
+        let mut respond = |kind| match kind {
+            RequestKind::Write { position } => match unsure_at(position) {
                 Some(unsure) => written_unsure(unsure),
                 None => StoreResponse::Written { superseded: is_superseded(position) },
             },
-            What::KeepHints => StoreResponse::HintsKept,
-            What::ForgetHints => StoreResponse::HintsForgotten,
-            What::Remember { revision } => StoreResponse::RecordPersisted { revision },
-            What::RaiseClockBound(bound) => StoreResponse::ClockBoundRaised { bound },
+            RequestKind::KeepHints => StoreResponse::HintsKept,
+            RequestKind::ForgetHints => StoreResponse::HintsForgotten,
+            RequestKind::Remember { revision } => StoreResponse::RecordPersisted { revision },
+            RequestKind::RaiseClockBound(bound) => StoreResponse::ClockBoundRaised { bound },
         };
-        self.0.into_iter().map(|asked| (asked.id, respond(asked.what))).collect()
+        self.0.into_iter().map(|request| (request.id, respond(request.kind))).collect()
     }
 }
 
-/// The answer to a write of an entity of which a read has to tell whether it was superseded.
+/// The response to a write that may be superseded by an older table; a read has to decide.
 fn written_unsure(unsure: &PossiblySuperseded) -> StoreResponse {
-    let key = Key::new(unsure.key.slice(1..)).expect("the key of an entity behind its space");
+    let key = Key::new(unsure.key.slice(1..)).expect("an entity's key behind the space byte");
     StoreResponse::WrittenUnchecked { key, version: unsure.version }
 }
 
-/// What the protocol is told of an error of the engine.
+/// Maps an error of the engine to a fault of the protocol.
 pub(crate) fn fault_of(error: &Error) -> StoreFault {
     match error {
         Error::Full { .. } => StoreFault::Full,
@@ -242,14 +245,15 @@ pub(crate) fn fault_of(error: &Error) -> StoreFault {
     }
 }
 
-/// The version of the cell that holds `bound`: greater for a greater bound, and not ahead of the wall clock as
-/// the bound itself is, for tables with cells from the future end no read early. Bounds of one microsecond get
-/// one version, and then the greater bytes win.
+/// The version of the cell that holds `bound`. It is greater for a greater bound, but not ahead of
+/// the wall clock as the bound itself is, because tables with cells from the future do not let
+/// reads stop early. Bounds in the same microsecond have the same version; then the greater bytes
+/// win.
 fn clock_bound_version(bound: Hlc, tag: NodeTag) -> Version {
     Version::new(Hlc::at(bound.wall().saturating_sub(HybridClock::RESERVATION)), tag)
 }
 
-/// Where a former life of the node may have issued versions up to.
+/// Upper bound of the versions that an earlier generation of the node may have issued.
 pub(crate) fn durable_clock_bound(engine: &Engine) -> Result<Hlc, StoreError> {
     match engine.get(CLOCK_BOUND)? {
         None => Ok(Hlc::ZERO),
@@ -257,7 +261,7 @@ pub(crate) fn durable_clock_bound(engine: &Engine) -> Result<Hlc, StoreError> {
     }
 }
 
-/// The bound in a cell of [`CLOCK_BOUND`]; `None` when it is something else.
+/// The bound in a cell of [`CLOCK_BOUND`]; `None` if the value is malformed.
 fn clock_bound_of(cell: &Cell) -> Option<Hlc> {
     let bytes = <[u8; 8]>::try_from(&cell.value[..]).ok()?;
     Some(Hlc::from_bits(u64::from_be_bytes(bytes)))

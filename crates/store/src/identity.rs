@@ -1,15 +1,16 @@
-//! What a data directory remembers of the node it belongs to.
+//! The identity of a data directory: the node and the cluster that it belongs to.
 //!
-//! **Promise.** Once data stands beside an identity, every later start on this directory finds that identity,
-//! whatever crashed in between, or an error; a second one is never drawn over data, but for a copy that is to be
-//! another node than the one it was copied of (see `restored`).
+//! **Promise.** Once there is data beside an identity, every later start in this directory finds
+//! that identity or fails, independent of crashes. A second identity is never created over data,
+//! except for a copy that becomes another node (see `restored`).
 //!
-//! **Mechanism.** A small text file (see `sealed`), durable before anything else is put into the directory. So data
-//! without an identity means that the file was lost, not that the node is new. An identity without data is that
-//! of a first start that was interrupted, or of data that was lost or set aside: another one is drawn, so that
-//! peers who remember it do not take the node for one that still has what it acknowledged.
+//! **Mechanism.** A small text file (see `sealed`), durable before anything else in the directory.
+//! So data without an identity means that the file was lost, not that the node is new. An identity
+//! without data remains from an interrupted first start, or its data was lost or renamed. Another
+//! identity is created then, so that peers who remember the old one do not assume that the node
+//! still has the writes that it acknowledged.
 //!
-//! **Caveats.** The node list is compared as it is given: whoever calls has brought the addresses into one form.
+//! **Caveats.** The node list is compared literally: the caller must have normalized the addresses.
 
 use crate::error::StoreError;
 use crate::sealed::{self, field, number};
@@ -19,27 +20,29 @@ use std::io;
 use std::path::Path;
 use stdx::NodeTag;
 
-/// Partitions of a new cluster.
+/// Number of partitions of a new cluster.
 pub const PARTITIONS_DEFAULT: u32 = 4_096;
-/// Which hash maps keys to partitions: 1 is XXH3, 64 bits.
+/// Version of the hash that maps keys to partitions: 1 is XXH3, 64 bits.
 pub const HASH_VERSION: u32 = 1;
 
-/// The file of a data directory that says whose it is. It keeps its name and its bytes while a store is open.
+/// Name of the identity file. The file keeps its name and its content while a store is open.
 pub const IDENTITY_FILE: &str = "identity";
-/// The first lines of all versions of the format: version 1 does not say whether there is a mark of the log.
+/// First lines of all versions of the format. Version 1 does not record whether there is a log
+/// mark.
 const HEADERS: [&str; 2] = ["veche-identity 1", "veche-identity 2"];
 const HEADER: &str = HEADERS[1];
 
-/// What all nodes of a cluster have in common, and no start may change.
+/// Parameters that all nodes of a cluster share and that no start may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The addresses of all nodes, this one too, in byte order; empty for a node on its own.
+    /// Addresses of all nodes, including this one, in byte order; empty for a standalone node.
     pub nodes: Vec<String>,
-    /// Which of several nodes this one is. `None`: whoever opens the directory does not say, as tools do not.
+    /// Address of this node. `None` if the opener does not specify it, as tools do, or for a
+    /// standalone node.
     pub own: Option<String>,
-    /// How many partitions keys are spread over.
+    /// Number of partitions.
     pub partitions: u32,
-    /// See [`HASH_VERSION`].
+    /// Version of the key hash, see [`HASH_VERSION`].
     pub hash_version: u32,
 }
 
@@ -49,14 +52,14 @@ impl Membership {
         self.nodes.len() > 1
     }
 
-    /// The cluster of these nodes, in any order.
+    /// Returns the cluster of these nodes, in any order.
     pub fn of(mut nodes: Vec<String>) -> Self {
         nodes.sort_unstable();
         nodes.dedup();
         Self { nodes, own: None, partitions: PARTITIONS_DEFAULT, hash_version: HASH_VERSION }
     }
 
-    /// This cluster, as the node of this address has it. Means nothing for a node on its own.
+    /// Returns this cluster as seen by the node with this address. No effect for a standalone node.
     #[must_use]
     pub fn seen_by(self, own: &str) -> Self {
         let own = self.has_peers().then(|| own.to_owned());
@@ -64,52 +67,54 @@ impl Membership {
     }
 }
 
-/// What a data directory remembers of the node it belongs to.
+/// Identity of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Drawn with the directory; part of every version this node issues.
+    /// Random tag, created with the directory. It is part of every version that this node issues.
     pub tag: NodeTag,
-    /// The cluster it was made for.
+    /// The cluster that the directory was created for.
     pub membership: Membership,
-    /// Whether the node of this tag has a log mark beside its data (see `log_mark`). Noted once the first mark is
-    /// durable, and before anything is acknowledged: from then on a directory without a mark has lost it.
+    /// Whether the node with this tag has a log mark beside its data (see `log_mark`). Set once the
+    /// first mark is durable, and before anything is acknowledged. From then on, a directory
+    /// without a mark has lost it.
     pub(crate) has_log_mark: bool,
 }
 
-/// A node on its own and a cluster of this one node hold the same keys.
+/// A standalone node and a cluster of this one node hold the same keys.
 fn is_same_list(remembered: &[String], asked: &[String]) -> bool {
     remembered == asked || matches!((remembered, asked), ([], [_]) | ([_], []))
 }
 
-/// How a directory's membership differs from the one asked for, as the rest of a sentence about it.
+/// Difference between a directory's membership and the requested one. Its `Display` is the rest of
+/// a sentence about the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdentityMismatch {
-    /// Another node list.
+    /// The node lists differ.
     Nodes {
-        /// In the directory.
+        /// Value in the directory.
         remembered: Vec<String>,
-        /// Asked for.
+        /// Requested value.
         asked: Vec<String>,
     },
-    /// Another of the nodes.
+    /// The directory belongs to another of the nodes.
     Own {
-        /// In the directory.
+        /// Value in the directory.
         remembered: String,
-        /// Asked for.
+        /// Requested value.
         asked: String,
     },
-    /// Another partition count.
+    /// The partition counts differ.
     Partitions {
-        /// In the directory.
+        /// Value in the directory.
         remembered: u32,
-        /// Asked for.
+        /// Requested value.
         asked: u32,
     },
-    /// Another hash of keys.
+    /// The versions of the key hash differ.
     Hash {
-        /// In the directory.
+        /// Value in the directory.
         remembered: u32,
-        /// Asked for.
+        /// Requested value.
         asked: u32,
     },
 }
@@ -167,13 +172,13 @@ impl fmt::Display for AsBefore<'_> {
 }
 
 impl Identity {
-    /// The identity of a node that has no log mark yet.
+    /// Returns the identity of a node that has no log mark yet.
     pub(crate) fn without_log_mark(tag: NodeTag, membership: Membership) -> Self {
         Self { tag, membership, has_log_mark: false }
     }
 
-    /// The identity in `dir`, which must have been made for `membership`; `None` where there is neither an identity nor a
-    /// shard yet.
+    /// Loads the identity in `dir` and checks that it was created for `membership`. `None` if there
+    /// is neither an identity nor a shard yet.
     pub(crate) fn find(
         fs: &dyn Fs,
         dir: &Path,
@@ -191,7 +196,7 @@ impl Identity {
         if has_shard { Err(StoreError::IdentityMissing { path }) } else { Ok(None) }
     }
 
-    /// The identity in `dir`, which no process need have.
+    /// Loads the identity in `dir`, which need not be locked.
     ///
     /// # Errors
     /// [`StoreError::IdentityCorrupt`], [`StoreError::Io`].
@@ -201,7 +206,7 @@ impl Identity {
         Self::decode(&bytes).map_err(|detail| StoreError::IdentityCorrupt { path, detail })
     }
 
-    /// Makes this the identity of `dir`.
+    /// Stores this identity in `dir` durably.
     pub(crate) fn store(&self, fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
         sealed::replace(fs, dir, IDENTITY_FILE, &self.text())
     }
@@ -240,7 +245,7 @@ impl Identity {
         )
     }
 
-    /// The inverse of what is stored; the error says what is wrong.
+    /// Inverse of the stored form; the error describes the defect.
     fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (version, body) = sealed::unseal_version(bytes, &HEADERS)?;
         let mut lines = body.lines();
@@ -262,7 +267,7 @@ impl Identity {
     }
 }
 
-/// Takes the identity away from `dir`, durably: it is no data directory any more.
+/// Removes the identity from `dir` durably: it is no data directory any more.
 pub(crate) fn remove(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
     let path = dir.join(IDENTITY_FILE);
     match fs.remove_file(&path) {
@@ -285,18 +290,18 @@ mod tests {
         sealed::seal(&identity.text())
     }
 
-    /// Version 1 is written no more; it must be read for ever.
+    /// Version 1 is no longer written. Every release must read it.
     #[test]
-    fn a_file_of_version_1_is_read_and_says_nothing_of_a_mark() {
+    fn a_file_of_version_1_has_no_log_mark() {
         let identity = identity(&["http://b:1", "http://a:1"]);
         let bytes = "veche-identity 1\ntag 0123456789abcdef\npartitions 4096\nhash 1\nnodes http://a:1,http://b:1\n\
                      crc32c f8e76262\n";
         assert_eq!(Identity::decode(bytes.as_bytes()), Ok(identity));
     }
 
-    /// These bytes must be read for ever.
+    /// Every release must read these bytes.
     #[test]
-    fn the_file_is_what_it_was() {
+    fn the_file_format_is_stable() {
         let mut identity = identity(&["http://b:1", "http://a:1"]);
         for (has_log_mark, bytes) in [
             (
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_of_one_node_is_not_that_of_another() {
+    fn the_directory_of_one_node_is_refused_by_another() {
         let of = |own: &str| {
             let mut identity = identity(&["http://a:1", "http://b:1"]);
             identity.membership = identity.membership.seen_by(own);
@@ -333,13 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_on_its_own_round_trips() {
+    fn the_identity_of_a_standalone_node_round_trips() {
         let identity = identity(&[]);
         assert_eq!(Identity::decode(&encode(&identity)), Ok(identity));
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_found() {
+    fn every_flipped_bit_and_truncation_is_detected() {
         let bytes = encode(&identity(&["http://a:1"]));
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
@@ -359,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_this_one_node_is_as_good_as_none() {
+    fn a_list_of_one_node_equals_no_list() {
         let (alone, listed) = (identity(&[]), identity(&["http://a:1"]));
         assert_eq!(alone.check(&listed.membership), Ok(()));
         assert_eq!(listed.check(&alone.membership), Ok(()));
@@ -368,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_named_with_what_to_do() {
+    fn each_difference_is_reported_with_an_action() {
         let remembered = identity(&["http://a:1", "http://b:1"]);
         let mut asked = remembered.membership.clone();
         assert_eq!(remembered.check(&asked), Ok(()));

@@ -1,48 +1,48 @@
-//! Where things stand inside an engine: the first byte of a key names its space.
+//! The key space of an engine: the first byte of a key selects its space.
 //!
 //! | first byte | space | the rest of the key |
 //! |---|---|---|
 //! | `0x00` | system | a name, see [`CLOCK_BOUND`], [`CLOCK_SEAL`], [`NODE_RECORD`] and [`HINTS`] |
-//! | `0x01` | entities | the user's key, as it is |
+//! | `0x01` | entities | the user's key, unchanged |
 //!
-//! The user's keys keep their order among themselves, and no user's key can name a cell of the system. What is in
-//! the system space is this node's own: no other node has it or is sent it.
+//! Users' keys keep their relative order, and no user's key can denote a cell of the system space.
+//! The system space is local to this node: it is not replicated.
 
 use cluster::NodeIndex;
 
-/// The first byte of the system's own keys.
+/// First byte of keys in the system space.
 pub const SYSTEM: u8 = 0x00;
-/// The first byte of the keys of entities.
+/// First byte of keys of entities.
 pub const ENTITIES: u8 = 0x01;
-/// The first key that is not the system's.
+/// Exclusive upper bound of the system space.
 pub const SYSTEM_END: &[u8] = &[ENTITIES];
-/// The bound of the version clock: its value is the bound's 64 bits, big-endian.
+/// Key of the version clock's bound. The value is the bound's 64 bits, big-endian.
 pub const CLOCK_BOUND: &[u8] = b"\0clock-bound";
-/// What a clean stop knows of the version clock: see `clock_seal`.
+/// Key of the clock seal, see `clock_seal`.
 pub const CLOCK_SEAL: &[u8] = b"\0clock-seal";
-/// What the node remembers: see `node_record`.
+/// Key of the node record, see `node_record`.
 pub const NODE_RECORD: &[u8] = b"\0node-record";
-/// Begins the keys of hints: behind it stand the index of the node that lacks something, one byte, and the user's
-/// key. The value is empty; the version is the one that the node lacks, so that of several hints for one key and
-/// node the newest is what is found.
+/// Prefix of the keys of hints. It is followed by the index of the node that lacks a cell (one
+/// byte) and the user's key. The value is empty. The version is the one that the node lacks, so the
+/// newest of several hints for one key and node is the one that is found.
 pub const HINTS: &[u8] = b"\0h";
 
-/// Keys up to this length are put together on the stack.
+/// Maximum length of a key that is assembled on the stack, in bytes.
 const STACK_KEY_BYTES: usize = 256;
 
-/// Calls `with` with the engine's key of an entity.
+/// Calls `with` with the engine key of an entity.
 #[inline]
 pub fn with_entity_key<T>(key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     with_prefixed([ENTITIES], key, with)
 }
 
-/// Calls `with` with the engine's key of the hint that `target` lacks something of an entity.
+/// Calls `with` with the engine key of the hint that `target` lacks a cell of an entity.
 #[inline]
 pub fn with_hint_key<T>(target: NodeIndex, key: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
     with_prefixed(hints_of(target), key, with)
 }
 
-/// What the keys of all hints for `target` begin with.
+/// Prefix of the keys of all hints for `target`.
 pub const fn hints_of(target: NodeIndex) -> [u8; 3] {
     [HINTS[0], HINTS[1], target.0]
 }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_keep_their_order_and_never_meet_the_system() {
+    fn entity_keys_keep_their_order_and_stay_out_of_the_system_space() {
         for a in &keys() {
             let stored_a = with_entity_key(a, <[u8]>::to_vec);
             assert_eq!(stored_a[1..], a[..]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_are_the_systems_and_in_the_order_of_node_and_key() {
+    fn hint_keys_are_in_the_system_space_ordered_by_node_and_key() {
         assert!([CLOCK_BOUND, NODE_RECORD, HINTS].iter().all(|key| key[0] == SYSTEM && *key < SYSTEM_END));
         assert!(!CLOCK_BOUND.starts_with(HINTS) && !NODE_RECORD.starts_with(HINTS));
         let of = |target, key: &[u8]| with_hint_key(NodeIndex(target), key, <[u8]>::to_vec);

@@ -1,12 +1,14 @@
-//! What a node remembers of itself and its peers, as one cell of the system space.
+//! The node record: durable state about this node and its peers, stored as one cell of the system
+//! space.
 //!
-//! **Promise.** Of two records the one with the greater revision is found, in whatever order they were stored; a
-//! record of every released version is read for ever.
+//! **Promise.** Of two records the one with the greater revision wins, in any order of storing. A
+//! record of every released version can be read.
 //!
-//! **Mechanism.** The record is stored whole. Its cell's version is the time, never less than that of the record
-//! with the greatest revision so far; a lesser revision gets the same version as that one. Where versions are
-//! equal the greater bytes win, and the revision stands first in them. The time, and not the revision itself,
-//! because a cell from the distant past would keep compaction from dropping what is younger.
+//! **Mechanism.** The record is stored whole. The version of its cell is the current time, but at
+//! least the version of the record with the greatest revision so far. A record with a lower
+//! revision gets the same version as that one. Between equal versions the greater bytes win, and
+//! they begin with the revision. The version is the time and not the revision itself, because a
+//! cell from the distant past would prevent compaction from dropping younger cells.
 
 use crate::error::StoreError;
 use crate::keyspace::NODE_RECORD;
@@ -22,8 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stdx::codec::{Reader, Truncated, put_bytes, put_varint};
 use stdx::{Hlc, NodeTag, Version, WallTime};
 
-/// The newest version of the format, written while keys are refused. Version 1 ends before the lives, version 2, which
-/// earlier releases read, before the refused keys.
+/// Newest version of the format, written only while there are refused keys. Version 1 ends before
+/// the generations. Version 2, which earlier releases read, ends before the refused keys.
 const FORMAT: u8 = 3;
 const FORMAT_WITHOUT_LIVES: u8 = 1;
 const FORMAT_WITHOUT_REFUSED: u8 = 2;
@@ -32,49 +34,51 @@ const UNSETTLED: u8 = 0;
 const REBUILDING: u8 = 1;
 const SETTLED: u8 = 2;
 
-/// The record in `engine`, and what gives versions to the next ones, which the node of this tag will store.
+/// Loads the record in `engine`, and returns the allocator of versions for later records of the
+/// node `tag`.
 pub(crate) fn load(
     engine: &Engine,
     tag: NodeTag,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<NodeRecord>, RecordVersions), StoreError> {
     let Some((record, version)) = find(engine)? else {
-        let last = Last { revision: 0, hlc: Hlc::ZERO };
+        let last = LastRecord { revision: 0, hlc: Hlc::ZERO };
         return Ok((None, RecordVersions { clock, last: Mutex::new(last) }));
     };
-    // Of equal clock values the greater tag wins, and this may be a copy of what another one stored.
+    // Between equal clock values the greater tag wins, and this may be a copy of another node's
+    // record.
     let hlc = if version.tag == tag { version.hlc } else { version.hlc.next() };
-    let last = Last { revision: record.revision, hlc };
+    let last = LastRecord { revision: record.revision, hlc };
     Ok((Some(record), RecordVersions { clock, last: Mutex::new(last) }))
 }
 
-/// The record in `engine`, and its version.
+/// Loads the record in `engine` with its version.
 pub(crate) fn find(engine: &Engine) -> Result<Option<(NodeRecord, Version)>, StoreError> {
     let Some(cell) = engine.get(NODE_RECORD)? else { return Ok(None) };
     let record = decode(&cell.value).map_err(|detail| StoreError::NodeRecord { detail })?;
     Ok(Some((record, cell.meta.version)))
 }
 
-/// Gives versions to records.
+/// Allocates versions for records.
 pub(crate) struct RecordVersions {
     clock: Arc<dyn Clock>,
-    last: Mutex<Last>,
+    last: Mutex<LastRecord>,
 }
 
-/// The greatest revision so far, and its version.
+/// Greatest revision so far, and its version.
 #[derive(Debug)]
-struct Last {
+struct LastRecord {
     revision: u64,
     hlc: Hlc,
 }
 
 impl RecordVersions {
-    /// The clock value for the record of this revision.
-    pub(crate) fn of(&self, revision: u64) -> Hlc {
-        // What is under the lock is whole after each statement.
+    /// The clock value for the record with this revision.
+    pub(crate) fn clock_for(&self, revision: u64) -> Hlc {
+        // The data under the lock is consistent after each statement, so a poisoned lock is usable.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if revision > last.revision {
-            *last = Last { revision, hlc: last.hlc.max(Hlc::at(self.clock.now().wall)) };
+            *last = LastRecord { revision, hlc: last.hlc.max(Hlc::at(self.clock.now().wall)) };
         }
         last.hlc
     }
@@ -86,7 +90,7 @@ impl std::fmt::Debug for RecordVersions {
     }
 }
 
-/// The record's bytes. See `docs/storage-format/store.md`.
+/// Encodes the record. The format is in `docs/storage-format/store.md`.
 pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
     let has_refused = !record.refused.is_empty();
     let mut bytes = vec![if has_refused { FORMAT } else { FORMAT_WITHOUT_REFUSED }];
@@ -121,7 +125,7 @@ fn put_generation(bytes: &mut Vec<u8>, generation: &Generation) {
     }
 }
 
-/// What all versions of the format have in common.
+/// Encodes the part that all versions of the format share.
 fn put_first(bytes: &mut Vec<u8>, record: &NodeRecord) {
     let NodeRecord { revision, sync_state, peers, repaired_at, repair_pending, .. } = record;
     bytes.extend_from_slice(&revision.to_be_bytes());
@@ -142,7 +146,7 @@ fn put_first(bytes: &mut Vec<u8>, record: &NodeRecord) {
     bytes.extend_from_slice(&repair_pending.to_bits().to_le_bytes());
 }
 
-/// The inverse of `encode`; the error says what is wrong.
+/// Inverse of `encode`; the error describes the defect.
 fn decode(bytes: &[u8]) -> Result<NodeRecord, String> {
     let (format, rest) = bytes.split_first().ok_or("it is empty")?;
     let mut reader = Reader::new(rest);
@@ -284,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Format 1 is written no more; it must be read for ever.
+    /// Format 1 is no longer written. Every release must read it.
     #[test]
     fn a_record_without_lives_is_read() {
         let bytes = [
@@ -298,9 +302,9 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(without_lives()));
     }
 
-    /// These bytes must be read for ever.
+    /// Every release must read these bytes.
     #[test]
-    fn the_record_is_what_it_was() {
+    fn the_record_format_is_stable() {
         let bytes = [
             2, 1, 2, 3, 4, 5, 6, 7, 8, // Format, revision.
             2, 2, // Settled, two peers.
@@ -320,9 +324,9 @@ mod tests {
         assert_eq!(decode(&bytes), Ok(sample()));
     }
 
-    /// These bytes must be read for ever.
+    /// Every release must read these bytes.
     #[test]
-    fn refused_keys_stand_behind_all_else() {
+    fn refused_keys_are_last_in_the_record() {
         let mut bytes = encode(&sample());
         bytes[0] = 3;
         bytes.extend([1, 2, b'k', b'1', 6, 5, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
@@ -331,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_addition_is_refused() {
+    fn every_truncation_and_extension_is_refused() {
         let bytes = encode(&with_refused());
         for len in 0..bytes.len() {
             assert!(decode(&bytes[..len]).is_err(), "{len} bytes");
@@ -381,17 +385,17 @@ mod tests {
     }
 
     #[test]
-    fn a_greater_revision_never_gets_a_lesser_version_and_a_lesser_never_a_greater() {
+    fn versions_are_monotonic_in_the_revision() {
         let clock = Arc::new(ManualClock::new(WallTime::EPOCH_2020.saturating_add(Duration::from_secs(9))));
-        let last = Mutex::new(Last { revision: 4, hlc: Hlc::ZERO });
+        let last = Mutex::new(LastRecord { revision: 4, hlc: Hlc::ZERO });
         let versions = RecordVersions { clock: Arc::clone(&clock) as Arc<dyn Clock>, last };
-        assert_eq!(versions.of(4), Hlc::ZERO);
-        let fifth = versions.of(5);
+        assert_eq!(versions.clock_for(4), Hlc::ZERO);
+        let fifth = versions.clock_for(5);
         assert_eq!(fifth.wall(), clock.now().wall);
         clock.set_wall(WallTime::EPOCH_2020);
-        assert_eq!(versions.of(6), fifth, "a clock that was set back");
+        assert_eq!(versions.clock_for(6), fifth, "a clock that was set back");
         clock.advance(Duration::from_secs(20));
-        assert_eq!(versions.of(5), fifth);
-        assert!(versions.of(7) > fifth);
+        assert_eq!(versions.clock_for(5), fifth);
+        assert!(versions.clock_for(7) > fifth);
     }
 }

@@ -1,121 +1,127 @@
-//! Pages: a range of a snapshot, as many entries at a time as its reader wants.
+//! Pages: reading a range of a snapshot in bounded pieces.
 //!
-//! **Promise.** A page is bounded work, whatever lies in the range: it ends at its limit, or when too much had to be
-//! passed over that is not for it: what is dead, what is of other partitions, values that are not wanted. It always
-//! passes over one entry at least, so pages that go on where the last one ended come to the end of the range.
+//! **Promise.** A page is bounded work, for any content of the range. It ends at its limit, or
+//! after skipping too many entries or bytes: dead cells, other partitions, values that are not
+//! requested. It always visits at least one entry, so consecutive pages reach the end of the range.
 //!
-//! **Mechanism.** A cursor of the snapshot goes from entry to entry; what is wanted is copied, once, from the block that
-//! holds it to the page. The page ends *before* the first entry that it has no room for. There the cursor stays: a
-//! page that begins there needs no search, and that there is more is known without being told by an empty page.
+//! **Mechanism.** A cursor of the snapshot visits the entries, and each wanted one is copied once,
+//! from its block to the page. The page ends *before* the first entry that does not fit, and the
+//! cursor stays there. A page that begins there needs no seek, and the existence of more entries is
+//! known without an empty page.
 //!
-//! A large value fills a page of its own, made in the memory that it was read to. Such a page ends *behind* it: the next
-//! value, which may be as large, is not read to see that there is no room for it. Whoever copies one, as it stands in a memtable,
-//! waits for a turn like those who read one: so all makers together hold little of them.
+//! A large value fills a page of its own, built in the memory that the value was read into. Such a
+//! page ends *after* the value: the next value, which may be as large, is not read only to see that
+//! it does not fit. Copying a large value out of a memtable acquires a permit like a large read, so
+//! the memory of all pages that are being built is bounded.
 //!
-//! **Caveats.** Whether anything lies behind a large value is told by the next page only, which may be empty.
+//! The requester's clock, which is part of the request, decides which cells are dead.
 //!
-//! What is dead is decided by the asker's clock, which comes with the request, and by no other.
+//! **Caveats.** Whether there are entries after a large value is known only from the next page,
+//! which may be empty.
 
 use crate::keyspace::ENTITIES;
 use bytes::Bytes;
 use cluster::{Cut, Key, Page, PageBuilder, PageContent, PageRequest, ScanLimit};
-use engine::iter::{Cursor, TakenValue};
-use engine::{Error, LargeRead};
+use engine::iter::{Cursor, OwnedValue};
+use engine::{Error, LargeReadPermit};
 use stdx::CellRef;
 
-/// No page has more bytes, whatever limit is asked for, but for one entry that alone is larger.
+/// Maximum size of a page in bytes, for any requested limit. A single larger entry may exceed it.
 const PAGE_BYTES_MAX: usize = 1 << 20;
-/// A page begins with room for so many bytes and doubles it as it grows: most are far shorter than they may be, and keep
-/// the room they have for as long as they are on their way.
+/// Initial capacity of a page, in bytes. It doubles as the page grows. Most pages are far shorter
+/// than the limit and keep their capacity until they are sent.
 const PAGE_BYTES_START: usize = 4 << 10;
-/// So many entries are passed over for one page.
-const PASSED_ENTRIES_MAX: usize = 16 << 10;
-/// So many bytes are passed over for one page; one entry may pass this.
-const PASSED_BYTES_MAX: usize = 4 << 20;
+/// Maximum number of entries that one page skips.
+const SKIPPED_ENTRIES_MAX: usize = 16 << 10;
+/// Maximum number of bytes that one page skips. One entry may exceed it.
+const SKIPPED_BYTES_MAX: usize = 4 << 20;
 
-/// A page, and where what was looked at ends: before an entry, or behind a large value; `None`: at the end of the range.
-pub(crate) struct Filled {
+/// A page, and the end of the visited range: before an entry, or after a large value. `rest` is
+/// `None` at the end of the range.
+pub(crate) struct FilledPage {
     pub(crate) page: Page,
     pub(crate) rest: Option<Cut>,
 }
 
-/// Moves the cursor to where the range begins.
+/// Moves the cursor to the beginning of the range.
 pub(crate) fn seek(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), Error> {
     cursor.seek(&match from {
         None => vec![ENTITIES],
         Some(Cut::Before(key)) => [&[ENTITIES], key.as_bytes()].concat(),
-        // No key lies between this one and the one it is to be behind.
+        // The least key after this one.
         Some(Cut::After(key)) => [&[ENTITIES], key.as_bytes(), &[0]].concat(),
     })
 }
 
-/// Moves a cursor on that stands where a page ended: at its last entry, if that was a large one, else behind it.
-pub(crate) fn go_on(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), Error> {
+/// Resumes a cursor that is where the previous page ended: at its last entry if that was large, or
+/// else after it.
+pub(crate) fn resume(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), Error> {
     let stands_at = cursor.key_and_meta().and_then(|(key, _)| key.strip_prefix(&[ENTITIES]));
     match from {
         Some(Cut::After(last)) if stands_at == Some(last.as_bytes()) => cursor.advance(),
-        _ => cursor.bring_back(),
+        _ => cursor.reload_value(),
     }
 }
 
-/// The next page of the range, from where the cursor stands. It is left at the first entry that was not looked at, or at a
-/// large value that was looked at last ([`go_on`]). Before a large value is copied, `begin_copy` waits for a turn to.
+/// Builds the next page of the range from the cursor's position. The cursor is left at the first
+/// entry that was not visited, or at a large value that was visited last (see [`resume`]).
+/// `begin_copy` acquires a permit before a large value is copied.
 pub(crate) fn fill(
     cursor: &mut impl Cursor,
     request: &PageRequest,
-    begin_copy: impl Fn(u64) -> Result<Option<LargeRead>, Error>,
-) -> Result<Filled, Error> {
+    begin_copy: impl Fn(u64) -> Result<Option<LargeReadPermit>, Error>,
+) -> Result<FilledPage, Error> {
     let limit = ScanLimit { bytes: request.limit.bytes.min(PAGE_BYTES_MAX), ..request.limit };
     let mut page = PageBuilder::with_capacity(limit.bytes.min(PAGE_BYTES_START));
-    let mut passed = Passed::default();
+    let mut skipped = SkippedEntries::default();
     while let Some((key, cell)) = cursor.entry() {
         let Some(key) = key.strip_prefix(&[ENTITIES]).filter(|key| !request.range.is_passed_by(key)) else {
             break;
         };
         let shown = shown(cell, request.content).filter(|_| is_of_partitions(key, request));
         let has_room = shown.is_none_or(|cell| has_room(&page, limit, line_len(key, cell)));
-        if !has_room || passed.is_enough() {
-            return Ok(Filled { page: page.finish(), rest: Some(Cut::Before(user_key(key))) });
+        if !has_room || skipped.is_at_limit() {
+            return Ok(FilledPage { page: page.finish(), rest: Some(Cut::Before(user_key(key))) });
         }
         match shown {
-            // There is room for it only because nothing else is in the page.
+            // It fits only because the page is empty.
             Some(shown) if shown.value.len() >= PAGE_BYTES_MAX => {
                 let key = user_key(key);
                 let page = page_of_value(cursor, &key, begin_copy)?;
-                return Ok(Filled { page, rest: Some(Cut::After(key)) });
+                return Ok(FilledPage { page, rest: Some(Cut::After(key)) });
             }
             Some(shown) => {
                 page.push(key, shown);
-                passed.bytes += cell.value.len() - shown.value.len();
+                skipped.bytes += cell.value.len() - shown.value.len();
             }
-            None => passed.add(key.len() + cell.value.len()),
+            None => skipped.add(key.len() + cell.value.len()),
         }
-        if cell.value.len() >= PAGE_BYTES_MAX && passed.is_enough() {
-            return Ok(Filled { rest: Some(Cut::After(user_key(key))), page: page.finish() });
+        if cell.value.len() >= PAGE_BYTES_MAX && skipped.is_at_limit() {
+            return Ok(FilledPage { rest: Some(Cut::After(user_key(key))), page: page.finish() });
         }
         cursor.advance()?;
     }
-    Ok(Filled { page: page.finish(), rest: None })
+    Ok(FilledPage { page: page.finish(), rest: None })
 }
 
-/// The page of the large value at which the cursor stands.
+/// Builds the page of the large value at the cursor.
 fn page_of_value(
     cursor: &mut impl Cursor,
     key: &Key,
-    begin_copy: impl Fn(u64) -> Result<Option<LargeRead>, Error>,
+    begin_copy: impl Fn(u64) -> Result<Option<LargeReadPermit>, Error>,
 ) -> Result<Page, Error> {
-    let (_, meta) = cursor.key_and_meta().expect("the cursor stands at a value");
-    if let Some(TakenValue { bytes, at }) = cursor.take_value() {
+    let (_, meta) = cursor.key_and_meta().expect("the cursor is at a value");
+    if let Some(OwnedValue { bytes, range: at }) = cursor.take_value() {
         return Ok(Page::of_value(key.as_bytes(), meta, bytes, at));
     }
-    let (_, cell) = cursor.entry().expect("it was not taken");
-    let _turn = begin_copy(cell.value.len() as u64)?;
+    let (_, cell) = cursor.entry().expect("the value was not taken");
+    let _permit = begin_copy(cell.value.len() as u64)?;
     let mut page = PageBuilder::with_capacity(0);
     page.push(key.as_bytes(), cell);
     Ok(page.finish())
 }
 
-/// What a page of this content shows of a cell, if anything.
+/// The part of a cell that a page with this content shows, if any.
 fn shown(cell: CellRef<'_>, content: PageContent) -> Option<CellRef<'_>> {
     match content {
         PageContent::Live { at } => cell.meta.is_live_at(at).then_some(cell),
@@ -132,7 +138,7 @@ fn is_of_partitions(key: &[u8], request: &PageRequest) -> bool {
     request.partitions.as_ref().is_none_or(|partitions| partitions.contains_key(key))
 }
 
-/// How many bytes of a page an entry takes.
+/// Size of an entry in a page, in bytes.
 fn line_len(key: &[u8], cell: CellRef<'_>) -> usize {
     key.len() + 1 + cell.value.len()
 }
@@ -142,24 +148,24 @@ fn has_room(page: &PageBuilder, limit: ScanLimit, line_len: usize) -> bool {
 }
 
 fn user_key(bytes: &[u8]) -> Key {
-    Key::new(Bytes::copy_from_slice(bytes)).expect("what stands in the space of entities is a user's key")
+    Key::new(Bytes::copy_from_slice(bytes)).expect("keys in the entity space are users' keys")
 }
 
-/// What was passed over for a page.
+/// Entries and bytes that were skipped for a page.
 #[derive(Default)]
-struct Passed {
+struct SkippedEntries {
     entries: usize,
     bytes: usize,
 }
 
-impl Passed {
+impl SkippedEntries {
     fn add(&mut self, bytes: usize) {
         self.entries += 1;
         self.bytes += bytes;
     }
 
-    const fn is_enough(&self) -> bool {
-        self.entries >= PASSED_ENTRIES_MAX || self.bytes >= PASSED_BYTES_MAX
+    const fn is_at_limit(&self) -> bool {
+        self.entries >= SKIPPED_ENTRIES_MAX || self.bytes >= SKIPPED_BYTES_MAX
     }
 }
 
@@ -173,31 +179,31 @@ mod tests {
     const LARGE_BYTES: usize = 4 << 20;
     const ALL: ScanLimit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
 
-    /// Entries whose values are read when the cursor comes to them, as those of tables are.
+    /// A cursor whose values are read when it reaches them, like those of tables.
     struct Entries {
         cells: Vec<(Vec<u8>, Cell)>,
         at: usize,
-        is_aside: bool,
-        /// Which values were read, and which of them given away.
+        is_released: bool,
+        /// Indexes of the values that were read, and of those that were taken.
         read: Vec<usize>,
         taken: Vec<usize>,
-        /// Whether somebody else has them too, so that none is given away; the lengths of those that were copied.
+        /// Whether the values are shared, so that none can be taken; lengths of the copied values.
         are_shared: bool,
         copied: Vec<usize>,
     }
 
     impl Entries {
-        /// With values of so many bytes, standing at the first.
+        /// A cursor at the first of several values with these lengths, in bytes.
         fn of(lens: &[usize]) -> Self {
             let cell = |len| Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 1, vec![7; len].into());
             let cells = lens.iter().enumerate().map(|(at, len)| (vec![ENTITIES, at as u8], cell(*len)));
             let cells = cells.collect();
             let (read, taken, copied) = (vec![0], Vec::new(), Vec::new());
-            Self { cells, at: 0, is_aside: false, read, taken, are_shared: false, copied }
+            Self { cells, at: 0, is_released: false, read, taken, are_shared: false, copied }
         }
 
         fn go_to(&mut self, at: usize) {
-            (self.at, self.is_aside) = (at, false);
+            (self.at, self.is_released) = (at, false);
             self.read.extend((at < self.cells.len()).then_some(at));
         }
     }
@@ -219,7 +225,7 @@ mod tests {
         }
 
         fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
-            assert!(!self.is_aside);
+            assert!(!self.is_released);
             self.cells.get(self.at).map(|(key, cell)| (&key[..], cell.as_ref()))
         }
 
@@ -227,29 +233,29 @@ mod tests {
             self.cells.get(self.at).map(|(key, cell)| (&key[..], cell.meta))
         }
 
-        fn set_aside(&mut self) {
-            self.is_aside = true;
+        fn release_value(&mut self) {
+            self.is_released = true;
         }
 
-        fn bring_back(&mut self) -> Result<(), Error> {
-            if self.is_aside {
+        fn reload_value(&mut self) -> Result<(), Error> {
+            if self.is_released {
                 self.go_to(self.at);
             }
             Ok(())
         }
 
-        fn take_value(&mut self) -> Option<TakenValue> {
+        fn take_value(&mut self) -> Option<OwnedValue> {
             if self.are_shared {
                 return None;
             }
-            self.is_aside = true;
+            self.is_released = true;
             self.taken.push(self.at);
             let bytes = self.cells[self.at].1.value.to_vec();
-            Some(TakenValue { at: 0..bytes.len(), bytes })
+            Some(OwnedValue { range: 0..bytes.len(), bytes })
         }
     }
 
-    /// Reads all pages: how many entries each has.
+    /// Reads all pages and returns the number of entries in each.
     fn page_lens(cursor: &mut Entries, content: PageContent) -> Vec<usize> {
         let incarnation = Incarnation(1);
         let snapshot = SnapshotId { incarnation, requester: Requester::Coordinator(0), number: 1 };
@@ -261,41 +267,41 @@ mod tests {
                 copied.borrow_mut().push(bytes as usize);
                 Ok(None)
             };
-            let Filled { page, rest } = fill(cursor, &request, begin_copy).expect("nothing fails");
+            let FilledPage { page, rest } = fill(cursor, &request, begin_copy).expect("nothing fails");
             lens.push(page.len());
             let Some(rest) = rest else {
                 cursor.copied = copied.into_inner();
                 return lens;
             };
-            cursor.set_aside();
+            cursor.release_value();
             request.range.from = Some(rest);
-            go_on(cursor, request.range.from.as_ref()).expect("nothing fails");
+            resume(cursor, request.range.from.as_ref()).expect("nothing fails");
         }
     }
 
     #[test]
-    fn whoever_copies_a_large_value_waits_for_a_turn() {
+    fn copying_a_large_value_acquires_a_permit() {
         let mut cursor = Entries { are_shared: true, ..Entries::of(&[10, PAGE_BYTES_MAX, 10, LARGE_BYTES]) };
         assert_eq!(page_lens(&mut cursor, LIVE), [1, 1, 1, 1, 0]);
         assert_eq!(cursor.copied, [PAGE_BYTES_MAX, LARGE_BYTES]);
     }
 
     #[test]
-    fn a_page_of_a_large_value_ends_before_the_next_one_is_read() {
+    fn the_page_of_a_large_value_ends_before_the_next_value_is_read() {
         let mut cursor = Entries::of(&[LARGE_BYTES, PAGE_BYTES_MAX, LARGE_BYTES]);
         assert_eq!(page_lens(&mut cursor, LIVE), [1, 1, 1, 0]);
         assert_eq!((cursor.read, cursor.taken), (vec![0, 1, 2], vec![0, 1, 2]), "each once, and none copied");
     }
 
     #[test]
-    fn a_large_value_behind_small_ones_is_read_again_for_a_page_of_its_own() {
+    fn a_large_value_after_small_ones_is_read_again_for_its_own_page() {
         let mut cursor = Entries::of(&[10, 10, LARGE_BYTES, 10, 10]);
         assert_eq!(page_lens(&mut cursor, LIVE), [2, 1, 2]);
         assert_eq!((cursor.read, cursor.taken), (vec![0, 1, 2, 2, 3, 4], vec![2]));
     }
 
     #[test]
-    fn large_values_that_are_not_wanted_are_read_once_and_not_taken() {
+    fn unrequested_large_values_are_read_once_and_not_taken() {
         let at = WallTime::EPOCH_2020;
         let content = PageContent::Cells { at, dead_since: at, versions_only: true };
         let mut cursor = Entries::of(&[LARGE_BYTES; 3]);

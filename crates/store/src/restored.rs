@@ -1,35 +1,40 @@
 //! Data directories that were copied from a checkpoint.
 //!
-//! **Promise.** A copy of the directory of a node with peers is not opened before an operator has decided what happened
-//! since ([`prepare_restored`]): it lacks writes that the node acknowledged later, and may hold what was deleted since.
+//! **Promise.** A copy of the directory of a node with peers is not opened before an operator has
+//! decided how to use it ([`prepare_restored`]): it lacks writes that the node acknowledged later,
+//! and may hold cells that were deleted since.
 //!
-//! * [`AfterRestore::Rebuild`]: other nodes went on. The node is another one to them: it draws a new identity, so that
-//!   no peer counts on what the former one was told or had read. Its answers to reads count only when it has been
-//!   filled from its peers, like those of a node that lost its disk. What was copied is a head start for that, and the
-//!   only copy of keys that no other node held, as long as the peers surely keep the deletes made since: the copy must
-//!   be younger than half of the time after which a node that was away does not come back with its data, so that the
-//!   other half is left to be filled in; until it is filled its age goes on to count from the checkpoint. An older copy is set aside, and the node begins empty.
-//! * [`AfterRestore::Keep`]: no node went on. All were restored together. The identity is kept, there is no delete it
-//!   could have missed, and it owes all peers a repair, for no two checkpoints are of quite the same moment. What it
-//!   remembers of the peers' lives is forgotten: their checkpoints may be of earlier lives.
+//! * [`AfterRestore::Rebuild`]: other nodes continued. The copy becomes a different node with a new
+//!   identity, so that no peer relies on what the former one was told or had read. Its answers to
+//!   reads count only when it has been filled from its peers, like those of a node that lost its
+//!   disk. The copied data is a head start for that, and the only copy of keys that no other node
+//!   held. That is valid only as long as the peers certainly keep the deletes made since. So the
+//!   copy must be younger than half of the maximum absence, which leaves the other half for the
+//!   filling; until the node is filled, its age continues to count from the checkpoint. An older
+//!   copy is renamed, and the node begins empty.
+//! * [`AfterRestore::Keep`]: no node continued. All were restored together. The identity is kept.
+//!   The node can have missed no delete, and it schedules a repair with all peers, because no two
+//!   checkpoints are of exactly the same moment. Its record of the peers' generations is cleared:
+//!   their checkpoints may be of earlier generations.
 //!
-//! **Mechanism.** The file `copied` comes with each checkpoint of a node with peers and says "undecided". The decision
-//! replaces that. It is carried out when the directory is next opened, and the file goes last, so that a crash in
-//! between carries it out once more. A node on its own has nobody who could have gone on without it: its copy is
-//! opened as it is.
+//! **Mechanism.** The file `copied` is part of each checkpoint of a node with peers and says
+//! "undecided". The decision replaces that. It is carried out when the directory is next opened,
+//! and the file is removed last, so that a crash in between repeats it. A standalone node has no
+//! peers that could have continued: its copy is opened unchanged.
 //!
-//! Whatever is decided, the versions that are issued then are greater than all that are in the copy: the bound of the
-//! version clock is in it, as the greatest version is.
+//! With either decision, the versions issued afterwards are greater than all versions in the copy:
+//! the copy contains the bound of the version clock and the greatest version.
 //!
-//! **Caveats.** A wrong `Keep` is noticed only by peers that were not restored and remember a later life of the node
-//! ([`cluster::GenerationHistory`]): they make it rebuild. Where all peers were restored or are of an older release, they take
-//! the node for the one that they know: a quorum of reads may then miss acknowledged writes, and deletes that the peers
-//! have forgotten come back. Nor are checkpoints compared that are restored together: they
-//! should be made within days of each other, and a delete made in the moments between them may be lost where all are
+//! **Caveats.** A wrong `Keep` is detected only by peers that were not restored and remember a
+//! later generation of the node ([`cluster::GenerationHistory`]): they make it rebuild. If all
+//! peers were restored or run an older release, they take the node for the one that they know. A
+//! quorum of reads may then miss acknowledged writes, and deletes that the peers have dropped may
+//! reappear. Checkpoints that are restored together are not compared either. They should be made
+//! within days of each other. A delete made in the moments between them may be lost if all are
 //! restored after the grace period of tombstones.
 
-use crate::alive::Alive;
-use crate::claimed::AfterAbsence;
+use crate::alive_mark::AliveMark;
+use crate::data_directory::AfterAbsence;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
@@ -52,47 +57,50 @@ const UNDECIDED: &str = "undecided";
 const REBUILD: &str = "rebuild";
 const KEEP: &str = "keep";
 
-/// What became of the cluster since the checkpoint was made that a directory was copied from.
+/// What happened to the cluster since the checkpoint that a directory was copied from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRestore {
-    /// Other nodes went on: the node is not believed until it has been filled from them.
+    /// Other nodes continued: the node's answers to reads do not count until it is filled from
+    /// them.
     Rebuild,
-    /// None did: the whole cluster is restored together, or the node is on its own.
+    /// No node continued: the whole cluster is restored together, or the node is standalone.
     Keep,
 }
 
-/// What the file says.
+/// Content of the file `copied`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Copied {
+pub(crate) enum CopyState {
     Undecided,
     Decided(AfterRestore),
 }
 
-/// Makes a directory startable that was copied from a checkpoint. It is opened as any other then; may be called again
-/// before, also with another decision. Of a node on its own both decisions are the same. Blocks: looks at each file.
+/// Prepares a directory that was copied from a checkpoint for a start. It can then be opened like
+/// any other. The call may be repeated before that, also with another decision. For a standalone
+/// node both decisions are equivalent. Blocks: examines each file.
 ///
-/// Returns whose directory it is; see the module for what `after` makes of it.
+/// Returns the owner of the directory. [`AfterRestore`] describes the effect of `after`.
 ///
 /// # Errors
-/// [`StoreError::CopyIncomplete`] when files are missing or cut short, [`StoreError::Locked`] when a process has it; else
-/// what is corrupt or refused by the operating system. Their bytes are checked by [`verify`](crate::verify()) only.
+/// [`StoreError::CopyIncomplete`] if files are missing or truncated, [`StoreError::Locked`] if a
+/// process uses the directory; otherwise the file that is corrupt or the refusal of the operating
+/// system. The content of tables and the log is checked only by [`verify`](crate::verify()).
 pub fn prepare_restored(env: &Env, dir: &Path, after: AfterRestore) -> Result<Identity, StoreError> {
     let fs = &*env.fs;
     let mut identity = load_whole(env, dir)?;
     let _lock = directory::lock(fs, dir)?;
-    // What was copied into the place of a lost shard has another log.
+    // A copy in place of a lost shard has another log.
     if identity.has_log_mark {
         identity.has_log_mark = false;
         identity.store(fs, dir)?;
     }
     log_mark::remove(fs, dir)?;
     if identity.membership.has_peers() {
-        mark(fs, dir, Copied::Decided(after))?;
+        mark(fs, dir, CopyState::Decided(after))?;
     }
     Ok(identity)
 }
 
-/// The identity of a directory in which no file is missing.
+/// Returns the identity of a directory in which no file is missing.
 fn load_whole(env: &Env, dir: &Path) -> Result<Identity, StoreError> {
     let fs = &*env.fs;
     let incomplete =
@@ -104,9 +112,9 @@ fn load_whole(env: &Env, dir: &Path) -> Result<Identity, StoreError> {
         identity => identity?,
     };
     if identity.membership.has_peers() {
-        let alive = Alive::new(Arc::clone(&env.fs), dir);
+        let alive = AliveMark::new(Arc::clone(&env.fs), dir);
         alive
-            .away_for(env.clock.now().wall)?
+            .absence_at(env.clock.now().wall)?
             .ok_or_else(|| incomplete("it does not say when it was made"))?;
     }
     let shard = dir.join(SHARD);
@@ -123,25 +131,25 @@ fn load_whole(env: &Env, dir: &Path) -> Result<Identity, StoreError> {
     Ok(identity)
 }
 
-/// Makes durable what is decided for the copy in `dir`.
-pub(crate) fn mark(fs: &dyn Fs, dir: &Path, copied: Copied) -> Result<(), StoreError> {
+/// Records the decision for the copy in `dir` durably.
+pub(crate) fn mark(fs: &dyn Fs, dir: &Path, copied: CopyState) -> Result<(), StoreError> {
     sealed::replace(fs, dir, FILE, &text(copied))
 }
 
-/// What is decided for `dir`, if it is a copy that was not opened since.
+/// The decision for `dir`, if it is a copy that was not opened since.
 pub(crate) fn find(fs: &dyn Fs, dir: &Path) -> Result<Option<AfterRestore>, StoreError> {
     let path = dir.join(FILE);
     if !fs.exists(&path).map_err(StoreError::io("look for", &path))? {
         return Ok(None);
     }
     match decode(&sealed::read(fs, &path)?) {
-        Ok(Copied::Decided(after)) => Ok(Some(after)),
-        Ok(Copied::Undecided) => Err(StoreError::CopyUndecided { path: dir.to_owned() }),
+        Ok(CopyState::Decided(after)) => Ok(Some(after)),
+        Ok(CopyState::Undecided) => Err(StoreError::CopyUndecided { path: dir.to_owned() }),
         Err(detail) => Err(StoreError::CopiedCorrupt { path, detail }),
     }
 }
 
-/// Notes, durably, that what was decided for `dir` is carried out.
+/// Records durably that the decision for `dir` is carried out.
 pub(crate) fn forget(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
     let path = dir.join(FILE);
     fs.remove_file(&path).map_err(StoreError::io("remove", &path))?;
@@ -149,7 +157,7 @@ pub(crate) fn forget(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
 }
 
 impl AfterRestore {
-    /// How old the copy may be if its data is to be kept, where a node may have been away for `away_max`.
+    /// Maximum age of a copy whose data may be used, if a node may be absent for `away_max`.
     pub(crate) fn age_max(self, away_max: Duration) -> Duration {
         match self {
             Self::Rebuild => away_max / 2,
@@ -157,7 +165,7 @@ impl AfterRestore {
         }
     }
 
-    /// What becomes of a copy that is older.
+    /// Policy for an older copy.
     pub(crate) const fn after_absence(self) -> AfterAbsence {
         match self {
             Self::Rebuild => AfterAbsence::Rebuild,
@@ -165,7 +173,7 @@ impl AfterRestore {
         }
     }
 
-    /// What the node is to remember, of which the copy says `record`.
+    /// Derives the node record from `record`, which the copy contains.
     pub(crate) fn record(self, record: NodeRecord, membership: &Membership) -> NodeRecord {
         let revision = record.revision + 1;
         match self {
@@ -184,28 +192,28 @@ impl AfterRestore {
     }
 }
 
-/// All nodes but the one itself.
+/// All nodes except this one.
 pub(crate) fn peers_of(membership: &Membership) -> NodeSet {
     let is_peer = |name: &String| Some(name) != membership.own.as_ref();
     let nodes = (0..NODES_MAX as u8).map(NodeIndex).zip(&membership.nodes);
     nodes.filter(|(_, name)| is_peer(name)).map(|(node, _)| node).collect()
 }
 
-fn text(copied: Copied) -> String {
+fn text(copied: CopyState) -> String {
     let after = match copied {
-        Copied::Undecided => UNDECIDED,
-        Copied::Decided(AfterRestore::Rebuild) => REBUILD,
-        Copied::Decided(AfterRestore::Keep) => KEEP,
+        CopyState::Undecided => UNDECIDED,
+        CopyState::Decided(AfterRestore::Rebuild) => REBUILD,
+        CopyState::Decided(AfterRestore::Keep) => KEEP,
     };
     format!("{HEADER}\nafter {after}\n")
 }
 
-fn decode(bytes: &[u8]) -> Result<Copied, String> {
+fn decode(bytes: &[u8]) -> Result<CopyState, String> {
     let body = sealed::unseal(bytes, HEADER)?;
     match field(body.lines().next(), "after")? {
-        UNDECIDED => Ok(Copied::Undecided),
-        REBUILD => Ok(Copied::Decided(AfterRestore::Rebuild)),
-        KEEP => Ok(Copied::Decided(AfterRestore::Keep)),
+        UNDECIDED => Ok(CopyState::Undecided),
+        REBUILD => Ok(CopyState::Decided(AfterRestore::Rebuild)),
+        KEEP => Ok(CopyState::Decided(AfterRestore::Keep)),
         other => Err(format!("{other:?} is no decision")),
     }
 }
@@ -214,13 +222,13 @@ fn decode(bytes: &[u8]) -> Result<Copied, String> {
 mod tests {
     use super::*;
 
-    /// Nodes of the first release that made checkpoints wrote these bytes; they must be read for ever.
+    /// The first release with checkpoints wrote these bytes. Every later release must read them.
     #[test]
-    fn the_file_is_what_it_was() {
+    fn the_file_format_is_stable() {
         let files = [
-            (Copied::Undecided, "veche-copied 1\nafter undecided\ncrc32c 5f5ccd1b\n"),
-            (Copied::Decided(AfterRestore::Rebuild), "veche-copied 1\nafter rebuild\ncrc32c 37bb0f56\n"),
-            (Copied::Decided(AfterRestore::Keep), "veche-copied 1\nafter keep\ncrc32c cba6e25b\n"),
+            (CopyState::Undecided, "veche-copied 1\nafter undecided\ncrc32c 5f5ccd1b\n"),
+            (CopyState::Decided(AfterRestore::Rebuild), "veche-copied 1\nafter rebuild\ncrc32c 37bb0f56\n"),
+            (CopyState::Decided(AfterRestore::Keep), "veche-copied 1\nafter keep\ncrc32c cba6e25b\n"),
         ];
         for (copied, bytes) in files {
             assert_eq!(String::from_utf8_lossy(&sealed::seal(&text(copied))), bytes);
@@ -229,8 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_found() {
-        let bytes = sealed::seal(&text(Copied::Undecided));
+    fn every_flipped_bit_and_truncation_is_detected() {
+        let bytes = sealed::seal(&text(CopyState::Undecided));
         sealed::assert_finds_damage(&bytes, decode);
     }
 

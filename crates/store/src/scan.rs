@@ -1,14 +1,14 @@
-//! Ranges of keys, a chunk at a time.
+//! Reading ranges of keys in chunks.
 //!
-//! **Promise.** A chunk is bounded work, whatever lies in the range: it ends at its [`ScanLimit`], counting all that
-//! it passes over, and passes over one entry at least. Chunks that go on where the last one ended meet every
-//! key that is there throughout exactly once, whatever is written in between.
+//! **Promise.** A chunk is bounded work, for any content of the range: it ends at its
+//! [`ScanLimit`], which counts every visited entry, and visits at least one. Consecutive chunks
+//! visit every key that exists throughout exactly once, independent of concurrent writes.
 //!
-//! **Mechanism.** Each chunk walks a snapshot of its own, from behind the key where the last one ended: nothing is
-//! kept between two of them, so an asker that goes away costs nothing.
+//! **Mechanism.** Each chunk reads a snapshot of its own, from behind the key where the last one
+//! ended. No state is kept between chunks, so a requester that disappears costs nothing.
 //!
-//! **Caveats.** Values count for the limit also when they are not wanted: tables hold them beside their keys, so
-//! they are read either way.
+//! **Caveats.** Values count towards the limit even if they are not requested: tables store them
+//! beside their keys, so they are read anyway.
 
 use crate::group::fault_of;
 use crate::keyspace::{self, ENTITIES, with_entity_key};
@@ -18,15 +18,15 @@ use engine::iter::Cursor;
 use engine::{Engine, Error};
 use stdx::{Cell, CellKind, CellRef};
 
-/// A range of the user's keys.
+/// A range of users' keys.
 pub(crate) struct Range<'a> {
-    /// It begins behind this key.
+    /// Exclusive lower bound.
     pub(crate) after: Option<&'a Key>,
-    /// It ends with this key.
+    /// Inclusive upper bound.
     pub(crate) until: Option<&'a Key>,
 }
 
-/// The newest cells of a range; without `values`, their values are left out.
+/// Reads the newest cells of a range. Without `values`, their values are omitted.
 pub(crate) fn cells(
     engine: &Engine,
     range: &Range<'_>,
@@ -34,8 +34,8 @@ pub(crate) fn cells(
     values: bool,
 ) -> Result<StoreResponse, StoreFault> {
     let mut entries = Vec::new();
-    let until = walk(engine, &[ENTITIES], range, limit, |key, cell, left| {
-        if !left.take(key.len() + cell.value.len()) {
+    let until = walk(engine, &[ENTITIES], range, limit, |key, cell, remaining| {
+        if !remaining.try_consume(key.len() + cell.value.len()) {
             return Ok(false);
         }
         let value = if values { Bytes::copy_from_slice(cell.value) } else { Bytes::new() };
@@ -45,7 +45,8 @@ pub(crate) fn cells(
     Ok(StoreResponse::Scanned { entries, until })
 }
 
-/// Hints for `target` behind `after`; with `cells`, the newest of each key that can be read back as it was written.
+/// Reads hints for `target` behind `after`. With `cells`, each hint includes the newest cell of its
+/// key, if that is readable.
 pub(crate) fn hints(
     engine: &Engine,
     target: NodeIndex,
@@ -55,16 +56,16 @@ pub(crate) fn hints(
 ) -> Result<StoreResponse, StoreFault> {
     let mut hints = Vec::new();
     let range = Range { after, until: None };
-    let until = walk(engine, &keyspace::hints_of(target), &range, limit, |key, marker, left| {
+    let until = walk(engine, &keyspace::hints_of(target), &range, limit, |key, marker, remaining| {
         if marker.meta.kind == CellKind::Tombstone {
-            return Ok(left.take(key.len()));
+            return Ok(remaining.try_consume(key.len()));
         }
-        let cell = match cells && left.has_room(key.len()) {
+        let cell = match cells && remaining.has_room(key.len()) {
             true => readable(with_entity_key(key, |key| engine.get(key)))?,
             false => None,
         };
         let value_bytes = cell.as_ref().map_or(0, |cell| cell.value.len());
-        if !left.take(key.len() + value_bytes) {
+        if !remaining.try_consume(key.len() + value_bytes) {
             return Ok(false);
         }
         hints.push(Hint { key: user_key(key)?, version: marker.meta.version, cell });
@@ -73,8 +74,8 @@ pub(crate) fn hints(
     Ok(StoreResponse::Hints { hints, until })
 }
 
-/// The cell of a hint. One that is corrupt is told to the operator and left out: it must not hold up those behind it,
-/// and other replicas hold it too.
+/// The cell of a hint. A corrupt cell is logged and omitted: it must not block the hints behind it,
+/// and other replicas hold it, too.
 fn readable(cell: Result<Option<Cell>, Error>) -> Result<Option<Cell>, StoreFault> {
     match cell {
         Err(error @ Error::Corrupt { .. }) => {
@@ -85,14 +86,14 @@ fn readable(cell: Result<Option<Cell>, Error>) -> Result<Option<Cell>, StoreFaul
     }
 }
 
-/// Shows `visit` each of the user's keys in `range` of the space that begins with `prefix`, in order, until it has
-/// no room for one. Returns the last key that it had room for, if there are more behind.
+/// Calls `visit` with each user key in `range` of the space with this `prefix`, in order, until it
+/// refuses one. Returns the last accepted key if there are more.
 fn walk(
     engine: &Engine,
     prefix: &[u8],
     range: &Range<'_>,
     limit: ScanLimit,
-    mut visit: impl FnMut(&[u8], CellRef<'_>, &mut Left) -> Result<bool, StoreFault>,
+    mut visit: impl FnMut(&[u8], CellRef<'_>, &mut Remaining) -> Result<bool, StoreFault>,
 ) -> Result<Option<Key>, StoreFault> {
     let fault = |error| {
         engine.note_failed_read(&error);
@@ -100,14 +101,14 @@ fn walk(
     };
     let mut cursor = engine.snapshot().cursor();
     cursor.seek(&begin_of(prefix, range.after)).map_err(fault)?;
-    let mut left = Left { limit, passed: false };
+    let mut remaining = Remaining { limit, has_visited: false };
     let mut last = Vec::new();
     while let Some((key, cell)) = cursor.entry() {
         let Some(key) = key.strip_prefix(prefix) else { return Ok(None) };
         if range.until.is_some_and(|until| key > until.as_bytes()) {
             return Ok(None);
         }
-        if !visit(key, cell, &mut left)? {
+        if !visit(key, cell, &mut remaining)? {
             return user_key(&last).map(Some);
         }
         last.clear();
@@ -117,32 +118,32 @@ fn walk(
     Ok(None)
 }
 
-/// The first key of the engine that a walk may meet.
+/// First engine key of a walk.
 fn begin_of(prefix: &[u8], after: Option<&Key>) -> Vec<u8> {
     match after {
-        // No key lies between this one and the one it is to be behind.
+        // The least key after this one.
         Some(after) => [prefix, after.as_bytes(), &[0]].concat(),
         None => prefix.to_vec(),
     }
 }
 
-/// What a chunk may still pass over.
-struct Left {
+/// The rest of a chunk's limit.
+struct Remaining {
     limit: ScanLimit,
-    passed: bool,
+    has_visited: bool,
 }
 
-impl Left {
+impl Remaining {
     fn has_room(&self, bytes: usize) -> bool {
-        !self.passed || (self.limit.entries > 0 && bytes <= self.limit.bytes)
+        !self.has_visited || (self.limit.entries > 0 && bytes <= self.limit.bytes)
     }
 
-    /// Whether there was room for an entry of so many bytes; it is taken then.
-    fn take(&mut self, bytes: usize) -> bool {
+    /// Consumes an entry of `bytes` if it fits. Returns whether it did.
+    fn try_consume(&mut self, bytes: usize) -> bool {
         if !self.has_room(bytes) {
             return false;
         }
-        self.passed = true;
+        self.has_visited = true;
         self.limit.entries = self.limit.entries.saturating_sub(1);
         self.limit.bytes = self.limit.bytes.saturating_sub(bytes);
         true

@@ -1,19 +1,21 @@
-//! Small text files of the data directory: for a person to read, closed by a CRC32C of all before it.
+//! Sealed files: small, readable text files of the data directory that end with a CRC32C of their
+//! content.
 //!
-//! **Promise.** Once [`replace`] has returned, the file holds the new text, whatever crashes; before that, the old
-//! or the new one, whole.
+//! **Promise.** Once [`replace`] has returned, the file contains the new text, also after a crash.
+//! Before that, it contains the old or the new text, whole.
 //!
-//! **Mechanism.** It is written under another name, synced, renamed, and the directory synced.
+//! **Mechanism.** The text is written under a temporary name, synced and renamed, and the directory
+//! is synced.
 
 use crate::error::StoreError;
 use env::{Fs, OpenMode};
 use std::path::Path;
 
-/// A longer file is none of these: many times what the largest cluster needs.
+/// Maximum length of a sealed file, in bytes: many times the need of the largest cluster.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const CHECKSUM: &str = "crc32c ";
 
-/// Lets the file `name` in `dir` hold `text`, which ends with a line.
+/// Replaces the content of the file `name` in `dir` by `text`, which ends with a newline.
 pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, text: &str) -> Result<(), StoreError> {
     let (new, path) = (dir.join(format!("{name}.new")), dir.join(name));
     let file = fs.open(&new, OpenMode::CreateOrTruncate).map_err(StoreError::io("create", &new))?;
@@ -23,7 +25,7 @@ pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, text: &str) -> Result
     fs.sync_dir(dir).map_err(StoreError::io("sync", dir))
 }
 
-/// The bytes of the file at `path`, as far as they can be one of these.
+/// Reads the file at `path`, up to the maximum length.
 pub(crate) fn read(fs: &dyn Fs, path: &Path) -> Result<Vec<u8>, StoreError> {
     let file = fs.open(path, OpenMode::Read).map_err(StoreError::io("open", path))?;
     let len = file.len().map_err(StoreError::io("read", path))?;
@@ -32,18 +34,18 @@ pub(crate) fn read(fs: &dyn Fs, path: &Path) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
-/// `text` with its checksum.
+/// Appends the checksum to `text`.
 pub(crate) fn seal(text: &str) -> Vec<u8> {
     format!("{text}{CHECKSUM}{:08x}\n", crc32c(text.as_bytes())).into_bytes()
 }
 
-/// The inverse of [`seal`], for a text whose first line is `header` or that of another version of the format; the
-/// error says what is wrong.
+/// Inverse of [`seal`], for a text whose first line is `header`. The error describes the defect.
 pub(crate) fn unseal<'a>(bytes: &'a [u8], header: &str) -> Result<&'a str, String> {
     unseal_version(bytes, &[header]).map(|(_, body)| body)
 }
 
-/// The same, for a format with several versions, at least one. Returns the index of the header that was found, too.
+/// Same as [`unseal`] for a format with at least one version. Also returns the index of the header
+/// that was found.
 pub(crate) fn unseal_version<'a>(bytes: &'a [u8], headers: &[&str]) -> Result<(usize, &'a str), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
     let kind = headers.first().and_then(|header| header.split_inclusive(' ').next()).unwrap_or_default();
@@ -62,19 +64,19 @@ pub(crate) fn unseal_version<'a>(bytes: &'a [u8], headers: &[&str]) -> Result<(u
     found.ok_or_else(|| "its format is of another version than this build reads".to_owned())
 }
 
-/// What stands behind `name` in a line.
+/// The value behind `name` in a line.
 pub(crate) fn field<'a>(line: Option<&'a str>, name: &str) -> Result<&'a str, String> {
     line.and_then(|line| line.strip_prefix(name)?.strip_prefix(' '))
         .ok_or_else(|| format!("its line {name:?} is missing"))
 }
 
-/// The number that stands behind `name` in a line.
+/// The number behind `name` in a line.
 pub(crate) fn number<T: std::str::FromStr>(line: Option<&str>, name: &str) -> Result<T, String> {
     let digits = field(line, name)?;
     digits.parse().map_err(|_| format!("{digits:?} is not a number of {name:?}"))
 }
 
-/// That `decode` refuses these bytes with any bit flipped and cut short anywhere.
+/// Checks that `decode` refuses these bytes with any bit flipped and with any truncation.
 #[cfg(test)]
 pub(crate) fn assert_finds_damage<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, String>) {
     for bit in 0..bytes.len() * 8 {
@@ -88,6 +90,6 @@ pub(crate) fn assert_finds_damage<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Res
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    // The algorithm has 32 bits; the function's type has room for the longest it knows.
+    // The algorithm has 32 bits; the function returns the widest type.
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }

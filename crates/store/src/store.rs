@@ -1,16 +1,16 @@
-//! A data directory, open.
+//! An open data directory.
 
-use crate::alive::Alive;
+use crate::alive_mark::AliveMark;
 use crate::checkpoints::{Checkpoint, Checkpoints, Renewal};
-use crate::claimed::{Claimed, Opened, StoreOptions};
 use crate::clock_seal;
+use crate::data_directory::{DataDirectory, OpenReport, StoreOptions};
 use crate::error::StoreError;
 use crate::group::{WriteGroup, fault_of};
 use crate::keyspace;
 use crate::log_mark::LogMark;
 use crate::node_record::{self, RecordVersions};
-use crate::pages::{self, Filled};
-use crate::presence::Presence;
+use crate::pages::{self, FilledPage};
+use crate::pause::PauseDetector;
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{
@@ -22,16 +22,16 @@ use std::path::Path;
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag, WallTime};
 
-/// The answer to a read that must not wait for the disk.
+/// Result of a read that must not block on the disk.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ReadNow {
-    /// It did not have to.
+pub enum TryAnswer {
+    /// The response, which did not need the disk.
     Done(StoreResponse),
-    /// It would have to: ask [`Store::answer_blocking`] on a thread that may wait.
+    /// The read would block: call [`Store::answer_blocking`] on a thread that may.
     WouldWait,
 }
 
-/// A data directory, open, and locked until the last clone is dropped.
+/// An open data directory. It stays locked until the last clone is dropped.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) engine: Engine,
@@ -39,44 +39,45 @@ pub struct Store {
     pub(crate) record_versions: Arc<RecordVersions>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) checkpoints: Arc<Checkpoints>,
-    /// Of a node with peers.
-    pub(crate) alive: Option<Arc<Alive>>,
+    /// `None` for a standalone node.
+    pub(crate) alive: Option<Arc<AliveMark>>,
     pub(crate) log_mark: Arc<LogMark>,
-    pub(crate) presence: Arc<Presence>,
+    pub(crate) pauses: Arc<PauseDetector>,
     pub(crate) _lock: Arc<dyn DirLock>,
 }
 
 impl Store {
-    /// Claims the data directory `dir` and recovers what is in it. Whoever calls starts the engine's workers.
+    /// Locks the data directory `dir` and recovers its content. The caller starts the engine's
+    /// workers.
     ///
     /// # Errors
-    /// Those of [`Claimed::claim`] and [`Claimed::open`].
-    pub fn open(env: Env, dir: &Path, options: StoreOptions) -> Result<(Self, Opened), StoreError> {
-        Claimed::claim(env, dir, options)?.open()
+    /// Those of [`DataDirectory::claim`] and [`DataDirectory::open`].
+    pub fn open(env: Env, dir: &Path, options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
+        DataDirectory::claim(env, dir, options)?.open()
     }
 
-    /// The answer to a read, if that is known without waiting for the disk. Scans of entities and of hints, and
-    /// pages, are not tried: they may look at much.
+    /// Executes a read if it does not block on the disk. Scans of entities and hints, and pages,
+    /// always return [`TryAnswer::WouldWait`], because they may read many cells.
     ///
     /// # Panics
-    /// When `request` writes: see [`StoreRequest::is_read`].
+    /// If `request` writes: see [`StoreRequest::is_read`].
     #[inline]
-    pub fn try_answer(&self, request: &StoreRequest) -> ReadNow {
+    pub fn try_answer(&self, request: &StoreRequest) -> TryAnswer {
         match request {
             StoreRequest::Read { key } => self.try_read(key),
-            StoreRequest::EndSnapshot { id } => ReadNow::Done(self.end_snapshot(*id)),
-            StoreRequest::AbandonTable(damage) => ReadNow::Done(self.give_up(damage)),
+            StoreRequest::EndSnapshot { id } => TryAnswer::Done(self.end_snapshot(*id)),
+            StoreRequest::AbandonTable(damage) => TryAnswer::Done(self.give_up(damage)),
             StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::ReadPage(_) => {
-                ReadNow::WouldWait
+                TryAnswer::WouldWait
             }
             _ => panic!("{request:?} is not a read"),
         }
     }
 
-    /// The answer to a read. May wait for the disk.
+    /// Executes a read. May block on the disk.
     ///
     /// # Panics
-    /// When `request` writes: see [`StoreRequest::is_read`].
+    /// If `request` writes: see [`StoreRequest::is_read`].
     pub fn answer_blocking(&self, request: &StoreRequest) -> StoreResponse {
         let answer = match request {
             StoreRequest::Read { key } => self.read(key),
@@ -96,11 +97,11 @@ impl Store {
     }
 
     #[inline]
-    fn try_read(&self, key: &Key) -> ReadNow {
+    fn try_read(&self, key: &Key) -> TryAnswer {
         match keyspace::with_entity_key(key.as_bytes(), |key| self.engine.try_get(key)) {
-            Ok(TryGet::Ready(cell)) => ReadNow::Done(StoreResponse::Cell(cell)),
-            Ok(TryGet::WouldWait) => ReadNow::WouldWait,
-            Err(error) => ReadNow::Done(StoreResponse::Failed(fault_of(&error))),
+            Ok(TryGet::Ready(cell)) => TryAnswer::Done(StoreResponse::Cell(cell)),
+            Ok(TryGet::WouldWait) => TryAnswer::WouldWait,
+            Err(error) => TryAnswer::Done(StoreResponse::Failed(fault_of(&error))),
         }
     }
 
@@ -115,22 +116,22 @@ impl Store {
         }
         let from = request.range.from.as_ref();
         let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, from)?;
-        let sought = match borrowed.is_there {
-            true => pages::go_on(&mut borrowed.cursor, from),
+        let sought = match borrowed.is_positioned {
+            true => pages::resume(&mut borrowed.cursor, from),
             false => pages::seek(&mut borrowed.cursor, from),
         };
         let begin_copy = |bytes| self.engine.begin_copy(bytes);
         let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, begin_copy));
         match &filled {
-            Ok(Filled { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
-            Ok(Filled { rest: None, page }) => match request.continues_at() {
+            Ok(FilledPage { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
+            Ok(FilledPage { rest: None, page }) => match request.continues_at() {
                 Some(stands_at) => self.snapshots.park(borrowed, stands_at.clone()),
-                None if page.is_oversized() => self.snapshots.keep(borrowed),
+                None if page.is_oversized() => self.snapshots.retain(borrowed),
                 None => self.snapshots.finish(borrowed),
             },
             Err(_) => self.snapshots.finish(borrowed),
         }
-        let page = |Filled { page, rest }| StoreResponse::Page { page, rest };
+        let page = |FilledPage { page, rest }| StoreResponse::Page { page, rest };
         filled.map(page).map_err(|error| {
             self.engine.note_failed_read(&error);
             fault_of(&error)
@@ -142,154 +143,166 @@ impl Store {
         StoreResponse::SnapshotEnded
     }
 
-    /// Hands `group` to the engine. Each of its requests is answered in one call of `done`: at once, on this
-    /// thread, when it is refused or writes nothing; otherwise on the engine's commit thread, once it is durable
-    /// or failed. It is told when the group was through with what, unless it failed.
+    /// Submits `group` to the engine. Each of its requests is answered in exactly one call of
+    /// `done`. The call happens at once, on this thread, if the batch is refused or empty.
+    /// Otherwise it happens on the engine's commit thread, once the batch is durable or failed.
+    /// `done` also receives the timestamps of the commit stages, unless the batch failed.
     pub fn submit(
         &self,
         group: WriteGroup,
         done: impl FnOnce(Vec<(StoreId, StoreResponse)>, Option<CommitTimes>) + Clone + Send + 'static,
     ) {
-        for (batch, answers) in group.into_parts() {
+        for (batch, answers) in group.into_batches() {
             let done = done.clone();
             let told = move |result: Result<CommitOutcome, engine::Error>| {
                 let times = result.as_ref().ok().map(|committed| committed.times);
-                done(answers.of(&result), times);
+                done(answers.responses(&result), times);
             };
             self.engine.submit(batch, Box::new(told));
         }
     }
 
-    /// An empty group of writes.
+    /// Returns an empty group of writes.
     pub fn write_group(&self) -> WriteGroup {
         WriteGroup::new(self.tag, Arc::clone(&self.record_versions))
     }
 
-    /// Releases the snapshots that are too old, and the oldest ones while all hold too much memory. The host calls this
-    /// about once a second: nothing else releases what a stalled reader holds.
-    ///
-    /// Returns the number of snapshots that were released for their memory. Their scans continue on newer data.
+    /// Closes the snapshots that are too old, and the oldest ones while all together pin too much
+    /// memory. The host calls it about once a second; nothing else releases the resources of a
+    /// stalled reader.
     pub fn expire_snapshots(&self) -> usize {
         self.snapshots.expire(&self.engine)
     }
 
-    /// Sets the horizon: the time by which compaction may delete what has expired, or was deleted a grace period
-    /// before. Called regularly for a node with peers; until the first call nothing is deleted. A node on its own
-    /// judges by its own clock, and the call does nothing. No delete goes that is newer than `exchanged_to`, the time up
-    /// to which the replicas have exchanged all deletes.
+    /// Sets the horizon: the time by which compaction judges expiry and grace periods. Compaction
+    /// keeps deletes that are newer than `exchanged_to`, the time up to which the replicas have
+    /// exchanged all deletes. The host calls this regularly for a node with peers; until the first
+    /// call nothing is dropped. A standalone node judges by its own clock, and the call has no
+    /// effect.
     pub fn set_horizon(&self, wall: WallTime, exchanged_to: WallTime) {
         if self.engine.options().horizon == HorizonSource::Host {
             self.engine.set_horizon(wall, exchanged_to);
         }
     }
 
-    /// Snapshots that were released for their memory since the store was opened.
+    /// Number of snapshots closed because of their memory since the store was opened.
     pub fn snapshots_dropped_for_memory(&self) -> u64 {
         self.snapshots.dropped_for_memory()
     }
 
-    /// How many snapshots are kept for pages to come.
-    pub fn open_snapshots(&self) -> usize {
+    /// Number of snapshots that are open for further pages.
+    pub fn snapshot_count(&self) -> usize {
         self.snapshots.len()
     }
 
-    /// Makes durable that the node has heard of all deletes up to `wall`, if what it remembers says so: by that it is
-    /// seen at the next start what it missed. To be called every few minutes once the node is ready, that is, once the
-    /// hints for it are applied; a node on its own has no need of it, and writes nothing.
+    /// Records durably that the node has heard of all deletes up to `wall`, if its node record
+    /// confirms that. The next start derives from it how much the node missed. The host calls this
+    /// every few minutes once the node is ready, that is, once the hints for it are applied. A
+    /// standalone node writes nothing.
     ///
     /// # Errors
-    /// [`StoreError`]: the file cannot be written, or what the node remembers not be read, or as
-    /// [`Store::check_presence`]. What was noted before stays.
+    /// [`StoreError`] if the file cannot be written or the node record cannot be read, or as
+    /// [`Store::check_for_pause`]. The previous record stays valid.
     pub fn note_alive(&self, wall: WallTime) -> Result<(), StoreError> {
-        self.check_presence()?;
+        self.check_for_pause()?;
         match (&self.alive, node_record::find(&self.engine)?) {
             (Some(alive), Some((record, _))) => alive.advance(wall, &record),
             _ => Ok(()),
         }
     }
 
-    /// Corrects the time that [`Store::note_alive`] keeps, if it lies more than an hour past `supported`: the time that the
-    /// clocks of a majority of the cluster support. A clock that was far ahead when the directory was made, or in an older
-    /// version, left such a time; it would hide later absences. To be called as often as [`Store::note_alive`].
+    /// Corrects the time of [`Store::note_alive`] if it is more than an hour past `supported`, the
+    /// time that the clocks of a majority of the cluster support. A clock that was far ahead when
+    /// the directory was created, or an older release, may have left such a time; it would hide
+    /// later absences. The host calls this as often as [`Store::note_alive`].
     ///
     /// # Errors
-    /// [`StoreError`]: the file cannot be read or written. What was noted before stays.
+    /// [`StoreError`] if the file cannot be read or written. The previous record stays valid.
     pub fn limit_alive(&self, supported: WallTime) -> Result<(), StoreError> {
         self.alive.as_ref().map_or(Ok(()), |alive| alive.limit(supported))
     }
 
-    /// Whether the node has been there since the last call, to be asked about once a second. Reads the clocks; a node on its
-    /// own is always there.
+    /// Checks whether the process was paused since the last call. The host calls this about once a
+    /// second. It reads the clocks. A standalone node never counts as paused.
     ///
     /// # Errors
-    /// [`StoreError::StoodStill`]: the process was stopped, or the machine suspended, for so long that the data must not be
-    /// used any more before a start has judged the absence: the host ends the process, which notes nothing more.
-    pub fn check_presence(&self) -> Result<(), StoreError> {
-        self.alive.as_ref().map_or(Ok(()), |alive| self.presence.check(alive))
+    /// [`StoreError::PausedTooLong`] if the process was stopped, or the machine suspended, for so
+    /// long that the data must not be used before a new start has judged the absence. The host ends
+    /// the process; nothing more is recorded.
+    pub fn check_for_pause(&self) -> Result<(), StoreError> {
+        self.alive.as_ref().map_or(Ok(()), |alive| self.pauses.check(alive))
     }
 
-    /// How often the process stood still, since the store was opened, for so long that hints may not bring all that it missed, as
-    /// [`Store::check_presence`] has found. The host has the node owe its peers a repair for each.
+    /// Number of pauses since the store was opened that were too long for hints to certainly
+    /// deliver all missed writes, as found by [`Store::check_for_pause`]. The host schedules a
+    /// repair with all peers for each.
     pub fn absences(&self) -> u64 {
-        self.presence.absences()
+        self.pauses.absences()
     }
 
-    /// It is durable that a repair is owed for so many of [`Store::absences`], or it is paid: the repair decides from now on when the
-    /// node has heard of all deletes.
-    pub fn note_absences_owed(&self, absences: u64) {
+    /// Confirms that the first `absences` of [`Store::absences`] are covered: their pending repair
+    /// is durable in the node record, or it is complete. From then on the repair determines when
+    /// the node has heard of all deletes.
+    pub fn note_repair_recorded(&self, absences: u64) {
         if let Some(alive) = self.alive.as_ref().filter(|_| absences > 0) {
-            alive.note_owed(absences);
+            alive.note_repair_recorded(absences);
         }
     }
 
     /// Whether the durable end of the log has moved since [`Store::note_log_end`]. Does no I/O.
-    pub fn owes_log_mark(&self) -> bool {
+    pub fn has_stale_log_mark(&self) -> bool {
         self.engine.durable_log_end().is_some_and(|end| !self.log_mark.is_at(end))
     }
 
-    /// Makes durable, beside the data, how far the log is durable: the next start notices a log that was cut before that
-    /// place. To be called about once a second, not by a thread that others wait for; it writes a small file if the
-    /// durable end has moved, and nothing otherwise.
+    /// Records the durable end of the log beside the data, so that the next start detects a log
+    /// that was truncated before it. The host calls this about once a second, on a thread on which
+    /// no request waits. It writes a small file if the durable end has moved, and nothing
+    /// otherwise.
     ///
     /// # Errors
-    /// [`StoreError::Io`]: the file cannot be written. What was noted before stays.
+    /// [`StoreError::Io`] if the file cannot be written. The previous record stays valid.
     pub fn note_log_end(&self) -> Result<(), StoreError> {
         self.log_mark.note(|| self.engine.durable_log_end())
     }
 
-    /// Commits what waits, closes the log, and notes its exact end. To be called before the process ends, after the
-    /// workers have stopped.
+    /// Commits pending batches, closes the log and records its exact end. The host calls this
+    /// before the process ends, after the workers have stopped.
     ///
     /// # Errors
-    /// [`engine::Error::Poisoned`]: the log failed now or earlier. The next start recovers from it.
+    /// [`engine::Error::Poisoned`] if the log failed now or earlier. The next start recovers from
+    /// it.
     pub fn close(&self) -> Result<(), engine::Error> {
         self.engine.close()?;
         if let Err(error) = self.note_log_end() {
-            // The older mark stays true.
+            // The previous mark stays valid.
             tracing::warn!(%error, "the end of the log could not be noted");
         }
         Ok(())
     }
 
-    /// Makes a checkpoint of all that was acknowledged before the call: a directory to be copied and then removed. One
-    /// is made or removed at a time. Waits for the disk, for a flush and for one link a table; reads and writes go on.
+    /// Makes a checkpoint of all writes that were acknowledged before the call: a directory to be
+    /// copied and then removed. Only one checkpoint is made or removed at a time. Blocks on the
+    /// disk, a flush and one link per table; reads and writes continue meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::TooManyCheckpoints`] when [`CHECKPOINTS_MAX`](crate::CHECKPOINTS_MAX) are kept; else what the engine
-    /// or the operating system refused. Then there is no checkpoint, and the store goes on.
+    /// [`StoreError::TooManyCheckpoints`] if [`CHECKPOINTS_MAX`](crate::CHECKPOINTS_MAX) exist;
+    /// otherwise the error of the engine or the operating system. No checkpoint is left then, and
+    /// the store continues.
     pub fn checkpoint(&self) -> Result<Checkpoint, StoreError> {
         self.checkpoints.make(&self.engine, None)
     }
 
-    /// The same, under a name that the caller has drawn, and so knows whatever becomes of the answer.
+    /// Same as [`Store::checkpoint`] with a name that the caller chose, so that it can find the
+    /// checkpoint even if the response is lost.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`]; [`StoreError::CheckpointExists`], [`StoreError::NotACheckpointName`].
+    /// Same as [`Store::checkpoint`]; [`StoreError::CheckpointExists`],
+    /// [`StoreError::NotACheckpointName`].
     pub fn checkpoint_named(&self, name: &str) -> Result<Checkpoint, StoreError> {
         self.checkpoints.make(&self.engine, Some(name))
     }
 
-    /// The checkpoints that are kept, by their names. Waits for one that is being made.
+    /// Lists the checkpoints by name. Waits for one that is being made.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -297,59 +310,61 @@ impl Store {
         self.checkpoints.list()
     }
 
-    /// How many checkpoints are kept, for whoever looks for room: 0 also when it cannot be seen.
-    pub fn checkpoints_kept(&self) -> usize {
-        self.checkpoints.kept()
+    /// Number of checkpoints, for reports on disk space; 0 if it cannot be determined.
+    pub fn checkpoint_count(&self) -> usize {
+        self.checkpoints.count()
     }
 
-    /// Keeps the checkpoint of this name for another hour, unless it is a day old.
+    /// Extends the lease of a checkpoint to one hour from now, unless the checkpoint is a day old.
     pub fn renew_checkpoint(&self, name: &str) -> Renewal {
         self.checkpoints.renew(name)
     }
 
-    /// Removes checkpoints that were not renewed for an hour. The host calls it about once a minute. Waits for the disk.
+    /// Removes checkpoints whose lease has expired. The host calls it about once a minute. Blocks
+    /// on the disk.
     ///
     /// # Errors
-    /// As [`Store::remove_checkpoint`].
+    /// Same as [`Store::remove_checkpoint`].
     pub fn expire_checkpoints(&self) -> Result<(), StoreError> {
         self.checkpoints.expire(&self.engine)
     }
 
-    /// Removes the checkpoint of this name. Returns whether there was one; any text is asked for safely. Waits for the
+    /// Removes a checkpoint. Returns whether it existed; any text is a safe argument. Blocks on the
     /// disk.
     ///
     /// # Errors
-    /// [`StoreError::Io`]: not all of it is removed. Nothing takes what is left for a checkpoint, and it may be removed
-    /// again.
+    /// [`StoreError::Io`] if the checkpoint is removed only partly. The rest is never taken for a
+    /// checkpoint, and the call can be repeated.
     pub fn remove_checkpoint(&self, name: &str) -> Result<bool, StoreError> {
         self.checkpoints.remove(&self.engine, name)
     }
 
-    /// Makes durable what the node remembers.
+    /// Makes the node record durable.
     pub(crate) fn remember(&self, record: &NodeRecord) -> Result<(), StoreError> {
         let mut group = self.write_group();
         group.add(StoreId(0), &StoreRequest::PersistRecord { record: record.clone() });
-        for (batch, _nobody_waits) in group.into_parts() {
+        for (batch, _nobody_waits) in group.into_batches() {
             self.engine.write(batch)?;
         }
         Ok(())
     }
 
-    /// Makes durable that no version greater than `issued` was issued, so that the next start begins with it. The last write
-    /// of a process: no version may be issued any more.
+    /// Records durably that no version greater than `issued` was issued, so that the next start
+    /// begins with it. This must be the last write of a process: no version may be issued
+    /// afterwards.
     ///
     /// # Errors
-    /// [`StoreError::Engine`]: the next start begins with what was reserved.
+    /// [`StoreError::Engine`]: the next start begins with the reserved bound.
     pub fn seal_clock(&self, issued: Hlc) -> Result<(), StoreError> {
         clock_seal::seal(&self.engine, self.tag, issued)
     }
 
-    /// 64 random bits that tell this node's versions from others'.
+    /// The 64 random bits that distinguish this node's versions from those of other nodes.
     pub fn tag(&self) -> NodeTag {
         self.tag
     }
 
-    /// The engine below.
+    /// The storage engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }

@@ -1,11 +1,11 @@
-//! Checking a data directory that no process has open.
+//! Verification of a data directory that no process uses.
 
+use crate::data_loss::MissingPart;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::keyspace::ENTITIES;
-use crate::log_mark::{self, Found};
-use crate::lost::Missing;
+use crate::log_mark::{self, MarkState};
 use bytes::Bytes;
 use cluster::{HybridClock, Key};
 use engine::{LogEnd, VerifyProgress, VerifyReport};
@@ -14,34 +14,34 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use stdx::{CellMeta, Version, WallTime};
 
-/// A data directory in which nothing is wrong.
+/// Report on a data directory without defects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedDirectory {
-    /// Whose it is.
+    /// Owner of the directory.
     pub identity: Identity,
-    /// What was checked of its data.
+    /// Report on its data.
     pub data: VerifyReport,
-    /// Up to where its log must reach at least: see [`Store::note_log_end`](crate::Store::note_log_end). `None`: the
-    /// directory does not say.
+    /// Position that its log must reach: see [`Store::note_log_end`](crate::Store::note_log_end).
+    /// `None` if the directory does not record it.
     pub log_mark: Option<LogEnd>,
-    /// Cells of users' keys whose versions lie in the future.
+    /// Cells of users' keys whose versions are in the future.
     pub future: FutureCells,
 }
 
-/// Cells of users' keys whose versions are further ahead of the clock of this machine than a node accepts from a peer.
-/// They are no damage: a wrong clock issued them.
+/// Cells of users' keys whose versions are further ahead of this machine's clock than a node
+/// accepts from a peer. They are not damage: a wrong clock issued them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FutureCells {
-    /// Cells in tables and the log, older ones of the same key included.
+    /// Number of such cells in tables and the log, including older ones of the same key.
     pub cells: u64,
-    /// The clock time of the greatest of their versions.
+    /// Clock time of the greatest of their versions.
     pub latest: Option<WallTime>,
-    /// Keys of them, each with its greatest version: at most [`FutureCells::LISTED_MAX`].
+    /// Some of their keys with the greatest version of each: at most [`FutureCells::LISTED_MAX`].
     pub listed: BTreeMap<Key, Version>,
 }
 
 impl FutureCells {
-    /// Keys that are listed at most.
+    /// Maximum number of listed keys.
     pub const LISTED_MAX: usize = 100;
 
     fn add(&mut self, key: &[u8], version: Version) {
@@ -58,11 +58,12 @@ impl FutureCells {
     }
 }
 
-/// Checks the identity and every byte of the data in `dir`, and that nothing of it is missing; changes nothing.
+/// Checks the identity and every byte of the data in `dir`, and that no file is missing. Changes
+/// nothing.
 ///
 /// # Errors
-/// All that is wrong, at least one: a [`StoreError`] of each file that is damaged, missing or cut short;
-/// [`StoreError::Locked`] alone when a process has the directory.
+/// All defects, at least one: a [`StoreError`] per file that is damaged, missing or truncated; only
+/// [`StoreError::Locked`] if a process uses the directory.
 pub fn verify(
     env: &Env,
     dir: &Path,
@@ -76,19 +77,21 @@ pub fn verify(
             damage.push(error);
             None
         }
-        // Without one this is no data directory.
+        // A directory without an identity is not a data directory.
         Err(error) => return Err(vec![error]),
     };
     let found = log_mark::find(&*env.fs, dir).unwrap_or_else(|error| {
         damage.push(error);
-        Found::Unknown
+        MarkState::Unknown
     });
-    // That the shard lacks its data the engine says, with the files that it misses.
-    if let Some(missing @ Missing::Mark) = identity.as_ref().and_then(|it| Missing::of(it, true, found)) {
-        damage.push(missing.refuse(dir));
+    // The engine reports missing data of the shard, with the names of the missing files.
+    if let Some(missing @ MissingPart::Mark) =
+        identity.as_ref().and_then(|it| MissingPart::of(it, true, found))
+    {
+        damage.push(missing.refusal(dir));
     }
     let is_own = |tag| identity.as_ref().is_some_and(|identity| identity.tag == tag);
-    let log_mark = found.marked().filter(|marked| is_own(marked.tag)).map(|marked| marked.end);
+    let log_mark = found.mark().filter(|marked| is_own(marked.tag)).map(|marked| marked.end);
     let (mut future, wall) = (FutureCells::default(), env.clock.now().wall);
     let mut show = |key: &[u8], meta: &CellMeta| {
         if HybridClock::is_ahead(meta.version.hlc, wall) {

@@ -1,4 +1,4 @@
-//! Checkpoints are whole or are none, and a store that makes them goes on.
+//! Checkpoints are complete or not recognized, and making one does not disturb the store.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn all(store: &Store) -> Vec<(Key, Cell)> {
     }
 }
 
-/// A store with something in tables, memtables and the system's space.
+/// A store with cells in tables, memtables and the system space.
 fn filled(fs: impl Fs + 'static) -> Store {
     let (store, _) = open(fs, 1).unwrap();
     for number in 0..20_u8 {
@@ -43,7 +43,7 @@ fn names(disk: &MemFs) -> Vec<String> {
 }
 
 #[test]
-fn a_copy_of_a_checkpoint_is_the_store_as_it_was() {
+fn a_copy_of_a_checkpoint_equals_the_store_at_that_moment() {
     let disk = MemFs::new();
     let store = filled(disk.clone());
     let before = all(&store);
@@ -75,7 +75,7 @@ fn a_copy_of_a_checkpoint_is_the_store_as_it_was() {
 }
 
 #[test]
-fn on_a_real_disk_it_is_made_copied_opened_and_removed() {
+fn a_checkpoint_on_a_real_disk_is_made_copied_opened_and_removed() {
     let root = tempfile::tempdir().unwrap();
     let (data, copy) = (root.path().join("data"), root.path().join("copy"));
     let (store, _) = Store::open(Env::os(), &data, options(1)).unwrap();
@@ -95,7 +95,7 @@ fn on_a_real_disk_it_is_made_copied_opened_and_removed() {
 }
 
 #[test]
-fn what_symbolic_links_among_the_checkpoints_lead_to_is_left_alone() {
+fn the_targets_of_symbolic_links_among_checkpoints_are_not_touched() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let (data, others) = (at("data"), at("others"));
@@ -133,7 +133,7 @@ fn copy_all(from: &Path, to: &Path) {
 }
 
 #[test]
-fn so_many_are_kept_and_each_is_removed_by_its_name() {
+fn the_number_of_checkpoints_is_limited_and_each_is_removed_by_name() {
     let disk = MemFs::new();
     let store = filled(disk.clone());
     let made: Vec<Checkpoint> = (0..CHECKPOINTS_MAX).map(|_| store.checkpoint().unwrap()).collect();
@@ -158,7 +158,7 @@ fn so_many_are_kept_and_each_is_removed_by_its_name() {
 }
 
 #[test]
-fn those_that_nobody_renews_give_way_and_end() {
+fn unrenewed_checkpoints_are_reclaimed_and_expire() {
     let (disk, clock) = (MemFs::new(), Arc::new(ManualClock::new(WallTime::EPOCH_2020)));
     let env = Env { fs: Arc::new(disk.clone()), clock: Arc::clone(&clock) as _ };
     let (store, _) = Store::open(env, Path::new(DATA), options(1)).unwrap();
@@ -213,7 +213,7 @@ fn renewals_do_not_hold_all_places_for_ever() {
 }
 
 #[test]
-fn one_may_be_named_by_whoever_asks_for_it_and_all_are_listed() {
+fn a_client_may_name_a_checkpoint_and_all_are_listed() {
     let disk = MemFs::new();
     let store = filled(disk.clone());
     assert_eq!(store.list_checkpoints().unwrap(), []);
@@ -247,7 +247,7 @@ fn checkpoints_end_with_the_process_that_made_them() {
 }
 
 #[test]
-fn a_checkpoint_that_fails_leaves_nothing_and_the_store_goes_on() {
+fn a_failed_checkpoint_leaves_nothing_and_the_store_continues() {
     let faults = |nth| FaultPlan::fail(OperationMatch::any().after(nth), Fault::Error(io::ErrorKind::Other));
     let mut failed = 0;
     for nth in 0.. {
@@ -264,7 +264,7 @@ fn a_checkpoint_that_fails_leaves_nothing_and_the_store_goes_on() {
             assert!(result.is_ok());
             break;
         }
-        // Some failures are of the log, and end the engine; others are of what need not have been.
+        // Some failures are of the log and end the engine; others are of optional operations.
         if store.engine().poison().is_none() {
             assert_eq!(names(&disk).len(), usize::from(result.is_ok()), "operation {nth}");
             carry_out(&store, &write(key(b"goes on"), value(9, b"")));
@@ -276,8 +276,9 @@ fn a_checkpoint_that_fails_leaves_nothing_and_the_store_goes_on() {
     assert!(failed > 20, "{failed}");
 }
 
-/// Stops at any file operation of `act`, on a store with one checkpoint, and looks at what is found then, in several
-/// ways. `is_right` is told whether `act` was done, and how many checkpoints are whole.
+/// Stops at each file operation of `act`, on a store with one checkpoint, and examines the result
+/// with several kinds of loss. `is_right` receives whether `act` completed, and the number of
+/// complete checkpoints.
 fn stop_anywhere(act: impl Fn(&Store, &Checkpoint) -> bool, is_right: impl Fn(bool, usize) -> bool) {
     let before = all(&filled(MemFs::new()));
     for stop in 0.. {
@@ -305,7 +306,7 @@ fn stop_anywhere(act: impl Fn(&Store, &Checkpoint) -> bool, is_right: impl Fn(bo
     }
 }
 
-/// Whether a checkpoint may be restored; then it is right.
+/// Whether a checkpoint can be restored. Its content is checked then.
 fn is_whole(disk: &MemFs, name: &str, before: &[(Key, Cell)], place: &str) -> bool {
     let copy = copy_of(disk, &Path::new(DATA).join("checkpoints").join(name));
     let copy_env = env(Arc::new(copy.clone()));
@@ -321,19 +322,19 @@ fn is_whole(disk: &MemFs, name: &str, before: &[(Key, Cell)], place: &str) -> bo
 }
 
 #[test]
-fn a_stop_anywhere_in_making_a_checkpoint_leaves_the_store_as_it_was() {
+fn a_crash_while_making_a_checkpoint_leaves_the_store_unchanged() {
     let is_right = |is_done: bool, whole| whole == 2 || (whole == 1 && !is_done);
     stop_anywhere(|store, _| store.checkpoint().is_ok(), is_right);
 }
 
 #[test]
-fn a_stop_anywhere_in_removing_a_checkpoint_leaves_the_store_as_it_was() {
+fn a_crash_while_removing_a_checkpoint_leaves_the_store_unchanged() {
     let is_right = |is_done: bool, whole| whole == 0 || (whole == 1 && !is_done);
     stop_anywhere(|store, first| store.remove_checkpoint(&first.name).is_ok(), is_right);
 }
 
 #[test]
-fn a_copy_that_is_not_whole_is_refused() {
+fn an_incomplete_copy_is_refused() {
     let disk = MemFs::new();
     let store = filled(disk.clone());
     let checkpoint = store.checkpoint().unwrap();
@@ -375,7 +376,7 @@ fn a_copy_that_is_not_whole_is_refused() {
 }
 
 #[test]
-fn a_flipped_bit_in_a_copy_is_named() {
+fn a_flipped_bit_in_a_copy_is_reported() {
     let disk = MemFs::new();
     let store = filled(disk.clone());
     let checkpoint = store.checkpoint().unwrap();
@@ -393,7 +394,7 @@ fn a_flipped_bit_in_a_copy_is_named() {
 }
 
 #[test]
-fn the_directory_of_a_node_with_peers_says_in_its_checkpoint_when_that_was_made() {
+fn the_checkpoint_of_a_node_with_peers_records_its_time() {
     let disk = MemFs::new();
     let membership = Membership::of(vec!["http://a:1".to_owned(), "http://b:1".to_owned()]);
     let options = || StoreOptions { membership: membership.clone(), ..options(1) };

@@ -1,4 +1,5 @@
-//! After a clean stop the version clock begins where it ended, and after any other end past all that it may have issued.
+//! After a clean stop the version clock begins where it ended, and after any other end past all
+//! versions that it may have issued.
 
 mod common;
 
@@ -21,7 +22,7 @@ fn raise(store: &Store, bound: Hlc) {
     );
 }
 
-/// A disk on which a life reserved versions up to 50 s, issued some up to 49.3 s, and stopped.
+/// A disk on which a process reserved versions up to 50 s, issued some up to 49.3 s, and stopped.
 fn stopped() -> MemFs {
     let disk = MemFs::new();
     let (store, _) = open(disk.clone(), 1).unwrap();
@@ -32,13 +33,13 @@ fn stopped() -> MemFs {
 }
 
 #[test]
-fn a_start_after_a_clean_stop_begins_with_what_was_issued() {
+fn a_start_after_a_clean_stop_begins_with_the_last_issued_version() {
     let (_, opened) = open(stopped(), 1).unwrap();
     assert_eq!(opened.clock_start, at(49.3));
 }
 
 #[test]
-fn a_start_after_a_kill_begins_with_what_was_reserved() {
+fn a_start_after_a_kill_begins_with_the_reserved_bound() {
     let disk = stopped();
     drop(open(disk.clone(), 1).unwrap());
     let (store, opened) = open(disk.clone(), 1).unwrap();
@@ -48,9 +49,9 @@ fn a_start_after_a_kill_begins_with_what_was_reserved() {
     assert_eq!(open(disk, 1).unwrap().1.clock_start, at(60.0));
 }
 
-/// The wall clock was set back meanwhile, so that the second life reserves less than the first one did.
+/// The wall clock was set back meanwhile, so the second process reserves less than the first one.
 #[test]
-fn a_smaller_bound_of_a_later_life_is_not_sealed_by_the_life_before() {
+fn a_smaller_bound_of_a_later_process_is_not_sealed_by_the_previous_one() {
     let disk = stopped();
     let (store, _) = open(disk.clone(), 1).unwrap();
     raise(&store, at(49.5));
@@ -59,7 +60,7 @@ fn a_smaller_bound_of_a_later_life_is_not_sealed_by_the_life_before() {
 }
 
 #[test]
-fn a_seal_that_cannot_be_broken_does_not_count() {
+fn an_unbreakable_seal_is_ignored() {
     let disk = MemFs::new();
     disk.set_capacity(DISK_BYTES);
     let (store, _) = open(disk.clone(), 1).unwrap();
@@ -80,7 +81,7 @@ fn a_seal_that_cannot_be_broken_does_not_count() {
     assert!(start == at(50.0) || start == at(49.3), "{start:?}");
 }
 
-/// Lives that reserve, issue and stop cleanly, stopped at each file operation.
+/// Processes that reserve, issue and stop cleanly, stopped at each file operation.
 #[test]
 fn no_version_is_issued_twice_whenever_the_process_ends() {
     let mut ended_early = true;
@@ -99,7 +100,7 @@ fn no_version_is_issued_twice_whenever_the_process_ends() {
     }
 }
 
-/// One life: what it issued last goes to `issued`. `None`: it was stopped.
+/// One process. Stores the last issued version in `issued`. `None` if it was stopped.
 fn live(fs: &FaultFs, life: u64, issued: &mut Hlc) -> Option<()> {
     let (store, opened) = open(fs.clone(), 1).ok()?;
     assert!(opened.clock_start >= *issued);

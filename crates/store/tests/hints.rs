@@ -1,4 +1,4 @@
-//! Hints are kept with their cells, one for each key and node, until they are forgotten.
+//! Hints are stored with their cells, one per key and node, until they are removed.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Rng, Version, WallTime};
-use store::{ReadNow, Store};
+use store::{Store, TryAnswer};
 
 const SEEDS: u64 = 16;
 
@@ -45,7 +45,7 @@ fn the_newest_hint_of_each_key_and_node_is_found() {
 }
 
 #[test]
-fn a_corrupt_cell_does_not_hold_up_the_hints_behind_it() {
+fn a_corrupt_cell_does_not_block_the_hints_behind_it() {
     let disk = MemFs::new();
     let (store, _) = open(disk.clone(), 1).unwrap();
     let mut noise = vec![0; 40_000];
@@ -54,7 +54,7 @@ fn a_corrupt_cell_does_not_hold_up_the_hints_behind_it() {
     carry_out(&store, &hinted(b"b", noisy, &[1]));
     carry_out(&store, &hinted(b"a", value(4, b"first"), &[1]));
     carry_out(&store, &hinted(b"c", value(6, b"last"), &[1]));
-    // Other blocks of the table lie between the hints and what will be corrupt.
+    // Other blocks of the table lie between the hints and the corrupted block.
     carry_out(&store, &write(key(b"aa"), Cell::value(version(5), 1, noise[..19_000].to_vec().into())));
     store.engine().flush().unwrap();
     drop(store);
@@ -91,14 +91,14 @@ fn forgetting_a_hint_leaves_a_newer_one() {
 }
 
 #[test]
-fn hints_come_with_the_newest_cells_when_they_are_asked_for() {
+fn hints_include_the_newest_cells_on_request() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     carry_out(&store, &hinted(b"a", value(5, b"old"), &[1]));
     carry_out(&store, &write(key(b"a"), value(6, b"new")));
     carry_out(&store, &hinted(b"b", Cell::tombstone(version(7), 3), &[1]));
     carry_out(&store, &keep(b"c", 8, &[1]));
     let request = StoreRequest::ReadHints { target: NodeIndex(1), after: None, limit: ALL, cells: true };
-    assert_eq!(store.try_answer(&request), ReadNow::WouldWait);
+    assert_eq!(store.try_answer(&request), TryAnswer::WouldWait);
     let hint = |name, hlc, cell| Hint { key: key(name), version: version(hlc), cell };
     let expected = vec![
         hint(b"a", 5, Some(value(6, b"new"))),
@@ -110,7 +110,7 @@ fn hints_come_with_the_newest_cells_when_they_are_asked_for() {
 }
 
 #[test]
-fn a_chunk_of_hints_counts_what_is_forgotten_and_what_the_cells_take() {
+fn a_chunk_of_hints_counts_removed_hints_and_the_bytes_of_cells() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     for name in [b"a", b"b", b"c", b"d"] {
         carry_out(&store, &hinted(name, value(5, b"0123456789"), &[1]));
@@ -155,14 +155,14 @@ fn the_longest_keys_can_be_hinted() {
 }
 
 #[test]
-fn requests_that_name_nobody_are_answered() {
+fn requests_without_targets_are_answered() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     assert_eq!(carry_out(&store, &keep(b"a", 1, &[])), StoreResponse::HintsKept);
     assert_eq!(carry_out(&store, &forget(1, &[])), StoreResponse::HintsForgotten);
 }
 
 #[test]
-fn each_write_of_a_group_learns_whether_it_was_superseded_whatever_stands_between_them() {
+fn each_write_of_a_mixed_group_learns_whether_it_was_superseded() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     carry_out(&store, &hinted(b"new", value(9, b"new"), &[1]));
     let mut group = store.write_group();
@@ -215,7 +215,7 @@ fn forgotten_hints_leave_the_disk_long_before_deleted_values_do() {
     store.engine().flush().unwrap();
     assert_eq!(cells(), HINTS * 2);
     commit(&store, forgetting);
-    // The log leaves the segments that hold them.
+    // The log releases the segments that hold them.
     let large = Cell::value(version(HINTS), 1, vec![0; 40 << 10].into());
     (0..8).for_each(|_| drop(carry_out(&store, &write(key(b"large"), large.clone()))));
     store.engine().flush().unwrap();
@@ -225,7 +225,7 @@ fn forgotten_hints_leave_the_disk_long_before_deleted_values_do() {
     assert_eq!(hints_for(&store, 1), []);
 }
 
-/// Requests of which each is there whole after a crash, or not at all.
+/// Requests that must each be stored whole or not at all after a crash.
 fn scenario() -> Vec<StoreRequest> {
     vec![
         hinted(b"a", value(1, b"a1"), &[1]),
@@ -276,7 +276,7 @@ fn check_whole(store: &Store, acknowledged: usize, place: &str) {
 }
 
 #[test]
-fn on_a_full_disk_values_are_refused_with_their_hints_and_deletes_go_on_with_theirs() {
+fn on_a_full_disk_values_are_refused_with_their_hints_and_deletes_succeed_with_theirs() {
     let disk = MemFs::with_capacity(DISK_BYTES);
     let (store, _) = open(disk.clone(), 1).unwrap();
     carry_out(&store, &hinted(b"a", value(1, b"a1"), &[1, 2]));

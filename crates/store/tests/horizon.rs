@@ -1,4 +1,4 @@
-//! The horizon: until when compaction may delete what is dead, for nodes with peers and without.
+//! The horizon: the time up to which compaction may drop dead cells, with and without peers.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn with_expiring(nodes: usize) -> (Store, Arc<ManualClock>) {
     (store, clock)
 }
 
-/// The kinds of all cells, once everything has been compacted that is to be.
+/// The kinds of all cells after all compactions.
 fn kinds_after_compaction(store: &Store) -> Vec<CellKind> {
     let engine = store.engine();
     engine.flush().expect("flush");
@@ -44,7 +44,7 @@ fn kinds_after_compaction(store: &Store) -> Vec<CellKind> {
 }
 
 #[test]
-fn a_node_with_peers_deletes_by_the_horizon_that_is_set_and_not_by_its_clock() {
+fn a_node_with_peers_drops_cells_by_the_horizon_and_not_by_its_clock() {
     let (store, clock) = with_expiring(3);
     clock.advance(10 * HOUR);
     assert_eq!(kinds_after_compaction(&store), [CellKind::Value], "no horizon was set");
@@ -55,7 +55,7 @@ fn a_node_with_peers_deletes_by_the_horizon_that_is_set_and_not_by_its_clock() {
 }
 
 #[test]
-fn a_node_on_its_own_deletes_by_its_clock() {
+fn a_standalone_node_drops_cells_by_its_clock() {
     let (store, clock) = with_expiring(1);
     store.set_horizon(WallTime::default(), WallTime::default());
     clock.advance(10 * HOUR);

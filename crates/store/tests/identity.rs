@@ -1,4 +1,5 @@
-//! A data directory keeps its identity through any crash, and refuses another cluster and another process.
+//! A data directory keeps its identity through any crash, and refuses another cluster and another
+//! process.
 
 mod common;
 
@@ -40,7 +41,7 @@ fn a_crash_at_any_operation_of_the_first_start_leaves_one_identity() {
 }
 
 #[test]
-fn a_second_holder_is_refused_until_the_first_lets_go() {
+fn a_second_process_is_refused_until_the_first_releases_the_lock() {
     let disk = MemFs::new();
     let (store, _) = open(disk.clone(), 1).unwrap();
     let refused = open(disk.clone(), 1).err().expect("it is held");
@@ -51,7 +52,7 @@ fn a_second_holder_is_refused_until_the_first_lets_go() {
 }
 
 #[test]
-fn another_cluster_is_refused_with_what_to_do() {
+fn another_cluster_is_refused_with_an_action() {
     let disk = MemFs::new();
     drop(open(disk.clone(), 1).unwrap());
     let mut other = options(1);
@@ -72,9 +73,9 @@ fn data_without_an_identity_is_not_given_a_new_one() {
 }
 
 #[test]
-fn an_identity_without_data_is_not_kept() {
+fn an_identity_without_data_is_replaced() {
     let at = |name: &str| Path::new(DATA).join(name);
-    // A first start that is interrupted once it has its identity, and no shard yet.
+    // A first start that is interrupted after the identity and before the shard.
     let interrupted = |stop: u64| {
         let disk = MemFs::new();
         drop(open(FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(stop)), 1));
@@ -87,7 +88,7 @@ fn an_identity_without_data_is_not_kept() {
 }
 
 #[test]
-fn a_damaged_identity_is_named() {
+fn a_damaged_identity_is_reported() {
     let disk = MemFs::new();
     drop(open(disk.clone(), 1).unwrap());
     disk.corrupt(Path::new(DATA).join("identity"), 20, 3).unwrap();

@@ -1,4 +1,4 @@
-//! Pages of a range are those of one snapshot, bounded, and what their request says.
+//! Pages of a range are read from one snapshot, are bounded, and match their request.
 
 mod common;
 mod paging;
@@ -11,16 +11,16 @@ use paging::{
 };
 use std::collections::BTreeMap;
 use stdx::{Cell, CellMeta, Rng, WallTime};
-use store::{ReadNow, SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
+use store::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX, TryAnswer};
 
 #[test]
-fn a_range_is_read_as_it_was_when_its_first_page_was() {
+fn a_range_is_read_as_of_its_first_page() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     for name in [b"a", b"b", b"c"] {
         carry_out(&store, &write(key(name), value(1, b"old")));
     }
     let first = request(1, EVERYTHING, few(1), NOW);
-    assert_eq!(store.try_answer(&StoreRequest::ReadPage(first.clone())), ReadNow::WouldWait);
+    assert_eq!(store.try_answer(&StoreRequest::ReadPage(first.clone())), TryAnswer::WouldWait);
     let (read, rest) = page(&store, &first);
     assert_eq!(entries(&read), [(key(b"a"), value(1, b"old"))]);
     assert_eq!(rest, Some(Cut::Before(key(b"b"))));
@@ -37,7 +37,7 @@ fn a_range_is_read_as_it_was_when_its_first_page_was() {
 }
 
 #[test]
-fn a_last_page_that_is_oversized_is_read_again_as_it_was() {
+fn an_oversized_last_page_can_be_read_again() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     static LARGE: [u8; Page::USUAL_BYTES_MAX + 1] = [7; Page::USUAL_BYTES_MAX + 1];
     carry_out(&store, &write(key(b"a"), value(1, &LARGE)));
@@ -47,9 +47,9 @@ fn a_last_page_that_is_oversized_is_read_again_as_it_was() {
     carry_out(&store, &write(key(b"a"), value(2, b"new")));
     assert_eq!(page(&store, &ahead), (read, None), "the same moment");
     end(&store, 1);
-    assert_eq!(store.open_snapshots(), 0);
+    assert_eq!(store.snapshot_count(), 0);
     page(&store, &request(2, EVERYTHING, ALL, NOW));
-    assert_eq!(store.open_snapshots(), 0, "a page of the usual size is not read again");
+    assert_eq!(store.snapshot_count(), 0, "a page of the usual size is not read again");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn two_ranges_of_one_snapshot_do_not_disturb_each_other() {
     let rest_of = |range: &KeyRange, cut| request(1, range.rest(cut), few(1), NOW);
     let (_, source) = page(&store, &request(1, EVERYTHING, few(1), NOW));
     carry_out(&store, &write(key(b"bb"), value(2, b"late")));
-    // What a checker reads: versions only, a part of the range at a time, each to its end.
+    // Reads of a checker: versions only, in sections of the range, each to its end.
     let versions = PageContent::Cells {
         at: WallTime::EPOCH_2020,
         dead_since: WallTime::EPOCH_2020,
@@ -73,7 +73,7 @@ fn two_ranges_of_one_snapshot_do_not_disturb_each_other() {
     };
     let checked = |range| {
         let (read, rest) = page(&store, &request(1, range, ALL, versions));
-        assert_eq!((rest, store.open_snapshots()), (None, 1));
+        assert_eq!((rest, store.snapshot_count()), (None, 1));
         entries(&read).into_iter().map(|(key, _)| key).collect::<Vec<_>>()
     };
     assert_eq!(checked(part(b"a", b"bb")), [key(b"a"), key(b"b")]);
@@ -85,7 +85,7 @@ fn two_ranges_of_one_snapshot_do_not_disturb_each_other() {
     let (read, _) = page(&store, &rest_of(&EVERYTHING, source.unwrap()));
     assert_eq!(entries(&read)[0].0, key(b"c"));
     end(&store, 1);
-    assert_eq!(store.open_snapshots(), 0);
+    assert_eq!(store.snapshot_count(), 0);
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn threads_that_read_one_snapshot_at_once_read_the_same() {
         }
         readers.map(|reader| reader.join().unwrap())
     });
-    // Whoever is first at the end lets go of the snapshot, and the others may go on in a fresh one.
+    // The first reader at the end closes the snapshot, and the others may continue in a new one.
     assert!(lens.contains(&1_999) && lens.iter().all(|len| *len <= 1_999), "{lens:?}");
 }
 
 #[test]
-fn a_snapshot_that_is_too_old_is_dropped_and_the_range_goes_on_in_a_fresh_one() {
+fn a_snapshot_that_is_too_old_is_dropped_and_the_range_continues_in_a_new_one() {
     let clock = clock();
     let store = opened_at(MemFs::new(), &clock);
     for name in [b"a", b"b", b"c"] {
@@ -120,20 +120,20 @@ fn a_snapshot_that_is_too_old_is_dropped_and_the_range_goes_on_in_a_fresh_one() 
     carry_out(&store, &write(key(b"b"), value(2, b"new")));
     clock.advance(SNAPSHOT_AGE_DEFAULT - SECOND);
     store.expire_snapshots();
-    assert_eq!(store.open_snapshots(), 2);
+    assert_eq!(store.snapshot_count(), 2);
     assert_eq!(entries(&page(&store, &next(1, b"b")).0), [(key(b"b"), value(1, b"old"))]);
     clock.advance(SECOND);
     assert_eq!(entries(&page(&store, &next(1, b"b")).0), [(key(b"b"), value(2, b"new"))], "none told it");
-    assert_eq!(store.open_snapshots(), 2);
+    assert_eq!(store.snapshot_count(), 2);
     store.expire_snapshots();
-    assert_eq!(store.open_snapshots(), 1, "the other one is as old as it may be");
+    assert_eq!(store.snapshot_count(), 1, "the other one is as old as it may be");
     end(&store, 2);
     end(&store, 1);
-    assert_eq!(store.open_snapshots(), 0);
+    assert_eq!(store.snapshot_count(), 0);
 }
 
 #[test]
-fn the_oldest_snapshots_are_dropped_when_all_hold_too_much_of_memory() {
+fn the_oldest_snapshots_are_dropped_when_all_pin_too_much_memory() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let first = |number| request(number, EVERYTHING, few(1), NOW);
     let rest = |number| request(number, EVERYTHING.rest(Cut::Before(key(b"b"))), few(1), NOW);
@@ -156,14 +156,14 @@ fn the_oldest_snapshots_are_dropped_when_all_hold_too_much_of_memory() {
     assert_eq!(store.expire_snapshots(), 1);
     assert_eq!(store.snapshots_dropped_for_memory(), 1);
     assert!(store.engine().pinned_memtable_bytes() <= bytes_max);
-    assert_eq!(store.open_snapshots() as u64, rounds - 1, "no more than must be");
+    assert_eq!(store.snapshot_count() as u64, rounds - 1, "no more than must be");
     let seen = |number| entries(&page(&store, &rest(number)).0).remove(0).1.meta.version;
     assert_eq!(seen(rounds), version(rounds), "the newest is kept");
     assert_eq!(seen(1), version(rounds + 1), "the oldest goes on afresh");
 }
 
 #[test]
-fn no_more_snapshots_are_kept_than_there_may_be() {
+fn the_number_of_open_snapshots_is_limited() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     for name in [b"a", b"b"] {
         carry_out(&store, &write(key(name), value(1, b"")));
@@ -177,11 +177,11 @@ fn no_more_snapshots_are_kept_than_there_may_be() {
     page(&store, &first(3));
     end(&store, 3);
     page(&store, &refused);
-    assert_eq!(store.open_snapshots(), SNAPSHOTS_MAX);
+    assert_eq!(store.snapshot_count(), SNAPSHOTS_MAX);
 }
 
 #[test]
-fn a_page_shows_what_its_content_says() {
+fn a_page_shows_the_requested_content() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let expiring = |expires_at| {
         let meta = CellMeta { expires_at: Some(at(expires_at)), ..CellMeta::value(written(10), 1) };
@@ -232,7 +232,7 @@ fn a_page_shows_what_its_content_says() {
 }
 
 #[test]
-fn a_page_ends_at_its_limit_and_an_entry_that_is_larger_is_one_alone() {
+fn a_page_ends_at_its_limit_and_a_larger_entry_has_its_own_page() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let larger: &'static [u8] = &[7; 100];
     for (name, bytes) in [(b"a", &larger[..8]), (b"b", &larger[..8]), (b"c", larger), (b"d", &larger[..8])] {
@@ -263,7 +263,7 @@ fn a_page_ends_at_its_limit_and_an_entry_that_is_larger_is_one_alone() {
 }
 
 #[test]
-fn a_page_is_bounded_also_where_nothing_lives() {
+fn a_page_over_dead_cells_is_bounded() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     const DEAD: u64 = 50_000;
     let mut group = store.write_group();
@@ -296,7 +296,7 @@ fn a_page_is_bounded_also_where_nothing_lives() {
 }
 
 #[test]
-fn values_that_are_not_wanted_are_bounded_too() {
+fn a_page_over_unrequested_values_is_bounded() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     for number in 0..12_u8 {
         let cell = Cell::value(version(1), 1, vec![number; 1 << 20].into());
@@ -329,7 +329,8 @@ fn keys_and_values_may_be_any_bytes_and_large() {
     for (key, cell) in &all {
         let written = carry_out(&store, &write(key.clone(), cell.clone()));
         assert!(common::is_stored(&written), "{written:?}");
-        // The large one is more than the memtables of this store may hold: the next has to wait for it.
+        // The large value exceeds the memtables of this store, so the next write has to wait for
+        // it.
         store.engine().flush().unwrap();
     }
     for (number, limit) in [(1, ALL), (2, few(1)), (3, ScanLimit { entries: 9, bytes: 64 })] {
@@ -343,7 +344,7 @@ fn keys_and_values_may_be_any_bytes_and_large() {
 }
 
 #[test]
-fn pages_of_large_values_take_turns_and_all_are_read() {
+fn concurrent_pages_of_large_values_are_limited_and_all_are_read() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let cell = |number: u8| {
         let mut value = vec![number; 5 << 20];
@@ -363,11 +364,11 @@ fn pages_of_large_values_take_turns_and_all_are_read() {
             });
         }
     });
-    assert_eq!(store.open_snapshots(), 0);
+    assert_eq!(store.snapshot_count(), 0);
 }
 
 #[test]
-fn damage_is_named_and_what_lies_before_it_is_read() {
+fn damage_is_reported_and_entries_before_it_are_read() {
     let disk = MemFs::new();
     let (store, _) = open(disk.clone(), 1).unwrap();
     let mut noise = vec![0; 60_000];
@@ -392,7 +393,7 @@ fn damage_is_named_and_what_lies_before_it_is_read() {
         panic!("it is not found")
     };
     assert!(detail.contains(&*path.to_string_lossy()), "{detail}");
-    assert_eq!(store.open_snapshots(), 0, "what failed is let go");
+    assert_eq!(store.snapshot_count(), 0, "what failed is let go");
     let behind = entries(&page(&store, &request(1, from(b"c"), ALL, NOW)).0);
     assert_eq!(behind.len(), 1, "what lies elsewhere is read");
 }

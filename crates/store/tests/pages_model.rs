@@ -1,4 +1,5 @@
-//! Pages equal the range of a map, as it was when their snapshot was taken, whatever is written and done in between.
+//! Pages equal the range of a map as of their snapshot, under concurrent writes and other
+//! operations.
 
 mod common;
 mod paging;
@@ -11,7 +12,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use stdx::{Cell, CellKind, CellMeta};
 
-/// What happens before a page is read.
+/// An operation before a page is read.
 #[derive(Clone, Debug)]
 enum Step {
     Write {
@@ -20,7 +21,7 @@ enum Step {
     },
     Flush,
     Jobs,
-    /// Time passes; what stands idle is dropped, or what is too old as well.
+    /// Time passes: idle cursors are dropped, or also snapshots that are too old.
     Pass {
         seconds: u64,
     },
@@ -66,15 +67,15 @@ fn contents() -> impl Strategy<Value = PageContent> {
 
 type Model = BTreeMap<Key, Cell>;
 
-/// What was there when a snapshot was taken, and what was read of it.
+/// The cells as of a snapshot, and the ones read of it.
 struct Moment {
     model: Model,
-    /// What was left of the range.
+    /// The rest of the range.
     range: KeyRange,
     read: Vec<(Key, Cell)>,
 }
 
-/// What a page of this content shows of the cells, by the words of the protocol.
+/// The cells that a page with this content shows, according to the protocol.
 fn expected(model: &Model, request: &PageRequest) -> Vec<(Key, Cell)> {
     let shown = |(key, cell): (&Key, &Cell)| {
         let is_in = request.partitions.as_ref().is_none_or(|set| set.contains_key(key.as_bytes()));
@@ -99,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn pages_are_what_a_map_was_when_their_snapshot_was_taken(
+    fn pages_equal_the_map_as_of_their_snapshot(
         at_first in proptest::collection::vec(steps(), 0..8),
         between in proptest::collection::vec(steps(), 0..24),
         (from, to) in (cuts(), cuts()),
@@ -147,7 +148,7 @@ proptest! {
         let whole = next.clone();
         let mut moments: Vec<Moment> = Vec::new();
         for page_number in 0.. {
-            let is_fresh = store.open_snapshots() == 0;
+            let is_fresh = store.snapshot_count() == 0;
             if is_fresh {
                 moments.push(Moment { model: model.clone(), range: next.range.clone(), read: Vec::new() });
             }
@@ -159,7 +160,7 @@ proptest! {
             moments.last_mut().unwrap().read.extend(entries(&read));
             let Some(rest) = rest else {
                 let is_kept = next.continues_at().is_some() && !range.is_empty();
-                prop_assert_eq!(store.open_snapshots(), usize::from(is_kept));
+                prop_assert_eq!(store.snapshot_count(), usize::from(is_kept));
                 break;
             };
             prop_assert!(next.range.from.as_ref().is_none_or(|from| *from < rest), "it goes on");

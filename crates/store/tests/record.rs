@@ -1,4 +1,4 @@
-//! What a node remembers survives, and the greater revision wins.
+//! The node record survives restarts, and the greater revision wins.
 
 mod common;
 
@@ -24,14 +24,14 @@ fn remember(revision: u64) -> StoreRequest {
 }
 
 #[test]
-fn a_new_directory_remembers_nothing() {
+fn a_new_directory_has_no_record() {
     let (_, opened) = open(MemFs::new(), 1).unwrap();
     assert_eq!(opened.record, NodeRecord::default());
     assert_eq!(opened.record.sync_state, SyncState::Unsettled);
 }
 
 #[test]
-fn the_greatest_revision_survives_in_whatever_order_they_were_stored() {
+fn the_greatest_revision_survives_in_any_order_of_storing() {
     let mut disk = MemFs::new();
     for (round, revisions) in [[1, 3, 2], [3, 4, 2], [7, 6, 5]].into_iter().enumerate() {
         let (store, _) = open(disk.clone(), 1).unwrap();
@@ -57,7 +57,7 @@ fn the_record_does_not_move_the_clock_ahead_of_the_time() {
 }
 
 #[test]
-fn the_record_is_stored_also_when_the_disk_is_full() {
+fn the_record_is_stored_on_a_full_disk() {
     let disk = MemFs::with_capacity(DISK_BYTES);
     let (store, _) = open(disk.clone(), 1).unwrap();
     fill(&disk, &store);

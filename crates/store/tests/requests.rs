@@ -1,4 +1,4 @@
-//! Requests of the protocol, carried out on the engine.
+//! Requests of the protocol, executed on the engine.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use stdx::{Cell, Hlc, NodeTag, Rng, Version, WallTime};
-use store::{Membership, Opened, ReadNow, Store, StoreOptions};
+use store::{Membership, OpenReport, Store, StoreOptions, TryAnswer};
 
 #[test]
 fn a_group_is_answered_write_by_write_and_survives_power_loss() {
@@ -44,13 +44,13 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
             let expected = StoreResponse::Cell(expected);
             let request = StoreRequest::Read { key: key(bytes) };
             assert_eq!(store.answer_blocking(&request), expected, "seed {seed}");
-            assert_eq!(store.try_answer(&request), ReadNow::Done(expected), "seed {seed}");
+            assert_eq!(store.try_answer(&request), TryAnswer::Done(expected), "seed {seed}");
         }
     }
 }
 
 #[test]
-fn a_read_is_wanted_of_a_write_that_older_tables_may_supersede_and_of_no_other() {
+fn only_a_write_that_older_tables_may_supersede_needs_a_read() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let put = |name: &'static [u8], hlc| carry_out(&store, &write(key(name), value(hlc, name)));
     let unsure = |name, hlc| StoreResponse::WrittenUnchecked { key: key(name), version: version(hlc) };
@@ -69,14 +69,14 @@ fn a_read_is_wanted_of_a_write_that_older_tables_may_supersede_and_of_no_other()
 }
 
 /// Opens the directory of a node with a peer.
-fn open_with_peer(disk: MemFs) -> (Store, Opened) {
+fn open_with_peer(disk: MemFs) -> (Store, OpenReport) {
     let membership = Membership::of(vec!["http://a:8080".to_owned(), "http://b:8080".to_owned()]);
     let options = StoreOptions { membership, ..options(1) };
     Store::open(env(Arc::new(disk)), Path::new(DATA), options).unwrap()
 }
 
 #[test]
-fn a_version_from_the_future_is_named_and_does_not_drag_the_clock_along() {
+fn a_version_from_the_future_is_reported_and_does_not_advance_the_clock() {
     let mut disk = MemFs::new();
     let (store, opened) = open_with_peer(disk.clone());
     assert_eq!((opened.clock_start, opened.version_ahead), (Hlc::ZERO, None));
@@ -98,7 +98,7 @@ fn a_version_from_the_future_is_named_and_does_not_drag_the_clock_along() {
 }
 
 #[test]
-fn what_a_node_remembered_under_a_wrong_wall_clock_does_not_drag_its_version_clock_along() {
+fn a_record_of_a_wrong_wall_clock_does_not_advance_the_version_clock() {
     let membership = Membership::of(vec!["http://a:8080".to_owned(), "http://b:8080".to_owned()]);
     let year_ahead = WallTime::EPOCH_2020.saturating_add_micros(365 * 24 * 3_600 * 1_000_000);
     let open_ahead = |disk: MemFs| {
@@ -143,7 +143,7 @@ fn the_clock_begins_past_its_bound_and_past_every_version() {
 }
 
 #[test]
-fn a_failing_disk_is_told_to_every_write_of_the_group() {
+fn a_disk_failure_is_reported_to_every_write_of_the_group() {
     let faults = FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
     let (store, _) = open(faults.clone(), 1).unwrap();
     faults.set_plan(FaultPlan::on_operation(|_| Some(env::Fault::Error(io::ErrorKind::Other))));
@@ -159,7 +159,7 @@ fn a_failing_disk_is_told_to_every_write_of_the_group() {
 }
 
 #[test]
-fn verify_reads_what_is_there_and_wants_the_directory_for_itself() {
+fn verify_reads_all_data_and_requires_the_lock() {
     let disk = MemFs::new();
     let (store, _) = open(disk.clone(), 1).unwrap();
     let mut group = store.write_group();

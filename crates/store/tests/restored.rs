@@ -1,4 +1,5 @@
-//! A copy of a node with peers comes back as what it can be, and not before that was decided.
+//! A copy of a node with peers starts according to the decision about it, and not before there is
+//! one.
 
 mod common;
 
@@ -11,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, NodeTag, Rng, WallTime};
 use store::{
-    AWAY_MAX_DEFAULT, AfterAbsence, AfterRestore, Membership, Opened, Store, StoreError, StoreOptions,
+    AWAY_MAX_DEFAULT, AfterAbsence, AfterRestore, Membership, OpenReport, Store, StoreError, StoreOptions,
 };
 
 const SEEDS: u64 = 16;
 const MADE_AT: WallTime = WallTime::EPOCH_2020;
 const HOUR: Duration = Duration::from_secs(3600);
 const YOUNG: Duration = HOUR;
-/// A copy of this age is no head start any more.
+/// An age from which a copy is not used as a head start.
 const OLD: Duration = Duration::from_secs(AWAY_MAX_DEFAULT.as_secs() / 2);
 
 fn peers() -> Membership {
@@ -30,8 +31,9 @@ fn env_at(fs: Arc<dyn Fs>, age: Duration) -> Env {
     Env { fs, clock: Arc::new(ManualClock::new(MADE_AT.saturating_add(age))) as Arc<dyn Clock> }
 }
 
-/// Opens the directory so long after the checkpoint was made; `tag` is taken where another identity is drawn.
-fn open_after(fs: Arc<dyn Fs>, age: Duration, tag: u64) -> Result<(Store, Opened), StoreError> {
+/// Opens the directory at this time after the checkpoint. `tag` is used if a new identity is
+/// created.
+fn open_after(fs: Arc<dyn Fs>, age: Duration, tag: u64) -> Result<(Store, OpenReport), StoreError> {
     let after_absence = AfterAbsence::Refuse;
     let options = StoreOptions { membership: peers(), after_absence, ..options(tag) };
     Store::open(env_at(fs, age), Path::new(DATA), options)
@@ -69,7 +71,7 @@ fn holds_copied(store: &Store) -> bool {
 }
 
 #[test]
-fn a_copy_is_not_opened_before_it_is_decided_what_it_is_to_be() {
+fn an_undecided_copy_is_not_opened() {
     let disk = copied();
     for _ in 0..2 {
         let refused = open_after(Arc::new(disk.clone()), YOUNG, 1).map(|_| ()).unwrap_err();
@@ -82,12 +84,12 @@ fn a_copy_is_not_opened_before_it_is_decided_what_it_is_to_be() {
 }
 
 #[test]
-fn where_peers_went_on_it_is_another_node_that_is_filled_from_them_with_a_head_start() {
+fn after_rebuild_the_copy_is_a_new_node_with_a_head_start() {
     let disk = copied();
     prepare(&disk, YOUNG, AfterRestore::Rebuild);
     let (store, opened) = open_after(Arc::new(disk.clone()), YOUNG, 1).unwrap();
     assert_eq!((opened.identity.tag, store.tag()), (NodeTag(1), NodeTag(1)));
-    assert!(!opened.is_new && opened.set_aside.is_none() && holds_copied(&store));
+    assert!(!opened.is_new && opened.stale_shard.is_none() && holds_copied(&store));
     let expected = NodeRecord { revision: 8, sync_state: SyncState::Rebuilding, ..remembered() };
     assert_eq!(opened.record, expected);
     assert_eq!(opened.clock_start, Hlc::from_bits(1 << 60));
@@ -103,7 +105,7 @@ fn where_peers_went_on_it_is_another_node_that_is_filled_from_them_with_a_head_s
 }
 
 #[test]
-fn the_new_record_is_found_also_where_the_clock_was_set_back_and_the_new_tag_is_less() {
+fn the_new_record_wins_with_a_clock_set_back_and_a_lesser_tag() {
     let disk = MemFs::new();
     let (store, _) = open_after(Arc::new(disk.clone()), YOUNG, 9).unwrap();
     carry_out(&store, &StoreRequest::PersistRecord { record: remembered() });
@@ -115,12 +117,12 @@ fn the_new_record_is_found_also_where_the_clock_was_set_back_and_the_new_tag_is_
 }
 
 #[test]
-fn where_peers_may_have_forgotten_deletes_it_begins_empty() {
+fn where_peers_may_have_dropped_deletes_the_copy_begins_empty() {
     for (age, is_old) in [(OLD, true), (OLD - Duration::from_secs(1), false), (OLD * 100, true)] {
         let disk = copied();
         prepare(&disk, age, AfterRestore::Rebuild);
         let (store, opened) = open_after(Arc::new(disk.clone()), age, 1).unwrap();
-        assert_eq!((opened.is_new, opened.set_aside.is_some()), (is_old, is_old));
+        assert_eq!((opened.is_new, opened.stale_shard.is_some()), (is_old, is_old));
         assert_eq!(holds_copied(&store), !is_old);
         assert_eq!((opened.identity.tag, opened.record.sync_state), (NodeTag(1), SyncState::Rebuilding));
         drop(store);
@@ -130,13 +132,13 @@ fn where_peers_may_have_forgotten_deletes_it_begins_empty() {
 }
 
 #[test]
-fn where_all_are_restored_together_it_is_the_same_node_and_owes_a_repair() {
+fn after_keep_the_copy_is_the_same_node_with_a_pending_repair() {
     for age in [YOUNG, AWAY_MAX_DEFAULT * 100] {
         let disk = copied();
         prepare(&disk, age, AfterRestore::Rebuild);
         prepare(&disk, age, AfterRestore::Keep);
         let (store, opened) = open_after(Arc::new(disk.clone()), age, 1).unwrap();
-        assert!(!opened.is_new && opened.set_aside.is_none() && holds_copied(&store));
+        assert!(!opened.is_new && opened.stale_shard.is_none() && holds_copied(&store));
         let repair_pending = [0, 2].map(NodeIndex).into_iter().collect();
         assert_eq!(opened.record, NodeRecord { revision: 8, repair_pending, ..remembered() });
         assert_eq!((opened.identity.tag, opened.clock_start), (NodeTag(9), Hlc::from_bits(1 << 60)));
@@ -147,7 +149,7 @@ fn where_all_are_restored_together_it_is_the_same_node_and_owes_a_repair() {
 }
 
 #[test]
-fn a_stop_anywhere_in_the_first_opening_changes_nothing_of_what_was_decided() {
+fn a_crash_in_the_first_opening_keeps_the_decision() {
     for (after, age) in
         [(AfterRestore::Rebuild, YOUNG), (AfterRestore::Rebuild, OLD), (AfterRestore::Keep, OLD)]
     {
@@ -175,7 +177,7 @@ fn a_stop_anywhere_in_the_first_opening_changes_nothing_of_what_was_decided() {
 }
 
 #[test]
-fn a_stop_anywhere_in_deciding_leaves_it_undecided_or_decided() {
+fn a_crash_while_deciding_leaves_the_copy_undecided_or_decided() {
     for stop in 0.. {
         let disk = copied();
         let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::stop_after(stop).tear_last_write());
@@ -195,9 +197,10 @@ fn a_stop_anywhere_in_deciding_leaves_it_undecided_or_decided() {
     }
 }
 
-/// It was opened as a head start, stopped before it was filled, and comes back when the peers have forgotten deletes.
+/// The copy is opened as a head start, stopped before it is filled, and started again when the
+/// peers have dropped deletes.
 #[test]
-fn a_head_start_that_was_not_filled_does_not_come_back_after_the_grace_period() {
+fn an_unfilled_head_start_is_not_used_after_the_grace_period() {
     let disk = copied();
     let age = OLD - HOUR;
     prepare(&disk, age, AfterRestore::Rebuild);
@@ -205,7 +208,8 @@ fn a_head_start_that_was_not_filled_does_not_come_back_after_the_grace_period() 
     assert_eq!(opened.record.sync_state, SyncState::Rebuilding);
     store.note_alive(MADE_AT.saturating_add(age)).unwrap();
     drop(store);
-    // Down for less than nine days; what it holds is thirteen days old, and tombstones are kept for ten.
+    // It was down for less than nine days, but its data is thirteen days old, and tombstones are
+    // kept for ten.
     let refused = open_after(Arc::new(disk), age + AWAY_MAX_DEFAULT - HOUR, 2).map(|_| ()).unwrap_err();
     assert!(matches!(refused, StoreError::AwayTooLong { away_days: 13, .. }), "{refused}");
 }

@@ -1,4 +1,5 @@
-//! Scans go through a range chunk by chunk: bounded, in order, and missing nothing that is there throughout.
+//! Scans read a range in chunks: bounded, in order, and without missing a key that exists
+//! throughout.
 
 mod common;
 
@@ -8,7 +9,7 @@ use env::MemFs;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use stdx::Cell;
-use store::{ReadNow, Store};
+use store::{Store, TryAnswer};
 
 fn scan(after: Option<&Key>, until: Option<&Key>, limit: ScanLimit, values: bool) -> StoreRequest {
     StoreRequest::Scan { after: after.cloned(), until: until.cloned(), limit, values }
@@ -22,7 +23,7 @@ fn chunk(store: &Store, request: &StoreRequest) -> (Vec<(Key, Cell)>, Option<Key
 }
 
 #[test]
-fn a_scan_shows_tombstones_and_empty_values_and_nothing_of_the_system() {
+fn a_scan_shows_tombstones_and_empty_values_and_no_system_cells() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let hinted = StoreRequest::Write { key: key(b"b"), cell: value(2, b""), hints: nodes(&[0, 63]) };
     carry_out(&store, &hinted);
@@ -37,7 +38,7 @@ fn a_scan_shows_tombstones_and_empty_values_and_nothing_of_the_system() {
         (key(&[255; 8_192]), value(4, b"greatest")),
     ];
     let all = scan(None, None, ALL, true);
-    assert_eq!(store.try_answer(&all), ReadNow::WouldWait);
+    assert_eq!(store.try_answer(&all), TryAnswer::WouldWait);
     assert_eq!(chunk(&store, &all), (expected.clone(), None));
     store.engine().flush().unwrap();
     assert_eq!(chunk(&store, &all), (expected, None));
@@ -47,7 +48,7 @@ fn a_scan_shows_tombstones_and_empty_values_and_nothing_of_the_system() {
 }
 
 #[test]
-fn a_chunk_ends_at_its_limit_and_passes_over_one_entry_at_least() {
+fn a_chunk_ends_at_its_limit_and_visits_at_least_one_entry() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     for name in [b"a", b"b", b"c"] {
         carry_out(&store, &write(key(name), value(1, b"123456789")));
@@ -70,7 +71,7 @@ fn a_chunk_ends_at_its_limit_and_passes_over_one_entry_at_least() {
     assert_eq!(chunk(&store, &scan(Some(&until), Some(&until), limit, true)), (vec![], None));
 }
 
-/// A write of this key, before the chunk of this number.
+/// A write of this key, before the chunk with this number.
 #[derive(Clone, Debug)]
 struct Change {
     before_chunk: usize,
@@ -98,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_there_throughout_is_met_exactly_once_and_in_order(
+    fn permanent_keys_are_visited_exactly_once_and_in_order(
         changes in changes(),
         after in proptest::option::of(names()),
         until in proptest::option::of(names()),

@@ -386,7 +386,7 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn another_cluster_is_refused_with_what_to_do() {
+fn another_cluster_is_refused_with_an_action() {
     let (_dir, data) = data_dir();
     Node::start_with(&data, &AS_LIST).stop();
     let mut command = veche();

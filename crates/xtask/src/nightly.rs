@@ -112,7 +112,7 @@ fn tsan(arguments: &Arguments) -> Result<Vec<Step>, String> {
     let built = format!("-Zbuild-std --target {PLATFORM} --locked --package");
     Ok(vec![
         cargo(&format!("test {built} engine --test memtable_threads --test concurrency --test commit")),
-        cargo(&format!("test {built} engine --test checkpoint --test held_blocks --test scrub")),
+        cargo(&format!("test {built} engine --test checkpoint --test pinned_blocks --test scrub")),
         cargo(&format!("test {built} server --test node")),
         cargo(&format!("run {built} stress -- run --seconds {seconds}")),
     ])

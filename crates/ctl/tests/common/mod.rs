@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
-use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, Opened, Store, StoreError, StoreOptions};
+use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, OpenReport, Store, StoreError, StoreOptions};
 
 pub(crate) const DATA: &str = "/srv/data";
 pub(crate) const BACKUPS: &str = "/backups";
@@ -56,7 +56,12 @@ pub(crate) fn open(disk: &MemFs, dir: &str, tag: u64, kind: Kind) -> Store {
     try_open(disk, dir, tag, kind).expect("it opens").0
 }
 
-pub(crate) fn try_open(disk: &MemFs, dir: &str, tag: u64, kind: Kind) -> Result<(Store, Opened), StoreError> {
+pub(crate) fn try_open(
+    disk: &MemFs,
+    dir: &str,
+    tag: u64,
+    kind: Kind,
+) -> Result<(Store, OpenReport), StoreError> {
     Store::open(env(disk.clone()), Path::new(dir), options(tag, kind))
 }
 

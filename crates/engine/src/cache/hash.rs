@@ -1,11 +1,11 @@
-//! Hashing of block keys: two integers that nobody outside chooses need no SipHash.
+//! Hashing of block keys. Clients do not choose them, so they need no SipHash.
 
 use std::hash::{BuildHasher, Hasher};
 
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
 const SECOND: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// Makes [`BlockHasher`]s.
+/// Builds [`BlockHasher`]s.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BlockHashBuilder;
 

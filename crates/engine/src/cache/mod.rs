@@ -1,27 +1,30 @@
-//! The block cache: decoded blocks of tables, under one budget.
+//! The block cache: decoded blocks of tables under one memory budget.
 //!
-//! **Promise.** The blocks in it, and those that open tables hold out of it, never weigh more together than
-//! the budget it was made with. Every block counts with what it takes in memory, whatever its kind: index and
-//! filter blocks are not free.
+//! **Promise.** Cached blocks and blocks that open tables have pinned never exceed the budget
+//! together. Every block counts with its size in memory, including index and filter blocks.
 //!
-//! **Mechanism.** quick_cache (clock-based, close to S3-FIFO: Yang et al., "FIFO queues are all you need for
-//! cache eviction", 2023), sharded by block. A block that was read once waits in a small queue and leaves
-//! from there; only blocks that are read again reach the large one. Scans use the data blocks that are here and
-//! leave none; their index blocks pass through without pushing out those that every read touches. Compactions do
-//! not go through the cache at all.
+//! **Mechanism.** quick_cache (clock-based, close to S3-FIFO: Yang et al., "FIFO queues are all you
+//! need for cache eviction", 2023), sharded by block. A block that was read once waits in a small
+//! queue and is evicted from there. Only blocks that are read again reach the large queue. Scans
+//! use cached data blocks and insert none; their index blocks pass through the small queue without
+//! displacing frequently used ones. Compactions bypass the cache.
 //!
-//! A filter or index block that is found here again moves out, into a slot of its table
-//! ([`BlockCache::hold`]): of the three lookups of a point read two then need no lock, no search in a hash
-//! table and no reference count. Held blocks may take half of the budget, and the capacity for the others
-//! shrinks by what they take, before they take it (see `reservation`). Counts of hits are kept by thread, not by
-//! block: threads that read the same block do not pass a line of counters to and fro.
+//! A filter or index block that is found here again moves into a slot of its table
+//! ([`BlockCache::pin`]). Two of the three lookups of a point read then need no lock, no hash table
+//! search and no reference count. Pinned blocks may use half of the budget. The capacity of the
+//! cache shrinks before they are pinned (see `reservation`). Hits are counted per thread, not per
+//! block, so threads that read the same block do not contend for a cache line.
 //!
-//! **Caveats.** The blocks of a dropped table are not removed but age out: table ids are never used twice, so
-//! nobody finds them. A block that is larger than a shard (a sixteenth of the budget or more) is not kept.
-//! Blocks that a reader still uses after their eviction are not counted. Two readers that come for a block
-//! while it moves into its slot may leave a second copy here, which counts and ages out. A held block leaves
-//! only with its table: where filters and indexes of all open tables exceed half of the budget, those that
-//! were asked for first are held, and the others go through the cache.
+//! **Caveats.**
+//! * Blocks of a dropped table are not removed but age out. Table ids are never reused, so they are
+//!   never found.
+//! * A block that is larger than a shard (a sixteenth of the budget or more) is not cached.
+//! * Evicted blocks that a reader still uses are not counted.
+//! * Two readers that request a block while it moves into its slot may leave a second copy in the
+//!   cache, which counts and ages out.
+//! * A pinned block is released only with its table. If the filters and indexes of all open tables
+//!   exceed half of the budget, the first ones requested are pinned and the others go through the
+//!   cache.
 
 mod hash;
 mod reservation;
@@ -30,7 +33,7 @@ mod stats;
 pub(crate) use stats::FilterAnswer;
 pub use stats::{CacheStats, FilterStats, KindStats};
 
-use crate::sstable::{Block, DataBlock, FilterBlock, IndexBlock, LargeReads, TableId};
+use crate::sstable::{Block, DataBlock, FilterBlock, IndexBlock, LargeReadLimit, TableId};
 use hash::BlockHashBuilder;
 use parking_lot::Mutex;
 use quick_cache::sync::{Cache, GuardResult};
@@ -41,28 +44,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What an entry costs beside its block: the key, the slot in the table and queues, the reference counts.
+/// Overhead of an entry beside its block: key, slots in the table and queues, reference counts, in
+/// bytes.
 const ENTRY_BYTES: u64 = 128;
-/// A shard is not made smaller than this, so that it holds at least a few of the largest blocks, also when
-/// half of the budget is held.
+/// Minimum size of a shard, in bytes: enough for a few of the largest blocks even if half of the
+/// budget is pinned.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
-/// More shards than this bring nothing on the machines veche runs on.
+/// Maximum number of shards. More bring no benefit on the machines that veche runs on.
 const SHARDS_MAX: u64 = 64;
-/// Size of a typical block, from which the tables of the shards are sized.
+/// Size of a typical block, in bytes, by which the tables of the shards are sized.
 const BLOCK_BYTES_TYPICAL: u64 = 16 << 10;
 
-/// What a cached block is for.
+/// Kind of a cached block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// Cells.
+    /// Data block: cells.
     Data = 0,
-    /// Where data blocks are.
+    /// Index block: locations of data blocks.
     Index = 1,
-    /// Which keys are not there.
+    /// Filter block.
     Filter = 2,
 }
 
-/// Where a block is from. Table ids are never used twice, so a key means the same bytes for ever.
+/// Location of a block. Table ids are never reused, so a key always denotes the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
     pub(crate) table: TableId,
@@ -100,19 +104,20 @@ pub struct BlockCache {
     blocks: Cache<BlockKey, CachedBlock, BlockWeighter, BlockHashBuilder, Evictions>,
     counters: Arc<Counters>,
     budget_bytes: u64,
-    /// Locked while what `blocks` may take is changed.
+    /// Held while the capacity of `blocks` changes.
     reservation: Mutex<Reservation>,
-    /// What could be held beside what is, so that a refusal needs no lock.
-    memtable_space_bytes: AtomicU64,
-    large_reads: Arc<LargeReads>,
+    /// Bytes that could be pinned in addition, so that a refusal needs no lock.
+    pinnable_bytes: AtomicU64,
+    large_reads: Arc<LargeReadLimit>,
 }
 
 impl BlockCache {
-    /// An empty cache that will hold up to `budget_bytes` of blocks.
+    /// Returns an empty cache with this budget.
     pub fn new(budget_bytes: u64) -> Self {
         let counters = Arc::new(Counters::default());
         let shards = (budget_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
-        // Rounded down to a power of two: the parts, which are rounded up, must not exceed the whole.
+        // Rounded down to a power of two: shard capacities, which are rounded up, must not exceed
+        // the whole.
         let shards = 1 << shards.ilog2();
         let options = OptionsBuilder::new()
             .shards(shards)
@@ -123,30 +128,31 @@ impl BlockCache {
         let evictions = Evictions { counters: counters.clone() };
         let blocks = Cache::with_options(options, BlockWeighter, BlockHashBuilder, evictions);
         let reservation = Reservation::of(budget_bytes);
-        let memtable_space_bytes = AtomicU64::new(reservation.memtable_space_bytes());
+        let pinnable_bytes = AtomicU64::new(reservation.pinnable_bytes());
         let (reservation, large_reads) = (Mutex::new(reservation), Arc::default());
-        Self { blocks, counters, budget_bytes, reservation, memtable_space_bytes, large_reads }
+        Self { blocks, counters, budget_bytes, reservation, pinnable_bytes, large_reads }
     }
 
-    /// The large blocks that are being read, and not kept here.
-    pub(crate) const fn large_reads(&self) -> &Arc<LargeReads> {
+    /// The limit on reads of large blocks, which are not cached.
+    pub(crate) const fn large_reads(&self) -> &Arc<LargeReadLimit> {
         &self.large_reads
     }
 
-    /// What the blocks may weigh together, in bytes.
+    /// Budget of all blocks, in bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.budget_bytes
     }
 
-    /// What the blocks weigh together, those held by tables included, in bytes. Never more than the budget.
+    /// Size of all cached and pinned blocks, in bytes. Never exceeds the budget.
     pub fn bytes(&self) -> u64 {
         let reservation = self.reservation.lock();
-        self.blocks.weight() + reservation.held_bytes()
+        self.blocks.weight() + reservation.pinned_bytes()
     }
 
-    /// Of [`BlockCache::bytes`], what tables hold. Never more than half of the budget.
-    pub fn held_bytes(&self) -> u64 {
-        self.reservation.lock().held_bytes()
+    /// Size of the pinned blocks, which [`BlockCache::bytes`] includes, in bytes. Never exceeds
+    /// half of the budget.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.reservation.lock().pinned_bytes()
     }
 
     /// Hits, misses and bytes by kind of block.
@@ -154,12 +160,12 @@ impl BlockCache {
         self.counters.stats()
     }
 
-    /// What filters answered to lookups in the tables that use this cache.
+    /// Results of filter lookups in the tables that use this cache.
     pub fn filter_stats(&self) -> FilterStats {
         self.counters.filter_stats()
     }
 
-    /// The block, when it is here; counts a hit or a miss.
+    /// Returns the block if it is cached. Counts a hit or a miss.
     #[inline]
     pub(crate) fn get<B: Block>(&self, key: BlockKey) -> Option<Arc<B>> {
         let block = self.blocks.get(&key).and_then(B::from_cached);
@@ -167,74 +173,77 @@ impl BlockCache {
         block
     }
 
-    /// The block, when it is here, without a trace: nothing is counted, and it is not kept the longer for it.
+    /// Returns the block if it is cached, without counting the lookup and without affecting
+    /// eviction.
     #[inline]
-    pub(crate) fn glimpse<B: Block>(&self, key: BlockKey) -> Option<Arc<B>> {
+    pub(crate) fn peek<B: Block>(&self, key: BlockKey) -> Option<Arc<B>> {
         self.blocks.peek(&key).and_then(B::from_cached)
     }
 
-    /// Counts a hit of a block that its table holds.
+    /// Counts a hit of a pinned block.
     #[inline]
-    pub(crate) fn count_held_hit(&self, kind: BlockKind) {
+    pub(crate) fn count_pinned_hit(&self, kind: BlockKind) {
         self.counters.count_lookup(kind, true);
     }
 
-    /// Counts what a filter answered.
+    /// Counts the result of a filter lookup.
     #[inline]
     pub(crate) fn count_filter_answer(&self, answer: FilterAnswer) {
         self.counters.count_answer(answer);
     }
 
-    /// Keeps the block, unless another reader was faster: both read the same bytes.
+    /// Inserts the block, unless another reader has inserted it: both read the same bytes.
     pub(crate) fn insert<B: Block>(&self, key: BlockKey, block: &Arc<B>) {
-        // Only the holder of the guard inserts, so that no entry is ever replaced: replacing one would not be
-        // reported to `Evictions`, and the bytes by kind would drift.
+        // Only the holder of the guard inserts, so no entry is ever replaced. A replacement would
+        // not be reported to `Evictions`, and the bytes by kind would drift.
         let GuardResult::Guard(guard) = self.blocks.get_value_or_guard(&key, Some(Duration::ZERO)) else {
             return;
         };
         let cached = B::into_cached(block.clone());
         let (kind, weight) = (cached.kind(), cached.weight());
-        self.counters.grow(kind, weight);
+        self.counters.add_bytes(kind, weight);
         if guard.insert(cached).is_err() {
-            self.counters.shrink(kind, weight);
+            self.counters.subtract_bytes(kind, weight);
         }
     }
 
-    /// Moves a block out of the cache into `slot`, where its table holds it until it calls
-    /// [`BlockCache::release`]. Does nothing when held blocks may not take so much, or the slot is filled.
+    /// Moves a block from the cache into `slot`, where its table keeps it until
+    /// [`BlockCache::unpin`]. Does nothing if that would exceed the pinning budget or if the slot
+    /// is filled.
     #[inline]
-    pub(crate) fn hold<B: Block>(&self, key: BlockKey, block: &Arc<B>, slot: &OnceLock<Arc<B>>) {
+    pub(crate) fn pin<B: Block>(&self, key: BlockKey, block: &Arc<B>, slot: &OnceLock<Arc<B>>) {
         let weight = weight(&**block);
-        if weight <= self.memtable_space_bytes.load(Ordering::Relaxed) {
-            self.hold_weight(key, block, weight, slot);
+        if weight <= self.pinnable_bytes.load(Ordering::Relaxed) {
+            self.pin_weight(key, block, weight, slot);
         }
     }
 
     #[cold]
-    fn hold_weight<B: Block>(&self, key: BlockKey, block: &Arc<B>, weight: u64, slot: &OnceLock<Arc<B>>) {
-        if !self.reserve(|reservation| reservation.take(weight)) {
+    fn pin_weight<B: Block>(&self, key: BlockKey, block: &Arc<B>, weight: u64, slot: &OnceLock<Arc<B>>) {
+        if !self.update_reservation(|reservation| reservation.reserve(weight)) {
             return;
         }
         if slot.set(block.clone()).is_err() {
-            self.reserve(|reservation| reservation.give_back(weight));
+            self.update_reservation(|reservation| reservation.release(weight));
             return;
         }
-        self.counters.grow(B::KIND, weight);
+        self.counters.add_bytes(B::KIND, weight);
         if let Some((_, block)) = self.blocks.remove(&key) {
-            self.counters.shrink(block.kind(), block.weight());
+            self.counters.subtract_bytes(block.kind(), block.weight());
         }
     }
 
-    /// Frees a block that was held, and counts it no more.
-    pub(crate) fn release<B: Block>(&self, block: Arc<B>) {
+    /// Drops a pinned block and releases its part of the budget.
+    pub(crate) fn unpin<B: Block>(&self, block: Arc<B>) {
         let weight = weight(&*block);
         drop(block);
-        self.counters.shrink(B::KIND, weight);
-        self.reserve(|reservation| reservation.give_back(weight));
+        self.counters.subtract_bytes(B::KIND, weight);
+        self.update_reservation(|reservation| reservation.release(weight));
     }
 
-    /// Changes what is held, and gives the other blocks what is left of the budget.
-    fn reserve<T>(&self, change: impl FnOnce(&mut Reservation) -> T) -> T {
+    /// Changes the reservation of pinned blocks, and sets the cache's capacity to the rest of the
+    /// budget.
+    fn update_reservation<T>(&self, change: impl FnOnce(&mut Reservation) -> T) -> T {
         let mut reservation = self.reservation.lock();
         let before = reservation.reserved_bytes();
         let changed = change(&mut reservation);
@@ -243,12 +252,12 @@ impl BlockCache {
             // Rounded down, as in `new`.
             self.blocks.set_capacity(capacity - capacity % self.blocks.num_shards() as u64);
         }
-        self.memtable_space_bytes.store(reservation.memtable_space_bytes(), Ordering::Relaxed);
+        self.pinnable_bytes.store(reservation.pinnable_bytes(), Ordering::Relaxed);
         changed
     }
 }
 
-/// What a block counts: on the heap, and what an entry of the cache costs, which a slot costs less.
+/// Size of a block as counted: its heap size and the overhead of a cache entry. A slot costs less.
 fn weight<B: Block>(block: &B) -> u64 {
     block.heap_bytes() as u64 + ENTRY_BYTES
 }
@@ -274,11 +283,11 @@ struct Evictions {
 }
 
 impl Lifecycle<BlockKey, CachedBlock> for Evictions {
-    /// Blocks to drop after the shard was unlocked: freeing them takes a while.
+    /// Blocks to drop after the shard is unlocked, because freeing them takes time.
     type RequestState = Vec<CachedBlock>;
 
     fn on_evict(&self, evicted: &mut Self::RequestState, _key: BlockKey, block: CachedBlock) {
-        self.counters.shrink(block.kind(), block.weight());
+        self.counters.subtract_bytes(block.kind(), block.weight());
         evicted.push(block);
     }
 }
@@ -297,13 +306,13 @@ mod tests {
         cache.insert(key, &filter);
         let bytes = cache.bytes();
         for _ in 0..2 {
-            cache.hold(key, &filter, &slot);
+            cache.pin(key, &filter, &slot);
             assert_eq!(
-                (cache.held_bytes(), cache.bytes(), cache.stats().filter.bytes),
+                (cache.pinned_bytes(), cache.bytes(), cache.stats().filter.bytes),
                 (bytes, bytes, bytes)
             );
         }
-        cache.release(slot.into_inner().expect("it is held"));
-        assert_eq!((cache.held_bytes(), cache.bytes(), cache.stats().filter.bytes), (0, 0, 0));
+        cache.unpin(slot.into_inner().expect("it is held"));
+        assert_eq!((cache.pinned_bytes(), cache.bytes(), cache.stats().filter.bytes), (0, 0, 0));
     }
 }

@@ -1,37 +1,38 @@
-//! Counts of the cache and of filters, striped so that readers on different cores do not share a line for them.
+//! Counters of the cache and of filters, striped so that readers on different cores do not share a
+//! cache line.
 //!
-//! The first threads that count have a stripe for themselves and need no locked instruction: they are the ones
-//! that a server reads with. Whoever comes later shares stripes, with one.
+//! The first threads that count have a stripe of their own and need no locked instruction; they are
+//! a server's reader threads. Later threads share stripes and use atomic increments.
 
 use super::BlockKind;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const KINDS: usize = 3;
 const ANSWERS: usize = 3;
-/// So many threads, over the life of the process, have a stripe for themselves.
+/// Number of threads, over the lifetime of the process, that have a stripe of their own.
 const OWN_STRIPES: usize = 32;
-/// All others share these.
+/// Number of stripes that all other threads share.
 const SHARED_STRIPES: usize = 8;
 
 static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// This thread among all that ever counted; never given to another.
+    /// Index of this thread among all that ever counted; never reused.
     static THREAD: usize = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What the cache did and holds, for one kind of block.
+/// Statistics of the cache for one kind of block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindStats {
     /// Lookups that found their block.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that did not find their block.
     pub misses: u64,
-    /// What the blocks of this kind weigh, in bytes.
+    /// Size of the cached and pinned blocks of this kind, in bytes.
     pub bytes: u64,
 }
 
-/// What the cache did and holds.
+/// Statistics of the cache by kind of block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Data blocks.
@@ -42,26 +43,26 @@ pub struct CacheStats {
     pub filter: KindStats,
 }
 
-/// What filters answered to lookups of a key in a table, by point reads and by compactions that look for what a
-/// tombstone hides. A lookup that would have to wait for the disk is counted when it was done in the end.
+/// Results of filter lookups, by point reads and by compactions that search for older cells of a
+/// tombstone. A lookup that would have to wait for the disk is counted once it is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterStats {
-    /// Lookups that asked a filter.
+    /// Lookups that consulted a filter.
     pub checked: u64,
-    /// Of these, those that were spared by it: it was certain that the key is not there.
+    /// Lookups that the filter answered: the key is certainly absent.
     pub negatives: u64,
-    /// Of these, those that it let pass and that found no such key.
+    /// Lookups that passed the filter although the key was absent.
     pub false_positives: u64,
 }
 
-/// What a filter said to a lookup, and whether it was right.
+/// Result of a filter lookup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FilterAnswer {
-    /// The key is not there.
+    /// The filter excluded the key.
     Negative = 0,
-    /// The key may be there, and it was.
+    /// The filter admitted the key, and it was present.
     Positive = 1,
-    /// The key may be there, and it was not.
+    /// The filter admitted the key, and it was absent.
     FalsePositive = 2,
 }
 
@@ -72,7 +73,7 @@ pub(super) struct Counters {
     bytes: [AtomicU64; KINDS],
 }
 
-/// Two cache lines: processors fetch lines in pairs.
+/// Two cache lines, because processors prefetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe {
@@ -92,7 +93,7 @@ impl Counters {
         self.count(|stripe| &stripe.answers[answer as usize]);
     }
 
-    /// Adds one to a counter of this thread's stripe.
+    /// Increments a counter of this thread's stripe.
     #[inline]
     fn count(&self, counter: impl FnOnce(&Stripe) -> &AtomicU64) {
         let thread = THREAD.with(|thread| *thread);
@@ -107,11 +108,11 @@ impl Counters {
         }
     }
 
-    pub(super) fn grow(&self, kind: BlockKind, bytes: u64) {
+    pub(super) fn add_bytes(&self, kind: BlockKind, bytes: u64) {
         self.bytes[kind as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn shrink(&self, kind: BlockKind, bytes: u64) {
+    pub(super) fn subtract_bytes(&self, kind: BlockKind, bytes: u64) {
         self.bytes[kind as usize].fetch_sub(bytes, Ordering::Relaxed);
     }
 
@@ -143,7 +144,8 @@ mod tests {
 
     const ROUNDS: u64 = 400_000;
 
-    /// More threads than have stripes of their own, each for longer than a turn on a processor.
+    /// Starts more threads than there are own stripes, and each runs for longer than a time slice
+    /// of a processor.
     #[test]
     fn no_thread_loses_counts_of_another() {
         let counters = Counters::default();

@@ -1,39 +1,42 @@
-//! When a cell may go.
+//! The rule for dropping a cell in a compaction.
 //!
-//! A tombstone hides the older cells of its key: those in other tables of this node, and those on replicas
-//! that have not heard of the delete. It may go when both are certain not to come back:
+//! A tombstone hides the older cells of its key: those in other tables of this node, and those on
+//! replicas that have not heard of the delete. It may be dropped when neither can return:
 //!
-//! * it has been dead for the *grace period*, in which every replica hears of it; while the replicas have not exchanged
-//!   their deletes for longer, the period is as long as that;
-//! * nothing outside of what is being merged can hold a cell of its key at its version or below: no table
-//!   (see [`Outside`](super::outside)), no memtable, and no record of the log that a recovery would replay.
+//! * It has been dead for the *grace period*, in which every replica hears of it. If the last
+//!   exchange of deletes between the replicas was longer ago, the period is extended to that.
+//! * Nothing outside of the merge can hold a cell of its key at its version or below: no table (see
+//!   [`OutsideTables`](super::outside)), no memtable, and no record of the log that a recovery
+//!   would replay.
 //!
-//! That the merge writes to the last level proves nothing: levels are not ordered by version, so the older
-//! cell may well lie *above*, written late by a hint or a repair.
+//! Merging into the last level proves nothing: levels are not ordered by version, so the older cell
+//! may lie *above*, written late by a hint or a repair.
 //!
-//! A value past its expiry is not seen any more but still hides what is older, so it becomes a tombstone of
-//! the same version, which keeps the expiry: its grace period counts from there. Its bytes go at once.
+//! An expired value is no longer visible but still hides older cells. So it is replaced by a
+//! tombstone of the same version, which keeps the expiry: the grace period counts from there. Its
+//! bytes are dropped at once.
 //!
-//! Local keys ([`Options::local_keys_end`](crate::Options::local_keys_end)) are on no replica. So their tombstones
-//! have no grace period, and what remains is the second rule.
+//! Local keys ([`Options::local_keys_end`](crate::Options::local_keys_end)) are not replicated.
+//! Their tombstones have no grace period, and only the second condition applies.
 
 use super::Horizon;
 use crate::Error;
 use stdx::{CellKind, CellMeta};
 
-/// What becomes of a cell that survived a merge.
+/// Decision about a cell that survived a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is written as it is.
+    /// The cell is written unchanged.
     Keep,
-    /// Its expiry tombstone, see [`CellMeta::buried`], is written in its place.
+    /// The cell's expiry tombstone is written instead, see [`CellMeta::buried`].
     Bury,
-    /// It goes.
+    /// The cell is dropped.
     Drop,
 }
 
-/// Judges the cell of `key` that superseded all others in a merge. `outside_may_hold` tells whether a table
-/// outside of the merge may hold a cell of the key at this version or below; it is asked last.
+/// Decides about the cell of `key` that superseded all others in a merge. `outside_may_hold`
+/// returns whether a table outside of the merge may hold a cell of the key at this version or
+/// below. It is evaluated last.
 ///
 /// # Errors
 /// Those of `outside_may_hold`.
@@ -47,7 +50,7 @@ pub fn judge(
     let Some(dead_from) = cell.dead_from().filter(|dead_from| *dead_from <= horizon.now) else {
         return Ok(Verdict::Keep);
     };
-    let (grace, version_min) = horizon.of(key);
+    let (grace, version_min) = horizon.rule_for(key);
     let heard_of = dead_from.saturating_add(grace) <= horizon.now;
     if heard_of && cell.version < version_min && !outside_may_hold()? {
         return Ok(Verdict::Drop);
@@ -83,27 +86,27 @@ mod tests {
         CellMeta { expires_at: Some(at(expires)), ..CellMeta::value(version(written), 1) }
     }
 
-    /// The verdict while no memtable and no table outside holds anything.
+    /// The verdict if no memtable and no table outside holds the key.
     fn alone(cell: &CellMeta, now: u64) -> Verdict {
         judge(KEY, cell, &horizon(now, Version::MAX), || Ok(false)).expect("no table is asked")
     }
 
     #[test]
-    fn a_tombstone_goes_when_its_grace_has_passed() {
+    fn a_tombstone_is_dropped_after_its_grace_period() {
         let tombstone = CellMeta::tombstone(version(10), 1);
         assert_eq!(alone(&tombstone, 109), Verdict::Keep);
         assert_eq!(alone(&tombstone, 110), Verdict::Drop);
     }
 
     #[test]
-    fn the_bottom_level_alone_proves_nothing() {
+    fn reaching_the_last_level_does_not_suffice_to_drop() {
         let tombstone = CellMeta::tombstone(version(10), 1);
         let verdict = judge(KEY, &tombstone, &horizon(1_000, Version::MAX), || Ok(true));
-        assert_eq!(verdict.unwrap(), Verdict::Keep, "an older cell may lie in a table above");
+        assert_eq!(verdict.unwrap(), Verdict::Keep, "a table above may hold an older cell");
     }
 
     #[test]
-    fn a_memtable_or_the_log_may_hold_what_it_hides() {
+    fn a_tombstone_stays_while_a_memtable_or_the_log_may_hold_older_cells() {
         let tombstone = CellMeta::tombstone(version(10), 1);
         for (least, expected) in [(9, Verdict::Keep), (10, Verdict::Keep), (11, Verdict::Drop)] {
             let verdict = judge(KEY, &tombstone, &horizon(1_000, version(least)), || Ok(false));
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_value_is_buried_and_its_grace_counts_from_the_expiry() {
+    fn the_grace_period_of_an_expired_value_counts_from_its_expiry() {
         let value = expiring(10, 500);
         assert_eq!(alone(&value, 499), Verdict::Keep);
         assert_eq!(alone(&value, 500), Verdict::Bury);
@@ -124,28 +127,28 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_before_the_write_does_not_shorten_the_grace() {
+    fn an_expiry_before_the_write_does_not_shorten_the_grace_period() {
         let value = expiring(500, 10);
         assert_eq!(alone(&value, 599), Verdict::Bury);
         assert_eq!(alone(&value, 600), Verdict::Drop);
     }
 
     #[test]
-    fn a_living_value_stays_whatever_its_age() {
+    fn a_live_value_is_kept_at_any_age() {
         assert_eq!(alone(&CellMeta::value(version(0), 1), 1_000_000), Verdict::Keep);
         assert_eq!(alone(&expiring(0, 2_000_000), 1_000_000), Verdict::Keep);
     }
 
     #[test]
-    fn a_local_tombstone_has_no_grace_but_must_have_nothing_left_to_hide() {
+    fn a_local_tombstone_is_dropped_at_once_if_it_hides_nothing() {
         let tombstone = CellMeta::tombstone(version(10), 1);
         let verdict = |now, least, outside| {
             let mut horizon = horizon(now, version(0));
             horizon.local.as_mut().expect("set").version_min = version(least);
             judge(LOCAL, &tombstone, &horizon, || Ok(outside)).unwrap()
         };
-        assert_eq!(verdict(10, 11, false), Verdict::Drop, "whatever the least version of other keys");
-        assert_eq!(verdict(10, 11, true), Verdict::Keep, "a table may hold what it hides");
+        assert_eq!(verdict(10, 11, false), Verdict::Drop, "the least version of other keys does not matter");
+        assert_eq!(verdict(10, 11, true), Verdict::Keep, "a table may hold an older cell");
         assert_eq!(verdict(10, 10, false), Verdict::Keep, "a memtable may");
         assert_eq!(verdict(9, 11, false), Verdict::Keep, "a clock that was set back");
         assert_eq!(judge(b"b", &tombstone, &horizon(10, Version::MAX), || Ok(false)).unwrap(), Verdict::Keep);
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_asked_only_when_all_else_allows_it() {
+    fn outside_tables_are_read_only_if_all_other_conditions_hold() {
         let tombstone = CellMeta::tombstone(version(10), 1);
         for horizon in [horizon(109, Version::MAX), horizon(1_000, version(10))] {
             let verdict = judge(KEY, &tombstone, &horizon, || panic!("asked"));

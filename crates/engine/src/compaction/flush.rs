@@ -1,4 +1,4 @@
-//! Writing a memtable, or another source, to level 0, step by step.
+//! Flushing a memtable, or another source, to level 0 in steps.
 
 use super::job::CELL_COST_BYTES;
 use super::output::Outputs;
@@ -8,11 +8,11 @@ use crate::iter::Cursor;
 use crate::manifest::VersionEdit;
 use crate::memtable::MemtableCursor;
 
-/// A flush under way: the cells of one source, mostly a memtable, go to one table, as they are. What is dead is left
-/// to compaction, which sees more.
+/// A flush in progress. It writes the cells of one source, usually a memtable, unchanged to one
+/// table. Dead cells are left to compaction, which sees more tables.
 ///
-/// A flush that is dropped before it is done leaves a file behind that no manifest names; the next open
-/// removes it.
+/// A flush that is dropped before it is finished leaves a file that no manifest refers to. The next
+/// open removes it.
 pub struct FlushJob<C = MemtableCursor> {
     cursor: C,
     has_begun: bool,
@@ -21,14 +21,14 @@ pub struct FlushJob<C = MemtableCursor> {
 }
 
 impl<C: Cursor> FlushJob<C> {
-    /// A flush of all that `cursor` yields that has done nothing yet.
+    /// Returns a flush of all cells of `cursor`, not started yet.
     pub fn new(cursor: C, context: JobContext) -> Self {
         Self { cursor, has_begun: false, done_bytes: 0, outputs: context.outputs(0, u64::MAX) }
     }
 
-    /// Goes on for about `budget_bytes` of keys and values. The edit at the end adds the table, if there was
-    /// a cell to write; the caller adds the floor of the log. After an error the job is over, and what it had
-    /// written is removed.
+    /// Writes about `budget_bytes` of keys and values. The final edit adds the table, if there was
+    /// a cell to write; the caller adds the floor of the log. An error ends the job and removes its
+    /// output.
     ///
     /// # Errors
     /// [`Error::Full`] and [`Error::Io`] of the table that is written.
@@ -40,12 +40,12 @@ impl<C: Cursor> FlushJob<C> {
         stepped
     }
 
-    /// Keys and values that were written so far, in bytes as budgets count them.
+    /// Keys and values written so far, in bytes as budgets count them.
     pub fn done_bytes(&self) -> u64 {
         self.done_bytes
     }
 
-    /// Where the cells come from.
+    /// The source of the cells.
     pub fn source(&self) -> &C {
         &self.cursor
     }

@@ -1,13 +1,13 @@
-//! Carrying out a plan, step by step.
+//! Executing a compaction plan in steps.
 
 use super::drop_rule::{Verdict, judge};
 use super::output::{OutputOptions, Outputs};
-use super::outside::Outside;
+use super::outside::OutsideTables;
 use super::picker::GRANDPARENT_TABLES_MAX;
 use super::{Horizon, LocalHorizon, Plan};
 use crate::iter::{Cursor, LevelCursor, MergeCursor};
 use crate::manifest::{LEVELS, Levels, VersionEdit};
-use crate::sstable::{Reading, Table, TableMeta, TableOptions};
+use crate::sstable::{ReadMode, Table, TableMeta, TableOptions};
 use crate::{Error, Options};
 use bytes::Bytes;
 use env::Env;
@@ -17,39 +17,41 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use stdx::{CellRef, Version, WallTime};
 
-/// What a cell costs of a budget besides its bytes.
+/// Cost of a cell in budgets beside its bytes.
 pub(super) const CELL_COST_BYTES: u64 = 32;
-/// Bits of filter that a key costs more in level 0, where a read asks every table.
+/// Additional filter bits per key in level 0, where a read consults every table.
 const LEVEL0_FILTER_BITS_MORE: u32 = 6;
-/// Bits of filter that a key costs more on a level that is not the last: all together they are few.
+/// Additional filter bits per key on levels above the last one. Together they hold few keys.
 const UPPER_FILTER_BITS_MORE: u32 = 4;
 
-/// What a job needs of the engine, as it is when the job begins.
+/// Inputs of a job from the engine, captured when the job begins.
 pub struct JobContext {
-    /// The file system.
+    /// File system and clock.
     pub env: Env,
-    /// Where tables are.
+    /// Directory of the tables.
     pub tables_dir: PathBuf,
-    /// Gives ids to new tables.
+    /// Allocator of table ids.
     pub next_table_id: Arc<AtomicU64>,
-    /// How tables of the last level are written.
+    /// Options for tables of the last level.
     pub table_options: TableOptions,
-    /// The options of the engine.
+    /// Options of the engine.
     pub options: Options,
-    /// See [`Horizon::version_min`]; `None` when there is no such cell. To be read not later than `levels`.
+    /// See [`Horizon::version_min`]; `None` if there is no such cell. Must be read no later than
+    /// `levels`.
     pub memtable_version_min: Option<Version>,
-    /// See [`LocalHorizon::version_min`]; the same holds for it.
+    /// See [`LocalHorizon::version_min`]; the same order of reads applies.
     pub memtable_local_version_min: Option<Version>,
     /// The live tables.
     pub levels: Arc<Levels>,
-    /// The horizon: what expired, or whose grace period ended, before this time is dead.
+    /// The horizon: cells that expired, or whose grace period ended, before this time are dead.
     pub wall: WallTime,
-    /// The time up to which the replicas have exchanged all deletes.
+    /// Time up to which the replicas have exchanged all deletes.
     pub exchanged_to: WallTime,
 }
 
 impl JobContext {
-    /// What judges dead cells. The grace period is so long that no tombstone goes that the replicas have not exchanged.
+    /// Returns the horizon for judging dead cells. The grace period is extended so that no
+    /// tombstone is dropped that the replicas have not exchanged.
     pub fn horizon(&self) -> Horizon {
         let micros = |wall: WallTime| wall.micros_since_unix_epoch();
         let since_exchange = micros(self.wall).saturating_sub(micros(self.exchanged_to));
@@ -64,7 +66,7 @@ impl JobContext {
         }
     }
 
-    /// How tables for `level` are written, cut at `table_bytes`.
+    /// Returns the outputs for tables of `level` that are cut at `table_bytes`.
     pub(super) fn outputs(self, level: usize, table_bytes: u64) -> Outputs {
         let base = self.table_options.filter_bits_per_key;
         let more = match level {
@@ -83,57 +85,58 @@ impl JobContext {
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug)]
 pub enum Step {
     /// There is more to do.
     More,
-    /// All is written and durable; it becomes live with this edit.
+    /// All output is written and durable. It becomes live with this edit.
     Done(VersionEdit),
 }
 
-/// A compaction under way.
+/// A compaction in progress.
 ///
-/// A job that is dropped before it is done leaves files behind that no manifest names; the next open removes
-/// them.
+/// A job that is dropped before it is finished leaves files that no manifest refers to. The next
+/// open removes them.
 pub struct Job {
     plan: Plan,
     horizon: Horizon,
-    outside: Outside,
+    outside: OutsideTables,
     merge: MergeCursor<LevelCursor>,
-    /// Whether it stands at a cell, which is done. If that is large it is not held between two steps, nor is the next one.
+    /// Whether the merge is at a cell that is already processed. A large value is released between
+    /// two steps, and the next one is not loaded.
     has_begun: bool,
     grandparents: Grandparents,
     outputs: Outputs,
     local_end_passed: bool,
-    dropped: Dropped,
+    dropped: DroppedVersions,
     done_bytes: u64,
     cost_bytes: u64,
 }
 
-/// The greatest versions of tombstones that were dropped. A cell of that version or below which is written while
-/// the job runs was not known to it: then its edit must not be installed.
+/// Greatest versions of the dropped tombstones. If a cell at or below such a version is written
+/// while the job runs, the job did not see it, and its edit must not be installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// Of keys that replicas have.
+pub struct DroppedVersions {
+    /// Greatest version among replicated keys.
     pub version_max: Option<Version>,
-    /// Of local keys. Only values count for it.
+    /// Greatest version among local keys. Only values conflict with it.
     pub local_version_max: Option<Version>,
 }
 
 impl Job {
-    /// A job that has done nothing yet.
+    /// Returns a job that has not started yet.
     pub fn new(plan: Plan, context: JobContext) -> Self {
         let horizon = context.horizon();
         let table_bytes = context.options.table_bytes;
         Self {
-            outside: Outside::of(&plan, &context.levels, &horizon),
+            outside: OutsideTables::of(&plan, &context.levels, &horizon),
             merge: MergeCursor::new(sources(&plan)),
             has_begun: false,
             grandparents: Grandparents::of(&plan, &context.levels, table_bytes),
             outputs: context.outputs(plan.output_level, table_bytes),
             local_end_passed: false,
-            dropped: Dropped::default(),
+            dropped: DroppedVersions::default(),
             done_bytes: 0,
             cost_bytes: plan.tables().map(|table| cost_bytes(table.meta())).sum(),
             horizon,
@@ -141,14 +144,14 @@ impl Job {
         }
     }
 
-    /// Goes on for about `budget_bytes` of keys and values. After an error the job is over, and what it had
-    /// written is removed.
+    /// Merges about `budget_bytes` of keys and values. An error ends the job and removes its
+    /// output.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] and [`Error::Io`] of a table that is read, [`Error::Full`] and [`Error::Io`] of
-    /// those that are written.
+    /// [`Error::Corrupt`] and [`Error::Io`] of a table that is read, [`Error::Full`] and
+    /// [`Error::Io`] of tables that are written.
     pub fn step(&mut self, budget_bytes: u64) -> Result<Step, Error> {
-        if self.plan.moves {
+        if self.plan.is_move {
             return Ok(Step::Done(self.plan.edit()));
         }
         let stepped = self.merge_some(budget_bytes);
@@ -158,17 +161,17 @@ impl Job {
         stepped
     }
 
-    /// The plan that is carried out.
+    /// The plan that is executed.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What was dropped so far.
-    pub fn dropped(&self) -> Dropped {
+    /// Greatest versions of the tombstones dropped so far.
+    pub fn dropped(&self) -> DroppedVersions {
         self.dropped
     }
 
-    /// Which part of it is done, from 0 to 1, as if no cell superseded another.
+    /// Completed fraction, from 0 to 1, assuming that no cell supersedes another.
     pub fn progress(&self) -> f64 {
         (self.done_bytes as f64 / self.cost_bytes.max(1) as f64).min(1.0)
     }
@@ -184,7 +187,8 @@ impl Job {
             spent_bytes += cost_bytes;
             self.done_bytes += cost_bytes;
             let version = cell.meta.version;
-            let stored = self.merge.head().and_then(LevelCursor::stored).filter(|_| !self.merge.is_raised());
+            let stored =
+                self.merge.head().and_then(LevelCursor::stored).filter(|_| !self.merge.has_raised_from());
             let kept = match judge(key, &cell.meta, &self.horizon, || self.outside.may_hold(key, version))? {
                 Verdict::Keep => Some((cell, stored)),
                 Verdict::Bury => Some((CellRef { meta: cell.meta.buried(), value: &[] }, None)),
@@ -208,7 +212,7 @@ impl Job {
                 }
             }
             if spent_bytes >= budget_bytes {
-                self.merge.set_aside();
+                self.merge.release_value();
                 return Ok(Step::More);
             }
             self.merge.advance()?;
@@ -225,12 +229,12 @@ impl Job {
     }
 }
 
-/// What all cells of a table cost of budgets.
+/// Cost of all cells of a table in budgets, in bytes.
 fn cost_bytes(meta: &TableMeta) -> u64 {
     meta.data_bytes + meta.cells * CELL_COST_BYTES
 }
 
-/// A source for each table of level 0, and one for all tables of another level.
+/// Returns one source per table of level 0, and one source for all tables of each other level.
 fn sources(plan: &Plan) -> Vec<LevelCursor> {
     let mut sources = Vec::new();
     for input in &plan.inputs {
@@ -238,14 +242,15 @@ fn sources(plan: &Plan) -> Vec<LevelCursor> {
             0 => input.tables.iter().map(|table| vec![Arc::clone(table)]).collect(),
             _ => vec![input.tables.clone()],
         };
-        sources.extend(runs.into_iter().map(|run| LevelCursor::new(run, Reading::Bulk)));
+        sources.extend(runs.into_iter().map(|run| LevelCursor::new(run, ReadMode::Bulk)));
     }
     sources
 }
 
-/// Where outputs are cut so that none overlaps too much of the level below theirs.
+/// Positions at which outputs are cut, so that none overlaps too much of the level below (LevelDB's
+/// grandparents).
 struct Grandparents {
-    /// The greatest key and the file length of each table there.
+    /// Greatest key and file length of each table of that level.
     tables: Vec<(Bytes, u64)>,
     next: usize,
     overlap_bytes: u64,
@@ -269,7 +274,7 @@ impl Grandparents {
         }
     }
 
-    /// Whether the output that would take `key` overlaps too much already.
+    /// Whether the current output overlaps too much already if it ends before `key`.
     #[inline]
     fn cut_before(&mut self, key: &[u8]) -> bool {
         while self.tables.get(self.next).is_some_and(|(key_max, _)| key_max < key) {

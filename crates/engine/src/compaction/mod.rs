@@ -1,21 +1,23 @@
-//! Merging tables, so that reads look into few of them and what is superseded goes.
+//! Compaction: merging tables, so that reads consult few of them and superseded cells are dropped.
 //!
-//! **Promise.** A compaction changes no answer: after it, as before, a read finds the cell with the greatest
-//! version of its key. A tombstone goes only when nothing it hides can still be there ([`drop_rule`]). What a
-//! flush or a compaction writes becomes live as a whole, or not at all.
+//! **Promise.** A compaction changes no read result: before and after it, a read finds the cell
+//! with the greatest version of its key. A tombstone is dropped only when nothing that it hides can
+//! still exist ([`drop_rule`]). The output of a flush or a compaction becomes live as a whole or
+//! not at all.
 //!
-//! **Mechanism.** [`pick`] looks at the levels and decides what is worth doing: it is pure, reads no file and
-//! is tested by scripts. A [`Plan`] is carried out by a [`Job`], step by step, each within a budget of bytes,
-//! so that whoever steps it decides the pace. A [`FlushJob`] is the same for a memtable. Both end with a
-//! [`VersionEdit`](crate::manifest::VersionEdit) for the manifest; until that is durable nothing they did
-//! counts. [`Debt`] is what is left to do, in bytes, for the control of writes.
+//! **Mechanism.** [`pick`] chooses the next compaction from the levels. It is pure, reads no file
+//! and is tested by scripts. A [`Job`] executes a [`Plan`] in steps, each with a budget of bytes,
+//! so the caller controls the rate. A [`FlushJob`] does the same for a memtable. Both end with a
+//! [`VersionEdit`](crate::manifest::VersionEdit) for the manifest; until that is durable, their
+//! output is not part of the database. [`CompactionDebt`] estimates the remaining work in bytes,
+//! for the admission control of writes.
 //!
-//! Because a level says nothing about versions, any tables may be merged into any level as long as the
-//! tables of that level do not overlap: several plans run at once, and a table that overlaps nothing on the
-//! next level moves there without being read.
+//! Levels are not ordered by version. So any tables may be merged into any level, as long as the
+//! tables of that level do not overlap. Several plans run concurrently. A table that overlaps
+//! nothing on the next level moves there without being read.
 //!
-//! **Caveats.** One job is one thread. A tombstone on the last level that is blocked by the bounds of a table
-//! above it stays until that table comes down.
+//! **Caveats.** A job runs on one thread. A tombstone on the last level that is blocked by the key
+//! range of a table above it stays until that table is compacted downwards.
 
 pub mod drop_rule;
 mod flush;
@@ -26,6 +28,6 @@ mod picker;
 mod plan;
 
 pub use flush::FlushJob;
-pub use job::{Dropped, Job, JobContext, Step};
-pub use picker::{Debt, level_target_bytes, pick, pick_within};
-pub use plan::{Busy, Horizon, Input, LocalHorizon, Plan, PlanId, Reason};
+pub use job::{DroppedVersions, Job, JobContext, Step};
+pub use picker::{CompactionDebt, level_target_bytes, pick, pick_within};
+pub use plan::{Horizon, Input, LocalHorizon, Plan, PlanId, Reason, RunningPlans};

@@ -1,29 +1,29 @@
-//! The tables that a job writes.
+//! The output tables of a job.
 
 use crate::Error;
-use crate::sstable::{Stored, TableId, TableMeta, TableOptions, TableWriter, file_name};
+use crate::sstable::{StoredBlock, TableId, TableMeta, TableOptions, TableWriter, file_name};
 use env::{Env, OpenMode};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::CellRef;
 
-/// Where and how tables are written.
+/// Location and options of the tables to write.
 pub(super) struct OutputOptions {
     pub(super) env: Env,
     pub(super) dir: PathBuf,
     pub(super) next_table_id: Arc<AtomicU64>,
     pub(super) table: TableOptions,
-    /// A table is cut at this size, in bytes.
+    /// Size at which a table is cut, in bytes.
     pub(super) table_bytes: u64,
 }
 
-/// Writes cells that come in key order to as many tables as it takes.
+/// Writes cells that arrive in key order to as many tables as needed.
 pub(super) struct Outputs {
     options: OutputOptions,
     writer: Option<TableWriter>,
     written: Vec<TableMeta>,
-    /// Of every file that was begun.
+    /// Paths of all files that were created.
     paths: Vec<PathBuf>,
 }
 
@@ -32,14 +32,14 @@ impl Outputs {
         Self { options, writer: None, written: Vec::new(), paths: Vec::new() }
     }
 
-    /// Adds a cell to the present table, or to a new one when that is full; `stored` is its block where it was, if that
-    /// is taken over as it is.
+    /// Adds a cell to the current table, or to a new one if that is full. `stored` is the stored
+    /// form of its block, if it is copied unchanged.
     #[inline]
     pub(super) fn add(
         &mut self,
         key: &[u8],
         cell: CellRef<'_>,
-        stored: Option<Stored<'_>>,
+        stored: Option<StoredBlock<'_>>,
     ) -> Result<(), Error> {
         if self.writer.as_ref().is_some_and(|writer| writer.file_bytes_estimate() >= self.options.table_bytes)
         {
@@ -64,7 +64,7 @@ impl Outputs {
         Ok(self.writer.insert(TableWriter::new(file, path, id, self.options.table)))
     }
 
-    /// Ends the present table, if there is one.
+    /// Finishes the current table, if there is one.
     pub(super) fn cut(&mut self) -> Result<(), Error> {
         if let Some(writer) = self.writer.take() {
             self.written.push(writer.finish()?);
@@ -72,7 +72,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Ends the last table. On return all of them are durable, and their names.
+    /// Finishes the last table. On return all tables and their directory entries are durable.
     pub(super) fn finish(&mut self) -> Result<Vec<TableMeta>, Error> {
         self.cut()?;
         if !self.paths.is_empty() {
@@ -82,13 +82,13 @@ impl Outputs {
         Ok(std::mem::take(&mut self.written))
     }
 
-    /// The id that the next table will have.
+    /// Id of the next table.
     pub(super) fn next_table_id(&self) -> TableId {
         TableId(self.options.next_table_id.load(Ordering::Relaxed))
     }
 
-    /// Removes all files that were begun. What cannot be removed is not named by the manifest, and goes at
-    /// the next open.
+    /// Removes all files that were created. The manifest does not refer to a file that cannot be
+    /// removed; the next open removes it.
     pub(super) fn discard(&mut self) {
         self.writer = None;
         self.written.clear();

@@ -1,4 +1,4 @@
-//! The tables beside a merge that may hold what a tombstone hides.
+//! Tables outside of a merge that may hold cells that a tombstone hides.
 
 use super::{Horizon, Plan};
 use crate::Error;
@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag, Version};
 
-/// A table that can be asked for the version at which it holds a key.
-pub(super) trait Neighbour: HasMeta {
-    /// The version of the key's cell in the table, if it has one.
+/// A table that can return the version at which it holds a key.
+pub(super) trait VersionLookup: HasMeta {
+    /// Version of the key's cell in the table; `None` if the table does not contain the key.
     fn version_of(&self, key: &[u8], hash: u64) -> Result<Option<Version>, Error>;
 }
 
-impl Neighbour for Table {
+impl VersionLookup for Table {
     fn version_of(&self, key: &[u8], hash: u64) -> Result<Option<Version>, Error> {
         match self.get(key, hash, Wait::Allowed)? {
             Lookup::Found(cell) => Ok(Some(cell.meta.version)),
@@ -24,21 +24,21 @@ impl Neighbour for Table {
     }
 }
 
-/// All tables outside of a plan that overlap it and can hold what a tombstone of it hides that may go: above,
-/// below and beside it.
+/// All tables outside of a plan that overlap its key range and may hold cells that a droppable
+/// tombstone hides: above, below and beside the plan.
 ///
-/// They stay the right ones while the plan runs: what another compaction makes of them holds no cell that
-/// they did not. Tables flushed meanwhile hold what was in memtables, for which [`Horizon::version_min`]
-/// speaks.
-pub(super) struct Outside<T = Table> {
+/// The set stays valid while the plan runs. The output of a concurrent compaction holds no cell
+/// that its inputs did not. A table flushed meanwhile holds cells of memtables, which
+/// [`Horizon::version_min`] covers.
+pub(super) struct OutsideTables<T = Table> {
     levels: [Vec<Arc<T>>; LEVELS],
 }
 
-impl<T: Neighbour> Outside<T> {
+impl<T: VersionLookup> OutsideTables<T> {
     pub(super) fn of(plan: &Plan<T>, levels: &Levels<T>, horizon: &Horizon) -> Self {
         let inputs: BTreeSet<_> = plan.tables().map(|table| table.meta().id).collect();
         let (min, max) = plan.key_range();
-        // What is past its grace period is older than this.
+        // Tombstones past their grace period are older than this.
         let old = Version::new(
             Hlc::at(horizon.now.saturating_sub(horizon.grace).saturating_add_micros(1)),
             NodeTag(0),
@@ -56,11 +56,11 @@ impl<T: Neighbour> Outside<T> {
         }
     }
 
-    /// Whether one of them holds a cell of `key` at `version` or below; one that cannot be read may.
+    /// Whether a table holds a cell of `key` at `version` or below. An unreadable table may.
     pub(super) fn may_hold(&self, key: &[u8], version: Version) -> Result<bool, Error> {
         let hash = crate::memtable::hash_key(key);
         for (level, tables) in self.levels.iter().enumerate() {
-            // Without overlap only the first table that does not end before the key can hold it.
+            // Without overlap, only the first table that does not end before the key can hold it.
             let from =
                 if level == 0 { 0 } else { tables.partition_point(|table| table.meta().key_max < key) };
             let count = if level == 0 { tables.len() } else { 1 };

@@ -1,26 +1,30 @@
-//! Which compaction is worth doing next: pure.
+//! The picker: chooses the next compaction. It is a pure function of the levels.
 //!
-//! In this order:
+//! It tries, in this order:
 //!
-//! 1. *Sizes.* Level 0 is scored by its tables against [`Options::level0_tables`], every other level by its
-//!    bytes against its target; the greatest score of 1 or more is worked on. From level 0 go tables that
-//!    overlap each other, all of them at once; from another level the table that costs least: the one with
-//!    the fewest bytes on the next level for each of its own, and whatever fits between without more cost.
-//!    Tables that overlap nothing where they go only move, so a fill in key order rewrites nothing.
-//! 2. *Dead cells.* A table in which enough may go: it is merged with what it overlaps on the next level, or
-//!    rewritten in place when there is nothing below it and something is *certain* to go. So each choice
-//!    brings cells down or removes some, and choosing comes to an end.
-//! 3. *Tombstones.* A table full of them is brought down onto what they hide; one of level 0 that has local keys
-//!    once it has lain there for a while.
+//! 1. *Sizes.* Level 0 is scored by its number of tables relative to [`Options::level0_tables`],
+//!    every other level by its bytes relative to its target. The level with the greatest score of
+//!    at least 1 is compacted. From level 0, all tables of one overlapping set are merged at once.
+//!    From another level the cheapest table is merged: the one with the fewest bytes on the next
+//!    level per byte of its own, and further tables that add no cost. Tables that overlap nothing
+//!    on the target level only move, so a load in key order rewrites nothing.
+//! 2. *Dead cells.* A table in which enough cells may be dropped. It is merged with its overlap on
+//!    the next level. If there is none, it is rewritten in place, provided that something is
+//!    *certain* to be dropped. Each choice moves cells down or removes some, so the sequence of
+//!    choices terminates.
+//! 3. *Tombstones.* A table full of tombstones is merged onto the cells that they hide. A table of
+//!    level 0 with local keys qualifies once it has been there for a while.
 //!
-//! Tables have either local keys or others, except in level 0, which compactions cut apart: so those with local keys
-//! are small, and what is dead in them goes without touching anything else.
+//! A table holds either local keys or other keys, except in level 0; compactions cut tables at the
+//! boundary. So tables with local keys are small, and their dead cells are dropped without touching
+//! other keys.
 //!
-//! Tables of running plans are left alone, and so is every range into which one writes. When level 0 has
-//! most need of work and has to wait for tables of level 1, no further work is begun on level 1.
+//! Tables of running plans are excluded, and so is every key range that a running plan writes to.
+//! If level 0 has the greatest score and waits for tables of level 1, no other work on level 1 is
+//! started.
 
 use super::plan::key_range;
-use super::{Busy, Horizon, Input, Plan, Reason};
+use super::{Horizon, Input, Plan, Reason, RunningPlans};
 use crate::Options;
 use crate::manifest::{HasMeta, LEVELS, Levels};
 use crate::sstable::TableMeta;
@@ -28,46 +32,48 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, NodeTag, Version, WallTime};
 
-/// The deepest level: it has no target and nothing below it.
+/// The deepest level. It has no target and no level below it.
 const LAST: usize = LEVELS - 1;
-/// The most tables of level 0 that are merged at once: each needs a read buffer.
+/// Maximum number of level 0 tables in one merge: each needs a read buffer.
 const LEVEL0_INPUTS_MAX: usize = 16;
-/// A plan is widened while it reads no more than so many times [`Options::table_bytes`].
+/// Maximum input of a widened plan, as a multiple of [`Options::table_bytes`].
 const WIDENED_TABLES_MAX: u64 = 12;
-/// A table may overlap so many times [`Options::table_bytes`] on the level below the one it goes to; a move
-/// that would overlap more is a merge instead, which cuts it.
+/// Maximum overlap of a table with the level below its target level, as a multiple of
+/// [`Options::table_bytes`]. A move that would exceed it becomes a merge, which cuts the table.
 pub(super) const GRANDPARENT_TABLES_MAX: u64 = 10;
-/// A table is compacted early when this part of its cells is dead.
+/// Fraction of dead cells from which a table is compacted early.
 const DEAD_SHARE_MIN: f64 = 0.25;
-/// A table is brought down when this part of its cells are tombstones.
+/// Fraction of tombstones from which a table is merged downwards.
 const TOMBSTONE_SHARE_MIN: f64 = 0.5;
-/// A table of level 0 whose newest cell is of this age waits for too little else to come to be merged by size.
+/// Age of the newest cell from which a level 0 table with local keys is compacted although level 0
+/// is small.
 const LEVEL0_QUIET: Duration = Duration::from_secs(600);
 
-/// The next compaction that is worth doing beside those that run.
+/// Returns the next worthwhile compaction beside the running ones.
 pub fn pick<T: HasMeta>(
     levels: &Levels<T>,
-    busy: &Busy,
+    running: &RunningPlans,
     options: &Options,
     horizon: &Horizon,
 ) -> Option<Plan<T>> {
-    pick_within(levels, busy, options, horizon, u64::MAX)
+    pick_within(levels, running, options, horizon, u64::MAX)
 }
 
-/// As [`pick`], but what the plan writes takes at most `bytes_max` on the disk. Where the best does not fit, one that
-/// is smaller, or worth less, is done before.
+/// Same as [`pick`], but the plan's output takes at most `bytes_max` on disk. If the best plan does
+/// not fit, a smaller or less valuable one is returned.
 pub fn pick_within<T: HasMeta>(
     levels: &Levels<T>,
-    busy: &Busy,
+    running: &RunningPlans,
     options: &Options,
     horizon: &Horizon,
     bytes_max: u64,
 ) -> Option<Plan<T>> {
-    let picker = Picker { levels, busy, options, horizon, bytes_max };
+    let picker = Picker { levels, running, options, horizon, bytes_max };
     picker.by_size().or_else(|| picker.by_dead_cells()).or_else(|| picker.by_tombstones())
 }
 
-/// The size above which a level is worked off, in bytes. Level 0 goes by tables, the last level grows freely.
+/// Size above which a level is compacted, in bytes. Level 0 is limited by its number of tables, and
+/// the last level is unlimited.
 pub fn level_target_bytes(level: usize, options: &Options) -> u64 {
     match level {
         0 | LAST => u64::MAX,
@@ -79,7 +85,7 @@ pub fn level_target_bytes(level: usize, options: &Options) -> u64 {
 
 struct Picker<'a, T> {
     levels: &'a Levels<T>,
-    busy: &'a Busy,
+    running: &'a RunningPlans,
     options: &'a Options,
     horizon: &'a Horizon,
     bytes_max: u64,
@@ -99,13 +105,13 @@ impl<T: HasMeta> Picker<'_, T> {
             if plan.is_some() {
                 return plan;
             }
-            // Without running plans it is room that is missing, and work on level 1 may make some.
-            level1_is_waited_for |= level == 0 && !self.busy.is_idle();
+            // If no plan runs, disk space is missing, and work on level 1 may free some.
+            level1_is_waited_for |= level == 0 && !self.running.is_idle();
         }
         None
     }
 
-    /// How much a level is above what it should be; tables that are on their way out do not count.
+    /// Ratio of a level's size to its target. Tables of running plans do not count.
     fn score(&self, level: usize) -> f64 {
         match level {
             0 => self.free(0).count() as f64 / self.options.level0_tables.max(1) as f64,
@@ -117,10 +123,10 @@ impl<T: HasMeta> Picker<'_, T> {
     }
 
     fn free(&self, level: usize) -> impl Iterator<Item = &Arc<T>> {
-        self.levels.level(level).iter().filter(|table| !self.busy.has(table.meta().id))
+        self.levels.level(level).iter().filter(|table| !self.running.is_excluded(table.meta().id))
     }
 
-    /// All tables of level 0 that can simply move; else the largest set that hangs together.
+    /// All tables of level 0 that can move; otherwise a merge of the largest overlapping set.
     fn of_level0(&self) -> Option<Plan<T>> {
         let mut sets = self.overlapping_sets();
         let alone = sets.iter().filter(|set| set.len() == 1);
@@ -128,7 +134,7 @@ impl<T: HasMeta> Picker<'_, T> {
             alone.filter(|set| self.can_move(&set[0], 1)).map(|set| Arc::clone(&set[0])).collect();
         if !moving.is_empty() {
             let inputs = vec![Input { level: 0, tables: moving }];
-            return Some(Plan { inputs, output_level: 1, moves: true, reason: Reason::Level0 });
+            return Some(Plan { inputs, output_level: 1, is_move: true, reason: Reason::Level0 });
         }
         sets.sort_by_key(|set| std::cmp::Reverse(set.len()));
         sets.into_iter().find_map(|mut set| {
@@ -139,13 +145,14 @@ impl<T: HasMeta> Picker<'_, T> {
                 if set.len() == 1 || self.fits(&plan) {
                     return self.within_room(plan);
                 }
-                // The oldest of them are better than nothing.
+                // Merging only the oldest tables is better than merging none.
                 set.truncate(set.len() / 2);
             }
         })
     }
 
-    /// The free tables of level 0, those together whose ranges overlap, directly or through others.
+    /// Available tables of level 0, grouped into sets whose key ranges overlap directly or
+    /// transitively.
     fn overlapping_sets(&self) -> Vec<Vec<Arc<T>>> {
         let mut tables: Vec<_> = self.free(0).cloned().collect();
         tables.sort_by(|a, b| a.meta().key_min.cmp(&b.meta().key_min));
@@ -161,7 +168,7 @@ impl<T: HasMeta> Picker<'_, T> {
         sets
     }
 
-    /// Of the tables of a level, the one with the fewest bytes below it for each of its own.
+    /// Returns a merge of the table of `level` with the fewest bytes below it per byte of its own.
     fn cheapest_of(&self, level: usize) -> Option<Plan<T>> {
         let mut tables: Vec<_> =
             self.free(level).map(|table| (self.cost(level, table.meta()), table)).collect();
@@ -177,7 +184,7 @@ impl<T: HasMeta> Picker<'_, T> {
         self.levels.overlapping(level, min, max).map(|table| table.meta().file_bytes).sum()
     }
 
-    /// As [`Picker::merged`], if there is room for it.
+    /// Same as [`Picker::merged`], if the output fits on the disk.
     fn merging(&self, level: usize, tables: Vec<Arc<T>>, reason: Reason) -> Option<Plan<T>> {
         self.within_room(self.merged(level, tables, reason)?)
     }
@@ -190,21 +197,21 @@ impl<T: HasMeta> Picker<'_, T> {
         plan.written_bytes_max() <= self.bytes_max
     }
 
-    /// A plan that brings these tables of a level to the next, with what they overlap there; `None` when a
-    /// running plan is in the way.
+    /// Returns a plan that merges these tables of a level into the next one, with their overlap
+    /// there; `None` if a running plan conflicts.
     fn merged(&self, level: usize, tables: Vec<Arc<T>>, reason: Reason) -> Option<Plan<T>> {
         let output_level = level + 1;
         if let [table] = &tables[..]
             && self.can_move(table, output_level)
         {
             let inputs = vec![Input { level, tables }];
-            return Some(Plan { inputs, output_level, moves: true, reason });
+            return Some(Plan { inputs, output_level, is_move: true, reason });
         }
         let (min, max) = key_range(tables.iter());
         let below: Vec<_> = self.levels.overlapping(output_level, &min, &max).cloned().collect();
         let (min, max) = key_range(tables.iter().chain(&below));
-        if self.busy.writes(output_level, &min, &max)
-            || below.iter().any(|table| self.busy.has(table.meta().id))
+        if self.running.has_writer_in(output_level, &min, &max)
+            || below.iter().any(|table| self.running.is_excluded(table.meta().id))
         {
             return None;
         }
@@ -214,14 +221,17 @@ impl<T: HasMeta> Picker<'_, T> {
         if !below.is_empty() {
             inputs.push(Input { level: output_level, tables: below });
         }
-        Some(Plan { inputs, output_level, moves: false, reason })
+        Some(Plan { inputs, output_level, is_move: false, reason })
     }
 
-    /// `tables` and its neighbours that overlap nothing below but `below`, as long as the plan stays small.
+    /// `tables` and those neighbours that overlap no table below except `below`, as long as the
+    /// plan stays small.
     fn widened(&self, level: usize, tables: Vec<Arc<T>>, below: &[Arc<T>]) -> Vec<Arc<T>> {
         let (min, max) = key_range(tables.iter().chain(below));
         let mut bytes: u64 = tables.iter().chain(below).map(|table| table.meta().file_bytes).sum();
-        let fits = |meta: &TableMeta| min <= meta.key_min && meta.key_max <= max && !self.busy.has(meta.id);
+        let fits = |meta: &TableMeta| {
+            min <= meta.key_min && meta.key_max <= max && !self.running.is_excluded(meta.id)
+        };
         let mut wide = tables;
         for table in self.levels.overlapping(level, &min, &max).filter(|table| fits(table.meta())) {
             let is_new = wide.iter().all(|other| other.meta().id != table.meta().id);
@@ -236,12 +246,12 @@ impl<T: HasMeta> Picker<'_, T> {
         wide
     }
 
-    /// Whether a table may be put on `level` as it is.
+    /// Whether a table can move to `level` without being rewritten.
     fn can_move(&self, table: &T, level: usize) -> bool {
         let TableMeta { key_min, key_max, .. } = table.meta();
         let free = self.overlap_bytes(level, key_min, key_max) == 0
-            && !self.busy.writes(level, key_min, key_max)
-            && !self.horizon.parts(key_min, key_max);
+            && !self.running.has_writer_in(level, key_min, key_max)
+            && !self.horizon.has_local_end_within(key_min, key_max);
         let grandparents_max = self.options.table_bytes.saturating_mul(GRANDPARENT_TABLES_MAX);
         free && (level == LAST || self.overlap_bytes(level + 1, key_min, key_max) <= grandparents_max)
     }
@@ -256,9 +266,9 @@ impl<T: HasMeta> Picker<'_, T> {
                 return self.merging(level, vec![Arc::clone(table)], Reason::Dead);
             }
             let in_place =
-                self.something_goes(meta) && !self.busy.writes(level, &meta.key_min, &meta.key_max);
+                self.something_goes(meta) && !self.running.has_writer_in(level, &meta.key_min, &meta.key_max);
             let inputs = vec![Input { level, tables: vec![Arc::clone(table)] }];
-            let plan = Plan { inputs, output_level: level, moves: false, reason: Reason::Dead };
+            let plan = Plan { inputs, output_level: level, is_move: false, reason: Reason::Dead };
             in_place.then(|| self.within_room(plan)).flatten()
         })
     }
@@ -281,9 +291,9 @@ impl<T: HasMeta> Picker<'_, T> {
         since(self.horizon.now, meta.version_max.hlc.wall()).is_some_and(|age| age >= LEVEL0_QUIET)
     }
 
-    /// All tables that no plan has, from level 0 downwards.
+    /// All tables that no plan uses, from level 0 downwards.
     fn downwards(&self) -> impl Iterator<Item = (usize, &Arc<T>)> {
-        self.levels.iter().filter(|(_, table)| !self.busy.has(table.meta().id))
+        self.levels.iter().filter(|(_, table)| !self.running.is_excluded(table.meta().id))
     }
 
     fn has_below(&self, level: usize, meta: &TableMeta) -> bool {
@@ -291,10 +301,10 @@ impl<T: HasMeta> Picker<'_, T> {
             .any(|below| self.levels.overlapping(below, &meta.key_min, &meta.key_max).next().is_some())
     }
 
-    /// Whether so many cells of a table may go that it is worth a rewrite: a good part of them by estimate,
-    /// or some that should have gone a whole grace period ago.
+    /// Whether enough cells of a table may be dropped to justify a rewrite: a large fraction of
+    /// them by estimate, or some that have been droppable for a whole grace period.
     ///
-    /// The estimate takes the deaths to be spread over as long a time as the writes were.
+    /// The estimate assumes that deaths are spread over the same length of time as the writes.
     fn has_many_dead(&self, meta: &TableMeta) -> bool {
         let Some(late) = self.first_goes_at(meta).and_then(|first| since(self.horizon.now, first)) else {
             return false;
@@ -305,45 +315,48 @@ impl<T: HasMeta> Picker<'_, T> {
         died * mortal >= DEAD_SHARE_MIN || late >= self.horizon.grace
     }
 
-    /// When a compaction can first do something about a dead cell: when the grace period of the first
-    /// tombstone ends, or, where there are only values, when the first expires and its bytes can go.
+    /// Earliest time at which a compaction can drop something: the end of the first tombstone's
+    /// grace period, or, if there are only values, the first expiry, when the value's bytes can be
+    /// dropped.
     fn first_goes_at(&self, meta: &TableMeta) -> Option<WallTime> {
-        let grace = if meta.tombstones == 0 { Duration::ZERO } else { self.rule_of(meta).0 };
+        let grace = if meta.tombstones == 0 { Duration::ZERO } else { self.rule_for_table(meta).0 };
         meta.droppable_from.map(|from| from.saturating_add(grace))
     }
 
-    /// Whether it is certain that rewriting a table, with nothing below it, changes something: an expired
-    /// value gives up its bytes in any case, the oldest tombstone goes if nothing outside is as old.
+    /// Whether rewriting a table with nothing below it certainly changes something. An expired
+    /// value always loses its bytes. The oldest tombstone is dropped if nothing outside is as old.
     fn something_goes(&self, meta: &TableMeta) -> bool {
         let Some(droppable_from) = meta.droppable_from else { return false };
         // The version of the oldest dead cell is below this one.
         let after = Version::new(Hlc::at(droppable_from.saturating_add_micros(1)), NodeTag(0));
         let younger = |table: &Arc<T>| table.meta().id == meta.id || table.meta().version_min >= after;
         let alone = |level| self.levels.overlapping(level, &meta.key_min, &meta.key_max).all(younger);
-        meta.tombstones == 0 || (self.rule_of(meta).1 >= after && (0..LEVELS).all(alone))
+        meta.tombstones == 0 || (self.rule_for_table(meta).1 >= after && (0..LEVELS).all(alone))
     }
 
-    /// See [`Horizon::of`]: what holds for all keys of a table, or for those that wait the longest.
-    fn rule_of(&self, meta: &TableMeta) -> (Duration, Version) {
-        self.horizon.of(&meta.key_max)
+    /// Applies [`Horizon::rule_for`] to a table: the rule of all its keys, or of those that wait
+    /// the longest.
+    fn rule_for_table(&self, meta: &TableMeta) -> (Duration, Version) {
+        self.horizon.rule_for(&meta.key_max)
     }
 }
 
-/// The time from `earlier` to `later`; `None` when it is the other way round.
+/// Time from `earlier` to `later`; `None` if `later` is earlier.
 fn since(later: WallTime, earlier: WallTime) -> Option<Duration> {
     let micros = later.micros_since_unix_epoch().checked_sub(earlier.micros_since_unix_epoch())?;
     Some(Duration::from_micros(micros))
 }
 
-/// What compaction has to do until every level is within its size.
+/// Work that compaction has to do until every level is within its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Debt {
-    /// Bytes to rewrite, by estimate.
+pub struct CompactionDebt {
+    /// Estimated bytes to rewrite.
     pub bytes: u64,
 }
 
-impl Debt {
-    /// The debt of these levels: what is above a level's target goes down, and takes with it what it overlaps.
+impl CompactionDebt {
+    /// Estimates the debt of these levels: the excess over a level's target moves down and rewrites
+    /// its overlap there.
     pub fn of<T: HasMeta>(levels: &Levels<T>, options: &Options) -> Self {
         let mut bytes = 0u64;
         let mut coming = 0;

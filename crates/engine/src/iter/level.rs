@@ -1,45 +1,46 @@
-//! Walking a level.
+//! Iteration over a level.
 //!
-//! The tables of a level below the first do not overlap, so one cursor at a time suffices: a merge compares
-//! as many sources as there are levels, not as there are tables, and only tables that are reached are opened.
+//! The tables of a level other than level 0 do not overlap, so one open table cursor suffices. A
+//! merge then compares as many sources as there are levels, not tables, and opens a table only when
+//! it is reached.
 
-use super::{Cursor, TakenValue};
+use super::{Cursor, OwnedValue};
 use crate::Error;
-use crate::sstable::{Reading, Stored, Table, TableCursor};
+use crate::sstable::{ReadMode, StoredBlock, Table, TableCursor};
 use std::sync::Arc;
 use stdx::{CellMeta, CellRef};
 
-/// A cursor over tables that follow each other in key order without overlap.
+/// A cursor over consecutive, non-overlapping tables.
 pub struct LevelCursor {
     tables: Arc<[Arc<Table>]>,
-    reading: Reading,
+    mode: ReadMode,
     current: Option<Current>,
 }
 
-/// The table the cursor is in.
+/// The table that the cursor is in.
 struct Current {
     at: usize,
     cursor: TableCursor,
 }
 
 impl LevelCursor {
-    /// A cursor past the last entry of `tables`, which are in key order and do not overlap.
-    pub fn new(tables: impl Into<Arc<[Arc<Table>]>>, reading: Reading) -> Self {
+    /// Returns a cursor past the last entry of `tables`, which are in key order and do not overlap.
+    pub fn new(tables: impl Into<Arc<[Arc<Table>]>>, mode: ReadMode) -> Self {
         let tables = tables.into();
         debug_assert!(
             tables.windows(2).all(|pair| pair[0].meta().key_max < pair[1].meta().key_min),
             "the tables of a level overlap"
         );
-        Self { tables, reading, current: None }
+        Self { tables, mode, current: None }
     }
 
-    /// See [`TableCursor::stored`].
-    pub(crate) fn stored(&self) -> Option<Stored<'_>> {
+    /// Same as [`TableCursor::stored`], of the current table.
+    pub(crate) fn stored(&self) -> Option<StoredBlock<'_>> {
         self.current.as_ref()?.cursor.stored()
     }
 
-    /// Enters the table at `at` and moves its cursor by `seek`; goes on to the next table if it has no entry
-    /// from there on. Past the last table, and after an error, the cursor is nowhere.
+    /// Enters the table at `at` and moves its cursor by `seek`. If that leaves no entry, continues
+    /// with the next table. Past the last table, and after an error, the cursor is in no table.
     fn enter(
         &mut self,
         at: usize,
@@ -47,13 +48,13 @@ impl LevelCursor {
     ) -> Result<(), Error> {
         let reused = self.current.take().filter(|current| current.at == at);
         let Some(table) = self.tables.get(at) else { return Ok(()) };
-        let mut cursor = reused.map_or_else(|| table.cursor(self.reading), |current| current.cursor);
+        let mut cursor = reused.map_or_else(|| table.cursor(self.mode), |current| current.cursor);
         seek(&mut cursor)?;
         self.current = Some(Current { at, cursor });
         self.leave_finished()
     }
 
-    /// Enters table after table until one has an entry.
+    /// Moves to the next table that has an entry, if the current cursor is past its last one.
     fn leave_finished(&mut self) -> Result<(), Error> {
         while let Some(current) = &self.current
             && current.cursor.key_and_meta().is_none()
@@ -61,7 +62,7 @@ impl LevelCursor {
             let at = current.at + 1;
             self.current = None;
             if let Some(table) = self.tables.get(at) {
-                let mut cursor = table.cursor(self.reading);
+                let mut cursor = table.cursor(self.mode);
                 cursor.seek_to_first()?;
                 self.current = Some(Current { at, cursor });
             }
@@ -99,21 +100,21 @@ impl Cursor for LevelCursor {
     }
 
     #[inline]
-    fn set_aside(&mut self) {
+    fn release_value(&mut self) {
         if let Some(current) = &mut self.current {
-            current.cursor.set_aside();
+            current.cursor.release_value();
         }
     }
 
     #[inline]
-    fn bring_back(&mut self) -> Result<(), Error> {
+    fn reload_value(&mut self) -> Result<(), Error> {
         match &mut self.current {
-            Some(current) => current.cursor.bring_back(),
+            Some(current) => current.cursor.reload_value(),
             None => Ok(()),
         }
     }
 
-    fn take_value(&mut self) -> Option<TakenValue> {
+    fn take_value(&mut self) -> Option<OwnedValue> {
         self.current.as_mut()?.cursor.take_value()
     }
 }

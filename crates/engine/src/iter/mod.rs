@@ -1,12 +1,12 @@
 //! Ordered iteration.
 //!
-//! Everything that can be walked in key order is a [`Cursor`]: memtables, tables, levels, and merges of
-//! them. Each yields a key once, with the cell that supersedes all others of it that the source holds (and,
-//! for a memtable, shows): so a merge need only compare sources with each other.
+//! Every ordered source is a [`Cursor`]: memtables, tables, levels, and merges of them. Each yields
+//! a key once, with the cell that supersedes all other cells of the key in the source (in a
+//! memtable: all visible ones). So a merge only compares sources with each other.
 //!
-//! A large value is much to hold while it is not looked at. Whoever leaves a cursor where it stands can have it *set
-//! aside* the value there: what it takes is freed, and the cursor keeps its place. Whoever would copy a large value can
-//! have the memory that it stands in instead, where nobody else has it.
+//! A large value occupies memory while the cursor rests on it. [`Cursor::release_value`] frees that
+//! memory, and the cursor keeps its position. [`Cursor::take_value`] returns the value in the
+//! memory it was read into, so that the caller need not copy it.
 
 mod level;
 mod merge;
@@ -21,18 +21,20 @@ use crate::Error;
 use std::ops::Range;
 use stdx::{CellMeta, CellRef};
 
-/// A large value in the memory that it was read to.
+/// A large value in the buffer that it was read into.
 #[derive(Debug)]
-pub struct TakenValue {
-    /// What was read.
+pub struct OwnedValue {
+    /// The buffer.
     pub bytes: Vec<u8>,
-    /// Where in it the value is.
-    pub at: Range<usize>,
+    /// Range of the value in the buffer.
+    pub range: Range<usize>,
 }
 
-/// A position in a sequence of `(key, cell)` with ascending keys, each once: at an entry, or past the last.
+/// A position in a sequence of `(key, cell)` with ascending, unique keys: at an entry, or past the
+/// last.
 ///
-/// A new cursor is past the last entry until it is sought. After an error the position is past the last.
+/// A new cursor is past the last entry until the first seek. After an error it is past the last
+/// entry.
 pub trait Cursor: Send {
     /// Moves to the first entry.
     fn seek_to_first(&mut self) -> Result<(), Error>;
@@ -46,32 +48,34 @@ pub trait Cursor: Send {
     /// May panic when the position is past the last entry.
     fn advance(&mut self) -> Result<(), Error>;
 
-    /// The entry at the position; `None` past the last. What it borrows lives until the cursor moves.
+    /// Returns the entry at the position; `None` past the last entry.
     ///
     /// # Panics
-    /// When the value was set aside.
+    /// If the value was released.
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)>;
 
-    /// The entry without its value, which may be set aside.
+    /// Returns the entry without its value, which may be released.
     #[inline]
     fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
         self.entry().map(|(key, cell)| (key, cell.meta))
     }
 
-    /// Frees what the value at the position takes, if it is large and can be read again. The cursor may be moved then,
-    /// but its entry is not to be asked for before the value was brought back.
+    /// Frees the memory of the value at the position if it is large and can be read again. The
+    /// cursor can still be moved, but [`Cursor::entry`] must not be called before
+    /// [`Cursor::reload_value`].
     #[inline]
-    fn set_aside(&mut self) {}
+    fn release_value(&mut self) {}
 
-    /// Reads the value at the position again, if it was set aside.
+    /// Reads the value at the position again if it was released.
     #[inline]
-    fn bring_back(&mut self) -> Result<(), Error> {
+    fn reload_value(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Gives away the value at the position without a copy, if it is large and nobody else has it: then it is set aside.
+    /// Returns the value at the position without a copy, if it is large and not shared. The
+    /// cursor's value is released then.
     #[inline]
-    fn take_value(&mut self) -> Option<TakenValue> {
+    fn take_value(&mut self) -> Option<OwnedValue> {
         None
     }
 }
@@ -97,15 +101,15 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
         (**self).key_and_meta()
     }
 
-    fn set_aside(&mut self) {
-        (**self).set_aside();
+    fn release_value(&mut self) {
+        (**self).release_value();
     }
 
-    fn bring_back(&mut self) -> Result<(), Error> {
-        (**self).bring_back()
+    fn reload_value(&mut self) -> Result<(), Error> {
+        (**self).reload_value()
     }
 
-    fn take_value(&mut self) -> Option<TakenValue> {
+    fn take_value(&mut self) -> Option<OwnedValue> {
         (**self).take_value()
     }
 }

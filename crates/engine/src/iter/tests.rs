@@ -1,4 +1,4 @@
-//! The merge against a model, and cursors that fail.
+//! Tests of the merge against a model, and with failing sources.
 
 use super::{Cursor, MergeCursor};
 use crate::Error;
@@ -10,25 +10,26 @@ use stdx::{Cell, CellMeta, CellRef, Hlc, NodeTag, Version};
 
 type Entries = Vec<(Vec<u8>, Cell)>;
 
-/// A cursor over a list. The move number `fails_at`, counted from 0, is an error; to bring a value back is a move too.
+/// A cursor over a list. Move number `fails_at`, counted from 0, fails. Reloading a value counts as
+/// a move.
 struct ListCursor {
     entries: Entries,
     position: usize,
     moves: usize,
     fails_at: usize,
-    is_aside: bool,
+    is_released: bool,
 }
 
 impl ListCursor {
     fn new(entries: Entries) -> Self {
         let position = entries.len();
-        Self { entries, position, moves: 0, fails_at: usize::MAX, is_aside: false }
+        Self { entries, position, moves: 0, fails_at: usize::MAX, is_released: false }
     }
 
     fn move_to(&mut self, position: usize) -> Result<(), Error> {
         self.moves += 1;
         self.position = position;
-        self.is_aside = false;
+        self.is_released = false;
         if self.moves > self.fails_at {
             self.position = self.entries.len();
             return Err(Error::Invalid("planned".to_owned()));
@@ -38,9 +39,9 @@ impl ListCursor {
 }
 
 impl ListCursor {
-    /// Whether it holds a value that could be set aside.
+    /// Whether it holds a value that could be released.
     fn holds_much(&self) -> bool {
-        !self.is_aside && self.entries.get(self.position).is_some_and(|(_, cell)| *cell.value == [1])
+        !self.is_released && self.entries.get(self.position).is_some_and(|(_, cell)| *cell.value == [1])
     }
 }
 
@@ -58,7 +59,7 @@ impl Cursor for ListCursor {
     }
 
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
-        assert!(!self.is_aside, "the value was set aside");
+        assert!(!self.is_released, "the value is released");
         self.entries.get(self.position).map(|(key, cell)| (key.as_slice(), cell.as_ref()))
     }
 
@@ -66,16 +67,16 @@ impl Cursor for ListCursor {
         self.entries.get(self.position).map(|(key, cell)| (key.as_slice(), cell.meta))
     }
 
-    fn set_aside(&mut self) {
-        self.is_aside |= self.holds_much();
+    fn release_value(&mut self) {
+        self.is_released |= self.holds_much();
     }
 
-    fn bring_back(&mut self) -> Result<(), Error> {
-        if self.is_aside { self.move_to(self.position) } else { Ok(()) }
+    fn reload_value(&mut self) -> Result<(), Error> {
+        if self.is_released { self.move_to(self.position) } else { Ok(()) }
     }
 }
 
-/// Keys that share their first 16 bytes, end within them, and differ only by the zeros that fill them up.
+/// Keys that share their first 16 bytes, end within them, or differ only in trailing zeros.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(prop::sample::select(vec![0u8, 1, 0xff]), 0..4),
@@ -105,11 +106,11 @@ fn rest(merge: &mut MergeCursor<ListCursor>) -> Entries {
         entries.push((key.to_vec(), cell.to_cell()));
         assert!(merge.sources.iter().filter(|source| source.holds_much()).count() <= 1);
         if entries.len() % 3 == 0 {
-            merge.set_aside();
+            merge.release_value();
             assert!(!merge.sources.iter().any(ListCursor::holds_much));
         }
         if entries.len() % 6 == 0 {
-            merge.bring_back().expect("no failure is planned");
+            merge.reload_value().expect("no failure is planned");
             assert_eq!(
                 merge.entry().map(|(key, cell)| (key.to_vec(), cell.to_cell())),
                 entries.last().cloned()
@@ -122,7 +123,7 @@ fn rest(merge: &mut MergeCursor<ListCursor>) -> Entries {
 
 proptest! {
     #[test]
-    fn a_merge_is_the_union_with_the_superseding_cells(
+    fn a_merge_yields_each_key_with_its_superseding_cell(
         sources in vec(source(), 0..9),
         from in vec(key(), 0..4),
     ) {

@@ -1,22 +1,23 @@
-//! Walking a snapshot.
+//! Iteration over a snapshot.
 //!
-//! **Promise.** A seek reads only of tables whose keys lie around the key sought; a step, only of those that it has
-//! come to. What is read leaves the cache as it is. A cursor that is left standing holds its snapshot and at most
-//! one data block of each source that was reached, of large values one at most and none when it is set aside, no
-//! buffers besides: thousands may stand still.
+//! **Promise.** A seek reads only tables whose key range contains the key; a step reads only tables
+//! that it reaches. Reading does not change the block cache. An idle cursor holds its snapshot and
+//! at most one data block per source that was reached, at most one of them with a large value (none
+//! after [`Cursor::release_value`]), and no buffers. Thousands of cursors may be idle.
 //!
-//! **Mechanism.** The merge has a source for each memtable and each *run*: a table of level 0, or all tables of
-//! another level, of which one at a time is walked. The least key of every table is known without opening it, so
-//! a run whose next table begins behind the position only *waits*: nothing that is in it can be shown before the
-//! merge reaches that key. Then the table is opened, and takes the place of its run in the merge.
+//! **Mechanism.** The merge has one source per memtable and per *run*: a table of level 0, or all
+//! tables of another level, which are opened one at a time. The least key of every table is known
+//! without opening it. So a run whose next table begins behind the position stays *unreached*: it
+//! cannot contribute before the merge reaches that key. Then the table is opened and becomes the
+//! source of its run.
 //!
-//! **Caveats.** A table that holds the sought key in its range is opened even if its next key is far: three reads
-//! when nothing of it is in memory. In a memtable that is still written to, keys that came after the snapshot are
-//! stepped over one by one.
+//! **Caveats.** A table whose key range contains the sought key is opened even if its next key is
+//! far away: three reads if none of its blocks is cached. In the active memtable, cells that are
+//! newer than the snapshot are skipped one by one.
 
-use crate::iter::{Cursor, MergeCursor, TakenValue};
+use crate::iter::{Cursor, MergeCursor, OwnedValue};
 use crate::memtable::MemtableCursor;
-use crate::sstable::{Reading, Table, TableCursor};
+use crate::sstable::{ReadMode, Table, TableCursor};
 use crate::view::View;
 use crate::{Error, Sequence};
 use std::cmp::Reverse;
@@ -25,17 +26,18 @@ use stdx::{CellMeta, CellRef};
 
 /// A position in a snapshot.
 pub struct SnapshotCursor {
-    /// The sources of the runs, in their order, then those of the memtables.
+    /// Sources of the runs, in order, then of the memtables.
     merge: MergeCursor<Source>,
     runs: Vec<Run>,
-    /// The runs whose next table was not reached; what is reached first stands last.
-    waiting: Vec<usize>,
+    /// Runs whose next table was not reached, in descending order of its least key: the next one to
+    /// reach is last.
+    unreached: Vec<usize>,
 }
 
-/// Tables that follow each other in key order without overlap.
+/// Consecutive, non-overlapping tables.
 struct Run {
     tables: Arc<[Arc<Table>]>,
-    /// The first table that the merge has not reached.
+    /// Index of the first table that the merge has not reached.
     next: usize,
 }
 
@@ -52,43 +54,43 @@ impl SnapshotCursor {
         let runs: Vec<Run> = level0.chain(deeper).map(|tables| Run { tables, next: 0 }).collect();
         let sources = runs.iter().map(|_| Source::Unreached);
         let memtables = view.memtables().map(|logged| Source::Memtable(logged.memtable.cursor(visible)));
-        Self { merge: MergeCursor::new(sources.chain(memtables).collect()), runs, waiting: Vec::new() }
+        Self { merge: MergeCursor::new(sources.chain(memtables).collect()), runs, unreached: Vec::new() }
     }
 
-    /// Lets runs come in whose next table the merge has reached.
-    fn let_in(&mut self) -> Result<(), Error> {
-        while let Some(run) = self.reached() {
-            self.waiting.pop();
+    /// Opens the next table of every run that the merge has reached.
+    fn open_reached_runs(&mut self) -> Result<(), Error> {
+        while let Some(run) = self.reached_run() {
+            self.unreached.pop();
             let table = &self.runs[run].tables[self.runs[run].next];
-            let mut cursor = table.cursor(Reading::Scan);
-            // What it stands at now may be passed over for what is in the table.
-            self.merge.set_aside();
+            let mut cursor = table.cursor(ReadMode::Scan);
+            // The cell at the head may be superseded by one in the table.
+            self.merge.release_value();
             cursor.seek_to_first().inspect_err(|_| self.merge.clear())?;
             self.runs[run].next += 1;
-            self.merge.put(run, Source::Table(Box::new(cursor)))?;
-            self.wait(run);
+            self.merge.replace_source(run, Source::Table(Box::new(cursor)))?;
+            self.enqueue(run);
         }
         Ok(())
     }
 
-    /// A run whose next table begins at the entry of the merge or before it.
+    /// Returns a run whose next table begins at or before the entry of the merge.
     #[inline]
-    fn reached(&self) -> Option<usize> {
-        let run = *self.waiting.last()?;
+    fn reached_run(&self) -> Option<usize> {
+        let run = *self.unreached.last()?;
         let is_ahead = self.merge.key_and_meta().is_some_and(|(key, _)| key < self.next_key(run));
         (!is_ahead).then_some(run)
     }
 
-    /// Puts a run among the waiting, if it has a table left.
-    fn wait(&mut self, run: usize) {
+    /// Adds a run to the unreached runs, if it has another table.
+    fn enqueue(&mut self, run: usize) {
         if self.runs[run].next_table().is_some() {
             let key = Reverse(self.next_key(run));
-            let at = self.waiting.partition_point(|other| Reverse(self.next_key(*other)) < key);
-            self.waiting.insert(at, run);
+            let at = self.unreached.partition_point(|other| Reverse(self.next_key(*other)) < key);
+            self.unreached.insert(at, run);
         }
     }
 
-    /// The least key of the next table of a run that waits.
+    /// Least key of the next table of an unreached run.
     fn next_key(&self, run: usize) -> &[u8] {
         self.runs[run].next_table().map_or(&[], |table| &table.meta().key_min)
     }
@@ -101,27 +103,27 @@ impl Cursor for SnapshotCursor {
 
     fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
         self.merge.clear();
-        self.waiting.clear();
+        self.unreached.clear();
         for run in 0..self.runs.len() {
             let Run { tables, next } = &mut self.runs[run];
             *next = tables.partition_point(|table| table.meta().key_max < key);
             let around = tables.get(*next).filter(|table| table.meta().key_min <= key);
             let source = match around {
-                Some(table) => Source::Table(Box::new(table.cursor(Reading::Scan))),
+                Some(table) => Source::Table(Box::new(table.cursor(ReadMode::Scan))),
                 None => Source::Unreached,
             };
             *next += usize::from(around.is_some());
-            self.merge.put(run, source)?;
-            self.wait(run);
+            self.merge.replace_source(run, source)?;
+            self.enqueue(run);
         }
         self.merge.seek(key)?;
-        self.let_in()
+        self.open_reached_runs()
     }
 
     #[inline]
     fn advance(&mut self) -> Result<(), Error> {
         self.merge.advance()?;
-        self.let_in()
+        self.open_reached_runs()
     }
 
     #[inline]
@@ -134,15 +136,15 @@ impl Cursor for SnapshotCursor {
         self.merge.key_and_meta()
     }
 
-    fn set_aside(&mut self) {
-        self.merge.set_aside();
+    fn release_value(&mut self) {
+        self.merge.release_value();
     }
 
-    fn bring_back(&mut self) -> Result<(), Error> {
-        self.merge.bring_back()
+    fn reload_value(&mut self) -> Result<(), Error> {
+        self.merge.reload_value()
     }
 
-    fn take_value(&mut self) -> Option<TakenValue> {
+    fn take_value(&mut self) -> Option<OwnedValue> {
         self.merge.take_value()
     }
 }
@@ -153,11 +155,11 @@ impl std::fmt::Debug for SnapshotCursor {
     }
 }
 
-/// What the merge compares.
+/// A source of the merge.
 enum Source {
     Memtable(MemtableCursor),
     Table(Box<TableCursor>),
-    /// A run that waits, or is over.
+    /// A run that is unreached or finished.
     Unreached,
 }
 
@@ -206,21 +208,21 @@ impl Cursor for Source {
     }
 
     #[inline]
-    fn set_aside(&mut self) {
+    fn release_value(&mut self) {
         if let Self::Table(cursor) = self {
-            cursor.set_aside();
+            cursor.release_value();
         }
     }
 
     #[inline]
-    fn bring_back(&mut self) -> Result<(), Error> {
+    fn reload_value(&mut self) -> Result<(), Error> {
         match self {
-            Self::Table(cursor) => cursor.bring_back(),
+            Self::Table(cursor) => cursor.reload_value(),
             Self::Memtable(_) | Self::Unreached => Ok(()),
         }
     }
 
-    fn take_value(&mut self) -> Option<TakenValue> {
+    fn take_value(&mut self) -> Option<OwnedValue> {
         match self {
             Self::Table(cursor) => cursor.take_value(),
             Self::Memtable(_) | Self::Unreached => None,

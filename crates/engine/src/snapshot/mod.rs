@@ -1,8 +1,8 @@
-//! Snapshots: the data as it was at one moment.
+//! Snapshots: the data as of one moment.
 //!
-//! A snapshot is a watermark, the memtables and the tables of the moment it was taken, held by reference.
-//! Later writes have later sequences, later tables are not among those held, so nothing needs to be copied
-//! or kept back: dropping the snapshot lets memory and files go.
+//! A snapshot is a watermark with references to the memtables and tables of that moment. Later
+//! writes have greater sequences, and later tables are not referenced, so nothing is copied.
+//! Dropping the snapshot releases the memory and the files.
 
 mod cursor;
 
@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::view::View;
 use std::sync::Arc;
 
-/// The data as it was at one moment.
+/// The data as of one moment.
 #[derive(Clone)]
 pub struct Snapshot {
     view: Arc<View>,
@@ -27,7 +27,7 @@ impl std::fmt::Debug for Snapshot {
 }
 
 impl Engine {
-    /// The data as it is now: all that was acknowledged, nothing that was not.
+    /// Returns a snapshot of all acknowledged writes, and of no others.
     pub fn snapshot(&self) -> Snapshot {
         let (view, visible) = self.shared.consistent_view();
         Snapshot { view, visible }
@@ -35,8 +35,9 @@ impl Engine {
 }
 
 impl Snapshot {
-    /// A cursor over all keys in byte order, each once, with its newest cell; tombstones and expired values
-    /// included, so that each step is bounded work. It is to be sought before it is read.
+    /// Returns a cursor over all keys in byte order, each with its newest cell. It includes
+    /// tombstones and expired values, so that the work of each step is bounded. The cursor must be
+    /// positioned by a seek before it is read.
     pub fn cursor(&self) -> SnapshotCursor {
         SnapshotCursor::over(&self.view, self.visible)
     }

@@ -1,4 +1,4 @@
-//! What the blocks of a table have in common.
+//! The common interface of the blocks of a table.
 
 use super::data_block::DataBlock;
 use super::filter::FilterBlock;
@@ -7,25 +7,25 @@ use super::index_block::IndexBlock;
 use crate::cache::{BlockKind, CachedBlock};
 use std::sync::Arc;
 
-/// What is wrong with a block whose checksum matches: it was written wrong, or made up.
+/// A defect in a block whose checksum matches: a bug of the writer, or fabricated content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// A decoded block of a table.
 pub(crate) trait Block: Sized {
-    /// What it is for.
+    /// Kind of the block in the cache.
     const KIND: BlockKind;
-    /// What its frame says it is.
+    /// Kind of the block in its frame.
     const FRAME: FrameKind;
 
-    /// Takes the uncompressed bytes of a block, and checks its frame (not yet each entry).
+    /// Decodes the uncompressed bytes of a block and checks its structure.
     fn decode(bytes: Vec<u8>) -> Result<Self, Malformed>;
 
-    /// What it takes on the heap, itself included, in bytes.
+    /// Memory of the block, including itself, in bytes.
     fn heap_bytes(&self) -> usize;
 
-    /// Whether the cache should hold it.
-    fn is_kept(&self) -> bool {
+    /// Whether the block may be inserted into the cache.
+    fn is_cacheable(&self) -> bool {
         true
     }
 
@@ -62,8 +62,8 @@ impl Block for DataBlock {
         size_of::<Self>() + self.content_bytes()
     }
 
-    fn is_kept(&self) -> bool {
-        !self.is_huge()
+    fn is_cacheable(&self) -> bool {
+        !self.is_oversized()
     }
 
     cached_as!(Data);

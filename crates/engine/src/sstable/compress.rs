@@ -1,19 +1,19 @@
 //! Compression of blocks.
 //!
-//! Blocks of many cells are small, and are compressed through buffers that are used again and again. A block of one
-//! huge cell is compressed into memory of its own, and where that would be in vain it is not even tried: a large value is
-//! looked at here and there first.
+//! Blocks of many cells are small and are compressed through reused buffers. The block of an
+//! oversized cell is compressed into a buffer of its own. For a large value a few samples are
+//! compressed first, and an incompressible value is stored as it is.
 //!
-//! **Caveats.** A large value of which no piece shrinks is stored as it is, though it may repeat itself over more than
-//! the length of a piece, which Zstandard would find.
+//! **Caveats.** A large value none of whose samples shrinks is stored uncompressed, even if it
+//! repeats itself at a distance longer than a sample, which Zstandard would find.
 
-use super::data_block::{HugeBlock, LARGE_BYTES};
+use super::data_block::{LARGE_BYTES, OversizedBlock};
 use crate::Compression;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use std::cell::RefCell;
 use std::io;
 
-/// How a stored block is compressed, as written in its frame.
+/// Compression of a stored block, as encoded in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Codec {
@@ -28,12 +28,12 @@ impl Codec {
     }
 }
 
-/// A large value is looked at in pieces of this size: LZ4 finds what repeats itself within half of it, ...
+/// Size of a sample of a large value, in bytes. LZ4 finds repetitions within half of it.
 const SAMPLE_BYTES: usize = 128 << 10;
-/// ... of which one in so many is tried.
+/// One chunk in this number is sampled.
 const SAMPLE_EVERY: usize = 4;
 
-/// Compresses the blocks of one table, one after the other, reusing its tables and buffers.
+/// Compresses the blocks of one table in sequence and reuses its tables and buffers.
 pub(super) struct Compressor {
     state: State,
     compressed: Vec<u8>,
@@ -55,35 +55,39 @@ impl Compressor {
         Self { state, compressed: Vec::new() }
     }
 
-    /// The bytes to store for `raw`: `raw` itself where compression saves less than an eighth, for then
-    /// decompressing would cost more than it brings.
+    /// Returns the bytes to store for `raw`: `raw` itself if compression saves less than an eighth,
+    /// because decompressing would cost more than that saves.
     pub(super) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> io::Result<(Codec, &'a [u8])> {
         let Some(compressed_max) = self.compressed_max(raw.len()) else { return Ok((Codec::None, raw)) };
         if self.compressed.len() < compressed_max {
             self.compressed.resize(compressed_max, 0);
         }
         let (codec, len) = self.state.compress(raw, &mut self.compressed)?;
-        match is_worth_it(len, raw.len()) {
+        match saves_an_eighth(len, raw.len()) {
             true => Ok((codec, &self.compressed[..len])),
             false => Ok((Codec::None, raw)),
         }
     }
 
-    /// The bytes to store for a block of a single huge cell, in memory of their own; `None`: the block itself.
-    pub(super) fn compress_huge(&mut self, block: &HugeBlock<'_>) -> io::Result<Option<(Codec, Vec<u8>)>> {
+    /// Returns the compressed form of the block of one oversized cell, in a buffer of its own;
+    /// `None` if the block is stored as it is.
+    pub(super) fn compress_oversized(
+        &mut self,
+        block: &OversizedBlock<'_>,
+    ) -> io::Result<Option<(Codec, Vec<u8>)>> {
         let raw_len = block.parts().map(<[u8]>::len).iter().sum();
         let Some(compressed_max) = self.compressed_max(raw_len) else { return Ok(None) };
         if !self.may_shrink(block.value())? {
             return Ok(None);
         }
-        // Zeroes that nobody writes to are not in memory.
+        // Zeroed memory that is never written is not resident.
         let mut compressed = vec![0; compressed_max];
         let (codec, len) = self.state.compress(&block.parts().concat(), &mut compressed)?;
         compressed.truncate(len);
-        Ok(is_worth_it(len, raw_len).then_some((codec, compressed)))
+        Ok(saves_an_eighth(len, raw_len).then_some((codec, compressed)))
     }
 
-    /// Whether it is worth to compress `value` as a whole; of a large one by what becomes of some pieces of it.
+    /// Whether compressing `value` is worth trying. For a large value, some samples decide.
     fn may_shrink(&mut self, value: &[u8]) -> io::Result<bool> {
         let mut pieces = value.chunks(SAMPLE_BYTES).step_by(SAMPLE_EVERY);
         let mut shrinks = value.len() < LARGE_BYTES;
@@ -93,7 +97,7 @@ impl Compressor {
         Ok(shrinks)
     }
 
-    /// The most that becomes of so many bytes; `None`: nothing is compressed.
+    /// Maximum length of the compressed form of `raw_len` bytes; `None` if nothing is compressed.
     fn compressed_max(&self, raw_len: usize) -> Option<usize> {
         match &self.state {
             State::None => None,
@@ -104,10 +108,11 @@ impl Compressor {
 }
 
 impl State {
-    /// Compresses `raw` into `out`, which has room for the most that may become of it. Gives the length there.
+    /// Compresses `raw` into `out`, which has space for the maximum length. Returns the codec and
+    /// the compressed length.
     fn compress(&mut self, raw: &[u8], out: &mut [u8]) -> io::Result<(Codec, usize)> {
         match self {
-            Self::None => unreachable!("without compression there is no room to compress into"),
+            Self::None => unreachable!("no compression is configured"),
             Self::Lz4(table) => {
                 let len = compress_into_with_table(raw, out, table);
                 Ok((Codec::Lz4, len.map_err(|error| io::Error::other(error.to_string()))?))
@@ -123,20 +128,22 @@ impl State {
     }
 }
 
-/// Whether compression saves an eighth at least.
-fn is_worth_it(compressed_len: usize, raw_len: usize) -> bool {
+/// Whether compression saves at least an eighth.
+fn saves_an_eighth(compressed_len: usize, raw_len: usize) -> bool {
     compressed_len <= raw_len - raw_len / 8
 }
 
-/// One byte of LZ4 cannot stand for more than this: a greater length is a lie that is not worth the memory.
+/// Maximum expansion of one LZ4 byte. A greater claimed length is invalid, and no memory is
+/// allocated for it.
 const LZ4_RATIO_MAX: usize = 256;
 
 thread_local! {
-    /// A zstd context is large and slow to make; a reader needs one per thread, not per block.
+    /// A zstd context is large and slow to create, so each reading thread keeps one.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// The `raw_len` bytes that were compressed to `stored`; `None` when they were not.
+/// Decompresses `stored` to `raw_len` bytes; `None` if that is not its length or the data is
+/// invalid.
 pub(super) fn decompress(codec: Codec, stored: &[u8], raw_len: usize) -> Option<Vec<u8>> {
     match codec {
         Codec::None => (stored.len() == raw_len).then(|| stored.to_vec()),
@@ -169,9 +176,9 @@ mod tests {
 
     fn compressed(compression: Compression, value: Vec<u8>) -> Option<(Codec, usize)> {
         let cell = Cell::value(Version::new(Hlc::from_bits(7), NodeTag(1)), 1, value.into());
-        let block = HugeBlock::of(b"key", cell.as_ref());
+        let block = OversizedBlock::of(b"key", cell.as_ref());
         let raw = block.parts().concat();
-        let compressed = Compressor::new(compression).compress_huge(&block).expect("memory suffices");
+        let compressed = Compressor::new(compression).compress_oversized(&block).expect("memory suffices");
         let compressed =
             compressed.map(|(codec, bytes)| (codec, bytes.len(), decompress(codec, &bytes, raw.len())));
         compressed.map(|(codec, len, back)| {
@@ -181,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_value_is_compressed_where_that_saves_an_eighth() {
+    fn an_oversized_value_is_compressed_if_that_saves_an_eighth() {
         for len in [100 << 10, 3 << 20] {
             for (compression, codec) in [(Compression::Lz4, Codec::Lz4), (Compression::Zstd(1), Codec::Zstd)]
             {
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_value_that_shrinks_in_some_of_its_pieces_is_tried_as_a_whole() {
+    fn a_large_value_with_a_compressible_sample_is_compressed() {
         let (noise, zeroes) = (noise(2 << 20), vec![0; 2 << 20]);
         for value in [[&*noise, &zeroes].concat(), [&*zeroes, &noise].concat()] {
             let (_, len) = compressed(Compression::Lz4, value).expect("it shrinks");

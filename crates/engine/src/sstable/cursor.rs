@@ -1,85 +1,85 @@
-//! Walking a table.
+//! Iteration over a table.
 
-use super::Reading;
-use super::block_reads::KeptFrame;
-use super::damage::{Damage, LostKeys};
+use super::ReadMode;
+use super::block_reader::StoredForm;
+use super::damage::{Damage, UnreadableRange};
 use super::data_block::DataBlock;
 use super::filter::FilterBlock;
 use super::format::Extent;
-use super::frame::Stored;
+use super::frame::StoredBlock;
 use super::index_block::IndexBlock;
 use super::read_ahead::ReadAhead;
 use super::table::{Partition, Root, Table};
 use super::window::Window;
 use crate::Error;
-use crate::iter::{Cursor, TakenValue};
+use crate::iter::{Cursor, OwnedValue};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use stdx::{CellMeta, CellRef};
 
-/// What is to be passed over was tried so often: much that cannot be read can be read a moment later.
+/// Attempts to read a block before a salvage skips it: many read errors are transient.
 const SALVAGE_TRIES: usize = 4;
 
-/// A position among the cells of a table. It waits for the disk.
+/// A position among the cells of a table. Its methods may block on the disk.
 pub struct TableCursor {
     table: Arc<Table>,
-    reading: Reading,
-    /// What was opened; `None` until the first seek.
-    state: Option<State>,
+    mode: ReadMode,
+    /// Position among the blocks; `None` until the first seek.
+    state: Option<BlockIter>,
     position: Position,
-    /// The key at the position; its first `prefix_len` bytes are those of every key of the block.
+    /// Key at the position. Its first `prefix_len` bytes are the prefix of the block.
     key: Vec<u8>,
     prefix_len: usize,
     meta: CellMeta,
     value: Range<usize>,
-    /// Where in the block the next entry begins.
+    /// Offset in the block at which the next entry begins.
     next: usize,
-    /// What was passed over since it could not be read, if that is to be passed over.
+    /// Unreadable ranges that were skipped; `Some` in the mode [`ReadMode::Salvage`].
     damage: Option<Box<Damage>>,
 }
 
-/// Whether the cursor is at an entry.
+/// Whether the cursor is at an entry, and where its block is.
 enum Position {
     PastLast,
-    In(Loaded),
-    /// At an entry whose block, which has no other, was set aside.
-    Aside(Extent),
+    At(CurrentBlock),
+    /// At an entry whose block, which has no other entry, was released.
+    ValueReleased(Extent),
 }
 
-/// The block of an entry.
-struct Loaded {
+/// Block of the current entry.
+struct CurrentBlock {
     block: Arc<DataBlock>,
     extent: Extent,
-    /// With the block, how it is stored.
-    kept: Option<KeptFrame>,
+    /// The stored form of the block, if it is oversized and was read in bulk.
+    stored: Option<StoredForm>,
 }
 
-/// Where the cursor is among the blocks.
-struct State {
+/// Position among the blocks of the table.
+struct BlockIter {
     top: Arc<IndexBlock>,
-    source: Source,
+    source: BlockSource,
     partition_at: usize,
     partition: Option<(Partition, Arc<IndexBlock>)>,
     block_at: usize,
 }
 
-/// How blocks are read that are not in memory.
-enum Source {
+/// Source of blocks, by [`ReadMode`].
+enum BlockSource {
     Scan(ReadAhead),
     Bulk(Window),
-    /// Each by itself; whether a filter could not be read.
+    /// Reads each block individually. `lacks_filter`: a filter was unreadable.
     Salvage {
         lacks_filter: bool,
     },
 }
 
 impl TableCursor {
-    pub(super) fn new(table: Arc<Table>, reading: Reading) -> Self {
+    pub(super) fn new(table: Arc<Table>, mode: ReadMode) -> Self {
         let meta = CellMeta::tombstone(table.meta().version_min, 1);
         Self {
             table,
-            reading,
+            mode,
             state: None,
             position: Position::PastLast,
             key: Vec::new(),
@@ -87,49 +87,50 @@ impl TableCursor {
             meta,
             value: 0..0,
             next: 0,
-            damage: (reading == Reading::Salvage).then(Box::default),
+            damage: (mode == ReadMode::Salvage).then(Box::default),
         }
     }
 
-    /// The table it walks.
+    /// The table that this cursor reads.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// The block at the position as it is stored, if it has but one cell and a huge one, and was read in bulk.
-    pub(crate) fn stored(&self) -> Option<Stored<'_>> {
+    /// The current block in its stored form, if it holds a single oversized cell and was read in
+    /// bulk.
+    pub(crate) fn stored(&self) -> Option<StoredBlock<'_>> {
         match &self.position {
-            Position::In(Loaded { block, kept: Some(kept), .. }) => Some(kept.stored(block)),
+            Position::At(CurrentBlock { block, stored: Some(stored), .. }) => Some(stored.stored(block)),
             _ => None,
         }
     }
 
-    /// What was passed over since the position was last sought.
+    /// Unreadable parts that were skipped since the last seek.
     pub fn damage(&self) -> Damage {
         let mut damage = self.damage.as_deref().cloned().unwrap_or_default();
-        if let Some(State { source: Source::Salvage { lacks_filter: true }, .. }) = self.state {
-            damage.filters = true;
+        if let Some(BlockIter { source: BlockSource::Salvage { lacks_filter: true }, .. }) = self.state {
+            damage.filter = true;
         }
         damage
     }
 
-    fn forget_damage(&mut self) {
+    fn clear_damage(&mut self) {
         if let Some(damage) = &mut self.damage {
             **damage = Damage::default();
         }
     }
 
-    fn state(&mut self) -> Result<&mut State, Error> {
+    fn state(&mut self) -> Result<&mut BlockIter, Error> {
         if self.state.is_none() {
-            self.state = Some(match self.reading {
-                Reading::Scan | Reading::Bulk => State::open(&self.table, self.reading)?,
-                Reading::Salvage => patiently(|| State::open(&self.table, self.reading))?,
+            self.state = Some(match self.mode {
+                ReadMode::Scan | ReadMode::Bulk => BlockIter::open(&self.table, self.mode)?,
+                ReadMode::Salvage => with_retries(|| BlockIter::open(&self.table, self.mode))?,
             });
         }
-        Ok(self.state.as_mut().expect("it was just set"))
+        Ok(self.state.as_mut().expect("set above"))
     }
 
-    /// Goes to the first entry of the next block, if there is one.
+    /// Moves to the first entry of the next block, if there is one.
     fn enter_next_block(&mut self) -> Result<(), Error> {
         let table = self.table.clone();
         loop {
@@ -139,7 +140,7 @@ impl TableCursor {
                     return Ok(());
                 }
                 Ok(None) => return Ok(()),
-                Err(error) => self.pass_over(error)?,
+                Err(error) => self.skip_unreadable(error)?,
             }
             if self.state.is_none() {
                 return Ok(());
@@ -147,43 +148,45 @@ impl TableCursor {
         }
     }
 
-    /// Goes behind what could not be read, if that is to be passed over.
+    /// Skips the unreadable block in the mode [`ReadMode::Salvage`]; returns `error` in other
+    /// modes.
     #[cold]
-    fn pass_over(&mut self, error: Error) -> Result<(), Error> {
+    fn skip_unreadable(&mut self, error: Error) -> Result<(), Error> {
         let Some(damage) = self.damage.as_mut().filter(|_| error.unreadable().is_some()) else {
             return Err(error);
         };
         match &mut self.state {
-            Some(state) => damage.note(state.pass_over(&self.table)),
-            // Nothing says where the blocks are.
-            None => damage.lost = vec![LostKeys::all_of(self.table.meta())],
+            Some(state) => damage.note(state.skip_unreadable(&self.table)),
+            // Without the top index no block can be located.
+            None => damage.lost = vec![UnreadableRange::all_of(self.table.meta())],
         }
         Ok(())
     }
 
-    /// Reads the block at the position, which was set aside.
+    /// Reads the block at the position again after it was released.
     #[cold]
-    fn read_again(&mut self, extent: Extent) -> Result<(), Error> {
+    fn reload_block(&mut self, extent: Extent) -> Result<(), Error> {
         self.position = Position::PastLast;
         let table = self.table.clone();
-        self.position = Position::In(self.state()?.source.data_block(&table, extent)?);
+        self.position = Position::At(self.state()?.source.data_block(&table, extent)?);
         Ok(())
     }
 
-    /// Goes to the entry at `at` of a block; whether there is one.
-    fn enter(&mut self, loaded: Loaded, at: usize) -> bool {
+    /// Moves to the entry at offset `at` of a block. Returns whether there is one.
+    fn enter(&mut self, loaded: CurrentBlock, at: usize) -> bool {
         self.prefix_len = loaded.block.prefix().len();
         self.key.clear();
         self.key.extend_from_slice(loaded.block.prefix());
-        self.position = Position::In(loaded);
+        self.position = Position::At(loaded);
         self.next = at;
-        self.take_next()
+        self.advance_in_block()
     }
 
-    /// Goes to the next entry of the block; whether there is one. If not, the position is past the last.
+    /// Moves to the next entry of the block. Returns whether there is one; if not, the position is
+    /// past the last entry.
     #[inline(always)]
-    fn take_next(&mut self) -> bool {
-        let Position::In(Loaded { block, .. }) = &self.position else { return false };
+    fn advance_in_block(&mut self) -> bool {
+        let Position::At(CurrentBlock { block, .. }) = &self.position else { return false };
         let Some(entry) = block.entry(self.next) else {
             self.position = Position::PastLast;
             return false;
@@ -191,7 +194,8 @@ impl TableCursor {
         self.key.truncate(self.prefix_len);
         self.key.extend_from_slice(block.slice(&entry.key));
         self.meta = entry.meta;
-        // Where the entry after the next begins, if they are of one size: it is not in the processor's caches.
+        // Prefetches the entry after the next, assuming entries of equal size: it is not in the CPU
+        // caches yet.
         block.prefetch(2 * entry.end() - self.next);
         self.next = entry.end();
         self.value = entry.value;
@@ -202,7 +206,7 @@ impl TableCursor {
 impl Cursor for TableCursor {
     fn seek_to_first(&mut self) -> Result<(), Error> {
         self.position = Position::PastLast;
-        self.forget_damage();
+        self.clear_damage();
         if let Some(state) = &mut self.state {
             state.rewind();
         }
@@ -211,18 +215,19 @@ impl Cursor for TableCursor {
 
     fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
         self.position = Position::PastLast;
-        self.forget_damage();
+        self.clear_damage();
         let table = self.table.clone();
         let loaded = match self.state().and_then(|state| state.block_of(&table, key)) {
             Ok(Some(loaded)) => loaded,
             Ok(None) => return Ok(()),
             Err(error) => {
-                self.pass_over(error)?;
+                self.skip_unreadable(error)?;
                 return self.enter_next_block();
             }
         };
         let at = loaded.block.seek(key);
-        // A separator may be greater than all keys of its block: the entry is the first behind it.
+        // A separator may exceed all keys of its block. Then the entry is the first of the next
+        // block.
         if !self.enter(loaded, at) {
             self.enter_next_block()?;
         }
@@ -231,7 +236,7 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn advance(&mut self) -> Result<(), Error> {
-        if matches!(self.position, Position::PastLast) || self.take_next() {
+        if matches!(self.position, Position::PastLast) || self.advance_in_block() {
             return Ok(());
         }
         self.position = Position::PastLast;
@@ -241,11 +246,11 @@ impl Cursor for TableCursor {
     #[inline]
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)> {
         match &self.position {
-            Position::In(Loaded { block, .. }) => {
+            Position::At(CurrentBlock { block, .. }) => {
                 Some((&self.key, CellRef { meta: self.meta, value: block.slice(&self.value) }))
             }
             Position::PastLast => None,
-            Position::Aside(_) => panic!("the value at the position was set aside"),
+            Position::ValueReleased(_) => panic!("the value at the position is released"),
         }
     }
 
@@ -253,56 +258,56 @@ impl Cursor for TableCursor {
     fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
         match self.position {
             Position::PastLast => None,
-            Position::In(_) | Position::Aside(_) => Some((&self.key, self.meta)),
+            Position::At(_) | Position::ValueReleased(_) => Some((&self.key, self.meta)),
         }
     }
 
     #[inline]
-    fn set_aside(&mut self) {
-        if let Position::In(Loaded { block, extent, .. }) = &self.position
+    fn release_value(&mut self) {
+        if let Position::At(CurrentBlock { block, extent, .. }) = &self.position
             && block.is_large()
         {
-            self.position = Position::Aside(*extent);
+            self.position = Position::ValueReleased(*extent);
         }
     }
 
     #[inline]
-    fn bring_back(&mut self) -> Result<(), Error> {
+    fn reload_value(&mut self) -> Result<(), Error> {
         match self.position {
-            Position::Aside(extent) => self.read_again(extent),
+            Position::ValueReleased(extent) => self.reload_block(extent),
             _ => Ok(()),
         }
     }
 
-    fn take_value(&mut self) -> Option<TakenValue> {
-        let Position::In(Loaded { block, extent, .. }) = &mut self.position else { return None };
-        // A reader who shares it keeps it.
+    fn take_value(&mut self) -> Option<OwnedValue> {
+        let Position::At(CurrentBlock { block, extent, .. }) = &mut self.position else { return None };
+        // A block that is shared with another reader stays there.
         let block = Arc::get_mut(block).filter(|block| block.is_large())?;
         let bytes = block.take_bytes();
-        self.position = Position::Aside(*extent);
-        Some(TakenValue { bytes, at: self.value.clone() })
+        self.position = Position::ValueReleased(*extent);
+        Some(OwnedValue { bytes, range: self.value.clone() })
     }
 }
 
-impl State {
-    fn open(table: &Table, reading: Reading) -> Result<Self, Error> {
-        let root = table.root_waiting()?;
-        let source = match reading {
-            Reading::Scan => Source::Scan(ReadAhead::default()),
-            Reading::Bulk => Source::Bulk(table.window(root)),
-            Reading::Salvage => Source::Salvage { lacks_filter: false },
+impl BlockIter {
+    fn open(table: &Table, mode: ReadMode) -> Result<Self, Error> {
+        let root = table.root_blocking()?;
+        let source = match mode {
+            ReadMode::Scan => BlockSource::Scan(ReadAhead::default()),
+            ReadMode::Bulk => BlockSource::Bulk(table.window(root)),
+            ReadMode::Salvage => BlockSource::Salvage { lacks_filter: false },
         };
         Ok(Self { top: table.top(root)?, source, partition_at: 0, partition: None, block_at: 0 })
     }
 
-    /// Goes before the first block.
+    /// Moves before the first block.
     fn rewind(&mut self) {
         (self.partition_at, self.partition, self.block_at) = (0, None, 0);
     }
 
-    /// The block that holds the first key not less than `key`, or the one before it; `None` when there is no
-    /// such key.
-    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<Loaded>, Error> {
+    /// Returns the block that contains the first key not less than `key`, or the block before it;
+    /// `None` if all keys are less.
+    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<CurrentBlock>, Error> {
         let at = self.top.find(key);
         if self.partition.is_none() || self.partition_at != at {
             (self.partition_at, self.partition) = (at, None);
@@ -312,8 +317,8 @@ impl State {
         self.next_block(table)
     }
 
-    /// The block at the position, which moves behind it; `None` past the last.
-    fn next_block(&mut self, table: &Table) -> Result<Option<Loaded>, Error> {
+    /// Returns the block at the position and moves past it; `None` past the last block.
+    fn next_block(&mut self, table: &Table) -> Result<Option<CurrentBlock>, Error> {
         loop {
             let block_at = self.block_at;
             let Some((partition, index)) = self.partition(table)? else { return Ok(None) };
@@ -326,24 +331,24 @@ impl State {
         }
     }
 
-    /// The partition at the position; `None` past the last.
+    /// Returns the partition at the position; `None` past the last partition.
     fn partition(&mut self, table: &Table) -> Result<Option<&(Partition, Arc<IndexBlock>)>, Error> {
         if self.partition.is_none() && self.partition_at < self.top.entries() {
-            let root = table.root_waiting()?;
+            let root = table.root_blocking()?;
             let partition = table.partition(root, &self.top, self.partition_at)?;
             let index = self.source.index(table, root, self.partition_at, partition.index)?;
-            self.source.look_at_filter(table, root, &partition);
+            self.source.check_filter(table, root, &partition);
             self.partition = Some((partition, index));
         }
         Ok(self.partition.as_ref())
     }
 
-    /// Goes behind the block, or the partition, that could not be read. What may have been in it.
-    fn pass_over(&mut self, table: &Table) -> LostKeys {
+    /// Moves past the unreadable block or partition. Returns the key range that it may have held.
+    fn skip_unreadable(&mut self, table: &Table) -> UnreadableRange {
         let before = self.partition_at.checked_sub(1).map(|at| self.top.key(at));
         let (before, until) = match &self.partition {
             Some((_, index)) => {
-                // Whoever takes a block has moved the position behind it.
+                // `next_block` has moved the position past the block.
                 let at = self.block_at - 1;
                 (at.checked_sub(1).map(|at| index.key(at)).or(before), index.key(at))
             }
@@ -354,57 +359,57 @@ impl State {
                 (before, until)
             }
         };
-        let all = LostKeys::all_of(table.meta());
-        LostKeys { after: before.or(all.after), until: until.min(all.until) }
+        let all = UnreadableRange::all_of(table.meta());
+        UnreadableRange { after: before.or(all.after), until: until.min(all.until) }
     }
 }
 
-impl Source {
-    /// The index of the partition `at`, which is at `extent`.
+impl BlockSource {
+    /// Reads the index of partition `at`, which is at `extent`.
     fn index(&self, table: &Table, root: &Root, at: usize, extent: Extent) -> Result<Arc<IndexBlock>, Error> {
         match self {
-            Self::Scan(_) => table.reach_waiting(root, at, extent).map(Cow::into_owned),
-            // Not through the window: it would have to jump there and back.
-            Self::Bulk(_) => table.read_alone(root, extent).map(Arc::new),
-            Self::Salvage { .. } => patiently(|| table.read_alone(root, extent)).map(Arc::new),
+            Self::Scan(_) => table.load_pinned_blocking(root, at, extent).map(Cow::into_owned),
+            // Bypasses the window, which would have to jump to the index and back.
+            Self::Bulk(_) => table.read_block(root, extent).map(Arc::new),
+            Self::Salvage { .. } => with_retries(|| table.read_block(root, extent)).map(Arc::new),
         }
     }
 
-    fn data_block(&mut self, table: &Table, extent: Extent) -> Result<Loaded, Error> {
-        let (block, kept) = match self {
-            Self::Scan(ahead) => match table.glimpsed(extent) {
+    fn data_block(&mut self, table: &Table, extent: Extent) -> Result<CurrentBlock, Error> {
+        let (block, stored) = match self {
+            Self::Scan(ahead) => match table.peek_cached(extent) {
                 Some(block) => {
-                    ahead.passes(extent);
+                    ahead.note_cached(extent);
                     (block, None)
                 }
                 None => {
-                    let root = table.root_waiting()?;
-                    ahead.reads(&*root.file, extent, root.tail.top.offset);
-                    (table.read_alone(root, extent).map(Arc::new)?, None)
+                    let root = table.root_blocking()?;
+                    ahead.note_read(&*root.file, extent, root.tail.top.offset);
+                    (table.read_block(root, extent).map(Arc::new)?, None)
                 }
             },
             Self::Bulk(window) => {
-                let (block, kept) = table.read_with_stored(window, extent)?;
-                (Arc::new(block), kept)
+                let (block, stored) = table.read_with_stored_form(window, extent)?;
+                (Arc::new(block), stored)
             }
             Self::Salvage { .. } => {
-                let root = table.root_waiting()?;
-                (patiently(|| table.read_alone(root, extent)).map(Arc::new)?, None)
+                let root = table.root_blocking()?;
+                (with_retries(|| table.read_block(root, extent)).map(Arc::new)?, None)
             }
         };
-        Ok(Loaded { block, extent, kept })
+        Ok(CurrentBlock { block, extent, stored })
     }
 
-    /// Sees whether the filter of a partition can be read, where that is asked.
-    fn look_at_filter(&mut self, table: &Table, root: &Root, partition: &Partition) {
+    /// Checks in the mode [`ReadMode::Salvage`] whether the filter of a partition is readable.
+    fn check_filter(&mut self, table: &Table, root: &Root, partition: &Partition) {
         if let (Self::Salvage { lacks_filter }, Some(filter)) = (self, partition.filter) {
-            let read = patiently(|| table.read_alone::<FilterBlock>(root, filter));
+            let read = with_retries(|| table.read_block::<FilterBlock>(root, filter));
             *lacks_filter |= read.is_err_and(|error| error.unreadable().is_some());
         }
     }
 }
 
-fn patiently<T>(mut read: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+fn with_retries<T>(mut read: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let more = (1..SALVAGE_TRIES).find_map(|_| read().ok());
     more.map_or_else(read, Ok)
 }

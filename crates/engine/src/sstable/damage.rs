@@ -1,50 +1,51 @@
-//! What of a table cannot be read.
+//! Unreadable parts of a table.
 
 use super::TableMeta;
 
-/// So many ranges are told apart; what lies between the last and further ones counts as lost with them.
+/// Maximum number of separate ranges. Beyond it, the last range is extended and covers the gaps.
 const RANGES_MAX: usize = 64;
 
-/// A range of keys of which a table cannot say what it held.
+/// A range of keys whose cells, if the table holds any, are unreadable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostKeys {
-    /// It begins behind this key, which no lost cell has; `None`: at the first key of all.
+pub struct UnreadableRange {
+    /// Exclusive lower bound: a key that no lost cell has; `None` for an unbounded range.
     pub after: Option<Vec<u8>>,
-    /// It ends with this key.
+    /// Inclusive upper bound.
     pub until: Vec<u8>,
 }
 
-impl LostKeys {
-    /// All that a table can hold.
+impl UnreadableRange {
+    /// The whole key range of a table.
     pub(crate) fn all_of(meta: &TableMeta) -> Self {
         Self { after: before(&meta.key_min), until: meta.key_max.to_vec() }
     }
 
-    /// Whether every key of the other range is in this one.
+    /// Whether this range contains the other one.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.after <= other.after && other.until <= self.until
     }
 }
 
-/// What a cursor met that it could not read.
+/// Unreadable parts that a cursor has met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Where cells are lost, in key order.
-    pub lost: Vec<LostKeys>,
-    /// A filter is lost, with which no cell is.
-    pub filters: bool,
-    /// What frames the blocks in the file is lost, and no cell as long as the table is open.
-    pub ends: bool,
+    /// Key ranges of lost cells, in key order.
+    pub lost: Vec<UnreadableRange>,
+    /// Whether a filter is unreadable. No cell is lost with it.
+    pub filter: bool,
+    /// Whether the header or the footer is unreadable. No cell is lost as long as the table is
+    /// open.
+    pub header_or_footer: bool,
 }
 
 impl Damage {
-    /// Whether all could be read.
+    /// Whether everything was readable.
     pub fn is_none(&self) -> bool {
-        self.lost.is_empty() && !self.filters && !self.ends
+        self.lost.is_empty() && !self.filter && !self.header_or_footer
     }
 
-    /// Takes note of a range behind those noted so far.
-    pub(super) fn note(&mut self, keys: LostKeys) {
+    /// Adds a range behind the ranges recorded so far.
+    pub(super) fn note(&mut self, keys: UnreadableRange) {
         let ranges = self.lost.len();
         match self.lost.last_mut() {
             Some(last) if ranges == RANGES_MAX || Some(&last.until) >= keys.after.as_ref() => {
@@ -55,11 +56,11 @@ impl Damage {
     }
 }
 
-/// A key before `key` with as little in between as is cheap; `None` when there is none.
+/// A key less than `key` and close to it; `None` if `key` is empty.
 fn before(key: &[u8]) -> Option<Vec<u8>> {
     let (&last, rest) = key.split_last()?;
     let mut before = rest.to_vec();
-    // Without a zero at its end a key follows right behind what is left.
+    // If the last byte is zero, the rest of the key is its immediate predecessor.
     before.extend(last.checked_sub(1));
     Some(before)
 }
@@ -69,13 +70,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn range(after: u8, until: u8) -> LostKeys {
-        LostKeys { after: Some(vec![after]), until: vec![until] }
+    fn range(after: u8, until: u8) -> UnreadableRange {
+        UnreadableRange { after: Some(vec![after]), until: vec![until] }
     }
 
     proptest! {
         #[test]
-        fn what_is_before_a_key_is_less(key: Vec<u8>) {
+        fn the_key_before_a_key_is_less(key: Vec<u8>) {
             match before(&key) {
                 Some(before) => prop_assert!(before < key),
                 None => prop_assert!(key.is_empty()),
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_become_one_range_and_too_many_ranges_too() {
+    fn adjacent_ranges_merge_and_so_do_excess_ranges() {
         let mut damage = Damage::default();
         damage.note(range(1, 3));
         damage.note(range(3, 4));

@@ -1,15 +1,18 @@
-//! The open files of tables: a bounded number of them.
+//! A bounded set of open table files.
 //!
-//! **Promise.** At most the bound of table files are open, besides those that a read is using at this moment. A read of a
-//! table whose file is open makes no other system call for it and takes no lock. Running out of descriptors is an error of
-//! that one read, never damage: [`Error::Exhausted`](crate::Error::Exhausted).
+//! **Promise.** At most `open_max` table files are open, besides those that a read is using at the
+//! moment. Reading a table whose file is open costs no additional system call and takes no lock. If
+//! the process runs out of descriptors, that one read fails with
+//! [`Error::Exhausted`](crate::Error::Exhausted); the table is not considered damaged.
 //!
-//! **Mechanism.** Each table has a [`TableFile`], which is a [`File`] that opens itself when it is used. An open file is
-//! entered in a ring. When there are more than the bound, the ring turns: a file that was used since it last passed stays,
-//! another one is closed (second chance, the CLOCK algorithm). Its descriptor goes when the last read that uses it is
-//! through. When the system has no descriptor left, a part of the ring is closed and the file is tried once more.
+//! **Mechanism.** Each table has a [`TableFile`], a [`File`] that opens itself when it is used.
+//! Open files form a ring. When there are more than the bound, the CLOCK algorithm (second chance)
+//! closes files: a file that was used since its last visit stays. Its descriptor is closed when the
+//! last read that uses it ends. When the system has no descriptor left, a quarter of the ring is
+//! closed and the open is retried once.
 //!
-//! **Caveats.** A read that must not wait says that it would where the file is closed. Reading ahead is not done then.
+//! **Caveats.** A read that must not wait returns "would wait" if the file is closed. No read-ahead
+//! happens in that case.
 
 use arc_swap::ArcSwapOption;
 use env::{File, Fs, OpenMode, is_out_of_descriptors};
@@ -21,46 +24,47 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// When no descriptor is left, this part of the open files is closed.
-const CLOSED_SHARE: usize = 4;
+/// Fraction of the open files that is closed when no descriptor is left: one in this number.
+const CLOSED_DIVISOR: usize = 4;
 
-/// Opens the files of tables, and closes those that were not used for longest. See the module.
+/// Opens the files of tables and closes the least recently used ones.
 pub struct TableFiles {
     fs: Arc<dyn Fs>,
     open_max: usize,
-    /// Those that are open, and a few whose table is gone. Never held through I/O.
+    /// Open files, and entries of a few tables that were dropped. The lock is never held during
+    /// I/O.
     ring: Mutex<VecDeque<Weak<TableFile>>>,
 }
 
-/// The file of a table, open or not.
+/// The file of a table, open or closed.
 pub(super) struct TableFile {
     files: Arc<TableFiles>,
     path: PathBuf,
-    open: ArcSwapOption<Opened>,
-    /// Whether it was used since the ring last passed it.
+    open: ArcSwapOption<OpenFile>,
+    /// Whether the file was used since the last visit of the CLOCK hand.
     is_used: AtomicBool,
     own: Weak<Self>,
 }
 
-struct Opened(Arc<dyn File>);
+struct OpenFile(Arc<dyn File>);
 
-/// A file had to be opened for the call, and could not be.
+/// Error of a call that had to open the file first and could not.
 #[derive(Debug)]
-pub(crate) struct NotOpened(pub(crate) io::Error);
+pub(crate) struct OpenFailed(pub(crate) io::Error);
 
 impl TableFiles {
-    /// Files of `fs`, of which at most `open_max` stay open; at least one may.
+    /// Returns a set for files of `fs`, of which at most `open_max` stay open; the minimum is 1.
     pub fn new(fs: Arc<dyn Fs>, open_max: usize) -> Self {
         Self { fs, open_max: open_max.max(1), ring: Mutex::default() }
     }
 
-    /// How many are open now, those aside that only a read keeps open.
+    /// Number of open files, without those that only a running read keeps open.
     pub fn open(&self) -> usize {
         let is_open = |file: &Arc<TableFile>| file.open.load().is_some();
         self.ring.lock().iter().filter_map(Weak::upgrade).filter(is_open).count()
     }
 
-    /// The file at `path`, closed as yet.
+    /// Returns the file at `path`, closed at first.
     pub(super) fn file(self: &Arc<Self>, path: &Path) -> Arc<TableFile> {
         Arc::new_cyclic(|own| TableFile {
             files: Arc::clone(self),
@@ -71,20 +75,21 @@ impl TableFiles {
         })
     }
 
-    fn open_file(&self, path: &Path) -> io::Result<Arc<Opened>> {
-        let open = || self.fs.open(path, OpenMode::Read).map(|file| Arc::new(Opened(file)));
+    fn open_file(&self, path: &Path) -> io::Result<Arc<OpenFile>> {
+        let open = || self.fs.open(path, OpenMode::Read).map(|file| Arc::new(OpenFile(file)));
         let opened = match open() {
             Err(error) if is_out_of_descriptors(&error) => {
                 let open_now = self.ring.lock().len();
-                let is_less = self.close_beyond(open_now - open_now.div_ceil(CLOSED_SHARE));
-                if is_less { open() } else { Err(error) }
+                let has_closed = self.close_beyond(open_now - open_now.div_ceil(CLOSED_DIVISOR));
+                if has_closed { open() } else { Err(error) }
             }
             opened => opened,
         };
-        opened.map_err(|error| io::Error::other(NotOpened(error)))
+        opened.map_err(|error| io::Error::other(OpenFailed(error)))
     }
 
-    /// Closes files that were not used lately until no more than `max` are open. Whether any was closed.
+    /// Closes the least recently used files until at most `max` are open. Returns whether any was
+    /// closed.
     fn close_beyond(&self, max: usize) -> bool {
         let mut closed = Vec::new();
         let mut ring = self.ring.lock();
@@ -100,16 +105,16 @@ impl TableFiles {
             }
         }
         drop(ring);
-        // Closing is a system call: it is made here, without the lock.
+        // `closed` is dropped after the lock is released, because closing a file is a system call.
         !closed.is_empty()
     }
 }
 
 impl TableFile {
-    /// The open file, which is opened first if need be.
+    /// Returns the open file, and opens it first if needed.
     #[cold]
-    fn open_now(&self) -> io::Result<Arc<Opened>> {
-        // Two readers may come here at once: both open it, and the first to finish is kept.
+    fn open_now(&self) -> io::Result<Arc<OpenFile>> {
+        // Two readers may get here at once. Both open the file, and the first one is kept.
         let opened = self.files.open_file(&self.path)?;
         {
             let mut ring = self.files.ring.lock();
@@ -117,7 +122,8 @@ impl TableFile {
                 return Ok(there);
             }
             self.open.store(Some(Arc::clone(&opened)));
-            // One use is no reason to stay: a job that reads every table once closes none that is used again and again.
+            // The first use does not count, so a job that reads every table once does not displace
+            // files that are used repeatedly.
             self.is_used.store(false, Ordering::Relaxed);
             ring.push_back(Weak::clone(&self.own));
         }
@@ -126,16 +132,16 @@ impl TableFile {
     }
 
     #[inline]
-    fn uses(&self) {
-        // Looked at first, so that readers do not take the cache line from each other.
+    fn mark_used(&self) {
+        // The load avoids a store, and with it contention for the cache line, in the common case.
         if !self.is_used.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    fn with<T>(&self, call: impl FnOnce(&dyn File) -> io::Result<T>) -> io::Result<T> {
-        self.uses();
+    fn with_open<T>(&self, call: impl FnOnce(&dyn File) -> io::Result<T>) -> io::Result<T> {
+        self.mark_used();
         if let Some(opened) = &*self.open.load() {
             return call(&*opened.0);
         }
@@ -145,11 +151,11 @@ impl TableFile {
 
 impl File for TableFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.with(|file| file.read_at(buf, offset))
+        self.with_open(|file| file.read_at(buf, offset))
     }
 
     fn read_at_nowait(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        self.uses();
+        self.mark_used();
         match &*self.open.load() {
             Some(opened) => opened.0.read_at_nowait(buf, offset),
             None => Ok(None),
@@ -157,7 +163,7 @@ impl File for TableFile {
     }
 
     fn read_from_device(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.with(|file| file.read_from_device(buf, offset))
+        self.with_open(|file| file.read_from_device(buf, offset))
     }
 
     fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
@@ -177,7 +183,7 @@ impl File for TableFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.with(|file| file.len())
+        self.with_open(|file| file.len())
     }
 
     fn prefetch(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -202,13 +208,13 @@ impl fmt::Debug for TableFiles {
     }
 }
 
-impl fmt::Display for NotOpened {
+impl fmt::Display for OpenFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for NotOpened {}
+impl std::error::Error for OpenFailed {}
 
 #[cfg(test)]
 mod tests {
@@ -222,7 +228,7 @@ mod tests {
     }
 
     impl Scene {
-        /// Tables of one byte, their number.
+        /// Tables of one byte each, which is the table's number.
         fn with(tables: u8, open_max: usize) -> Self {
             let disk = MemFs::new();
             let path = |number: u8| PathBuf::from(format!("/{number}"));
@@ -248,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_open_than_may_be_and_all_can_be_read() {
+    fn open_files_stay_within_the_bound_and_all_tables_are_readable() {
         let scene = Scene::with(20, 4);
         for round in 0..3 {
             for table in 0..20 {
@@ -260,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_and_again_stays_open() {
+    fn a_file_that_is_read_repeatedly_stays_open() {
         let scene = Scene::with(20, 4);
         scene.read(0).expect("read");
         for table in 1..20 {
@@ -273,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_may_not_wait_opens_nothing() {
+    fn a_read_that_must_not_wait_opens_no_file() {
         let scene = Scene::with(1, 4);
         assert_eq!(scene.tables[0].read_at_nowait(&mut [0], 0).expect("no error"), None);
         assert_eq!(scene.faults.operations(), 0);
@@ -282,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn without_descriptors_other_tables_are_closed_first() {
+    fn when_descriptors_run_out_other_files_are_closed_first() {
         let scene = Scene::with(9, 8);
         (0..8).for_each(|table| assert_eq!(scene.read(table).expect("read"), table as u8));
         scene.run_out_of_descriptors(OperationMatch::kind(OperationKind::Open));
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_gets_no_descriptor_fails_and_the_next_one_may_not() {
+    fn a_read_without_a_descriptor_fails_and_a_later_one_succeeds() {
         let scene = Scene::with(2, 8);
         scene.read(0).expect("read");
         scene.run_out_of_descriptors(OperationMatch::kind(OperationKind::Open).sticky());
@@ -304,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_are_gone_take_no_place() {
+    fn dropped_tables_do_not_count_as_open() {
         let mut scene = Scene::with(8, 4);
         (0..4).for_each(|table| assert_eq!(scene.read(table).expect("read"), table as u8));
         scene.tables.drain(..4);

@@ -1,17 +1,17 @@
-//! Filters: which keys a partition does not have.
+//! Filters: Bloom filters over the keys of a partition.
 //!
-//! A Bloom filter whose probes for one key all fall into one cache line of 512 bits (Putze, Sanders and
-//! Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007), so that a question costs one miss. The
-//! upper half of the key's hash picks the line, the lower half is multiplied onward for nine bits a probe.
-//! Lines fill unevenly, which costs some accuracy: about 1.1 % false positives at 10 bits a key where a
-//! classic filter has 0.8 %; a test measures it.
+//! All probes for one key fall into one cache line of 512 bits (Putze, Sanders and Singler,
+//! "Cache-, Hash- and Space-Efficient Bloom Filters", 2007), so a lookup costs one cache miss. The
+//! upper half of the key's hash selects the line. The lower half is multiplied repeatedly and
+//! yields nine bits per probe. Lines fill unevenly, which costs some accuracy: about 1.1 % false
+//! positives at 10 bits a key, where a classic filter has 0.8 %. A test measures it.
 
 use super::block::Malformed;
 
 const LINE_BYTES: usize = 64;
 const PROBES_MAX: u32 = 12;
 
-/// One cache line of bits.
+/// One cache line of filter bits.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line([u64; 8]);
@@ -27,7 +27,7 @@ pub(crate) struct FilterBlock {
 }
 
 impl FilterBlock {
-    /// The filter of the keys with these hashes.
+    /// Builds the filter of the keys with these hashes.
     pub(super) fn build(hashes: &[u64], bits_per_key: u32) -> Self {
         let bits = hashes.len() as u64 * u64::from(bits_per_key);
         let lines = (bits.div_ceil(8 * LINE_BYTES as u64)).clamp(1, u64::from(u32::MAX)) as usize;
@@ -42,14 +42,14 @@ impl FilterBlock {
         filter
     }
 
-    /// Whether a key of this hash may be among the keys. False is certain.
+    /// Whether the filter may contain a key with this hash. `false` is certain.
     #[inline]
     pub(super) fn may_contain(&self, hash: u64) -> bool {
         let Some(line) = self.lines.get(self.line(hash)) else { return true };
         bits_of(hash, self.probes).all(|bit| line.0[bit / 64] & (1 << (bit % 64)) != 0)
     }
 
-    /// The line of a hash: its upper half, scaled to the number of lines.
+    /// Index of the line for a hash: its upper half, scaled to the number of lines.
     #[inline]
     fn line(&self, hash: u64) -> usize {
         (((hash >> 32) * self.lines.len() as u64) >> 32) as usize
@@ -68,7 +68,7 @@ impl FilterBlock {
         let Some((&probes, lines)) = bytes.split_last() else { return Err(Malformed("the filter is empty")) };
         let probes = u32::from(probes);
         if lines.is_empty() || lines.len() % LINE_BYTES != 0 || probes == 0 || probes > PROBES_MAX {
-            return Err(Malformed("the filter is not whole lines and a number of probes"));
+            return Err(Malformed("the length or the number of probes of the filter is invalid"));
         }
         let lines = lines.as_chunks::<8>().0.as_chunks::<8>().0;
         let lines = lines.iter().map(|words| Line(words.map(u64::from_le_bytes))).collect();
@@ -86,7 +86,7 @@ impl std::fmt::Debug for FilterBlock {
     }
 }
 
-/// The bits of a hash within its line.
+/// Bit positions of a hash within its line.
 #[inline]
 fn bits_of(hash: u64, probes: u32) -> impl Iterator<Item = usize> {
     let mut state = hash as u32;
@@ -96,7 +96,8 @@ fn bits_of(hash: u64, probes: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// About `bits_per_key * ln 2`, less where the unevenness of lines makes more probes harmful.
+/// Number of probes: about `bits_per_key * ln 2`, and fewer where the uneven lines make more probes
+/// harmful.
 fn probes(bits_per_key: u32) -> u32 {
     (bits_per_key * 3 / 5).clamp(1, PROBES_MAX)
 }
@@ -110,14 +111,14 @@ mod tests {
         let hash = |key: u64| xxh3_64(&key.to_be_bytes());
         let hashes: Vec<u64> = (0..keys).map(hash).collect();
         let filter = FilterBlock::build(&hashes, bits_per_key);
-        assert!(hashes.iter().all(|&hash| filter.may_contain(hash)), "a key of the filter was denied");
+        assert!(hashes.iter().all(|&hash| filter.may_contain(hash)), "a key of the filter is missing");
         let asked = 200_000;
         let positives = (keys..keys + asked).filter(|&key| filter.may_contain(hash(key))).count();
         positives as f64 / asked as f64
     }
 
     #[test]
-    fn false_positives_are_as_few_as_promised() {
+    fn the_false_positive_rate_is_within_its_bound() {
         for keys in [300, 60_000] {
             let (at_10, at_16) = (false_positives(10, keys), false_positives(16, keys));
             assert!(at_10 <= 0.015, "{at_10} at 10 bits and {keys} keys");
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_survives_its_encoding_and_nothing_else_is_taken_for_one() {
+    fn a_filter_round_trips_and_malformed_bytes_are_refused() {
         let hashes: Vec<u64> = (0..1000u64).map(|key| xxh3_64(&key.to_be_bytes())).collect();
         let mut bytes = Vec::new();
         FilterBlock::build(&hashes, 10).encode(&mut bytes);

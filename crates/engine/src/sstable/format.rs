@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! header:  magic 8 | format version u32 | table id u64 | crc u32
-//! tail:    top offset u64 | top length u32 | meta offset u64 | meta length u32 | table id u64 | crc u32
-//!          | format version u32 | magic 8
+//! tail:    top offset u64 | top length u32 | meta offset u64 | meta length u32 | table id u64
+//!          | crc u32 | format version u32 | magic 8
 //! ```
 
 use super::block::Malformed;
@@ -14,14 +14,15 @@ use stdx::{Version, WallTime};
 
 const MAGIC: [u8; 8] = *b"vechesst";
 const FORMAT_VERSION: u32 = 1;
-/// Length of the header, and so where the first data block begins.
+/// Length of the header in bytes, and offset of the first data block.
 pub(super) const HEADER_BYTES: u64 = 24;
-/// Checksum, format version and magic: what the checksum of the tail does not cover.
+/// Length of the checksum, format version and magic, which the tail's checksum does not cover, in
+/// bytes.
 const UNCOVERED_BYTES: usize = 16;
-/// Length of the tail.
+/// Length of the tail, in bytes.
 pub(super) const TAIL_BYTES: u64 = 48;
 
-/// A part of the file: one framed block.
+/// Location of a framed block in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset: u64,
@@ -29,12 +30,12 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The part between two offsets, both within `HEADER_BYTES..=limit` and in order.
+    /// The extent between two offsets, which must be in order and within `HEADER_BYTES..=limit`.
     pub(super) fn between(start: u64, end: u64, limit: u64) -> Result<Self, Malformed> {
         if HEADER_BYTES <= start && start < end && end <= limit {
             return Ok(Self { offset: start, bytes: end - start });
         }
-        Err(Malformed("a block would be outside of its file"))
+        Err(Malformed("the index locates a block outside of the file"))
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -42,7 +43,7 @@ impl Extent {
     }
 }
 
-/// The header of the table `id`.
+/// Encodes the header of the table `id`.
 pub(super) fn header(id: TableId) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -51,7 +52,7 @@ pub(super) fn header(id: TableId) -> Vec<u8> {
     out
 }
 
-/// What the tail says.
+/// Content of the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
     pub(super) top: Extent,
@@ -73,7 +74,7 @@ impl Tail {
         out
     }
 
-    /// The tail of a file of `file_bytes`.
+    /// Decodes the tail of a file of `file_bytes` bytes.
     pub(super) fn decode(bytes: &[u8; TAIL_BYTES as usize], file_bytes: u64) -> Result<Self, Malformed> {
         Self::fields(bytes, file_bytes).unwrap_or(Err(Malformed("the tail is too short")))
     }
@@ -86,7 +87,7 @@ impl Tail {
         let id = TableId(reader.u64()?);
         let (crc, format, magic) = (reader.u32()?, reader.u32()?, reader.array::<8>()?);
         if magic != MAGIC {
-            return Ok(Err(Malformed("the file does not end as a table does")));
+            return Ok(Err(Malformed("the file does not end with the tail of a table")));
         }
         if format != FORMAT_VERSION {
             return Ok(Err(Malformed("the format version is unknown")));
@@ -101,8 +102,8 @@ impl Tail {
     }
 }
 
-/// The contents of the meta block: all of `meta` but the id and the length of the file, which the tail and
-/// the file itself tell.
+/// Encodes the meta block: all of `meta` except the id, which the tail contains, and the length of
+/// the file.
 pub(super) fn encode_meta(meta: &TableMeta) -> Vec<u8> {
     let mut out = Vec::new();
     for count in [meta.data_bytes, meta.cells, meta.tombstones, meta.expiring] {
@@ -118,13 +119,13 @@ pub(super) fn encode_meta(meta: &TableMeta) -> Vec<u8> {
     out
 }
 
-/// The inverse of [`encode_meta`].
+/// Inverse of [`encode_meta`].
 pub(super) fn decode_meta(bytes: &[u8], id: TableId, file_bytes: u64) -> Result<TableMeta, Malformed> {
     let mut reader = Reader::new(bytes);
     let meta = read_meta(&mut reader, id, file_bytes);
     match meta {
         Ok(meta) if reader.is_empty() => Ok(meta),
-        _ => Err(Malformed("the meta block does not hold what it should")),
+        _ => Err(Malformed("the meta block is malformed")),
     }
 }
 
@@ -156,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_flipped_bit_of_a_tail_is_found() {
+    fn every_flipped_bit_of_a_tail_is_detected() {
         let (top, meta) = (Extent { offset: 100, bytes: 50 }, Extent { offset: 150, bytes: 60 });
         let tail = Tail { top, meta, id: TableId(3) };
         let bytes: [u8; TAIL_BYTES as usize] = tail.encode().try_into().unwrap();
@@ -186,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_meta_or_refused(bytes: Vec<u8>) {
+        fn any_bytes_decode_or_are_refused(bytes: Vec<u8>) {
             let _ = decode_meta(&bytes, TableId(1), 1);
         }
     }

@@ -1,7 +1,8 @@
-//! A table out of bytes in memory: the entry point of fuzzers and of tests that damage tables.
+//! Reading a table from bytes in memory: the entry point of fuzzers and of tests that damage
+//! tables.
 
 use super::table::{Table, read_meta};
-use super::{Reading, TableMeta, Wait};
+use super::{ReadMode, TableMeta, Wait};
 use crate::Error;
 use crate::cache::BlockCache;
 use crate::iter::Cursor;
@@ -12,10 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Reads a table in every way there is: its footer, all blocks, by cursor, by seek and by key.
+/// Reads a table in every way: its footer, all blocks, by cursor, by seek and by key.
 ///
 /// # Errors
-/// When the bytes are not a table, which is the answer to most bytes. It never panics.
+/// If the bytes are not a valid table. It never panics.
 pub fn check_bytes(bytes: &[u8]) -> Result<TableMeta, Error> {
     let path = PathBuf::from("bytes.sst");
     let file: Arc<dyn File> = Arc::new(BytesFile(Bytes::copy_from_slice(bytes)));
@@ -28,8 +29,8 @@ pub fn check_bytes(bytes: &[u8]) -> Result<TableMeta, Error> {
 }
 
 fn walk(table: &Arc<Table>) -> Result<(), Error> {
-    let mut cursor = table.cursor(Reading::Scan);
-    let mut other = table.cursor(Reading::Bulk);
+    let mut cursor = table.cursor(ReadMode::Scan);
+    let mut other = table.cursor(ReadMode::Bulk);
     cursor.seek_to_first()?;
     while let Some((key, _)) = cursor.entry() {
         table.get(key, xxh3_64(key), Wait::Never)?;
@@ -40,7 +41,7 @@ fn walk(table: &Arc<Table>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Bytes as a file that cannot be written.
+/// Bytes as a read-only file.
 struct BytesFile(Bytes);
 
 impl File for BytesFile {

@@ -1,13 +1,14 @@
 //! Index blocks: ordered keys, each with one or more numbers.
 //!
 //! ```text
-//! heads u64 each | ends u32 each | columns u64 each | prefix | keys | entries u32 | columns u8 | prefix length u16
+//! heads u64 each | ends u32 each | columns u64 each | prefix | keys
+//!     | entries u32 | columns u8 | prefix length u16
 //! ```
 //!
-//! The block stands in memory as arrays of numbers: the eight bytes of each key behind the prefix that all
-//! share (its *head*, see [`head`]), where each key ends, and the columns. A search is a binary search over
-//! heads; keys are touched only where heads are equal. Numbers must ascend within a column, which is checked
-//! once, when the block is decoded.
+//! In memory the block is a set of arrays: the *head* of each key (the eight bytes behind the
+//! prefix that all keys share, see [`head`]), the end of each key, and the columns. A search is a
+//! binary search over the heads; keys are compared only where heads are equal. Numbers ascend
+//! within a column, which is checked once when the block is decoded.
 
 use super::block::Malformed;
 use super::separator::{head, shared_prefix};
@@ -16,7 +17,7 @@ use stdx::codec::Reader;
 
 const TRAILER_BYTES: usize = 7;
 
-/// Collects the entries of one index block with `COLUMNS` numbers each.
+/// Collects the entries of one index block.
 #[derive(Default)]
 pub(super) struct IndexBlockBuilder {
     keys: Vec<u8>,
@@ -25,19 +26,20 @@ pub(super) struct IndexBlockBuilder {
 }
 
 impl IndexBlockBuilder {
-    /// Adds a key, greater than the one before, with its numbers: as many as every other entry has.
+    /// Adds a key, greater than the previous one, with its numbers. Every entry has the same number
+    /// of columns.
     pub(super) fn add(&mut self, key: &[u8], columns: &[u64]) {
         self.keys.extend_from_slice(key);
         self.ends.push(self.keys.len());
         self.columns.extend_from_slice(columns);
     }
 
-    /// About what the block will take, in bytes.
+    /// Estimated size of the block, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.keys.len() + self.ends.len() * 12 + self.columns.len() * 8
     }
 
-    /// Ends the block and begins the next.
+    /// Finishes the block and starts the next one.
     pub(super) fn finish(&mut self) -> Vec<u8> {
         let entries = self.ends.len();
         assert!(entries > 0, "an index block has an entry at least");
@@ -71,7 +73,7 @@ impl IndexBlockBuilder {
 /// A decoded index block.
 pub(crate) struct IndexBlock {
     heads: Box<[u64]>,
-    /// Where each key ends in `keys`.
+    /// End of each key in `keys`.
     ends: Box<[u32]>,
     numbers: Box<[u64]>,
     columns: usize,
@@ -99,7 +101,7 @@ impl IndexBlock {
         let prefix = reader.bytes(prefix_len).map_err(|_| too_short)?.into();
         let keys: Box<[u8]> = reader.rest().into();
         if !ends.is_sorted() || ends.last().is_none_or(|&end| end as usize != keys.len()) {
-            return Err(Malformed("the keys of the index do not fit into it"));
+            return Err(Malformed("the key lengths of the index do not match its size"));
         }
         let block = Self { heads, ends, numbers, columns, prefix, keys };
         match (1..entries)
@@ -118,13 +120,14 @@ impl IndexBlock {
         self.columns
     }
 
-    /// A number of an entry. 0 out of bounds, which no caller asks for.
+    /// The number of an entry in a column; 0 out of bounds, which no caller requests.
     #[inline]
     pub(super) fn number(&self, entry: usize, column: usize) -> u64 {
         self.numbers.get(entry * self.columns + column).copied().unwrap_or_default()
     }
 
-    /// The first entry whose key is not less than `key`; the number of entries when all are less.
+    /// Index of the first entry whose key is not less than `key`; the number of entries if all are
+    /// less.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> usize {
         let rest = match key.split_at_checked(self.prefix.len()) {
@@ -192,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_key_not_less_is_found(keys in keys(), probes in prop::collection::vec("[a-c]{0,14}", 20)) {
+        fn a_search_finds_the_first_key_not_less(keys in keys(), probes in prop::collection::vec("[a-c]{0,14}", 20)) {
             let block = IndexBlock::decode(&build(&keys)).unwrap();
             prop_assert_eq!((block.entries(), block.columns()), (keys.len(), 2));
             for probe in probes.iter().map(String::as_bytes).chain(keys.iter().map(Vec::as_slice)) {
@@ -204,7 +207,7 @@ mod tests {
             }
         }
 
-        /// Behind the checksum: what is made up must be refused or read without panic.
+        /// Fabricated content behind a valid checksum is refused or read, without a panic.
         #[test]
         fn damaged_indexes_are_refused_or_read(
             keys in keys(),

@@ -1,19 +1,23 @@
-//! Checking a table against its file in small pieces, without hurry.
+//! Incremental verification of a table file, for the background scrub.
 //!
-//! **Promise.** An inspection that comes to its end has seen every byte of the file that a read can depend on, as the device
-//! has it: the header, each data block, filter and index, the top index, the meta block and the tail. Each step reads one
-//! piece, of [`PIECE_BYTES`] at most, and takes no more memory than that and one index, however large a block is.
+//! **Promise.** A completed inspection has checked every byte of the file that a read can depend
+//! on, as the device returns it: the header, all data blocks, filters and indexes, the top index,
+//! the meta block and the tail. Each step reads one chunk of at most [`CHUNK_BYTES`]. Its memory is
+//! that chunk and one index, independent of block sizes.
 //!
-//! **Mechanism.** Parts follow one another in the file: their checksums are taken as they come by, and nothing is decompressed.
-//! Only where blocks end is read ahead of them, from the index of each partition. What the system holds of the file in
-//! memory is left about as it was (see [`File::read_from_device`]), and so is the cache: the file is opened once more.
+//! **Mechanism.** Regions are checked in file order. Checksums are computed incrementally, and
+//! nothing is decompressed. Only the index of each partition is read ahead of its blocks, because
+//! it says where they end. The page cache of the operating system stays about as it was (see
+//! [`File::read_from_device`]). So does the block cache, because the inspection opens the file
+//! again.
 //!
-//! **Caveats.** A checksum says that a block is what was written, not that it makes sense: see [`Table::verify`]. What is
-//! wrong ends the inspection; what else is wrong, whoever heals the table finds.
+//! **Caveats.** A matching checksum shows that a block is unchanged, not that its content is
+//! consistent: see [`Table::verify`]. The first error ends the inspection; the heal job finds all
+//! others.
 
 use super::block::Malformed;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, header};
-use super::frame::{FrameCheck, FrameKind, Place};
+use super::frame::{FrameCheck, FrameKind, FrameLocation};
 use super::index_block::IndexBlock;
 use super::table::{Partition, Root, Table, cut_short};
 use crate::Error;
@@ -21,39 +25,39 @@ use env::{File, Fs, OpenMode};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is read at once, in bytes: whole pages of the system.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// Pieces begin at a multiple of this, so that no page is read for two of them.
+/// Bytes read per step: a multiple of the page size.
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+/// Alignment of chunks, so that no page is read for two of them.
 const PAGE_BYTES: u64 = 4 << 10;
 
-/// What one step has done.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Inspected {
+pub(crate) struct InspectionStep {
     /// Bytes read.
     pub(crate) bytes: u64,
-    /// Blocks found to be what was written.
+    /// Blocks whose checksum matched.
     pub(crate) blocks: u64,
-    /// There is nothing left of the table.
-    pub(crate) is_over: bool,
+    /// Whether the whole table is checked.
+    pub(crate) is_finished: bool,
 }
 
-/// See the module.
+/// An inspection of one table in progress.
 pub(crate) struct Inspection {
     table: Arc<Table>,
     root: Root,
     top: Arc<IndexBlock>,
-    piece: Piece,
-    place: Position,
-    /// What is being checked.
-    part: Option<Part>,
+    chunk: Chunk,
+    position: Position,
+    /// Region that is partly checked.
+    region: Option<Region>,
 }
 
-/// Which part comes next.
+/// The region to check next.
 enum Position {
     Header,
-    /// The index of this partition has to be read.
+    /// The index of this partition is to be read.
     Partition(usize),
-    /// The data block of this number; behind the last one, the filter and the index.
+    /// Data block number `at`; behind the last data block the filter, then the index.
     Block {
         partition_at: usize,
         partition: Partition,
@@ -66,8 +70,8 @@ enum Position {
     End,
 }
 
-/// A part of the file on its way past.
-struct Part {
+/// A region of the file and its checksum so far.
+struct Region {
     extent: Extent,
     seen: u64,
     check: Check,
@@ -75,15 +79,15 @@ struct Part {
 
 enum Check {
     Frame(Box<FrameCheck>),
-    /// It must be these bytes.
-    Same {
+    /// The region must equal these bytes.
+    Bytes {
         expected: Vec<u8>,
         differs: bool,
     },
 }
 
-/// A piece of the file in memory.
-struct Piece {
+/// The part of the file that is in memory.
+struct Chunk {
     file: Arc<dyn File>,
     path: PathBuf,
     file_bytes: u64,
@@ -92,70 +96,73 @@ struct Piece {
 }
 
 impl Inspection {
-    /// Begins with a table, whose file is opened for this.
+    /// Begins an inspection of `table`, and opens its file for it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when its end is not what was written, [`Error::Io`] when it cannot be read.
+    /// [`Error::Corrupt`] if the tail or the top index fails its checks, [`Error::Io`] if the file
+    /// cannot be read.
     pub(crate) fn new(fs: &dyn Fs, table: Arc<Table>) -> Result<Self, Error> {
         let path = table.path().to_owned();
         let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
         let root = table.root_of(Arc::clone(&file))?;
         let top = table.top_uncached(&root)?;
-        let piece = Piece { file, path, file_bytes: table.meta().file_bytes, start: 0, bytes: Vec::new() };
-        Ok(Self { table, root, top, piece, place: Position::Header, part: None })
+        let chunk = Chunk { file, path, file_bytes: table.meta().file_bytes, start: 0, bytes: Vec::new() };
+        Ok(Self { table, root, top, chunk, position: Position::Header, region: None })
     }
 
-    /// Which table it is of.
+    /// The table that is inspected.
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// Bytes of the file that were read.
+    /// Offset up to which the file was read, in bytes.
     pub(crate) fn done_bytes(&self) -> u64 {
-        self.piece.end()
+        self.chunk.end()
     }
 
-    /// Reads a piece, and checks what is in it. Not to be called again after an error, or when it is over.
+    /// Reads a chunk and checks it. Must not be called after an error or after the last step.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], with the place of the first thing that is wrong; [`Error::Io`] when the file cannot be read.
-    pub(crate) fn step(&mut self) -> Result<Inspected, Error> {
-        let mut done = Inspected { bytes: 0, blocks: 0, is_over: false };
+    /// [`Error::Corrupt`] with the offset of the first error; [`Error::Io`] if the file cannot be
+    /// read.
+    pub(crate) fn step(&mut self) -> Result<InspectionStep, Error> {
+        let mut done = InspectionStep { bytes: 0, blocks: 0, is_finished: false };
         loop {
-            let Some(mut part) = self.part.take().map_or_else(|| self.next_part(), |part| Ok(Some(part)))?
+            let Some(mut region) =
+                self.region.take().map_or_else(|| self.next_region(), |region| Ok(Some(region)))?
             else {
-                done.is_over = true;
+                done.is_finished = true;
                 return Ok(done);
             };
-            if !part.pass(&self.piece) {
+            if !region.consume(&self.chunk) {
                 if done.bytes > 0 {
-                    self.part = Some(part);
+                    self.region = Some(region);
                     return Ok(done);
                 }
-                done.bytes = self.piece.load(part.next())?;
-                self.part = Some(part);
+                done.bytes = self.chunk.load(region.next())?;
+                self.region = Some(region);
                 continue;
             }
-            done.blocks += u64::from(matches!(part.check, Check::Frame(_)));
-            let offset = part.extent.offset;
-            part.finish().map_err(|malformed| self.table.corrupt(offset, malformed))?;
+            done.blocks += u64::from(matches!(region.check, Check::Frame(_)));
+            let offset = region.extent.offset;
+            region.finish().map_err(|malformed| self.table.corrupt(offset, malformed))?;
         }
     }
 
-    fn next_part(&mut self) -> Result<Option<Part>, Error> {
+    fn next_region(&mut self) -> Result<Option<Region>, Error> {
         let id = self.table.id();
         loop {
-            let place = std::mem::replace(&mut self.place, Position::End);
-            let (part, next) = match place {
-                Position::Header => (Part::same(0, header(id)), Position::Partition(0)),
+            let position = std::mem::replace(&mut self.position, Position::End);
+            let (region, next) = match position {
+                Position::Header => (Region::bytes(0, header(id)), Position::Partition(0)),
                 Position::Partition(at) if at == self.top.entries() => {
-                    self.place = Position::Top;
+                    self.position = Position::Top;
                     continue;
                 }
                 Position::Partition(partition_at) => {
                     let partition = self.table.partition(&self.root, &self.top, partition_at)?;
-                    let index = self.table.read_alone(&self.root, partition.index)?;
-                    self.place = Position::Block { partition_at, partition, index, at: 0 };
+                    let index = self.table.read_block(&self.root, partition.index)?;
+                    self.position = Position::Block { partition_at, partition, index, at: 0 };
                     continue;
                 }
                 Position::Block { partition_at, partition, index, at } => {
@@ -176,57 +183,57 @@ impl Inspection {
                 Position::Top => (self.frame(FrameKind::Index, self.root.tail.top), Position::Meta),
                 Position::Meta => (self.frame(FrameKind::Meta, self.root.tail.meta), Position::Tail),
                 Position::Tail => {
-                    let offset = self.piece.file_bytes.saturating_sub(TAIL_BYTES);
-                    (Part::same(offset, self.root.tail.encode()), Position::End)
+                    let offset = self.chunk.file_bytes.saturating_sub(TAIL_BYTES);
+                    (Region::bytes(offset, self.root.tail.encode()), Position::End)
                 }
                 Position::End => return Ok(None),
             };
-            self.place = next;
-            return Ok(Some(part));
+            self.position = next;
+            return Ok(Some(region));
         }
     }
 
-    fn frame(&self, kind: FrameKind, extent: Extent) -> Part {
-        let place = Place { table: self.table.id(), offset: extent.offset };
-        let check = Check::Frame(Box::new(FrameCheck::new(kind, place, extent.bytes)));
-        Part { extent, seen: 0, check }
+    fn frame(&self, kind: FrameKind, extent: Extent) -> Region {
+        let position = FrameLocation { table: self.table.id(), offset: extent.offset };
+        let check = Check::Frame(Box::new(FrameCheck::new(kind, position, extent.bytes)));
+        Region { extent, seen: 0, check }
     }
 }
 
 impl Table {
-    /// Whether what frames the blocks of this table in its file is not what was written: header, top index, meta block and tail,
-    /// of which an open table holds what it needs.
-    pub(crate) fn has_damaged_ends(&self, fs: &dyn Fs) -> bool {
+    /// Returns whether the header or the footer (top index, meta block, tail) of the file is
+    /// damaged. An open table keeps the parts of them that it needs in memory.
+    pub(crate) fn has_damaged_header_or_footer(&self, fs: &dyn Fs) -> bool {
         let ends = || {
             let file = fs.open(self.path(), OpenMode::Read);
             let file = file.map_err(|error| Error::io("open", self.path(), error))?;
             let root = self.root_of(file)?;
             self.top_uncached(&root)?;
-            self.verify_ends(&root)
+            self.verify_header_and_footer(&root)
         };
         ends().is_err_and(|error: Error| error.unreadable().is_some())
     }
 }
 
-impl Part {
-    fn same(offset: u64, expected: Vec<u8>) -> Self {
+impl Region {
+    fn bytes(offset: u64, expected: Vec<u8>) -> Self {
         let extent = Extent { offset, bytes: expected.len() as u64 };
-        Self { extent, seen: 0, check: Check::Same { expected, differs: false } }
+        Self { extent, seen: 0, check: Check::Bytes { expected, differs: false } }
     }
 
-    /// Where it goes on.
+    /// Offset of the first byte that is not checked yet.
     fn next(&self) -> u64 {
         self.extent.offset + self.seen
     }
 
-    /// Takes what of it is in this piece. Whether that was all that was left.
-    fn pass(&mut self, piece: &Piece) -> bool {
+    /// Checks the part of the region that is in this chunk. Returns whether the region is complete.
+    fn consume(&mut self, chunk: &Chunk) -> bool {
         let left = self.extent.bytes - self.seen;
-        let bytes = piece.from(self.next());
+        let bytes = chunk.from(self.next());
         let bytes = &bytes[..bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
         match &mut self.check {
-            Check::Frame(check) => check.take(bytes),
-            Check::Same { expected, differs } => {
+            Check::Frame(check) => check.update(bytes),
+            Check::Bytes { expected, differs } => {
                 let at = self.seen as usize;
                 *differs |= expected[at..at + bytes.len()] != *bytes;
             }
@@ -238,30 +245,30 @@ impl Part {
     fn finish(self) -> Result<(), Malformed> {
         match self.check {
             Check::Frame(check) => check.finish(),
-            Check::Same { differs: false, .. } => Ok(()),
-            Check::Same { .. } if self.extent.offset < HEADER_BYTES => {
-                Err(Malformed("the header is not that of this table"))
+            Check::Bytes { differs: false, .. } => Ok(()),
+            Check::Bytes { .. } if self.extent.offset < HEADER_BYTES => {
+                Err(Malformed("the header belongs to another table or is damaged"))
             }
-            Check::Same { .. } => Err(Malformed("the tail is not that of this table")),
+            Check::Bytes { .. } => Err(Malformed("the tail belongs to another table or is damaged")),
         }
     }
 }
 
-impl Piece {
+impl Chunk {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 
-    /// What of it is at `offset` and behind.
+    /// Bytes of the chunk from `offset` on.
     fn from(&self, offset: u64) -> &[u8] {
         let at = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
         at.and_then(|at| self.bytes.get(at..)).unwrap_or_default()
     }
 
-    /// Reads the piece that has the byte at `offset`. How many bytes that are.
+    /// Reads the chunk that contains the byte at `offset`. Returns its length in bytes.
     fn load(&mut self, offset: u64) -> Result<u64, Error> {
         self.start = offset - offset % PAGE_BYTES;
-        let len = (PIECE_BYTES as u64).min(self.file_bytes.saturating_sub(self.start));
+        let len = (CHUNK_BYTES as u64).min(self.file_bytes.saturating_sub(self.start));
         self.bytes.resize(len as usize, 0);
         let read = self.file.read_from_device(&mut self.bytes, self.start);
         let read = read.map_err(|error| Error::io("read", &self.path, error))?;
@@ -281,7 +288,7 @@ mod tests {
     use env::MemFs;
     use stdx::{Cell, Hlc, NodeTag, Rng, Version};
 
-    /// A table with blocks of all kinds, one of them larger than a piece.
+    /// A table with blocks of all kinds, one of them larger than a chunk.
     fn table(fs: &MemFs) -> Arc<Table> {
         let (path, id) = (PathBuf::from("table.sst"), TableId(1));
         let file = fs.open(&path, OpenMode::CreateNew).expect("a new file");
@@ -289,47 +296,47 @@ mod tests {
         let mut writer = TableWriter::new(file, path.clone(), id, options);
         let mut rng = Rng::new(1);
         for number in 0..200u64 {
-            let mut value = vec![0; if number == 77 { 3 * PIECE_BYTES / 2 } else { 40 }];
+            let mut value = vec![0; if number == 77 { 3 * CHUNK_BYTES / 2 } else { 40 }];
             rng.fill(&mut value);
             let cell = Cell::value(Version::new(Hlc::from_bits(number + 1), NodeTag(1)), 1, value.into());
-            writer.add(&number.to_be_bytes(), cell.as_ref()).expect("there is room");
+            writer.add(&number.to_be_bytes(), cell.as_ref()).expect("the disk has space");
         }
-        let meta = Arc::new(writer.finish().expect("there is room"));
+        let meta = Arc::new(writer.finish().expect("the disk has space"));
         let cache = Arc::new(BlockCache::new(1 << 20));
         let files = Arc::new(TableFiles::new(Arc::new(fs.clone()), 1));
         Arc::new(Table::open(&files, path, meta, cache, Arc::new(|_| ())))
     }
 
-    /// All steps, and what they have done together.
-    fn inspect(fs: &MemFs, table: &Arc<Table>) -> Result<Inspected, Error> {
+    /// Runs all steps and returns the sum of their results.
+    fn inspect(fs: &MemFs, table: &Arc<Table>) -> Result<InspectionStep, Error> {
         let mut inspection = Inspection::new(fs, Arc::clone(table))?;
-        let mut sum = Inspected { bytes: 0, blocks: 0, is_over: false };
-        while !sum.is_over {
+        let mut sum = InspectionStep { bytes: 0, blocks: 0, is_finished: false };
+        while !sum.is_finished {
             let done = inspection.step()?;
-            assert!(done.bytes <= PIECE_BYTES as u64 && (done.bytes > 0 || done.is_over));
-            sum = Inspected {
+            assert!(done.bytes <= CHUNK_BYTES as u64 && (done.bytes > 0 || done.is_finished));
+            sum = InspectionStep {
                 bytes: sum.bytes + done.bytes,
                 blocks: sum.blocks + done.blocks,
-                is_over: done.is_over,
+                is_finished: done.is_finished,
             };
         }
         Ok(sum)
     }
 
     #[test]
-    fn a_whole_table_is_read_once_piece_by_piece() {
+    fn an_intact_table_is_read_once_in_chunks() {
         let fs = MemFs::new();
         let table = table(&fs);
         let sum = inspect(&fs, &table).expect("it is whole");
-        let pages = table.meta().file_bytes.div_ceil(PIECE_BYTES as u64) * PAGE_BYTES;
+        let pages = table.meta().file_bytes.div_ceil(CHUNK_BYTES as u64) * PAGE_BYTES;
         let bytes = table.meta().file_bytes;
         assert!((bytes..=bytes + pages).contains(&sum.bytes), "{} of {bytes}", sum.bytes);
         assert!(sum.blocks > 20, "{}", sum.blocks);
-        assert!(!table.has_damaged_ends(&fs));
+        assert!(!table.has_damaged_header_or_footer(&fs));
     }
 
     #[test]
-    fn whatever_bit_flips_is_found() {
+    fn every_flipped_bit_is_detected() {
         let fs = MemFs::new();
         let table = table(&fs);
         let bytes = table.meta().file_bytes;

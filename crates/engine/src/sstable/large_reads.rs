@@ -1,67 +1,69 @@
-//! How much of large blocks is read at once.
+//! A limit on the memory of large block reads in progress.
 //!
-//! **Promise.** What large blocks take in memory while they are read, as they are stored and as they are unpacked, is
-//! known to be little, whatever is asked for. Nobody waits for a turn longer than those need who came before.
+//! **Promise.** The memory of large blocks that are being read, in stored and decompressed form
+//! together, is bounded by 16 MiB or by the largest single block. Permits are granted in order of
+//! request: a request waits only for earlier ones.
 //!
-//! **Mechanism.** Who reads says first how much that takes, and waits until all who came before have begun and there is
-//! room beside those who are not done.
+//! **Mechanism.** A weighted FIFO semaphore. A reader requests a permit for its bytes and waits
+//! until all earlier requests were granted and the sum of outstanding permits leaves enough of the
+//! limit. The permit is released when the block is read, or, with a host that reads on behalf of
+//! clients, when the host drops it ([`read_admission`](super::read_admission)).
 //!
-//! A turn ends when the block was read; with a host that reads for others, when it says so ([`consent`](super::consent)).
-//!
-//! **Caveats.** What is little waits too behind what is much.
+//! **Caveats.** Small requests also wait behind large ones.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 
-/// So many bytes are taken at once for large blocks that are read; one that alone takes more is read alone.
+/// Limit of outstanding permits, in bytes. A request that exceeds it is granted when no other
+/// permit is outstanding.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// The large blocks that are being read.
+/// Limits the large reads in progress.
 #[derive(Debug, Default)]
-pub(crate) struct LargeReads {
+pub(crate) struct LargeReadLimit {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What those take whose turn it is.
+    /// Sum of the outstanding permits, in bytes.
     bytes: u64,
-    /// How many have come.
-    came: u64,
-    /// How many of them have begun: always those who came first.
-    began: u64,
+    /// Number of requests so far.
+    requested: u64,
+    /// Number of granted requests: always the earliest ones.
+    granted: u64,
 }
 
-/// The turn of one that is read, or that is copied, until it is dropped.
+/// A permit to read or copy a large block. It is released when dropped.
 #[derive(Debug)]
-pub struct LargeRead {
-    reads: Arc<LargeReads>,
+pub struct LargeReadPermit {
+    reads: Arc<LargeReadLimit>,
     bytes: u64,
 }
 
-impl LargeReads {
-    /// Waits for a turn to take so many bytes. Whoever holds one must not wait for another.
-    pub(super) fn wait(self: &Arc<Self>, bytes: u64) -> LargeRead {
+impl LargeReadLimit {
+    /// Waits for a permit for `bytes`. A thread that holds a permit must not wait for another one.
+    pub(super) fn acquire(self: &Arc<Self>, bytes: u64) -> LargeReadPermit {
         let mut state = self.state.lock();
-        let number = state.came;
-        state.came += 1;
-        while state.began < number || !state.has_room_for(bytes) {
+        let number = state.requested;
+        state.requested += 1;
+        while state.granted < number || !state.has_room_for(bytes) {
             self.changed.wait(&mut state);
         }
-        state.began += 1;
+        state.granted += 1;
         state.bytes += bytes;
         drop(state);
-        // There may be room for the next one too.
+        // The limit may admit the next request, too.
         self.changed.notify_all();
-        LargeRead { reads: Arc::clone(self), bytes }
+        LargeReadPermit { reads: Arc::clone(self), bytes }
     }
 
-    /// How many have come, and how many of them have begun.
+    /// The numbers of requests and of grants so far.
     #[cfg(test)]
-    pub(super) fn came_and_began(&self) -> (u64, u64) {
+    pub(super) fn requested_and_granted(&self) -> (u64, u64) {
         let state = self.state.lock();
-        (state.came, state.began)
+        (state.requested, state.granted)
     }
 }
 
@@ -71,14 +73,14 @@ impl State {
     }
 }
 
-impl LargeRead {
-    /// How many bytes it is for.
+impl LargeReadPermit {
+    /// Bytes that this permit covers.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for LargeRead {
+impl Drop for LargeReadPermit {
     fn drop(&mut self) {
         self.reads.state.lock().bytes -= self.bytes;
         self.reads.changed.notify_all();
@@ -91,19 +93,19 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn no_more_is_read_at_once_than_may_be_and_everyone_has_a_turn() {
-        let (reads, reading) = (Arc::<LargeReads>::default(), AtomicU64::new(0));
+    fn permits_never_exceed_the_limit_and_every_request_is_granted() {
+        let (reads, reading) = (Arc::<LargeReadLimit>::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for bytes in [1, 5 << 20, 9 << 20, BYTES_MAX, 3 * BYTES_MAX] {
                 let (reads, reading) = (&reads, &reading);
                 scope.spawn(move || {
                     for _ in 0..500 {
-                        let turn = reads.wait(bytes);
+                        let permit = reads.acquire(bytes);
                         let at_once = reading.fetch_add(bytes, Ordering::SeqCst) + bytes;
                         assert!(at_once <= BYTES_MAX || at_once == bytes, "{at_once}");
                         std::thread::yield_now();
                         reading.fetch_sub(bytes, Ordering::SeqCst);
-                        drop(turn);
+                        drop(permit);
                     }
                 });
             }
@@ -111,30 +113,30 @@ mod tests {
         assert_eq!(reads.state.lock().bytes, 0);
     }
 
-    /// Waits until so many have asked for a turn.
-    fn wait_for(reads: &LargeReads, came: u64) {
-        while reads.came_and_began().0 < came {
+    /// Waits until `requested` permits were requested.
+    fn wait_for(reads: &LargeReadLimit, requested: u64) {
+        while reads.requested_and_granted().0 < requested {
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn who_comes_first_has_the_first_turn_however_little_the_others_want() {
-        let (reads, order) = (Arc::<LargeReads>::default(), Mutex::new(Vec::new()));
+    fn permits_are_granted_in_order_of_request_independent_of_size() {
+        let (reads, order) = (Arc::<LargeReadLimit>::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let first = reads.wait(BYTES_MAX / 2);
+            let first = reads.acquire(BYTES_MAX / 2);
             for (at, bytes) in [BYTES_MAX, 1, 2, 3 * BYTES_MAX, 3].into_iter().enumerate() {
                 let (reads, order) = (&reads, &order);
                 scope.spawn(move || {
-                    let _turn = reads.wait(bytes);
+                    let _permit = reads.acquire(bytes);
                     order.lock().push(bytes);
                 });
                 wait_for(reads, at as u64 + 2);
             }
-            assert_eq!(reads.came_and_began().1, 1, "there is room for what is little, but it came later");
+            assert_eq!(reads.requested_and_granted().1, 1, "the small request is behind the large one");
             drop(first);
         });
-        // Of those that are read together, any may be noted first.
+        // The two small reads run concurrently, so their order is not determined.
         let mut order = order.into_inner();
         order[1..3].sort_unstable();
         assert_eq!(order, [BYTES_MAX, 1, 2, 3 * BYTES_MAX, 3]);

@@ -1,35 +1,40 @@
-//! Sorted tables: immutable files of cells in key order, each key once.
+//! Sorted string tables (sstables): immutable files of cells in key order, one cell per key.
 //!
-//! **Promise.** A table that was finished reads back exactly the cells that were added to it, or says that
-//! the file is corrupt: every byte that is believed was covered by a checksum that also covers *where* it
-//! belongs (table and offset), so a block that is at the wrong place is found too. Reading never panics,
-//! whatever the bytes are. A point read that finds its blocks in the cache allocates only the value it
-//! returns.
+//! **Promise.** A finished table reads back exactly the cells that were added to it, or reports
+//! that the file is corrupt. A checksum covers every byte that a read uses, and also the byte's
+//! location (table id and offset), so a block at a wrong location is detected. Reading never
+//! panics, for any content of the file. A point read whose blocks are cached allocates only the
+//! value that it returns.
 //!
-//! **Mechanism.** Cells are packed into *data blocks*, cut at a size before compression. Runs of data blocks
-//! form a *partition*, with a [`FilterBlock`] (a Bloom filter of its keys) and an [`IndexBlock`] (the greatest
-//! key of each data block, and where it is) behind them; the *top index* says where partitions are. A get goes
-//! top index, filter, index, data block, and stops at the filter for most keys that are not there. Of an open
-//! table the top index is held, if it is small (4 KiB); everything else is loaded through the
-//! [`BlockCache`](crate::cache::BlockCache), so memory does not grow with the data. Filters and indexes that are
-//! asked for again move from there into the table, where a get reaches them without a lookup; they still
-//! count in the cache's budget (see `held`).
+//! **Mechanism.** Cells are packed into *data blocks*, which are cut at a size before compression.
+//! A run of data blocks forms a *partition*. Behind its data blocks a partition has a
+//! [`FilterBlock`] (a Bloom filter of its keys) and an [`IndexBlock`] (the greatest key and the end
+//! of each data block). The *top index* locates the partitions. A point read consults the top
+//! index, the filter, the partition's index and the data block, and stops at the filter for most
+//! absent keys.
 //!
-//! [`TableWriter`] writes a table, [`Table`] reads it, [`TableCursor`] walks it. The format, byte by byte:
-//! `docs/storage-format/table.md`.
+//! An open table keeps its top index in memory if that takes at most 4 KiB. All other blocks are
+//! loaded through the [`BlockCache`](crate::cache::BlockCache), so memory does not grow with the
+//! data. Filters and indexes that are requested again move from the cache into the table, where a
+//! point read finds them without a cache lookup. They still count in the cache's budget (see
+//! `pinned`).
 //!
-//! A huge value, of 64 KiB or more, has a block of its own, and goes from a memtable to a table, and from table to table,
-//! in as few copies as there can be: [`TableWriter`] writes it from where it lies, or takes its block over as another
-//! table has it, and of the cursors of a merge only that at the head of the line holds one (see `crate::iter`).
+//! [`TableWriter`] writes a table, [`Table`] reads it, [`TableCursor`] iterates over it. The
+//! format, byte by byte: `docs/storage-format/table.md`.
 //!
-//! **Caveats.** Keys are at most 65,535 bytes and values 512 MiB; blocks are decoded whole, so a value is in
-//! memory whole, twice while it is compressed or decompressed. A block that was taken over stays compressed as it was
-//! first written, whatever [`TableOptions`] say by then. A partition's filter is loaded whole (80 KiB at 10 bits a key).
+//! An oversized value (64 KiB or more) has a block of its own, so that flush and compaction copy it
+//! as rarely as possible. [`TableWriter`] writes the value from the caller's memory, or appends the
+//! stored block of another table unchanged. Among the cursors of a merge, only the first one holds
+//! such a value (see `crate::iter`).
+//!
+//! **Caveats.** Keys have at most 65,535 bytes and values at most 512 MiB. Blocks are decoded
+//! whole, so a value is in memory whole, and twice while it is compressed or decompressed. A block
+//! that was copied in its stored form keeps its first compression, whatever the current
+//! [`TableOptions`] are. A partition's filter is loaded whole (80 KiB at 10 bits a key).
 
 mod block;
-mod block_reads;
+mod block_reader;
 mod compress;
-pub(crate) mod consent;
 mod cursor;
 mod damage;
 mod data_block;
@@ -38,11 +43,12 @@ mod filter;
 mod format;
 mod frame;
 mod from_bytes;
-mod held;
 mod index_block;
 mod inspection;
 mod large_reads;
 mod meta;
+mod pinned;
+pub(crate) mod read_admission;
 mod read_ahead;
 mod separator;
 mod summary;
@@ -52,41 +58,43 @@ mod window;
 mod writer;
 
 pub(crate) use block::Block;
-pub use consent::read_with_consent;
 pub use cursor::TableCursor;
-pub use damage::{Damage, LostKeys};
+pub use damage::{Damage, UnreadableRange};
 pub(crate) use data_block::DataBlock;
-pub(crate) use files::NotOpened;
+pub(crate) use files::OpenFailed;
 pub use files::TableFiles;
 pub(crate) use filter::FilterBlock;
-pub(crate) use frame::Stored;
+pub(crate) use frame::StoredBlock;
 pub use from_bytes::check_bytes;
 pub(crate) use index_block::IndexBlock;
-pub(crate) use inspection::{Inspected, Inspection, PIECE_BYTES};
-pub use large_reads::LargeRead;
-pub(crate) use large_reads::LargeReads;
+pub(crate) use inspection::{CHUNK_BYTES, Inspection, InspectionStep};
+pub(crate) use large_reads::LargeReadLimit;
+pub use large_reads::LargeReadPermit;
 pub use meta::{TableId, TableMeta};
+pub use read_admission::read_with_admission;
 pub use table::Table;
-pub use verify::Show;
+pub use verify::VisitCell;
 pub use writer::TableWriter;
 
 use crate::Compression;
 use std::sync::Arc;
 use stdx::Cell;
 
-/// The longest key a table can hold, in bytes.
+/// Maximum length of a key in a table, in bytes.
 pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
-/// The longest value a table can hold, in bytes.
+/// Maximum length of a value in a table, in bytes.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// How a table is written.
+/// Parameters of a table's encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Data blocks are cut at this size before compression, in bytes. A block has one cell at least.
+    /// Maximum size of a data block before compression, in bytes. A block with a single cell may
+    /// exceed it.
     pub block_bytes: usize,
-    /// How blocks are compressed; a block that would not shrink by an eighth is left as it is.
+    /// Compression of blocks. A block that would shrink by less than an eighth is stored
+    /// uncompressed.
     pub compression: Compression,
-    /// Bits of filter for each key. 0: no filter.
+    /// Filter bits per key; 0 for no filter.
     pub filter_bits_per_key: u32,
 }
 
@@ -96,51 +104,55 @@ impl Default for TableOptions {
     }
 }
 
-/// Whether a read may wait for the disk.
+/// Whether a read may block on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// It may.
+    /// The read may block.
     Allowed,
-    /// It may not: what is neither in the block cache nor in the system's is [`Lookup::WouldWait`].
+    /// The read must not block. It returns [`Lookup::WouldWait`] if a block is neither in the block
+    /// cache nor in the page cache of the operating system.
     Never,
 }
 
-/// What a point read found.
+/// Result of a point read in one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The cell of the key. It may be a tombstone or expired.
+    /// The cell of the key, which may be a tombstone or expired.
     Found(Cell),
-    /// The table does not have the key.
+    /// The table does not contain the key.
     Absent,
-    /// The disk must be asked, and the caller said [`Wait::Never`].
+    /// The read needs the disk and was called with [`Wait::Never`].
     WouldWait,
 }
 
-/// How a cursor reads its blocks.
+/// How a cursor reads blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// Data blocks that the block cache has are used, those that it lacks are read and not kept: a scan of
-    /// everything leaves what point reads need where it is. Indexes go through the cache. The system reads ahead
-    /// where blocks follow each other; between two steps the cursor holds one data block and no other buffer.
+pub enum ReadMode {
+    /// Uses data blocks that are cached. Blocks that are not cached are read and not inserted, so a
+    /// full scan does not evict the blocks of point reads. Index blocks go through the cache. The
+    /// operating system reads ahead where blocks are consecutive. Between two steps the cursor
+    /// holds one data block and no other buffer.
     Scan,
-    /// In large pieces, past the block cache; a huge block also as it is stored: for compaction.
+    /// Reads large chunks and bypasses the block cache. Oversized blocks are also available in
+    /// their stored form. Used by compaction.
     Bulk,
-    /// Each block by itself, past the block cache; what cannot be read, tried several times, is passed over and noted
-    /// ([`TableCursor::damage`]).
+    /// Reads each block individually and bypasses the block cache. A block that stays unreadable
+    /// after several attempts is skipped and recorded in [`TableCursor::damage`].
     Salvage,
 }
 
-/// Is told the id of an obsolete table when nobody reads it any more. It runs inside `Drop`, so it only
-/// notes the id; the file is removed elsewhere.
-pub type Trash = Arc<dyn Fn(TableId) + Send + Sync>;
+/// Callback that receives the id of an obsolete table when its last reader is gone. It runs inside
+/// `Drop`, so it only records the id; the file is removed elsewhere.
+pub type OnObsolete = Arc<dyn Fn(TableId) + Send + Sync>;
 
-/// The table of this file, by its name; `None`: it is not the file of a table.
-pub(crate) fn table_of_file(path: &std::path::Path) -> Option<TableId> {
+/// The id of the table in this file, parsed from its name; `None` if it is not the name of a table
+/// file.
+pub(crate) fn table_id_of_path(path: &std::path::Path) -> Option<TableId> {
     let name = path.file_name()?.to_str()?;
     u64::from_str_radix(name.strip_suffix(".sst")?, 16).ok().map(TableId)
 }
 
-/// The name of a table's file in the directory of tables.
+/// File name of a table within the directory of tables.
 pub fn file_name(id: TableId) -> String {
     format!("{:016x}.sst", id.0)
 }

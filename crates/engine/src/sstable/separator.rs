@@ -1,6 +1,6 @@
-//! Short keys that stand between two others.
+//! Separators: short keys between two others, for indexes.
 
-/// How many bytes `a` and `b` share at their beginning.
+/// Length of the common prefix of `a` and `b`.
 #[inline]
 pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
@@ -15,8 +15,8 @@ pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     shared + a[shared..].iter().zip(&b[shared..]).take_while(|(a, b)| a == b).count()
 }
 
-/// The first eight bytes of `key` as a number, zeros where it ends: of two keys with different heads, the
-/// one with the smaller head is the smaller.
+/// The first eight bytes of `key` as a big-endian number, padded with zeros. If two keys have
+/// different heads, their order is that of the heads.
 #[inline]
 pub(super) fn head(key: &[u8]) -> u64 {
     if let Some(head) = key.first_chunk::<8>() {
@@ -27,9 +27,10 @@ pub(super) fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(padded)
 }
 
-/// The length of the beginning of `next` that is not less than `last`; `None` where only `last` itself is.
+/// Length of the shortest prefix of `next` that is not less than `last`; `None` if no prefix
+/// shorter than both keys exists.
 ///
-/// `last < next` must hold; then `last <= next[..len] < next`.
+/// Requires `last < next`; then `last <= next[..len] < next`.
 pub(super) fn separator_len(last: &[u8], next: &[u8]) -> Option<usize> {
     debug_assert!(last < next);
     let len = shared_prefix(last, next) + 1;
@@ -43,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_separator_is_between(a in "[ab]{0,20}", b in "[ab]{0,20}") {
+        fn a_separator_is_between_its_keys(a in "[ab]{0,20}", b in "[ab]{0,20}") {
             let (last, next) = if a < b { (a, b) } else { (b, a) };
             prop_assume!(last != next);
             let (last, next) = (last.as_bytes(), next.as_bytes());
@@ -53,7 +54,7 @@ mod tests {
         }
 
         #[test]
-        fn heads_do_not_contradict_keys(a in prop::collection::vec(0u8..3, 0..12), b in prop::collection::vec(0u8..3, 0..12)) {
+        fn the_order_of_heads_agrees_with_the_order_of_keys(a in prop::collection::vec(0u8..3, 0..12), b in prop::collection::vec(0u8..3, 0..12)) {
             if head(&a) < head(&b) {
                 prop_assert!(a < b);
             }

@@ -1,10 +1,11 @@
-//! What is counted of the cells of a table: by the writer for the footer, by `verify` to compare.
+//! Metadata accumulated over the cells of a table. The writer stores it in the footer, and `verify`
+//! compares it.
 
 use super::meta::{TableId, TableMeta};
 use bytes::Bytes;
 use stdx::{CellKind, CellRef, Version, WallTime};
 
-/// Counts over cells in key order.
+/// Accumulates metadata over cells in key order.
 #[derive(Default)]
 pub(super) struct Summary {
     data_bytes: u64,
@@ -22,7 +23,7 @@ impl Summary {
         self.cells
     }
 
-    /// The key that was added last; `None` before the first.
+    /// The last key; `None` before the first cell.
     pub(super) fn key_last(&self) -> Option<&[u8]> {
         (self.cells > 0).then_some(&self.key_last)
     }
@@ -46,10 +47,10 @@ impl Summary {
         }
     }
 
-    /// The meta of the table with these cells.
+    /// Returns the metadata of the table with these cells.
     ///
     /// # Panics
-    /// When there were none.
+    /// If there were no cells.
     pub(super) fn finish(self, id: TableId, file_bytes: u64) -> TableMeta {
         let (version_min, version_max) = self.versions.expect("a table holds a cell at least");
         TableMeta {

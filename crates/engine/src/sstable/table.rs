@@ -1,4 +1,4 @@
-//! Reading a table.
+//! Point reads and block access of one table.
 
 use super::block::{Block, Malformed};
 use super::cursor::TableCursor;
@@ -6,12 +6,12 @@ use super::data_block::DataBlock;
 use super::files::{TableFile, TableFiles};
 use super::filter::FilterBlock;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, Tail, decode_meta};
-use super::frame::{self, FrameKind, Place};
-use super::held::{HeldBlocks, Holdable};
+use super::frame::{self, FrameKind, FrameLocation};
 use super::index_block::IndexBlock;
 use super::meta::{TableId, TableMeta};
+use super::pinned::{Pinnable, PinnedBlocks};
 use super::window::Window;
-use super::{Lookup, Reading, Trash, Wait};
+use super::{Lookup, OnObsolete, ReadMode, Wait};
 use crate::Error;
 use crate::cache::{BlockCache, BlockKey, FilterAnswer};
 use bytes::Bytes;
@@ -22,109 +22,114 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use stdx::Cell;
 
-/// An open table holds its top index if that takes no more than this, in bytes; a larger one goes through the
-/// cache like every block. A table of 64 MiB with keys of 20 bytes needs about 1 KiB.
+/// Maximum heap size of a top index that an open table keeps in memory, in bytes. A larger one goes
+/// through the cache like every other block. A table of 64 MiB with keys of 20 bytes needs about 1
+/// KiB.
 pub(super) const TOP_PINNED_BYTES_MAX: usize = 4 << 10;
 
-/// So much of the end of a file is read when it is opened: mostly that has the top index too, which saves a read.
+/// Bytes at the end of the file that are read when it is opened. They usually include the top
+/// index, which saves a second read.
 const END_BYTES: u64 = 4 << 10;
 
-/// Columns of the top index: where filter and index of a partition begin, and where the index ends.
+/// Columns of the top index: offset of the partition's filter, offset of its index, end of its
+/// index.
 pub(super) const TOP_COLUMNS: usize = 3;
-/// Columns of a partition's index: where a data block ends.
+/// Columns of a partition's index: end of the data block.
 pub(super) const INDEX_COLUMNS: usize = 1;
 
-/// A table that can be read, by any number of threads.
+/// A table that any number of threads can read.
 pub struct Table {
-    source: Source,
+    source: FileSource,
     path: PathBuf,
     meta: Arc<TableMeta>,
     pub(super) cache: Arc<BlockCache>,
-    trash: Trash,
+    on_obsolete: OnObsolete,
     obsolete: AtomicBool,
     root: OnceLock<Root>,
 }
 
-/// Where the file comes from.
-enum Source {
-    /// It is opened when it is used, and may be closed again.
+/// The file of a table.
+enum FileSource {
+    /// A file that is opened when it is used and may be closed again.
     OnDemand(Arc<TableFile>),
     Open(Arc<dyn File>),
 }
 
-/// What is known once the file was read for the first time.
+/// State that is read from the file at first use: the tail and, if it is small, the top index.
 pub(super) struct Root {
     pub(super) file: Arc<dyn File>,
     pub(super) tail: Tail,
     top: Option<Arc<IndexBlock>>,
-    held: HeldBlocks,
+    pinned: PinnedBlocks,
 }
 
-/// The parts of one partition.
+/// Locations of the blocks of one partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Partition {
-    /// Where its first data block begins.
+    /// Offset of its first data block.
     pub(super) start: u64,
     pub(super) filter: Option<Extent>,
     pub(super) index: Extent,
 }
 
 impl Table {
-    /// The table of `meta` in the file `path`. Does no I/O: the file is opened at the first read.
+    /// Returns the table of `meta` in the file `path`. Does no I/O: the file is opened at the first
+    /// read.
     ///
-    /// `trash` is told the id when the table was marked obsolete and its last user is gone.
+    /// `on_obsolete` receives the id once the table was marked obsolete and its last reader is
+    /// gone.
     pub fn open(
         files: &Arc<TableFiles>,
         path: PathBuf,
         meta: Arc<TableMeta>,
         cache: Arc<BlockCache>,
-        trash: Trash,
+        on_obsolete: OnObsolete,
     ) -> Self {
-        Self::from_source(Source::OnDemand(files.file(&path)), path, meta, cache, trash)
+        Self::from_source(FileSource::OnDemand(files.file(&path)), path, meta, cache, on_obsolete)
     }
 
-    /// As [`Table::open`], of a file that is open already; `path` is for errors.
+    /// Same as [`Table::open`] for a file that is open already. `path` is used in errors.
     pub fn from_file(
         file: Arc<dyn File>,
         path: PathBuf,
         meta: Arc<TableMeta>,
         cache: Arc<BlockCache>,
-        trash: Trash,
+        on_obsolete: OnObsolete,
     ) -> Self {
-        Self::from_source(Source::Open(file), path, meta, cache, trash)
+        Self::from_source(FileSource::Open(file), path, meta, cache, on_obsolete)
     }
 
     fn from_source(
-        source: Source,
+        source: FileSource,
         path: PathBuf,
         meta: Arc<TableMeta>,
         cache: Arc<BlockCache>,
-        trash: Trash,
+        on_obsolete: OnObsolete,
     ) -> Self {
         let (obsolete, root) = (AtomicBool::new(false), OnceLock::new());
-        Self { source, path, meta, cache, trash, obsolete, root }
+        Self { source, path, meta, cache, on_obsolete, obsolete, root }
     }
 
-    /// Which table.
+    /// Id of the table.
     pub fn id(&self) -> TableId {
         self.meta.id
     }
 
-    /// What is known of it without reading.
+    /// Metadata that is known without reading the file.
     pub fn meta(&self) -> &Arc<TableMeta> {
         &self.meta
     }
 
-    /// Where its file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The cell of `key`, whose xxh3 hash is `hash`.
+    /// Returns the cell of `key`, whose xxh3 hash is `hash`.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when a block on the way is not what was written, [`Error::Io`] when the file cannot
-    /// be read.
+    /// [`Error::Corrupt`] if a block on the path to the key fails its checks, [`Error::Io`] if the
+    /// file cannot be read.
     #[inline]
     pub fn get(&self, key: &[u8], hash: u64, wait: Wait) -> Result<Lookup, Error> {
         if !self.meta.covers(key) {
@@ -148,7 +153,7 @@ impl Table {
         }
         let partition = self.partition(root, top, at)?;
         let Some(filter) = partition.filter else { return self.find(root, at, &partition, key, wait) };
-        match self.reach::<FilterBlock>(root, at, filter, wait)? {
+        match self.load_pinned::<FilterBlock>(root, at, filter, wait)? {
             Some(filter) if filter.may_contain(hash) => {}
             Some(_) => {
                 self.cache.count_filter_answer(FilterAnswer::Negative);
@@ -165,7 +170,7 @@ impl Table {
         Ok(lookup)
     }
 
-    /// The cell of `key` in the partition `at`, past its filter.
+    /// Looks `key` up in partition `at`, without consulting the filter.
     #[inline]
     fn find(
         &self,
@@ -175,7 +180,7 @@ impl Table {
         key: &[u8],
         wait: Wait,
     ) -> Result<Lookup, Error> {
-        let Some(index) = self.reach::<IndexBlock>(root, at, partition.index, wait)? else {
+        let Some(index) = self.load_pinned::<IndexBlock>(root, at, partition.index, wait)? else {
             return Ok(Lookup::WouldWait);
         };
         let at = index.find(key);
@@ -187,111 +192,114 @@ impl Table {
         Ok(lookup(block, key))
     }
 
-    /// Whether the table may have `key`, whose xxh3 hash is `hash`: false is certain. Waits for the disk.
+    /// Returns whether the table may contain `key`, whose xxh3 hash is `hash`. `false` is certain.
+    /// May block on the disk.
     ///
     /// # Errors
-    /// As [`Table::get`].
+    /// Same as [`Table::get`].
     pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool, Error> {
         if !self.meta.covers(key) {
             return Ok(false);
         }
-        let root = self.root_waiting()?;
+        let root = self.root_blocking()?;
         let top = self.top(root)?;
         let at = top.find(key);
         if at == top.entries() {
             return Ok(false);
         }
         match self.partition(root, &top, at)?.filter {
-            Some(filter) => Ok(self.reach_waiting::<FilterBlock>(root, at, filter)?.may_contain(hash)),
+            Some(filter) => Ok(self.load_pinned_blocking::<FilterBlock>(root, at, filter)?.may_contain(hash)),
             None => Ok(true),
         }
     }
 
-    /// A cursor over the cells of the table.
-    pub fn cursor(self: &Arc<Self>, reading: Reading) -> TableCursor {
-        TableCursor::new(self.clone(), reading)
+    /// Returns a cursor over the cells of the table.
+    pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> TableCursor {
+        TableCursor::new(self.clone(), mode)
     }
 
-    /// Notes that no live set of tables has this one any more: when its last user is gone, the trash is told.
+    /// Marks the table as obsolete: no live version of the levels contains it. When its last reader
+    /// is gone, the callback receives its id.
     pub fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
 
-    /// What the open table takes that the cache does not count, its blocks in use aside, in bytes.
-    pub fn pinned_bytes(&self) -> usize {
+    /// Memory of the open table that the block cache does not count, without blocks in use, in
+    /// bytes.
+    pub fn overhead_bytes(&self) -> usize {
         let root_bytes = self
             .root
             .get()
-            .map_or(0, |root| root.top.as_ref().map_or(0, |top| top.heap_bytes()) + root.held.slot_bytes());
+            .map_or(0, |root| root.top.as_ref().map_or(0, |top| top.heap_bytes()) + root.pinned.slot_bytes());
         size_of::<Self>() + self.path.as_os_str().len() + root_bytes
     }
 
-    /// What the tail of the file says and the top index; `None` when the file must be opened first and the
-    /// caller does not wait.
+    /// Returns the tail and the top index; `None` if the file was not read yet and the caller must
+    /// not wait.
     #[inline]
     fn root(&self, wait: Wait) -> Result<Option<&Root>, Error> {
         match (self.root.get(), wait) {
             (Some(root), _) => Ok(Some(root)),
             (None, Wait::Never) => Ok(None),
-            (None, Wait::Allowed) => self.root_waiting().map(Some),
+            (None, Wait::Allowed) => self.root_blocking().map(Some),
         }
     }
 
-    pub(super) fn root_waiting(&self) -> Result<&Root, Error> {
+    pub(super) fn root_blocking(&self) -> Result<&Root, Error> {
         if let Some(root) = self.root.get() {
             return Ok(root);
         }
-        // Two readers may come here at once: both read the same, and the first to finish is kept.
+        // Two readers may get here at once. Both read the same bytes, and the first result is kept.
         let root = self.read_root()?;
         Ok(self.root.get_or_init(|| root))
     }
 
     fn read_root(&self) -> Result<Root, Error> {
         self.root_of(match &self.source {
-            Source::Open(file) => Arc::clone(file),
-            Source::OnDemand(file) => Arc::clone(file) as Arc<dyn File>,
+            FileSource::Open(file) => Arc::clone(file),
+            FileSource::OnDemand(file) => Arc::clone(file) as Arc<dyn File>,
         })
     }
 
-    /// What the file says that is open here.
+    /// Reads the tail and the top index from `file`.
     pub(super) fn root_of(&self, file: Arc<dyn File>) -> Result<Root, Error> {
         let (tail, end) = read_end(&*file, &self.path, self.meta.file_bytes)?;
         if tail.id != self.meta.id {
-            return Err(self.corrupt(self.tail_offset(), Malformed("the tail is of another table")));
+            return Err(self.corrupt(self.tail_offset(), Malformed("the tail belongs to another table")));
         }
-        let mut root = Root { file, tail, top: None, held: HeldBlocks::default() };
+        let mut root = Root { file, tail, top: None, pinned: PinnedBlocks::default() };
         let top = match tail.top.offset.checked_sub(self.meta.file_bytes - end.len() as u64) {
             Some(at) => {
                 let stored = Cow::Borrowed(&end[at as usize..][..tail.top.bytes as usize]);
                 let raw = self.unframe(stored, tail.top, FrameKind::Index)?;
                 IndexBlock::decode(&raw).map_err(|malformed| self.corrupt(tail.top.offset, malformed))?
             }
-            None => self.read_alone(&root, tail.top)?,
+            None => self.read_block(&root, tail.top)?,
         };
         if top.heap_bytes() <= TOP_PINNED_BYTES_MAX {
-            root.held = HeldBlocks::of(top.entries());
+            root.pinned = PinnedBlocks::of(top.entries());
             root.top = Some(Arc::new(top));
         }
         Ok(root)
     }
 
-    /// The top index.
+    /// Returns the top index, through the cache if it is large.
     pub(super) fn top(&self, root: &Root) -> Result<Arc<IndexBlock>, Error> {
         match &root.top {
             Some(top) => Ok(top.clone()),
-            None => self.load_waiting(root, root.tail.top),
+            None => self.load_blocking(root, root.tail.top),
         }
     }
 
-    /// The top index, without a trace in the cache.
+    /// Returns the top index without touching the cache.
     pub(super) fn top_uncached(&self, root: &Root) -> Result<Arc<IndexBlock>, Error> {
         match &root.top {
             Some(top) => Ok(top.clone()),
-            None => self.read_alone(root, root.tail.top).map(Arc::new),
+            None => self.read_block(root, root.tail.top).map(Arc::new),
         }
     }
 
-    /// The parts of the partition `at` of the top index.
+    /// Locations of the blocks of partition `at` of the top index.
     #[inline]
     pub(super) fn partition(&self, root: &Root, top: &IndexBlock, at: usize) -> Result<Partition, Error> {
         let start = if at == 0 { HEADER_BYTES } else { top.number(at - 1, 2) };
@@ -308,7 +316,7 @@ impl Table {
         parts.map_err(|malformed| self.corrupt(root.tail.top.offset, malformed))
     }
 
-    /// Where the data block `at` of a partition is.
+    /// Location of data block `at` of a partition.
     #[inline]
     pub(super) fn data_extent(
         &self,
@@ -322,38 +330,39 @@ impl Table {
             .map_err(|malformed| self.corrupt(partition.index.offset, malformed))
     }
 
-    /// The filter or index of the partition `at`, which is at `extent`: held, or else as [`Table::load`].
+    /// Returns the filter or index of partition `at` at `extent`, from its slot if it is pinned
+    /// there, or else as [`Table::load`] does.
     #[inline]
-    fn reach<'a, B: Holdable>(
+    fn load_pinned<'a, B: Pinnable>(
         &self,
         root: &'a Root,
         at: usize,
         extent: Extent,
         wait: Wait,
     ) -> Result<Option<Cow<'a, Arc<B>>>, Error> {
-        if let Some(block) = root.held.get(at) {
-            self.cache.count_held_hit(B::KIND);
+        if let Some(block) = root.pinned.get(at) {
+            self.cache.count_pinned_hit(B::KIND);
             return Ok(Some(Cow::Borrowed(block)));
         }
         if let Some(block) = self.cached(extent) {
-            root.held.fill(at, &block, &self.cache, self.block_key(extent));
+            root.pinned.fill(at, &block, &self.cache, self.block_key(extent));
             return Ok(Some(Cow::Owned(block)));
         }
         Ok(self.load_from_file(root, extent, wait)?.map(Cow::Owned))
     }
 
-    /// As [`Table::reach`], waiting for the disk.
-    pub(super) fn reach_waiting<'a, B: Holdable>(
+    /// Same as [`Table::load_pinned`], blocking on the disk.
+    pub(super) fn load_pinned_blocking<'a, B: Pinnable>(
         &self,
         root: &'a Root,
         at: usize,
         extent: Extent,
     ) -> Result<Cow<'a, Arc<B>>, Error> {
-        let block = self.reach(root, at, extent, Wait::Allowed)?;
-        Ok(block.expect("a read that may wait does not say that it would"))
+        let block = self.load_pinned(root, at, extent, Wait::Allowed)?;
+        Ok(block.expect("a read that may block returns a block"))
     }
 
-    /// A block from the cache, or else from the file and into the cache; `None` when that would wait.
+    /// Returns a block from the cache, or reads it and inserts it; `None` if that would block.
     #[inline]
     fn load<B: Block>(&self, root: &Root, extent: Extent, wait: Wait) -> Result<Option<Arc<B>>, Error> {
         match self.cached(extent) {
@@ -371,30 +380,31 @@ impl Table {
     ) -> Result<Option<Arc<B>>, Error> {
         let Some(raw) = self.read(root, extent, B::FRAME, wait)? else { return Ok(None) };
         let block = B::decode(raw).map_err(|malformed| self.corrupt(extent.offset, malformed))?;
-        Ok(Some(self.keep(extent, Arc::new(block))))
+        Ok(Some(self.insert_into_cache(extent, Arc::new(block))))
     }
 
-    /// As [`Table::load`], waiting for the disk.
-    pub(super) fn load_waiting<B: Block>(&self, root: &Root, extent: Extent) -> Result<Arc<B>, Error> {
+    /// Same as [`Table::load`], blocking on the disk.
+    pub(super) fn load_blocking<B: Block>(&self, root: &Root, extent: Extent) -> Result<Arc<B>, Error> {
         let block = self.load(root, extent, Wait::Allowed)?;
-        Ok(block.expect("a read that may wait does not say that it would"))
+        Ok(block.expect("a read that may block returns a block"))
     }
 
-    /// The block, if the cache has it.
+    /// Returns the block if the cache has it.
     #[inline]
     fn cached<B: Block>(&self, extent: Extent) -> Option<Arc<B>> {
         self.cache.get(self.block_key(extent))
     }
 
-    /// The block, if the cache has it, without a trace there: it is neither counted nor kept the longer for it.
+    /// Returns the block if the cache has it, without counting the lookup and without affecting
+    /// eviction.
     #[inline]
-    pub(super) fn glimpsed<B: Block>(&self, extent: Extent) -> Option<Arc<B>> {
-        self.cache.glimpse(self.block_key(extent))
+    pub(super) fn peek_cached<B: Block>(&self, extent: Extent) -> Option<Arc<B>> {
+        self.cache.peek(self.block_key(extent))
     }
 
-    /// Puts a block into the cache, if it is of a kind to keep.
-    fn keep<B: Block>(&self, extent: Extent, block: Arc<B>) -> Arc<B> {
-        if block.is_kept() {
+    /// Inserts a block into the cache if blocks of its kind and size are cached.
+    fn insert_into_cache<B: Block>(&self, extent: Extent, block: Arc<B>) -> Arc<B> {
+        if block.is_cacheable() {
             self.cache.insert(self.block_key(extent), &block);
         }
         block
@@ -404,7 +414,7 @@ impl Table {
         BlockKey { table: self.meta.id, offset: extent.offset }
     }
 
-    /// A window for reading blocks one after the other.
+    /// Returns a window for reading consecutive blocks.
     pub(super) fn window(&self, root: &Root) -> Window {
         Window::new(root.file.clone(), self.path.clone(), root.tail.top.offset)
     }
@@ -421,10 +431,10 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         if let Some(root) = self.root.take() {
-            root.held.release(&self.cache);
+            root.pinned.release(&self.cache);
         }
         if self.obsolete.load(Ordering::Acquire) {
-            (self.trash)(self.meta.id);
+            (self.on_obsolete)(self.meta.id);
         }
     }
 }
@@ -435,11 +445,12 @@ impl std::fmt::Debug for Table {
     }
 }
 
-/// The cell of `key` in its block: copied out, or borrowing the block if the value is most of it.
+/// Finds the cell of `key` in its block. The value is copied, or borrows the block if it is most of
+/// the block.
 #[inline]
 fn lookup(block: Arc<DataBlock>, key: &[u8]) -> Lookup {
     let Some(entry) = block.find(key) else { return Lookup::Absent };
-    let value = match block.is_huge() && entry.value.len() * 4 >= block.heap_bytes() {
+    let value = match block.is_oversized() && entry.value.len() * 4 >= block.heap_bytes() {
         true => Bytes::from_owner(SharedBlock(block)).slice(entry.value),
         false => Bytes::copy_from_slice(block.slice(&entry.value)),
     };
@@ -455,19 +466,19 @@ impl AsRef<[u8]> for SharedBlock {
     }
 }
 
-/// What the footer of the table in `file` says of it.
+/// Reads the metadata in the footer of the table in `file`.
 pub(super) fn read_meta(file: &dyn File, path: &Path) -> Result<TableMeta, Error> {
     let file_bytes = file.len().map_err(|error| Error::io("stat", path, error))?;
     let (tail, _) = read_end(file, path, file_bytes)?;
     let mut stored = vec![0; tail.meta.bytes as usize];
     read_exact(file, path, &mut stored, tail.meta.offset)?;
-    let place = Place { table: tail.id, offset: tail.meta.offset };
-    frame::open(Cow::Owned(stored), FrameKind::Meta, place)
+    let location = FrameLocation { table: tail.id, offset: tail.meta.offset };
+    frame::open(Cow::Owned(stored), FrameKind::Meta, location)
         .and_then(|raw| decode_meta(&raw, tail.id, file_bytes))
         .map_err(|malformed| Error::corrupt(path, tail.meta.offset, malformed.0))
 }
 
-/// The tail of the table in `file`, and the last bytes of the file.
+/// Reads the tail of the table in `file`, and returns it with the last bytes of the file.
 fn read_end(file: &dyn File, path: &Path, file_bytes: u64) -> Result<(Tail, Vec<u8>), Error> {
     let bytes = file_bytes.min(END_BYTES);
     let mut end = vec![0; bytes as usize];
@@ -478,7 +489,7 @@ fn read_end(file: &dyn File, path: &Path, file_bytes: u64) -> Result<(Tail, Vec<
     Ok((tail, end))
 }
 
-/// Fills `buf`; a file that ends before is corrupt, for its length was known.
+/// Fills `buf`. A shorter file is corrupt, because its length was known.
 pub(super) fn read_exact(file: &dyn File, path: &Path, buf: &mut [u8], offset: u64) -> Result<(), Error> {
     match file.read_at(buf, offset) {
         Ok(read) if read == buf.len() => Ok(()),

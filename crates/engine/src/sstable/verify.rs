@@ -1,4 +1,4 @@
-//! Checking a whole table.
+//! Full verification of a table.
 
 use super::block::Malformed;
 use super::data_block::DataBlock;
@@ -12,28 +12,29 @@ use crate::Error;
 use stdx::{CellMeta, CellRef};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Is shown keys, each with what its cell is.
-pub type Show<'a> = &'a mut dyn FnMut(&[u8], &CellMeta);
+/// Callback that receives each key with the metadata of its cell.
+pub type VisitCell<'a> = &'a mut dyn FnMut(&[u8], &CellMeta);
 
 impl Table {
-    /// Reads every block of the table and checks that all of them fit together: checksums, the order of keys,
-    /// counts, that each filter has its keys and each index finds them, and that the footer says of the table
-    /// what the manifest says.
+    /// Reads every block of the table and checks that they are consistent: checksums, key order and
+    /// counts, that each filter contains its keys and each index finds them, and that the footer
+    /// agrees with the manifest.
     ///
-    /// `progress` is told how many bytes were read since it was last told, so that the caller can pace itself.
+    /// `progress` receives the bytes that were read since its last call, so that the caller can
+    /// limit its rate.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], with the place of the first thing that is wrong.
+    /// [`Error::Corrupt`] with the offset of the first defect.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
-        self.verify_showing(progress, &mut |_, _| ())
+        self.verify_visiting(progress, &mut |_, _| ())
     }
 
-    /// The same. `show` is called with each key and what its cell is.
+    /// Same as [`Table::verify`]. `show` receives each key with the metadata of its cell.
     ///
     /// # Errors
-    /// As [`Table::verify`].
-    pub fn verify_showing(&self, progress: &mut dyn FnMut(u64), show: Show<'_>) -> Result<(), Error> {
-        let root = self.root_waiting()?;
+    /// Same as [`Table::verify`].
+    pub fn verify_visiting(&self, progress: &mut dyn FnMut(u64), show: VisitCell<'_>) -> Result<(), Error> {
+        let root = self.root_blocking()?;
         self.verify_header(root)?;
         let top = self.top(root)?;
         if top.columns() != TOP_COLUMNS {
@@ -55,8 +56,8 @@ impl Table {
         Ok(())
     }
 
-    /// That what frames the blocks in the file is as it was written.
-    pub(super) fn verify_ends(&self, root: &Root) -> Result<(), Error> {
+    /// Checks the header and the meta block.
+    pub(super) fn verify_header_and_footer(&self, root: &Root) -> Result<(), Error> {
         self.verify_header(root)?;
         match read_meta(&*root.file, self.path())? == **self.meta() {
             true => Ok(()),
@@ -69,12 +70,12 @@ impl Table {
         read_exact(&*root.file, self.path(), &mut found, 0)?;
         match found[..] == header(self.id()) {
             true => Ok(()),
-            false => Err(self.corrupt(0, Malformed("the header is not that of this table"))),
+            false => Err(self.corrupt(0, Malformed("the header belongs to another table or is damaged"))),
         }
     }
 
     fn footer_differs(&self, root: &Root) -> Error {
-        let differs = Malformed("the footer differs from what the manifest says");
+        let differs = Malformed("the footer differs from the manifest");
         self.corrupt(root.tail.meta.offset, differs)
     }
 
@@ -85,13 +86,13 @@ impl Table {
             return Err(self.footer_differs(root));
         }
         if counted.cells() == 0 || counted.finish(self.id(), footer.file_bytes) != footer {
-            return Err(self.corrupt(at, Malformed("the footer differs from what the blocks hold")));
+            return Err(self.corrupt(at, Malformed("the footer differs from the content of the blocks")));
         }
         Ok(())
     }
 }
 
-/// What was seen so far.
+/// State of a verification in progress.
 struct Walk<'a> {
     table: &'a Table,
     window: Window,
@@ -105,12 +106,12 @@ impl Walk<'_> {
         partition: &Partition,
         top_key: &[u8],
         progress: &mut dyn FnMut(u64),
-        show: Show<'_>,
+        show: VisitCell<'_>,
     ) -> Result<(), Error> {
         let table = self.table;
-        let index: IndexBlock = table.read_alone(root, partition.index)?;
+        let index: IndexBlock = table.read_block(root, partition.index)?;
         let filter = match partition.filter {
-            Some(extent) => Some(table.read_alone::<FilterBlock>(root, extent)?),
+            Some(extent) => Some(table.read_block::<FilterBlock>(root, extent)?),
             None => None,
         };
         let bad_index = |detail| Err(table.corrupt(partition.index.offset, Malformed(detail)));
@@ -120,7 +121,7 @@ impl Walk<'_> {
         let mut end = partition.start;
         for at in 0..index.entries() {
             let extent = table.data_extent(partition, &index, at)?;
-            let block: DataBlock = table.read_uncached(&mut self.window, extent)?;
+            let block: DataBlock = table.read_in_window(&mut self.window, extent)?;
             let malformed = |malformed| table.corrupt(extent.offset, malformed);
             self.block(&block, filter.as_ref(), index_bounds(&index, at), show).map_err(malformed)?;
             end = extent.end();
@@ -136,13 +137,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Checks the entries of a block; `below` and `last` are the separators around it.
+    /// Checks the entries of a block. `below` and `last` are the separators before and of the
+    /// block.
     fn block(
         &mut self,
         block: &DataBlock,
         filter: Option<&FilterBlock>,
         (below, last): (Option<Vec<u8>>, Vec<u8>),
-        show: Show<'_>,
+        show: VisitCell<'_>,
     ) -> Result<(), Malformed> {
         let mut at = 0;
         while let Some(entry) = block.entry(at) {
@@ -152,10 +154,10 @@ impl Walk<'_> {
                 return Err(Malformed("keys do not ascend"));
             }
             if key > last || below.as_ref().is_some_and(|below| key <= *below) {
-                return Err(Malformed("a key is not where the index says"));
+                return Err(Malformed("a key is outside of the bounds of its block in the index"));
             }
             if filter.is_some_and(|filter| !filter.may_contain(xxh3_64(&key))) {
-                return Err(Malformed("the filter denies a key"));
+                return Err(Malformed("a key is missing from the filter"));
             }
             let cell = CellRef { meta: entry.meta, value: block.slice(&entry.value) };
             show(&key, &cell.meta);
@@ -168,7 +170,7 @@ impl Walk<'_> {
     }
 }
 
-/// The separators before and of the block `at`.
+/// The separators before and of block `at`.
 fn index_bounds(index: &IndexBlock, at: usize) -> (Option<Vec<u8>>, Vec<u8>) {
     (at.checked_sub(1).map(|before| index.key(before)), index.key(at))
 }

@@ -1,7 +1,7 @@
-//! Reading blocks in a row in larger pieces.
+//! Reading consecutive blocks in large chunks.
 //!
-//! A block that is larger than a piece is read by itself, into memory of its own: it is there once, and the piece stays
-//! small for those behind it.
+//! A block that is larger than a chunk is read individually into a buffer of its own, so it is in
+//! memory once and the chunk buffer stays small.
 
 use super::format::Extent;
 use super::table::read_exact;
@@ -11,14 +11,15 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is read at once. While it is worked off, the system reads the next piece.
-const PIECE_BYTES: u64 = 256 << 10;
+/// Bytes read at once. While a chunk is processed, the operating system reads the next one.
+const CHUNK_BYTES: u64 = 256 << 10;
 
-/// A piece of the file in memory that slides forward: for jobs that read all of a table, of which few run at once.
+/// A chunk of the file that slides forward, for jobs that read a whole table. Few such jobs run at
+/// once.
 pub(super) struct Window {
     file: Arc<dyn File>,
     path: PathBuf,
-    /// Nothing behind this is read.
+    /// End of the readable range, as a file offset.
     limit: u64,
     start: u64,
     bytes: Vec<u8>,
@@ -29,10 +30,10 @@ impl Window {
         Self { file, path, limit, start: 0, bytes: Vec::new() }
     }
 
-    /// The bytes of a block that lies below the limit.
+    /// Returns the bytes of a block below the limit.
     pub(super) fn read(&mut self, extent: Extent) -> Result<Cow<'_, [u8]>, Error> {
-        if extent.bytes > PIECE_BYTES {
-            return self.read_alone(extent).map(Cow::Owned);
+        if extent.bytes > CHUNK_BYTES {
+            return self.read_large_block(extent).map(Cow::Owned);
         }
         if extent.offset < self.start || extent.end() > self.end() {
             self.slide(extent)?;
@@ -41,7 +42,7 @@ impl Window {
         Ok(Cow::Borrowed(&self.bytes[at..at + extent.bytes as usize]))
     }
 
-    fn read_alone(&mut self, extent: Extent) -> Result<Vec<u8>, Error> {
+    fn read_large_block(&mut self, extent: Extent) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; extent.bytes as usize];
         read_exact(&*self.file, &self.path, &mut bytes, extent.offset)?;
         self.start = extent.end();
@@ -51,7 +52,7 @@ impl Window {
     }
 
     fn slide(&mut self, extent: Extent) -> Result<(), Error> {
-        let len = PIECE_BYTES.min(self.limit.saturating_sub(extent.offset));
+        let len = CHUNK_BYTES.min(self.limit.saturating_sub(extent.offset));
         self.bytes.resize(len.max(extent.bytes) as usize, 0);
         self.start = extent.offset;
         if let Err(error) = read_exact(&*self.file, &self.path, &mut self.bytes, extent.offset) {
@@ -66,9 +67,9 @@ impl Window {
         self.start + self.bytes.len() as u64
     }
 
-    /// Lets the system read the next piece meanwhile. It is only advice, so its failure changes nothing.
+    /// Requests read-ahead of the next chunk. This is only a hint, so its failure is ignored.
     fn prefetch_next(&self) {
-        let len = PIECE_BYTES.min(self.limit.saturating_sub(self.end()));
+        let len = CHUNK_BYTES.min(self.limit.saturating_sub(self.end()));
         if len > 0 {
             let _ = self.file.prefetch(self.end(), len);
         }

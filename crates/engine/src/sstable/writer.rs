@@ -1,13 +1,14 @@
 //! Writing a table.
 //!
-//! Cells are collected in a block, which is written when it is full. A huge cell has a block of its own: it is written at
-//! once and from where it is, or as another table has it, so that no copy of it is made here but the compressed one.
+//! Cells are collected in a data block, which is written when it is full. An oversized cell has a
+//! block of its own. That block is written at once, from the caller's memory or in the stored form
+//! of another table, so the only copy made here is the compressed one.
 
 use super::compress::{Codec, Compressor};
-use super::data_block::{DataBlockBuilder, HugeBlock, is_huge};
+use super::data_block::{DataBlockBuilder, OversizedBlock, is_oversized};
 use super::filter::FilterBlock;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, Tail, encode_meta, header};
-use super::frame::{FrameKind, Place, Stored, Trailer, seal};
+use super::frame::{FrameKind, FrameLocation, StoredBlock, Trailer, seal};
 use super::index_block::IndexBlockBuilder;
 use super::meta::{TableId, TableMeta};
 use super::separator::separator_len;
@@ -20,21 +21,21 @@ use std::sync::Arc;
 use stdx::CellRef;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes are collected until they are so many, and then handed to the system; what comes as so many is not collected.
+/// Size of the write buffer, in bytes. Larger writes bypass it.
 const WRITE_BYTES: usize = 256 << 10;
-/// After so many bytes the device is asked to begin. It has two such pieces at most to write: so the sync at the end
-/// has little left to do, and those of the log do not wait behind a long queue.
+/// Bytes after which writeback of a range is started. At most two such ranges are in writeback, so
+/// the final sync has little left to write and syncs of the log do not queue behind a long backlog.
 const WRITEBACK_BYTES: u64 = 128 << 10;
-/// A partition ends when its index is this large...
+/// Size of a partition's index at which the partition ends, in bytes.
 const PARTITION_INDEX_BYTES: usize = 8 << 10;
-/// ... or when it has so many keys: 80 KiB of filter at 10 bits each.
+/// Number of keys at which a partition ends: 80 KiB of filter at 10 bits a key.
 const PARTITION_KEYS: usize = 1 << 16;
 
 /// Writes the cells of one table, in key order.
 ///
-/// What it holds in memory is one block, one partition's index and hashes, and the buffer of the file: under 2 MiB; while
-/// a huge value is compressed, that value and what becomes of it besides. After an error the file is of no use: drop the
-/// writer and remove it.
+/// Its memory is one block, the index and key hashes of one partition, and the write buffer: less
+/// than 2 MiB. While an oversized value is compressed, the value and its compressed form come on
+/// top. After an error the file is unusable: the caller drops the writer and removes the file.
 pub struct TableWriter {
     file: BufferedFile,
     id: TableId,
@@ -42,16 +43,17 @@ pub struct TableWriter {
     compressor: Compressor,
     summary: Summary,
     block: DataBlockBuilder,
-    /// Where a block ends that was written and is not in the index yet. Nothing is in `block` then.
+    /// End of a block that is written but not in the index yet. `block` is empty then.
     unindexed: Option<u64>,
-    /// Hashes of the keys of the partition that is being filled.
+    /// Hashes of the keys of the current partition.
     hashes: Vec<u64>,
     index: IndexBlockBuilder,
     top: IndexBlockBuilder,
 }
 
 impl TableWriter {
-    /// A writer of the table `id` into `file`, which is new and empty; `path` is for errors.
+    /// Returns a writer of the table `id` into `file`, which is new and empty. `path` is used in
+    /// errors.
     pub fn new(file: Arc<dyn File>, path: PathBuf, id: TableId, options: TableOptions) -> Self {
         Self {
             file: BufferedFile::new(file, path, header(id)),
@@ -70,16 +72,17 @@ impl TableWriter {
     /// Adds a cell.
     ///
     /// # Errors
-    /// When the file cannot be written; [`Error::Full`] when the disk has no room.
+    /// [`Error::Full`] if the disk is full; other errors if the file cannot be written.
     ///
     /// # Panics
-    /// When `key` is not greater than the key before, or key or value are larger than a table can hold.
+    /// If `key` is not greater than the previous key, or if the key or value exceeds the limits of
+    /// a table.
     pub fn add(&mut self, key: &[u8], cell: CellRef<'_>) -> Result<(), Error> {
         self.check(key, &cell);
-        if is_huge(&cell) {
+        if is_oversized(&cell) {
             self.end_block_before(key)?;
-            let block = HugeBlock::of(key, cell);
-            let extent = self.file.put_huge(self.id, &block, &mut self.compressor)?;
+            let block = OversizedBlock::of(key, cell);
+            let extent = self.file.put_oversized(self.id, &block, &mut self.compressor)?;
             self.unindexed = Some(extent.end());
         } else {
             if self.must_cut_before(key, &cell) {
@@ -91,18 +94,19 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Adds a cell that another table has in the block `stored`, and no other cell in it: the block is taken over as it is.
+    /// Adds a cell in the stored form of another table's block, which contains no other cell. The
+    /// block is copied unchanged.
     ///
     /// # Errors
-    /// As [`TableWriter::add`].
+    /// Same as [`TableWriter::add`].
     ///
     /// # Panics
-    /// As [`TableWriter::add`].
+    /// Same as [`TableWriter::add`].
     pub(crate) fn add_stored(
         &mut self,
         key: &[u8],
         cell: CellRef<'_>,
-        stored: Stored<'_>,
+        stored: StoredBlock<'_>,
     ) -> Result<(), Error> {
         self.check(key, &cell);
         self.end_block_before(key)?;
@@ -112,26 +116,27 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Cells that were added.
+    /// Number of cells added.
     pub fn cells(&self) -> u64 {
         self.summary.cells()
     }
 
-    /// About what the file would take if the table were finished now, in bytes; the block being filled counts
-    /// uncompressed.
+    /// Estimated length of the file if the table were finished now, in bytes. The current block
+    /// counts uncompressed.
     pub fn file_bytes_estimate(&self) -> u64 {
         let filter_bits = self.hashes.len() as u64 * u64::from(self.options.filter_bits_per_key);
         let pending = self.block.bytes() + self.index.bytes() + self.top.bytes();
         self.file.position() + pending as u64 + filter_bits / 8 + TAIL_BYTES
     }
 
-    /// Writes what is left and makes the contents durable; the name is the caller's to sync.
+    /// Writes the remaining blocks and makes the file's contents durable. The caller syncs the
+    /// directory.
     ///
     /// # Errors
-    /// As [`TableWriter::add`].
+    /// Same as [`TableWriter::add`].
     ///
     /// # Panics
-    /// When no cell was added.
+    /// If no cell was added.
     pub fn finish(mut self) -> Result<TableMeta, Error> {
         assert!(self.cells() > 0, "a table holds a cell at least");
         self.finish_block(None)?;
@@ -152,20 +157,20 @@ impl TableWriter {
         assert!(self.summary.key_last().is_none_or(|last| last < key), "keys are added in ascending order");
     }
 
-    /// Takes note of a cell that is in a block.
+    /// Adds the key to the filter, and the cell to the table's metadata.
     fn count(&mut self, key: &[u8], cell: &CellRef<'_>) {
         self.hashes.push(xxh3_64(key));
         self.summary.add(key, cell);
     }
 
-    /// Whether a cell that is not huge does not fit into the present block.
+    /// Whether a cell that is not oversized does not fit into the current block.
     fn must_cut_before(&self, key: &[u8], cell: &CellRef<'_>) -> bool {
         self.block.is_empty()
             || self.block.bytes_with(key, cell) > self.options.block_bytes
             || !self.block.has_room_for(cell.meta.version.tag)
     }
 
-    /// Ends the present block, if there is one, before the cell of `key` is added.
+    /// Ends the current block, if there is one, before the cell of `key` is added.
     fn end_block_before(&mut self, key: &[u8]) -> Result<(), Error> {
         match self.cells() {
             0 => Ok(()),
@@ -173,8 +178,8 @@ impl TableWriter {
         }
     }
 
-    /// Writes the block that was filled, unless it was written, and takes it into the index; `next` is the first key
-    /// behind it.
+    /// Writes the current block unless it is written already, and adds it to the index. `next` is
+    /// the first key after it.
     fn finish_block(&mut self, next: Option<&[u8]>) -> Result<(), Error> {
         let last = self.summary.key_last().expect("a block that is not empty has a last key");
         let separator = match next.and_then(|next| Some(&next[..separator_len(last, next)?])) {
@@ -197,7 +202,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Writes filter and index of the data blocks since the last partition.
+    /// Writes the filter and the index of the data blocks since the last partition.
     fn finish_partition(&mut self, separator: &[u8]) -> Result<(), Error> {
         let filter_at = self.file.position();
         if self.options.filter_bits_per_key > 0 {
@@ -217,16 +222,16 @@ impl TableWriter {
     }
 }
 
-/// Appends to a file in large pieces.
+/// Appends to a file through a buffer.
 struct BufferedFile {
     file: Arc<dyn File>,
     path: PathBuf,
     buffer: Vec<u8>,
-    /// What was handed to the system.
+    /// Bytes written to the file so far.
     written: u64,
-    /// Up to where the device was asked to begin, ...
+    /// Offset up to which writeback was started.
     started: u64,
-    /// ... and up to where it was waited for.
+    /// Offset up to which writeback was awaited.
     finished: u64,
 }
 
@@ -240,7 +245,7 @@ impl BufferedFile {
         self.written + self.buffer.len() as u64
     }
 
-    /// Appends a framed block.
+    /// Appends a block with its frame.
     fn put(
         &mut self,
         kind: FrameKind,
@@ -249,7 +254,7 @@ impl BufferedFile {
         compressor: &mut Compressor,
     ) -> Result<Extent, Error> {
         let offset = self.position();
-        seal(&mut self.buffer, kind, Place { table, offset }, raw, compressor)
+        seal(&mut self.buffer, kind, FrameLocation { table, offset }, raw, compressor)
             .map_err(|error| Error::io("compress", &self.path, error))?;
         let extent = Extent { offset, bytes: self.position() - offset };
         if self.buffer.len() >= WRITE_BYTES {
@@ -258,15 +263,15 @@ impl BufferedFile {
         Ok(extent)
     }
 
-    /// Appends the framed block of a huge cell.
-    fn put_huge(
+    /// Appends the block of an oversized cell with its frame.
+    fn put_oversized(
         &mut self,
         table: TableId,
-        block: &HugeBlock<'_>,
+        block: &OversizedBlock<'_>,
         compressor: &mut Compressor,
     ) -> Result<Extent, Error> {
         let compressed =
-            compressor.compress_huge(block).map_err(|error| Error::io("compress", &self.path, error))?;
+            compressor.compress_oversized(block).map_err(|error| Error::io("compress", &self.path, error))?;
         let parts = block.parts();
         let raw_len = parts.map(<[u8]>::len).iter().sum();
         match &compressed {
@@ -278,20 +283,20 @@ impl BufferedFile {
         }
     }
 
-    /// Appends a block that is stored elsewhere.
-    fn put_stored(&mut self, table: TableId, stored: Stored<'_>) -> Result<Extent, Error> {
+    /// Appends a block in the stored form of another table.
+    fn put_stored(&mut self, table: TableId, stored: StoredBlock<'_>) -> Result<Extent, Error> {
         self.put_parts(table, &[stored.payload], stored.trailer)
     }
 
-    /// Appends a frame whose payload is there in parts.
+    /// Appends a frame whose payload is given in slices.
     fn put_parts(&mut self, table: TableId, payload: &[&[u8]], trailer: Trailer) -> Result<Extent, Error> {
         let offset = self.position();
         payload.iter().try_for_each(|part| self.append(part))?;
-        self.append(&trailer.encode(Place { table, offset }))?;
+        self.append(&trailer.encode(FrameLocation { table, offset }))?;
         Ok(Extent { offset, bytes: self.position() - offset })
     }
 
-    /// Appends bytes: what is little is collected, what is much goes to the system from where it is.
+    /// Appends bytes. Short slices are buffered, long ones are written directly.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         if bytes.len() < WRITE_BYTES {
             self.buffer.extend_from_slice(bytes);
@@ -301,7 +306,7 @@ impl BufferedFile {
         bytes.chunks(WRITE_BYTES).try_for_each(|piece| self.write(piece))
     }
 
-    /// Hands what was collected to the system.
+    /// Writes the buffer to the file.
     fn flush(&mut self) -> Result<(), Error> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -319,7 +324,8 @@ impl BufferedFile {
         self.write_back().map_err(|error| Error::io("write back", &self.path, error))
     }
 
-    /// Lets the device begin with each whole piece, when it is through with the one before the last.
+    /// Starts writeback of each complete range, after the writeback of the range before the last
+    /// has finished.
     fn write_back(&mut self) -> std::io::Result<()> {
         while self.written - self.started >= WRITEBACK_BYTES {
             self.file.start_writeback(self.started, WRITEBACK_BYTES)?;

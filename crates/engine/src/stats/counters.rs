@@ -49,7 +49,7 @@ impl Counters {
 
     /// Counts the bytes of a compaction that has written its outputs.
     pub(crate) fn record_merge(&self, plan: &Plan, edit: &VersionEdit) {
-        if !plan.moves {
+        if !plan.is_move {
             add(&self.merged_bytes, plan.bytes());
             add(&self.compacted_bytes, added_bytes(edit));
         }
@@ -58,7 +58,7 @@ impl Counters {
     /// Counts a compaction whose outputs became live.
     pub(crate) fn record_compaction(&self, plan: &Plan) {
         add(&self.compactions, 1);
-        add(&self.moves, u64::from(plan.moves));
+        add(&self.moves, u64::from(plan.is_move));
     }
 
     /// Counts a replaced damaged table.

@@ -252,7 +252,7 @@ impl Engine {
             memtable_bytes: view.memtable_bytes() + spare_bytes + shared.chunk_pool.bytes(),
             pinned_memtable_bytes: self.pinned_memtable_bytes(),
             cache_bytes: shared.cache.bytes(),
-            table_bytes: tables.map(|table| table.pinned_bytes() as u64).sum(),
+            table_bytes: tables.map(|table| table.overhead_bytes() as u64).sum(),
             queue_bytes: shared.commit_queue.lock().queued_bytes() as u64,
         }
     }

@@ -59,7 +59,7 @@ pub use replay::replay_bytes;
 pub use spares::Spares;
 pub use status::WalStatus;
 
-use crate::sstable::Show;
+use crate::sstable::VisitCell;
 use crate::{Durability, Error};
 use env::{Env, File, Fs, OpenMode};
 pub(crate) use file_names::segment_path;
@@ -157,7 +157,7 @@ pub fn verify_showing(
     fs: &Arc<dyn Fs>,
     dir: &Path,
     known: KnownLog,
-    show: Show<'_>,
+    show: VisitCell<'_>,
 ) -> Result<WalRecovery, Vec<Error>> {
     recovery::inspect(&**fs, dir, known, show)
 }

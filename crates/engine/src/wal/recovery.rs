@@ -21,7 +21,7 @@ use super::replay::{SegmentContents, SegmentEnd, replay_bytes};
 use super::spares::read_header;
 use super::{ReplayFn, WalRecovery};
 use crate::Error;
-use crate::sstable::Show;
+use crate::sstable::VisitCell;
 use env::{File, Fs, OpenMode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -177,7 +177,7 @@ pub(super) fn inspect(
     fs: &dyn Fs,
     dir: &Path,
     known: KnownLog,
-    show: Show<'_>,
+    show: VisitCell<'_>,
 ) -> Result<WalRecovery, Vec<Error>> {
     let KnownLog { floor, known_end } = known;
     let names = fs.read_dir(dir).map_err(|error| vec![Error::io("list", dir, error)])?;
@@ -226,7 +226,7 @@ fn inspect_segment(
     fs: &dyn Fs,
     source: SegmentSource<'_>,
     recovery: &mut WalRecovery,
-    show: Show<'_>,
+    show: VisitCell<'_>,
 ) -> Result<bool, Error> {
     let path = source.path();
     let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;

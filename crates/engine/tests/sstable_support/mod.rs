@@ -1,11 +1,11 @@
-//! Tables on a file system in memory, and cells to fill them with.
+//! Tables on an in-memory file system, and cells to fill them with.
 
 use bytes::Bytes;
 use engine::Compression;
 use engine::cache::BlockCache;
 use engine::iter::Cursor;
 use engine::sstable::{
-    Lookup, Reading, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Trash, Wait,
+    Lookup, OnObsolete, ReadMode, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait,
     check_bytes,
 };
 use env::{Fs, MemFs, OpenMode};
@@ -20,7 +20,7 @@ pub(crate) type Cells = BTreeMap<Vec<u8>, Cell>;
 
 const ID: TableId = TableId(7);
 
-/// A finished table, its file system and its cache.
+/// A finished table with its file system and its cache.
 pub(crate) struct Fixture {
     pub(crate) fs: Arc<MemFs>,
     pub(crate) path: PathBuf,
@@ -53,7 +53,7 @@ impl Fixture {
         self.fs.read_file(&self.path).unwrap()
     }
 
-    /// The same table on a file system of its own, with a cache of its own.
+    /// The same table on a copied file system, with a new cache.
     pub(crate) fn kill(&self) -> Self {
         Self {
             fs: Arc::new(self.fs.kill()),
@@ -67,7 +67,7 @@ impl Fixture {
         self.table_with_trash(Arc::new(|_| ()))
     }
 
-    pub(crate) fn table_with_trash(&self, trash: Trash) -> Arc<Table> {
+    pub(crate) fn table_with_trash(&self, trash: OnObsolete) -> Arc<Table> {
         let fs: Arc<dyn Fs> = self.fs.clone();
         Arc::new(Table::open(
             &Arc::new(TableFiles::new(fs, 1)),
@@ -92,9 +92,9 @@ pub(crate) fn get(table: &Table, key: &[u8]) -> Lookup {
     table.get(key, hash(key), Wait::Allowed).unwrap()
 }
 
-pub(crate) fn walk(table: &Arc<Table>, reading: Reading) -> Cells {
+pub(crate) fn walk(table: &Arc<Table>, mode: ReadMode) -> Cells {
     let mut cells = Cells::new();
-    let mut cursor = table.cursor(reading);
+    let mut cursor = table.cursor(mode);
     cursor.seek_to_first().unwrap();
     while let Some((key, cell)) = cursor.entry() {
         assert!(cells.last_key_value().is_none_or(|(last, _)| last.as_slice() < key));
@@ -108,7 +108,8 @@ pub(crate) fn value(hlc: u64, bytes: &[u8]) -> Cell {
     Cell::value(Version::new(Hlc::from_bits(hlc), NodeTag(11)), 1, Bytes::copy_from_slice(bytes))
 }
 
-/// So many cells with keys `user000000000000`, `user000000000001`, ... and values of 100 bytes and more.
+/// `count` cells with keys `user000000000000`, `user000000000001`, ... and values of at least 100
+/// bytes.
 pub(crate) fn small_cells(count: u64) -> Cells {
     let cell = |i: u64| {
         let mut bytes: Vec<u8> =
@@ -138,7 +139,7 @@ pub(crate) fn every_kind_of_cell() -> Cells {
     (0..400).map(|i| (key(i), cell(i))).collect()
 }
 
-/// Keys of a few letters, so that many share beginnings; now and then a long one.
+/// Keys of few letters, so that many share prefixes; occasionally a long one.
 pub(crate) fn key_of() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => prop::collection::vec(b'a'..=b'd', 1..10),

@@ -30,13 +30,13 @@ use crate::process::Process;
 use crate::stages::StoreTimes;
 use cluster::{Effect, LinkAction, Requester, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
-use engine::LargeRead;
+use engine::LargeReadPermit;
 pub(crate) use machine::Machine;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use stdx::{Instant, Now};
-use store::{ReadNow, WriteGroup};
+use store::{TryAnswer, WriteGroup};
 use tokio::sync::Notify;
 
 /// A group of so many writes is handed over before the turn ends.
@@ -162,8 +162,8 @@ impl<M: Machine> Driver<M> {
             return self.flush_group_if_large(core);
         }
         match self.local.store.try_answer(&request) {
-            ReadNow::Done(response) => core.machine.handle_stored(now, id, response),
-            ReadNow::WouldWait => self.local.reads.read(now, (id, request), deadline, &self.inbox),
+            TryAnswer::Done(response) => core.machine.handle_stored(now, id, response),
+            TryAnswer::WouldWait => self.local.reads.read(now, (id, request), deadline, &self.inbox),
         }
     }
 
@@ -223,7 +223,7 @@ impl<M: Machine> Driver<M> {
 
     /// What is answered together is handled together, so that it is known of each effect whose times are its own. Returns the
     /// turns of what is large and in no account.
-    fn handle_answers(self: &Rc<Self>, batches: Vec<Answers>) -> Vec<LargeRead> {
+    fn handle_answers(self: &Rc<Self>, batches: Vec<Answers>) -> Vec<LargeReadPermit> {
         let mut large_reads = Vec::new();
         self.run_machine(|core, now| {
             for Answers { responses, times, large_read } in batches {

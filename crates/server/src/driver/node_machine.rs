@@ -204,7 +204,7 @@ impl Driver<NodeMachine> {
     async fn expire_snapshots(self: Rc<Self>) {
         loop {
             tokio::time::sleep(EXPIRE_SNAPSHOTS_EVERY).await;
-            if self.local.store.open_snapshots() > 0 {
+            if self.local.store.snapshot_count() > 0 {
                 let store = self.local.store.clone();
                 // The last to let go of a table removes its file. A panic there is told by its own thread.
                 let _ = tokio::task::spawn_blocking(move || store.expire_snapshots()).await;
@@ -229,7 +229,7 @@ impl Driver<NodeMachine> {
         let mut is_failing = false;
         loop {
             tokio::time::sleep(NOTE_LOG_END_EVERY).await;
-            if !self.local.store.owes_log_mark() {
+            if !self.local.store.has_stale_log_mark() {
                 continue;
             }
             let store = self.local.store.clone();
@@ -407,7 +407,7 @@ impl Machine for NodeMachine {
         self.node.handle_damage(now, self.store.damage());
         self.node.handle_absences(now, self.store.absences());
         if let Some(absences) = self.node.absences_recorded() {
-            self.store.note_absences_owed(absences);
+            self.store.note_repair_recorded(absences);
         }
         self.node.handle_timeout(now);
         self.store.set_horizon(self.node.horizon(now), self.node.deletes_exchanged_to(now));

@@ -157,7 +157,7 @@ fn memory(out: &mut Exposition, source: &MetricsSource<'_>) {
     out.gauge("veche_body_bytes_max", "Bytes of request bodies that may be held.")
         .count(&[], process.memory.category_max(MemoryCategory::Bodies));
     out.gauge("veche_ranges_open", "Ranges that are being sent.").count(&[], process.ranges.count() as u64);
-    let snapshots = local.map_or(0, |local| local.store.open_snapshots() as u64);
+    let snapshots = local.map_or(0, |local| local.store.snapshot_count() as u64);
     out.gauge(
         "veche_range_snapshots",
         "Snapshots kept for pages to come, for ranges of this node and of others.",

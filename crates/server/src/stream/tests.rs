@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Claimed, Store};
+use store::{DataDirectory, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::LocalOptions;
@@ -60,8 +60,8 @@ fn on_a_thread<T: Future<Output = ()>>(test: impl FnOnce(Rc<Thread>) -> T) {
 /// Lets the thread take requests. Writes wait until somebody commits them.
 fn open(thread: &Rc<Thread>) -> Store {
     let Process { env, config, .. } = &*thread.process;
-    let claimed =
-        Claimed::claim(env.clone(), &config.data, store_options(config)).expect("the directory is free");
+    let claimed = DataDirectory::claim(env.clone(), &config.data, store_options(config))
+        .expect("the directory is free");
     let (store, opened) = claimed.open().expect("an empty disk can be opened");
     let local = local_of(&thread.process, &store, &opened, 1).expect("threads can be had");
     thread.take(Message::Open(Arc::new(local), tokio::sync::oneshot::channel().0));

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag, Now, Rng, Version};
-use store::{AfterAbsence, Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
+use store::{AfterAbsence, Membership, OpenReport, Store, StoreError, StoreOptions, WriteGroup};
 
 /// Data directory of every host, on its own disk.
 const DATA: &str = "/data";
@@ -118,7 +118,7 @@ impl Process {
             snapshot_age: scenario.snapshot_age,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
-        let Opened { identity, clock_start, mut record, .. } = opened;
+        let OpenReport { identity, clock_start, mut record, .. } = opened;
         if scenario.plant == Some(Plant::EmptyReplicaServesReads) {
             record.sync_state = cluster::SyncState::Settled;
         }
@@ -206,7 +206,7 @@ impl Process {
                 node.handle_damage(now, damage);
                 node.handle_absences(now, self.store.absences());
                 if let Some(absences) = node.absences_recorded() {
-                    self.store.note_absences_owed(absences);
+                    self.store.note_repair_recorded(absences);
                 }
                 node.handle_timeout(now);
                 let horizon = if self.expires_by_own_clock { now.wall } else { node.horizon(now) };

@@ -20,7 +20,7 @@ use cluster::{NodeIndex, Requester, StoreFault, StoreId, StoreRequest, StoreResp
 use engine::Progress;
 use std::time::Duration;
 use stdx::Instant;
-use store::{ReadNow, WriteGroup};
+use store::{TryAnswer, WriteGroup};
 
 /// Longest time between two job events while the engine has jobs.
 const JOBS_BUSY_MAX: Duration = Duration::from_millis(30);
@@ -56,7 +56,7 @@ impl World {
             if self.end_if_stopped(endpoint) {
                 return;
             }
-            if let ReadNow::Done(response) = answer {
+            if let TryAnswer::Done(response) = answer {
                 let response =
                     self.host(endpoint.node).plant_state.alter_read_answer(plant, &request, response);
                 return self.send_to_thread(Event::Stored(endpoint, id, response));

@@ -177,7 +177,7 @@ impl World {
         let notes_alive = self.scenario.has_short_absences();
         let Some(process) = self.process(endpoint) else { return };
         let dropped = if plant == Some(Plant::SnapshotsKept) { 0 } else { process.store.expire_snapshots() };
-        if process.store.check_presence().is_err() {
+        if process.store.check_for_pause().is_err() {
             // As in the server: the process ends, and its next start judges the absence.
             return self.end_process(endpoint.node, EndCause::Kill, Some(START_AGAIN));
         }

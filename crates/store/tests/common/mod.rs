@@ -1,4 +1,4 @@
-//! A store on a disk in memory.
+//! A store on an in-memory disk.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -8,7 +8,7 @@ use env::{Env, Fs, ManualClock, MemFs};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
-use store::{AWAY_MAX_DEFAULT, Membership, Opened, Store, StoreError, StoreOptions, WriteGroup};
+use store::{AWAY_MAX_DEFAULT, Membership, OpenReport, Store, StoreError, StoreOptions, WriteGroup};
 
 pub(crate) const DATA: &str = "/srv/veche/data";
 
@@ -28,7 +28,7 @@ pub(crate) fn options(tag: u64) -> StoreOptions {
     }
 }
 
-pub(crate) fn open(fs: impl Fs + 'static, tag: u64) -> Result<(Store, Opened), StoreError> {
+pub(crate) fn open(fs: impl Fs + 'static, tag: u64) -> Result<(Store, OpenReport), StoreError> {
     Store::open(env(Arc::new(fs)), Path::new(DATA), options(tag))
 }
 
@@ -48,8 +48,8 @@ pub(crate) fn copy_of(disk: &MemFs, from: &Path) -> MemFs {
     copy
 }
 
-/// Whether a write was stored and found no greater version, as far as that was looked at: tables of the store hold
-/// versions of its own that are greater than those that tests give.
+/// Whether a write was stored and found no greater version, as far as that was checked. Tables of
+/// the store contain versions of its own that are greater than those in tests.
 pub(crate) fn is_stored(answer: &StoreResponse) -> bool {
     matches!(answer, StoreResponse::Written { superseded: false } | StoreResponse::WrittenUnchecked { .. })
 }
@@ -77,17 +77,17 @@ pub(crate) fn write(key: Key, cell: Cell) -> StoreRequest {
 
 pub(crate) const ALL: ScanLimit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
 
-/// A small disk.
+/// Size of a small disk, in bytes.
 pub(crate) const DISK_BYTES: u64 = 8 << 20;
 
-/// Leaves so little of a disk of [`DISK_BYTES`] that values are refused.
+/// Fills a disk of [`DISK_BYTES`] until values are refused.
 pub(crate) fn fill(disk: &MemFs, store: &Store) {
     let available = disk.available_bytes(Path::new(DATA)).unwrap();
     disk.set_capacity(DISK_BYTES - available + (256 << 10));
     store.engine().step_upkeep(0).unwrap();
 }
 
-/// Writes one request and returns its answer.
+/// Executes one write request and returns its response.
 pub(crate) fn carry_out(store: &Store, request: &StoreRequest) -> StoreResponse {
     let mut group = store.write_group();
     group.add(StoreId(1), request);
@@ -115,7 +115,8 @@ pub(crate) fn hints_for(store: &Store, target: u8) -> Vec<(Key, Version)> {
     }
 }
 
-/// Submits the group and commits it on this thread. The answers in the order of their ids.
+/// Submits the group and commits it on this thread. Returns the responses in the order of their
+/// ids.
 pub(crate) fn commit(store: &Store, group: WriteGroup) -> Vec<(StoreId, StoreResponse)> {
     let answers = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&answers);

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
-use store::{ReadNow, Store};
+use store::{Store, TryAnswer};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const EVERYTHING: KeyRange = KeyRange { from: None, to: None };
@@ -42,14 +42,14 @@ pub(crate) fn fault(store: &Store, request: &PageRequest) -> StoreFault {
 
 pub(crate) fn end(store: &Store, number: u64) {
     let ended = store.try_answer(&StoreRequest::EndSnapshot { id: snapshot(number) });
-    assert_eq!(ended, ReadNow::Done(StoreResponse::SnapshotEnded));
+    assert_eq!(ended, TryAnswer::Done(StoreResponse::SnapshotEnded));
 }
 
 pub(crate) fn entries(page: &Page) -> Vec<(Key, Cell)> {
     (0..page.len()).map(|at| (page.key(at), page.cell(at))).collect()
 }
 
-/// All of the range, page by page.
+/// Reads the whole range, page by page.
 pub(crate) fn read_all(store: &Store, mut request: PageRequest) -> Vec<(Key, Cell)> {
     let mut all = Vec::new();
     loop {
@@ -75,7 +75,7 @@ pub(crate) fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(WallTime::EPOCH_2020))
 }
 
-/// A time that the store's own clock does not reach: it purges nothing of what the cells here are about.
+/// A time that the store's own clock does not reach, so that compaction drops none of these cells.
 pub(crate) fn at(micros: u64) -> WallTime {
     WallTime::EPOCH_2020.saturating_add(24 * 3600 * SECOND).saturating_add_micros(micros)
 }

@@ -1,47 +1,49 @@
-//! One entry of a data block.
+//! Entries of a data block.
 //!
 //! ```text
-//! narrow: flags u8 | from u8 | tag u8 | key length u8  | value length u16 | clock u64 | [expiry u64] | key | value
-//! wide:   flags u8 | from u8 | tag u8 | key length u16 | value length u32 | clock u64 | [expiry u64] | key | value
+//! narrow: flags u8 | from u8 | tag u8 | key length u8  | value length u16
+//!         | clock u64 | [expiry u64] | key | value
+//! wide:   flags u8 | from u8 | tag u8 | key length u16 | value length u32
+//!         | clock u64 | [expiry u64] | key | value
 //! ```
 //!
-//! Fields stand at fixed positions, so that reading them is a few loads without a loop. The clock is
-//! big-endian: its upper bytes, which hardly change, stand beside the lengths, which often repeat too, and so
-//! give the compressor longer matches.
+//! Fields have fixed positions, so decoding is a few loads without a loop. The clock is big-endian:
+//! its upper bytes rarely change and are next to the lengths, which often repeat. That gives the
+//! compressor longer matches.
 
 use std::ops::Range;
 use stdx::{CellKind, CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
 
-/// Flag: the cell is a tombstone.
+/// Flag of a tombstone.
 const TOMBSTONE: u8 = 1;
-/// Flag: an expiry follows the clock.
+/// Flag of a cell with an expiry, which follows the clock.
 const EXPIRES: u8 = 2;
-/// Flag: the lengths are wide.
+/// Flag of an entry with wide lengths.
 const WIDE: u8 = 4;
 const FLAGS: u8 = TOMBSTONE | EXPIRES | WIDE;
 const NARROW_BYTES: usize = 14;
 const WIDE_BYTES: usize = 17;
-/// The most that an entry takes beside key and value, in bytes.
+/// Maximum size of an entry without its key and value, in bytes.
 pub(super) const FIELDS_BYTES_MAX: usize = WIDE_BYTES + 8;
 
-/// An entry: its cell without the bytes, and where those are in the block.
+/// An entry: the metadata of its cell, and the ranges of key and value in the block.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Entry {
     pub(in super::super) meta: CellMeta,
-    /// The key without the block's prefix.
+    /// Range of the key without the block's prefix.
     pub(in super::super) key: Range<usize>,
     pub(in super::super) value: Range<usize>,
 }
 
 impl Entry {
-    /// Where the next entry begins, if this is not the last.
+    /// Offset of the next entry, unless this is the last one.
     #[inline]
     pub(in super::super) fn end(&self) -> usize {
         self.value.end
     }
 }
 
-/// The fields of an entry, as they stand in it.
+/// The decoded fields of an entry.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
     pub(super) tag: u8,
@@ -55,7 +57,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The fields of the entry at `at`; `None` where no whole entry is.
+    /// Decodes the entry at offset `at`; `None` if there is no complete entry.
     #[inline(always)]
     pub(super) fn read(entries: &[u8], at: usize) -> Option<Self> {
         let rest = entries.get(at..)?;
@@ -89,19 +91,19 @@ impl Fields {
         Some(Self { tag, flags, from, clock, expires_at, key_at, value_at, end })
     }
 
-    /// Where the key is, without the block's prefix.
+    /// Range of the key without the block's prefix.
     #[inline(always)]
     pub(super) fn key(&self) -> Range<usize> {
         self.key_at..self.value_at
     }
 
-    /// Where the next entry begins, if this is not the last.
+    /// Offset of the next entry, unless this is the last one.
     #[inline(always)]
     pub(super) fn end(&self) -> usize {
         self.end
     }
 
-    /// The entry with these fields, its version of the node `tag`.
+    /// The entry with these fields, whose version is of the node `tag`.
     #[inline(always)]
     pub(super) fn entry(&self, tag: NodeTag) -> Entry {
         let kind = if self.flags & TOMBSTONE == 0 { CellKind::Value } else { CellKind::Tombstone };
@@ -116,14 +118,14 @@ impl Fields {
     }
 }
 
-/// Appends an entry: `key` without the block's prefix, `tag` the index of the version's node.
+/// Appends an entry. `key` lacks the block's prefix, and `tag` is the index of the node's tag.
 pub(super) fn put_entry(out: &mut Vec<u8>, key: &[u8], tag: u8, cell: CellRef<'_>) {
     put_fields(out, key.len(), cell.value.len(), tag, &cell.meta);
     out.extend_from_slice(key);
     out.extend_from_slice(cell.value);
 }
 
-/// Appends what stands before key and value of an entry.
+/// Appends the fields of an entry before its key and value.
 pub(super) fn put_fields(out: &mut Vec<u8>, key_len: usize, value_len: usize, tag: u8, meta: &CellMeta) {
     let narrow = u8::try_from(key_len).ok().zip(u16::try_from(value_len).ok());
     let mut flags = if meta.kind == CellKind::Tombstone { TOMBSTONE } else { 0 };

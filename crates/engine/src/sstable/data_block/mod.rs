@@ -4,54 +4,58 @@
 //! entries | node tags u64 each | prefix | cells u32 | prefix length u16 | tags u16
 //! ```
 //!
-//! What all keys of the block share at their beginning stands once, as the *prefix*, and so do the node tags
-//! of versions, of which entries hold an index. Everything else of a key is in its entry (see [`entry`]), so
-//! that each entry can be understood alone; what neighbours have in common is left to compression.
+//! The common *prefix* of all keys is stored once. So are the node tags of versions, which entries
+//! refer to by index. The rest of a key is in its entry (see [`entry`]), so each entry can be
+//! decoded alone. Other redundancy between neighbours is left to compression.
 //!
-//! **Mechanism.** When a block is decoded, all its entries are walked once and checked. On the way a *point*
-//! is noted every [`POINT_BYTES`] or so: where an entry begins, and the *head* of its key, the eight bytes
-//! behind the prefix as a number. A search is a binary search in the dense array of heads, and then touches
-//! one or two entries. Out of the processor's caches each entry touched costs as much as the whole search in
-//! heads, and stepping through sixteen of them from a restart point, as LevelDB's blocks do, would touch eight.
+//! **Mechanism.** Decoding a block walks all entries once and checks them. It records a *search
+//! point* about every [`POINT_BYTES`]: the offset of an entry and the *head* of its key, the eight
+//! bytes behind the prefix as a number. A search is a binary search in the dense array of heads,
+//! followed by one or two entries. Outside of the CPU caches, each entry costs as much as the whole
+//! search in the heads. LevelDB's blocks, which step through sixteen entries from a restart point,
+//! would touch eight on average.
 //!
-//! **Caveats.** Points take 12 bytes of memory for every 128 of a block; the cache counts them. A block holds
-//! versions of at most 256 nodes; the writer cuts it before the 257th.
+//! **Caveats.** Search points take 12 bytes of memory per 128 bytes of block; the cache counts
+//! them. A block holds versions of at most 256 nodes; the writer cuts it before the 257th.
 
 mod builder;
 mod entry;
-mod huge;
-mod points;
+mod oversized;
+mod search_points;
 #[cfg(test)]
 mod tests;
 
 pub(super) use builder::DataBlockBuilder;
 pub(super) use entry::Entry;
-pub(super) use huge::{HugeBlock, is_huge};
+pub(super) use oversized::{OversizedBlock, is_oversized};
 
 use super::block::Malformed;
 use crate::prefetch::prefetch;
 use entry::Fields;
-use points::Points;
+use search_points::SearchPoints;
 use std::cmp::Ordering;
 use std::ops::Range;
 use stdx::NodeTag;
 
-/// A point is noted at the first entry that begins so many bytes behind the last point.
+/// Distance between search points, in bytes: a point is recorded at the first entry at or beyond
+/// it.
 const POINT_BYTES: usize = 128;
-/// Cells, length of the prefix, number of tags.
+/// Length of the trailer in bytes: number of cells, length of the prefix, number of tags.
 const TRAILER_BYTES: usize = 8;
-/// Node tags of a block at most.
+/// Maximum number of node tags in a block.
 const TAGS_MAX: usize = 256;
-/// A block with a single cell of this size or more is not kept in the cache.
-const HUGE_BYTES: usize = 64 << 10;
-/// From this size on, a value is not kept in memory or copied where it need not be.
+/// Minimum size of an oversized value or block, in bytes. It has a block of its own, which is not
+/// cached.
+const OVERSIZED_BYTES: usize = 64 << 10;
+/// Minimum size of a large value, in bytes. A large value is not held or copied where that is
+/// avoidable.
 pub(super) const LARGE_BYTES: usize = 1 << 20;
 
 /// A decoded data block.
 pub(crate) struct DataBlock {
     bytes: Vec<u8>,
     entries_end: usize,
-    points: Points,
+    points: SearchPoints,
     cells: usize,
 }
 
@@ -67,49 +71,51 @@ impl DataBlock {
         let entries_end = prefix_at.checked_sub(tags_len * 8).ok_or(too_short)?;
         let (entries, rest) = body.split_at(entries_end);
         let (tags, prefix) = rest.split_at(tags_len * 8);
-        let points = Points::of(entries, cells, prefix, tags)?;
+        let points = SearchPoints::of(entries, cells, prefix, tags)?;
         Ok(Self { bytes, entries_end, points, cells })
     }
 
-    /// How many cells the block holds.
+    /// Number of cells in the block.
     #[cfg(test)]
     fn cells(&self) -> usize {
         self.cells
     }
 
-    /// What every key of the block begins with.
+    /// The common prefix of all keys.
     pub(super) fn prefix(&self) -> &[u8] {
         self.points.prefix()
     }
 
-    /// Whether the block is of a single huge cell, and so is not kept in the cache.
-    pub(super) fn is_huge(&self) -> bool {
-        self.cells == 1 && self.bytes.len() >= HUGE_BYTES
+    /// Whether the block holds a single oversized cell. Such a block is not cached.
+    pub(super) fn is_oversized(&self) -> bool {
+        self.cells == 1 && self.bytes.len() >= OVERSIZED_BYTES
     }
 
-    /// Whether it is, and of a value that is not to be held for long.
+    /// Whether the block holds a single cell of at least [`LARGE_BYTES`], which is not held for
+    /// long.
     pub(super) fn is_large(&self) -> bool {
         self.cells == 1 && self.bytes.len() >= LARGE_BYTES
     }
 
-    /// Its bytes, without which it is of no use any more.
+    /// Takes the bytes out of the block, which is unusable afterwards.
     pub(super) fn take_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// What the block takes on the heap, in bytes.
+    /// Memory of the block's content, in bytes.
     pub(super) fn content_bytes(&self) -> usize {
         self.bytes.capacity() + self.points.content_bytes()
     }
 
-    /// The entry that begins at `at`: 0, what a seek gave, or the end of another entry. `None` behind the last.
+    /// The entry at offset `at`: 0, the result of a seek, or the end of another entry. `None` past
+    /// the last entry.
     #[inline(always)]
     pub(super) fn entry(&self, at: usize) -> Option<Entry> {
         let fields = Fields::read(self.entries(), at)?;
         Some(fields.entry(self.points.tag(fields.tag)))
     }
 
-    /// Lets the processor fetch what lies at `at`, where an entry may begin.
+    /// Prefetches the byte at offset `at` into the CPU caches.
     #[inline(always)]
     pub(super) fn prefetch(&self, at: usize) {
         if let Some(byte) = self.bytes.get(at) {
@@ -117,25 +123,26 @@ impl DataBlock {
         }
     }
 
-    /// The entry of `key`.
+    /// Returns the entry of `key`.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Entry> {
         let (at, found) = self.search(key);
         if found { self.entry(at) } else { None }
     }
 
-    /// Where the first entry begins whose key is not less than `key`; behind the last entry if all are less.
+    /// Offset of the first entry whose key is not less than `key`; the end of the entries if all
+    /// are less.
     pub(super) fn seek(&self, key: &[u8]) -> usize {
         self.search(key).0
     }
 
-    /// The bytes in `range`, which an [`Entry`] of this block named.
+    /// The bytes of a range that an [`Entry`] of this block contains.
     #[inline(always)]
     pub(super) fn slice(&self, range: &Range<usize>) -> &[u8] {
         self.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    /// Where the first entry begins whose key is not less than `key`, and whether it is equal.
+    /// Offset of the first entry whose key is not less than `key`, and whether its key is equal.
     #[inline]
     fn search(&self, key: &[u8]) -> (usize, bool) {
         let prefix = self.points.prefix();
@@ -145,7 +152,7 @@ impl DataBlock {
             _ => return (self.entries_end, false),
         };
         let entries = self.entries();
-        let mut at = self.points.not_after(rest, |at| self.key_at(at));
+        let mut at = self.points.last_at_or_before(rest, |at| self.key_at(at));
         while let Some(fields) = Fields::read(entries, at) {
             match self.slice(&fields.key()).cmp(rest) {
                 Ordering::Less => at = fields.end(),
@@ -155,7 +162,7 @@ impl DataBlock {
         (self.entries_end, false)
     }
 
-    /// The key, without the prefix, of the entry that begins at `at`.
+    /// The key, without the prefix, of the entry at offset `at`.
     fn key_at(&self, at: usize) -> &[u8] {
         let fields = Fields::read(self.entries(), at);
         fields.map_or(&[], |fields| self.slice(&fields.key()))
@@ -167,7 +174,7 @@ impl DataBlock {
     }
 }
 
-/// Appends what stands behind the entries of a block: the tags that they name, the prefix of their keys, the counts.
+/// Appends the part of a block behind its entries: node tags, key prefix and counts.
 fn put_end(out: &mut Vec<u8>, tags: &[NodeTag], prefix: &[u8], cells: usize) {
     tags.iter().for_each(|tag| out.extend_from_slice(&tag.0.to_le_bytes()));
     out.extend_from_slice(prefix);

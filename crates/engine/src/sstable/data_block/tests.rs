@@ -12,12 +12,12 @@ fn build(cells: &Cells) -> Vec<u8> {
     let (last, _) = cells.last_key_value().unwrap();
     let bytes = builder.bytes();
     let block = builder.finish(last).to_vec();
-    assert!(block.len() <= bytes, "the bound on the size of a block is none");
+    assert!(block.len() <= bytes, "the size bound is too small");
     block
 }
 
 fn cells() -> impl Strategy<Value = Cells> {
-    // Few letters, and keys longer than a head, so that heads are often equal.
+    // Few letters, and keys longer than a head, so that equal heads are frequent.
     let key = prop::collection::vec(b'a'..=b'b', 0..14);
     let cell =
         (any::<u64>(), 0u64..4, prop::collection::vec(any::<u8>(), 0..40)).prop_map(|(hlc, tag, value)| {
@@ -28,7 +28,7 @@ fn cells() -> impl Strategy<Value = Cells> {
 
 proptest! {
     #[test]
-    fn the_block_of_a_huge_cell_is_what_the_builder_makes_of_it(
+    fn an_oversized_block_equals_the_block_of_the_builder(
         key in prop::collection::vec(any::<u8>(), 0..300),
         hlc in any::<u64>(),
         tag in any::<u64>(),
@@ -41,9 +41,9 @@ proptest! {
         };
         let cell = Cell { meta, value: vec![7; len].into() };
         let built = build(&Cells::from([(key.clone(), cell.clone())]));
-        let block = HugeBlock::of(&key, cell.as_ref());
+        let block = OversizedBlock::of(&key, cell.as_ref());
         prop_assert!(block.parts().concat() == built);
-        prop_assert!(!is_huge(&cell.as_ref()) || DataBlock::decode(built).unwrap().is_huge());
+        prop_assert!(!is_oversized(&cell.as_ref()) || DataBlock::decode(built).unwrap().is_oversized());
     }
 
     #[test]
@@ -58,7 +58,7 @@ proptest! {
         }
     }
 
-    /// Behind the checksum: what is made up must be refused or read without panic.
+    /// Fabricated content behind a valid checksum is refused or read, without a panic.
     #[test]
     fn damaged_blocks_are_refused_or_read(
         cells in cells(),

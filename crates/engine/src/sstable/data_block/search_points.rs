@@ -1,11 +1,11 @@
-//! What a search in a data block needs beside the entries, in one piece of memory.
+//! Data for searching a block, in one allocation.
 //!
 //! ```text
 //! prefix | node tags u64 each | heads u64 each | offsets u32 each
 //! ```
 //!
-//! One piece and not four, because a search in a block that is not in the processor's caches pays for every
-//! page it touches: in the cache itself, and again in the translation of its address.
+//! One allocation instead of four, because a search in a block outside of the CPU caches pays for
+//! every page that it touches: for the cache miss and for the TLB miss.
 
 use super::POINT_BYTES;
 use super::entry::Fields;
@@ -13,16 +13,17 @@ use crate::sstable::block::Malformed;
 use crate::sstable::separator::head;
 use stdx::NodeTag;
 
-/// Prefix, tags and points of a block.
-pub(super) struct Points {
+/// Prefix, node tags and search points of a block.
+pub(super) struct SearchPoints {
     bytes: Box<[u8]>,
     prefix_len: usize,
     heads_at: usize,
     offsets_at: usize,
 }
 
-impl Points {
-    /// Checks that `entries` are `cells` whole entries with tags out of `tags`, and notes points.
+impl SearchPoints {
+    /// Checks that `entries` are `cells` complete entries that refer to `tags`, and records the
+    /// search points.
     pub(super) fn of(entries: &[u8], cells: usize, prefix: &[u8], tags: &[u8]) -> Result<Self, Malformed> {
         let points_max = (entries.len() / POINT_BYTES + 1).min(cells);
         let heads_at = prefix.len() + tags.len();
@@ -35,7 +36,7 @@ impl Points {
             let fields =
                 Fields::read(entries, at).ok_or(Malformed("an entry does not fit into its block"))?;
             if usize::from(fields.tag) * 8 >= tags.len() {
-                return Err(Malformed("an entry names a node that the block does not"));
+                return Err(Malformed("an entry refers to a node tag that the block lacks"));
             }
             if at >= point_at {
                 bytes.extend_from_slice(&head(&entries[fields.key()]).to_le_bytes());
@@ -46,7 +47,7 @@ impl Points {
             at = fields.end();
         }
         if counted != cells || cells == 0 {
-            return Err(Malformed("the block has another number of cells than it says"));
+            return Err(Malformed("the number of cells in the block does not match its trailer"));
         }
         let offsets_at = bytes.len();
         offsets.iter().for_each(|offset| bytes.extend_from_slice(&offset.to_le_bytes()));
@@ -57,13 +58,14 @@ impl Points {
         self.bytes.len()
     }
 
-    /// What every key of the block begins with.
+    /// The common prefix of all keys.
     #[inline]
     pub(super) fn prefix(&self) -> &[u8] {
         self.bytes.get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// The node tag of this index; any, if there is none, which [`Points::of`] excludes.
+    /// The node tag with this index; an arbitrary one if it does not exist, which
+    /// [`SearchPoints::of`] rules out.
     #[inline(always)]
     pub(super) fn tag(&self, index: u8) -> NodeTag {
         let at = self.prefix_len + usize::from(index) * 8;
@@ -71,10 +73,11 @@ impl Points {
         NodeTag(bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes)))
     }
 
-    /// Where the entry of the last point begins whose key is less than `rest`, a key without the prefix, or
-    /// equal to it; the first entry if all are greater. `key_at` gives the key of the entry at an offset.
+    /// Offset of the entry of the last search point whose key is at most `rest`, a key without the
+    /// prefix; the first entry if all are greater. `key_at` returns the key of the entry at an
+    /// offset.
     #[inline]
-    pub(super) fn not_after<'a>(&self, rest: &[u8], key_at: impl Fn(usize) -> &'a [u8]) -> usize {
+    pub(super) fn last_at_or_before<'a>(&self, rest: &[u8], key_at: impl Fn(usize) -> &'a [u8]) -> usize {
         let sought = head(rest);
         let heads = self.heads();
         let mut after = heads.partition_point(|head| u64::from_le_bytes(*head) < sought);

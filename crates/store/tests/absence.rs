@@ -1,4 +1,5 @@
-//! A node that was away for longer than its tombstones are kept does not simply come back with its data.
+//! A node that was absent for longer than its tombstones are kept does not return with its data
+//! unconditionally.
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{NodeTag, Rng, WallTime};
-use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, Opened, Store, StoreError, StoreOptions};
+use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, OpenReport, Store, StoreError, StoreOptions};
 
 const SEEDS: u64 = 32;
 const SECOND: Duration = Duration::from_secs(1);
@@ -27,13 +28,13 @@ fn open_at(
     tag: u64,
     membership: Membership,
     wall: WallTime,
-) -> Result<(Store, Opened), StoreError> {
+) -> Result<(Store, OpenReport), StoreError> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(wall));
     let options = StoreOptions { membership, ..options(tag) };
     Store::open(Env { fs, clock }, Path::new(DATA), options)
 }
 
-/// What a node remembers that lacks nothing but what it owes a repair for.
+/// The record of a settled node with this pending repair.
 fn settled(revision: u64, repair_pending: &[u8]) -> NodeRecord {
     let sync_state = SyncState::Settled;
     NodeRecord { revision, sync_state, repair_pending: nodes(repair_pending), ..NodeRecord::default() }
@@ -43,11 +44,11 @@ fn remember(store: &Store, record: NodeRecord) {
     carry_out(store, &StoreRequest::PersistRecord { record });
 }
 
-/// A disk with data of a node of tag 1, last noted to be alive at `alive`.
+/// A disk with data of a node of tag 1 whose alive mark is `alive`.
 fn disk_of(membership: Membership, alive: WallTime) -> MemFs {
     let disk = MemFs::new();
     let (store, opened) = open_at(Arc::new(disk.clone()), 1, membership, START).unwrap();
-    assert!(opened.is_new && opened.set_aside.is_none());
+    assert!(opened.is_new && opened.stale_shard.is_none());
     carry_out(&store, &write(key(b"a"), value(1, b"old")));
     remember(&store, settled(1, &[]));
     store.note_alive(alive).unwrap();
@@ -60,7 +61,7 @@ fn holds_old(store: &Store) -> bool {
 }
 
 #[test]
-fn a_node_that_was_away_too_long_begins_anew_and_its_data_is_kept_aside() {
+fn a_node_absent_for_too_long_begins_empty_and_keeps_its_renamed_data() {
     let noted = START.saturating_add(3600 * SECOND);
     let disk = disk_of(peers(), noted);
     let back = noted.saturating_add(AWAY_MAX_DEFAULT);
@@ -68,7 +69,7 @@ fn a_node_that_was_away_too_long_begins_anew_and_its_data_is_kept_aside() {
     assert_eq!((opened.identity.tag, opened.is_new), (NodeTag(2), true));
     assert_eq!(opened.record.sync_state, SyncState::Rebuilding);
     assert!(!holds_old(&store));
-    let stale = opened.set_aside.expect("it says where");
+    let stale = opened.stale_shard.expect("it says where");
     let name = format!("stale-0000000000000001-{}", back.micros_since_unix_epoch());
     assert_eq!(stale, Path::new(DATA).join(name));
     drop(store);
@@ -77,7 +78,7 @@ fn a_node_that_was_away_too_long_begins_anew_and_its_data_is_kept_aside() {
 }
 
 #[test]
-fn unless_it_is_told_what_happened_meanwhile_it_refuses_to_start_and_changes_nothing() {
+fn without_an_absence_policy_it_refuses_to_start_and_changes_nothing() {
     let noted = START.saturating_add(3600 * SECOND);
     let disk = disk_of(peers(), noted);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(noted.saturating_add(AWAY_MAX_DEFAULT)));
@@ -89,13 +90,13 @@ fn unless_it_is_told_what_happened_meanwhile_it_refuses_to_start_and_changes_not
     let refused = open(AfterAbsence::Refuse).map(|_| ()).expect_err("it was away for too long");
     assert!(matches!(refused, StoreError::AwayTooLong { away_days: 9, .. }), "{refused}");
     let (store, opened) = open(AfterAbsence::Keep).unwrap();
-    assert!(holds_old(&store) && opened.set_aside.is_none() && opened.identity.tag == NodeTag(1));
+    assert!(holds_old(&store) && opened.stale_shard.is_none() && opened.identity.tag == NodeTag(1));
     drop(store);
     assert!(open(AfterAbsence::Refuse).is_ok(), "it is alive since");
 }
 
 #[test]
-fn a_clock_that_is_ahead_is_named_in_the_refusal_and_once_it_is_right_the_node_starts_with_its_data() {
+fn a_node_with_a_clock_ahead_refuses_and_starts_once_the_clock_is_right() {
     let noted = START.saturating_add(HOUR);
     let disk = disk_of(peers(), noted);
     let open_at = |wall: WallTime| {
@@ -109,16 +110,16 @@ fn a_clock_that_is_ahead_is_named_in_the_refusal_and_once_it_is_right_the_node_s
     assert!(told.contains("by the clock of this machine"), "{told}");
     assert!(told.contains("If that clock is wrong, set it right and start the node again"), "{told}");
     let (store, opened) = open_at(noted.saturating_add(SECOND)).expect("it was away for a second");
-    assert!(holds_old(&store) && opened.set_aside.is_none() && opened.identity.tag == NodeTag(1));
+    assert!(holds_old(&store) && opened.stale_shard.is_none() && opened.identity.tag == NodeTag(1));
 }
 
 #[test]
-fn a_node_that_was_not_away_so_long_keeps_its_data() {
+fn a_node_after_a_short_absence_keeps_its_data() {
     let noted = START.saturating_add(HOUR);
     let disk = disk_of(peers(), noted);
     let back = noted.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
     let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
-    assert!(holds_old(&store) && opened.set_aside.is_none() && !opened.is_new);
+    assert!(holds_old(&store) && opened.stale_shard.is_none() && !opened.is_new);
     assert_eq!((opened.identity.tag, opened.record), (NodeTag(1), settled(2, &[0, 2])), "it owes a repair");
 }
 
@@ -133,13 +134,13 @@ fn absences_add_up_until_the_node_has_exchanged_all_with_its_peers() {
         store.note_alive(back).unwrap();
         drop(store);
         let (store, opened) = open_at(Arc::new(disk), 3, peers(), back.saturating_add(DAY * 8)).unwrap();
-        assert_eq!(opened.set_aside.is_none(), is_fresh, "{still_owed:?}");
+        assert_eq!(opened.stale_shard.is_none(), is_fresh, "{still_owed:?}");
         assert_eq!(holds_old(&store), is_fresh, "{still_owed:?}");
     }
 }
 
 #[test]
-fn the_only_peer_is_waited_for() {
+fn the_only_peer_must_be_repaired() {
     let two = Membership::of(peers().nodes[..2].to_vec()).seen_by("http://b:1");
     let disk = disk_of(two.clone(), START);
     let back = START.saturating_add(DAY * 8);
@@ -148,11 +149,11 @@ fn the_only_peer_is_waited_for() {
     store.note_alive(back).unwrap();
     drop(store);
     let (_, opened) = open_at(Arc::new(disk), 3, two, back.saturating_add(DAY * 8)).unwrap();
-    assert!(opened.set_aside.is_some());
+    assert!(opened.stale_shard.is_some());
 }
 
 #[test]
-fn a_node_that_is_not_settled_stays_as_old_as_its_data() {
+fn the_alive_mark_of_an_unsettled_node_does_not_advance() {
     let disk = disk_of(peers(), START);
     let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
     remember(&store, NodeRecord { sync_state: SyncState::Rebuilding, ..settled(2, &[]) });
@@ -160,16 +161,16 @@ fn a_node_that_is_not_settled_stays_as_old_as_its_data() {
     drop(store);
     let (store, opened) =
         open_at(Arc::new(disk), 3, peers(), START.saturating_add(AWAY_MAX_DEFAULT)).unwrap();
-    assert!(!holds_old(&store) && opened.set_aside.is_some());
+    assert!(!holds_old(&store) && opened.stale_shard.is_some());
 }
 
 #[test]
-fn a_node_that_is_well_is_never_held_back_by_peers_that_stay_down() {
+fn absent_peers_never_hold_back_a_healthy_node() {
     let disk = disk_of(peers(), START);
     let mut now = START;
     for start in 0..4 {
         let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), now).expect("it was well");
-        assert!(holds_old(&store) && opened.set_aside.is_none(), "start {start}");
+        assert!(holds_old(&store) && opened.stale_shard.is_none(), "start {start}");
         for _ in 0..9 * 24 {
             // It dropped hints for both.
             remember(&store, settled(opened.record.revision + 1, &[0, 2]));
@@ -180,7 +181,7 @@ fn a_node_that_is_well_is_never_held_back_by_peers_that_stay_down() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_hides_no_absence() {
+fn setting_the_clock_back_hides_no_absence() {
     let noted = START.saturating_add(DAY);
     let disk = disk_of(peers(), noted);
     let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
@@ -189,13 +190,13 @@ fn a_clock_that_was_set_back_hides_no_absence() {
     drop(store);
     let back = noted.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
     let (_, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();
-    assert!(opened.set_aside.is_none(), "what was noted is not forgotten");
+    assert!(opened.stale_shard.is_none(), "what was noted is not forgotten");
     let (_, opened) = open_at(Arc::new(disk), 2, peers(), back.saturating_add(SECOND)).unwrap();
-    assert!(opened.set_aside.is_some());
+    assert!(opened.stale_shard.is_some());
 }
 
 #[test]
-fn a_time_that_a_wrong_clock_noted_is_corrected_by_the_clocks_of_the_peers() {
+fn the_mark_of_a_wrong_clock_is_corrected_by_the_clocks_of_the_peers() {
     let year = DAY * 365;
     for (supported, is_corrected) in [(None, false), (Some(START), true)] {
         let disk = disk_of(peers(), START.saturating_add(year));
@@ -205,12 +206,12 @@ fn a_time_that_a_wrong_clock_noted_is_corrected_by_the_clocks_of_the_peers() {
         drop(store);
         let back = START.saturating_add(AWAY_MAX_DEFAULT);
         let (_, opened) = open_at(Arc::new(disk), 2, peers(), back).unwrap();
-        assert_eq!(opened.set_aside.is_some(), is_corrected, "{supported:?}");
+        assert_eq!(opened.stale_shard.is_some(), is_corrected, "{supported:?}");
     }
 }
 
 #[test]
-fn a_time_that_is_a_little_ahead_of_the_peers_stays() {
+fn a_mark_slightly_ahead_of_the_peers_stays() {
     let noted = START.saturating_add(HOUR);
     let disk = disk_of(peers(), noted);
     let (store, _) = open_at(Arc::new(disk.clone()), 2, peers(), START).unwrap();
@@ -218,20 +219,20 @@ fn a_time_that_is_a_little_ahead_of_the_peers_stays() {
     drop(store);
     let back = noted.saturating_add(AWAY_MAX_DEFAULT.checked_sub(SECOND).unwrap());
     let (_, opened) = open_at(Arc::new(disk), 2, peers(), back).unwrap();
-    assert!(opened.set_aside.is_none());
+    assert!(opened.stale_shard.is_none());
 }
 
 #[test]
-fn a_node_on_its_own_has_nobody_to_miss_deletes_of() {
+fn a_standalone_node_misses_no_deletes() {
     let alone = Membership::of(Vec::new());
     let disk = disk_of(alone.clone(), START);
     let later = START.saturating_add(AWAY_MAX_DEFAULT * 100);
     let (store, opened) = open_at(Arc::new(disk), 2, alone, later).unwrap();
-    assert!(holds_old(&store) && opened.set_aside.is_none());
+    assert!(holds_old(&store) && opened.stale_shard.is_none());
 }
 
 #[test]
-fn an_unreadable_note_is_named() {
+fn an_unreadable_alive_mark_is_reported() {
     let disk = disk_of(peers(), START);
     disk.corrupt(Path::new(DATA).join("alive"), 20, 3).unwrap();
     let refused = open_at(Arc::new(disk), 2, peers(), START).err().expect("a bit is wrong");
@@ -256,18 +257,18 @@ fn an_absence_without_a_note_is_not_taken_for_none_and_the_operator_decides() {
     assert!(refused.to_string().contains("lacks the file alive"), "{refused}");
 
     let (store, opened) = open(&disk, AfterAbsence::Keep, START).unwrap();
-    assert!(holds_old(&store) && opened.set_aside.is_none() && !opened.is_new);
+    assert!(holds_old(&store) && opened.stale_shard.is_none() && !opened.is_new);
     assert_eq!(opened.record, settled(2, &[0, 2]), "it owes a repair");
     drop(store);
     assert!(open(&disk, AfterAbsence::Refuse, START).is_ok(), "the note is there again");
 
     let (store, opened) = open(&disk_without_note(), AfterAbsence::Rebuild, START).unwrap();
-    assert!(!holds_old(&store) && opened.set_aside.is_some());
+    assert!(!holds_old(&store) && opened.stale_shard.is_some());
     assert_eq!(opened.record.sync_state, SyncState::Rebuilding);
 }
 
 #[test]
-fn another_cluster_is_refused_before_anything_is_set_aside() {
+fn another_cluster_is_refused_before_the_shard_is_renamed() {
     let disk = disk_of(peers(), START);
     let later = START.saturating_add(AWAY_MAX_DEFAULT * 2);
     let mut others = peers();
@@ -277,7 +278,7 @@ fn another_cluster_is_refused_before_anything_is_set_aside() {
     assert_eq!(stale_of(&disk), Vec::<PathBuf>::new());
 }
 
-/// Directories of data that was set aside.
+/// Paths of the renamed shards.
 fn stale_of(disk: &MemFs) -> Vec<PathBuf> {
     let mut names = disk.read_dir(Path::new(DATA)).unwrap();
     names.retain(|name| name.starts_with("stale-"));
@@ -285,7 +286,7 @@ fn stale_of(disk: &MemFs) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_crash_at_any_operation_of_setting_aside_never_gives_the_old_name_to_an_empty_node() {
+fn a_crash_while_renaming_the_shard_never_gives_the_old_identity_to_an_empty_node() {
     let back = START.saturating_add(AWAY_MAX_DEFAULT);
     let disk = disk_of(peers(), START);
     let operations = {
@@ -314,7 +315,7 @@ fn a_crash_at_any_operation_of_setting_aside_never_gives_the_old_name_to_an_empt
 }
 
 #[test]
-fn what_is_remembered_since_counts_more_than_what_was_set_aside() {
+fn a_later_record_takes_precedence_over_a_renamed_shard() {
     let disk = disk_of(peers(), START);
     let back = START.saturating_add(AWAY_MAX_DEFAULT);
     let (store, opened) = open_at(Arc::new(disk.clone()), 2, peers(), back).unwrap();

@@ -1,9 +1,9 @@
-//! Filters and indexes that tables hold: within the budget, counted, given back.
+//! Filters and indexes that tables pin: within the budget, counted, released.
 
 use engine::cache::{BlockCache, CacheStats};
 use engine::iter::Cursor;
 use engine::sstable::{
-    Lookup, Reading, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait, file_name,
+    Lookup, ReadMode, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait, file_name,
 };
 use env::{Fs, MemFs, OpenMode};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const CELLS: u64 = 5_000;
 
-/// Tables on a file system: the table `t` has the keys `key(t, 0..cells)`.
+/// Tables on a file system. Table `t` has the keys `key(t, 0..cells)`.
 struct Tables {
     fs: Arc<dyn Fs>,
     metas: Vec<Arc<TableMeta>>,
@@ -64,7 +64,7 @@ fn value(table: u64, i: u64) -> Vec<u8> {
     (table << 32 | i).to_le_bytes().repeat(12)
 }
 
-/// Asks for a key that is there, or if `i` is none of its keys, for one that is not.
+/// Reads a key of the table, or an absent one if `i` is not one of its keys.
 fn get(reader: &Table, table: u64, i: u64) {
     let key = key(table, i);
     match reader.get(&key, xxh3_64(&key), Wait::Allowed).unwrap() {
@@ -76,7 +76,7 @@ fn get(reader: &Table, table: u64, i: u64) {
 }
 
 fn check(cache: &BlockCache) {
-    let (bytes, held) = (cache.bytes(), cache.held_bytes());
+    let (bytes, held) = (cache.bytes(), cache.pinned_bytes());
     assert!(bytes <= cache.budget_bytes(), "{bytes} bytes, {held} of them held");
     assert!(held <= cache.budget_bytes() / 2, "{held} bytes are held");
 }
@@ -84,11 +84,11 @@ fn check(cache: &BlockCache) {
 fn check_kinds(cache: &BlockCache) {
     let stats = cache.stats();
     assert_eq!(stats.data.bytes + stats.index.bytes + stats.filter.bytes, cache.bytes());
-    assert!(cache.held_bytes() <= stats.index.bytes + stats.filter.bytes);
+    assert!(cache.pinned_bytes() <= stats.index.bytes + stats.filter.bytes);
 }
 
 fn scan(table: &Arc<Table>) {
-    let mut cursor = table.cursor(Reading::Scan);
+    let mut cursor = table.cursor(ReadMode::Scan);
     cursor.seek_to_first().unwrap();
     while cursor.entry().is_some() {
         cursor.advance().unwrap();
@@ -96,7 +96,7 @@ fn scan(table: &Arc<Table>) {
 }
 
 #[test]
-fn many_tables_hold_no_more_than_half_of_a_small_budget_and_give_it_back() {
+fn many_tables_pin_at_most_half_of_a_small_budget_and_release_it() {
     let files = Tables::write(40, CELLS);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let mut rng = Rng::new(1);
@@ -108,16 +108,16 @@ fn many_tables_hold_no_more_than_half_of_a_small_budget_and_give_it_back() {
             check(&cache);
         }
         check_kinds(&cache);
-        let full = cache.held_bytes();
+        let full = cache.pinned_bytes();
         assert!(full > cache.budget_bytes() * 7 / 16, "only {full} bytes are held");
         tables.truncate(20);
         check_kinds(&cache);
-        assert!(cache.held_bytes() < full);
+        assert!(cache.pinned_bytes() < full);
         drop(tables);
         check_kinds(&cache);
-        assert_eq!(cache.held_bytes(), 0);
+        assert_eq!(cache.pinned_bytes(), 0);
     }
-    // What was given back is there for other blocks.
+    // Released bytes are available to other blocks.
     let tables = files.open_all(&cache);
     for table in 0..40 {
         (0..CELLS).step_by(8).for_each(|i| get(&tables[table as usize], table, i));
@@ -126,39 +126,43 @@ fn many_tables_hold_no_more_than_half_of_a_small_budget_and_give_it_back() {
 }
 
 #[test]
-fn a_scan_holds_nothing() {
+fn a_scan_pins_nothing() {
     let files = Tables::write(2, CELLS);
     let cache = Arc::new(BlockCache::new(8 << 20));
     files.open_all(&cache).iter().for_each(scan);
-    assert_eq!(cache.held_bytes(), 0);
+    assert_eq!(cache.pinned_bytes(), 0);
 }
 
 #[test]
-fn hits_of_held_blocks_are_counted() {
+fn hits_of_pinned_blocks_are_counted() {
     let files = Tables::write(1, CELLS);
     let cache = Arc::new(BlockCache::new(8 << 20));
     let table = files.open(0, &cache);
     let counts =
         |stats: CacheStats| [stats.filter, stats.index, stats.data].map(|kind| (kind.hits, kind.misses));
     get(&table, 0, 7);
-    assert_eq!((counts(cache.stats()), cache.held_bytes()), ([(0, 1); 3], 0));
-    let pinned = table.pinned_bytes();
+    assert_eq!((counts(cache.stats()), cache.pinned_bytes()), ([(0, 1); 3], 0));
+    let pinned = table.overhead_bytes();
     let bytes = cache.bytes();
     for again in 1..5 {
         get(&table, 0, 7);
         assert_eq!(counts(cache.stats()), [(again, 1); 3]);
-        assert_eq!(cache.held_bytes(), cache.stats().filter.bytes + cache.stats().index.bytes);
+        assert_eq!(cache.pinned_bytes(), cache.stats().filter.bytes + cache.stats().index.bytes);
     }
-    assert!(cache.held_bytes() > 0);
-    assert_eq!((cache.bytes(), table.pinned_bytes()), (bytes, pinned), "a block that moves is counted once");
-    table.cursor(Reading::Scan).seek(&key(0, 7)).unwrap();
+    assert!(cache.pinned_bytes() > 0);
+    assert_eq!(
+        (cache.bytes(), table.overhead_bytes()),
+        (bytes, pinned),
+        "a block that moves is counted once"
+    );
+    table.cursor(ReadMode::Scan).seek(&key(0, 7)).unwrap();
     assert_eq!(counts(cache.stats()), [(4, 1), (5, 1), (4, 1)], "a scan is not counted");
 }
 
 #[test]
-fn where_nothing_may_be_held_all_goes_through_the_cache() {
+fn without_a_pinning_budget_all_blocks_go_through_the_cache() {
     let files = Tables::write(2, 1_000);
-    // A filter fits into the one, but not into its half; nothing fits into the other.
+    // A filter fits into the first budget but not into its half; nothing fits into the second.
     for budget in [2 << 10, 0] {
         let cache = Arc::new(BlockCache::new(budget));
         let tables = files.open_all(&cache);
@@ -168,13 +172,13 @@ fn where_nothing_may_be_held_all_goes_through_the_cache() {
             check(&cache);
         }
         tables.iter().for_each(scan);
-        assert_eq!(cache.held_bytes(), 0);
+        assert_eq!(cache.pinned_bytes(), 0);
         assert_eq!(cache.stats().filter.hits > 0, budget > 0);
     }
 }
 
 #[test]
-fn the_budget_is_held_while_threads_read_and_tables_come_and_go() {
+fn the_budget_holds_under_concurrent_reads_and_table_changes() {
     let files = Tables::write(16, CELLS);
     let cache = Arc::new(BlockCache::new(512 << 10));
     let shared = files.open_all(&cache);
@@ -197,6 +201,6 @@ fn the_budget_is_held_while_threads_read_and_tables_come_and_go() {
     });
     check_kinds(&cache);
     drop(shared);
-    assert_eq!(cache.held_bytes(), 0);
+    assert_eq!(cache.pinned_bytes(), 0);
     check_kinds(&cache);
 }

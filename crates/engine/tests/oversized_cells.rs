@@ -1,5 +1,6 @@
-//! Cells with huge values come through flush and compaction as they were, in as few copies as there can be: their blocks
-//! are taken over as they are stored, and their values are set aside while others stand before them.
+//! Oversized values survive flush and compaction unchanged and with as few copies as possible:
+//! their blocks are copied in stored form, and their values are released while others are before
+//! them in the merge.
 
 mod support;
 
@@ -12,7 +13,7 @@ use support::{DIR, GRACE, LOCAL_END, World, batch_of, small_options};
 
 const KEYS: u64 = 12;
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd(1)];
-/// Around where a value is huge, where it is large, and what lies between.
+/// Lengths around the thresholds of oversized and large values, and between them.
 const LENGTHS: [usize; 8] = [0, 100, (64 << 10) - 1, 64 << 10, 100 << 10, 300 << 10, (1 << 20) - 60, 2 << 20];
 
 fn options(compression: Compression) -> Options {
@@ -27,7 +28,7 @@ fn options(compression: Compression) -> Options {
     }
 }
 
-/// A value that compresses, one that does not, or one of both sorts.
+/// A value that compresses, one that does not, or a mixture.
 fn value(world: &mut World, len: usize) -> Vec<u8> {
     let mut value = vec![b'v'; len];
     let noisy = [0, len / 2, len][world.rng.below(3) as usize];
@@ -42,7 +43,8 @@ fn key(number: u64) -> Vec<u8> {
 
 fn random_write(world: &mut World, again: &[(Vec<u8>, Cell)]) -> (Vec<u8>, Cell) {
     if world.rng.chance(0.1) && !again.is_empty() {
-        // The same write once more, as from another node; or with another value, as after a clock was broken.
+        // The same write again, as from another node, or with another value, as after a broken
+        // clock.
         let (key, mut cell) = again[world.rng.below(again.len() as u64) as usize].clone();
         if world.rng.chance(0.5) && cell.meta.kind == CellKind::Value {
             cell.value = value(world, cell.value.len()).into();
@@ -67,9 +69,10 @@ fn random_write(world: &mut World, again: &[(Vec<u8>, Cell)]) -> (Vec<u8>, Cell)
     (key, cell)
 }
 
-/// Whatever a huge cell is next to, hidden by or a repetition of, and however it was compressed when it was written.
+/// All combinations of neighbors, of superseded and repeated cells, and of the compression at the
+/// first write.
 #[test]
-fn huge_cells_of_all_sorts_come_through_flush_and_compaction() {
+fn oversized_cells_survive_flush_and_compaction() {
     for seed in 0..4 {
         println!("seed {seed}");
         let mut world = World::new(seed);
@@ -82,7 +85,7 @@ fn huge_cells_of_all_sorts_come_through_flush_and_compaction() {
                 engine.write(batch_of([&write])).expect("write");
                 world.acknowledge(&write.0, &write.1);
                 written.push(write);
-                // Only what was written within the grace period may be written once more.
+                // Only writes within the grace period may be repeated.
                 written.drain(..written.len().saturating_sub(10));
                 world.clock.advance(Duration::from_millis(world.rng.below(3_000)));
                 for _ in 0..world.rng.below(4) {
@@ -121,9 +124,10 @@ fn compact(engine: &Engine) {
     while engine.step_upkeep(u64::MAX).expect("upkeep") == Progress::Worked {}
 }
 
-/// A merge of tables that an engine without compression does leaves compressed what was: it does not look into it.
+/// A merge by an engine without compression keeps compressed blocks compressed, because it does not
+/// decode them.
 #[test]
-fn a_block_of_a_huge_cell_is_taken_over_as_it_is_stored() {
+fn the_block_of_an_oversized_cell_is_copied_in_its_stored_form() {
     let mut world = World::new(1);
     let engine = world.open(&options(Compression::Lz4));
     for number in 0..2 {
@@ -145,9 +149,10 @@ fn a_block_of_a_huge_cell_is_taken_over_as_it_is_stored() {
     world.check_all(&engine);
 }
 
-/// The value, which nobody asks for while it is merged, is checked all the same; its version may not be what it says.
+/// The value is verified although the merge does not use it, because its version could be damaged
+/// as well.
 #[test]
-fn damage_to_a_huge_cell_names_the_file_it_came_from() {
+fn damage_to_an_oversized_cell_is_reported_for_its_original_file() {
     for (compression, len) in
         [(Compression::None, 2 << 20), (Compression::Lz4, 2 << 20), (Compression::Lz4, 70 << 10)]
     {
@@ -158,7 +163,7 @@ fn damage_to_a_huge_cell_names_the_file_it_came_from() {
             let cell = Cell::value(version, 1, value_of_both_sorts(&mut world, len));
             write(&mut world, &engine, b"key", cell);
             let table = tables(&world.disk).pop().expect("it was flushed");
-            // Around it, so that the one table cannot be moved past the other.
+            // Keys around it, so that the table cannot move past the other one.
             let keys: &[&[u8]] = if hidden { &[b"a", b"key", b"z"] } else { &[b"a", b"z"] };
             let around = tombstones(&mut world, keys);
             write_all(&mut world, &engine, &around);
@@ -179,9 +184,9 @@ fn value_of_both_sorts(world: &mut World, len: usize) -> bytes::Bytes {
     value.into()
 }
 
-/// An expired value is buried and one that was deleted dropped, as if it were small.
+/// An expired value is replaced by a tombstone and a deleted one is dropped, like small values.
 #[test]
-fn a_huge_cell_that_is_dead_leaves_nothing_behind() {
+fn a_dead_oversized_cell_leaves_nothing() {
     let mut world = World::new(3);
     let engine = world.open(&options(Compression::None));
     let version = world.next_version();

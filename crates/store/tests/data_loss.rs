@@ -1,4 +1,4 @@
-//! A data directory that comes back with less than it had is not taken for one that has all it acknowledged.
+//! A data directory that has lost data is never treated as complete.
 
 mod common;
 
@@ -8,7 +8,7 @@ use env::{FaultFs, FaultPlan, Fs, MemFs, OpenMode};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{NodeTag, Rng};
-use store::{Membership, Opened, Store, StoreError, StoreOptions};
+use store::{Membership, OpenReport, Store, StoreError, StoreOptions};
 
 const SEEDS: u64 = 16;
 
@@ -25,18 +25,19 @@ fn peers() -> Membership {
     Membership::of(nodes.to_vec()).seen_by("http://b:1")
 }
 
-fn open(fs: impl Fs + 'static, tag: u64, membership: &Membership) -> Result<(Store, Opened), StoreError> {
+fn open(fs: impl Fs + 'static, tag: u64, membership: &Membership) -> Result<(Store, OpenReport), StoreError> {
     let options = StoreOptions { membership: membership.clone(), ..options(tag) };
     Store::open(env(Arc::new(fs)), Path::new(DATA), options)
 }
 
-fn settle(store: &Store, opened: &Opened) {
+fn settle(store: &Store, opened: &OpenReport) {
     let revision = opened.record.revision + 1;
     let record = NodeRecord { revision, sync_state: SyncState::Settled, ..NodeRecord::default() };
     carry_out(store, &StoreRequest::PersistRecord { record });
 }
 
-/// The directory of the node of tag 1 after a clean stop, with a key `a` in a table and a key `b` in the log.
+/// The directory of the node of tag 1 after a clean stop, with a key `a` in a table and a key `b`
+/// in the log.
 fn stopped(membership: &Membership) -> MemFs {
     let disk = MemFs::new();
     let (store, opened) = open(disk.clone(), 1, membership).unwrap();
@@ -64,7 +65,7 @@ fn cut(disk: &MemFs, path: &Path, len: u64) {
     file.set_len(len).and_then(|()| file.sync_data()).unwrap();
 }
 
-/// Makes durable which names there are.
+/// Makes all directory entries durable.
 fn sync_names(disk: &MemFs) {
     for dir in ["", "shard-000", "shard-000/tables", "shard-000/wal"] {
         let _may_be_missing = disk.sync_dir(&data(dir));
@@ -75,7 +76,7 @@ fn remove_all(disk: &MemFs, path: &Path) {
     (disk as &dyn Fs).remove_dir_all(path).unwrap();
 }
 
-/// Where the last group of the newest segment begins that is not a closing record.
+/// Offset of the last group of the newest segment that is not a closing record.
 fn last_group(disk: &MemFs) -> u64 {
     let bytes = disk.read_file(newest_segment(disk)).unwrap();
     let groups = places_of(&bytes, b"vGRP");
@@ -109,7 +110,8 @@ const HARMS: [Harm; 8] = [
     ("the log is cut at the end of a group", |disk| cut(disk, &newest_segment(disk), last_group(disk))),
 ];
 
-/// The same, where the mark is lost too, so that the directory does not say how far its log reached.
+/// Same as the other cases, with the mark lost as well, so that the directory does not record the
+/// end of its log.
 const HARMS_WITH_THE_MARK: [Harm; 4] = [
     ("the mark is removed", |disk| disk.remove_file(&data("log-mark")).unwrap()),
     ("the mark is removed and the log is cut", |disk| {
@@ -132,7 +134,7 @@ fn write_sealed(disk: &MemFs, name: &str, text: &str) {
     disk.write_file(data(name), format!("{text}crc32c {checksum:08x}\n").as_bytes()).unwrap();
 }
 
-/// The directory as a release left it that kept no mark.
+/// A directory of a release that kept no mark.
 fn of_a_release_before_the_mark(disk: &MemFs) {
     disk.remove_file(&data("log-mark")).unwrap();
     let identity = String::from_utf8(disk.read_file(data("identity")).unwrap()).unwrap();
@@ -143,7 +145,7 @@ fn of_a_release_before_the_mark(disk: &MemFs) {
 }
 
 #[test]
-fn in_a_cluster_what_was_lost_is_a_lost_disk() {
+fn in_a_cluster_lost_data_counts_as_a_lost_disk() {
     for (harm, lose) in HARMS.into_iter().chain(HARMS_WITH_THE_MARK) {
         let disk = stopped(&peers());
         lose(&disk);
@@ -159,7 +161,7 @@ fn in_a_cluster_what_was_lost_is_a_lost_disk() {
 }
 
 #[test]
-fn a_node_on_its_own_refuses_to_start_and_says_what_is_missing_and_what_to_do() {
+fn a_standalone_node_refuses_to_start_and_reports_the_loss_and_the_actions() {
     for (harm, lose) in HARMS {
         let disk = stopped(&alone());
         lose(&disk);
@@ -176,7 +178,7 @@ fn a_node_on_its_own_refuses_to_start_and_says_what_is_missing_and_what_to_do() 
 }
 
 #[test]
-fn a_node_on_its_own_whose_mark_is_missing_refuses_to_start() {
+fn a_standalone_node_without_its_log_mark_refuses_to_start() {
     for (harm, lose) in HARMS_WITH_THE_MARK {
         let disk = stopped(&alone());
         lose(&disk);
@@ -193,7 +195,7 @@ fn a_node_on_its_own_whose_mark_is_missing_refuses_to_start() {
 }
 
 #[test]
-fn what_the_refusal_advises_helps() {
+fn the_advice_in_the_refusal_works() {
     let disk = stopped(&alone());
     remove_all(&disk, &data("shard-000"));
     disk.create_dir_all(&data("shard-000")).unwrap();
@@ -224,7 +226,7 @@ fn what_the_refusal_advises_helps() {
         assert!(read(&store, &key(b"a")).is_some() && read(&store, &key(b"b")).is_none());
         store.close().unwrap();
         drop(store);
-        // What was accepted once is not accepted for ever.
+        // The acceptance is valid for one start only.
         disk.remove_file(&data("log-mark")).unwrap();
         let refused = open(disk.clone(), 2, &alone()).map(drop).unwrap_err().to_string();
         assert!(refused.contains(&format!("echo unknown > {}", data("log-mark").display())), "{refused}");
@@ -236,13 +238,13 @@ fn what_the_refusal_advises_helps() {
 }
 
 #[test]
-fn what_is_left_is_kept_aside() {
+fn the_remaining_data_is_renamed_and_kept() {
     let disk = stopped(&peers());
     let segment = newest_segment(&disk);
     cut(&disk, &segment, last_group(&disk));
     let (store, opened) = open(disk.clone(), 2, &peers()).unwrap();
     drop(store);
-    let stale = opened.set_aside.expect("it says where");
+    let stale = opened.stale_shard.expect("it says where");
     let (engine, _) = engine::Engine::open(env(Arc::new(disk)), &stale, options(1).engine).unwrap();
     assert!(engine.get(b"\x01a").unwrap().is_some(), "what was not lost");
 }
@@ -266,7 +268,7 @@ fn a_directory_of_a_release_before_the_mark_opens_and_gets_one() {
 }
 
 #[test]
-fn an_unreadable_mark_is_named() {
+fn an_unreadable_log_mark_is_reported() {
     let disk = stopped(&alone());
     disk.corrupt(data("log-mark"), 20, 3).unwrap();
     let refused = open(disk, 2, &alone()).map(drop).expect_err("a bit is wrong");
@@ -279,19 +281,19 @@ fn the_mark_is_written_only_when_the_durable_end_has_moved() {
     let (store, _) = open(disk.clone(), 1, &alone()).unwrap();
     let syncs = || disk.counters().counts().syncs;
     let before = syncs();
-    assert!(!store.owes_log_mark(), "the start has written it");
+    assert!(!store.has_stale_log_mark(), "the start has written it");
     store.note_log_end().unwrap();
     assert_eq!(syncs(), before, "an idle node writes nothing");
     carry_out(&store, &write(key(b"a"), value(1, b"a")));
     assert_eq!(syncs(), before + 1, "the group alone");
-    assert!(store.owes_log_mark());
+    assert!(store.has_stale_log_mark());
     store.note_log_end().unwrap();
     assert_eq!(syncs(), before + 3, "one small file, and its name");
-    assert!(!store.owes_log_mark());
+    assert!(!store.has_stale_log_mark());
 }
 
 #[test]
-fn without_syncs_only_what_was_synced_is_marked() {
+fn without_syncs_only_synced_data_is_marked() {
     let disk = MemFs::new();
     let mut unsynced = options(1);
     unsynced.engine.durability = engine::Durability::Os;
@@ -309,7 +311,8 @@ fn without_syncs_only_what_was_synced_is_marked() {
     assert_ne!(mark(), at_start, "a clean stop has synced it");
 }
 
-/// Opens, writes, marks and closes until the file system stops. Returns whether the key `written` was acknowledged.
+/// Opens, writes, marks and closes until the file system stops. Returns the number of the last
+/// acknowledged write.
 fn life(fs: FaultFs, tag: u64, membership: &Membership) -> Option<u64> {
     let (store, opened) = open(fs, tag, membership).ok()?;
     settle(&store, &opened);
@@ -332,7 +335,7 @@ fn life(fs: FaultFs, tag: u64, membership: &Membership) -> Option<u64> {
 }
 
 #[test]
-fn no_crash_is_taken_for_a_loss() {
+fn a_crash_is_never_mistaken_for_a_loss() {
     for membership in [alone(), peers()] {
         let operations = {
             let faults = FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
@@ -347,12 +350,12 @@ fn no_crash_is_taken_for_a_loss() {
                 let plan = FaultPlan::stop_after(stop).tear_last_write();
                 let acknowledged = life(FaultFs::new(Arc::new(disk.clone()), plan), 1, &membership);
                 let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut rng) };
-                // A second life, which is stopped too while it opens or later.
+                // A second process, which is also stopped while it opens or later.
                 let plan = FaultPlan::stop_after(rng.below(60)).tear_last_write();
                 let again = life(FaultFs::new(Arc::new(disk.clone()), plan), 2, &membership);
                 let disk = if seed == 0 { disk.kill() } else { disk.crash(&mut rng) };
                 let (store, opened) = open(disk, 3, &membership).expect(&place);
-                assert_eq!(opened.set_aside, None, "{place}");
+                assert_eq!(opened.stale_shard, None, "{place}");
                 assert_ne!(opened.record.sync_state, SyncState::Rebuilding, "{place}");
                 if acknowledged.is_some() {
                     assert_eq!(opened.identity.tag, NodeTag(1), "{place}");
@@ -366,7 +369,7 @@ fn no_crash_is_taken_for_a_loss() {
 }
 
 #[test]
-fn a_crash_at_any_operation_of_beginning_anew_never_makes_it_an_empty_node_that_is_believed() {
+fn a_crash_while_restarting_empty_never_makes_an_empty_node_read_eligible() {
     for (harm, lose) in HARMS.into_iter().chain(HARMS_WITH_THE_MARK) {
         let lossy = stopped(&peers());
         lose(&lossy);
@@ -395,7 +398,7 @@ fn a_crash_at_any_operation_of_beginning_anew_never_makes_it_an_empty_node_that_
 }
 
 #[test]
-fn the_mark_of_a_lost_shard_says_nothing_of_a_copy_in_its_place() {
+fn the_mark_of_a_lost_shard_does_not_apply_to_a_copy_in_its_place() {
     let disk = stopped(&alone());
     let (store, _) = open(disk.clone(), 2, &alone()).unwrap();
     let checkpoint = store.checkpoint().unwrap();
@@ -415,7 +418,7 @@ fn the_mark_of_a_lost_shard_says_nothing_of_a_copy_in_its_place() {
 }
 
 #[test]
-fn a_running_store_notices_names_that_it_lost_and_no_others() {
+fn a_running_store_detects_lost_names_and_no_others() {
     let named = |disk: &MemFs, dir: &str, part: &str| {
         let found = names(disk, dir).into_iter().rfind(|path| path.to_string_lossy().contains(part));
         found.expect("there is one")
@@ -426,7 +429,7 @@ fn a_running_store_notices_names_that_it_lost_and_no_others() {
     for number in 0..2_000_u64 {
         carry_out(&store, &write(key(&number.to_be_bytes()), value(number + 1, &[7; 200])));
         if number % 100 == 0 {
-            // Segments are released and begun, tables come, and the manifest grows.
+            // Segments are released and created, tables are added, and the manifest grows.
             store.engine().flush().unwrap();
             store.engine().run_jobs().unwrap();
             store.note_log_end().unwrap();

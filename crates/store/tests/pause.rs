@@ -1,4 +1,4 @@
-//! A node of several that stood still for too long does not go on with its data.
+//! A node with peers that was paused for too long does not continue with its data.
 
 mod common;
 
@@ -14,7 +14,7 @@ use store::{AWAY_MAX_DEFAULT, AfterAbsence, Membership, Store, StoreError, Store
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A node that runs, and the clock of its machine.
+/// A running node and the clock of its machine.
 struct Running {
     disk: MemFs,
     clock: Arc<ManualClock>,
@@ -48,21 +48,21 @@ impl Running {
         self.store.note_alive(self.clock.now().wall)
     }
 
-    /// Has the host do for so long what it does.
+    /// Makes the host's periodic calls for this number of hours.
     fn run(&self, hours: u32) {
         for _ in 0..hours {
             self.clock.advance(HOUR);
-            self.store.check_presence().expect("it is there");
+            self.store.check_for_pause().expect("it is there");
             self.note_alive().expect("it is there");
         }
     }
 
     #[track_caller]
     fn assert_is_away(self) {
-        let refused = self.store.check_presence().expect_err("it stood still");
-        assert!(matches!(refused, StoreError::StoodStill { missed_days: 9.., .. }), "{refused}");
+        let refused = self.store.check_for_pause().expect_err("it stood still");
+        assert!(matches!(refused, StoreError::PausedTooLong { missed_days: 9.., .. }), "{refused}");
         self.clock.advance(HOUR);
-        assert!(self.store.check_presence().is_err() && self.note_alive().is_err(), "it stays so");
+        assert!(self.store.check_for_pause().is_err() && self.note_alive().is_err(), "it stays so");
         drop(self.store);
         let refused = open(&self.disk, self.clock, peers()).map(drop).expect_err("the start judges it");
         assert!(matches!(refused, StoreError::AwayTooLong { .. }), "{refused}");
@@ -70,7 +70,7 @@ impl Running {
 }
 
 #[test]
-fn a_machine_that_was_suspended_for_too_long_is_away() {
+fn a_machine_suspended_for_too_long_counts_as_absent() {
     let node = Running::start(peers());
     node.run(100 * 24);
     node.clock.suspend(DAY * 11);
@@ -78,7 +78,7 @@ fn a_machine_that_was_suspended_for_too_long_is_away() {
 }
 
 #[test]
-fn the_note_that_comes_first_after_a_suspension_is_not_taken() {
+fn the_first_alive_mark_after_a_long_suspension_is_refused() {
     let node = Running::start(peers());
     node.run(24);
     node.clock.suspend(DAY * 11);
@@ -87,7 +87,7 @@ fn the_note_that_comes_first_after_a_suspension_is_not_taken() {
 }
 
 #[test]
-fn a_process_that_was_stopped_for_too_long_is_away() {
+fn a_process_stopped_for_too_long_counts_as_absent() {
     let node = Running::start(peers());
     node.run(24);
     node.clock.advance(AWAY_MAX_DEFAULT);
@@ -101,21 +101,21 @@ fn a_step_of_the_wall_clock_is_no_absence() {
     let now = node.clock.now().wall;
     for wall in [now.saturating_add(DAY * 365), now] {
         node.clock.set_wall(wall);
-        node.store.check_presence().expect("it was there");
+        node.store.check_for_pause().expect("it was there");
     }
     node.run(24);
 }
 
 #[test]
-fn a_suspension_that_deletes_are_kept_for_is_no_absence() {
+fn a_suspension_within_the_grace_period_is_no_absence() {
     let node = Running::start(peers());
     node.run(24);
     node.clock.suspend(DAY * 8);
-    node.store.check_presence().expect("hints and repair bring what it missed");
+    node.store.check_for_pause().expect("hints and repair bring what it missed");
 }
 
 #[test]
-fn a_suspension_adds_to_what_the_node_lacked_before() {
+fn a_suspension_adds_to_the_earlier_gap() {
     let node = Running::start(peers());
     let record = NodeRecord { revision: 10, sync_state: SyncState::Rebuilding, ..NodeRecord::default() };
     carry_out(&node.store, &StoreRequest::PersistRecord { record });
@@ -125,13 +125,13 @@ fn a_suspension_adds_to_what_the_node_lacked_before() {
 }
 
 #[test]
-fn a_node_on_its_own_has_nobody_to_miss_deletes_of() {
+fn a_standalone_node_misses_no_deletes() {
     let node = Running::start(Membership::of(Vec::new()));
     node.clock.suspend(DAY * 1_000);
-    node.store.check_presence().unwrap();
+    node.store.check_for_pause().unwrap();
 }
 
-/// A machine that does not tell the time since it started.
+/// A machine that does not report the time since boot.
 struct WithoutBootTime(Arc<ManualClock>);
 
 impl Clock for WithoutBootTime {
@@ -141,14 +141,14 @@ impl Clock for WithoutBootTime {
 }
 
 #[test]
-fn where_a_step_cannot_be_told_from_a_suspension_it_counts_as_one() {
+fn a_step_indistinguishable_from_a_suspension_counts_as_one() {
     let (disk, clock) = (MemFs::new(), Arc::new(ManualClock::new(WallTime::EPOCH_2020)));
     let store = open(&disk, Arc::new(WithoutBootTime(Arc::clone(&clock))), peers()).unwrap();
     settle(&store);
     clock.set_wall(WallTime::EPOCH_2020.saturating_add(DAY));
-    store.check_presence().expect("a day is no absence");
+    store.check_for_pause().expect("a day is no absence");
     clock.set_wall(WallTime::EPOCH_2020.saturating_add(DAY * 12));
-    assert!(matches!(store.check_presence(), Err(StoreError::StoodStill { .. })));
+    assert!(matches!(store.check_for_pause(), Err(StoreError::PausedTooLong { .. })));
 }
 
 fn remember(node: &Running, revision: u64, repair_pending: &[u8]) {
@@ -170,27 +170,28 @@ fn suspensions_add_up_until_the_node_has_caught_up() {
 }
 
 #[test]
-fn a_suspension_that_hints_may_not_cover_counts_until_the_repair_that_is_owed_for_it_is_paid() {
+fn a_suspension_beyond_hints_counts_until_its_repair_is_complete() {
     let node = Running::start(peers());
     node.run(24);
     node.clock.suspend(DAY * 4);
-    // The record does not say yet that a repair is owed: its old state is no proof that it is paid.
+    // The record does not contain the pending repair yet, so its old state does not prove that the
+    // repair is complete.
     node.run(1);
     remember(&node, 10, &[0, 2]);
-    node.store.note_absences_owed(1);
+    node.store.note_repair_recorded(1);
     node.run(1);
     node.clock.suspend(DAY);
     node.run(1);
     assert_eq!(node.store.absences(), 2);
     remember(&node, 11, &[]);
-    node.store.note_absences_owed(2);
+    node.store.note_repair_recorded(2);
     node.run(1);
     node.clock.suspend(DAY * 8);
-    node.store.check_presence().expect("it has heard of all deletes before");
+    node.store.check_for_pause().expect("it has heard of all deletes before");
 }
 
 #[test]
-fn a_suspension_that_hints_cover_makes_no_repair_owed() {
+fn a_suspension_covered_by_hints_needs_no_repair() {
     let node = Running::start(peers());
     for _ in 0..10 {
         node.run(24);

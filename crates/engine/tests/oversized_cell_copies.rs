@@ -1,13 +1,13 @@
-//! In how many copies a large value is in memory at once, by what the allocator has given.
+//! The number of copies of a large value in memory, measured by a counting allocator.
 
-use engine::iter::{Cursor, TakenValue};
+use engine::iter::{Cursor, OwnedValue};
 use engine::{Batch, Compression, Engine, Options, Progress};
 use env::Env;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as LocalCell;
 use stdx::{Cell, Hlc, NodeTag, Rng, Version};
 
-/// The system's allocator, with what the thread holds of it counted, and the most that it held.
+/// The system allocator with counters: bytes that the thread holds, and their maximum.
 struct Counting;
 
 thread_local! {
@@ -21,7 +21,7 @@ fn count(bytes: isize) {
     PEAK_BYTES.set(PEAK_BYTES.get().max(held));
 }
 
-// SAFETY: every call goes to the system's allocator as it came; the counters do not allocate.
+// SAFETY: every call is forwarded to the system allocator unchanged; the counters do not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most that the thread held while it did this, beyond what it held before.
+/// Maximum number of bytes that the thread held during `work`, beyond the bytes before it.
 fn peak_of<T>(work: impl FnOnce() -> T) -> usize {
     let before = HELD_BYTES.get();
     PEAK_BYTES.set(before);
@@ -54,11 +54,11 @@ fn peak_of<T>(work: impl FnOnce() -> T) -> usize {
 }
 
 const MIB: usize = 1 << 20;
-/// A value.
+/// Length of the value, in bytes.
 const VALUE_BYTES: usize = 6 * MIB;
-/// What is held besides: a block, a filter, buffers of the file, an empty memtable. Less than a value.
+/// Other memory, less than a value: a block, a filter, file buffers, an empty memtable.
 const BESIDES_BYTES: usize = 3 * MIB;
-/// So many tables are merged.
+/// Number of tables to merge.
 const TABLES: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +68,7 @@ enum Sort {
     HalfNoise,
 }
 
-/// An engine on a disk, whose files are not in the memory of the process.
+/// An engine on a disk whose files are not in the memory of the process.
 struct Fixture {
     engine: Engine,
     value: Vec<u8>,
@@ -92,7 +92,7 @@ impl Fixture {
         Self { engine, value, _dir: dir }
     }
 
-    /// Writes the value under the key and flushes it: what that takes beside the memtable.
+    /// Writes the value under the key and flushes it. Returns the peak memory beside the memtable.
     fn flush(&self, key: &[u8], number: u64) -> usize {
         let cell =
             Cell::value(Version::new(Hlc::from_bits(number), NodeTag(1)), 1, self.value.clone().into());
@@ -103,7 +103,7 @@ impl Fixture {
         peak_of(|| self.engine.flush().expect("flush"))
     }
 
-    /// Merges all tables: what that takes.
+    /// Merges all tables. Returns the peak memory.
     fn compact(&self) -> usize {
         peak_of(|| while self.engine.step_compaction(0, u64::MAX).expect("compaction") == Progress::Worked {})
     }
@@ -119,8 +119,8 @@ fn a_large_value_is_flushed_without_a_copy_if_it_does_not_compress_and_with_two_
 }
 
 #[test]
-fn a_merge_holds_one_large_value_however_many_it_merges() {
-    // With the value itself, what it was compressed to.
+fn a_merge_holds_one_large_value_at_a_time() {
+    // The value itself and its compressed form.
     for (sort, most) in [(Sort::Noise, VALUE_BYTES), (Sort::HalfNoise, VALUE_BYTES * 3 / 2)] {
         for keys in [1, TABLES] {
             let fixture = Fixture::new(sort);
@@ -168,7 +168,7 @@ fn cells_of_one_version_are_compared_two_at_a_time() {
 }
 
 #[test]
-fn a_scan_holds_one_large_value_and_none_when_it_is_set_aside() {
+fn a_scan_holds_one_large_value_and_none_when_it_is_released() {
     let fixture = Fixture::new(Sort::Noise);
     for number in 0..TABLES - 1 {
         fixture.flush(&[b'k', number as u8], number);
@@ -190,14 +190,14 @@ fn a_scan_holds_one_large_value_and_none_when_it_is_set_aside() {
     });
     assert!(peak < VALUE_BYTES + BESIDES_BYTES, "{peak}");
     let before = HELD_BYTES.get();
-    cursor.set_aside();
+    cursor.release_value();
     assert!((before - HELD_BYTES.get()) as usize >= VALUE_BYTES, "it is freed");
-    cursor.bring_back().expect("it is read again");
+    cursor.reload_value().expect("it is read again");
     assert!(cursor.entry().is_some_and(|(_, cell)| cell.value == fixture.value));
 }
 
 #[test]
-fn a_scan_gives_away_a_large_value_without_a_copy_and_goes_on_behind_it() {
+fn a_scan_hands_over_a_large_value_without_a_copy_and_continues() {
     let fixture = Fixture::new(Sort::Noise);
     for number in 0..TABLES - 1 {
         fixture.flush(&[b'k', number as u8], number);
@@ -206,11 +206,11 @@ fn a_scan_gives_away_a_large_value_without_a_copy_and_goes_on_behind_it() {
     let peak = peak_of(|| {
         cursor.seek_to_first().expect("seek");
         for _ in 0..TABLES - 1 {
-            let TakenValue { bytes, at } = cursor.take_value().expect("nobody else has it");
+            let OwnedValue { bytes, range: at } = cursor.take_value().expect("nobody else has it");
             assert!(bytes[at] == fixture.value);
             assert!(cursor.take_value().is_none(), "it is given away once");
             drop(bytes);
-            cursor.bring_back().expect("it is read again");
+            cursor.reload_value().expect("it is read again");
             assert!(cursor.entry().is_some_and(|(_, cell)| cell.value == fixture.value));
             cursor.advance().expect("advance");
         }

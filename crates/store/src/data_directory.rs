@@ -1,19 +1,20 @@
-//! Opening a data directory: whose it is, whether its data may come back, and what is in it.
+//! Opening a data directory: checks its owner, decides whether its data may be used, and recovers
+//! it.
 
-use crate::alive::{Alive, RESTART_MAX};
+use crate::alive_mark::{AliveMark, RESTART_MAX};
 use crate::checkpoints::{self, Checkpoints};
 use crate::clock_seal;
+use crate::data_loss::MissingPart;
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
 use crate::keyspace;
-use crate::log_mark::{self, LogMark, Marked};
-use crate::lost::Missing;
-use crate::presence::Presence;
+use crate::log_mark::{self, LogEndMark, LogMark};
+use crate::pause::PauseDetector;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
-use crate::{lost, node_record};
+use crate::{data_loss, node_record};
 use cluster::{HybridClock, NodeRecord, NodeSet, SyncState};
 use engine::{Engine, HorizonSource, Recovery};
 use env::{DirLock, Env, Fs};
@@ -22,126 +23,134 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, NodeTag, WallTime};
 
-/// How to open a data directory.
+/// Options for opening a data directory.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Of the engine. Which keys are local the store says.
+    /// Options of the engine. The store sets the range of local keys.
     pub engine: engine::Options,
-    /// The cluster that the directory must have been made for, or is made for.
+    /// The cluster that the directory belongs to, or is created for.
     pub membership: Membership,
-    /// 64 random bits, used when the directory holds no data.
+    /// 64 random bits, used if the directory holds no data.
     pub new_tag: NodeTag,
-    /// A node with peers that was away for longer does not simply come back with its data.
-    /// Less than the grace period of tombstones, or what was deleted meanwhile may come back.
+    /// Absence from which a node with peers does not return with its data unconditionally. Must be
+    /// less than the grace period of tombstones, or values deleted in the meantime may reappear.
     pub away_max: Duration,
-    /// What then becomes of its data.
+    /// Policy for its data after such an absence.
     pub after_absence: AfterAbsence,
-    /// For so long a snapshot is kept between the pages of a range. See [`SNAPSHOT_AGE_DEFAULT`].
+    /// Maximum age of a snapshot between the pages of a range. See [`SNAPSHOT_AGE_DEFAULT`].
     ///
     /// [`SNAPSHOT_AGE_DEFAULT`]: crate::SNAPSHOT_AGE_DEFAULT
     pub snapshot_age: Duration,
 }
 
-/// What becomes of the data of a node that was away for longer than [`StoreOptions::away_max`].
+/// Policy for the data of a node that was absent for longer than [`StoreOptions::away_max`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterAbsence {
-    /// The directory is not opened: only an operator knows whether the other nodes ran meanwhile.
+    /// Refuses to open the directory: only an operator knows whether the other nodes ran meanwhile.
     #[default]
     Refuse,
-    /// It is set aside, and the node is filled from its peers: they ran, and may have forgotten deletes.
+    /// Renames the shard, and fills the node from its peers: they ran, and may have dropped
+    /// tombstones.
     Rebuild,
-    /// It is kept: no node ran meanwhile, so no delete was forgotten.
+    /// Keeps the data: no node ran meanwhile, so no tombstone was dropped.
     Keep,
 }
 
-/// What was found when the directory was opened.
+/// Result of opening a data directory.
 #[derive(Debug)]
-pub struct Opened {
-    /// Whose directory it is.
+pub struct OpenReport {
+    /// Owner of the directory.
     pub identity: Identity,
-    /// It held no data.
+    /// Whether the directory held no data.
     pub is_new: bool,
-    /// The data that was set aside here because the node was away for too long (see [`AfterAbsence::Rebuild`]) or because
-    /// the directory had less than it had before. The node begins as one that lost its disk.
-    pub set_aside: Option<PathBuf>,
-    /// Where the version clock begins: no value up to this one may be issued (again).
+    /// Path of a shard that was renamed and is not used, because the node was absent for too long
+    /// (see [`AfterAbsence::Rebuild`]) or because the directory has lost data. The node begins as
+    /// one that lost its disk.
+    pub stale_shard: Option<PathBuf>,
+    /// Start of the version clock: versions up to this one must not be issued (again).
     pub clock_start: Hlc,
-    /// The newest version on disk, where it is further ahead of the wall clock than any node's clock may be and the
-    /// version clock does not begin past it. Writes to its key are superseded until the time has come.
+    /// The newest version on disk, if it is further ahead of the wall clock than permitted and the
+    /// version clock does not start past it. Writes to its key are superseded until that time has
+    /// come.
     pub version_ahead: Option<Hlc>,
-    /// What the node remembers. Nothing yet where nothing is stored; but that it is to be rebuilt where data was
-    /// set aside or lost, and nothing remembered since.
+    /// The node record. It is the default record if none is stored, and "rebuilding" if data was
+    /// renamed or lost and no record was stored since.
     pub record: NodeRecord,
-    /// What the engine recovered.
+    /// Report of the engine's recovery.
     pub recovery: Recovery,
 }
 
-/// A data directory that is this process's and this node's, and not recovered yet.
-pub struct Claimed {
+/// A data directory that is locked and belongs to this node, before its recovery.
+pub struct DataDirectory {
     env: Env,
     dir: PathBuf,
     engine: engine::Options,
     identity: Identity,
-    /// The tag of another identity, should one be needed.
+    /// Tag of a new identity, if one is needed.
     new_tag: NodeTag,
-    /// What the directory says of its log. Of another tag than that of the identity: the shard of another identity was here.
-    marked: Option<Marked>,
+    /// The log mark of the directory. If its tag differs from that of the identity, the directory
+    /// once held the shard of another identity.
+    marked: Option<LogEndMark>,
     is_new: bool,
-    set_aside: Option<PathBuf>,
+    stale_shard: Option<PathBuf>,
     restored: Option<AfterRestore>,
     snapshot_age: Duration,
-    alive: Option<Arc<Alive>>,
+    alive: Option<Arc<AliveMark>>,
     away_max: Duration,
-    /// For how long it may have missed deletes; `None`: for no time that is known of, or that counts.
+    /// How long the node may have missed deletes; `None` if that is unknown or does not count.
     missed: Option<Duration>,
-    /// The file `alive` was removed, and the operator decided to keep the data: the node owes its peers a repair.
+    /// Whether the file `alive` was removed and the operator decided to keep the data. Then the
+    /// node has a pending repair with its peers.
     is_absence_unknown: bool,
     lock: Box<dyn DirLock>,
 }
 
-impl Claimed {
-    /// Locks the data directory `dir`, making it where it is missing, checks whose it is, and sets aside data that
-    /// is too old to come back with. Takes no longer however much data there is.
+impl DataDirectory {
+    /// Locks the data directory `dir`, creates it if it is missing, checks its owner, and renames a
+    /// shard that is too old to be used. Its duration does not depend on the amount of data.
     ///
     /// # Errors
-    /// [`StoreError`]: in use, made for another cluster, its identity corrupt, a copy that nothing was decided for, emptied
-    /// or without its log mark while it belongs to a node on its own, or refused by the operating system.
+    /// [`StoreError`] if the directory is in use, was created for another cluster, has a corrupt
+    /// identity, is an undecided copy, has lost its data or log mark although the node is
+    /// standalone, or if the operating system refuses an operation.
     pub fn claim(env: Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let fs = &*env.fs;
         directory::create(fs, dir)?;
         let lock = directory::lock(fs, dir)?;
         directory::warn_if_shared(fs, dir);
         let StoreOptions { engine, membership, new_tag, away_max, after_absence, snapshot_age } = options;
-        let alive = membership.has_peers().then(|| Arc::new(Alive::new(Arc::clone(&env.fs), dir)));
+        let alive = membership.has_peers().then(|| Arc::new(AliveMark::new(Arc::clone(&env.fs), dir)));
         let now = env.clock.now().wall;
 
         let shard = dir.join(SHARD);
         let holds_data = engine::holds_data(&env.fs, &shard)?;
-        // A new directory has its identity before its shard; a restore makes the shard first and the identity last.
+        // A new directory gets its identity before its shard. A restore creates the shard first and
+        // the identity last.
         let has_shard = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
         let found = Identity::find(fs, dir, &membership, has_shard)?;
         let restored = restored::find(fs, dir)?;
         let log_mark = log_mark::find(fs, dir)?;
-        let mut marked = log_mark.marked();
-        let (mut set_aside, mut missed) = (None, None);
+        let mut marked = log_mark.mark();
+        let (mut stale_shard, mut missed) = (None, None);
         let mut is_absence_unknown = false;
-        let missing = found.as_ref().and_then(|identity| Missing::of(identity, holds_data, log_mark));
+        let missing = found.as_ref().and_then(|identity| MissingPart::of(identity, holds_data, log_mark));
         if let (Some(identity), Some(missing)) = (&found, missing) {
-            let alive = alive.as_ref().ok_or_else(|| missing.refuse(dir))?;
-            set_aside = lost::set_aside((fs, dir), alive, (identity.tag, now), &missing.sentence(dir))?;
+            let alive = alive.as_ref().ok_or_else(|| missing.refusal(dir))?;
+            stale_shard =
+                data_loss::set_shard_aside((fs, dir), alive, (identity.tag, now), &missing.sentence(dir))?;
             if marked.is_none() {
                 marked = Some(log_mark::note_lost(fs, dir, identity.tag)?);
             }
         }
         let mut kept = found.filter(|_| holds_data && missing.is_none());
         if let (Some(identity), Some(alive)) = (&kept, &alive) {
-            let absence = Absence { dir, now, away_max, after_absence, restored };
-            match absence.end(alive, identity.tag)? {
-                Back::After(absence) => missed = absence,
-                Back::AfterUnknown => is_absence_unknown = true,
-                Back::Without(stale) => set_aside = Some(stale),
+            let absence = AbsenceCheck { dir, now, away_max, after_absence, restored };
+            match absence.judge(alive, identity.tag)? {
+                Return::After(absence) => missed = absence,
+                Return::AfterUnknown => is_absence_unknown = true,
+                Return::Without(stale) => stale_shard = Some(stale),
             }
-            kept = kept.filter(|_| set_aside.is_none());
+            kept = kept.filter(|_| stale_shard.is_none());
         }
         if let (Some(identity), Some(AfterRestore::Rebuild)) = (&mut kept, restored) {
             *identity = Identity::without_log_mark(new_tag, identity.membership.clone());
@@ -152,7 +161,8 @@ impl Claimed {
         let identity = kept.unwrap_or_else(|| Identity::without_log_mark(new_tag, membership));
         if is_new {
             identity.store(fs, dir)?;
-            // Before there is a shard that could be taken for one that was away since the last note.
+            // Recorded before a shard exists, which could otherwise be taken for one of an absent
+            // node.
             alive.as_ref().map_or(Ok(()), |alive| alive.note(now))?;
         }
         let dir = dir.to_owned();
@@ -164,7 +174,7 @@ impl Claimed {
             new_tag,
             marked,
             is_new,
-            set_aside,
+            stale_shard,
             restored,
             snapshot_age,
             alive,
@@ -175,16 +185,16 @@ impl Claimed {
         })
     }
 
-    /// Recovers what is in it. Whoever calls starts the engine's workers.
+    /// Recovers the content of the directory. The caller starts the engine's workers.
     ///
     /// # Errors
-    /// [`StoreError`]: corrupt, with less than it had while it belongs to a node on its own, or refused by the operating
-    /// system.
-    pub fn open(mut self) -> Result<(Store, Opened), StoreError> {
+    /// [`StoreError`] if the data is corrupt, if data of a standalone node is missing, or if the
+    /// operating system refuses an operation.
+    pub fn open(mut self) -> Result<(Store, OpenReport), StoreError> {
         checkpoints::remove_left(&*self.env.fs, &self.dir)?;
         let (engine, recovery) = match self.open_engine() {
             Err(StoreError::Engine(missing @ engine::Error::Lost { .. })) => {
-                self.begin_without(&missing)?;
+                self.restart_empty(&missing)?;
                 self.open_engine()?
             }
             opened => opened?,
@@ -195,7 +205,7 @@ impl Claimed {
             mut identity,
             marked,
             is_new,
-            set_aside,
+            stale_shard,
             restored,
             snapshot_age,
             alive,
@@ -208,13 +218,13 @@ impl Claimed {
         let fs = &*env.fs;
         fs.sync_dir(&dir).map_err(StoreError::io("sync", &dir))?;
         let (bound, wall) = (clock_seal::begin(&engine, identity.tag)?, env.clock.now().wall);
-        // The record of what the node remembers has the time of a wall clock that may have been wrong. Versions of other
-        // nodes that it hides are not past that time: the clock passes them without this, unless the wall clock was set
-        // back since.
+        // The node record carries the time of a wall clock that may have been wrong. Versions of
+        // other nodes that it hides are not past that time. So the version clock passes them
+        // without this value, unless the wall clock was set back since.
         let newest = recovery.version_max.hlc;
         let recorded = node_record::find(&engine)?.map(|(_, version)| version.hlc);
         let newest = if recorded == Some(newest) { bound } else { newest };
-        // Without peers no version is refused, and passing every one keeps all keys writable.
+        // A standalone node refuses no version. Starting past all of them keeps every key writable.
         let clock_start = match identity.membership.has_peers() {
             true => HybridClock::start_of(bound, newest, wall),
             false => bound.max(recovery.version_max.hlc),
@@ -236,7 +246,7 @@ impl Claimed {
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
             log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
-            presence: Arc::new(Presence::new(Arc::clone(&env.clock), &dir, away_max, peers)),
+            pauses: Arc::new(PauseDetector::new(Arc::clone(&env.clock), &dir, away_max, peers)),
             alive,
             _lock: Arc::from(lock),
         };
@@ -245,14 +255,15 @@ impl Claimed {
             record = after.record(record, &identity.membership);
         }
         if is_late && record.sync_state == SyncState::Settled {
-            record = owing(record, peers);
+            record = with_repair_owed(record, peers);
         }
         if record != found_or_none {
             store.remember(&record)?;
         }
-        // Before anything is acknowledged, and not before the record says what an older mark said.
+        // Written before any acknowledgement, and after the record has taken over the statement of
+        // an older mark.
         match note_first(&store, &mut identity, (fs, &dir)) {
-            // The former mark still holds, and the host notes the end again.
+            // The previous mark stays valid, and the host records the end again.
             Err(error) if error.is_out_of_space() => {
                 tracing::warn!(%error, "it could not be noted how far the log is durable");
             }
@@ -263,7 +274,7 @@ impl Claimed {
                 alive.note(env.clock.now().wall)?;
             }
             if is_late || record.sync_state != SyncState::Settled {
-                alive.begin_behind(peers);
+                alive.set_behind(peers);
             }
         }
         if let Some(after) = restored {
@@ -275,7 +286,10 @@ impl Claimed {
             tracing::info!(decision, "the copy is a node's data now, as it was decided");
         }
         let version_ahead = (newest > clock_start).then_some(newest);
-        Ok((store, Opened { identity, is_new, set_aside, clock_start, version_ahead, record, recovery }))
+        Ok((
+            store,
+            OpenReport { identity, is_new, stale_shard, clock_start, version_ahead, record, recovery },
+        ))
     }
 
     fn open_engine(&self) -> Result<(Engine, Recovery), StoreError> {
@@ -292,19 +306,19 @@ impl Claimed {
         Ok(Engine::open(self.env.clone(), &self.dir.join(SHARD), options)?)
     }
 
-    /// What the mark says of the shard that is there.
-    fn own_mark(&self) -> Option<Marked> {
+    /// The log mark, if it belongs to the present shard.
+    fn own_mark(&self) -> Option<LogEndMark> {
         self.marked.filter(|marked| marked.tag == self.identity.tag)
     }
 
-    /// Goes on without the data, in which the engine misses something. See [`lost`].
-    fn begin_without(&mut self, missing: &engine::Error) -> Result<(), StoreError> {
+    /// Continues without the data if the engine misses a file. See [`data_loss`].
+    fn restart_empty(&mut self, missing: &engine::Error) -> Result<(), StoreError> {
         let Some(alive) = &self.alive else {
-            return Err(lost::refuse(&self.dir, missing, self.own_mark()));
+            return Err(data_loss::refusal(&self.dir, missing, self.own_mark()));
         };
         let (fs, now) = (&*self.env.fs, self.env.clock.now().wall);
         let old = (self.identity.tag, now);
-        self.set_aside = lost::set_aside((fs, &self.dir), alive, old, &missing.to_string())?;
+        self.stale_shard = data_loss::set_shard_aside((fs, &self.dir), alive, old, &missing.to_string())?;
         self.identity = Identity::without_log_mark(self.new_tag, self.identity.membership.clone());
         self.identity.store(fs, &self.dir)?;
         alive.note(now)?;
@@ -313,7 +327,8 @@ impl Claimed {
     }
 }
 
-/// Notes how far the log is durable, and then in `identity`, of the directory `at`, that this is noted.
+/// Records the durable end of the log, and then in `identity` of the directory `at` that a log mark
+/// exists.
 fn note_first(store: &Store, identity: &mut Identity, at: (&dyn Fs, &Path)) -> Result<(), StoreError> {
     store.note_log_end()?;
     if store.log_mark.is_noted() && !identity.has_log_mark {
@@ -324,26 +339,26 @@ fn note_first(store: &Store, identity: &mut Identity, at: (&dyn Fs, &Path)) -> R
     Ok(())
 }
 
-/// `record` of a node that owes these peers a repair.
-fn owing(record: NodeRecord, peers: NodeSet) -> NodeRecord {
+/// Adds `peers` to the pending repairs of `record`.
+fn with_repair_owed(record: NodeRecord, peers: NodeSet) -> NodeRecord {
     let repair_pending = record.repair_pending.union(peers);
     let is_new = repair_pending != record.repair_pending;
     NodeRecord { revision: record.revision + u64::from(is_new), repair_pending, ..record }
 }
 
-/// How a node comes back.
-enum Back {
-    /// With its data, after an absence of this length in which it missed deletes. `None`: the operator said that there
-    /// were none.
+/// How a node returns after an absence.
+enum Return {
+    /// With its data, after an absence of this length in which it missed deletes. `None` if the
+    /// operator declared that there were no deletes.
     After(Option<Duration>),
-    /// With its data, as the operator decided, after an absence of unknown length.
+    /// With its data by decision of the operator, after an absence of unknown length.
     AfterUnknown,
-    /// Without its data, which is kept here.
+    /// Without its data, which was renamed to this path.
     Without(PathBuf),
 }
 
-/// A node with peers comes back with data, or with a copy of it.
-struct Absence<'a> {
+/// The return of a node with peers, with its data or a copy of it.
+struct AbsenceCheck<'a> {
     dir: &'a Path,
     now: WallTime,
     away_max: Duration,
@@ -351,38 +366,43 @@ struct Absence<'a> {
     restored: Option<AfterRestore>,
 }
 
-impl Absence<'_> {
-    /// Does with the data what is to be done with it after so long.
-    fn end(&self, alive: &Alive, tag: NodeTag) -> Result<Back, StoreError> {
+impl AbsenceCheck<'_> {
+    /// Applies the policy for an absence of this length to the data.
+    fn judge(&self, alive: &AliveMark, tag: NodeTag) -> Result<Return, StoreError> {
         let away_max = self.restored.map_or(self.away_max, |after| after.age_max(self.away_max));
         let decision = self.restored.map_or(self.after_absence, AfterRestore::after_absence);
-        let Some(away) = alive.away_for(self.now)? else { return self.end_unknown(alive, tag, decision) };
+        let Some(away) = alive.absence_at(self.now)? else { return self.judge_unknown(alive, tag, decision) };
         if away < away_max {
-            return Ok(Back::After(Some(away)));
+            return Ok(Return::After(Some(away)));
         }
         let away_days = away.as_secs() / (24 * 3600);
         match decision {
             AfterAbsence::Refuse => Err(StoreError::AwayTooLong { path: self.dir.to_owned(), away_days }),
             AfterAbsence::Keep => {
                 tracing::warn!(away_days, "the node comes back with its data, as it was told");
-                Ok(Back::After(None))
+                Ok(Return::After(None))
             }
             AfterAbsence::Rebuild => {
-                let stale = alive.set_aside(tag, self.now)?;
+                let stale = alive.rename_shard(tag, self.now)?;
                 tracing::warn!(
                     away_days,
                     kept_as = %stale.display(),
                     "the data is set aside, as the node was told, and it is filled from its peers; remove what \
                      is kept when it is not needed any more"
                 );
-                Ok(Back::Without(stale))
+                Ok(Return::Without(stale))
             }
         }
     }
 
-    /// Applies the decision where the file `alive` is missing. It is written before there is data, so a person removed it,
-    /// or left it out of a copy, and the absence can have any length.
-    fn end_unknown(&self, alive: &Alive, tag: NodeTag, decision: AfterAbsence) -> Result<Back, StoreError> {
+    /// Applies the policy if the file `alive` is missing. The file is written before there is data,
+    /// so it was removed or left out of a copy, and the absence can have any length.
+    fn judge_unknown(
+        &self,
+        alive: &AliveMark,
+        tag: NodeTag,
+        decision: AfterAbsence,
+    ) -> Result<Return, StoreError> {
         match decision {
             AfterAbsence::Refuse => Err(StoreError::AbsenceUnknown { path: self.dir.to_owned() }),
             AfterAbsence::Keep => {
@@ -390,16 +410,16 @@ impl Absence<'_> {
                     "the file alive is missing, so the length of the node's absence is unknown; the node keeps its data, as \
                      decided, and compares all keys with its peers"
                 );
-                Ok(Back::AfterUnknown)
+                Ok(Return::AfterUnknown)
             }
             AfterAbsence::Rebuild => {
-                let stale = alive.set_aside(tag, self.now)?;
+                let stale = alive.rename_shard(tag, self.now)?;
                 tracing::warn!(
                     kept_as = %stale.display(),
                     "the file alive is missing, so the length of the node's absence is unknown; its data is set aside, as \
                      decided, and it is filled from its peers; remove the directory when it is not needed any more"
                 );
-                Ok(Back::Without(stale))
+                Ok(Return::Without(stale))
             }
         }
     }
