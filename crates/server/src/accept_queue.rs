@@ -1,34 +1,34 @@
-//! Connections that wait for a place.
+//! The queue of connections that wait for a permit.
 //!
-//! **Promise.** At most a fixed number of connections wait. One more is always let into the line,
-//! so that its first bytes can be looked at. It displaces the connection that has waited for
-//! longest without having sent a whole head; if there is none, the one that has waited for longest.
-//! So half-sent heads do not keep whole ones from waiting.
+//! **Promise.** At most a fixed number of connections wait. A further connection is always admitted
+//! to the queue, so that its first bytes can be examined. It displaces the oldest connection
+//! without a complete head, or, if all heads are complete, the oldest connection. Half-sent heads
+//! therefore do not keep complete ones from waiting.
 //!
 //! **Mechanism.** Each connection holds a [`QueueTicket`] while it waits, and leaves when
-//! [`QueueTicket::displaced`] resolves. All is on the control thread.
+//! [`QueueTicket::displaced`] resolves. The queue lives on the control thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use tokio::sync::Notify;
 
-/// The line. See the module.
+/// A bounded queue of waiting connections.
 #[derive(Debug)]
 pub(crate) struct AcceptQueue {
     len_max: usize,
-    /// In the order in which they came.
+    /// The waiting connections, oldest first.
     waiting: RefCell<VecDeque<Rc<QueuedConnection>>>,
 }
 
-/// A connection in the line.
+/// A connection in the queue.
 #[derive(Debug, Default)]
 struct QueuedConnection {
     has_whole_head: Cell<bool>,
     displaced: Notify,
 }
 
-/// The turn of a connection that waits, until it is dropped.
+/// Membership of a connection in the queue. Dropping it leaves the queue.
 #[derive(Debug)]
 pub(crate) struct QueueTicket {
     queue: Rc<AcceptQueue>,
@@ -36,12 +36,12 @@ pub(crate) struct QueueTicket {
 }
 
 impl AcceptQueue {
-    /// A line of at most `len_max` connections, at least 1.
+    /// A queue of at most `len_max` connections, at least 1.
     pub(crate) fn new(len_max: usize) -> Self {
         Self { len_max, waiting: RefCell::default() }
     }
 
-    /// Lets a connection in, and displaces another one if the line is full.
+    /// Adds a connection. If the queue is full, it displaces another one.
     pub(crate) fn join(self: &Rc<Self>) -> QueueTicket {
         let mut queue = self.waiting.borrow_mut();
         if queue.len() >= self.len_max {
@@ -57,12 +57,12 @@ impl AcceptQueue {
 }
 
 impl QueueTicket {
-    /// Notes whether the connection has sent a whole head.
+    /// Notes whether the connection has sent a complete head.
     pub(crate) fn note_head(&self, is_whole: bool) {
         self.waiting.has_whole_head.set(is_whole);
     }
 
-    /// Resolves when another connection has taken the turn.
+    /// Resolves when another connection has displaced this one.
     pub(crate) async fn displaced(&self) {
         self.waiting.displaced.notified().await;
     }
@@ -94,13 +94,13 @@ mod tests {
         for _ in 0..100 {
             half_sent.push_back(queue.join());
             let oldest = half_sent.pop_front().expect("there are four");
-            assert!(is_displaced(&oldest), "the oldest of them leaves");
+            assert!(is_displaced(&oldest), "the oldest half-sent head is displaced");
             assert!(half_sent.iter().all(|ticket| !is_displaced(ticket)) && !is_displaced(&whole));
         }
     }
 
     #[test]
-    fn a_line_of_whole_heads_lets_one_more_in() {
+    fn a_queue_of_whole_heads_displaces_the_oldest() {
         let queue = Rc::new(AcceptQueue::new(2));
         let turns = [queue.join(), queue.join()];
         turns.iter().for_each(|ticket| ticket.note_head(true));

@@ -1,16 +1,18 @@
-//! Refusals: counted, and with the time after which there will be room.
+//! Refusals for lack of capacity: their counts, their texts and their `Retry-After`.
 //!
-//! **Promise.** Whatever is refused for lack of room is told so with `503`, and with a `Retry-After` that is the
-//! predicted time until there is room: what is under way when it is refused, at the rate at which such work was done
-//! lately. It is 1 to 30 s.
+//! **Promise.** A request that is refused for lack of capacity gets `503` with a `Retry-After` of 1
+//! to 30 s. It is the predicted time until capacity is free: the work in flight, divided by the
+//! rate at which such work completed recently.
 //!
-//! **Mechanism.** What may come in is decided where the work is: writes by the coordinator of the thread
-//! (`cluster::DelayEstimator`), reads by the pool that carries them out, connections by the listener. Each I/O thread leaves here, at
-//! the end of what it was brought, how long its writes under way will take; refusals that are made elsewhere (of bodies,
-//! which are held until their writes are done, and of batches) read the longest of these. Each thread writes its own line
-//! of memory, so the way of a request shares none.
+//! **Mechanism.** Admission is decided where the work is done: for writes by the coordinator of the
+//! I/O thread (`cluster::DelayEstimator`), for reads by the read pool, for connections by the
+//! listener. After each batch of events, an I/O thread publishes here the time that its writes in
+//! flight will take. Refusals elsewhere (of bodies, whose memory is held until their writes are
+//! done, and of batches) use the longest of these times. Each thread writes its own cache line, so
+//! requests of different threads do not contend.
 //!
-//! **Caveats.** A prediction is of the work that is known. What will come in the meantime is not.
+//! **Caveats.** A prediction covers the work that is known now. Requests that arrive later are not
+//! included.
 
 use crate::counters::{Counter, Refusal};
 use api::Problem;
@@ -18,15 +20,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::nanos;
 
-/// See the module.
+/// Refusal counters, and the drain times that the I/O threads publish.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// Without those that threads count by themselves.
+    /// Refusals by reason, except those that I/O threads count in their [`Share`].
     refused: [Counter; Refusal::ALL.len()],
     threads: Box<[Share]>,
 }
 
-/// What one I/O thread writes, and nobody else.
+/// Counters of one I/O thread. Only that thread writes them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Share {
@@ -35,23 +37,23 @@ struct Share {
 }
 
 impl Admission {
-    /// Of so many I/O threads.
+    /// Counters for a process with `threads` I/O threads.
     pub(crate) fn new(threads: usize) -> Self {
         Self { refused: Default::default(), threads: (0..threads).map(|_| Share::default()).collect() }
     }
 
-    /// Refuses something for this reason: counts it, and says it.
+    /// Counts a refusal and returns the response for it.
     pub(crate) fn refuse(&self, why: Refusal) -> Problem {
         self.count(why);
         problem(why, self.drain())
     }
 
-    /// Counts a refusal that is said elsewhere.
+    /// Counts a refusal whose response is made elsewhere.
     pub(crate) fn count(&self, why: Refusal) {
         self.refused[why as usize].count();
     }
 
-    /// What was refused for this reason.
+    /// Number of refusals for this reason.
     pub(crate) fn refused(&self, why: Refusal) -> u64 {
         let by_threads = match why {
             Refusal::Operations => self.threads.iter().map(|share| get(&share.refused_operations)).sum(),
@@ -64,23 +66,24 @@ impl Admission {
         self.refused[why as usize].get() + by_threads
     }
 
-    /// What was refused for any reason.
+    /// Number of refusals for all reasons.
     pub(crate) fn refused_in_all(&self) -> u64 {
         Refusal::ALL.into_iter().map(|why| self.refused(why)).sum()
     }
 
-    /// How long the writes under way will take.
+    /// Time until the writes in flight are done, on the slowest thread.
     pub(crate) fn drain(&self) -> Duration {
         let longest = self.threads.iter().map(|share| get(&share.drain_nanos)).max();
         Duration::from_nanos(longest.unwrap_or(0))
     }
 
-    /// How long the writes under way on this thread will take. Called by that thread alone.
+    /// Publishes the time until the writes in flight on `thread` are done. Only that thread calls
+    /// this.
     pub(crate) fn note_drain(&self, thread: u8, drain: Duration) {
         self.threads[usize::from(thread)].drain_nanos.store(nanos(drain), Ordering::Relaxed);
     }
 
-    /// This thread has refused an operation. Called by that thread alone.
+    /// Counts an operation that `thread` refused. Only that thread calls this.
     pub(crate) fn count_operation(&self, thread: u8) {
         let count = &self.threads[usize::from(thread)].refused_operations;
         count.store(get(count) + 1, Ordering::Relaxed);
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_threads_count_and_what_others_count_is_one_sum() {
+    fn counts_of_threads_and_of_the_process_add_up() {
         let admission = Admission::new(2);
         (0..3).for_each(|_| admission.count_operation(0));
         (0..5).for_each(|_| admission.count_operation(1));
@@ -148,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_thread_says_when_to_come_again() {
+    fn retry_after_is_the_drain_time_of_the_slowest_thread() {
         let admission = Admission::new(2);
         let told = || {
             let bytes = admission.refuse(Refusal::Bodies).to_http1_bytes(b"Sun, 06 Nov 1994 08:49:37 GMT");
             let text = String::from_utf8(bytes.to_vec()).expect("text").to_ascii_lowercase();
             text.lines()
                 .find_map(|line| line.strip_prefix("retry-after: ").map(str::to_owned))
-                .expect("it is told")
+                .expect("the response has a Retry-After")
         };
         assert_eq!(told(), "1");
         admission.note_drain(0, Duration::from_millis(2_300));

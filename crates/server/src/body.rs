@@ -1,14 +1,16 @@
-//! Bodies of requests: whole in memory, or refused.
+//! Request bodies: complete in memory, or refused.
 //!
-//! **Promise.** A value is handed on only when all of its bytes came, and what takes no value is carried out only then.
-//! What bodies hold in all connections
-//! together is bounded ([`MemoryCategory::Bodies`], [`MemoryCategory::Writes`]), counted as the bytes arrive, until their requests are
-//! answered; a body is held once. Bodies that come slowly keep no others from coming: those have room of their own that
-//! come at once, and when memory is short, those that stand still are refused (`activity`).
+//! **Promise.** A value is handed on only after all of its bytes arrived. A request that takes no
+//! value is executed only after its whole body arrived, too. The memory of all request bodies
+//! together is bounded ([`MemoryCategory::Bodies`], [`MemoryCategory::Writes`]). It is counted as
+//! the bytes arrive and stays reserved until the requests are answered. A body is in memory once.
+//! Slow bodies do not block others: bodies that arrive with their heads have a budget of their own.
+//! When memory is short, stalled bodies are refused (`connection_activity`).
 //!
-//! **Mechanism.** A body that is whole in the bytes that came with its head, as most are, is handed on as a
-//! slice of hyper's buffer: the store copies it into its batch before the next read. Others are collected in a
-//! buffer of their own, which grows with what has come: however long a body is announced to be, it takes what is there.
+//! **Mechanism.** Most bodies arrive in the same read as their heads. They are handed on as a slice
+//! of hyper's buffer, which the store copies into its batch before the next read. Other bodies are
+//! collected in a buffer of their own that grows with the bytes received. The announced length does
+//! not allocate memory.
 
 use crate::budget::{MemoryCategory, Reservation, ThreadBudget, ThreadReservation};
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
@@ -25,30 +27,34 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-/// The buffer of a body begins with this size, and doubles, ...
+/// Smallest buffer of a collected body, in bytes. The buffer doubles from there.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
-/// ... but grows by no more than this at once: so much the system moves instead of copying it.
+/// Largest growth of a buffer at once, in bytes. The system moves an allocation of this size
+/// instead of copying it.
 const BUFFER_GROWTH_MAX: usize = 4 << 20;
-/// What of the body of a request that is refused is read over, so that its connection can go on.
+/// Largest body of a refused request that is read and discarded, in bytes, so that its connection
+/// can be reused.
 const SKIPPED_BYTES_MAX: u64 = 64 << 10;
-/// What a body takes beside its bytes and its pieces: the least buffer of the library, and the future that waits.
+/// Memory of a collected body beside its buffer and its chunks, in bytes: hyper's smallest buffer,
+/// and the future that waits.
 const BODY_OVERHEAD_BYTES: u64 = 16 << 10;
 
-/// A value, and what it takes of the budget.
+/// A complete value with its memory reservation.
 #[derive(Default)]
 pub(crate) struct Value {
     pub(crate) bytes: Bytes,
     pub(crate) reservation: Option<BodyReservation>,
 }
 
-/// What a body takes of the budget until it is dropped: all that came at once of its thread's purse, else its own.
+/// Memory reservation of a body. A body that arrived with its head reserves from the thread's
+/// budget, any other directly from the process budget.
 #[allow(dead_code, reason = "held, not looked at")]
 pub(crate) enum BodyReservation {
     ThreadReservation(ThreadReservation),
     Reservation(Reservation),
 }
 
-/// What bodies are held to.
+/// Limits and budgets that apply to a body.
 pub(crate) struct BodyRules<'a> {
     pub(crate) process: &'a Process,
     pub(crate) budget: &'a Rc<ThreadBudget>,
@@ -57,10 +63,10 @@ pub(crate) struct BodyRules<'a> {
 /// The body of a request, read once.
 pub(crate) struct RequestBody {
     incoming: Incoming,
-    /// The sender holds it back until it is told to go on, which reading it does.
+    /// The client waits for `100 Continue`, which hyper sends at the first read of the body.
     is_held_back: bool,
     is_ended: bool,
-    /// It broke off, or is malformed.
+    /// The body ended early or is malformed.
     is_broken: bool,
     activity: Rc<ConnectionActivity>,
 }
@@ -72,17 +78,20 @@ impl RequestBody {
         Self { incoming, is_held_back, is_ended, is_broken: false, activity: Rc::clone(activity) }
     }
 
-    /// Whether all of it was read. If not, the connection cannot go on after the answer.
+    /// Whether the whole body was read. If not, the connection cannot be reused after the response.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// How many bytes it has, as far as is known.
+    /// Lower bound of the remaining length, in bytes.
     pub(crate) fn len_min(&self) -> usize {
         usize::try_from(self.incoming.size_hint().lower()).unwrap_or(usize::MAX)
     }
 
-    /// The whole body.
+    /// Collects the whole body.
+    ///
+    /// # Errors
+    /// The response for a value that is too large, a body that breaks off, or a lack of memory.
     pub(crate) async fn collect(&mut self, rules: &BodyRules<'_>) -> Result<Value, Problem> {
         let Some(first) = self.next().await? else {
             return Ok(Value::default());
@@ -110,21 +119,25 @@ impl RequestBody {
                 return Err(Problem::value_too_large(value_bytes_max));
             }
             let capacity = grown(buffer.capacity(), buffer.len() + bytes.len(), len_max);
-            // The library's buffer is as large as the largest piece that it has read.
+            // hyper's buffer is as large as the largest chunk that it has read.
             piece_max = bytes.len().max(piece_max);
             if !reservation.resize(BODY_OVERHEAD_BYTES + (capacity + piece_max) as u64) {
                 return Err(rules.refuse());
             }
             buffer.reserve_exact(capacity - buffer.len());
             buffer.extend_from_slice(&bytes);
-            // Let hyper have its buffer back before it reads on.
+            // Returns the buffer to hyper before it reads on.
             drop(bytes);
             piece = self.next().await?;
         }
         Ok(Value { bytes: Bytes::from(buffer), reservation: Some(BodyReservation::Reservation(reservation)) })
     }
 
-    /// Reads over a body that means nothing, to its end: what is asked for is done only once all of the request has come.
+    /// Reads and discards a body that the request does not need, so that the request is executed
+    /// only after it arrived completely.
+    ///
+    /// # Errors
+    /// The response for a body above `bytes_max`, or for one that breaks off.
     pub(crate) async fn read_over(&mut self, bytes_max: usize) -> Result<(), Problem> {
         let mut bytes = self.len_min();
         let mut read = 0;
@@ -138,8 +151,8 @@ impl RequestBody {
         Err(Problem::body_too_large(bytes_max))
     }
 
-    /// Reads over the body of a request that is refused, if it is small. A large one, or one that is held back, stays
-    /// where it is.
+    /// Reads and discards the body of a refused request if it is small. A large body, or one that
+    /// waits for `100 Continue`, is left unread.
     pub(crate) async fn skip(&mut self) -> Result<(), Problem> {
         let announced = self.incoming.size_hint().exact().unwrap_or(0);
         if self.is_held_back || announced > SKIPPED_BYTES_MAX {
@@ -159,10 +172,10 @@ impl RequestBody {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The next bytes, not empty; `None` at the end.
+    /// The next chunk, never empty; `None` at the end.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         let polled = self.poll_incoming(context);
-        // The sweep is to know that it is the client's turn.
+        // Tells the sweep that the node waits for the client.
         self.activity.waits_for_body.set(polled.is_pending());
         polled
     }
@@ -171,7 +184,7 @@ impl RequestBody {
         if self.is_ended {
             return Poll::Ready(Ok(None));
         }
-        // The library says once what is wrong, then that there is no more.
+        // hyper reports the error once and then the end of the body.
         if self.is_broken {
             return Poll::Ready(Err(cut_short()));
         }
@@ -187,7 +200,7 @@ impl RequestBody {
                     return Poll::Ready(Err(cut_short()));
                 }
                 Some(Ok(frame)) => {
-                    // Trailers mean nothing here.
+                    // Trailers have no meaning here.
                     let bytes = frame.into_data().unwrap_or_default();
                     self.is_ended = self.incoming.is_end_stream();
                     if !bytes.is_empty() {
@@ -211,7 +224,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// The capacity of a buffer of this capacity once it is to hold `len` bytes, of `len_max` that may come.
+/// New capacity of a buffer of `capacity` bytes that is to hold `len` of at most `len_max` bytes.
 fn grown(capacity: usize, len: usize, len_max: usize) -> usize {
     if len <= capacity {
         return capacity;
@@ -231,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_grows_with_what_comes_and_not_past_what_may() {
+    fn a_buffer_grows_with_its_contents_and_not_past_the_limit() {
         const LEN_MAX: usize = 21 << 20;
         let (mut capacity, mut growths) = (0, 0);
         for len in (0..=LEN_MAX).step_by(1_000).chain([LEN_MAX]) {

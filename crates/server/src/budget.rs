@@ -1,20 +1,25 @@
-//! The memory that the server holds beside the store: bounded by part and as a whole.
+//! The budget of the memory that the server holds beside the store, by category and in total.
 //!
-//! **Promise.** What stays after a turn of a thread is taken here first: bodies that come in, replies that wait for their
-//! reader, ranges, batches, what is on its way between nodes, connections. A part never takes more than its bound, and
-//! all of them together no more than the server's share of the memory budget; what the store takes beyond its own share
-//! (snapshots that hold memtables, a long commit queue) comes off that. Whoever is refused has taken nothing, and holds
-//! what it held. One part that is full leaves room for the others. A node that has nothing else to do has room for one
-//! value as large as values may be, whatever the store takes: on its way to or from a client, and each other node. What is
-//! resident without being in any account counts as the store's, but for what every process has.
+//! **Promise.** Memory that outlives one iteration of a thread's event loop is reserved here first:
+//! request bodies, responses that wait for their reader, ranges, batches, messages between nodes,
+//! and connections. Each category has a maximum. All categories together stay within the server's
+//! share of the memory budget. If the store exceeds its own share (snapshots that pin memtables, a
+//! long commit queue), the excess is subtracted from the server's share. A failed reservation
+//! changes nothing. A category at its maximum leaves memory for the others. An otherwise idle node
+//! can always hold one value of the largest size, on its way to or from a client and to or from
+//! each other node, even if the store exceeds its share. Resident memory that no reservation covers
+//! is charged to the store, except for a fixed allowance.
 //!
-//! **Mechanism.** Each part has a reserve that nobody else can take. What parts take beyond their reserves comes out of
-//! one pool. What is small and frequent does not come here each time: each thread takes for it in steps ([`ThreadBudget`]).
+//! **Mechanism.** Each category has a guaranteed amount that no other category can use.
+//! Reservations beyond it come from one shared pool. Small and frequent reservations go through a
+//! [`ThreadBudget`], which reserves from the process budget in steps.
 //!
-//! **Caveats.** What the store takes is looked at some times a second. Of what is large and read from disk, 16 MiB together may
-//! be there untaken: pages, and a value without room, until they are taken or let go. So may be as many small pages as threads
-//! read. What a flush or a compaction holds of large values, one or two of them, is in no account. Where the budget is small
-//! for the largest value, what there always is room for ([`LargestValue`]) goes over it.
+//! **Caveats.** The memory of the store is sampled several times a second. Large data read from
+//! disk is outside the budget until its I/O thread has reserved or released it: up to 16 MiB
+//! together, which are pages and one value in overcommit (`response_memory`), plus one small page
+//! for each read thread. One or two large values held by a flush or a compaction are not counted.
+//! If the budget is small compared to the largest value, the guarantee for it ([`LargestValue`])
+//! can exceed the budget.
 
 use crate::config::Limits;
 use parking_lot::Mutex;
@@ -22,22 +27,22 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What memory is taken for.
+/// The purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryCategory {
-    /// Bodies of requests that come piece by piece, until they are answered.
+    /// Request bodies that arrive in several reads, until their requests are answered.
     Bodies,
-    /// Values that came at once with their requests, until they are answered.
+    /// Values that arrive in the same read as their request head, until the requests are answered.
     Writes,
     /// Large values on their way to readers.
     Replies,
-    /// Open ranges: pages, compressors.
+    /// Open ranges: pages and compressors.
     Ranges,
-    /// Batches: entries under way, results that wait for their reader.
+    /// Batches: entries in flight, and results that wait for their reader.
     Batches,
     /// Messages to and from other nodes.
     PeerLinks,
-    /// Connections of clients, and heads that have come in part.
+    /// Connections of clients, and request heads that arrived in part.
     Connections,
 }
 
@@ -65,35 +70,38 @@ impl MemoryCategory {
     }
 }
 
-/// A part takes no more than one in so many of the server's share.
+/// A category may use at most this fraction of the server's share: 1 / 2.
 const CATEGORY_MAX_DIVISOR: u64 = 2;
-/// Of the server's share, one in so many is reserved, the same for each part.
+/// This fraction of the server's share is guaranteed, in equal parts to the categories: 1 / 3.
 const GUARANTEED_DIVISOR: u64 = 3;
-/// Of its bound a part is short of memory from so many hundredths on.
+/// A category is short of memory above this percentage of its maximum.
 const SHORT_PERCENT: u64 = 75;
 
-/// What is held beside a value, for one request; more than any takes.
+/// Upper bound of the memory of one request beside its value, in bytes.
 const VALUE_OVERHEAD_BYTES: u64 = 2 << 20;
 
-/// In so many copies a value is held for one request, at most: that is a range in a form that is written anew.
+/// Most copies of a value that one request holds at a time. A range in a format that is re-encoded
+/// holds three.
 pub(crate) const VALUE_COPIES_MAX: u64 = 3;
 
-/// The least share of a server with values of up to `value_bytes_max`: each part has room for one of them.
+/// Smallest share of a server with values of up to `value_bytes_max`: each category can hold one of
+/// them.
 pub(crate) const fn budget_bytes_min(value_bytes_max: usize) -> u64 {
     CATEGORY_MAX_DIVISOR * (value_bytes_max as u64 + VALUE_OVERHEAD_BYTES)
 }
 
-/// What one of the largest values takes, for which there always is room.
+/// Memory for one value of the largest size, which the budget always grants.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LargestValue {
-    /// On its way to or from a client.
+    /// Bytes for the value on its way to or from a client.
     client_bytes: u64,
-    /// On its way to or from all other nodes at once: a write leaves for each of them, and a range comes from each.
+    /// Bytes for the value on its way to or from all other nodes at once. A write is sent to each
+    /// of them, and a range arrives from each.
     links_bytes: u64,
 }
 
 impl LargestValue {
-    /// With values of up to `value_bytes_max`, in a cluster of so many nodes.
+    /// The guarantee for values of up to `value_bytes_max` in a cluster of `nodes`.
     pub(crate) const fn of(value_bytes_max: usize, nodes: usize) -> Self {
         let value_bytes = value_bytes_max as u64;
         Self {
@@ -103,40 +111,40 @@ impl LargestValue {
     }
 }
 
-/// See the module.
+/// The memory budget of the server. Threads share it.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     category_max: u64,
     guaranteed: u64,
     links_guaranteed: u64,
     pool_max: u64,
-    /// Of the pool, what the store cannot take.
+    /// Part of the pool that the store cannot use, in bytes.
     pool_min: u64,
     store_share: u64,
     state: Mutex<State>,
 }
 
-/// What is taken.
+/// Current reservations.
 #[derive(Debug, Default)]
 struct State {
     reserved: [u64; MemoryCategory::ALL.len()],
-    /// What all parts take beyond their reserves.
+    /// Bytes that all categories reserve beyond their guaranteed amounts.
     pooled: u64,
-    /// What the store takes beyond its share.
+    /// Bytes that the store uses beyond its share.
     store_excess: u64,
     refusals: Refusals,
 }
 
-/// How often there was no room.
+/// Numbers of failed reservations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refusals {
-    /// Because a part had taken all that it may.
+    /// Failures because a category was at its maximum, by category.
     categories: [u64; MemoryCategory::ALL.len()],
-    /// Because all of them together had.
+    /// Failures because the pool was used up.
     pool: u64,
 }
 
-/// Bytes taken for a part; given back when this is dropped.
+/// Bytes reserved for a category. Dropping it releases them.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<MemoryBudget>,
@@ -145,7 +153,7 @@ pub(crate) struct Reservation {
 }
 
 impl MemoryBudget {
-    /// A budget of which nothing is taken, beside a store that may take `store_share`.
+    /// An unused budget beside a store whose share is `store_share` bytes.
     pub(crate) fn new(limits: &Limits, store_share: u64, largest: LargestValue) -> Self {
         let category_max = limits.memory_bytes / CATEGORY_MAX_DIVISOR;
         let guaranteed = limits.memory_bytes / GUARANTEED_DIVISOR / MemoryCategory::ALL.len() as u64;
@@ -163,22 +171,22 @@ impl MemoryBudget {
         }
     }
 
-    /// What a part has taken, in bytes.
+    /// Bytes that `category` reserves.
     pub(crate) fn reserved_bytes(&self, category: MemoryCategory) -> u64 {
         self.state.lock().reserved[category as usize]
     }
 
-    /// What all parts have taken, in bytes.
+    /// Bytes that all categories reserve.
     pub(crate) fn reserved_bytes_total(&self) -> u64 {
         self.state.lock().reserved.iter().sum()
     }
 
-    /// What a part may take at most, in bytes.
+    /// Largest amount that `category` may reserve, in bytes.
     pub(crate) fn category_max(&self, category: MemoryCategory) -> u64 {
         self.category_max.max(self.guaranteed(category))
     }
 
-    /// What a part has to itself.
+    /// Guaranteed amount of `category`, in bytes.
     const fn guaranteed(&self, category: MemoryCategory) -> u64 {
         match category {
             MemoryCategory::PeerLinks => self.links_guaranteed,
@@ -186,18 +194,18 @@ impl MemoryBudget {
         }
     }
 
-    /// The store takes so much now.
+    /// Updates the memory use of the store, in bytes.
     pub(crate) fn note_store(&self, bytes: u64) {
         self.state.lock().store_excess = bytes.saturating_sub(self.store_share);
     }
 
-    /// How often there was no room until now.
+    /// Numbers of failed reservations since the start.
     pub(crate) fn refusals(&self) -> Refusals {
         self.state.lock().refusals
     }
 
-    /// Whether there is little room left for this part, or somebody found none since then: the slowest of those who hold
-    /// it are to let go.
+    /// Whether `category` is short of memory: little is left for it, or a reservation failed after
+    /// `since`. The clients that have stalled for longest are then cut off.
     pub(crate) fn is_short(&self, category: MemoryCategory, since: &Refusals) -> bool {
         let is_near = |reserved: u64, max: u64| reserved * 100 > max * SHORT_PERCENT;
         let state = self.state.lock();
@@ -208,18 +216,18 @@ impl MemoryBudget {
         is_full || (reserved > self.guaranteed(category) && is_pool_full)
     }
 
-    /// Begins to take bytes for a part.
+    /// A reservation of 0 bytes.
     pub(crate) fn empty_reservation(self: &Arc<Self>, category: MemoryCategory) -> Reservation {
         Reservation { budget: Arc::clone(self), category, bytes: 0 }
     }
 
-    /// Takes bytes for a part; `None`: so many are not left.
+    /// Reserves `bytes` for `category`; `None` if they are not available.
     pub(crate) fn reserve(self: &Arc<Self>, category: MemoryCategory, bytes: u64) -> Option<Reservation> {
         let mut reservation = self.empty_reservation(category);
         reservation.grow(bytes).then_some(reservation)
     }
 
-    /// What the pool holds, less what the store takes of it.
+    /// Size of the pool in bytes, less the excess of the store.
     fn pool(&self, state: &State) -> u64 {
         self.pool_max.saturating_sub(state.store_excess).max(self.pool_min)
     }
@@ -234,7 +242,8 @@ impl MemoryBudget {
         }
         let pooled =
             state.pooled + self.beyond_guaranteed(category, after) - self.beyond_guaranteed(category, before);
-        // Whoever stays within the reserve is not held up by a pool that the store has shrunk meanwhile.
+        // Reservations within the guaranteed amount succeed even if the store has shrunk the pool
+        // meanwhile.
         if pooled > state.pooled && pooled > self.pool(&state) {
             state.refusals.pool += 1;
             return false;
@@ -252,14 +261,14 @@ impl MemoryBudget {
         state.pooled -= self.beyond_guaranteed(category, before) - self.beyond_guaranteed(category, after);
     }
 
-    /// What of `bytes` lies beyond the reserve of a part.
+    /// Part of `bytes` that exceeds the guaranteed amount of `category`.
     fn beyond_guaranteed(&self, category: MemoryCategory, bytes: u64) -> u64 {
         bytes.saturating_sub(self.guaranteed(category))
     }
 }
 
 impl Reservation {
-    /// Takes `bytes` more. `false`: so many are not left, and none were taken.
+    /// Reserves `bytes` more. `false`: they are not available, and the reservation is unchanged.
     #[must_use]
     pub(crate) fn grow(&mut self, bytes: u64) -> bool {
         let grown = self.budget.grow(self.category, bytes);
@@ -269,8 +278,8 @@ impl Reservation {
         grown
     }
 
-    /// Holds `bytes` from now on, more or fewer than before. `false`: so many more are not left, and it holds what it
-    /// did.
+    /// Changes the reservation to `bytes`. `false`: the additional bytes are not available, and the
+    /// reservation is unchanged. A smaller size always succeeds.
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: u64) -> bool {
         if let Some(more) = bytes.checked_sub(self.bytes) {
@@ -281,7 +290,7 @@ impl Reservation {
         true
     }
 
-    /// What is held.
+    /// Reserved bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -293,12 +302,14 @@ impl Drop for Reservation {
     }
 }
 
-/// What a purse takes and gives back at once, at most.
+/// Largest step in which a thread budget grows and shrinks, in bytes.
 const STEP_BYTES_MAX: u64 = 256 << 10;
-/// All purses together lie idle on one in so many of a part, at most.
+/// Idle steps of all thread budgets together use at most this fraction of a category's maximum: 1 /
+/// 16.
 const IDLE_DIVISOR: u64 = 16;
 
-/// What one thread takes for many small things of a part. Only a step of it is taken of the budget.
+/// A thread's own budget for frequent small reservations of one category. It reserves from the
+/// [`MemoryBudget`] in steps, so that most reservations take no lock.
 #[derive(Debug)]
 pub(crate) struct ThreadBudget {
     reservation: RefCell<Reservation>,
@@ -306,7 +317,7 @@ pub(crate) struct ThreadBudget {
     step: u64,
 }
 
-/// Bytes lent by a purse; they go back when this is dropped.
+/// Bytes reserved from a [`ThreadBudget`]. Dropping it releases them.
 #[derive(Debug)]
 pub(crate) struct ThreadReservation {
     budget: Rc<ThreadBudget>,
@@ -314,7 +325,7 @@ pub(crate) struct ThreadReservation {
 }
 
 impl ThreadBudget {
-    /// An empty purse of one of so many threads.
+    /// An empty budget of one of `threads` threads.
     pub(crate) fn new(budget: &Arc<MemoryBudget>, category: MemoryCategory, threads: usize) -> Rc<Self> {
         let step = (budget.category_max(category) / IDLE_DIVISOR / threads as u64).clamp(1, STEP_BYTES_MAX);
         Rc::new(Self {
@@ -324,7 +335,7 @@ impl ThreadBudget {
         })
     }
 
-    /// Lends bytes; `None`: so many are not left.
+    /// Reserves `bytes`; `None` if they are not available.
     pub(crate) fn reserve(self: &Rc<Self>, bytes: u64) -> Option<ThreadReservation> {
         let reserved = self.reserved.get() + bytes;
         if reserved > self.reservation.borrow().bytes() && !self.resize(reserved) {
@@ -334,7 +345,8 @@ impl ThreadBudget {
         Some(ThreadReservation { budget: Rc::clone(self), bytes })
     }
 
-    /// Takes what is needed to lend so much, in whole steps if there are any left.
+    /// Resizes the reservation behind this budget to cover `reserved` bytes: in whole steps if
+    /// possible, else exactly.
     fn resize(&self, reserved: u64) -> bool {
         let mut reservation = self.reservation.borrow_mut();
         reservation.resize(reserved.next_multiple_of(self.step)) || reservation.resize(reserved)
@@ -346,7 +358,7 @@ impl Drop for ThreadReservation {
         let reserved = self.budget.reserved.get() - self.bytes;
         self.budget.reserved.set(reserved);
         if self.budget.reservation.borrow().bytes() > reserved + 2 * self.budget.step {
-            assert!(self.budget.resize(reserved), "less is always to be had");
+            assert!(self.budget.resize(reserved), "a smaller reservation always succeeds");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! `GET`, `POST`, `PUT` and `DELETE` of `/v0/checkpoint`: on a thread that may wait for the disk, one at a time.
+//! `GET`, `POST`, `PUT` and `DELETE` of `/v0/checkpoint`, on a thread that may block on the disk,
+//! one at a time.
 //!
-//! Making one costs a flush of what was written since the last one, so clients that make and remove them in a loop are
-//! paced: [`BURST_MAX`] at once, then one in [`PACE`].
+//! A new checkpoint costs a flush of the data written since the last one. Creation is therefore
+//! rate limited by a token bucket: [`BURST_MAX`] at once, then one per [`PACE`].
 
 use crate::local::Local;
 use crate::process::Process;
@@ -14,32 +15,34 @@ use std::time::Duration;
 use stdx::Instant;
 use store::{HeldPlace, Renewal, StoreError};
 
-/// When to try again while another is being made.
+/// `Retry-After` while another checkpoint is being created or removed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Checkpoints that may be asked for at once.
+/// Capacity of the token bucket: checkpoints that can be created in a burst.
 const BURST_MAX: u32 = 8;
-/// Another one may be asked for each time this has passed.
+/// Interval after which the token bucket gains a token.
 const PACE: Duration = Duration::from_secs(10);
-/// When to try again while too many are kept: somebody copies them, or must remove them.
+/// `Retry-After` while the maximum number of checkpoints exists: a backup copies them, or an
+/// operator must remove them.
 const TOO_MANY_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Does what is asked, however long it takes. A client that leaves does not stop it.
+/// Executes the request, without a time limit. It goes on if the client disconnects.
 pub(crate) async fn answer(
     process: &Arc<Process>,
     asked: CheckpointRequest,
 ) -> Result<EncodedResponse, Problem> {
-    let busy = || Problem::unavailable(RETRY_AFTER, "Another checkpoint is made or removed. Try again.");
+    let busy =
+        || Problem::unavailable(RETRY_AFTER, "Another checkpoint is being created or removed. Try again.");
     let permit = match asked {
-        // It only waits for the one that is being made.
+        // A renewal only waits for a checkpoint that is being created.
         CheckpointRequest::Renew { .. } => None,
         _ => Some(CheckpointPermit::take(process).ok_or_else(busy)?),
     };
     let is_paced = matches!(asked, CheckpointRequest::Make { .. });
     if is_paced && let Err(retry_after) = process.checkpoint_pace.lock().take(process.clock.now().mono) {
-        let detail = "Checkpoints are asked for too often: each costs a flush. Try again later.";
+        let detail = "Checkpoints are requested too often: each costs a flush. Try again later.";
         return Err(Problem::unavailable(retry_after, detail));
     }
-    let local = Arc::clone(process.local.get().expect("a node that takes requests is open"));
+    let local = Arc::clone(process.local.get().expect("a serving node has opened its store"));
     let owner = Arc::clone(process);
     let done = tokio::task::spawn_blocking(move || {
         let _turn = permit;
@@ -97,18 +100,18 @@ fn problem_of(error: StoreError) -> Problem {
         StoreError::CheckpointExists { path } => {
             let path = path.display();
             let detail =
-                format!("There is a checkpoint {path} already. Give another name, or remove it first.");
+                format!("The checkpoint {path} already exists. Use another name, or remove it first.");
             Problem::new(StatusCode::CONFLICT, detail)
         }
         StoreError::Engine(engine::Error::Full { .. }) => Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
-            "The disk has no room for what a checkpoint writes. Make room, then try again.",
+            "The disk has no space for the files of a checkpoint. Free some space, then try again.",
         ),
         error => internal(&error.to_string()),
     }
 }
 
-/// Names the checkpoints, with their ages.
+/// Lists the checkpoints by name, with their ages.
 fn list(held: &[HeldPlace]) -> String {
     let describe = |held: &HeldPlace| match held.ages {
         Some((age, renewed)) => {
@@ -135,11 +138,11 @@ fn internal(why: &str) -> Problem {
     )
 }
 
-/// How often checkpoints are made: a token bucket.
+/// Token bucket that limits the rate of checkpoint creation.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     tokens: u32,
-    /// Since when the next token is due to come.
+    /// Time from which the interval of the next token counts.
     since: Instant,
 }
 
@@ -148,7 +151,7 @@ impl TokenBucket {
         Self { tokens: BURST_MAX, since: now }
     }
 
-    /// Takes back the token of a checkpoint that was not made.
+    /// Returns the token of a checkpoint that was not created.
     fn refund(&mut self) {
         self.tokens = (self.tokens + 1).min(BURST_MAX);
     }
@@ -156,7 +159,7 @@ impl TokenBucket {
     /// Takes a token.
     ///
     /// # Errors
-    /// There is none for so long.
+    /// The time until the next token, if the bucket is empty.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let waited = now.saturating_since(self.since);
         let come = u32::try_from(waited.as_nanos() / PACE.as_nanos()).unwrap_or(u32::MAX);
@@ -176,7 +179,7 @@ impl TokenBucket {
     }
 }
 
-/// The right to make or remove a checkpoint, until it is dropped.
+/// Exclusive permission to create or remove a checkpoint. Dropping it releases the permission.
 struct CheckpointPermit(Arc<Process>);
 
 impl CheckpointPermit {
@@ -197,17 +200,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_followed_by_one_in_each_pace() {
+    fn a_burst_is_followed_by_one_checkpoint_per_interval() {
         let at = |secs: u64| Instant::from_nanos(secs * 1_000_000_000);
         let mut pace = TokenBucket::new(at(100));
         (0..BURST_MAX).for_each(|number| assert_eq!(pace.take(at(100)), Ok(()), "{number}"));
         assert_eq!(pace.take(at(104)), Err(Duration::from_secs(6)));
         pace.refund();
-        assert_eq!(pace.take(at(104)), Ok(()), "the one before was not made");
+        assert_eq!(pace.take(at(104)), Ok(()), "the token was refunded");
         assert_eq!(pace.take(at(110)), Ok(()));
         assert_eq!(pace.take(at(110)), Err(PACE));
         let later = 110 + PACE.as_secs() * u64::from(BURST_MAX);
         (0..BURST_MAX).for_each(|number| assert_eq!(pace.take(at(later)), Ok(()), "{number}"));
-        assert!(pace.take(at(later)).is_err(), "no more than a burst is saved up");
+        assert!(pace.take(at(later)).is_err(), "the bucket holds at most one burst");
     }
 }

@@ -1,61 +1,65 @@
-//! What an operator chose, and the bounds that nobody has to choose.
+//! The configuration of a node, and the limits that rarely need configuration.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// See [`Limits::for_process`].
+/// Part of the server's memory share that does not grow with the budget. [`Limits::for_process`]
+/// explains it.
 const SHARE_BYTES: u64 = 128 << 20;
 
-/// What a node is started with.
+/// The configuration with which a node starts.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen. Port 0: any free one, see [`crate::Server::address`].
+    /// Address to listen on. Port 0 selects a free port, which [`crate::Server::address`] returns.
     pub listen: SocketAddr,
-    /// The data directory; made where it is missing.
+    /// The data directory. It is created if it does not exist.
     pub data: PathBuf,
-    /// Where peers reach this node as well, apart from its clients; `None`: only where clients do. The addresses
-    /// in `membership` are those that peers dial.
+    /// Additional address for peers only. `None`: peers use the address for clients. Peers dial the
+    /// addresses in `membership`.
     pub peer_listen: Option<SocketAddr>,
-    /// The cluster it belongs to: the names of all nodes, `http://host:port` each, this one's too. Empty, or
-    /// this one's alone: a node on its own.
+    /// The cluster: the names of all nodes including this one, each `http://host:port`. An empty
+    /// list, or one with only this node, means a single-node cluster.
     pub membership: store::Membership,
-    /// This node's name among those of `membership`. Means nothing for a node on its own.
+    /// This node's name in `membership`. Unused in a single-node cluster.
     pub self_name: String,
-    /// How many replicas hold a key when a request does not say it: 1 to the number of nodes.
+    /// Number of replicas of a key if a request does not specify it: 1 to the number of nodes.
     pub default_from: u8,
-    /// The operator says that the cluster is new: a majority of new nodes need not hear the others. Means nothing to a
-    /// node whose directory has settled, or that is on its own. For the first start only: with it, a directory that was
-    /// emptied later counts as new.
+    /// Declares the cluster as new: a majority of new nodes need not hear from the others. Ignored
+    /// in a single-node cluster and once the directory has settled. Only for the first start: with
+    /// this option, a directory that was emptied later counts as new.
     pub new_cluster: bool,
-    /// What all nodes of the cluster must know to be let in; `None`: nothing.
+    /// The shared secret that every node of the cluster must prove to know. `None`: no secret.
     pub secret: Option<String>,
-    /// What becomes of the data if the node was away for longer than its peers keep deletes.
+    /// Policy for the data of a node that was away for longer than its peers keep tombstones.
     pub after_absence: store::AfterAbsence,
-    /// Options of the engine, its part of the memory budget among them; the server's is in `limits`.
+    /// Options of the engine, with its share of the memory budget. The server's share is in
+    /// `limits`.
     pub engine: engine::Options,
-    /// I/O threads, at least 1.
+    /// Number of I/O threads, at least 1.
     pub threads: usize,
-    /// From the last byte of a request to its reply.
+    /// Time limit from the last byte of a request to its reply.
     pub request_timeout: Duration,
-    /// Requests that take so long or longer are told of, by stage; after no time, none is.
+    /// Requests that take at least this long are logged with their stages. Zero disables the log.
     pub slow_request: Duration,
-    /// The largest value, in bytes.
+    /// Largest value, in bytes.
     pub value_bytes_max: usize,
-    /// How long connections are still accepted once the process was told to stop.
+    /// Time for which connections are still accepted after the process was told to stop.
     pub drain_delay: Duration,
-    /// Whether what happens is recorded and told at `/metrics`.
+    /// Whether metrics are recorded and served at `/metrics`.
     pub metrics: bool,
-    /// How long a range reads one snapshot; past that it goes on with a fresh one.
+    /// Longest time for which a range reads one snapshot. After it, the range continues with a new
+    /// one.
     pub snapshot_age: Duration,
-    /// Bounds on what clients and peers can hold.
+    /// Limits on the resources of clients and peers.
     pub limits: Limits,
-    /// Sentences for the operator about these settings, told in the log at the start and in the status.
+    /// Warnings about this configuration for the operator. They are logged at the start and shown
+    /// in the status.
     pub warnings: Vec<String>,
 }
 
 impl Config {
-    /// What all may take in memory together, in bytes.
+    /// Memory budget of the store and the server together, in bytes.
     pub const fn memory_bytes(&self) -> u64 {
         self.engine.memory_bytes + self.limits.memory_bytes
     }
@@ -75,74 +79,82 @@ impl Config {
     }
 }
 
-/// Bounds on what clients and peers can hold. The defaults are meant to be kept; tests make them small.
+/// Limits on the resources of clients and peers. The defaults suit production; tests use small
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; more are told `503` and closed.
+    /// Most open connections. Further ones get `503` and are closed.
     pub connections_max: usize,
-    /// What the server may hold in memory beside the store, in bytes: connections, bodies, replies, ranges, batches,
-    /// what is on its way between nodes. What finds no room is told `503`.
+    /// Memory that the server may hold beside the store, in bytes: connections, bodies, replies,
+    /// ranges, batches, and messages between nodes. Requests beyond it get `503`.
     pub memory_bytes: u64,
-    /// From the first byte of a request to the end of its head.
+    /// Time limit from the first byte of a request to the end of its head.
     pub head_time: Duration,
-    /// A connection without a request is closed after this.
+    /// A connection without a request is closed after this time.
     pub idle_time: Duration,
-    /// A body or a response that moved less than [`Limits::PROGRESS_BYTES`] in this time ends its connection.
+    /// A connection is closed if its body or response moves less than [`Limits::PROGRESS_BYTES`] in
+    /// this time.
     pub progress_time: Duration,
-    /// The same of a response that is streamed: its reader may stop for a while, which costs a bounded buffer.
+    /// The same limit for a streamed response. Its reader may pause for longer, which costs a
+    /// bounded buffer.
     pub reader_time: Duration,
-    /// Bytes that the hints for all peers together may take on disk, about.
+    /// Approximate limit of the hints for all peers on disk, in bytes.
     pub hint_bytes_max: u64,
-    /// From the signal to stop to the end of the process, at most, without `drain_delay`.
+    /// Time limit from the signal to stop to the end of the process, without `drain_delay`.
     pub drain_time: Duration,
 }
 
 impl Limits {
-    /// See [`Limits::progress_time`].
+    /// Smallest progress within [`Limits::progress_time`], in bytes.
     pub const PROGRESS_BYTES: u64 = 16 << 10;
 
-    /// The bounds for a process that may hold `connections_max` connections of clients, and for the
-    /// server's part of a memory budget of `budget_bytes`, with values of up to `value_bytes_max`.
+    /// The limits of a process that may hold `connections_max` connections of clients, for the
+    /// server's share of a memory budget of `budget_bytes`, with values of up to `value_bytes_max`.
     ///
-    /// Of a small budget the server has three eighths, for one slow reader of a large value takes as much there as in a
-    /// large one; of a large budget little more than an eighth, since the store can make more of it.
+    /// The server gets three eighths of a small budget, because a slow reader of a large value uses
+    /// as much memory there as with a large budget. Of a large budget it gets 128 MiB and an
+    /// eighth, because the store makes better use of the rest.
     pub fn for_process(connections_max: usize, budget_bytes: u64, value_bytes_max: usize) -> Self {
         let share = (budget_bytes / 8 * 3).min(SHARE_BYTES + budget_bytes / 8);
-        // What could never be taken in would be told to try again for ever.
+        // A request that can never be admitted would be told to try again forever.
         let memory_bytes = share.max(crate::budget::budget_bytes_min(value_bytes_max));
         Self { connections_max, memory_bytes, ..Self::default() }
     }
 }
 
-/// How the descriptors of the process are shared out.
+/// Division of the file descriptors of the process.
 ///
-/// Links to peers and the files of the process itself come first, for the node is of no use without them. What is left is
-/// for tables and for connections of clients, half and half, as far as each can use it.
+/// Links to peers and the process's own files have priority, because the node is useless without
+/// them. The rest is divided equally between tables and client connections, up to the most that
+/// each can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileShares {
-    /// Files of tables that are kept open.
+    /// Most tables that are kept open.
     pub tables_max: usize,
-    /// Connections of clients.
+    /// Most connections of clients.
     pub connections_max: usize,
-    /// With a lower limit of open files, clients or tables have fewer than is of use.
+    /// Recommended limit of open files. Below it, clients or tables get fewer descriptors than they
+    /// can use.
     pub wanted: u64,
 }
 
 impl FileShares {
-    /// Log, manifest, locks, listeners, standard streams, files of jobs and backups, and the reserved
-    /// places of connections.
+    /// Descriptors of the process itself: log, manifest, locks, listeners, standard streams, files
+    /// of jobs and backups, and the reserved connections.
     const OWN: u64 = 128;
-    /// Poller, wake-up, timer and a listener of each I/O thread.
+    /// Descriptors of each I/O thread: poller, wake-up, timer and a listener.
     const OWN_PER_THREAD: u64 = 4;
     const TABLES: std::ops::RangeInclusive<u64> = 16..=8_192;
     const CONNECTIONS: std::ops::RangeInclusive<u64> = 16..=10_240;
-    /// What a node should have of each.
+    /// Descriptors that tables (512) and connections (1,024) should have at least.
     const WANTED: u64 = 512 + 1_024;
 
-    /// Of a process that may open `files_max` files, in a cluster of `nodes`, with `threads` I/O threads.
+    /// The division for a process that may open `files_max` files, in a cluster of `nodes`, with
+    /// `threads` I/O threads.
     pub fn of(files_max: u64, nodes: usize, threads: usize) -> Self {
         let (threads, peers) = (threads as u64, (nodes as u64).saturating_sub(1));
-        // Each thread, and the node itself, has a link to each peer, and each of theirs one to this node.
+        // Each thread and the node itself dial a link to each peer, and each peer dials as many to
+        // this node.
         let links = 2 * (threads + 1) * peers;
         let taken = Self::OWN + Self::OWN_PER_THREAD * threads + links;
         let left = files_max.saturating_sub(taken);
@@ -177,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_shared_out_within_the_limit() {
+    fn the_shares_of_descriptors_stay_within_the_limit() {
         for (files_max, nodes, threads) in [(1_024, 1, 2), (1_024, 3, 8), (65_536, 64, 32), (1 << 20, 5, 4)] {
             let shares = FileShares::of(files_max, nodes, threads);
             let links = 2 * (threads + 1) * (nodes - 1);

@@ -1,17 +1,20 @@
-//! A connection, from its first byte to its close.
+//! A client connection, from its first byte to its close.
 //!
-//! **Promise.** What a client is told last, it can read: the write side is closed first, and what the client still
-//! sends is read over for a bounded time, for a socket that is closed with unread input resets the connection and
-//! takes the answer with it. Many clients send a whole value before they look for an answer.
+//! **Promise.** A client can read the last response. The server closes its write side first and
+//! then reads and discards the client's input for a bounded time. A socket that is closed with
+//! unread input would reset the connection, and the response would be lost. Many clients send a
+//! whole value before they read the response.
 //!
-//! A node that stops answers a request that is on its way: a connection that has not had one yet, or on which one
-//! has begun, is given a moment for it. Others are closed once they are idle.
+//! A stopping node answers requests that are on their way. A connection that has not had a request
+//! yet, or on which one has begun, gets [`REQUEST_TIME`] for it. Other connections are closed once
+//! they are idle.
 //!
-//! **Mechanism.** Plain requests are answered by the stream itself. For what is not plain there is hyper, as long as it
-//! takes: its state and its buffers are made for such a request and let go when the stream waits for the next, so that a
-//! connection that rests costs little whatever it has served. hyper is done with the connection at the client's wish, at
-//! its end, or at what the head check takes for the end. Then the refusal, if there is one, is written behind hyper's
-//! answers. A peer's connection leaves here before its first request, to become a link (`links::accept`).
+//! **Mechanism.** The stream itself answers requests on the fast path. For other requests, hyper's
+//! state and buffers are created and then dropped when the stream waits for the next request. An
+//! idle connection is therefore cheap, regardless of the requests that it has served. hyper ends
+//! when the client closes the connection, at an error, or where the head check reports the end of
+//! input. Then the refusal, if there is one, is written after hyper's responses. A connection of a
+//! peer leaves this module before its first request and becomes a link (`links::accept`).
 
 use crate::connection_activity::{CloseOrder, ConnectionActivity};
 use crate::connection_limit::ConnectionPermit;
@@ -36,36 +39,37 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How long what a client still sends is read over while it flows, ...
+/// Longest time for which input is discarded after the last response.
 const LINGER_TIME: Duration = Duration::from_secs(5);
-/// ... how long when nothing comes, ...
+/// Longest pause in the input while it is discarded.
 const LINGER_PAUSE_MAX: Duration = Duration::from_secs(2);
-/// ... and how many bytes of it: twice the largest value that a node can be told to accept.
+/// Most bytes that are discarded: twice the largest value that a node can be configured to accept.
 const LINGER_BYTES_MAX: usize = 128 << 20;
-/// How much of it is read at once.
+/// Size of one read of discarded input, in bytes.
 const LINGER_BUFFER_BYTES: usize = 64 << 10;
-/// How long a client has to take the last answer.
+/// Time limit for the client to receive the last response.
 const LAST_RESPONSE_TIME: Duration = Duration::from_secs(2);
 
-/// What hyper holds of a request before it is understood: more than a head may have.
+/// Most bytes of a request that hyper buffers before it has parsed the head: more than a head may
+/// have.
 const HYPER_BUFFER_BYTES_MAX: usize = 128 << 10;
 
-/// How long a request that may be on its way is waited for when the node stops.
+/// Time for which a stopping node waits for a request that may be on its way.
 const REQUEST_TIME: Duration = Duration::from_millis(500);
 
-/// How hyper's part ended.
+/// The outcome of serving a connection with hyper.
 enum ConnectionEnd {
-    /// hyper is done.
+    /// hyper ended without an error.
     Served,
-    /// A response broke off, or the socket did.
+    /// A response broke off, or the socket failed.
     Broken,
     /// The client was too slow.
     TooSlow,
-    /// Nothing more is to be said.
+    /// The connection is closed without a further response.
     Cut(Cut),
 }
 
-/// Serves a connection to its end, or until it turns out to be a peer's.
+/// Serves a connection until it ends or turns out to be a peer's.
 pub(crate) async fn serve(stream: std::net::TcpStream, permit: ConnectionPermit, thread: Rc<Thread>) {
     let served = serve_socket(stream, &permit, &thread).await;
     drop(permit);
@@ -73,11 +77,12 @@ pub(crate) async fn serve(stream: std::net::TcpStream, permit: ConnectionPermit,
     match served {
         Ok(None) => {}
         Ok(Some((socket, came))) => accept::run_handshake(socket, came, &thread.process).await,
-        Err(error) => tracing::debug!(%error, "a connection ended early"),
+        Err(error) => tracing::debug!(%error, "a connection broke off"),
     }
 }
 
-/// Gives the socket of a peer, and what has come over it.
+/// Serves a socket. Returns the socket of a peer with the bytes received so far; `None` for a
+/// client.
 async fn serve_socket(
     stream: std::net::TcpStream,
     permit: &ConnectionPermit,
@@ -98,7 +103,7 @@ async fn serve_socket(
         ConnectionEnd::TooSlow => thread.process.counters.count_cut(Cut::SlowRequest),
         ConnectionEnd::Cut(why) => thread.process.counters.count_cut(why),
     }
-    let mut stream = Rc::into_inner(stream).expect("hyper has let go of it").into_inner();
+    let mut stream = Rc::into_inner(stream).expect("hyper has dropped its handle").into_inner();
     if stream.is_peer() {
         return Ok(Some(stream.into_parts()));
     }
@@ -153,7 +158,7 @@ async fn serve_http(
         match activity.close_order() {
             Some(CloseOrder::Cut) if activity.is_idle() => return Poll::Ready(ConnectionEnd::Cut(Cut::Idle)),
             Some(CloseOrder::Cut) => return Poll::Ready(ConnectionEnd::Cut(Cut::Stalled)),
-            // In the midst of a response there is no telling.
+            // A refusal cannot be sent in the middle of a response.
             Some(CloseOrder::Refuse) if activity.responding.get() => {
                 return Poll::Ready(ConnectionEnd::Cut(Cut::Stalled));
             }
@@ -169,7 +174,8 @@ async fn serve_http(
             }
             None => {}
         }
-        // Plain requests are answered without hyper, which is not there while there is nothing else.
+        // Requests on the fast path are answered without hyper, whose state does not exist
+        // meanwhile.
         let connection = loop {
             let polled = stream.borrow_mut().poll_fast_path(context);
             match polled {
@@ -187,13 +193,14 @@ async fn serve_http(
             if let Poll::Ready(served) = Pin::new(&mut **connection).poll(context) {
                 return Poll::Ready(after(served));
             }
-            // Once it has answered, the next request is looked at without it, and when others have had their turn.
+            // After hyper's response, the stream checks the next request again, once other
+            // connections had their time slices.
             let mut stream = stream.borrow_mut();
             if !stream.can_use_fast_path() {
                 if stream.is_stuck() {
                     context.waker().wake_by_ref();
                 }
-                break present.as_mut().expect("it was polled a moment ago");
+                break present.as_mut().expect("hyper was polled in this iteration");
             }
             if stream.end_hyper_slice() {
                 context.waker().wake_by_ref();
@@ -204,7 +211,7 @@ async fn serve_http(
             return Poll::Pending;
         }
         if activity.is_idle() && stream.borrow().has_input() {
-            // A request has come that the runtime has not told us of yet; it is answered first.
+            // A request has arrived that the runtime has not reported yet. It is answered first.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -229,7 +236,7 @@ fn after(served: hyper::Result<()>) -> ConnectionEnd {
     }
 }
 
-/// Says the last words and closes the write side.
+/// Sends the last response, if there is one, and closes the write side.
 async fn send_last_response(socket: &mut TcpStream, last_words: Option<Bytes>) -> io::Result<()> {
     let said = async {
         if let Some(last_words) = last_words {
@@ -240,7 +247,7 @@ async fn send_last_response(socket: &mut TcpStream, last_words: Option<Bytes>) -
     tokio::time::timeout(LAST_RESPONSE_TIME, said).await?
 }
 
-/// Reads over what still comes, up to the client's end or a bound.
+/// Reads and discards input until the client closes its side or a limit is reached.
 pub(crate) async fn linger(socket: &mut TcpStream) -> io::Result<()> {
     let mut read = 0;
     while read < LINGER_BYTES_MAX {
@@ -252,7 +259,8 @@ pub(crate) async fn linger(socket: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads once; how many bytes. The buffer is there only while it is read into, so that lingering takes no memory.
+/// Reads once and returns the number of bytes. The buffer lives on the stack for this call only, so
+/// a lingering connection holds no memory.
 async fn read_over(socket: &mut TcpStream) -> io::Result<usize> {
     poll_fn(|context| {
         let mut buffer = [MaybeUninit::uninit(); LINGER_BUFFER_BYTES];

@@ -1,26 +1,27 @@
-//! Which connections have stalled, without a timer for each.
+//! Detects stalled connections without a timer for each.
 //!
-//! **Promise.** A client that sends its head too slowly, lets a body or a response stand still, or says nothing
-//! for long, loses its connection, within two seconds of its time. A request that the node itself is working on
-//! is never cut.
+//! **Promise.** A client that sends its head too slowly, stalls a body or a response, or is silent
+//! for too long loses its connection, within two seconds after its time limit. A request that the
+//! node itself executes is never cut off.
 //!
-//! When memory is short, those for whom it is held and who stand still give it back, those first who have stood still for
-//! longest: a response that nobody takes is not to keep others from theirs, nor a body that does not come.
+//! When memory is short, stalled clients for which memory is held are disconnected, the longest
+//! stalled first. An unread response does not block other responses, and neither does a body that
+//! does not arrive.
 //!
-//! When places for connections run short (`limiter`), connections are evicted in this order
+//! When connection permits run short (`connection_limit`), connections are evicted in this order
 //! ([`EvictionRank`]):
 //!
 //! 1. Connections with an unfinished head, oldest first. On a new connection the head counts as
 //!    unfinished from its first byte on, or 200 ms after the connection was accepted. On a
 //!    connection that has had a request, it counts after a second.
-//! 2. Connections that rest, those first that have rested for longest.
-//! 3. Connections whose client stands still, those first that have stood still for longest: bodies
-//!    that do not come and answers that are not read. They move less than
-//!    [`Limits::PROGRESS_BYTES`] in two seconds.
+//! 2. Idle connections, the longest idle first.
+//! 3. Connections with a stalled client, the longest stalled first: bodies that do not arrive and
+//!    responses that are not read. They move less than [`Limits::PROGRESS_BYTES`] in two seconds.
 //! 4. Connections that were accepted in the last 200 ms and have sent nothing, oldest first.
 //!
-//! **Mechanism.** The connection writes down what it is doing in a few cells, at the cost of a store each; once
-//! a second the thread's sweep looks at all of its connections. Only the sweep knows the time.
+//! **Mechanism.** The connection records its activity in a few cells, which costs a store each.
+//! Once a second the thread's sweep examines all of its connections. Recording activity does not
+//! read the clock.
 
 use crate::budget::{MemoryBudget, MemoryCategory, Refusals};
 use crate::config::Limits;
@@ -34,21 +35,23 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How often the sweep looks.
+/// Interval of the sweep.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// A client that has moved less than [`Limits::PROGRESS_BYTES`] between each two of so many looks stands still, ...
+/// A client is stalled after this number of consecutive sweeps in which it has moved less than
+/// [`Limits::PROGRESS_BYTES`] in total.
 const STALLED_SWEEPS: u32 = 2;
-/// ... and when memory is short, one in so many of those who hold some of it is cut, at each look.
+/// When memory is short, each sweep cuts this fraction of the stalled clients that hold it: 1 / 2.
 const CUT_DIVISOR: usize = 2;
-/// A connection that has just come is not taken for idle: its first request has this time to arrive.
+/// A new connection does not count as idle for this time, in which its first request can arrive.
 const FIRST_REQUEST_TIME: Duration = Duration::from_millis(200);
-/// An unfinished head counts as such after this time, in seconds of the sweep, on a connection that
-/// has had a request.
+/// On a connection that has had a request, an unfinished head counts as such after this time, in
+/// seconds of the sweep.
 const UNFINISHED_HEAD_SECONDS: u64 = 1;
-/// A connection that has had a request rests when none has come for so long, in seconds of the sweep.
+/// A connection that has had a request is idle after this time without another one, in seconds of
+/// the sweep.
 const REST_SECONDS: u64 = 2;
 
-/// Where the bytes that were read last end.
+/// Position in the input after the last read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum ReadPosition {
     #[default]
@@ -57,25 +60,25 @@ pub(crate) enum ReadPosition {
     InBody,
 }
 
-/// The order in which connections are evicted, the first one first.
+/// The order in which connections are evicted, the smallest rank first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EvictionRank {
-    /// The head of a request is not whole.
+    /// The head of a request is not complete.
     UnfinishedHead,
-    /// No request has come since this second of the sweep.
+    /// No request has arrived since this second of the sweep.
     Resting { since_seconds: u64 },
-    /// The client has stood still for this number of looks.
+    /// The client has been stalled for this number of sweeps.
     Stalled { sweeps: Reverse<u32> },
     /// The connection is new, and its first request may be on its way.
     JustAccepted,
 }
 
-/// What the rest of the thread tells a connection to do; the later in this list, the sterner.
+/// An order to close a connection. Later variants take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CloseOrder {
-    /// Close if no request is under way, or none of which the whole head has come.
+    /// Close if no request is in flight, or only one with an incomplete head.
     CloseIfIdle,
-    /// Finish what is under way, then close.
+    /// Finish the request in flight, then close.
     Finish,
     /// Tell the client that it was too slow, then close.
     Refuse,
@@ -83,48 +86,48 @@ pub(crate) enum CloseOrder {
     Cut,
 }
 
-/// What a connection is doing, written by it and read by the sweep.
+/// Activity of a connection, written by the connection and read by the sweep.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionActivity {
     pub(crate) position: Cell<ReadPosition>,
-    /// Requests whose handling began.
+    /// Requests whose handling has begun.
     pub(crate) requests: Cell<u64>,
-    /// A request is being handled; `waits_for_body` says whose turn it is.
+    /// A request is being handled. `waits_for_body` says whether the node waits for the client.
     pub(crate) handling: Cell<bool>,
     pub(crate) waits_for_body: Cell<bool>,
     /// A response is being streamed: it has begun and not ended.
     pub(crate) responding: Cell<bool>,
-    /// The request has more of its body to come: a reader that stops holds that up, too.
+    /// The body of the request is not complete. A reader that stalls also blocks it.
     pub(crate) has_body: Cell<bool>,
-    /// Its next part is at hand: what is there of it may wait for that.
+    /// The next part of the response is available, so the parts before it may wait for it.
     pub(crate) more_follows: Cell<bool>,
     /// Bytes read and written.
     moved_bytes: Cell<u64>,
-    /// The client does not take the response.
+    /// The client does not read the response.
     pub(crate) write_blocked: Cell<bool>,
-    /// So many turns its last response was worth, beside its own.
+    /// Number of batches that the connection must skip for its last response.
     slices_owed: Cell<usize>,
-    /// What memory is held for the client.
+    /// Category of the memory that is held for the client.
     memory_category: Cell<Option<MemoryCategory>>,
-    /// For so many looks it has stood still, though it is its turn, ...
+    /// Consecutive sweeps in which the client was stalled while the node waited for it.
     stalled_sweeps: Cell<u32>,
-    /// ... since so many bytes were moved.
+    /// Value of `moved_bytes` when the count began.
     stalled_since_bytes: Cell<u64>,
     watch: Cell<PhaseWatch>,
     order: Cell<Option<CloseOrder>>,
     client: Cell<Option<ClientAddress>>,
-    /// When its connection came.
+    /// Time at which the connection was accepted.
     entered: Cell<Option<Instant>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl ConnectionActivity {
-    /// What to do, if anything was ordered.
+    /// The order to close, if there is one.
     pub(crate) fn close_order(&self) -> Option<CloseOrder> {
         self.order.get()
     }
 
-    /// Orders the connection; the sterner of two orders counts.
+    /// Orders the connection to close. The stricter of two orders applies.
     pub(crate) fn order_close(&self, order: CloseOrder) {
         self.order.set(self.order.get().max(Some(order)));
         if let Some(waker) = &*self.waker.borrow() {
@@ -132,16 +135,17 @@ impl ConnectionActivity {
         }
     }
 
-    /// The rest of a head, or a request, has come since [`CloseOrder::CloseIfIdle`] was given.
+    /// Withdraws [`CloseOrder::CloseIfIdle`], because the rest of a head or a request has arrived
+    /// since.
     pub(crate) fn withdraw_close_if_idle(&self) {
         if self.order.get() == Some(CloseOrder::CloseIfIdle) {
             self.order.set(None);
         }
     }
 
-    /// The rank in which it is evicted at `now`, which is second `seconds` of the sweep. `None`:
-    /// the node works on its request, the request makes progress, the last one was lately, or it is
-    /// closed already.
+    /// The rank for an eviction at `now`, which is second `seconds` of the sweep. `None`: the node
+    /// executes the request, the request makes progress, the last one was recent, or the connection
+    /// is closing.
     fn eviction_rank(&self, seconds: u64, now: Instant) -> Option<EvictionRank> {
         if self.close_order().is_some() {
             return None;
@@ -169,7 +173,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// Orders an eviction of this rank.
+    /// Gives the order for an eviction of this rank.
     fn evict(&self, rank: EvictionRank) {
         self.order_close(match rank {
             EvictionRank::Stalled { .. } if self.phase() == Phase::Body => CloseOrder::Refuse,
@@ -178,7 +182,7 @@ impl ConnectionActivity {
         });
     }
 
-    /// Whether it was told to close.
+    /// Whether the connection was ordered to close.
     fn is_closing(&self) -> bool {
         self.close_order().is_some_and(|order| order != CloseOrder::Finish)
     }
@@ -189,7 +193,7 @@ impl ConnectionActivity {
         self.requests.get() == 0 && age < FIRST_REQUEST_TIME
     }
 
-    /// Orders wake this one.
+    /// Registers the waker that orders wake.
     pub(crate) fn register_waker(&self, waker: &Waker) {
         let mut present = self.waker.borrow_mut();
         if present.as_ref().is_none_or(|present| !present.will_wake(waker)) {
@@ -197,34 +201,34 @@ impl ConnectionActivity {
         }
     }
 
-    /// So many bytes were read or written.
+    /// Counts bytes that were read or written.
     pub(crate) fn count_moved(&self, bytes: usize) {
         self.moved_bytes.set(self.moved_bytes.get() + bytes as u64);
     }
 
-    /// What was sent was worth so many turns.
+    /// Adds batches that the connection must skip for the response that it received.
     pub(crate) fn owe_slices(&self, turns: usize) {
         self.slices_owed.set(self.slices_owed.get() + turns);
     }
 
-    /// Whether this turn is one of those that are owed.
+    /// Skips a batch. `false`: none must be skipped.
     pub(crate) fn skip_owed_slice(&self) -> bool {
         let owed = self.slices_owed.get();
         self.slices_owed.set(owed.saturating_sub(1));
         owed > 0
     }
 
-    /// Whether no request is under way, as far as bytes have come.
+    /// Whether no request is in flight, and none has begun to arrive.
     pub(crate) fn is_idle(&self) -> bool {
         self.phase() == Phase::Idle
     }
 
-    /// Whether no request is under way of which the whole head has come.
+    /// Whether no request with a complete head is in flight.
     pub(crate) fn awaits_head(&self) -> bool {
         matches!(self.phase(), Phase::Idle | Phase::Head)
     }
 
-    /// Whether a request may be on its way: none has come yet, or one has begun to.
+    /// Whether a request may be on its way: none has arrived yet, or one has begun to.
     pub(crate) fn can_receive_request(&self) -> bool {
         self.requests.get() == 0 || self.phase() == Phase::Head
     }
@@ -241,7 +245,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// For how many looks the client has stood still.
+    /// Counts a sweep in which the client is stalled. Returns the number of consecutive ones.
     fn count_stalled_sweep(&self) -> u32 {
         let moved = self.moved_bytes.get() - self.stalled_since_bytes.get();
         if !self.phase().is_waiting_for_client() || moved >= Limits::PROGRESS_BYTES {
@@ -274,18 +278,18 @@ enum Phase {
     Body,
     Working,
     Writing,
-    /// As `Writing`, with more to come than is held.
+    /// As `Writing`, with more data to come than is buffered.
     Streaming,
 }
 
 impl Phase {
-    /// Whether it is the client that is to move bytes.
+    /// Whether the node waits for the client to move bytes.
     fn is_waiting_for_client(self) -> bool {
         matches!(self, Self::Body | Self::Writing | Self::Streaming)
     }
 }
 
-/// What the sweep saw, and since when.
+/// The phase that the sweep observed, and its begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PhaseWatch {
     phase: Phase,
@@ -325,7 +329,7 @@ impl PhaseWatch {
     }
 }
 
-/// Tells the sweep that memory is held for a client, until it is dropped.
+/// Marks a client for which memory is held, for the sweep. Dropping it removes the mark.
 #[derive(Debug)]
 pub(crate) struct HoldsMemory(Rc<ConnectionActivity>);
 
@@ -347,13 +351,13 @@ impl Drop for HoldsMemory {
 pub(crate) struct Connections {
     alive: RefCell<slab::Slab<Weak<ConnectionActivity>>>,
     seconds: Cell<u64>,
-    /// What the budget had refused at the last look.
+    /// Refusals of the memory budget until the last sweep.
     refusals: Cell<Refusals>,
     finishing: Cell<bool>,
     emptied: Notify,
 }
 
-/// A connection among [`Connections`] until it is dropped.
+/// Membership of a connection in [`Connections`]. Dropping it removes the connection.
 pub(crate) struct ConnectionEntry {
     connections: Rc<Connections>,
     index: usize,
@@ -361,7 +365,7 @@ pub(crate) struct ConnectionEntry {
 }
 
 impl Connections {
-    /// Takes a connection in that this client has opened at `now`.
+    /// Registers a connection that `client` opened at `now`.
     pub(crate) fn register(self: &Rc<Self>, client: ClientAddress, now: Instant) -> ConnectionEntry {
         let activity = Rc::new(ConnectionActivity::default());
         activity.client.set(Some(client));
@@ -374,7 +378,7 @@ impl Connections {
         ConnectionEntry { connections: Rc::clone(self), index, activity }
     }
 
-    /// Evicts connections, in the order of their [`EvictionRank`]. Connections that were told to
+    /// Evicts connections in the order of their [`EvictionRank`]. Connections that were ordered to
     /// close and have not done so yet count as evicted.
     pub(crate) fn evict(&self, eviction: Eviction, now: Instant) {
         let Eviction { client, count, scope } = eviction;
@@ -396,20 +400,20 @@ impl Connections {
         }
     }
 
-    /// Waits until there are none. One task waits at a time.
+    /// Waits until no connections are left. At most one task may wait.
     pub(crate) async fn wait_until_empty(&self) {
         while !self.alive.borrow().is_empty() {
             self.emptied.notified().await;
         }
     }
 
-    /// Gives all of them, and all that come, the order to finish.
+    /// Orders all connections to finish, including those that are registered later.
     pub(crate) fn finish(&self) {
         self.finishing.set(true);
         self.snapshot().iter().for_each(|activity| activity.order_close(CloseOrder::Finish));
     }
 
-    /// Looks once a second, for ever.
+    /// Sweeps once a second, forever.
     pub(crate) async fn sweep(self: Rc<Self>, process: Arc<Process>) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
@@ -482,7 +486,8 @@ mod tests {
         drain_time: Duration::from_secs(8),
     };
 
-    /// Looks at every second until an order comes; `change` is what the connection does in that second.
+    /// Sweeps every second until an order is given. `change` is the activity of the connection in
+    /// that second.
     fn ordered_at(
         activity: &ConnectionActivity,
         seconds_max: u64,
@@ -495,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_head_is_refused_however_steadily_it_drips() {
+    fn a_slow_head_is_refused_even_if_it_arrives_steadily() {
         let activity = ConnectionActivity::default();
         let ordered = ordered_at(&activity, 100, |_, activity| {
             activity.position.set(ReadPosition::InHead);
@@ -505,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_refused_when_it_drips_and_not_while_it_flows() {
+    fn a_slow_body_is_refused_and_a_flowing_one_is_not() {
         for (bytes, expected) in [(1, Some((32, CloseOrder::Refuse))), (1_024, None)] {
             let activity = ConnectionActivity::default();
             activity.handling.set(true);
@@ -518,14 +523,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_is_cut() {
+    fn a_stalled_reader_is_cut() {
         let activity = ConnectionActivity::default();
         let ordered = ordered_at(&activity, 100, |_, activity| activity.write_blocked.set(true));
         assert_eq!(ordered, Some((32, CloseOrder::Cut)));
     }
 
     #[test]
-    fn the_reader_of_a_stream_may_stop_for_longer() {
+    fn the_reader_of_a_stream_may_stall_for_longer() {
         let activity = ConnectionActivity::default();
         activity.responding.set(true);
         let ordered = ordered_at(&activity, 1_000, |_, activity| activity.write_blocked.set(true));
@@ -542,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_cut_late_and_work_never() {
+    fn an_idle_connection_is_cut_late_and_a_busy_one_never() {
         let activity = ConnectionActivity::default();
         assert_eq!(ordered_at(&activity, 1_000, |_, _| {}), Some((601, CloseOrder::Cut)));
         let activity = ConnectionActivity::default();
@@ -550,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_has_its_own_time() {
+    fn each_request_has_its_own_time_limit() {
         let activity = ConnectionActivity::default();
         let ordered = ordered_at(&activity, 100, |seconds, activity| {
             activity.position.set(ReadPosition::InHead);

@@ -1,39 +1,39 @@
-//! Places for the connections of clients, and which connections lose theirs when places run short.
+//! Permits for client connections, and the choice of evictions when permits run short.
 //!
-//! **Promise.** A client that sends whole requests and reads its answers gets a place, however many
-//! connections other clients hold without doing either: connections that rest, that stay in the
-//! middle of a request's head or body, or whose clients do not read. Under pressure, which begins
-//! before the last place is taken, such connections are closed. Clients of one address have at most
-//! a quarter of the places then; without pressure they may have all of them, since a proxy has one
-//! address for many clients. Requests about the node itself (status, readiness, metrics, repair,
-//! checkpoints, profiles) get a place even when no other request does.
+//! **Promise.** A client that sends complete requests and reads its responses gets a permit,
+//! regardless of other clients' connections that do neither: connections that are idle, that stop
+//! in the middle of a request's head or body, or whose clients do not read. Under pressure, which
+//! begins before the last permit is taken, such connections are closed. Clients of one address then
+//! hold at most a quarter of the permits. Without pressure they may hold all of them, because a
+//! proxy has one address for many clients. Requests about the node itself (status, readiness,
+//! metrics, repair, checkpoints, profiles) get a permit even when no other request does.
 //!
-//! **Mechanism.** A [`ConnectionPermit`] is counted with the address of its client, for as long as the
+//! **Mechanism.** A [`ConnectionPermit`] is counted under the address of its client while the
 //! connection lives. There are two degrees of pressure:
 //!
-//! * The node is *crowded* for an address when half of the places are taken, a quarter of all by
-//!   that address. Each new connection of the address then evicts connections of the same address
-//!   whose head is not finished, oldest first. So a flood of half-sent heads from one address stays
-//!   at half of the places. The other half is free for all clients, of that address too. A proxy is
-//!   not affected, because its requests are whole.
-//! * Places are *tight* when an eighth is free. Each new connection then evicts connections of the
-//!   address that has the most, if it has more than a quarter, else of all addresses. `activity` says
-//!   in which order.
+//! * The node is *crowded* for an address when half of the permits are taken and that address holds
+//!   a quarter of all. Each new connection of the address then evicts connections of the same
+//!   address with an unfinished head, oldest first. A flood of half-sent heads from one address
+//!   therefore stays at half of the permits. The other half is free for all clients, including
+//!   others of that address. A proxy is not affected, because its requests are complete.
+//! * Permits are *short* when at most an eighth of them is free. Each new connection then evicts
+//!   connections of the address that holds the most, if it holds more than a quarter, else of all
+//!   addresses. `connection_activity` defines the order.
 //!
-//! In both cases the listener sends an [`Eviction`] to each I/O thread, which picks the
-//! connections. A connection without a place waits in the listener for at most a second. The
-//! reserved places are beside the others. They are given to whole heads only, and a connection with
-//! one ends after its first request.
+//! In both cases the listener sends an [`Eviction`] to each I/O thread, which selects the
+//! connections. A connection without a permit waits in the listener for at most a second. The
+//! reserved permits are additional. They are given to complete heads only, and a connection with a
+//! reserved permit ends after its first request.
 //!
-//! **Caveats.** An IPv6 client is counted by its network of 64 bits, which one person has as a
-//! rule. A connection is not evicted while the node works on its request, nor in the 2 seconds
-//! after its last request. So a client that sends a request every 2 seconds on each of its
-//! connections keeps those that it has; under pressure it gets no more. A body or a reader is taken
-//! for still after 2 to 3 seconds. A flood of slow bodies can therefore keep other clients of *its
-//! own address* out for that time; clients of other addresses have the last eighth of the places
-//! meanwhile. A connection without a byte counts as unfinished after 200 ms. A client that opens so
-//! many in that time that they fill the places keeps other clients of its own address out for as
-//! long as it does so.
+//! **Caveats.** An IPv6 client is identified by its 64-bit network, which usually belongs to one
+//! customer. A connection is not evicted while the node executes its request, nor in the 2 seconds
+//! after its last request. A client that sends a request every 2 seconds on each of its connections
+//! therefore keeps them; under pressure it gets no more. A body or a reader counts as stalled after
+//! 2 to 3 seconds. A flood of slow bodies can therefore block other clients of *its own address*
+//! for that time; meanwhile clients of other addresses use the last eighth of the permits. A
+//! connection without a byte counts as unfinished after 200 ms. A client that opens enough
+//! connections in that time to use up the permits blocks other clients of its own address while it
+//! does so.
 
 use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
 use parking_lot::Mutex;
@@ -42,21 +42,23 @@ use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// What a connection takes in memory while it rests: its task, its socket's registration, what the sweep knows of it.
+/// Memory of an idle connection in bytes: its task, the registration of its socket, and its record
+/// for the sweep.
 const CONNECTION_BYTES: u64 = 8 << 10;
-/// Pressure begins when less than one of so many places is free.
+/// Permits are short when at most this fraction is free: 1 / 8.
 const SHORT_FREE_DIVISOR: usize = 8;
-/// The node is crowded when less than one place in this number is free.
+/// The node is crowded when at most this fraction of the permits is free: 1 / 2.
 const CROWDED_FREE_DIVISOR: usize = 2;
-/// Under pressure the clients of one address have one of so many places, at most.
+/// Under pressure the clients of one address hold at most this fraction of the permits: 1 / 4.
 const ADDRESS_DIVISOR: usize = 4;
-/// Places for requests about the node itself.
+/// Number of additional permits for requests about the node itself.
 const RESERVED_MAX: usize = 16;
-/// When pressure is relieved, one of so many places more is made free, so that it does not begin again at once, ...
+/// An eviction frees this fraction of the permits beyond the excess, so that the pressure does not
+/// return at once: 1 / 64.
 const SURPLUS_DIVISOR: usize = 64;
-/// ... but so many at most.
+/// Most permits that an eviction frees beyond the excess.
 const SURPLUS_MAX: usize = 64;
-/// The paths of requests about the node itself.
+/// Paths of the requests about the node itself.
 const ADMINISTRATION: [&str; 9] = [
     "/v0/status",
     "/v0/ready",
@@ -69,11 +71,11 @@ const ADMINISTRATION: [&str; 9] = [
     "*",
 ];
 
-/// A client, as far as places are concerned.
+/// The address by which the connections of a client are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientAddress(IpAddr);
 
-/// The places of a process.
+/// The permits of a process.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     max: usize,
@@ -88,21 +90,21 @@ struct PermitCounts {
     by_address: HashMap<ClientAddress, usize>,
 }
 
-/// The place of a connection, until it is dropped.
+/// The permit of a connection. Dropping it releases the permit.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,
     client: ClientAddress,
-    /// `None`: the place is a reserved one.
+    /// Memory of the connection. `None`: the permit is a reserved one.
     reservation: Option<Reservation>,
 }
 
-/// Which connections are to be evicted.
+/// A request to evict connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Eviction {
-    /// Those of this client alone; `None`: those of all.
+    /// The client whose connections are evicted; `None`: connections of all clients.
     pub(crate) client: Option<ClientAddress>,
-    /// So many at most.
+    /// Most connections that are evicted.
     pub(crate) count: usize,
     pub(crate) scope: EvictionScope,
 }
@@ -112,16 +114,16 @@ pub(crate) struct Eviction {
 pub(crate) enum EvictionScope {
     /// Connections with an unfinished head.
     UnfinishedHeads,
-    /// All connections whose request does not make progress.
+    /// All connections whose request makes no progress.
     Inactive,
 }
 
-/// What a connection gets, and what is to be done for those that come later.
+/// The decision about a new connection, with the eviction that makes room for later ones.
 #[derive(Debug)]
 pub(crate) struct ConnectionAdmission {
-    /// `None`: there is no place, or under pressure the client has its share.
+    /// `None`: no permit is free, or the client holds its share under pressure.
     pub(crate) permit: Option<ConnectionPermit>,
-    /// The connections to evict; `None`: there are places enough.
+    /// The connections to evict; `None`: enough permits are free.
     pub(crate) eviction: Option<Eviction>,
 }
 
@@ -138,19 +140,20 @@ impl ClientAddress {
 }
 
 impl ConnectionLimiter {
-    /// So many places at most, fewer where the memory budget has no room for them.
+    /// A limiter with at most `connections_max` permits, and fewer if the memory budget is too
+    /// small for them.
     pub(crate) fn new(connections_max: usize, memory: &Arc<MemoryBudget>) -> Self {
         let of_memory = memory.category_max(MemoryCategory::Connections) / CONNECTION_BYTES;
         let max = connections_max.min(usize::try_from(of_memory).unwrap_or(usize::MAX));
         Self { max, memory: Arc::clone(memory), counts: Mutex::default() }
     }
 
-    /// How many places there are, beside the reserved ones.
+    /// Number of permits without the reserved ones.
     pub(crate) const fn max(&self) -> usize {
         self.max
     }
 
-    /// A place for a connection of this client, and the connections to evict where places or memory are short.
+    /// Decides about a connection of `client`. Requests an eviction if permits or memory are short.
     pub(crate) fn admit(self: &Arc<Self>, client: ClientAddress) -> ConnectionAdmission {
         let reservation = self.memory.reserve(MemoryCategory::Connections, CONNECTION_BYTES);
         let mut counts = self.counts.lock();
@@ -171,7 +174,7 @@ impl ConnectionLimiter {
         ConnectionAdmission { permit: Some(permit), eviction }
     }
 
-    /// A place for a request about the node itself.
+    /// A reserved permit, for a request about the node itself.
     pub(crate) fn admit_reserved(self: &Arc<Self>, client: ClientAddress) -> Option<ConnectionPermit> {
         let mut counts = self.counts.lock();
         if counts.reserved == RESERVED_MAX {
@@ -181,8 +184,8 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { limiter: Arc::clone(self), client, reservation: None })
     }
 
-    /// The connections to evict when the node is crowded for `client`, which holds `held` of the
-    /// `ordinary` places taken.
+    /// The eviction when the node is crowded for `client`, which holds `held` of the `ordinary`
+    /// permits taken.
     fn crowding_eviction(&self, ordinary: usize, held: usize, client: ClientAddress) -> Option<Eviction> {
         let excess = (ordinary + self.max / CROWDED_FREE_DIVISOR).checked_sub(self.max)?;
         let count = excess + self.surplus();
@@ -190,7 +193,7 @@ impl ConnectionLimiter {
         (held >= self.address_max()).then_some(Eviction { client: Some(client), count, scope })
     }
 
-    /// The connections to evict for one of the client `requester`.
+    /// The eviction when permits or memory are short and `requester` opens a connection.
     fn eviction(&self, counts: &PermitCounts, requester: ClientAddress) -> Eviction {
         let excess = (counts.ordinary + self.max / SHORT_FREE_DIVISOR).saturating_sub(self.max);
         let (count, scope) = (excess + self.surplus(), EvictionScope::Inactive);
@@ -203,7 +206,7 @@ impl ConnectionLimiter {
         Eviction { client, count, scope }
     }
 
-    /// Connections that are evicted beyond the excess.
+    /// Number of connections that are evicted beyond the excess.
     fn surplus(&self) -> usize {
         (self.max / SURPLUS_DIVISOR).clamp(1, SURPLUS_MAX)
     }
@@ -237,7 +240,7 @@ impl ConnectionPermit {
         self.client
     }
 
-    /// Whether its connection ends after one request.
+    /// Whether the connection ends after one request.
     pub(crate) const fn is_reserved(&self) -> bool {
         self.reservation.is_none()
     }
@@ -249,7 +252,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Whether a head that begins like this is that of a request about the node itself.
+/// Whether a head with these first bytes is that of a request about the node itself.
 pub(crate) fn is_administration(begin: &[u8]) -> bool {
     let mut words = begin.split(|byte| *byte == b' ');
     let (Some(method), Some(target), Some(_)) = (words.next(), words.next(), words.next()) else {
@@ -284,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn one_address_may_have_all_places_until_they_run_short() {
+    fn one_address_may_hold_all_permits_until_they_run_short() {
         let limiter = limiter(64);
-        let mut held: Vec<_> = (0..56).map(|_| take(&limiter, client(1)).expect("a free place")).collect();
+        let mut held: Vec<_> = (0..56).map(|_| take(&limiter, client(1)).expect("a free permit")).collect();
         let greedy = limiter.admit(client(1));
         assert_eq!(greedy.eviction, Some(inactive(Some(client(1)), 1)));
-        assert!(greedy.permit.is_none(), "it has more than a quarter");
-        let other = take(&limiter, client(2)).expect("others have not");
+        assert!(greedy.permit.is_none(), "the address holds more than a quarter");
+        let other = take(&limiter, client(2)).expect("other addresses hold less");
         let third = limiter.admit(client(3));
         assert_eq!(third.eviction, Some(inactive(Some(client(1)), 2)));
         drop(third);
@@ -306,7 +309,7 @@ mod tests {
     #[test]
     fn a_crowd_of_one_address_loses_unfinished_heads_and_no_other_address_does() {
         let limiter = limiter(64);
-        let _held: Vec<_> = (0..32).map(|_| take(&limiter, client(1)).expect("a free place")).collect();
+        let _held: Vec<_> = (0..32).map(|_| take(&limiter, client(1)).expect("a free permit")).collect();
         let expected = Eviction { client: Some(client(1)), count: 1, scope: EvictionScope::UnfinishedHeads };
         let crowded = limiter.admit(client(1));
         assert!(crowded.permit.is_some());
@@ -316,15 +319,15 @@ mod tests {
     }
 
     #[test]
-    fn without_a_greedy_address_all_are_looked_at() {
+    fn without_a_greedy_address_connections_of_all_addresses_are_evicted() {
         let limiter = limiter(64);
         let _held: Vec<_> =
-            (0..60).map(|number| take(&limiter, client(number)).expect("a free place")).collect();
+            (0..60).map(|number| take(&limiter, client(number)).expect("a free permit")).collect();
         assert_eq!(limiter.admit(client(99)).eviction, Some(inactive(None, 5)));
     }
 
     #[test]
-    fn where_memory_is_short_connections_are_evicted_before_places_run_out() {
+    fn a_lack_of_memory_evicts_connections_before_permits_run_out() {
         let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, LargestValue::default()));
         let limiter = Arc::new(ConnectionLimiter::new(64, &memory));
         assert!(limiter.admit(client(1)).eviction.is_none());
@@ -341,12 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_about_the_node_have_places_of_their_own() {
+    fn requests_about_the_node_have_reserved_permits() {
         let limiter = limiter(1);
-        let ordinary = take(&limiter, client(1)).expect("the only one");
+        let ordinary = take(&limiter, client(1)).expect("the only permit");
         assert!(!ordinary.is_reserved() && take(&limiter, client(2)).is_none());
-        let reserved: Vec<_> =
-            (0..RESERVED_MAX).map(|_| limiter.admit_reserved(client(2)).expect("one")).collect();
+        let reserved: Vec<_> = (0..RESERVED_MAX)
+            .map(|_| limiter.admit_reserved(client(2)).expect("a reserved permit"))
+            .collect();
         assert!(
             reserved.iter().all(ConnectionPermit::is_reserved) && limiter.admit_reserved(client(2)).is_none()
         );
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_client_is_its_network() {
+    fn an_ipv6_client_is_counted_by_its_network() {
         let of = |text: &str| ClientAddress::of(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_about_the_node_are_known_by_their_beginning() {
+    fn requests_about_the_node_are_recognised_by_their_first_bytes() {
         for begin in [
             "GET /v0/status HTTP/1.1",
             "HEAD /v0/ready HT",

@@ -1,23 +1,23 @@
-//! What happened, counted. Only what is rare is counted here: no request on its common way touches it.
+//! Event counters. Only rare events are counted here: no common request touches these counters.
 
 use api::RequestStatus;
 use cluster::{Event, Failure, NodeIndex};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why there was no room for something.
+/// Reason for refusing a request for lack of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// As many connections are open as there may be.
+    /// The maximum number of connections is open.
     Connections,
-    /// Bodies of requests take all the memory set aside for them.
+    /// Request bodies use all the memory of their category.
     Bodies,
-    /// As many ranges are open as are sent at once, or they take all the memory set aside for them.
+    /// The maximum number of ranges is open, or they use all the memory of their category.
     Ranges,
-    /// Values on their way to readers take all the memory set aside for them.
+    /// Values on their way to readers use all the memory of their category.
     Replies,
-    /// Batches take all the memory set aside for them.
+    /// Batches use all the memory of their category.
     Batches,
-    /// As many commands are under way as there may be, or the store can take no more.
+    /// The maximum number of commands is in flight, or the store cannot accept more.
     Operations,
 }
 
@@ -37,16 +37,17 @@ impl Refusal {
     }
 }
 
-/// Why a client's connection was ended.
+/// Reason for closing a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// It was silent for long.
+    /// The connection was idle for [`idle_time`](crate::Limits::idle_time).
     Idle,
-    /// A request came too slowly.
+    /// A request arrived too slowly.
     SlowRequest,
-    /// A response was not taken, or what is answered already was not sent on.
+    /// The client did not read a response, or stopped in the middle of a request that was answered
+    /// already.
     Stalled,
-    /// It was idle for longest when places ran short.
+    /// The connection was evicted because connections ran short.
     Evicted,
 }
 
@@ -63,7 +64,8 @@ impl Cut {
     }
 }
 
-/// A count since the start of the process. Relaxed: a reader may see it a little late.
+/// A count since the start of the process. Accesses are relaxed, so a reader may see a slightly old
+/// value.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -77,41 +79,42 @@ impl Counter {
     }
 }
 
-/// Counts since start.
+/// Event counts since the start of the process.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) superseded: Counter,
     pub(crate) deadlines_passed: Counter,
-    /// What nobody waited for any more when its turn came.
+    /// Operations that were not executed because their deadline had passed when their time came.
     pub(crate) expired: Counter,
     pub(crate) not_enough_replicas: Counter,
     pub(crate) hedged: Counter,
     pub(crate) repaired_before_reply: Counter,
     pub(crate) repaired_after_reply: Counter,
-    /// Connections of clients handed to a thread.
+    /// Client connections handed to a thread.
     pub(crate) connections_accepted: Counter,
-    /// Ranges broken off after they had begun.
+    /// Ranges that were broken off after they had begun.
     pub(crate) ranges_broken: Counter,
     cut: [Counter; Cut::ALL.len()],
-    /// By node.
+    /// Counters for each node, by index.
     peers: Box<[PeerEvents]>,
 }
 
-/// What happened with one peer.
+/// Event counts for one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PeerEvents {
     pub(crate) hints_delivered: Counter,
     pub(crate) repaired: Counter,
-    /// Ranges that were not compared with the peer, because a block is damaged on one of the two.
+    /// Ranges that were not compared with the peer because a block is damaged on either node.
     pub(crate) ranges_passed_over: Counter,
-    /// Writes of the peer that were refused, because its clock is too far ahead.
+    /// Writes of the peer that were refused because its clock is too far ahead.
     pub(crate) clock_ahead: Counter,
-    /// Cells of the peer that this node asked for and did not store, because their versions are too far ahead.
+    /// Cells that this node requested from the peer and did not store because their versions are
+    /// too far ahead.
     pub(crate) cells_refused: Counter,
 }
 
 impl Counters {
-    /// Of a node among so many.
+    /// Counters of a node in a cluster of `nodes`.
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
             superseded: Counter::default(),
@@ -141,9 +144,9 @@ impl Counters {
             Event::HintDelivered { target } => self.peer(target).hints_delivered.count(),
             Event::Repaired { node } => self.peer(node).repaired.count(),
             Event::RangeSkipped { node } => self.peer(node).ranges_passed_over.count(),
-            // Refusals are counted by their replies, dropped hints by the ledger of hints.
+            // Refusals are counted with their replies, and dropped hints in the hint ledger.
             Event::Refused | Event::HintDropped { .. } => {}
-            // These are for the log alone.
+            // These events are only logged.
             Event::RebuildBegan { .. } | Event::RebuildEnded { .. } | Event::SettledAsNew { .. } => {}
             Event::RoundInFuture { at } => {
                 tracing::warn!(
@@ -161,14 +164,14 @@ impl Counters {
         }
     }
 
-    /// A command has failed.
+    /// Counts a failed command.
     pub(crate) fn count_failure(&self, failure: &Failure) {
         if matches!(failure, Failure::NotEnoughReplicas { .. } | Failure::NotEnoughHeard { .. }) {
             self.not_enough_replicas.count();
         }
     }
 
-    /// A client's connection was ended by this node.
+    /// Counts a client connection that this node closed.
     pub(crate) fn count_cut(&self, why: Cut) {
         self.cut[why as usize].count();
     }
@@ -177,12 +180,12 @@ impl Counters {
         self.cut[why as usize].get()
     }
 
-    /// What happened with this node.
+    /// Counters for this node.
     pub(crate) fn peer(&self, node: NodeIndex) -> &PeerEvents {
         &self.peers[node.as_usize()]
     }
 
-    /// All counts; so many were refused for lack of room.
+    /// All counts, with `refused` requests that were refused for lack of capacity.
     pub(crate) fn counts(&self, refused: u64) -> RequestStatus {
         let of_peers =
             |count: fn(&PeerEvents) -> &Counter| self.peers.iter().map(|peer| count(peer).get()).sum();
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_adds_up_what_is_told_apart_here() {
+    fn the_status_sums_the_counts_of_all_peers() {
         let counters = Counters::new(3);
         for node in [0, 2, 2].map(NodeIndex) {
             counters.count(Event::HintDelivered { target: node });

@@ -1,4 +1,4 @@
-//! The `Date` of responses, written anew once a second.
+//! The `Date` header of responses, formatted once a second.
 
 use api::HttpDate;
 use std::cell::Cell;
@@ -7,7 +7,7 @@ use stdx::WallTime;
 
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// The last date that was asked for.
+/// The last formatted date, with its second.
 #[derive(Debug, Default)]
 pub(crate) struct DateCache(Cell<Option<(u64, HttpDate)>>);
 
@@ -26,7 +26,7 @@ impl DateCache {
     }
 }
 
-/// The date at `now`, for a response outside of any I/O thread.
+/// The date at `now`, for a response outside of an I/O thread.
 pub(crate) fn http_date(now: WallTime) -> HttpDate {
     date_of(UNIX_EPOCH + Duration::from_micros(now.micros_since_unix_epoch()))
 }

@@ -1,4 +1,4 @@
-//! Why a node ends.
+//! Errors that end a node.
 
 use crate::links::InvalidAddress;
 use engine::ErrorKind;
@@ -7,49 +7,49 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use store::StoreError;
 
-/// Why a node could not start, or ended other than by being told to.
+/// Error with which a node fails to start, or ends without being told to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on.
+    /// The node cannot listen on the address.
     #[error("cannot listen on {address}: {source}; {}", advice(source))]
     Listen {
-        /// Which address.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The data directory cannot be opened.
     #[error("{_0}{}", advice_on_data(_0))]
     Store(#[from] StoreError),
-    /// There is no cluster of these nodes.
+    /// The list of nodes is not a valid cluster.
     #[error(transparent)]
     Layout(#[from] cluster::LayoutError),
-    /// This node is not among those of the cluster.
+    /// This node is not in the list of nodes.
     #[error(
         "this node, {name}, is not in the list of nodes; list it, or give it the name by which it is listed"
     )]
     NotListed {
-        /// What it calls itself.
+        /// The name that this node has for itself.
         name: String,
     },
     /// A node's name is not an address.
     #[error(transparent)]
     Name(#[from] InvalidAddress),
-    /// The system refused a thread or a runtime.
+    /// The operating system refused a thread or a runtime.
     #[error("cannot start {what}: {source}")]
     Start {
-        /// What was to be started.
+        /// The part of the node that could not be started.
         what: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A write to disk failed such that nobody knows what is durable.
+    /// A write to disk failed in a way that leaves unknown which data is durable.
     #[error("the store stopped: {reason}; look at the disk, then start again")]
     Poisoned {
         /// The failure.
         reason: String,
     },
-    /// The data directory is not this node's any more, though the node ran on it.
+    /// The data directory was removed or replaced while the node ran on it.
     #[error(
         "the data directory {} is not whole any more: {} was removed or replaced while the node ran on it, so the node has \
          stopped: what it would have acknowledged would be lost. Put it back and start the node again. If it is gone, move \
@@ -57,12 +57,12 @@ pub enum ServerError {
          needs a backup (veche restore)", .path.display(), .missing.display()
     )]
     DirectoryLost {
-        /// Which one.
+        /// The data directory.
         path: PathBuf,
-        /// What of it was removed or replaced: the directory, or something in it.
+        /// The missing name: the directory itself, or a file in it.
         missing: PathBuf,
     },
-    /// The data could not be brought to rest; a restart recovers it from the log.
+    /// The store could not be closed cleanly. A restart recovers the data from the log.
     #[error("cannot close the store: {0}")]
     Close(engine::Error),
     /// A thread of the node panicked.
@@ -70,7 +70,7 @@ pub enum ServerError {
     Panicked(&'static str),
 }
 
-/// What to do when an address cannot be listened on.
+/// Advice for an address that cannot be listened on.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -82,8 +82,8 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do when the data cannot be opened, where the error does not say it. The engine knows files, but neither
-/// backups nor other nodes.
+/// Advice for a data directory that cannot be opened, where the error of the engine lacks it. The
+/// engine knows files, but neither backups nor other nodes.
 fn advice_on_data(error: &StoreError) -> &'static str {
     match error {
         StoreError::Engine(error) if error.kind() == ErrorKind::Corrupt => {

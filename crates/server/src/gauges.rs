@@ -1,33 +1,34 @@
-//! What is under way on all threads, for those who look at the node.
+//! Gauges of all threads, for the status and the metrics.
 
 use crate::links::{LinkCounters, LinkCounts, PeerCounts};
 use cluster::NodeIndex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// What is under way on one I/O thread. Written by it; relaxed, so a reader may see it a little late.
+/// Gauges of one I/O thread. The thread writes them with relaxed ordering, so a reader may see
+/// slightly old values.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// Connections, from the moment they are handed to the thread.
+    /// Open connections, counted from the moment when they are handed to the thread.
     pub(crate) connections: AtomicUsize,
-    /// Commands without a reply.
+    /// Commands in flight.
     pub(crate) operations: AtomicUsize,
-    /// It was sent an eviction and has not begun with it.
+    /// An eviction was sent to the thread, which has not begun it yet.
     pub(crate) is_evicting: AtomicBool,
-    /// What passes over its links.
+    /// Traffic of the thread's links.
     pub(crate) links: Arc<LinkCounters>,
 }
 
-/// What is under way on all threads.
+/// Gauges of all threads.
 #[derive(Debug)]
 pub(crate) struct Gauges {
     threads: Vec<Arc<Load>>,
-    /// The control thread's.
+    /// Links of the control thread.
     control_links: Arc<LinkCounters>,
 }
 
 impl Gauges {
-    /// Of so many threads, in a node among so many.
+    /// Gauges of a node with `threads` I/O threads, in a cluster of `nodes`.
     pub(crate) fn new(threads: usize, nodes: usize) -> Self {
         let links = || Arc::new(LinkCounters::new(nodes));
         let load = || Load {
@@ -47,13 +48,13 @@ impl Gauges {
         Arc::clone(&self.control_links)
     }
 
-    /// What passed over all links.
+    /// Traffic of all links.
     pub(crate) fn links(&self) -> LinkCounts {
         let threads = self.threads.iter().map(|load| load.links.counts());
         threads.fold(self.control_links.counts(), |sum, counts| sum + counts)
     }
 
-    /// What passed over the links with one node.
+    /// Traffic of the links with one node.
     pub(crate) fn links_with(&self, node: NodeIndex) -> PeerCounts {
         let threads = self.threads.iter().map(|load| load.links.counts_with(node));
         threads.fold(self.control_links.counts_with(node), |sum, counts| sum + counts)

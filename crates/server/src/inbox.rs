@@ -1,8 +1,8 @@
-//! Where other threads leave the store's answers for an I/O thread.
+//! The queue through which other threads deliver the store's answers to an I/O thread.
 //!
-//! **Promise.** Whatever is put in is taken out once, and an I/O thread that sleeps is woken once for all that
-//! came while it slept: a group of writes costs one wake, not one for each write. Once nobody takes any more, nothing is
-//! kept.
+//! **Promise.** Each answer is delivered once. A sleeping I/O thread is woken once for all answers
+//! that arrive while it sleeps, so a commit group costs one wake-up, not one per write. After the
+//! receiver is dropped, answers are discarded.
 
 use crate::stages::StoreTimes;
 use cluster::{StoreId, StoreResponse};
@@ -10,7 +10,7 @@ use engine::LargeReadPermit;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The answers of the store to the requests of one I/O thread.
+/// Answers of the store to the requests of one I/O thread.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     state: Mutex<State>,
@@ -23,20 +23,20 @@ struct State {
     is_closed: bool,
 }
 
-/// Answers that came together, and when the store was through with what of them.
+/// Answers that were delivered together, with the times of their stages in the store.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) responses: Vec<(StoreId, StoreResponse)>,
     pub(crate) times: StoreTimes,
-    /// Of something large among them that is in no account yet.
+    /// Permit for a large value among the answers whose memory is not reserved yet.
     pub(crate) large_read: Option<LargeReadPermit>,
 }
 
-/// Closes an inbox when it is dropped.
+/// The receiving end of an inbox. Dropping it closes the inbox.
 pub(crate) struct InboxReceiver<'a>(&'a Inbox);
 
 impl Inbox {
-    /// Leaves answers. Called on any thread.
+    /// Delivers answers. Any thread may call this.
     pub(crate) fn put(&self, answers: Answers) {
         if answers.responses.is_empty() {
             return;
@@ -54,14 +54,14 @@ impl Inbox {
         }
     }
 
-    /// Whoever takes answers. There is one, and nobody behind it.
+    /// The receiving end. An inbox has one receiver in its lifetime.
     pub(crate) const fn receiver(&self) -> InboxReceiver<'_> {
         InboxReceiver(self)
     }
 }
 
 impl InboxReceiver<'_> {
-    /// Waits for answers and takes all that are there.
+    /// Waits for answers and takes all of them.
     pub(crate) async fn take(&self) -> Vec<Answers> {
         loop {
             let came = std::mem::take(&mut self.0.state.lock().came);
@@ -88,7 +88,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn everything_that_is_put_in_is_taken_out_once() {
+    fn each_answer_is_received_once() {
         const THREADS: u64 = 3;
         const PUTS: u64 = 2_000;
         let inbox = Arc::new(Inbox::default());
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_for_nobody() {
+    fn answers_are_discarded_after_the_receiver_is_dropped() {
         let inbox = Inbox::default();
         let put = || {
             let responses = vec![(StoreId(0), StoreResponse::Cell(None))];

@@ -1,16 +1,18 @@
-//! The process: listener, I/O threads, connections, start and stop.
+//! The server process: listener, I/O threads, connections, startup and shutdown.
 //!
-//! **Promise.** This crate only moves bytes and time: what a request means is decided in `api`, what is to be done
-//! in `cluster`, what is durable in `store`. Every queue and buffer here is bounded (see [`Limits`]); what finds
-//! no room is refused at once, with `503`.
+//! **Promise.** This crate only moves bytes and measures time. The `api` crate decides the meaning
+//! of a request, `cluster` decides how it is executed, and `store` makes it durable. Every queue
+//! and buffer here is bounded (see [`Limits`]). Work that exceeds a bound is refused at once with
+//! `503`.
 //!
-//! **Mechanism.** One runtime for each core; a connection, its requests and its coordinator live on one of them
-//! and share nothing but the store and the version clock. The way of a request: socket, head check (`stream`),
-//! hyper, `service`, `driver` with the coordinator, the store and the links to peers (`links`), and back. The
-//! control thread drives the node (`driver::node_machine`). Ranges and batches take the same way, page by page and piece
-//! by piece (`streaming`).
+//! **Mechanism.** Each core runs one I/O thread with its own runtime. A connection, its requests
+//! and its coordinator stay on one thread and share only the store and the version clock with other
+//! threads. A request passes through the socket, the head check (`stream`), hyper or the fast path,
+//! `service`, `driver` with the coordinator, the store and the links to peers (`links`), and back.
+//! The control thread drives the node (`driver::node_machine`). Ranges and batches take the same
+//! path, page by page and entry by entry (`streaming`).
 //!
-//! **Caveats.** HTTP/1 only, without TLS. The commit threads are the engine's.
+//! **Caveats.** HTTP/1 only, without TLS. The commit threads belong to the engine.
 
 mod accept_queue;
 mod admission;

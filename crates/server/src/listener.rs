@@ -1,10 +1,10 @@
-//! The listening socket, and who gets its connections.
+//! The listening socket and the distribution of its connections.
 //!
-//! One socket without `SO_REUSEPORT`: with it a second node on the same port would start silently
-//! and take half of the connections. Each accepted connection goes to the thread with the fewest.
-//! Connections of clients are bounded ([`limiter`]); those of peers are not among them. A connection
-//! that finds no place waits in a bounded line ([`AcceptQueue`]) until an evicted connection leaves
-//! its place.
+//! The listener is one socket without `SO_REUSEPORT`. With that option, a second node on the same
+//! port would start silently and take half of the connections. Each accepted connection goes to the
+//! thread with the fewest. Client connections are bounded ([`connection_limit`]); connections of
+//! peers are not counted. A connection without a permit waits in a bounded queue ([`AcceptQueue`])
+//! until an evicted connection releases its permit.
 
 use crate::accept_queue::{AcceptQueue, QueueTicket};
 use crate::connection_limit::{self, ClientAddress, ConnectionAdmission, ConnectionPermit, Eviction};
@@ -25,31 +25,31 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Connections that the system may hold for the node between two accepts. The kernel has a limit of
-/// its own (`net.core.somaxconn`, 4,096). A flood that fills this queue delays other clients by the
+/// Most connections that the system holds for the node between two accepts. The kernel's own limit
+/// (`net.core.somaxconn`) is 4,096. A flood that fills this queue delays other clients by the
 /// second after which the kernel repeats a handshake.
 const BACKLOG: i32 = 4_096;
-/// An address in use is tried for so long: a process that was killed holds it until the system has cleared it away.
+/// Time for which binding an address in use is retried. A process that was killed holds its address
+/// until the system has cleaned up.
 const BIND_TIME: Duration = Duration::from_millis(500);
-/// How long between two tries.
+/// Pause between two attempts to bind.
 const BIND_PAUSE: Duration = Duration::from_millis(5);
-/// After a failed accept (no more files, mostly) the next is tried after this.
+/// Pause after a failed accept, which mostly means that descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a connection that is refused has to take its refusal.
+/// Time limit for a refused connection to read its refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
-/// How long a connection without a place has to show its first bytes.
+/// Time limit for the first bytes of a connection without a permit.
 const BEGIN_TIME: Duration = Duration::from_millis(200);
-/// Connections that wait for a place, or for the end of their refusal.
+/// Most connections that wait for a permit, or for the end of their refusal.
 const WAITING_MAX: usize = 64;
-/// A first head of which this many bytes have come counts as whole. Clients send longer ones
-/// rarely.
+/// A first head of which this many bytes arrived counts as whole. Clients rarely send longer ones.
 const HEAD_BYTES: usize = 2 << 10;
-/// How long a connection waits for a place, ...
+/// Longest wait of a connection for a permit.
 const PLACE_TIME: Duration = Duration::from_secs(1);
-/// ... and how often it looks for one.
+/// Interval in which a waiting connection tries to get a permit.
 const PLACE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Binds `address`; waits a moment for a process that is about to leave it.
+/// Binds `address`. Retries for [`BIND_TIME`] while another process holds it.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerError> {
     let tries_end = Instant::now() + BIND_TIME;
     loop {
@@ -64,7 +64,8 @@ pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerE
 
 fn try_bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // Allows to bind while connections of a former process are in TIME_WAIT, never beside a listener.
+    // Allows binding while connections of a former process are in TIME_WAIT, but never beside a
+    // listener.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -72,7 +73,7 @@ fn try_bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Hands out connections for ever.
+/// Accepts connections forever and hands them to the I/O threads.
 pub(crate) async fn accept(
     listener: &TcpListener,
     threads: &[ThreadHandle],
@@ -91,7 +92,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// Hands out connections of peers alone, for ever.
+/// Accepts connections of peers forever and hands them to the I/O threads.
 pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[ThreadHandle]) -> Infallible {
     let Some(listener) = listener else {
         return std::future::pending().await;
@@ -108,8 +109,8 @@ pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[Thre
     }
 }
 
-/// Closes the socket after it has handed out the connections that the system has accepted for us already. It asks
-/// the system for them, not the runtime, which may have yet to hear of the last ones.
+/// Hands out the connections that the system has accepted already, then closes the socket. It polls
+/// the system directly, because the runtime may not have reported the last connections yet.
 pub(crate) fn accept_last(
     listener: TcpListener,
     threads: &[ThreadHandle],
@@ -159,7 +160,7 @@ fn hand_out(
     tokio::task::spawn_local(waiting.wait());
 }
 
-/// Has the threads evict connections, each its share of `eviction`.
+/// Sends each thread its share of `eviction`.
 fn relieve(eviction: Eviction, threads: &[Mailbox]) {
     let count = eviction.count.div_ceil(threads.len());
     threads.iter().for_each(|thread| thread.evict(Eviction { count, ..eviction }));
@@ -180,20 +181,20 @@ fn least_loaded(threads: &[ThreadHandle]) -> usize {
     (0..threads.len()).min_by_key(|index| threads[*index].load()).expect("there is at least one thread")
 }
 
-/// What has come of the first request of a connection.
+/// State of the first request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begin {
-    /// No whole head.
+    /// The head is not complete.
     Unfinished,
-    /// The request of a peer that wants to link.
+    /// The request of a peer for a link.
     Peer,
-    /// The whole head of a request about the node itself.
+    /// A complete head of a request about the node itself.
     Administration,
-    /// Another whole head.
+    /// Any other complete head.
     Other,
 }
 
-/// A connection that waits for a place.
+/// A connection that waits for a permit.
 struct Waiting {
     stream: TcpStream,
     client: ClientAddress,
@@ -205,9 +206,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Waits for a place that an evicted connection leaves, and refuses the client if there is none
-    /// in time. Peers are let through, since clients are not to cut nodes off from each other, and
-    /// so are requests about the node itself.
+    /// Waits for the permit of an evicted connection, and refuses the client if there is none in
+    /// time. Peers are admitted, because clients must not cut nodes off from each other, and so are
+    /// requests about the node itself.
     async fn wait(self) {
         let Self { stream, client, threads, least, process, ticket } = self;
         tokio::select! {
@@ -247,7 +248,7 @@ async fn wait_for_permit(
             Begin::Unfinished | Begin::Other => {}
         }
         let is_over = tokio::time::Instant::now() >= ends;
-        // Whole heads come first: an unfinished one would be evicted again.
+        // Complete heads have priority: an unfinished one would be evicted again.
         if begin != Begin::Unfinished || is_over {
             let ConnectionAdmission { permit, eviction } = process.limiter.admit(client);
             if let Some(permit) = permit {
@@ -265,7 +266,7 @@ async fn wait_for_permit(
     }
 }
 
-/// Looks at the first bytes, and leaves them where they are.
+/// Peeks at the first bytes and leaves them in the socket.
 fn begin_of(stream: &TcpStream) -> Begin {
     let mut bytes = [0; HEAD_BYTES];
     let Ok((len, _)) = recv(stream, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT) else {
@@ -290,11 +291,12 @@ async fn refuse(mut stream: TcpStream, process: &Process) {
         stream.shutdown().await?;
         crate::connection::linger(&mut stream).await
     };
-    // The client is told as far as it listens.
+    // A client that does not read in time is not told.
     let _ = tokio::time::timeout(REFUSAL_TIME, refused).await;
 }
 
-/// Errors of the connection that would have been accepted, not of the listener (accept(2)).
+/// Whether the error concerns the connection that was about to be accepted, not the listener
+/// (accept(2)).
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -310,14 +312,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_is_left_in_a_moment_is_waited_for() {
+    fn binding_waits_for_an_address_that_is_released_soon() {
         let former = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
         let address = former.local_addr().expect("it is bound");
         let error = bind(address).expect_err("it is in use").to_string();
         assert!(error.contains("stop the process that has it"), "{error}");
         std::thread::scope(|scope| {
             let next = scope.spawn(|| bind(address));
-            // Whether it has tried by now or not, it gets the address.
+            // The other thread gets the address, whether or not it has tried yet.
             drop(former);
             next.join().expect("no panic").expect("the address is free again");
         });

@@ -1,4 +1,4 @@
-//! What the threads of a node share once the store is open.
+//! State that the threads of a node share once the store is open.
 
 use crate::config::Config;
 use crate::links::{InvalidAddress, PeerAddress};
@@ -11,32 +11,34 @@ use stdx::{Hlc, WallTime};
 use store::{OpenReport, Store};
 use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
 
-/// What the threads of a node share once the store is open.
+/// State that the threads of a node share once the store is open.
 pub(crate) struct Local {
     pub(crate) store: Store,
     pub(crate) member: Member,
     pub(crate) reads: ReadPool,
-    /// Where the nodes are reached, by their index; this one's entry is not used.
+    /// Addresses of the nodes by index. The entry of this node is unused.
     pub(crate) addresses: Vec<PeerAddress>,
-    /// The newest version on disk at the start, where it was too far ahead for the version clock to begin past it.
+    /// The newest version on disk at the start, if it was too far ahead for the version clock to
+    /// start after it.
     pub(crate) version_ahead: Option<Hlc>,
-    /// What the node says of the cluster, for those that begin; each change is also sent.
+    /// The node's latest view of the cluster, for threads that start. Changes are also sent to the
+    /// threads.
     pub(crate) view: Mutex<Arc<ClusterView>>,
-    /// What the node said of itself last, for operators and for the handshake.
+    /// The node's latest status of itself, for operators and for the handshake.
     pub(crate) account: Mutex<Option<Arc<NodeStatus>>>,
-    /// The standing that was durable at the start.
+    /// The sync state that was durable at the start.
     first_sync_state: SyncState,
     digest: ClusterDigest,
     secret: Secret,
-    /// Links that have arrived.
+    /// Number of links accepted so far.
     links: AtomicU64,
 }
 
 impl Local {
-    /// What is shared at the start.
+    /// The shared state at the start.
     ///
     /// # Errors
-    /// When a node's name is not an address.
+    /// If the name of a node is not an address.
     pub(crate) fn new(
         store: Store,
         member: Member,
@@ -64,7 +66,7 @@ impl Local {
         })
     }
 
-    /// What this node says of itself when it shakes hands for the state machine `requester`.
+    /// This node's part of a handshake for the state machine `requester`.
     pub(crate) fn introduce(&self, requester: Requester) -> handshake::Local {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
         handshake::Local {
@@ -82,18 +84,19 @@ impl Local {
         }
     }
 
-    /// What a request to the node `to` begins to show, that this node belongs to the cluster.
+    /// The early proof in a request to the node `to`, which shows that this node belongs to the
+    /// cluster.
     pub(crate) fn early_proof(&self, to: NodeIndex, now: WallTime) -> String {
         self.secret.early_proof(self.member.me, to, now)
     }
 
-    /// The peer that has made this early proof for this node.
+    /// The peer that made this early proof for this node, if the proof is valid.
     pub(crate) fn check_early_proof(&self, text: &str, now: WallTime) -> Option<NodeIndex> {
         let from = self.secret.check_early_proof(text, self.member.me, now)?;
         (from != self.member.me && from.0 < self.member.layout.len()).then_some(from)
     }
 
-    /// A number for a link that arrives; never given twice.
+    /// A number for an accepted link, unique in this process.
     pub(crate) fn next_link(&self) -> LinkId {
         LinkId(self.links.fetch_add(1, Ordering::Relaxed))
     }

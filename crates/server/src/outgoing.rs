@@ -1,8 +1,9 @@
-//! Parts of a response, gathered so that many small ones leave in one write.
+//! Collects small parts of a response, so that many of them leave in one write.
 //!
-//! hyper flushes after 16 frames at the latest. Of a range each entry is a frame, so with small entries that would be
-//! a call to the system for every few of them. While the body has more at hand, what hyper writes is copied here
-//! instead, up to a bound: a copy of 64 KiB costs a tenth of the calls that it saves. Large parts are not copied.
+//! hyper flushes after 16 frames at the latest. Each entry of a range is a frame, so small entries
+//! would cost a system call for every few of them. While the body has further parts ready, hyper's
+//! writes are copied here instead, up to 64 KiB. The copy costs a tenth of the system calls that it
+//! saves. Large parts are not copied.
 
 use crate::connection_activity::ConnectionActivity;
 use std::io::{self, IoSlice};
@@ -11,21 +12,21 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-/// What is gathered, at most.
+/// Most bytes that are collected.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
-/// Parts of one write, as many as hyper gives and what was gathered.
+/// Most parts of one write: those that hyper passes, and the collected bytes.
 const PARTS_MAX: usize = 65;
 
 /// Bytes on their way to the socket.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     bytes: Vec<u8>,
-    /// So many of them were written.
+    /// Number of these bytes that were written.
     written: usize,
 }
 
 impl Outgoing {
-    /// Takes of `parts` what there is room for, or writes.
+    /// Copies `parts` into the buffer if they fit and more follows. Otherwise writes.
     pub(crate) fn poll_write(
         &mut self,
         socket: &mut TcpStream,
@@ -42,14 +43,14 @@ impl Outgoing {
         loop {
             let was_empty = self.is_empty();
             let written = ready!(self.poll_write_with(socket, context, parts, activity))?;
-            // Nothing of `parts` may have left because of what was before them.
+            // If nothing of `parts` left, only the collected bytes before them were written.
             if written > 0 || was_empty {
                 return Poll::Ready(Ok(written));
             }
         }
     }
 
-    /// Writes what was gathered, unless more is about to follow.
+    /// Writes the collected bytes, unless more is about to follow.
     pub(crate) fn poll_flush(
         &mut self,
         socket: &mut TcpStream,
@@ -62,12 +63,13 @@ impl Outgoing {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether nothing is gathered.
+    /// Whether no bytes are collected.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Writes once, what was gathered and then `parts`; how many bytes of `parts` left.
+    /// Writes the collected bytes and then `parts`, in one call. Returns the number of bytes of
+    /// `parts` that were written.
     fn poll_write_with(
         &mut self,
         socket: &mut TcpStream,
@@ -94,7 +96,8 @@ impl Outgoing {
         Poll::Ready(Ok(self.advance(written)))
     }
 
-    /// Forgets what was written; how much more that was.
+    /// Removes `written` bytes from the front. Returns the number of bytes beyond the collected
+    /// ones.
     fn advance(&mut self, written: usize) -> usize {
         let gathered = self.bytes.len() - self.written;
         if written < gathered {
@@ -113,7 +116,7 @@ mod tests {
     use std::io::Read;
     use std::net::TcpListener;
 
-    /// Writes all of `part`; more follows, or not. Returns how much of it was left for the last write.
+    /// Writes all of `part`. Returns the length of the rest that the last write was given.
     async fn write(
         outgoing: &mut Outgoing,
         socket: &mut TcpStream,
@@ -135,12 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn everything_leaves_in_order_and_what_is_small_together() {
+    fn parts_leave_in_order_and_small_ones_together() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let reader = std::thread::spawn(move || {
             let mut came = Vec::new();
-            listener.accept().expect("a connection").0.read_to_end(&mut came).expect("it is closed well");
+            listener
+                .accept()
+                .expect("a connection")
+                .0
+                .read_to_end(&mut came)
+                .expect("the stream ends without an error");
             came
         });
         let mut sent = Vec::new();
@@ -154,7 +162,7 @@ mod tests {
                     let (gathered, more_follows) = (outgoing.bytes.len(), round % 7 != 0);
                     let last = write(&mut outgoing, &mut socket, &activity, &part, more_follows).await;
                     sent.extend_from_slice(&part);
-                    // Of a part that does not fit, the socket may have left so little that it does.
+                    // The socket may have left so little of a part that the rest fits the buffer.
                     let together = if last == len { gathered + len } else { last };
                     let is_gathered = more_follows && together <= GATHERED_BYTES_MAX;
                     let expected = if is_gathered { together } else { 0 };

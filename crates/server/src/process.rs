@@ -1,4 +1,4 @@
-//! What the threads of a node share.
+//! State that the threads of a node share.
 
 use crate::admission::Admission;
 use crate::budget::{LargestValue, MemoryBudget};
@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use stdx::Instant;
 use tokio::sync::mpsc;
 
-/// What the threads of a node share.
+/// State that the threads of a node share.
 pub(crate) struct Process {
     pub(crate) config: Config,
     pub(crate) rules: api::RequestRules,
@@ -33,29 +33,29 @@ pub(crate) struct Process {
     pub(crate) gauges: Gauges,
     pub(crate) counters: Counters,
     pub(crate) admission: Arc<Admission>,
-    /// What is recorded, if anything is to be.
+    /// The metrics, if they are enabled.
     pub(crate) metrics: Option<Metrics>,
-    /// Where the time of requests goes.
+    /// Latency traces of requests.
     pub(crate) stages: Stages,
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) read_values: Arc<ReadValues>,
     pub(crate) ranges: Arc<OpenRanges>,
     pub(crate) limiter: Arc<ConnectionLimiter>,
-    /// A checkpoint is made or removed.
+    /// A checkpoint is being created or removed.
     pub(crate) checkpointing: AtomicBool,
-    /// How often checkpoints are made.
+    /// Rate limit of checkpoint creation.
     pub(crate) checkpoint_pace: Mutex<TokenBucket>,
-    /// When the profile ends that is taken, in nanoseconds; 0: none is.
+    /// End of the profile that is being recorded, in nanoseconds of the monotonic clock; 0: none.
     pub(crate) profiling_until: AtomicU64,
     /// Set when the store is open.
     pub(crate) local: OnceLock<Arc<Local>>,
-    /// What is left for the control thread.
+    /// Messages to the control thread.
     pub(crate) control: mpsc::Sender<ControlMessage>,
     pub(crate) resolver: Resolver,
     pub(crate) peer_warnings: PeerWarnings,
-    /// Places for handshakes with those who dial this node.
+    /// Permits for handshakes with nodes that dial this one.
     pub(crate) handshakes: Arc<Handshakes>,
-    /// Links refused here or by the peer, because the nodes do not fit together.
+    /// Links that this node or the peer refused because the nodes do not fit together.
     pub(crate) refused_links: AtomicU64,
     state: AtomicU8,
 }
@@ -65,7 +65,7 @@ const SERVING: u8 = 1;
 const DRAINING: u8 = 2;
 
 impl Process {
-    /// A process that starts, and what will be left for its control thread.
+    /// The state of a starting process, and the receiving end of its control messages.
     pub(crate) fn new(config: Config, env: Env) -> (Self, mpsc::Receiver<ControlMessage>) {
         let nodes = u8::try_from(config.membership.nodes.len().max(1)).unwrap_or(u8::MAX);
         let nodes = NonZeroU8::new(nodes).expect("at least 1");

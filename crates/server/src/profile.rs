@@ -1,7 +1,8 @@
-//! `GET /v0/profile`: what the node does, told by itself. One at a time.
+//! `GET /v0/profile`: a profile that the node takes of itself. One at a time.
 //!
-//! **Promise.** No I/O thread works for it or waits: samples are gathered, named and written on a thread of its own, at a
-//! lower priority. A client that leaves ends its profile, and so does the end of the node.
+//! **Promise.** No I/O thread works or waits for a CPU or allocation profile. A separate thread
+//! with a lower priority collects, symbolizes and writes the samples. A profile ends early when its
+//! client disconnects or the node stops.
 
 use crate::process::Process;
 use crate::stages;
@@ -16,18 +17,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// When to try again after one that was broken off, ...
+/// `Retry-After` of a profile that was interrupted.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// ... and after the end of another: it is written then.
+/// Allowance for writing a profile after its recording has ended.
 const WRITING_TIME: Duration = Duration::from_secs(1);
-/// How often is looked whether it has to end early.
+/// Interval of the checks whether a profile must end early.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// What the thread takes its name from in its own profile.
+/// Name of the recording thread, under which it appears in its own profile.
 const THREAD_NAME: &str = "veche-profile";
-/// How much the thread stands back behind those that serve.
+/// Niceness of the recording thread, which lets serving threads run first.
 const NICENESS: i32 = 5;
 
-/// Takes the profile that is asked for, and answers when its time is over.
+/// Records the requested profile, and answers when its time is over.
 pub(crate) async fn answer(
     process: &Arc<Process>,
     stream: &Rc<RefCell<CheckedStream>>,
@@ -47,19 +48,20 @@ pub(crate) async fn answer(
     tokio::select! {
         taken = taken => taken.map(api::encode_profile),
         () = has_to_end(process, stream) => {
-            Err(Problem::unavailable(RETRY_AFTER, "The profile was broken off: the node stops, or the client left."))
+            Err(Problem::unavailable(RETRY_AFTER, "The profile was interrupted: the node is stopping, or the client disconnected."))
         }
     }
 }
 
-/// Waits until nobody is there for whom the profile would be.
+/// Waits until the node stops or the client disconnects.
 async fn has_to_end(process: &Process, stream: &RefCell<CheckedStream>) {
     while process.state() != ServingState::Draining && !stream.borrow().has_left() {
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-/// Records on a thread that ends when this is dropped. Gives the capture as JSON, which may take its time to write.
+/// Records on a separate thread, which stops when the returned future is dropped. Returns the
+/// capture as JSON, which can take a while to write.
 async fn on_own_thread(
     permit: ProfilePermit,
     time: Duration,
@@ -70,17 +72,17 @@ async fn on_own_thread(
     let (done, taken) = oneshot::channel();
     let work = move || {
         let _turn = permit;
-        // It is a wish: the profile is as right without it.
+        // Best effort: the profile is correct without the lower priority.
         let _ = rustix::process::nice(NICENESS);
         let taken = record(time, &cancelled).map(|capture| capture.to_json());
-        // Nobody waits for it if it was broken off.
+        // The receiver is gone if the profile was interrupted.
         let _ = done.send(taken);
     };
     std::thread::Builder::new()
         .name(THREAD_NAME.to_owned())
         .spawn(work)
         .map_err(|error| internal(&format!("no thread can be started: {error}")))?;
-    let taken = taken.await.map_err(|_| internal("the thread that takes it panicked; this is a bug"))?;
+    let taken = taken.await.map_err(|_| internal("its recording thread panicked; this is a bug"))?;
     drop(wanted);
     taken.map_err(|error| problem_of(&error))
 }
@@ -93,7 +95,7 @@ fn problem_of(error: &ProfileError) -> Problem {
 }
 
 fn busy(left: Duration) -> Problem {
-    Problem::unavailable(left, "Another profile is taken. Try again when it ends.")
+    Problem::unavailable(left, "Another profile is being recorded. Try again when it ends.")
 }
 
 fn internal(why: &str) -> Problem {
@@ -101,7 +103,7 @@ fn internal(why: &str) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("The profile cannot be taken: {why}."))
 }
 
-/// Ends a profile when it is dropped.
+/// Cancels a profile when it is dropped.
 #[derive(Default)]
 struct ClientPresence {
     cancelled: Arc<AtomicBool>,
@@ -113,14 +115,14 @@ impl Drop for ClientPresence {
     }
 }
 
-/// The right to take a profile, until it is dropped.
+/// Exclusive permission to record a profile. Dropping it releases the permission.
 struct ProfilePermit(Arc<Process>);
 
 impl ProfilePermit {
-    /// For a profile that takes so long.
+    /// Permission for a profile that takes `time`.
     ///
     /// # Errors
-    /// How long the other will take that is taken.
+    /// The remaining time of another profile.
     fn take(process: &Arc<Process>, time: Duration) -> Result<Self, Duration> {
         let now = process.clock.now().mono;
         let until = (now + time + WRITING_TIME).as_nanos().max(1);

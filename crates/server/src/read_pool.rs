@@ -1,18 +1,21 @@
-//! Threads that wait for the disk, so that no I/O thread does.
+//! A thread pool for reads from disk, so that no I/O thread blocks on the disk.
 //!
-//! **Promise.** A read of one key finds a thread however many ranges are open: at most half of the threads read pages, and
-//! of what waits, points come first. Nor do points keep pages from being read, of which repair and hints are made as
-//! ranges are: one that waits and has a thread to go to lets at most [`POINTS_BEFORE_PAGE_MAX`] of them pass.
+//! **Promise.** A point read gets a thread regardless of the number of open ranges: at most half of
+//! the threads read pages, and waiting point reads have priority over pages. Point reads do not
+//! starve pages either, which repair and hint delivery need as ranges do. If a thread may read the
+//! waiting page, at most [`POINTS_BEFORE_PAGE_MAX`] point reads overtake it.
 //!
-//! **Mechanism.** Two queues, one for points and one for pages. What would wait for longer than a tenth of the deadline is
-//! refused ([`DelayEstimator`]): of points and of pages each by itself, so that a flood of ranges leaves the points theirs. What nobody
-//! waits for any more when its turn comes is not read.
+//! **Mechanism.** There are two queues, one for point reads and one for pages. A read that would
+//! wait for longer than a tenth of the deadline is refused ([`DelayEstimator`]). The two kinds are
+//! estimated separately, so a flood of ranges leaves the capacity for point reads. A read whose
+//! deadline has passed when its thread is free is skipped.
 //!
-//! A large value of one key has room in the memory budget before it is read, and as long as its reader has it; where there is
-//! none the read is refused (`response_memory`). What else is large, as a page of it, is in no account while it is on its way to its I/O
-//! thread: it keeps the turn in which it was read, and of such turns there are few at once (see [`read_with_admission`]).
+//! For a large value, memory is reserved before it is read and until its reader has received it.
+//! Without memory the read is refused (`response_memory`). Other large data, such as a page, is not
+//! reserved on its way to its I/O thread. It holds the permit under which it was read, and few such
+//! permits exist at a time (see [`read_with_admission`]).
 //!
-//! **Caveats.** A pool of one thread has no half: a point waits for the page that is being read.
+//! **Caveats.** A pool of one thread cannot be halved: a point read waits for the page in progress.
 
 use crate::inbox::{Answers, Inbox};
 use crate::metrics::ReadWaits;
@@ -29,11 +32,11 @@ use std::time::Duration;
 use stdx::{BoundedQueue, Instant, Now};
 use store::Store;
 
-/// Reads of a kind that may wait for a thread.
+/// Most waiting reads of each kind.
 const READS_WAITING_MAX: usize = 4_096;
-/// So many points pass a page that waits, while a thread may read it.
+/// Most point reads that overtake a waiting page while a thread may read it.
 const POINTS_BEFORE_PAGE_MAX: u32 = 8;
-/// The part of the deadline that a read may wait for a thread.
+/// A read may wait for at most this fraction of its deadline: 1 / 10.
 const WAIT_SHARE: u32 = 10;
 
 struct Read {
@@ -41,11 +44,11 @@ struct Read {
     request: StoreRequest,
     answer_to: Arc<Inbox>,
     came: Instant,
-    /// Nobody waits for it past this time.
+    /// The read is skipped after this time.
     deadline: Option<Instant>,
 }
 
-/// Reads that wait for a thread.
+/// Numbers of reads that wait for a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadsWaiting {
     pub(crate) points: usize,
@@ -55,13 +58,13 @@ pub(crate) struct ReadsWaiting {
 struct Queue {
     points: BoundedQueue<Read>,
     pages: BoundedQueue<Read>,
-    /// What waits or is read, and how fast that is.
+    /// Estimator of the delay of point reads, waiting and in progress.
     point_delay: DelayEstimator,
     page_delay: DelayEstimator,
-    /// Threads that read pages.
+    /// Threads that read pages at the moment.
     paging: usize,
     paging_max: usize,
-    /// Points that have passed the page that comes next.
+    /// Point reads that have overtaken the next page.
     points_passed: u32,
     closed: bool,
 }
@@ -70,22 +73,22 @@ struct Shared {
     queue: Mutex<Queue>,
     filled: Condvar,
     clock: Arc<dyn Clock>,
-    /// Where it is recorded how long reads waited, if it is.
+    /// Metric of the waiting times, if metrics are enabled.
     waits: Option<Arc<ReadWaits>>,
-    /// Room for large values that were read.
+    /// Memory of large values that were read.
     values: Arc<ReadValues>,
 }
 
-/// Threads that wait for the disk. They end when this is dropped.
+/// A thread pool for reads from disk. Dropping it ends the threads.
 pub(crate) struct ReadPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// How long a read may wait.
+    /// Longest time for which a read may wait.
     patience: Duration,
 }
 
 impl ReadPool {
-    /// A pool of `threads` threads that read from `store`.
+    /// Starts a pool of `threads` threads that read from `store`.
     pub(crate) fn start(
         store: &Store,
         threads: usize,
@@ -107,8 +110,9 @@ impl ReadPool {
         Ok(pool)
     }
 
-    /// Answers a request that comes `now`, and leaves the answer in `answer_to`; a refusal when it would wait for too
-    /// long. What is not begun by its deadline is not done.
+    /// Queues a request that arrives `now`, and delivers the answer to `answer_to`. If the request
+    /// would wait too long, the answer is a refusal. A request that is not begun by its `deadline`
+    /// is skipped.
     pub(crate) fn read(
         &self,
         now: Now,
@@ -126,7 +130,7 @@ impl ReadPool {
         }
     }
 
-    /// What waits for a thread now.
+    /// Numbers of waiting reads.
     pub(crate) fn waiting(&self) -> ReadsWaiting {
         let queue = self.shared.queue.lock();
         ReadsWaiting { points: queue.points.len(), pages: queue.pages.len() }
@@ -160,7 +164,11 @@ impl Queue {
         }
     }
 
-    /// An error: there is no room, or it would wait for longer than `patience`; when to try again.
+    /// Queues a read.
+    ///
+    /// # Errors
+    /// The time to retry after, if the queue is full or the read would wait for longer than
+    /// `patience`.
     fn push(&mut self, read: Read, patience: Duration) -> Result<(), Duration> {
         let (queue, delay) = match read.is_of_page() {
             true => (&mut self.pages, &mut self.page_delay),
@@ -174,7 +182,7 @@ impl Queue {
         Ok(())
     }
 
-    /// A read of a page or of a point is done.
+    /// Records that a read of a page or of a point is done.
     fn done(&mut self, now: Instant, was_page: bool) {
         let delay = if was_page { &mut self.page_delay } else { &mut self.point_delay };
         delay.end(now, 0);
@@ -182,7 +190,8 @@ impl Queue {
     }
 
     fn pop(&mut self) -> Option<Read> {
-        // Where no more may read pages, one of those that do takes the next when it is done.
+        // If the page limit is reached, one of the threads that read pages takes the next page when
+        // it is done.
         let may_page = self.paging < self.paging_max && !self.pages.is_empty();
         if may_page && (self.points.is_empty() || self.points_passed == POINTS_BEFORE_PAGE_MAX) {
             self.paging += 1;
@@ -196,7 +205,7 @@ impl Queue {
 }
 
 impl Read {
-    /// Whether it reads many entries.
+    /// Whether the request reads a page of entries.
     fn is_of_page(&self) -> bool {
         !matches!(self.request, StoreRequest::Read { .. })
     }
@@ -222,7 +231,8 @@ impl Shared {
         }
     }
 
-    /// The response, and the turn of what is large in it and in no account.
+    /// Executes a request. Returns the response, and the permit of a large value in it whose memory
+    /// is not reserved.
     fn answer(&self, store: &Store, request: &StoreRequest) -> (StoreResponse, Option<LargeReadPermit>) {
         let answer = || store.answer_blocking(request);
         match request {
@@ -231,7 +241,8 @@ impl Shared {
         }
     }
 
-    /// Waits for the next read, after one of a page or of a point that was done by then.
+    /// Waits for the next read, after recording that the previous one, of a page or of a point, is
+    /// `done`.
     fn next(&self, done: Option<(Instant, bool)>) -> Option<Read> {
         let mut queue = self.queue.lock();
         if let Some((now, was_page)) = done {
@@ -277,7 +288,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_millis(100);
 
     #[test]
-    fn points_pass_pages_and_pages_leave_threads_to_points() {
+    fn point_reads_overtake_pages_and_keep_a_thread() {
         let mut queue = Queue::new(2);
         for number in 0..4 {
             assert!(queue.push(read(number, true), PATIENCE).is_ok());
@@ -286,13 +297,13 @@ mod tests {
         let mut taken = || queue.pop().map(|read| read.id.0);
         assert_eq!([taken(), taken(), taken(), taken()], [Some(10), Some(0), Some(1), None]);
         assert!(queue.push(read(11, false), PATIENCE).is_ok());
-        assert_eq!(queue.pop().map(|read| read.id.0), Some(11), "a point finds a thread all the same");
+        assert_eq!(queue.pop().map(|read| read.id.0), Some(11), "a point read gets the other thread");
         queue.done(Instant::ZERO, true);
         assert_eq!(queue.pop().map(|read| read.id.0), Some(2));
     }
 
     #[test]
-    fn points_without_end_let_a_page_through_now_and_then() {
+    fn an_endless_stream_of_point_reads_does_not_starve_pages() {
         let mut queue = Queue::new(1);
         assert!(queue.push(read(1, true), PATIENCE).is_ok() && queue.push(read(2, true), PATIENCE).is_ok());
         let mut points_before_page = |is_page_done: bool| {
@@ -301,8 +312,8 @@ mod tests {
             }
             let mut points = 0;
             loop {
-                assert!(queue.push(read(10, false), PATIENCE).is_ok(), "there are always points");
-                match queue.pop().expect("something waits") {
+                assert!(queue.push(read(10, false), PATIENCE).is_ok(), "the queue accepts the point read");
+                match queue.pop().expect("a read waits") {
                     point if !point.is_of_page() => points += 1,
                     page => return (points, page.id.0),
                 }
@@ -313,7 +324,7 @@ mod tests {
         assert_eq!(points_before_page(true), (POINTS_BEFORE_PAGE_MAX, 2));
     }
 
-    /// A store that has the value of `k` in a table.
+    /// A store with a table that contains the value of `k`.
     fn store_with(value: Bytes, env: Env) -> Store {
         let options = StoreOptions {
             engine: engine::Options { memory_bytes: 16 << 20, ..engine::Options::default() },
@@ -329,12 +340,12 @@ mod tests {
         let mut group = store.write_group();
         group.add(StoreId(0), &StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
         store.submit(group, |_, _| ());
-        store.engine().flush().expect("there is room on the disk");
+        store.engine().flush().expect("space on the disk");
         store
     }
 
     #[test]
-    fn what_is_large_has_room_or_keeps_its_turn() {
+    fn a_large_read_holds_a_reservation_or_its_permit() {
         const MIB: usize = 1 << 20;
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(WallTime::EPOCH_2020));
         let env = Env { fs: Arc::new(MemFs::new()), clock: Arc::clone(&clock) };
@@ -367,10 +378,16 @@ mod tests {
         assert!(matches!(paged, StoreResponse::Page { .. }) && large_read.is_some(), "{paged:?}");
         drop((paged, large_read));
         let (found, large_read) = point();
-        assert!(matches!(found, StoreResponse::Cell(Some(_))) && large_read.is_none(), "it has room");
+        assert!(
+            matches!(found, StoreResponse::Cell(Some(_))) && large_read.is_none(),
+            "its memory is reserved"
+        );
         assert_eq!(memory.reserved_bytes(MemoryCategory::Replies), MIB as u64);
         let (overcommit, large_read) = point();
-        assert!(matches!(overcommit, StoreResponse::Cell(Some(_))) && large_read.is_some(), "one has none");
+        assert!(
+            matches!(overcommit, StoreResponse::Cell(Some(_))) && large_read.is_some(),
+            "one value is read in overcommit"
+        );
         let (refused, no_large_read) = point();
         assert!(matches!(refused, StoreResponse::Failed(StoreFault::Overloaded { .. })), "{refused:?}");
         assert!(no_large_read.is_none());
@@ -379,12 +396,12 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_own_room_which_is_what_is_read_soon() {
+    fn each_kind_of_read_has_its_own_delay_limit() {
         let mut queue = Queue::new(1);
         let mut now = Instant::ZERO;
         let at = |number, is_page, came| Read { came, ..read(number, is_page) };
         let (mut refused, mut number) = (0, 0);
-        // A page takes a millisecond, and ten are asked for meanwhile.
+        // Reading a page takes a millisecond, in which ten requests arrive.
         for _ in 0..1_000 {
             for _ in 0..10 {
                 number += 1;

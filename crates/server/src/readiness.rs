@@ -1,31 +1,34 @@
-//! Whether this node can serve operations with the default quorum: `GET /v0/ready`, and a warning in the status.
+//! Whether this node can serve operations with the default quorum: `GET /v0/ready`, and a warning
+//! in the status.
 //!
-//! **Promise.** A node is not ready while it starts or drains, while its clock keeps it from writing, and while too
-//! few replicas for the default quorum can be reached from it for most keys. Each reason says which nodes are missing.
+//! **Promise.** A node is not ready while it starts or drains, while its clock prevents it from
+//! writing, or while too few replicas for the default quorum are reachable for most keys. Each
+//! reason names the missing nodes.
 //!
-//! **Mechanism.** A replica counts when it is up and its answers to reads are believed. The default quorum of a
-//! partition can be had when enough of its replicas count.
+//! **Mechanism.** A replica counts if it is up and read eligible. A partition has its default
+//! quorum if enough of its replicas count.
 //!
-//! **Caveats.** A load balancer takes an unready node out of service. When some keys only have lost their quorum, all
-//! nodes see the same, and taking all of them out would lose the other keys, too. So such a node is ready, and its
-//! status warns. A full disk makes no node unready: reads and deletes go on.
+//! **Caveats.** A load balancer takes an unready node out of service. If only some keys have lost
+//! their quorum, all nodes see the same, and taking all of them out of service would lose the other
+//! keys, too. Such a node is therefore ready, and its status contains a warning. A full disk does
+//! not make a node unready, because reads and deletes continue.
 
 use crate::process::Process;
 use api::ServingState;
 use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, Partition, PeerState};
 use std::sync::Arc;
 
-/// How far the default quorum can be had.
+/// Availability of the default quorum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuorumReach {
-    /// Partitions whose default quorum cannot be had.
+    /// Partitions without a default quorum.
     lost: u32,
     partitions: u32,
     missing: NodeSet,
 }
 
 impl QuorumReach {
-    /// The reach when the replicas in `counting` count.
+    /// The availability if exactly the replicas in `counting` count.
     fn of(layout: &Layout, default_from: u8, counting: NodeSet) -> Self {
         let from = usize::from(default_from.min(layout.len()));
         let ack = from / 2 + 1;
@@ -39,7 +42,7 @@ impl QuorumReach {
         Self { lost: u32::try_from(lost).unwrap_or(u32::MAX), partitions, missing }
     }
 
-    /// The reach of a node that sees the cluster so.
+    /// The availability according to a node's `view` of the cluster.
     pub(crate) fn of_view(member: &Member, default_from: u8, view: &ClusterView) -> Self {
         let counts = |node: &NodeIndex| {
             let peer = view.peer(*node);
@@ -51,12 +54,12 @@ impl QuorumReach {
         Self::of(&member.layout, default_from, member.layout.nodes().filter(counts).collect())
     }
 
-    /// Whether most keys have their default quorum.
+    /// Whether at least half of the keys have their default quorum.
     fn is_enough(&self) -> bool {
         self.lost.saturating_mul(2) <= self.partitions
     }
 
-    /// A sentence about keys without their default quorum, if there are any.
+    /// A warning about keys without their default quorum, if there are any.
     pub(crate) fn warning(&self, layout: &Layout) -> Option<String> {
         let keys = match self.lost {
             0 => return None,
@@ -73,7 +76,7 @@ impl QuorumReach {
     }
 }
 
-/// Why the node is not ready; `None` when it is.
+/// The reason why the node is not ready; `None` if it is ready.
 pub(crate) fn obstacle(process: &Process) -> Option<String> {
     match process.state() {
         ServingState::Starting => return Some("The node is starting.".to_owned()),
@@ -114,15 +117,15 @@ mod tests {
         }
         let (reach, layout) = reach(3, 3, [1]);
         assert!(!reach.is_enough());
-        let told = reach.warning(&layout).expect("told");
+        let told = reach.warning(&layout).expect("a warning");
         assert!(told.contains("all keys") && told.ends_with("Missing: http://n0, http://n2."), "{told}");
     }
 
     #[test]
-    fn a_minority_of_the_keys_without_quorum_is_told_and_does_not_make_a_node_unready() {
+    fn a_minority_of_keys_without_quorum_is_a_warning_and_leaves_the_node_ready() {
         let (two_down, layout) = reach(5, 3, [0, 1, 2]);
         assert!(two_down.is_enough());
-        let told = two_down.warning(&layout).expect("told");
+        let told = two_down.warning(&layout).expect("a warning");
         assert!(told.contains(" % of the keys"), "{told}");
         let (three_down, _) = reach(5, 3, [0, 1]);
         assert!(!three_down.is_enough());

@@ -1,8 +1,8 @@
-//! Where the handlers of one I/O thread wait for their replies.
+//! Slots in which the request handlers of one I/O thread wait for replies.
 //!
-//! A slab of slots instead of a channel for each request: nothing is allocated on the way of a request once the
-//! slab has grown. Whoever stops waiting leaves its slot to the reply, which frees it: an id names one request
-//! until its reply has come, as the coordinator asks.
+//! A slab of slots replaces a channel per request, so no request allocates once the slab has grown.
+//! A handler that stops waiting leaves its slot to the reply, which frees it. An id therefore names
+//! one request until its reply has arrived, as the coordinator requires.
 
 use crate::stages::LatencyTrace;
 use api::RequestKind;
@@ -11,14 +11,14 @@ use slab::Slab;
 use std::task::{Poll, Waker};
 use stdx::Instant;
 
-/// A command that is under way: what it is counted as, and since when.
+/// Start of a command: the kind under which it is counted, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommandStart {
     pub(crate) kind: RequestKind,
     pub(crate) at: Instant,
 }
 
-/// A reply, and what it waited for, if that was looked at closely.
+/// A reply, with the latency trace of its request if that was recorded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Replied {
     pub(crate) reply: Reply,
@@ -27,29 +27,30 @@ pub(crate) struct Replied {
 
 #[derive(Debug)]
 enum Slot {
-    /// No reply yet; wake this one when it comes.
+    /// The reply is pending. The waker is woken when it arrives.
     Waiting(CommandStart, Option<Waker>),
     Replied(Replied),
-    /// Nobody waits any more.
+    /// The handler has stopped waiting.
     Abandoned(CommandStart),
 }
 
-/// See the module. The coordinator bounds how many wait.
+/// The reply slots of an I/O thread. The coordinator bounds their number.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     slots: Slab<Slot>,
 }
 
 impl Replies {
-    /// A slot for a request.
+    /// Opens a slot for a request.
     pub(crate) fn open(&mut self, begun: CommandStart) -> RequestId {
         RequestId(self.slots.insert(Slot::Waiting(begun, None)) as u64)
     }
 
-    /// The reply to `id` has come; gives what it was opened with. `trace` says what it waited for since.
+    /// Delivers the reply to `id`. Returns the value with which the slot was opened. `trace` makes
+    /// the latency trace of the request.
     ///
     /// # Panics
-    /// When it has come before.
+    /// If the reply was delivered before.
     pub(crate) fn put(
         &mut self,
         id: RequestId,
@@ -73,7 +74,7 @@ impl Replies {
         }
     }
 
-    /// Takes the reply to `id`, which ends the wait; `None` while there is none.
+    /// Takes the reply to `id` and frees the slot; `None` while the reply is pending.
     pub(crate) fn take(&mut self, id: RequestId) -> Option<Replied> {
         if let Slot::Waiting(..) = self.slots[id.0 as usize] {
             return None;
@@ -84,7 +85,8 @@ impl Replies {
         }
     }
 
-    /// As [`Replies::take`]; leaves `waker` to be woken while there is none.
+    /// Takes the reply to `id` and frees the slot. While the reply is pending, it registers
+    /// `waker`.
     pub(crate) fn poll(&mut self, id: RequestId, waker: &Waker) -> Poll<Replied> {
         if let Slot::Waiting(_, waiting) = &mut self.slots[id.0 as usize] {
             match waiting {
@@ -95,7 +97,7 @@ impl Replies {
         self.take(id).map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Nobody waits for the reply to `id` any more.
+    /// Notes that the handler has stopped waiting for the reply to `id`.
     pub(crate) fn abandon(&mut self, id: RequestId) {
         let slot = &mut self.slots[id.0 as usize];
         match slot {
@@ -115,7 +117,7 @@ mod tests {
     const REPLY: Reply = Reply::Missing { acks: Acks { got: 1, from: 1 } };
 
     #[test]
-    fn a_slot_is_free_after_the_reply_and_its_taking_in_any_order() {
+    fn a_slot_is_free_after_its_reply_and_its_reader_in_any_order() {
         let mut replies = Replies::default();
         let waker = Waker::noop();
         let begun =

@@ -1,21 +1,25 @@
-//! Room for large values on their way to their readers.
+//! Memory for large values on their way to readers.
 //!
-//! **Promise.** A value that is too large to be copied into a response has its bytes taken of the memory budget
-//! ([`MemoryCategory::Replies`]) before the first byte of its answer leaves, until its last byte has. Where there is no room the
-//! answer is `503`: nothing that has begun is broken off for it. Readers that stand still make room (`activity`). One that is
-//! read from disk has room before it is read ([`ReadValues`]), so that a refusal costs no read; it keeps it until its reader
-//! has it. Readers who share it in memory share its room, which goes back with the last of them.
+//! **Promise.** The bytes of a value that is too large to be copied into a response are reserved
+//! ([`MemoryCategory::Replies`]) before the first byte of the response leaves, until the last byte
+//! has left. Without memory the response is `503`; responses that have begun are not broken off for
+//! it. Stalled readers are closed to free memory (`connection_activity`). A value that is read from
+//! disk is reserved before it is read ([`ReadValues`]), so a refusal costs no read. The reservation
+//! lasts until the reader has received the value. Readers that share a value in memory share its
+//! reservation, and the last one releases it.
 //!
-//! Whoever only wants to know about a value, and not have it, is answered where there is no room too. Nobody knows before it
-//! is read who that is: so one value at a time is read without room, as a *guest*. It keeps the turn in which it was read
-//! until its I/O thread has seen it ([`read_with_admission`]).
+//! A request that only needs the metadata of a value is answered without a reservation, too. The
+//! read cannot distinguish such requests beforehand. One value at a time is therefore read without
+//! a reservation, in [`Overcommit`]. It holds the permit under which it was read until its I/O
+//! thread has examined it ([`read_with_admission`]).
 //!
-//! **Mechanism.** The room of a value that was read is found by where the value is in memory, as long as anybody who read it
-//! there has it. Those are counted; a reader whose answer leaves holds the room, too.
+//! **Mechanism.** The reservation of a value is found by the value's address while any of its
+//! readers holds it. Readers are counted. A response on its way out holds the reservation, too.
 //!
-//! **Caveats.** A value that is found in memory is there when it is looked at. So is one of up to 256 KiB, of each thread that
-//! reads. Readers who find one value in memory that nobody has just read each count all of it. Of a key that is in several
-//! tables two values are there for a moment, and one is counted.
+//! **Caveats.** A value that is found in memory is present when it is examined, before its
+//! reservation. So is one value of up to 256 KiB for each read thread. Readers that find a value in
+//! memory that no read has just registered each reserve all of it. If a key is in several tables,
+//! two of its values are in memory for a moment, and one of them is counted.
 
 use crate::admission::Admission;
 use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
@@ -36,21 +40,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::{Cell, Version};
 
-/// Values up to this size are copied into their answers, and taken in no account unless they have to wait.
+/// Values up to this size are copied into their responses. They are reserved only if they have to
+/// wait.
 pub(crate) const LARGE_BYTES: usize = 16 << 10;
-/// Values up to this size that are read from disk are taken in account only when they leave.
+/// Values up to this size that are read from disk are reserved only when they leave.
 const READ_BYTES: usize = 64 << 10;
-/// When to come again for a value that has found no room.
+/// `Retry-After` for a value without memory.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The room of a large value. It goes back when this is dropped.
+/// Memory reservation of a large value on its way out. Dropping it releases the reservation.
 #[derive(Debug)]
 pub(crate) struct ResponseReservation {
     _reservation: Arc<Reservation>,
     _holds_memory: HoldsMemory,
 }
 
-/// The reply with its room, if it needs any; a refusal in its place, if there is none.
+/// Reserves memory for the value in `reply`, if it is large. Without memory, the reply becomes a
+/// refusal.
 pub(crate) fn reserve_for(
     process: &Process,
     activity: &Rc<ConnectionActivity>,
@@ -81,59 +87,60 @@ pub(crate) fn reserve_for(
     }
 }
 
-/// Whether what is found in this version is sent, and not only told of.
+/// Whether the response contains the value of this version, and not only its metadata.
 fn sends_value(asked: &ResponseContext, version: Version) -> bool {
     let is_known = asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version));
     asked.action == Action::Get && !is_known
 }
 
-/// Values that were read from disk, as long as their readers have them.
+/// Large values that were read from disk and still have readers.
 #[derive(Debug)]
 pub(crate) struct ReadValues {
     memory: Arc<MemoryBudget>,
     admission: Arc<Admission>,
     is_overcommitted: Arc<AtomicBool>,
-    /// By where they are.
+    /// Values by their address.
     shared: Mutex<HashMap<usize, SharedValue>>,
 }
 
-/// Leave for a value to be in memory.
+/// Permission to read a value into memory.
 #[derive(Debug)]
 enum ReadPermit {
     Reserved(Reservation),
     Overcommitted(Overcommit),
 }
 
-/// A value that is there without room, of which there is one at a time.
+/// Permission for a value without a reservation. Only one exists at a time.
 #[derive(Debug)]
 struct Overcommit {
     is_overcommitted: Arc<AtomicBool>,
 }
 
-/// A value that is in memory once, whoever has read it.
+/// A value in memory that its readers share.
 #[derive(Debug)]
 struct SharedValue {
     reservation: Option<Arc<Reservation>>,
     _overcommit: Option<Overcommit>,
-    /// How many have it.
+    /// Number of readers that hold the value.
     holders: usize,
 }
 
-/// A value that somebody has.
+/// The owner of a value that a reader holds.
 struct ValueGuard {
     value: Bytes,
     values: Arc<ReadValues>,
 }
 
 impl ReadValues {
-    /// None yet.
+    /// An empty set of values.
     pub(crate) fn new(memory: &Arc<MemoryBudget>, admission: &Arc<Admission>) -> Self {
         let (memory, admission) = (Arc::clone(memory), Arc::clone(admission));
         Self { memory, admission, is_overcommitted: Arc::default(), shared: Mutex::default() }
     }
 
-    /// Carries out a read of one key, in which a large value has room before it is read, and until all who share it have let
-    /// it go. Where there is none the read is refused. Returns the turn of a guest.
+    /// Reads one key. Memory for a large value is reserved before it is read, until all its readers
+    /// have dropped it. Without memory the read is refused. Also returns the permit of a value in
+    /// overcommit.
     pub(crate) fn read(
         self: &Arc<Self>,
         read: impl FnOnce() -> StoreResponse,
@@ -155,8 +162,11 @@ impl ReadValues {
         }
     }
 
-    /// The value with this leave, until all who share it have let it go, if it is large. An error: there is none, and when to
-    /// try again.
+    /// Registers a value under this permission until all its readers have dropped it, if it is
+    /// large.
+    ///
+    /// # Errors
+    /// The time to retry after, if there is no memory.
     fn share(self: &Arc<Self>, value: Bytes, mut permit: Option<ReadPermit>) -> Result<Bytes, Duration> {
         if value.len() <= READ_BYTES {
             return Ok(value);
@@ -168,9 +178,9 @@ impl ReadValues {
         } else {
             let bytes = value.len() as u64;
             self.ensure_permit(&mut permit, bytes)?;
-            let (reservation, overcommit) = match permit.expect("it was seen to") {
+            let (reservation, overcommit) = match permit.expect("permission was just ensured") {
                 ReadPermit::Reserved(mut reservation) => {
-                    assert!(reservation.resize(bytes), "less is always to be had");
+                    assert!(reservation.resize(bytes), "a smaller reservation always succeeds");
                     (Some(Arc::new(reservation)), None)
                 }
                 ReadPermit::Overcommitted(overcommit) => (None, Some(overcommit)),
@@ -181,11 +191,14 @@ impl ReadValues {
         Ok(Bytes::from_owner(ValueGuard { value, values: Arc::clone(self) }))
     }
 
-    /// Sees that there is leave for a value of so many bytes. An error: there is none, and when to try again.
+    /// Ensures permission for a value of `bytes`.
+    ///
+    /// # Errors
+    /// The time to retry after, if there is no memory.
     fn ensure_permit(&self, permit: &mut Option<ReadPermit>, bytes: u64) -> Result<(), Duration> {
         let has_permit = match permit {
             Some(ReadPermit::Overcommitted(_)) => true,
-            // Of what was read before it, as from another table, one is kept.
+            // Of several values of the key, as from different tables, one remains.
             Some(ReadPermit::Reserved(reservation)) => {
                 reservation.bytes() >= bytes || reservation.resize(bytes)
             }
@@ -204,7 +217,7 @@ impl ReadValues {
         Ok(())
     }
 
-    /// The room of a value that is held, if it has any.
+    /// The reservation of a registered value, if it has one.
     fn reservation_of(&self, value: &Bytes) -> Option<Arc<Reservation>> {
         if value.len() <= READ_BYTES {
             return None;
@@ -215,7 +228,7 @@ impl ReadValues {
 }
 
 impl Overcommit {
-    /// A guest, if there is none.
+    /// Acquires the permission for overcommit, if it is free.
     fn acquire(is_overcommitted: &Arc<AtomicBool>) -> Option<Self> {
         let was_overcommitted = is_overcommitted.swap(true, Ordering::Acquire);
         (!was_overcommitted).then(|| Self { is_overcommitted: Arc::clone(is_overcommitted) })
@@ -244,7 +257,7 @@ impl Drop for ValueGuard {
         entry.get_mut().holders -= 1;
         let last = (entry.get().holders == 0).then(|| entry.remove());
         drop(values);
-        // What has room goes before its room does.
+        // The value is freed before its reservation is released.
         self.value = Bytes::new();
         drop(last);
     }
@@ -262,7 +275,7 @@ mod tests {
 
     const LARGE: usize = 1 << 20;
 
-    /// With room for three of them.
+    /// A budget for three large values.
     fn values() -> Arc<ReadValues> {
         let limits = Limits { memory_bytes: 6 << 20, ..Limits::default() };
         let memory = Arc::new(MemoryBudget::new(&limits, 0, LargestValue::default()));
@@ -270,7 +283,7 @@ mod tests {
     }
 
     impl ReadValues {
-        /// Takes a value that was read without asking.
+        /// Registers a value that was read without asking for permission.
         fn found(self: &Arc<Self>, value: Bytes) -> Option<Bytes> {
             self.share(value, None).ok()
         }
@@ -286,7 +299,7 @@ mod tests {
         Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 1, vec![7; len].into())
     }
 
-    /// The value of an answer.
+    /// The value in a response.
     fn value_of(response: StoreResponse) -> Option<Bytes> {
         match response {
             StoreResponse::Cell(Some(cell)) => Some(cell.value),
@@ -296,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_value_has_room_before_it_is_read_or_is_not_read() {
+    fn a_large_value_is_reserved_before_it_is_read_or_not_read() {
         let (values, engine) = (values(), engine());
         let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
         let reads = RefCell::new(0);
@@ -317,25 +330,25 @@ mod tests {
         };
         let more_than_large = LARGE as u64 + 100;
         let (first, large_read) = read(more_than_large, LARGE);
-        assert!(large_read.is_none(), "it is in an account");
-        assert_eq!(reserved(), LARGE as u64, "what is left of its block");
+        assert!(large_read.is_none(), "its memory is reserved");
+        assert_eq!(reserved(), LARGE as u64, "the value's part of its block");
         let holders = [first, read(more_than_large, LARGE).0];
         let (overcommit, large_read) = read(2 * more_than_large, 2 * LARGE);
         assert!(
             large_read.is_some()
                 && overcommit.is_some()
-                && values.reservation_of(&overcommit.clone().expect("it")).is_none()
+                && values.reservation_of(&overcommit.clone().expect("a value")).is_none()
         );
         assert_eq!((reserved(), *reads.borrow()), (2 * LARGE as u64, 3));
         let (refused, no_large_read) = read(2 * more_than_large, 2 * LARGE);
         assert!(refused.is_none() && no_large_read.is_none());
         assert_eq!((values.admission.refused(Refusal::Replies), *reads.borrow()), (1, 3), "not read");
         drop(large_read);
-        let small = read(LARGE as u64, 10).0.expect("there is room for its block");
-        assert_eq!((reserved(), small.len()), (2 * LARGE as u64, 10), "what is small needs none");
+        let small = read(LARGE as u64, 10).0.expect("memory for its block");
+        assert_eq!((reserved(), small.len()), (2 * LARGE as u64, 10), "a small value needs no reservation");
         drop((overcommit, holders));
         assert_eq!((reserved(), values.shared.lock().len()), (0, 0));
-        assert!(read(2 * more_than_large, 2 * LARGE).1.is_none(), "there is room again");
+        assert!(read(2 * more_than_large, 2 * LARGE).1.is_none(), "memory is free again");
         assert!(!values.is_overcommitted.load(Ordering::Relaxed));
     }
 
@@ -345,7 +358,7 @@ mod tests {
         let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
         let (response, large_read) = values.read(|| {
             for (bytes, most) in [(1, 1), (2, 2), (1, 2)] {
-                engine.begin_copy(bytes * LARGE as u64).expect("room");
+                engine.begin_copy(bytes * LARGE as u64).expect("free memory");
                 assert_eq!(reserved(), most * LARGE as u64);
             }
             StoreResponse::Cell(Some(cell(LARGE)))
@@ -357,17 +370,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_has_room_until_its_answer_has_left_and_it_is_let_go() {
+    fn a_value_is_reserved_until_its_response_has_left_and_its_readers_dropped_it() {
         let values = values();
         let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
-        let small = values.found(Bytes::from(vec![1; READ_BYTES])).expect("it needs none");
+        let small = values.found(Bytes::from(vec![1; READ_BYTES])).expect("a small value needs no memory");
         assert_eq!((reserved(), values.reservation_of(&small).is_none()), (0, true));
-        let value = values.found(Bytes::from(vec![2; LARGE])).expect("room");
+        let value = values.found(Bytes::from(vec![2; LARGE])).expect("free memory");
         let copy = value.clone();
         assert_eq!(reserved(), LARGE as u64);
-        let reservation = values.reservation_of(&value).expect("it has room");
+        let reservation = values.reservation_of(&value).expect("a reservation");
         drop((value, copy));
-        assert_eq!(reserved(), LARGE as u64, "it is with the answer");
+        assert_eq!(reserved(), LARGE as u64, "the response holds the reservation");
         drop(reservation);
         assert_eq!(reserved(), 0);
         drop(values.found(Bytes::from(vec![3; LARGE])));
@@ -375,11 +388,11 @@ mod tests {
     }
 
     #[test]
-    fn of_what_finds_no_room_one_is_there_at_a_time() {
+    fn one_value_at_a_time_is_read_in_overcommit() {
         let values = values();
         let read = || values.found(Bytes::from(vec![0; LARGE]));
-        let holders: Vec<_> = (0..3).map(|_| read().expect("room")).collect();
-        let overcommit = read().expect("the one without");
+        let holders: Vec<_> = (0..3).map(|_| read().expect("free memory")).collect();
+        let overcommit = read().expect("the value in overcommit");
         assert!(read().is_none() && values.reservation_of(&overcommit).is_none());
         assert_eq!(values.admission.refused(Refusal::Replies), 1);
         drop(overcommit);
@@ -389,20 +402,20 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_shared_has_room_once_until_the_last_lets_it_go() {
+    fn a_shared_value_is_reserved_once_until_its_last_reader_drops_it() {
         let values = values();
         let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
         let in_memory = Bytes::from(vec![0; LARGE]);
-        let read = || values.found(in_memory.clone()).expect("room");
+        let read = || values.found(in_memory.clone()).expect("free memory");
         let (first, second) = (read(), read());
         assert_eq!(reserved(), LARGE as u64);
         let answer = values.reservation_of(&first);
         drop((first, answer));
-        assert_eq!(reserved(), LARGE as u64, "the second has it still");
-        let answer = values.reservation_of(&second).expect("it has room");
+        assert_eq!(reserved(), LARGE as u64, "the second reader still holds the value");
+        let answer = values.reservation_of(&second).expect("a reservation");
         let third = read();
         drop((second, answer));
-        assert_eq!(reserved(), LARGE as u64, "so has one who came when an answer was leaving");
+        assert_eq!(reserved(), LARGE as u64, "so does a reader that arrived while a response was leaving");
         drop(third);
         assert_eq!((reserved(), values.shared.lock().len()), (0, 0));
     }

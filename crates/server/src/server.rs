@@ -1,18 +1,20 @@
-//! The life of a node: listen, recover, serve, drain, close.
+//! The lifecycle of a node: listen, recover, serve, drain, close.
 //!
-//! **Promise.** The address is taken before anything else is done, and every request is answered from then on:
-//! `503` until the node serves. Peers are answered as soon as the store is open; users when the node knows how its
-//! peers are and holds what they kept for it. Told to stop, the node says so to its peers, answers what is under
-//! way, closes idle connections, hands over what it keeps for others, and ends within
+//! **Promise.** The node binds its address before anything else. From then on every request is
+//! answered, with `503` until the node serves. Peers are served as soon as the store is open.
+//! Clients are served when the node knows the state of its peers and has received the hints that
+//! they held for it. A node that is told to stop announces it to its peers, answers the requests in
+//! flight, closes idle connections, delivers the hints that it holds, and ends within
 //! [`Limits::drain_time`](crate::Limits::drain_time). A process that is told to stop while it
-//! recovers ends at once, also when the disk hangs: it has acknowledged nothing, and a recovery may
-//! be cut off anywhere. When the store can no longer vouch for what is durable the node ends at
-//! once, waiting for nothing. A [`Server`] that ended so lets go of its data directory once its
-//! threads are done with the disk.
+//! recovers ends at once, even if the disk hangs: it has acknowledged nothing, and a recovery may
+//! be interrupted at any point. When the store can no longer guarantee which data is durable, the
+//! node ends at once without waiting for anything. A [`Server`] that ended so releases its data
+//! directory once its threads have finished their disk accesses.
 //!
-//! **Mechanism.** One thread (that of [`run`], or one of [`Server`]'s own) accepts connections, drives the cluster's
-//! `Node`, and takes the process from state to state; I/O threads do the rest. What a node that ended early still holds is
-//! [`HeldResources`]: [`run`] leaves it to the end of the process, and a [`Server`] gives it to a thread that waits for the disk.
+//! **Mechanism.** The control thread (the caller of [`run`], or a thread of [`Server`]) accepts
+//! connections, drives the cluster's `Node`, and moves the process from state to state. I/O threads
+//! do the rest. The resources of a node that ended early are [`HeldResources`]: [`run`] leaves them
+//! to the end of the process, and a [`Server`] passes them to a thread that waits for the disk.
 
 use crate::config::Config;
 use crate::directory_watch;
@@ -42,47 +44,50 @@ use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// The exit code of a node that a second Ctrl-C ended. A shell reports the same code for a process that `SIGINT` ended.
+/// Exit code of a node that a second Ctrl-C ended. A shell reports the same code for a process that
+/// `SIGINT` ended.
 const INTERRUPTED: i32 = 130;
-/// Signals of one Ctrl-C that reach the process twice, from the terminal and from its parent process, arrive within
-/// this time.
+/// One Ctrl-C can reach the process twice, from the terminal and from its parent process. Both
+/// signals arrive within this time.
 const SAME_INTERRUPT_TIME: Duration = Duration::from_millis(500);
-/// Threads that wait for the disk, for each core.
+/// Threads of the read pool for each core.
 const READ_THREADS_PER_CORE: usize = 2;
 const READ_THREADS_MIN: usize = 4;
 const READ_THREADS_MAX: usize = 32;
-/// I/O threads, at most: a machine's number in messages between nodes is a byte.
+/// Most I/O threads: the number of a coordinator is one byte in messages between nodes.
 const THREADS_MAX: usize = 255;
-/// How long users of a node whose own answers do not count wait at its start for peers that have linked and do not know
-/// yet whether theirs count: such a cluster may lack a node that it has to hear.
+/// Startup wait of a node that is not read eligible for peers that are linked and do not know yet
+/// whether they are. Such a cluster may lack a node that it must hear from.
 const START_TIME: Duration = Duration::from_millis(150);
-/// The same of a node whose own answers count, from when that is so: its peers tell it as soon as they have heard what it
-/// remembers of them.
+/// Startup wait of a node that is read eligible, from the moment when it is. Its peers report their
+/// own state as soon as they have heard what it remembers of them.
 const PEERS_KNOWN_TIME: Duration = Duration::from_millis(600);
-/// How long users wait at the start for the links of threads with peers that are up, in both directions.
+/// Startup wait for the links between the I/O threads and the peers that are up, in both
+/// directions.
 const LINK_TIME: Duration = Duration::from_millis(600);
-/// What is resident and in no account, in the allocator's hands or on its way from one account to another, counts as the
-/// store's from so many bytes on, ...
+/// Resident memory that is not reserved is charged to the store above an allowance: it is in the
+/// allocator, or between two reservations. This is the fixed part of the allowance, in bytes.
 const UNTRACKED_BYTES_FREE: u64 = 32 << 20;
-/// ... and this part of all memory, ...
+/// The allowance grows by this fraction of the memory budget: 1 / 8.
 const UNTRACKED_SHARE_FREE: u64 = 8;
-/// ... but not more than this part of it, if that is more than so many bytes: the program itself takes some.
+/// The allowance is at most this fraction of the memory budget, but at least the fixed part,
+/// because the program itself uses some memory: 1 / 4.
 const UNTRACKED_SHARE_FREE_MAX: u64 = 4;
-/// How often the clocks are asked whether the node stood still.
+/// Interval of the checks whether the process was suspended.
 const CHECK_PRESENCE_EVERY: Duration = Duration::from_secs(1);
-/// How long the end of a [`Server`] waits for its threads to be done with the disk.
+/// Time for which the end of a [`Server`] waits for its threads to finish their disk accesses.
 const RELEASE_TIME: Duration = Duration::from_secs(2);
-/// How often it is looked at what the store takes in memory.
+/// Interval in which the memory use of the store is sampled.
 const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
-/// One compaction for each so many cores.
+/// Number of cores for each compaction thread.
 const CORES_PER_COMPACTION: usize = 4;
 
-/// Receives the stages of a node's life, each at most once and in this order.
+/// Receives the stages of a node's lifecycle, each at most once and in this order.
 pub trait Observer {
-    /// The node has its address, and the data directory is known to be its own. The recovery comes after this.
+    /// The node has bound its address and locked its data directory. Recovery follows.
     fn on_listening(&self, address: SocketAddr);
 
-    /// The node serves users.
+    /// The node serves clients.
     fn on_serving(&self);
 
     /// The node was told to stop and begins to drain.
@@ -98,10 +103,10 @@ impl Observer for () {
     fn on_stopping(&self) {}
 }
 
-/// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). A `SIGINT` after that ends the
-/// process at once, with exit code 130: what was acknowledged is durable, requests under way are
-/// not answered. If the process is told to stop while it recovers, this returns at once. The
-/// recovery may go on then, on a thread that ends with the process.
+/// Serves until the process is told to stop (`SIGTERM`, `SIGINT`). A further `SIGINT` ends the
+/// process at once with exit code 130: acknowledged writes are durable, and requests in flight are
+/// not answered. If the process is told to stop while it recovers, this function returns at once.
+/// The recovery may then continue on a thread that ends with the process.
 ///
 /// # Errors
 /// [`ServerError`]: the node could not start, or had to stop.
@@ -112,13 +117,13 @@ pub fn run(config: Config, env: Env, observer: &dyn Observer) -> Result<(), Serv
         bound.serve(told_to_stop, WhileRecovering::EndAtOnce, observer).await
     });
     ended.map_err(|EarlyExit { why, held }| {
-        // The process ends next. With a failing disk, letting go could wait for ever.
+        // The process ends next. On a failing disk, dropping the resources could block forever.
         std::mem::forget(held);
         why
     })
 }
 
-/// A node in this process, for tests and for programs that embed one.
+/// A node within this process, for tests and for programs that embed one.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -127,11 +132,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a node. It answers requests when this returns; with `503` until its store is open.
+    /// Starts a node. When this returns, the node answers requests: with `503` until its store is
+    /// open.
     ///
     /// # Errors
-    /// [`ServerError`] when the address is taken or the system refuses a thread. Whether the store can be
-    /// opened is known later: see [`Server::stop`].
+    /// [`ServerError`] if the address is taken or the system refuses a thread. [`Server::stop`]
+    /// reports whether the store could be opened.
     pub fn start(config: Config, env: Env) -> Result<Self, ServerError> {
         let bound = BoundServer::bind(config, env)?;
         let address = bound.address;
@@ -140,7 +146,7 @@ impl Server {
             .name("veche-control".to_owned())
             .spawn(move || {
                 let told_to_stop = async {
-                    // A handle that was dropped stops its node too.
+                    // Dropping the handle also stops the node.
                     let _ = stopped.await;
                 };
                 let ended = bound.serve(told_to_stop, WhileRecovering::WaitForRecovery, &());
@@ -155,24 +161,25 @@ impl Server {
         Ok(Self { address, stop, thread })
     }
 
-    /// Where it listens.
+    /// The address on which the node listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops the node as `SIGTERM` does and waits for its end. Afterwards its data directory can be opened again; only
-    /// where a thread of the node waits for the disk for longer than 2 s, that is so once the thread goes on.
+    /// Stops the node as `SIGTERM` does and waits for its end. Afterwards the data directory can be
+    /// opened again. If a thread of the node blocks on the disk for longer than 2 s, that is
+    /// delayed until the thread continues.
     ///
     /// # Errors
-    /// [`ServerError`]: why it ended, if not because it was told to.
+    /// [`ServerError`]: the reason why the node ended, if it was not told to.
     pub fn stop(self) -> Result<(), ServerError> {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or(Err(ServerError::Panicked("the control thread")))
     }
 }
 
-/// Runs `node` to its end on a runtime of the current thread. Afterwards its tasks are gone. Its blocking calls are not
-/// waited for: with a failing disk they may never return.
+/// Runs `node` to completion on a runtime of the current thread, and drops its tasks afterwards. It
+/// does not wait for blocking calls, which may never return on a failing disk.
 fn on_control_runtime(node: impl Future<Output = Result<(), EarlyExit>>) -> Result<(), EarlyExit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -183,7 +190,7 @@ fn on_control_runtime(node: impl Future<Output = Result<(), EarlyExit>>) -> Resu
     ended
 }
 
-/// Resolves at the first of the signals that ask a process to end.
+/// Resolves at the first signal that asks the process to end.
 fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
@@ -192,20 +199,20 @@ fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
             _ = interrupt.recv() => {}
         }
         if let Err(error) = exit_at_next_interrupt() {
-            tracing::warn!(%error, "a second Ctrl-C will not end the drain");
+            tracing::warn!(%error, "cannot watch for a second Ctrl-C, which would end the drain");
         }
     })
 }
 
-/// Ends the process at the next `SIGINT`. A thread of its own watches for it, since the control thread waits for other
-/// threads while the store is closed.
+/// Ends the process at the next `SIGINT`. This uses a separate thread, because the control thread
+/// blocks while the store is closed.
 fn exit_at_next_interrupt() -> io::Result<()> {
     let watch = || -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             tokio::time::sleep(SAME_INTERRUPT_TIME).await;
             signal(SignalKind::interrupt())?.recv().await;
-            tracing::warn!("interrupted again: ended without waiting for requests under way");
+            tracing::warn!("interrupted again: ended without waiting for requests in flight");
             std::process::exit(INTERRUPTED)
         })
     };
@@ -216,7 +223,7 @@ fn start_error(what: &'static str) -> impl FnOnce(io::Error) -> ServerError {
     move |source| ServerError::Start { what, source }
 }
 
-/// A node that has its address.
+/// A node that has bound its address.
 struct BoundServer {
     address: SocketAddr,
     listener: std::net::TcpListener,
@@ -225,19 +232,19 @@ struct BoundServer {
     control_messages: mpsc::Receiver<ControlMessage>,
 }
 
-/// What a node does that is told to stop while it recovers.
+/// Behaviour of a node that is told to stop while it recovers.
 #[derive(Clone, Copy, Debug)]
 enum WhileRecovering {
-    /// It ends, and leaves the recovery to the end of the process.
+    /// The node ends at once. The recovery ends with the process.
     EndAtOnce,
-    /// It waits for the recovery, so that this process can open the data directory again.
+    /// The node waits for the recovery, so that this process can open the data directory again.
     WaitForRecovery,
 }
 
-/// Why a node ended without being told to, and what it still holds.
+/// The reason why a node ended without being told to, with its remaining resources.
 struct EarlyExit {
     why: ServerError,
-    /// `None`: the node had not opened its store, or has closed it.
+    /// `None`: the store was not open yet, or is closed.
     held: Option<Box<HeldResources>>,
 }
 
@@ -247,9 +254,10 @@ impl From<ServerError> for EarlyExit {
     }
 }
 
-/// Threads, files and memory of a node that ended early, and with them the lock of its data directory. Dropping it waits
-/// for every thread, so for the disk. Nothing more is written: the directory may be another node's by now, or the disk
-/// may fail. Fields are dropped in this order.
+/// Threads, files and memory of a node that ended early, including the lock of its data directory.
+/// Dropping it waits for every thread, and so for the disk. Nothing more is written, because
+/// another node may own the directory by now, or the disk may fail. Fields are dropped in this
+/// order.
 struct HeldResources {
     _threads: Vec<ThreadHandle>,
     _workers: Workers,
@@ -258,9 +266,9 @@ struct HeldResources {
 }
 
 impl HeldResources {
-    /// Lets go on a thread of its own, and waits [`RELEASE_TIME`] at most for it to be done.
+    /// Drops the resources on a separate thread, and waits for it for at most [`RELEASE_TIME`].
     fn release(self) {
-        // If there is no thread to be had, everything stays as it is.
+        // If no thread can be started, the resources are leaked.
         let held = ManuallyDrop::new(self);
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         let release = move || {
@@ -283,7 +291,8 @@ struct OpenNode {
     node: Rc<Driver<NodeMachine>>,
 }
 
-/// Set when the node must end at once: the store can no longer vouch for what is durable, or the data is too old.
+/// A signal that the node must end at once: the store can no longer guarantee which data is
+/// durable, or the data is too old.
 #[derive(Default)]
 struct FatalError {
     why: parking_lot::Mutex<Option<ServerError>>,
@@ -296,7 +305,7 @@ impl FatalError {
         self.told.notify_one();
     }
 
-    /// Why; returns only when it happened.
+    /// Waits for the signal and returns the reason.
     async fn happened(&self) -> ServerError {
         loop {
             if let Some(why) = self.why.lock().take() {
@@ -355,15 +364,15 @@ impl BoundServer {
 }
 
 enum RunEnd {
-    /// Told to stop while it started.
+    /// The node was told to stop before its store was open.
     BeforeOpen,
-    /// Told to stop, and the time in which connections are still accepted has passed.
+    /// The node was told to stop, and the time in which connections are still accepted is over.
     Drained(OpenNode),
-    /// The data must not be written or read any more.
+    /// The data must not be read or written any more.
     Early(ServerError, OpenNode),
 }
 
-/// From start to drain.
+/// Runs a node from its start to the end of the drain delay.
 async fn run_until_stopped(
     process: &Arc<Process>,
     threads: &[ThreadHandle],
@@ -404,7 +413,7 @@ async fn run_until_stopped(
         tokio::time::sleep(process.config.drain_delay).await;
     };
     let fatal = tokio::select! {
-        // While it drains, it does not begin to serve.
+        // A draining node must not begin to serve.
         biased;
         () = drained => return Ok(RunEnd::Drained(open)),
         fatal = open.fatal_error.happened() => fatal,
@@ -414,9 +423,9 @@ async fn run_until_stopped(
     Ok(RunEnd::Early(fatal, open))
 }
 
-/// Waits until users may be served: the node knows how its peers are, and operations can reach those that are
-/// up. Peers that are starting too are given a moment to find out whether their answers count. Peers that cannot be
-/// reached are not waited for.
+/// Waits until clients can be served: the node knows the state of its peers, and operations can
+/// reach those that are up. Peers that are also starting get a moment to find out whether they are
+/// read eligible. Unreachable peers are not waited for.
 async fn until_ready(node: &Driver<NodeMachine>, threads: &[ThreadHandle]) {
     let begun = tokio::time::Instant::now();
     node.until_ready().await;
@@ -424,17 +433,17 @@ async fn until_ready(node: &Driver<NodeMachine>, threads: &[ThreadHandle]) {
         true => PEERS_KNOWN_TIME,
         false => START_TIME.saturating_sub(begun.elapsed()),
     };
-    // Who does not know by then may not know for long.
+    // A peer that does not know by then may not know for long.
     let _ = tokio::time::timeout(patience, node.until_peers_are_known()).await;
     let linked = async {
         let waits: Vec<_> = threads.iter().map(ThreadHandle::when_linked).collect();
         for wait in waits {
-            // An error is a thread that panicked; stopping it says so.
+            // An error means that the thread panicked. Stopping the thread reports it.
             let _ = wait.await;
         }
         node.until_linked_back().await;
     };
-    // What does not come about by then is as if the peer were late.
+    // A link that is missing by then is treated like a slow peer.
     let _ = tokio::time::timeout(LINK_TIME, linked).await;
 }
 
@@ -444,15 +453,15 @@ fn start_threads(process: &Arc<Process>) -> Result<Vec<ThreadHandle>, ServerErro
         .collect()
 }
 
-/// What the recovery's thread says, and when.
+/// The progress of the recovery thread.
 struct StoreOpening {
-    /// The data directory is this node's. Dropped when it is not.
+    /// Resolves when the data directory is locked. Dropped if it cannot be.
     claimed: oneshot::Receiver<()>,
     opened: oneshot::Receiver<Result<(Store, OpenReport), ServerError>>,
 }
 
 impl StoreOpening {
-    /// Waits for the store; calls `claimed` on the way there.
+    /// Waits for the store. Calls `claimed` once the data directory is locked.
     async fn wait(self, claimed: impl FnOnce()) -> Result<(Store, OpenReport), ServerError> {
         if self.claimed.await.is_ok() {
             claimed();
@@ -461,7 +470,7 @@ impl StoreOpening {
     }
 }
 
-/// Opens the store on a thread of its own: recovery takes its time.
+/// Opens the store on a separate thread, because recovery can take long.
 fn open_store(process: &Arc<Process>) -> Result<StoreOpening, ServerError> {
     let process = Arc::clone(process);
     let (say_claimed, claimed) = oneshot::channel();
@@ -473,7 +482,7 @@ fn open_store(process: &Arc<Process>) -> Result<StoreOpening, ServerError> {
             let _ = say_claimed.send(());
             directory.open()
         });
-        // Nobody waits for it when the node was dropped meanwhile.
+        // The receiver is gone if the node ended meanwhile.
         let _ = say_opened.send(result.map_err(ServerError::from));
     };
     let thread = std::thread::Builder::new().name("veche-recovery".to_owned());
@@ -492,7 +501,7 @@ pub(crate) fn store_options(config: &Config) -> StoreOptions {
     }
 }
 
-/// Starts what the store needs, and all machines.
+/// Starts the store's workers and all state machines.
 async fn open_for_peers(
     process: &Arc<Process>,
     threads: &[ThreadHandle],
@@ -528,7 +537,7 @@ async fn open_for_peers(
     Ok(OpenNode { workers, store, fatal_error, node })
 }
 
-/// What the threads share from now on.
+/// Builds the state that the threads share once the store is open.
 pub(crate) fn local_of(
     process: &Process,
     store: &Store,
@@ -544,7 +553,7 @@ pub(crate) fn local_of(
     Ok(Local::new(store.clone(), member, reads, opened, &process.config)?)
 }
 
-/// Tells the memory budget what the store takes, again and again.
+/// Updates the memory use of the store in the budget periodically.
 async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
     let memory_bytes = process.config.memory_bytes();
     let untracked_free = (UNTRACKED_BYTES_FREE + memory_bytes / UNTRACKED_SHARE_FREE)
@@ -558,12 +567,12 @@ async fn watch_store(process: Arc<Process>, local: Arc<Local>) {
     }
 }
 
-/// Ends the node when it stood still for so long that its data is too old.
+/// Ends the node if it was suspended for so long that its data is too old.
 async fn watch_presence(store: Store, fatal_error: Arc<FatalError>) {
     loop {
         match store.check_for_pause() {
             Err(error @ StoreError::PausedTooLong { .. }) => return fatal_error.set(error.into()),
-            Err(error) => tracing::warn!(%error, "it could not be seen whether the node stood still"),
+            Err(error) => tracing::warn!(%error, "cannot check whether the process was suspended"),
             Ok(()) => {}
         }
         tokio::time::sleep(CHECK_PRESENCE_EVERY).await;
@@ -621,18 +630,22 @@ fn log_serving(process: &Process, opened: &OpenReport) {
     }
 }
 
-/// Lets the threads answer what is under way, and the node hand over what it keeps; waits for it `time` at most.
+/// Lets the threads answer the requests in flight, and the node deliver its hints. Waits for at
+/// most `time`.
 async fn finish(threads: &[ThreadHandle], node: &Driver<NodeMachine>, time: Duration) {
     let finished = async {
         let waits: Vec<_> = threads.iter().map(ThreadHandle::finish).collect();
         for wait in waits {
-            // An error is a thread that panicked; stopping it says so.
+            // An error means that the thread panicked. Stopping the thread reports it.
             let _ = wait.await;
         }
         node.until_drained().await;
     };
     if tokio::time::timeout(time, finished).await.is_err() {
-        tracing::warn!(after_ms = time.as_millis() as u64, "some requests or hints did not end and are cut");
+        tracing::warn!(
+            after_ms = time.as_millis() as u64,
+            "some requests or hints did not finish in time and are cut off"
+        );
     }
 }
 
@@ -653,16 +666,16 @@ fn close(threads: Vec<ThreadHandle>, open: OpenNode, process: Arc<Process>) -> R
     Ok(())
 }
 
-/// So that the next start need not wait for versions that were reserved and never issued. The threads that issue versions
-/// have ended.
+/// Records the last issued version, so that the next start need not wait for versions that were
+/// reserved and never issued. The threads that issue versions have ended.
 fn seal_clock(process: &Process, store: &Store) {
     let issued = process.local.get().map(|local| local.member.clock.issued());
     if let Some(Err(error)) = issued.map(|issued| store.seal_clock(issued)) {
-        tracing::warn!(%error, "the next start waits for versions that were reserved");
+        tracing::warn!(%error, "cannot record the last issued version: the next start waits for reserved versions");
     }
 }
 
-/// Ends without closing the store, waiting for nothing.
+/// Ends the node without closing the store or waiting for anything.
 fn abandon(why: ServerError, threads: Vec<ThreadHandle>, open: OpenNode, process: Arc<Process>) -> EarlyExit {
     let OpenNode { workers, store, fatal_error: _, node: _ } = open;
     let held = HeldResources { _threads: threads, _workers: workers, _store: store, _process: process };

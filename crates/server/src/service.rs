@@ -1,11 +1,11 @@
-//! From a request to its response: decode, execute, encode.
+//! Turns a request into its response: decode, execute, encode.
 //!
-//! **Promise.** There is a response to every request, and its body, if it has one, was read to the end or the
-//! connection closes after it.
+//! **Promise.** Every request gets a response. Its body, if it has one, was read to the end, or the
+//! connection closes after the response.
 //!
-//! **Mechanism.** Most requests have no body, and most reads are answered from memory: their response is there
-//! when [`Service::handle`] returns, so the future that hyper moves about is small. Only a request with a body, or
-//! with a response that is streamed, gets a future of its own on the heap.
+//! **Mechanism.** Most requests have no body, and most reads are answered from memory. Their
+//! response is ready when [`Service::handle`] returns, so the future that hyper moves is small.
+//! Only a request with a body or a streamed response allocates a future on the heap.
 
 use crate::body::{BodyRules, RequestBody, Value};
 use crate::checkpoint;
@@ -57,11 +57,11 @@ pub(crate) struct Service {
     pub(crate) stream: Rc<RefCell<CheckedStream>>,
 }
 
-/// What is left to do for a response.
+/// The rest of the work for a response.
 pub(crate) enum Handling {
-    /// Nothing.
+    /// The response is ready.
     Done(Option<HttpResponse>),
-    /// The command is under way.
+    /// The command is in flight.
     Executing {
         execution: Option<Execution>,
         asked: ResponseContext,
@@ -69,7 +69,7 @@ pub(crate) enum Handling {
         service: Rc<Service>,
         _under_way: InFlightGuard,
     },
-    /// There is a body, of the request or one that is streamed.
+    /// The request has a body, or its response is streamed.
     Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
 }
 
@@ -78,14 +78,14 @@ impl Future for Handling {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(match &mut *self {
-            Self::Done(response) => response.take().expect("not polled after its end"),
+            Self::Done(response) => response.take().expect("the future is not polled after it completed"),
             Self::Executing { execution, asked, version, service, .. } => {
-                let waits = execution.as_mut().expect("not polled after its end");
+                let waits = execution.as_mut().expect("the future is not polled after it completed");
                 let reply = ready!(Pin::new(waits).poll(context));
                 let (answer, room) = service.encode(reply, asked);
                 let (thread, status) = (&service.thread, answer.response.status());
                 service.note_answer(asked.action.into(), status);
-                thread.end(execution.take().expect("it was there a moment ago"), status);
+                thread.end(execution.take().expect("the execution was polled in this call"), status);
                 respond_with(answer, room, *version, true)
             }
             Self::Long(handling) => ready!(handling.as_mut().poll(context)),
@@ -93,7 +93,7 @@ impl Future for Handling {
     }
 }
 
-/// What a head asks for, where it is to be had.
+/// A request whose head was decoded, with the driver that executes it.
 enum RoutedRequest<'a> {
     Answered(EncodedResponse),
     Entity(&'a Rc<Driver<CoordinatorMachine>>, EntityRequest),
@@ -133,7 +133,7 @@ impl Service {
         Handling::Long(Box::pin(Rc::clone(self).handle_long(parts, incoming)))
     }
 
-    /// Executes what has no body.
+    /// Executes a request without a body.
     fn execute(
         self: &Rc<Self>,
         driver: &Rc<Driver<CoordinatorMachine>>,
@@ -180,7 +180,8 @@ impl Service {
         let (answer, room) = match answered {
             Ok(answered) => answered,
             Err(problem) => {
-                // What is wrong was said already; more of it only ends the connection.
+                // The response reports the first problem already. A further one only ends the
+                // connection.
                 let _ = body.skip().await;
                 (problem.to_response(parts.method == Method::HEAD), None)
             }
@@ -189,7 +190,7 @@ impl Service {
         respond_with(answer, room, parts.version, self.goes_on(body.is_ended()))
     }
 
-    /// The answer to what was asked, and its room if it is large.
+    /// Encodes the response, with a reservation for a large value.
     fn encode(
         &self,
         reply: Reply,
@@ -253,7 +254,7 @@ impl Service {
         Ok((answer, None))
     }
 
-    /// Streams a range, once its first page has come.
+    /// Streams a range after its first page has arrived.
     async fn answer_range(
         &self,
         driver: &Rc<Driver<CoordinatorMachine>>,
@@ -301,7 +302,7 @@ impl Service {
         Ok((begun, form))
     }
 
-    /// Carries out a batch, and streams the results from the first one on.
+    /// Executes a batch and streams its results, beginning with the first one.
     async fn answer_batch(
         &self,
         driver: &Rc<Driver<CoordinatorMachine>>,
@@ -333,7 +334,7 @@ impl Service {
         }
     }
 
-    /// The response whose `body` is streamed. After it the connection goes on, or not.
+    /// The response with a streamed `body`. `goes_on` says whether the connection may be reused.
     fn stream(
         &self,
         kind: RequestKind,
@@ -344,8 +345,7 @@ impl Service {
     ) -> HttpResponse {
         let knows_chunks = parts.version >= Version::HTTP_11;
         if !knows_chunks && let Err(error) = self.stream.borrow_mut().begin_close_delimited() {
-            let detail =
-                format!("The connection cannot be made to show whether the response is whole: {error}.");
+            let detail = format!("The connection cannot signal whether the response is complete: {error}.");
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
             return self.respond(kind, problem.to_response(false), parts, false);
         }
@@ -353,7 +353,7 @@ impl Service {
         finish(head.map(|()| body), parts.version, self.goes_on(goes_on && knows_chunks))
     }
 
-    /// What the head alone tells.
+    /// Decodes a request from its head.
     fn begin(&self, parts: &Parts) -> Result<RoutedRequest<'_>, Problem> {
         let process = &self.thread.process;
         match api::decode_head(parts, &process.rules) {
@@ -375,7 +375,8 @@ impl Service {
             Ok(DecodedRequest::Profile(profile)) => {
                 self.check_is_local().map(|()| RoutedRequest::Profile(profile))
             }
-            // The others need the store. Until it is open they all get the same answer, malformed ones too.
+            // The remaining requests need the store. Until it is open, they all get the same
+            // response, even malformed ones.
             Ok(DecodedRequest::Entity(entity)) => Ok(RoutedRequest::Entity(self.serving_driver()?, entity)),
             Ok(DecodedRequest::Range(range)) => Ok(RoutedRequest::Range(self.serving_driver()?, range)),
             Ok(DecodedRequest::Batch(batch)) => Ok(RoutedRequest::Batch(self.serving_driver()?, batch)),
@@ -390,14 +391,15 @@ impl Service {
     /// The driver of this thread's coordinator.
     ///
     /// # Errors
-    /// While the node starts.
+    /// The response while the node starts.
     fn serving_driver(&self) -> Result<&Rc<Driver<CoordinatorMachine>>, Problem> {
         let serving = self.thread.driver().filter(|_| self.thread.process.state() != ServingState::Starting);
         serving
             .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))
     }
 
-    /// What shows keys, or costs time of all, is for those on this machine.
+    /// Permits requests that show keys, or that slow down the node, to clients on this machine
+    /// only.
     fn check_is_local(&self) -> Result<(), Problem> {
         if self.stream.borrow().is_from_this_machine() {
             return Ok(());
@@ -412,19 +414,21 @@ impl Service {
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }
 
-    /// Nothing is done for a request of which a part has not come, also where its body means nothing.
+    /// Reads and discards the body. A request is not executed before all of it arrived, even if its
+    /// body is unused.
     async fn read_over(&self, body: &mut RequestBody) -> Result<(), Problem> {
         let bytes_max = self.thread.process.rules.value_bytes_max;
         body.read_over(bytes_max).await.map_err(|problem| self.or_refusal(problem))
     }
 
-    /// A request of this kind is answered with this status.
+    /// Records the status of the response to a request of this kind.
     fn note_answer(&self, kind: RequestKind, status: StatusCode) {
         self.stream.borrow_mut().note_answer(kind, status);
     }
 
-    /// A connection with the rest of a body before the next request cannot go on, nor does one that is to finish:
-    /// hyper has yet to hear of it where the request came after the order.
+    /// Makes a response. The connection cannot be reused if unread body bytes precede the next
+    /// request, or if the connection was ordered to finish: the order may be newer than hyper's
+    /// request.
     fn respond(
         &self,
         kind: RequestKind,
@@ -434,14 +438,15 @@ impl Service {
     ) -> HttpResponse {
         let status = answer.response.status();
         self.note_answer(kind, status);
-        // Behind a head without a length there may be a body all the same, which is no request; behind a CONNECT,
-        // what was meant for somebody else.
+        // A head without a length can be followed by a body, which is not a request. A CONNECT can
+        // be followed by bytes for another server.
         let can_go_on =
             body_is_ended && status != StatusCode::LENGTH_REQUIRED && parts.method != Method::CONNECT;
         respond_with(answer, None, parts.version, self.goes_on(can_go_on))
     }
 
-    /// Whether the connection goes on after the response, if it can. If not, the response says so.
+    /// Whether the connection is reused after the response, if that is possible. If not, the
+    /// response says so.
     fn goes_on(&self, can_go_on: bool) -> bool {
         let goes_on = can_go_on && self.activity.close_order().is_none();
         if !goes_on {
@@ -450,21 +455,26 @@ impl Service {
         goes_on
     }
 
-    /// The head check knows better than the body why a body broke off.
+    /// Prefers the refusal of the head check, which knows better than the body why a body broke
+    /// off.
     fn or_refusal(&self, problem: Problem) -> Problem {
         self.stream.borrow_mut().take_refusal().unwrap_or(problem)
     }
 }
 
-/// Leaves the wish for a pass of anti-entropy with the control thread.
+/// Asks the control thread for a pass of anti-entropy.
 fn begin_repair(process: &Process) -> Result<EncodedResponse, Problem> {
     match process.control.try_send(ControlMessage::Repair) {
         Ok(()) => Ok(api::encode_repair_begun()),
-        Err(_) => Err(Problem::unavailable(RETRY_AFTER, "Too much is asked of the node. Try again.")),
+        Err(_) => Err(Problem::unavailable(
+            RETRY_AFTER,
+            "The node has too many requests for its control thread. Try again.",
+        )),
     }
 }
 
-/// The response for hyper, to a request of this version. After it the connection goes on, or not.
+/// The hyper response to a request of this version. `goes_on` says whether the connection is
+/// reused.
 fn respond_with(
     answer: EncodedResponse,
     room: Option<ResponseReservation>,
@@ -481,14 +491,15 @@ fn respond_with(
 
 fn finish(mut response: HttpResponse, version: Version, goes_on: bool) -> HttpResponse {
     if !goes_on {
-        // hyper would tell a client of HTTP/1.0 that may go on so, unless the response is of its version.
+        // Without the matching version, hyper would tell an HTTP/1.0 client to keep the connection
+        // alive.
         *response.version_mut() = version;
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-/// Tells the sweep that a request is under way.
+/// Marks a request as in flight for the sweep.
 pub(crate) struct InFlightGuard(Rc<ConnectionActivity>);
 
 impl InFlightGuard {

@@ -1,14 +1,17 @@
-//! Receiving and sending by calls of the system itself, without the C library between.
+//! Receives and sends with direct system calls, without the C library.
 //!
-//! **Promise.** What the runtime does for its sockets is done here with the same calls, and no more of them: a socket
-//! that is not ready is waited for, and none is asked that is known to have nothing, or to take nothing.
+//! **Promise.** The functions here issue the same system calls as the runtime does for its sockets,
+//! and no more. They wait for a socket that is not ready, and do not call on a socket that is known
+//! to be empty or full.
 //!
-//! **Mechanism.** The C library's `recv` and `send` use the register of the frame pointer for something else, so that in
-//! a profile they stand without those who called them; of small requests they are a quarter of the time. A call that
-//! receives less than its buffer takes has emptied the socket, and one that sends less than it has has filled it: as the
-//! runtime's own, it then takes back that the socket is ready.
+//! **Mechanism.** The C library's `recv` and `send` use the frame pointer register for other
+//! purposes. In a profile they would appear without their callers, and with small requests they are
+//! a quarter of the time. A receive that does not fill its buffer has emptied the socket, and a
+//! send of fewer bytes than given has filled it. As in the runtime's own implementation, such a
+//! call clears the readiness of the socket.
 //!
-//! **Caveats.** It holds where the system tells of sockets that become ready, not of those that are: with `epoll`.
+//! **Caveats.** This is correct only with edge-triggered notifications, as the runtime uses them
+//! with `epoll`.
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -17,7 +20,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Receives once; how many bytes. None: the other side sends no more.
+/// Receives once and returns the number of bytes; 0: the other side has closed its end.
 pub(crate) fn poll_receive(
     socket: &TcpStream,
     context: &mut Context<'_>,
@@ -34,7 +37,7 @@ pub(crate) fn poll_receive(
     }
 }
 
-/// Sends once; how many of the bytes.
+/// Sends once and returns the number of bytes that were accepted.
 pub(crate) fn poll_send(
     socket: &TcpStream,
     context: &mut Context<'_>,
@@ -49,7 +52,7 @@ pub(crate) fn poll_send(
     }
 }
 
-/// Sends once; how many of the bytes.
+/// Sends once and returns the number of bytes that were accepted.
 ///
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`]: the socket is not ready.
@@ -61,7 +64,7 @@ fn would_wait(done: &io::Result<usize>) -> bool {
     done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Moves up to `most` bytes by a call, if the socket is ready for it.
+/// Moves up to `most` bytes with a system call, if the socket is ready for it.
 fn try_once(
     socket: &TcpStream,
     interest: Interest,
@@ -74,7 +77,8 @@ fn try_once(
         if len == 0 || len == most {
             return Ok(len);
         }
-        // Said in place of what was done, for the next call would wait.
+        // `WouldBlock` clears the readiness, because the next call would wait. `moved` holds the
+        // result.
         moved = Some(len);
         Err(Errno::WOULDBLOCK.into())
     });
@@ -97,7 +101,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (here, there) = tokio::join!(TcpStream::connect(address), listener.accept());
-        (here.expect("it listens"), there.expect("it came").0)
+        (here.expect("the listener accepts"), there.expect("a connection").0)
     }
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_in_order_however_often_either_side_has_to_wait() {
+    fn bytes_arrive_in_order_even_if_both_sides_wait_often() {
         block_on(async {
             let (here, there) = pair().await;
             let bytes: Vec<_> = (0..LEN).map(byte).collect();
@@ -122,7 +126,7 @@ mod tests {
                 let (mut received, mut buffer) = (0, vec![0; 100_000]);
                 loop {
                     let len = poll_fn(|context| poll_receive(&there, context, &mut buffer)).await;
-                    let len = len.expect("it is closed well");
+                    let len = len.expect("the stream ends without an error");
                     if len == 0 {
                         break received;
                     }
@@ -136,24 +140,24 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_was_filled_is_not_asked_again_before_it_takes_more() {
+    fn a_full_socket_is_not_called_again_before_it_is_writable() {
         block_on(async {
             let (here, there) = pair().await;
-            here.writable().await.expect("it is open");
+            here.writable().await.expect("the connection is open");
             let bytes = vec![7; 4 * LEN];
-            let sent = try_send(&here, &bytes).expect("there is room for some");
+            let sent = try_send(&here, &bytes).expect("the socket accepts some bytes");
             assert!(0 < sent && sent < bytes.len());
             assert!(would_wait(&try_send(&here, &bytes)));
             assert!(would_wait(&here.try_io(Interest::WRITABLE, || -> io::Result<usize> {
-                panic!("the runtime takes it for ready")
+                panic!("the runtime considers the socket ready")
             })));
             let (mut received, mut buffer) = (0, vec![0; LEN]);
             while received < sent {
                 let len = poll_fn(|context| poll_receive(&there, context, &mut buffer)).await;
-                received += len.expect("it is open");
+                received += len.expect("the connection is open");
             }
             let more = poll_fn(|context| poll_send(&here, context, b"more")).await;
-            assert_eq!(more.expect("there is room again"), 4);
+            assert_eq!(more.expect("the socket accepts bytes again"), 4);
         });
     }
 }

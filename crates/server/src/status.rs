@@ -1,4 +1,4 @@
-//! What `GET /v0/status` says.
+//! The content of `GET /v0/status`.
 
 use crate::budget::MemoryCategory;
 use crate::local::Local;
@@ -13,7 +13,7 @@ use engine::Stats;
 use std::sync::atomic::Ordering;
 use stdx::{Hlc, Now, WallTime};
 
-/// The node as it is now. Looks at the file system, so it is not for the hot path.
+/// The current state of the node. It calls the file system, so it is not for the hot path.
 pub(crate) fn of(process: &Process) -> Status {
     let now = process.clock.now();
     let from = process.rules.default_from;

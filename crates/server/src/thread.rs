@@ -1,7 +1,7 @@
-//! An I/O thread: a runtime, its connections, its coordinator.
+//! An I/O thread: a runtime, its connections and its coordinator.
 //!
-//! Nothing of a request leaves its thread but the write group on its way to the log and a read that has to wait
-//! for the disk. A connection belongs to one thread for as long as it lives.
+//! A request stays on its thread, except for its write group on the way to the log and for reads
+//! that have to wait for the disk. A connection belongs to one thread for its lifetime.
 
 use crate::budget::{MemoryCategory, ThreadBudget};
 use crate::connection;
@@ -33,48 +33,49 @@ use std::time::{Duration, Instant};
 use tokio::runtime::LocalOptions;
 use tokio::sync::{mpsc, oneshot};
 
-/// After so many turns of tasks it is looked at what has come meanwhile: who has just been answered is to be back in the
-/// queue before all others have had their turn.
+/// The runtime polls I/O after this number of task polls, so that clients that were just answered
+/// are queued again before all other tasks have run.
 const EVENT_INTERVAL: u32 = 16;
-/// The size of the buffer that all connections of a thread read through, in bytes.
+/// Size of the buffer through which all connections of a thread read, in bytes.
 const READ_BUFFER_BYTES: usize = 128 << 10;
 
-/// What an I/O thread is told.
+/// A message to an I/O thread.
 pub(crate) enum Message {
     /// Serve this connection.
     Connection(TcpStream, ConnectionPermit),
-    /// Close connections to make room for others.
+    /// Close connections to free permits for others.
     Evict(Eviction),
-    /// Shake hands with a peer, on a connection that clients would not have got.
+    /// Run the handshake with a peer, on a connection of the listener for peers or without a
+    /// client's permit.
     Peer(TcpStream),
-    /// The store is open: take requests, then say so.
+    /// The store is open: serve requests, then confirm.
     Open(Arc<Local>, oneshot::Sender<()>),
-    /// The node sees the cluster like this now.
+    /// The node's new view of the cluster.
     View(Arc<ClusterView>),
-    /// Take over a link that was let in.
+    /// Take over an admitted link.
     Link(Box<Admitted>),
-    /// Close a link that was let in.
+    /// Close an admitted link.
     CloseLink(LinkId),
-    /// Say when each peer that is up has been linked with, or could not be.
+    /// Confirm when a dial of each peer that is up has succeeded or failed.
     WhenLinked(oneshot::Sender<()>),
-    /// Finish all connections and operations, then say so.
+    /// Finish all connections and operations, then confirm.
     Finish(oneshot::Sender<()>),
 }
 
-/// What the tasks of an I/O thread share.
+/// State that the tasks of an I/O thread share.
 pub(crate) struct Thread {
     pub(crate) process: Arc<Process>,
     pub(crate) connections: Rc<Connections>,
     pub(crate) batches: Rc<OpenBatches>,
-    /// Where bytes pass on their way from a socket to hyper.
+    /// Buffer for bytes on their way from a socket to hyper.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
     pub(crate) recorder: Rc<Recorder>,
-    /// Where responses are written that need no library.
+    /// Buffer for responses that are encoded without hyper.
     pub(crate) write_buffer: RefCell<Vec<u8>>,
     pub(crate) date: DateCache,
-    /// Values that came at once with their requests.
+    /// Budget for values that arrive in the same read as their requests.
     pub(crate) writes: Rc<ThreadBudget>,
-    /// Small answers that wait for their reader.
+    /// Budget for small responses that wait for their reader.
     pub(crate) replies: Rc<ThreadBudget>,
     pub(crate) refusals: Rc<Refusals>,
     pub(crate) shares: Shares,
@@ -89,13 +90,13 @@ impl Thread {
         self.driver.get()
     }
 
-    /// A request that waited has its answer, of this status.
+    /// Ends a request that was waited for. Its response has this status.
     pub(crate) fn end(&self, execution: Execution, status: StatusCode) {
         let Process { clock, stages, .. } = &*self.process;
         stages.end(execution.end(status, clock.now().mono), &**clock);
     }
 
-    /// When to try again, if this is a write for which there is no room.
+    /// `Retry-After` of a write that the admission limits refuse; `None`: the request is admitted.
     pub(crate) fn refuses(&self, entity: &EntityRequest, value_len: usize) -> Option<Duration> {
         match entity.action {
             Action::Get | Action::Head => None,
@@ -104,47 +105,47 @@ impl Thread {
         }
     }
 
-    /// An operation is refused.
+    /// Counts a refused operation.
     pub(crate) fn count_refused(&self) {
         self.process.admission.count_operation(self.number);
     }
 
-    /// A connection has ended.
+    /// Counts a connection that ended.
     pub(crate) fn connection_ended(&self) {
         self.load.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A way to an I/O thread that does not keep it alive.
+/// A sender of messages to an I/O thread that does not keep it alive.
 pub(crate) struct Mailbox {
     messages: mpsc::WeakUnboundedSender<Message>,
     load: Arc<Load>,
 }
 
 impl Mailbox {
-    /// Tells the thread, if it is still there.
+    /// Sends a message, if the thread still runs.
     pub(crate) fn send(&self, message: Message) {
         if let Some(messages) = self.messages.upgrade() {
             let _ = messages.send(message);
         }
     }
 
-    /// Has the thread evict connections, unless it has yet to carry out an earlier eviction. So a
-    /// flood of new connections does not queue more evictions than the thread can carry out.
+    /// Sends an eviction, unless the thread has not begun an earlier one. A flood of new
+    /// connections therefore does not queue more evictions than the thread can execute.
     pub(crate) fn evict(&self, eviction: Eviction) {
         if !self.load.is_evicting.swap(true, Ordering::Relaxed) {
             self.send(Message::Evict(eviction));
         }
     }
 
-    /// Hands a connection over.
+    /// Hands a connection to the thread.
     pub(crate) fn serve(&self, stream: TcpStream, permit: ConnectionPermit) {
         self.load.connections.fetch_add(1, Ordering::Relaxed);
         self.send(Message::Connection(stream, permit));
     }
 }
 
-/// An I/O thread, seen from outside. It ends when this is dropped, cutting what connections it still has.
+/// The handle of an I/O thread. Dropping it ends the thread and cuts its remaining connections.
 pub(crate) struct ThreadHandle {
     messages: Option<mpsc::UnboundedSender<Message>>,
     load: Arc<Load>,
@@ -154,7 +155,8 @@ pub(crate) struct ThreadHandle {
 impl ThreadHandle {
     pub(crate) fn start(number: u8, process: Arc<Process>) -> io::Result<Self> {
         let load = process.gauges.of_thread(number);
-        // Unbounded, but holds no more connections than `connections_max`, and a few messages.
+        // The channel is unbounded, but holds at most `connections_max` connections and a few
+        // messages.
         let (messages, inbox) = mpsc::unbounded_channel();
         let runtime_load = Arc::clone(&load);
         let (started, starts) = std::sync::mpsc::sync_channel(1);
@@ -164,46 +166,46 @@ impl ThreadHandle {
                 .event_interval(EVENT_INTERVAL)
                 .build_local(LocalOptions::default())
             {
-                Err(error) => started.send(Err(error)).expect("whoever starts a thread waits for it"),
+                Err(error) => started.send(Err(error)).expect("the starting thread waits"),
                 Ok(runtime) => {
-                    started.send(Ok(())).expect("whoever starts a thread waits for it");
+                    started.send(Ok(())).expect("the starting thread waits");
                     if let Err(error) = env::os_process::prefer_short_time_slices() {
-                        tracing::debug!(%error, "an I/O thread takes turns like any other");
+                        tracing::debug!(%error, "an I/O thread has time slices of the default length");
                     }
                     runtime.block_on(run(number, process, runtime_load, inbox));
                 }
             }
         })?;
-        starts.recv().expect("the thread says how it started")?;
+        starts.recv().expect("the thread reports its start")?;
         Ok(Self { messages: Some(messages), load, thread: Some(thread) })
     }
 
-    /// Connections it has.
+    /// Number of connections of the thread.
     pub(crate) fn load(&self) -> usize {
         self.load.connections.load(Ordering::Relaxed)
     }
 
-    /// Lets it take requests; done when it does.
+    /// Makes the thread serve requests. Resolves when it does.
     pub(crate) fn open(&self, local: Arc<Local>) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
         self.send(Message::Open(local, done));
         is_done
     }
 
-    /// Done when it has tried to link with each peer that is up.
+    /// Resolves when the thread has tried to link with each peer that is up.
     pub(crate) fn when_linked(&self) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
         self.send(Message::WhenLinked(done));
         is_done
     }
 
-    /// A way to it that does not keep it alive.
+    /// A sender of messages that does not keep the thread alive.
     pub(crate) fn mailbox(&self) -> Mailbox {
-        let messages = self.messages.as_ref().expect("there until it is stopped").downgrade();
+        let messages = self.messages.as_ref().expect("present until the thread is stopped").downgrade();
         Mailbox { messages, load: Arc::clone(&self.load) }
     }
 
-    /// Lets it finish its connections and operations; done when it has none.
+    /// A closed channel means that the thread panicked. `stop` reports it.
     pub(crate) fn finish(&self) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
         self.send(Message::Finish(done));
@@ -211,11 +213,11 @@ impl ThreadHandle {
     }
 
     fn send(&self, message: Message) {
-        // A thread that is gone has panicked; `stop` says so.
-        let _ = self.messages.as_ref().expect("there until it is stopped").send(message);
+        // Makes the thread finish its connections and operations. Resolves when none are left.
+        let _ = self.messages.as_ref().expect("present until the thread is stopped").send(message);
     }
 
-    /// Ends the thread. `false`: it had panicked.
+    /// Ends the thread. `false`: it panicked.
     pub(crate) fn stop(mut self) -> bool {
         self.messages = None;
         self.thread.take().is_none_or(|thread| thread.join().is_ok())
@@ -248,7 +250,7 @@ async fn run(
 }
 
 impl Thread {
-    /// A thread of this number that has nothing to do yet.
+    /// A thread with this number, without work.
     pub(crate) fn new(number: u8, process: Arc<Process>, load: Arc<Load>) -> Self {
         let budget = |part| ThreadBudget::new(&process.memory, part, process.config.threads);
         Self {
@@ -271,7 +273,7 @@ impl Thread {
         }
     }
 
-    /// Does what it is told.
+    /// Handles a message.
     pub(crate) fn take(self: &Rc<Self>, message: Message) {
         match message {
             Message::Connection(stream, permit) => {
@@ -301,7 +303,7 @@ impl Thread {
         }
     }
 
-    /// Without connections, and with nothing left to do of what they asked for.
+    /// Confirms when no connections are left, and none of their operations.
     async fn notify_when_finished(self: Rc<Self>, done: oneshot::Sender<()>) {
         self.connections.wait_until_empty().await;
         if let Some(driver) = self.driver() {
@@ -311,6 +313,6 @@ impl Thread {
     }
 
     fn opened(&self) -> &Rc<Driver<CoordinatorMachine>> {
-        self.driver.get().expect("the node speaks of peers when the store is open")
+        self.driver.get().expect("peers are known only after the store is open")
     }
 }

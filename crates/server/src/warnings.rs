@@ -1,6 +1,7 @@
-//! What an operator should look at, for `GET /v0/status`.
+//! Warnings for the operator in `GET /v0/status`.
 //!
-//! One sentence each, which says what it means or what to do.
+//! Each warning is one sentence, or a few, with the meaning of the condition or the necessary
+//! action.
 
 use crate::local::Local;
 use crate::process::Process;
@@ -11,19 +12,20 @@ use engine::{DiskSpace, DiskStats, Stats};
 use std::time::Duration;
 use stdx::{Hlc, Now, WallTime};
 
-/// More copies of a key than this are rarely wanted when nobody asked for them.
+/// Largest default number of replicas that is not reported. Larger ones are rarely intended.
 const DEFAULT_FROM_COMMON: u8 = 5;
-/// A node that starts is given so long before it is said that its answers do not count yet. That it is rebuilt is said at
-/// once: it does not pass by itself in a moment.
+/// Time after a node's start before an unsettled sync state is reported. A rebuild is reported at
+/// once, because it does not end in a moment.
 const STARTUP_TIME: Duration = Duration::from_secs(10);
-/// A node that starts is given this time before the lag of its horizon is reported.
+/// Time after a node's start before the lag of its horizon is reported.
 const HORIZON_TIME: Duration = Duration::from_secs(60);
-/// A horizon that is further behind the wall clock than this is reported: it is behind for longer than a step is held.
+/// A horizon further behind the wall clock than this is reported. The lag then exceeds the time for
+/// which a clock step is held back.
 const HORIZON_LAG_MAX: Duration = Duration::from_secs(2 * 60 * 60);
-/// So many links that failed are told; the log tells all.
+/// Most failed links that are reported. The log has all of them.
 const PEER_WARNINGS_MAX: usize = 8;
 
-/// What is out of the ordinary in the node as it is now, and in `nodes` as it sees them.
+/// Warnings about the current state of the node, and about `nodes` as this node sees them.
 pub(crate) fn of(
     process: &Process,
     local: Option<&Local>,
@@ -56,7 +58,7 @@ pub(crate) fn of(
     let is_up = |peer: &str| nodes.iter().any(|node| node.url == peer && node.state == NodeState::Up);
     let peer_warnings = process.peer_warnings.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
     let told =
-        peer_warnings.map(|(peer, reason)| format!("A link with {peer} was refused lately: {reason}."));
+        peer_warnings.map(|(peer, reason)| format!("A link with {peer} was refused recently: {reason}."));
     warnings.extend(told.take(PEER_WARNINGS_MAX));
     warnings
 }
@@ -68,7 +70,7 @@ fn of_configuration(process: &Process) -> Vec<String> {
     }
     if process.rules.default_from > DEFAULT_FROM_COMMON {
         warnings.push(format!(
-            "Without ack and from each key is kept on {} nodes; --default-from 3 is what most need.",
+            "Without ack and from, each key has {} replicas; most clusters need --default-from 3.",
             process.rules.default_from
         ));
     }
@@ -93,7 +95,7 @@ fn of_store(local: Option<&Local>, stats: &Stats, now: Now) -> Vec<String> {
     warnings
 }
 
-/// Versions on disk that a wrong clock has given out, until their time has come.
+/// Warns about versions on disk that a wrong clock issued, until their time is reached.
 fn of_future(newest: Hlc, now: Now) -> Option<String> {
     let micros = |wall: WallTime| wall.micros_since_unix_epoch();
     let ahead = Duration::from_micros(micros(newest.wall()).saturating_sub(micros(now.wall)));
@@ -106,12 +108,14 @@ fn of_future(newest: Hlc, now: Now) -> Option<String> {
     })
 }
 
-/// What is wrong with this node's clock.
+/// Faults of this node's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct OwnClock {
-    /// Most others are so far behind it that they would refuse its versions.
+    /// Most other clocks are behind this one by more than [`HybridClock::SKEW_MAX`], so they would
+    /// refuse its versions.
     is_ahead: bool,
-    /// So are the versions that it has given out ahead of itself.
+    /// The versions that this node issued are ahead of its own clock by more than
+    /// [`HybridClock::SKEW_MAX`].
     was_set_back: bool,
 }
 
@@ -124,7 +128,8 @@ impl OwnClock {
     }
 }
 
-/// Where clocks differ by so much that versions are refused. A node on its own has nobody who would.
+/// Warns about clocks whose difference makes nodes refuse versions. In a single-node cluster, no
+/// node refuses them.
 fn of_clocks(own: &OwnClock, nodes: &[NodeStatus]) -> Vec<String> {
     let peers = || nodes.iter().filter(|node| !node.is_self);
     if own.is_ahead {
@@ -163,7 +168,7 @@ fn of_peers_clock(peer: &NodeStatus) -> Option<String> {
     })
 }
 
-/// A horizon that is far behind: what is dead stays on the disk.
+/// Warns about a horizon that is far behind: deleted and expired data stays on disk.
 fn of_horizon(horizon: WallTime, now: Now) -> Option<String> {
     let lag = now.wall.micros_since_unix_epoch().saturating_sub(horizon.micros_since_unix_epoch());
     let lag = Duration::from_micros(lag);
@@ -181,15 +186,15 @@ fn of_horizon(horizon: WallTime, now: Now) -> Option<String> {
     }
 }
 
-/// A wrong clock recorded the time of the last pass over all keys.
+/// Warns about the last pass over all keys, if a wrong clock recorded its time.
 fn of_last_round(account: &cluster::NodeStatus, now: Now) -> Option<String> {
     account.is_repaired_in_future(now.wall).then(|| {
-        "The last pass over all keys is recorded with a time in the future, by a clock that was wrong. The time is          ignored, and a pass is under way or due."
+        "The last pass over all keys is recorded with a time in the future, by a clock that was wrong. The time is ignored, and a pass is running or due."
             .to_owned()
     })
 }
 
-/// How much room there is, and what takes it without need.
+/// Warns about low disk space, with checkpoints that use it.
 fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let (available, reserve) = (mib(disk.available_bytes), mib(disk.reserve_bytes));
@@ -215,7 +220,7 @@ fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
     Some(told)
 }
 
-/// What it means that this node's answers to reads do not count.
+/// Warns that this node is not read eligible, with the meaning of its sync state.
 fn of_sync_states(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
     let sync_state = nodes.iter().find(|node| node.is_self)?.sync_state?;
     let missing: Vec<_> = (nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up))
@@ -241,7 +246,8 @@ fn of_sync_states(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
     }
 }
 
-/// Nodes with different defaults write and read with quorums that may not overlap.
+/// Warns about nodes with different defaults: the quorums of their writes and reads may not
+/// overlap.
 fn of_default_from(own: u8, peer: &NodeStatus) -> Option<String> {
     let theirs = peer.default_from.filter(|theirs| *theirs != own)?;
     Some(format!(
@@ -282,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fills_is_told_with_figures_and_with_what_is_kept() {
+    fn low_disk_space_is_reported_with_figures_and_checkpoints() {
         let disk = |space| DiskStats {
             space,
             available_bytes: 3 << 20,
@@ -291,14 +297,14 @@ mod tests {
             reopen_bytes: 10 << 20,
         };
         assert_eq!(of_disk(&disk(DiskSpace::Ample), 3), None);
-        let short = of_disk(&disk(DiskSpace::Low), 0).expect("told");
+        let short = of_disk(&disk(DiskSpace::Low), 0).expect("a warning");
         assert!(short.contains("3.0 MiB") && short.contains("16.0 MiB") && !short.contains("checkpoint"));
-        let full = of_disk(&disk(DiskSpace::Full), 2).expect("told");
+        let full = of_disk(&disk(DiskSpace::Full), 2).expect("a warning");
         assert!(full.contains("until 10.0 MiB") && full.contains("2 checkpoints"), "{full}");
     }
 
     #[test]
-    fn peers_that_do_not_answer_or_missed_too_much_are_named() {
+    fn unreachable_peers_and_dropped_hints_are_reported() {
         let peer =
             |state, hints, hints_dropped| NodeStatus { hints, hints_dropped, ..node("b", false, state) };
         assert_eq!(of_peer(&peer(NodeState::Up, 1, 0)), Vec::<String>::new());
@@ -312,20 +318,20 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_that_is_far_behind_is_told_with_its_lag() {
+    fn a_horizon_that_is_far_behind_is_reported_with_its_lag() {
         let hours = |hours: u64| WallTime::EPOCH_2020.saturating_add(Duration::from_secs(hours * 3_600));
         let now = Now { wall: hours(10), ..Now::default() };
         assert_eq!(of_horizon(hours(10), now), None);
         assert_eq!(of_horizon(hours(8), now), None);
         assert_eq!(of_horizon(hours(11), now), None);
-        let told = of_horizon(hours(7), now).expect("told");
+        let told = of_horizon(hours(7), now).expect("a warning");
         assert!(told.contains("in the last 10800 s"), "{told}");
-        let told = of_horizon(WallTime::default(), now).expect("told");
+        let told = of_horizon(WallTime::default(), now).expect("a warning");
         assert!(told.contains("has not heard the clocks of most nodes"), "{told}");
     }
 
     #[test]
-    fn clocks_that_make_writes_refused_are_told() {
+    fn clock_differences_that_make_writes_refused_are_reported() {
         let me = || node("a", true, NodeState::Up);
         let peer = |clock_ahead_ms, state| NodeStatus { clock_ahead_ms, ..node("b", false, state) };
         let told = |own, peer| of_clocks(&own, &[me(), peer]);
@@ -335,7 +341,7 @@ mod tests {
         assert_eq!(
             told(right, peer(60_000, NodeState::Unreachable)),
             Vec::<String>::new(),
-            "it was long ago"
+            "the offset is an old observation"
         );
         let of_one = |own, peer| -> String { told(own, peer).concat() };
         assert!(of_one(right, peer(61_500, up)).starts_with("The clock of b is 61 s ahead of this node's"));
@@ -344,33 +350,33 @@ mod tests {
         );
         let set_back = OwnClock { was_set_back: true, ..right };
         assert!(of_one(set_back, peer(0, up)).contains("it was set back"));
-        assert_eq!(of_clocks(&set_back, &[me()]), Vec::<String>::new(), "nobody refuses what it writes");
+        assert_eq!(of_clocks(&set_back, &[me()]), Vec::<String>::new(), "no node refuses its writes");
         let is_ahead = OwnClock { is_ahead: true, ..right };
         let told = told(is_ahead, peer(-61_500, up));
         assert!(told.len() == 1 && told[0].contains("ahead of most others"), "{told:?}");
     }
 
     #[test]
-    fn versions_from_the_future_are_told_until_their_time_has_come() {
+    fn versions_from_the_future_are_reported_until_their_time() {
         let at = |secs: u64| WallTime::EPOCH_2020.saturating_add(Duration::from_secs(secs));
         let now = |secs| Now { wall: at(secs), ..Now::default() };
         let newest = Hlc::at(at(3_600));
-        assert!(of_future(newest, now(0)).expect("told").contains("up to 3600 s ahead"));
+        assert!(of_future(newest, now(0)).expect("a warning").contains("up to 3600 s ahead"));
         assert_eq!(of_future(newest, now(3_590)), None);
         assert_eq!(of_future(newest, now(9_000)), None);
     }
 
     #[test]
-    fn a_default_that_differs_is_told() {
+    fn a_default_that_differs_is_reported() {
         let peer = |default_from| NodeStatus { default_from, ..node("b", false, NodeState::Up) };
         assert_eq!(of_default_from(3, &peer(None)), None);
         assert_eq!(of_default_from(3, &peer(Some(3))), None);
-        let told = of_default_from(3, &peer(Some(5))).expect("told");
+        let told = of_default_from(3, &peer(Some(5))).expect("a warning");
         assert!(told.contains("b keeps each key on 5 nodes, and this node on 3"), "{told}");
     }
 
     #[test]
-    fn a_node_whose_answers_do_not_count_says_who_is_missing() {
+    fn a_node_that_is_not_read_eligible_names_the_missing_nodes() {
         let told_when = |has_started, sync_state, state| {
             let me = NodeStatus { sync_state: Some(sync_state), ..node("a", true, NodeState::Up) };
             of_sync_states(&[me, node("b", false, state), node("c", false, NodeState::Up)], has_started)
@@ -380,13 +386,13 @@ mod tests {
         assert_eq!(
             told_when(false, NodeSyncState::Unsettled, NodeState::Up),
             None,
-            "that may pass in a moment"
+            "the state may pass in a moment"
         );
         assert_eq!(told(NodeSyncState::Settled, NodeState::Unreachable), None);
         for sync_state in [NodeSyncState::Unsettled, NodeSyncState::Rebuilding] {
-            let missing = told(sync_state, NodeState::Unreachable).expect("it is told");
+            let missing = told(sync_state, NodeState::Unreachable).expect("a warning");
             assert!(missing.ends_with("start them: b."), "{missing}");
-            let complete = told(sync_state, NodeState::Up).expect("it is told");
+            let complete = told(sync_state, NodeState::Up).expect("a warning");
             assert!(complete.ends_with("do not count."), "{complete}");
         }
     }

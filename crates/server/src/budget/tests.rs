@@ -1,8 +1,9 @@
-//! What is taken, refused and given back.
+//! Tests of reservations, refusals and releases.
 
 use super::*;
 
-/// Parts of at most 10,500, with reserves of 1,000 each, and a pool of 14,000.
+/// A budget of categories with a maximum of 10,500 bytes and 1,000 guaranteed bytes each, and a
+/// pool of 14,000.
 fn budget() -> Arc<MemoryBudget> {
     Arc::new(MemoryBudget::new(
         &Limits { memory_bytes: 21_000, ..Limits::default() },
@@ -12,7 +13,7 @@ fn budget() -> Arc<MemoryBudget> {
 }
 
 #[test]
-fn what_is_taken_is_refused_to_others_and_comes_back() {
+fn reserved_bytes_are_refused_to_others_until_released() {
     let budget = budget();
     let (mut a, mut b) =
         (budget.empty_reservation(MemoryCategory::Bodies), budget.empty_reservation(MemoryCategory::Bodies));
@@ -26,19 +27,19 @@ fn what_is_taken_is_refused_to_others_and_comes_back() {
 }
 
 #[test]
-fn what_is_held_rises_and_falls() {
+fn a_reservation_grows_and_shrinks() {
     let budget = budget();
     let mut held = budget.empty_reservation(MemoryCategory::Ranges);
     assert!(held.resize(8_000) && !held.resize(10_501) && held.resize(3_000));
-    let rest = budget.reserve(MemoryCategory::Ranges, 7_500).expect("what was let go");
+    let rest = budget.reserve(MemoryCategory::Ranges, 7_500).expect("the released bytes");
     drop((held, rest));
     assert_eq!((budget.reserved_bytes(MemoryCategory::Ranges), budget.state.lock().pooled), (0, 0));
 }
 
 #[test]
-fn full_parts_leave_the_others_their_reserve() {
+fn a_full_category_leaves_the_others_their_guaranteed_bytes() {
     let budget = budget();
-    let bodies = budget.reserve(MemoryCategory::Bodies, 10_500).expect("all that it may");
+    let bodies = budget.reserve(MemoryCategory::Bodies, 10_500).expect("the maximum of the category");
     let mut replies = budget.empty_reservation(MemoryCategory::Replies);
     assert!(!replies.grow(5_501) && replies.grow(5_500), "9,500 and 4,500 of the pool");
     let since = budget.refusals();
@@ -60,7 +61,7 @@ fn full_parts_leave_the_others_their_reserve() {
 }
 
 #[test]
-fn what_the_store_takes_too_much_comes_off_the_pool() {
+fn the_excess_of_the_store_shrinks_the_pool() {
     let budget = budget();
     budget.note_store(100 + 13_000);
     assert!(budget.reserve(MemoryCategory::Bodies, 2_001).is_none());
@@ -75,7 +76,7 @@ fn what_the_store_takes_too_much_comes_off_the_pool() {
 }
 
 #[test]
-fn there_is_room_for_one_of_the_largest_values_whatever_the_store_takes() {
+fn one_largest_value_fits_even_if_the_store_exceeds_its_share() {
     const VALUE: usize = 16 << 20;
     for nodes in [1, 3, 5] {
         let limits = Limits::for_process(1_000, 32 << 20, VALUE);
@@ -93,19 +94,19 @@ fn there_is_room_for_one_of_the_largest_values_whatever_the_store_takes() {
 }
 
 #[test]
-fn whoever_finds_no_room_makes_a_part_short() {
+fn a_failed_reservation_makes_a_category_short() {
     let budget = budget();
     let since = budget.refusals();
-    let _half = budget.reserve(MemoryCategory::Replies, 6_000).expect("room");
+    let _half = budget.reserve(MemoryCategory::Replies, 6_000).expect("bytes are available");
     assert!(!budget.is_short(MemoryCategory::Replies, &since));
     assert!(budget.reserve(MemoryCategory::Replies, 6_000).is_none());
     assert!(
         budget.is_short(MemoryCategory::Replies, &since) && !budget.is_short(MemoryCategory::Bodies, &since)
     );
     let since = budget.refusals();
-    assert!(!budget.is_short(MemoryCategory::Replies, &since), "nobody since");
-    // Of the pool, those have taken too much that hold more than their reserves.
-    let _other = budget.reserve(MemoryCategory::Bodies, 5_000).expect("room");
+    assert!(!budget.is_short(MemoryCategory::Replies, &since), "no failure since then");
+    // The pool is short for the categories that exceed their guaranteed amounts.
+    let _other = budget.reserve(MemoryCategory::Bodies, 5_000).expect("bytes are available");
     assert!(budget.reserve(MemoryCategory::Ranges, 6_500).is_none());
     assert!(
         budget.is_short(MemoryCategory::Replies, &since) && budget.is_short(MemoryCategory::Bodies, &since)
@@ -114,7 +115,7 @@ fn whoever_finds_no_room_makes_a_part_short() {
 }
 
 #[test]
-fn nothing_is_lost_between_threads() {
+fn concurrent_reservations_leave_no_bytes_behind() {
     let budget = budget();
     std::thread::scope(|scope| {
         for thread in 0..3_u64 {
@@ -139,7 +140,7 @@ fn a_thread_budget_grows_in_steps_and_reserves_to_the_last_byte() {
     let memory = budget();
     let budget = ThreadBudget::new(&memory, MemoryCategory::Writes, 3);
     assert_eq!(budget.step, 218);
-    let reserved: Vec<_> = (0..10_500).map(|_| budget.reserve(1).expect("there is room")).collect();
+    let reserved: Vec<_> = (0..10_500).map(|_| budget.reserve(1).expect("bytes are available")).collect();
     assert!(budget.reserve(1).is_none());
     assert_eq!(memory.reserved_bytes(MemoryCategory::Writes), 10_500);
     drop(reserved);

@@ -1,9 +1,9 @@
-//! A model of connection admission in virtual time: hostile clients that open connections without
-//! end beside clients that send one request each.
+//! A model of connection admission in virtual time. Hostile clients open connections without end,
+//! beside clients that send one request each.
 //!
-//! The model uses the real [`ConnectionLimiter`] and [`Connections`]. A step is a millisecond. As in the
-//! listener, an eviction is carried out one step after the admission that asked for it, one at a
-//! time, and a client without a place tries again every 50 ms.
+//! The model uses the real [`ConnectionLimiter`] and [`Connections`]. A step is a millisecond. As
+//! in the listener, an eviction is executed one step after the admission that asked for it, one at
+//! a time. A client without a permit tries again every 50 ms.
 
 use super::*;
 use crate::budget::LargestValue;
@@ -15,19 +15,19 @@ const STEP: Duration = Duration::from_millis(1);
 const RETRY_STEPS: u64 = 50;
 /// Steps between two clients that send a request.
 const REQUEST_EVERY: u64 = 20;
-/// Steps from the accepted connection to its request, and from that to the answer.
+/// Steps from the accepted connection to its request, and from the request to the response.
 const STEPS_TO_REQUEST: u64 = 2;
 const STEPS_TO_ANSWER: u64 = 5;
 const HOSTILE_ADDRESS: u8 = 1;
 
-/// What a hostile connection does.
+/// Behaviour of a hostile connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hostility {
     Silent,
     HalfSentHead,
-    /// A body of which no byte comes.
+    /// A body of which no byte arrives.
     Body,
-    /// An answer that is not read.
+    /// A response that is not read.
     Reader,
 }
 
@@ -39,7 +39,7 @@ struct World {
     eviction: Option<Eviction>,
     hostile: Vec<(ConnectionEntry, ConnectionPermit)>,
     clients: Vec<Client>,
-    /// The steps for which each client waited for its place.
+    /// The steps for which each client waited for its permit.
     waits: Vec<u64>,
 }
 
@@ -47,7 +47,7 @@ struct World {
 struct Client {
     address: u8,
     came: u64,
-    /// With the step of its admission.
+    /// The connection with its permit and the step of its admission.
     admitted: Option<(ConnectionEntry, ConnectionPermit, u64)>,
 }
 
@@ -120,11 +120,7 @@ impl World {
             };
             let activity = &entered.activity;
             if activity.close_order().is_some() {
-                assert!(
-                    !activity.awaits_head(),
-                    "a client that had just come in step {} was evicted",
-                    client.came
-                );
+                assert!(!activity.awaits_head(), "a client that arrived in step {} was evicted", client.came);
                 activity.withdraw_close_if_idle();
             }
             if step - admitted == STEPS_TO_REQUEST {
@@ -141,7 +137,7 @@ impl World {
     }
 
     /// Runs `steps` with `per_step` hostile connections in each, and clients of the address
-    /// `client`. Returns the longest wait of a client for its place, in milliseconds.
+    /// `client`. Returns the longest wait of a client for its permit, in milliseconds.
     fn run(&mut self, hostility: Hostility, per_step: usize, client: u8, steps: u64) -> u64 {
         for step in 0..steps {
             (0..per_step).for_each(|_| self.open_hostile(hostility));
@@ -152,12 +148,12 @@ impl World {
         }
         let waiting = self.clients.iter().filter(|client| client.admitted.is_none());
         let waits = self.waits.iter().copied().chain(waiting.map(|client| steps - client.came));
-        waits.max().expect("clients came")
+        waits.max().expect("clients were admitted or wait")
     }
 }
 
 #[test]
-fn whole_requests_of_any_address_are_let_in_at_once_beside_half_sent_heads() {
+fn whole_requests_of_any_address_are_admitted_at_once_beside_half_sent_heads() {
     for per_step in [1, 3, 20] {
         for client in [HOSTILE_ADDRESS, 2] {
             let wait = World::new().run(Hostility::HalfSentHead, per_step, client, 5_000);
@@ -167,8 +163,9 @@ fn whole_requests_of_any_address_are_let_in_at_once_beside_half_sent_heads() {
 }
 
 #[test]
-fn whole_requests_are_let_in_within_a_second_beside_silent_connections() {
-    // A faster flood keeps further clients of its own address out: see the caveats of `limiter`.
+fn whole_requests_are_admitted_within_a_second_beside_silent_connections() {
+    // A faster flood blocks other clients of its own address: see the caveats of
+    // `connection_limit`.
     for (per_step, client) in [(1, HOSTILE_ADDRESS), (3, HOSTILE_ADDRESS), (1, 2), (3, 2), (20, 2)] {
         let wait = World::new().run(Hostility::Silent, per_step, client, 5_000);
         assert!(wait <= 1_000, "{wait} ms: {per_step} in a millisecond, client {client}");
@@ -176,7 +173,7 @@ fn whole_requests_are_let_in_within_a_second_beside_silent_connections() {
 }
 
 #[test]
-fn clients_of_other_addresses_are_let_in_beside_bodies_and_readers_that_stand_still() {
+fn clients_of_other_addresses_are_admitted_beside_stalled_bodies_and_readers() {
     for hostility in [Hostility::Body, Hostility::Reader] {
         let wait = World::new().run(hostility, 3, 2, 10_000);
         assert_eq!(wait, 0, "{hostility:?}");
@@ -184,7 +181,7 @@ fn clients_of_other_addresses_are_let_in_beside_bodies_and_readers_that_stand_st
 }
 
 #[test]
-fn clients_of_the_same_address_are_let_in_once_bodies_and_readers_have_stood_still() {
+fn clients_of_the_same_address_are_admitted_once_bodies_and_readers_have_stalled() {
     for hostility in [Hostility::Body, Hostility::Reader] {
         let wait = World::new().run(hostility, 3, HOSTILE_ADDRESS, 20_000);
         assert!(wait <= 4_000, "{hostility:?}: {wait} ms");

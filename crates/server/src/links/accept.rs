@@ -1,13 +1,14 @@
-//! Accepted links: from the first request to the door.
+//! Accepted links: from the first request to admission.
 //!
-//! **Promise.** A connection that does not shake hands in time, or says anything that is not a handshake, is
-//! dropped; handshakes under way are bounded, and strangers keep no known peer out ([`handshakes`](super::handshakes)).
-//! Whoever has proved to be a peer is shown to the
-//! node, which lets it in or not. Who is refused is told why, and the log says it once in a while.
+//! **Promise.** A connection that does not complete the handshake in time, or sends anything else,
+//! is dropped. Handshakes in flight are bounded, and unknown dialers do not block known peers
+//! ([`handshakes`](super::handshakes)). A dialer that has proved to be a peer is presented to the
+//! node, which admits or refuses it. A refused peer is told the reason, and the log reports it once
+//! a minute.
 //!
-//! **Mechanism.** The connection belongs to the thread that accepted it until the peer has proved who it is; then
-//! it is left with the control thread as an [`Arrival`], and becomes, let in, an [`Admitted`] of the machine that
-//! it is for.
+//! **Mechanism.** The connection belongs to the I/O thread that accepted it until the peer has
+//! authenticated. Then it is sent to the control thread as an [`Arrival`]. After admission it
+//! becomes an [`Admitted`] link of the state machine that it is meant for.
 
 use super::exchange::HandshakeExchange;
 use crate::connection;
@@ -24,25 +25,26 @@ use tokio::net::TcpStream;
 use wire::handshake::{AcceptStep, Acceptor, HandshakeError};
 use wire::{Inbox, InboxLimits, upgrade};
 
-/// To the end of the request's head, at most.
+/// Time limit for the head of the request.
 const HEAD_TIME: Duration = Duration::from_millis(500);
-/// From there to the proof, at most.
+/// Time limit from the head of the request to the peer's authentication.
 const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
-/// How long who is refused has to hear why.
+/// Time limit for a refused peer to read the reason.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
-/// Before the store is open, peers are told to try again after this.
+/// `Retry-After` for peers before the store is open.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How a peer's connection begins.
+/// First bytes of a peer's connection.
 const REQUEST_BEGIN: &[u8] = b"GET /v0/peer ";
-/// What is told to a peer that the node itself does not let in. It passes by itself: the peer has a newer link, or
-/// the node has yet to take note of it.
+/// Reason sent to a peer that the node refuses for the moment: the peer has a newer link, or the
+/// node has not registered it yet. The peer dials again.
 pub(super) const NOT_NOW: &str = "not now; it dials again";
 
-/// What is told to a process that calls itself a node while another one answers at that node's address.
+/// Reason sent to a process that identifies as a node while another process answers at that node's
+/// address.
 pub(super) const COPY: &str = "another process answers at the address of this node, and only that one is let in: stop one of the \
                     two; if this one runs on a copy of a data directory, give it an empty --data and an own --self-url";
 
-/// A peer that has proved who it is, before the door.
+/// An authenticated peer, before admission.
 pub(crate) struct Arrival {
     pub(crate) link: LinkId,
     pub(crate) hello: PeerHello,
@@ -50,47 +52,48 @@ pub(crate) struct Arrival {
     acceptor: Acceptor,
 }
 
-/// A link that was let in.
+/// An admitted link.
 pub(crate) struct Admitted {
     pub(crate) link: LinkId,
     pub(crate) node: NodeIndex,
-    /// Of the protocol.
+    /// Version of the protocol.
     pub(crate) version: u8,
     pub(crate) socket: std::net::TcpStream,
     pub(crate) inbox: Inbox,
-    /// What it begins with.
+    /// First bytes to send.
     pub(crate) welcome: Vec<u8>,
 }
 
-/// Why there is no link.
+/// Reason why a connection did not become a link.
 #[derive(Debug, thiserror::Error)]
 enum AcceptError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    #[error("it asked for something else")]
+    #[error("the request is not for a link")]
     NotAPeer,
     #[error("the store is not open yet")]
     Starting,
-    #[error("it took too long")]
+    #[error("the handshake took too long")]
     TimedOut,
 }
 
-/// Whether a connection that begins like this is a peer's.
+/// Whether a connection with these first bytes is a peer's.
 pub(crate) fn is_peer(begin: &[u8]) -> bool {
     begin.starts_with(REQUEST_BEGIN)
 }
 
-/// Shakes hands on a connection that can only be a peer's.
+/// Runs the handshake on a connection of the listener for peers.
 pub(crate) async fn serve(socket: std::net::TcpStream, process: Arc<Process>) {
     match TcpStream::from_std(socket).and_then(|socket| socket.set_nodelay(true).map(|()| socket)) {
         Ok(socket) => run_handshake(socket, Vec::new(), &process).await,
-        Err(error) => tracing::debug!(%error, "a peer's connection was lost"),
+        Err(error) => tracing::debug!(%error, "the connection of a peer was lost"),
     }
 }
 
-/// Shakes hands on a connection over which this has come, and leaves the peer with the control thread.
+/// Runs the handshake on a connection over which the bytes `came` have arrived, and submits the
+/// peer to the control thread.
 pub(crate) async fn run_handshake(socket: TcpStream, came: Vec<u8>, process: &Arc<Process>) {
     let from =
         socket.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |from| from.ip().to_string());
@@ -98,11 +101,14 @@ pub(crate) async fn run_handshake(socket: TcpStream, came: Vec<u8>, process: &Ar
     let read =
         process.handshakes.while_reading_head(tokio::time::timeout(HEAD_TIME, exchange.take_head())).await;
     let Some(Ok(Ok(head))) = read else {
-        return tracing::debug!(peer = from, "no link: its request did not come, or too many others did");
+        return tracing::debug!(
+            peer = from,
+            "no link: the request did not arrive in time, or too many others did"
+        );
     };
     let head = String::from_utf8_lossy(&head);
     let Some(_place) = process.handshakes.admit(known_dialer(&head, process)) else {
-        return tracing::debug!(peer = from, "a handshake too many: the connection is dropped");
+        return tracing::debug!(peer = from, "too many handshakes: the connection is dropped");
     };
     let met = tokio::time::timeout(HANDSHAKE_TIME, exchange_hellos(&mut exchange, &head, process)).await;
     match met.unwrap_or(Err(AcceptError::TimedOut)) {
@@ -116,7 +122,7 @@ pub(crate) async fn run_handshake(socket: TcpStream, came: Vec<u8>, process: &Ar
     }
 }
 
-/// From the request with this head to the proof.
+/// Runs the handshake from the request with this head to the peer's authentication.
 async fn exchange_hellos<'a>(
     exchange: &mut HandshakeExchange,
     head: &str,
@@ -141,13 +147,13 @@ fn asks_for_upgrade(head: &str) -> bool {
     fields(head, "upgrade").any(|value| value.eq_ignore_ascii_case(upgrade::PROTOCOL))
 }
 
-/// The peer whose early proof the head of a request has.
+/// The peer that the early proof in the head of a request identifies.
 fn known_dialer(head: &str, process: &Process) -> Option<NodeIndex> {
     let local = process.local.get()?;
     local.check_early_proof(fields(head, upgrade::PROOF_FIELD).next()?, process.clock.now().wall)
 }
 
-/// The values of the fields of this name in the head of a request.
+/// Values of the header fields with this name.
 fn fields<'a>(head: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let fields = head.lines().filter_map(|line| line.split_once(':'));
     fields.filter(move |(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
@@ -162,11 +168,11 @@ fn submit_arrival(
 ) {
     let socket = match exchange.socket.into_std() {
         Ok(socket) => socket,
-        Err(error) => return tracing::debug!(%error, "a peer's connection was lost"),
+        Err(error) => return tracing::debug!(%error, "the connection of a peer was lost"),
     };
     let arrival = Box::new(Arrival { link: local.next_link(), hello, socket, acceptor });
     if process.control.try_send(ControlMessage::Arrived(arrival)).is_err() {
-        tracing::debug!("the control thread is not to be had: a peer's link is dropped");
+        tracing::debug!("the control thread does not accept the link of a peer: it is dropped");
     }
 }
 
@@ -198,7 +204,7 @@ fn last_words(error: &AcceptError, date: &HttpDate) -> Option<Vec<u8>> {
     }
 }
 
-/// Says the last words, and gives the other side time to hear them.
+/// Sends the last bytes and gives the other side time to read them.
 async fn close_with(socket: TcpStream, last_words: &[u8]) {
     let mut exchange = HandshakeExchange { socket, waiting: Vec::new() };
     let parted = async {
@@ -206,12 +212,12 @@ async fn close_with(socket: TcpStream, last_words: &[u8]) {
         tokio::io::AsyncWriteExt::shutdown(&mut exchange.socket).await?;
         connection::linger(&mut exchange.socket).await
     };
-    // It is told as far as it listens.
+    // A peer that does not read in time is not told.
     let _ = tokio::time::timeout(REFUSAL_TIME, parted).await;
 }
 
 impl Arrival {
-    /// Lets it in.
+    /// Admits the peer.
     pub(crate) fn admit(self) -> Admitted {
         let Self { link, hello, socket, acceptor } = self;
         let version = acceptor.version();
@@ -221,13 +227,13 @@ impl Arrival {
         Admitted { link, node: hello.node, version, socket, inbox, welcome }
     }
 
-    /// Does not let it in for now. On a thread with a runtime.
+    /// Refuses the peer for the moment. The calling thread must have a runtime.
     pub(crate) fn refuse(self) {
         self.refuse_with(NOT_NOW);
     }
 
-    /// Does not let it in, since another process answers at the address of the node that it calls itself. On a thread
-    /// with a runtime.
+    /// Refuses the peer because another process answers at the address of the node as which it
+    /// identifies. The calling thread must have a runtime.
     pub(crate) fn refuse_copy(self, process: &Process, peer: &str) {
         let reason = "a second process calls itself this node, while the one at its address answers";
         process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -251,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_peers_ask_for_is_recognised() {
+    fn requests_of_peers_are_recognised() {
         let request = String::from_utf8(upgrade::request("a:1", "1-2-3")).unwrap();
         assert!(is_peer(request.as_bytes()) && asks_for_upgrade(&request));
         assert_eq!(fields(&request, upgrade::PROOF_FIELD).collect::<Vec<_>>(), ["1-2-3"]);

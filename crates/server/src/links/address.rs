@@ -1,10 +1,11 @@
-//! Where a node is reached.
+//! Addresses of nodes, and their resolution.
 //!
-//! **Promise.** A name is looked up anew at each dial, for addresses change, and no thread that serves waits for
-//! it. A name server that hangs costs one thread for each name, however often it is asked for.
+//! **Promise.** Every dial resolves the name again, because addresses change. No serving thread
+//! blocks on the resolution. A name server that hangs costs one thread per name, regardless of the
+//! number of dials.
 //!
-//! **Mechanism.** The system's own look-up blocks, for minutes if it must; it runs on a thread that nobody joins.
-//! Whoever asks for a name that is being looked up already waits for the same answer.
+//! **Mechanism.** The system's resolver blocks, possibly for minutes. It runs on a detached thread.
+//! Concurrent requests for the same name wait for the same resolution.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Where a node is reached.
+/// Address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerAddress {
     host: String,
@@ -29,7 +30,7 @@ pub struct InvalidAddress {
 }
 
 impl PeerAddress {
-    /// The address that a node is named by.
+    /// Parses the address in the name of a node.
     pub(crate) fn of(name: &str) -> Result<Self, InvalidAddress> {
         let parse = || {
             let (host, port) = name.strip_prefix("http://")?.trim_end_matches('/').rsplit_once(':')?;
@@ -39,7 +40,7 @@ impl PeerAddress {
         parse().ok_or_else(|| InvalidAddress { name: name.to_owned() })
     }
 
-    /// As the `Host` header says it.
+    /// The address in the form of the `Host` header.
     pub(crate) fn to_host_header(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -50,17 +51,17 @@ impl PeerAddress {
 
 type Resolved = Result<Vec<SocketAddr>, String>;
 
-/// Looks names up. Clones share what is under way.
+/// Resolves names. Clones share the resolutions in flight.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolver {
     waiting: Arc<Mutex<BTreeMap<PeerAddress, Vec<oneshot::Sender<Resolved>>>>>,
 }
 
 impl Resolver {
-    /// The addresses behind `address`, at least one. Takes as long as the system takes.
+    /// Resolves `address` to at least one socket address. There is no time limit.
     ///
     /// # Errors
-    /// When the system knows none.
+    /// The error of the system's resolver, or that the name has no address.
     pub(crate) async fn resolve(&self, address: &PeerAddress) -> io::Result<Vec<SocketAddr>> {
         if let Ok(ip) = address.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, address.port)]);
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_host_and_a_port() {
+    fn an_address_has_a_host_and_a_port() {
         for (name, host) in [
             ("http://a:1", "a:1"),
             ("http://127.0.0.1:8080/", "127.0.0.1:8080"),
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_up_and_numbers_are_not() {
+    fn names_are_resolved_and_ip_addresses_are_parsed() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let resolver = Resolver::default();
         let resolve = |name: &str| {

@@ -1,20 +1,21 @@
-//! What passes over the links of one thread.
+//! Traffic counters of the links of one thread.
 
 use cluster::NodeIndex;
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What passed over the links of one thread. Written by it alone; relaxed, so a reader may see it a little late.
+/// Traffic counters of one thread's links. Only that thread writes them, with relaxed ordering, so
+/// a reader may see slightly old values.
 #[derive(Debug)]
 pub(crate) struct LinkCounters {
     dialed: AtomicU64,
     accepted: AtomicU64,
     write_calls: AtomicU64,
-    /// By the node at the other end.
+    /// Counters by the index of the node at the other end.
     peers: Box<[PeerCounters]>,
 }
 
-/// What passed over the links with one node.
+/// Traffic counters of the links with one node.
 #[derive(Debug, Default)]
 struct PeerCounters {
     bytes_sent: AtomicU64,
@@ -28,16 +29,16 @@ struct PeerCounters {
 /// A reading of [`LinkCounters`], or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkCounts {
-    /// Open links that were dialed.
+    /// Open links that this node dialed.
     pub(crate) dialed: u64,
-    /// Open links that were accepted.
+    /// Open links that this node accepted.
     pub(crate) accepted: u64,
     pub(crate) write_calls: u64,
-    /// Of all peers together.
+    /// Traffic with all peers together.
     pub(crate) all: PeerCounts,
 }
 
-/// What passed over the links with one node, or with several.
+/// Traffic of the links with one node, or with several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerCounts {
     pub(crate) bytes_sent: u64,
@@ -46,12 +47,12 @@ pub(crate) struct PeerCounts {
     pub(crate) messages_received: u64,
     /// Links opened, dialed or accepted.
     pub(crate) opened: u64,
-    /// Dials that came to nothing.
+    /// Failed dials.
     pub(crate) dials_failed: u64,
 }
 
 impl LinkCounters {
-    /// Of links with so many nodes.
+    /// Counters for links with `nodes` nodes.
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
             dialed: AtomicU64::new(0),
@@ -61,7 +62,7 @@ impl LinkCounters {
         }
     }
 
-    /// So many links are open now.
+    /// Sets the numbers of open links.
     pub(crate) fn open(&self, dialed: usize, accepted: usize) {
         self.dialed.store(dialed as u64, Ordering::Relaxed);
         self.accepted.store(accepted as u64, Ordering::Relaxed);
@@ -101,7 +102,7 @@ impl LinkCounters {
         }
     }
 
-    /// What passed over the links with one node.
+    /// Traffic of the links with one node.
     pub(crate) fn counts_with(&self, node: NodeIndex) -> PeerCounts {
         self.peer(node).counts()
     }
@@ -153,7 +154,7 @@ impl Add for PeerCounts {
     }
 }
 
-/// One thread writes, so a load and a store will do.
+/// Adds to a counter. Only one thread writes it, so a load and a store suffice.
 fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
 }

@@ -1,8 +1,8 @@
-//! Dialed links: look up, connect, upgrade, shake hands.
+//! Dialed links: name resolution, connection, upgrade, handshake.
 //!
-//! **Promise.** A dial ends: within [`CONNECT_TIME`] the peer's system has answered, or it has failed, and within
-//! [`HANDSHAKE_TIME`] more the peer has. The machine is told in one word how it failed; the log says it in a
-//! sentence where an operator has to do something, once in a while.
+//! **Promise.** A dial is bounded in time: name resolution and connection take at most
+//! [`CONNECT_TIME`], the handshake at most [`HANDSHAKE_TIME`]. The state machine receives the kind
+//! of a failure as a [`DialFailure`]. If an operator has to act, the log reports it once a minute.
 
 use super::exchange::HandshakeExchange;
 use super::{accept, nonce};
@@ -16,23 +16,23 @@ use wire::handshake::{DialStep, Dialer, HandshakeError};
 use wire::upgrade::{self, UpgradeError};
 use wire::{Inbox, InboxLimits};
 
-/// To look the peer's name up and to connect, at most.
+/// Time limit for resolving the peer's name and connecting.
 const CONNECT_TIME: Duration = Duration::from_millis(500);
-/// From there to the peer's welcome, at most.
+/// Time limit from the connection to the peer's welcome.
 const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
-/// What a node answers that has not recovered yet.
+/// Status with which a node answers before it has recovered.
 const STARTING: u16 = 503;
 
-/// A link that a peer has welcomed.
+/// A link that the peer has admitted.
 pub(crate) struct DialedLink {
     pub(crate) socket: TcpStream,
     pub(crate) inbox: Inbox,
     pub(crate) hello: PeerHello,
-    /// Of the protocol.
+    /// Version of the protocol.
     pub(crate) version: u8,
 }
 
-/// Why there is no link.
+/// Reason why a dial failed.
 #[derive(Debug, thiserror::Error)]
 enum DialError {
     #[error("no answer in time")]
@@ -72,7 +72,8 @@ async fn attempt(
     if let Err(DialError::Handshake(error)) = &shaken
         && let Some(refusal) = error.refusal_bytes()
     {
-        // A few bytes on a connection that has room for them; if not, the peer finds out by itself.
+        // The refusal is a few bytes that fit the socket's buffer. If they do not, the peer times
+        // out.
         let _ = exchange.socket.try_write(&refusal);
     }
     let (hello, version, rest) = shaken?;

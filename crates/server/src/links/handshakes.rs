@@ -1,16 +1,19 @@
-//! Places for handshakes with those who dial this node.
+//! Admission control for handshakes with nodes that dial this one.
 //!
-//! **Promise.** Handshakes under way are bounded, and so is what is kept for each. Connections of strangers, be they silent,
-//! slow or with a wrong secret, keep no known peer out, and one peer does not keep another one out.
+//! **Promise.** The number of handshakes in flight and the memory of each are bounded. Connections
+//! of unknown dialers, even if they are silent, slow or use a wrong secret, do not block known
+//! peers. One peer does not block another.
 //!
-//! **Mechanism.** A connection has three stages. While its head is read it is one of [`HEADS_MAX`]; one more takes the place
-//! of the one that has been read for longest, so that a peer, whose head comes in one piece, is through before it is
-//! displaced. The head of a peer has an early proof (`wire::handshake`), checked with one HMAC. With it the handshake
-//! has one of the [`PEER_MAX`] places of that node; without it, one of [`UNKNOWN_DIALERS_MAX`]. Where the places are taken
-//! the connection is dropped, and counted.
+//! **Mechanism.** A connection passes three stages. While its head is read, it is one of
+//! [`HEADS_MAX`]. A further connection displaces the one whose head has been read for longest. The
+//! head of a peer arrives in one piece, so it is complete before it could be displaced. It contains
+//! an early proof (`wire::handshake`), which is checked with one HMAC. With a valid proof the
+//! handshake takes one of the [`PEER_MAX`] permits of that node, without one it takes one of
+//! [`UNKNOWN_DIALERS_MAX`]. If no permit is free, the connection is dropped and counted.
 //!
-//! **Caveats.** Peers of releases that send no early proof, or with a clock that is off by hours, are strangers: they
-//! dial again. A process that overhears an early proof can take the places of that one node for two hours.
+//! **Caveats.** Peers of releases without an early proof, and peers whose clock is hours off, count
+//! as unknown dialers. They dial again. A process that observes an early proof can use up the
+//! permits of that one node for two hours.
 
 use cluster::NodeIndex;
 use parking_lot::Mutex;
@@ -19,14 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
-/// Connections whose heads are read at once.
+/// Most connections whose heads are read at a time.
 const HEADS_MAX: usize = 256;
-/// Handshakes of strangers under way at once.
+/// Most handshakes of unknown dialers in flight.
 const UNKNOWN_DIALERS_MAX: usize = 256;
-/// Handshakes of one peer under way at once: twice the links that a node can dial.
+/// Most handshakes of one peer in flight: twice the links that a node can dial.
 const PEER_MAX: usize = 512;
 
-/// The places of a process.
+/// Permits for the handshakes of a process.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     state: Mutex<State>,
@@ -36,29 +39,30 @@ pub(crate) struct Handshakes {
 
 #[derive(Debug)]
 struct State {
-    /// Displaced when dropped, from the oldest on.
+    /// Connections whose heads are read, oldest first. Dropping the sender displaces the
+    /// connection.
     heads: BTreeMap<u64, oneshot::Sender<()>>,
     next_head: u64,
     unknown_dialers: usize,
-    /// By node.
+    /// Handshakes in flight by the index of the dialing node.
     peers: Vec<usize>,
 }
 
-/// The place of a handshake, until it is dropped.
+/// Permit for a handshake. Dropping it releases the permit.
 #[derive(Debug)]
 pub(crate) struct HandshakePermit {
     handshakes: Arc<Handshakes>,
     dialer: Option<NodeIndex>,
 }
 
-/// A head that is read.
+/// Registration of a connection whose head is read.
 struct Head<'a> {
     handshakes: &'a Handshakes,
     number: u64,
 }
 
 impl Handshakes {
-    /// The places of a node among `nodes`.
+    /// Permits of a node in a cluster of `nodes`.
     pub(crate) fn new(nodes: usize) -> Self {
         let (heads, peers) = (BTreeMap::new(), vec![0; nodes]);
         let state = State { heads, next_head: 0, unknown_dialers: 0, peers };
@@ -69,7 +73,7 @@ impl Handshakes {
         }
     }
 
-    /// Does `work`, which reads the head of a connection. `None`: too many came after it.
+    /// Runs `work`, which reads the head of a connection. `None`: later connections displaced it.
     pub(crate) async fn while_reading_head<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (displaces, displaced) = oneshot::channel();
         let _head = self.begin_head(displaces);
@@ -83,8 +87,8 @@ impl Handshakes {
         }
     }
 
-    /// A place for a handshake with `dialer`, a peer that has proved to be one; `None`: a stranger. No place: all that it may
-    /// use are taken.
+    /// Permit for a handshake with `dialer`, which is `None` for an unknown dialer. `None`: all
+    /// permits of this kind are taken.
     pub(crate) fn admit(self: &Arc<Self>, dialer: Option<NodeIndex>) -> Option<HandshakePermit> {
         let mut state = self.state.lock();
         let (taken, max, dropped) = match dialer {
@@ -99,12 +103,12 @@ impl Handshakes {
         Some(HandshakePermit { handshakes: Arc::clone(self), dialer })
     }
 
-    /// Connections of strangers that found no place, or lost it to later ones.
+    /// Connections of unknown dialers that got no permit, or were displaced.
     pub(crate) fn unknown_dropped(&self) -> u64 {
         self.unknown_dropped.load(Ordering::Relaxed)
     }
 
-    /// Connections of known peers that found no place.
+    /// Connections of known peers that got no permit.
     pub(crate) fn peers_dropped(&self) -> u64 {
         self.peers_dropped.load(Ordering::Relaxed)
     }
@@ -147,10 +151,10 @@ mod tests {
     fn unknown_dialers_and_other_peers_take_no_permits_of_a_peer() {
         let handshakes = Arc::new(Handshakes::new(3));
         let unknown_dialers: Vec<_> =
-            (0..UNKNOWN_DIALERS_MAX).map(|_| handshakes.admit(None).expect("a place")).collect();
+            (0..UNKNOWN_DIALERS_MAX).map(|_| handshakes.admit(None).expect("a free permit")).collect();
         assert!(handshakes.admit(None).is_none());
         let first = Some(NodeIndex(1));
-        let peers: Vec<_> = (0..PEER_MAX).map(|_| handshakes.admit(first).expect("a place")).collect();
+        let peers: Vec<_> = (0..PEER_MAX).map(|_| handshakes.admit(first).expect("a free permit")).collect();
         assert!(handshakes.admit(first).is_none());
         assert!(handshakes.admit(Some(NodeIndex(2))).is_some());
         assert_eq!((handshakes.unknown_dropped(), handshakes.peers_dropped()), (1, 1));
@@ -159,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_heads_the_oldest_gives_way() {
+    fn a_head_above_the_limit_displaces_the_oldest() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let handshakes = Arc::new(Handshakes::new(1));
@@ -170,7 +174,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let (number, read) = silent.join_next().await.expect("one ends").expect("no panic");
-            assert_eq!((number, read), (0, None), "the first to come, displaced by the last");
+            assert_eq!((number, read), (0, None), "the last connection displaces the first");
             assert_eq!(handshakes.while_reading_head(async { 7 }).await, Some(7));
             assert_eq!(handshakes.unknown_dropped(), 1);
             silent.abort_all();

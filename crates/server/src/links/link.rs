@@ -1,11 +1,13 @@
 //! The writing side of an open link.
 //!
-//! **Promise.** What is pushed in one turn leaves in one write call, as far as it fits the buffers. A link holds
-//! no more than its outbox may, and all links no more than the memory budget lets them: what a peer does not read in
-//! time is dropped, and the machines know how to live with lost messages.
+//! **Promise.** Messages that are pushed in one event-loop iteration leave in one write call, as
+//! far as they fit the buffers. A link holds at most the limit of its outbox, and all links
+//! together at most their share of the memory budget. Messages that a peer does not read in time
+//! are dropped; the state machines tolerate lost messages.
 //!
-//! **Mechanism.** Messages wait in the outbox as they are, values by reference, until the turn ends; then they are
-//! encoded into the thread's write buffer and written. Only what the socket did not take is copied for later.
+//! **Mechanism.** Messages wait unencoded in the outbox, with values by reference, until the
+//! iteration ends. Then they are encoded into the thread's write buffer and written. Only bytes
+//! that the socket did not accept are copied for later.
 
 use super::counters::LinkCounters;
 use crate::budget::Reservation;
@@ -18,11 +20,11 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::AbortHandle;
 use wire::Outbox;
 
-/// Of what waits, each link holds so much without taking it of the memory budget; ...
+/// Bytes of waiting messages that each link may hold without a reservation.
 const WAITING_BYTES_FREE: u64 = 256 << 10;
-/// ... what is more is taken in steps.
+/// Step in which a link reserves memory for further waiting messages, in bytes.
 const WAITING_BYTES_STEP: u64 = 256 << 10;
-/// Encoded at once: what is written in one call, at most.
+/// Most bytes that are encoded at once, and so written in one call.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// The writing side of an open link. Dropping it closes the link.
@@ -31,37 +33,37 @@ pub(crate) struct Link {
     pub(super) serial: u64,
     socket: Rc<OwnedWriteHalf>,
     outbox: Outbox,
-    /// What is taken of the memory budget for what waits.
+    /// Memory reservation for waiting messages.
     reservation: Reservation,
-    /// Encoded, and not taken by the socket yet, from `rest_begin` on.
+    /// Encoded bytes. The socket has accepted those before `rest_begin`.
     rest: Vec<u8>,
     rest_begin: usize,
-    /// Waits for its turn's end, or for the socket to take more.
+    /// The link waits for the end of the iteration, or for its socket to accept more.
     pub(super) waits: bool,
-    /// What reads it, and what waits for its socket; they end with it.
+    /// The tasks that read the link and that wait for its socket. They end with the link.
     tasks: [Option<AbortHandle>; 2],
 }
 
 /// A task of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LinkTask {
-    /// It reads the link.
+    /// The task that reads the link.
     Reads,
-    /// It waits for the socket to take more.
+    /// The task that waits until the socket accepts more.
     Unblocks,
 }
 
-/// What became of a flush.
+/// Result of a flush.
 #[derive(Debug)]
 pub(super) enum FlushOutcome {
-    /// Everything left, or the link is broken, which its reader will find out.
+    /// All messages were written, or the link is broken, which its reader will detect.
     Done,
-    /// The socket takes no more for now.
+    /// The socket accepts no more for now.
     Blocked(Rc<OwnedWriteHalf>),
 }
 
 impl Link {
-    /// A link with `peer` that begins with these bytes.
+    /// A link with `peer` whose first bytes are `begins_with`.
     pub(super) fn new(
         peer: NodeIndex,
         serial: u64,
@@ -83,12 +85,12 @@ impl Link {
         }
     }
 
-    /// This task ends with the link.
+    /// Ties a task to the link: it is aborted when the link is dropped.
     pub(super) fn ends(&mut self, task: LinkTask, handle: AbortHandle) {
         self.tasks[task as usize] = Some(handle);
     }
 
-    /// Takes in a message, if there is room, or the refusal of an answer.
+    /// Queues a message if memory is available. If not, an answer is replaced by its refusal.
     pub(super) fn push(&mut self, message: &Message, counters: &LinkCounters) {
         let has_room = |bytes: usize| {
             let much = (bytes as u64).saturating_sub(WAITING_BYTES_FREE);
@@ -100,7 +102,7 @@ impl Link {
         }
     }
 
-    /// Writes what waits. `buffer` is only used within.
+    /// Writes the waiting messages. `buffer` is scratch space.
     pub(super) fn flush(
         &mut self,
         clock: Hlc,
@@ -121,7 +123,7 @@ impl Link {
             self.rest = Vec::new();
             self.rest_begin = 0;
             if self.outbox.is_empty() {
-                assert!(self.reservation.resize(0), "less is always to be had");
+                assert!(self.reservation.resize(0), "a smaller reservation always succeeds");
                 return FlushOutcome::Done;
             }
             buffer.clear();

@@ -1,14 +1,16 @@
-//! Links to peers: what one thread dialed, and what was accepted for it.
+//! Links to peers: those that a thread dialed, and those that were accepted for it.
 //!
-//! **Promise.** A link is a TCP connection upgraded from HTTP on the node's one port, over which both sides have
-//! proved that they belong to the same cluster (`wire::handshake`). What its machine is told of it is in the
-//! order in which it happened, and nothing is said of a link after its end.
+//! **Promise.** A link is a TCP connection that was upgraded from HTTP on the node's single port.
+//! Both sides have proved that they belong to the same cluster (`wire::handshake`). The state
+//! machine of a link receives its events in the order in which they happened, and none after its
+//! end.
 //!
-//! **Mechanism.** [`Links`] is the table of a thread's links with their writing sides ([`link`]); a task for each
-//! reads it and brings what came to the driver. [`dial`] opens links, [`accept`] lets them in as far as the
-//! handshake; whether they may come in decides the `Node`, on the control thread (`driver::node_machine`).
+//! **Mechanism.** [`Links`] is the table of a thread's links with their writing sides ([`link`]). A
+//! task for each link reads it and passes the messages to the driver. [`dial`] opens links.
+//! [`accept`] authenticates incoming ones, and the `Node` on the control thread decides their
+//! admission (`driver::node_machine`).
 //!
-//! **Caveats.** No TLS: the handshake proves who is there, and hides nothing.
+//! **Caveats.** No TLS: the handshake authenticates the peer, and encrypts nothing.
 
 pub(crate) mod accept;
 mod address;
@@ -37,10 +39,11 @@ use tokio::task::AbortHandle;
 use wire::handshake::NONCE_LEN;
 use wire::{Outbox, OutboxLimits};
 
-/// What waits in a link for a peer that does not read, at least. A value of the greatest size fits twice.
+/// Smallest limit of the messages that wait in a link for a slow peer, in bytes. The limit always
+/// exceeds twice the largest value.
 const OUTBOX_BYTES_MIN: usize = 64 << 20;
 
-/// 32 random bytes for one handshake.
+/// Random bytes for one handshake.
 fn nonce() -> [u8; NONCE_LEN] {
     let mut nonce = [0; NONCE_LEN];
     for part in nonce.chunks_exact_mut(size_of::<u64>()) {
@@ -53,7 +56,7 @@ fn nonce() -> [u8; NONCE_LEN] {
 pub(crate) struct Links {
     dialed: Vec<DialState>,
     accepted: BTreeMap<LinkId, Link>,
-    /// Links with something to write when the turn ends.
+    /// Links with messages to write at the end of the iteration.
     waiting: Vec<Destination>,
     tried: NodeSet,
     serials: u64,
@@ -70,10 +73,10 @@ enum DialState {
     Open(Link),
 }
 
-/// A dial under way; dropping it ends it.
+/// A dial in flight. Dropping it aborts the dial.
 struct DialTask(AbortHandle);
 
-/// A link whose socket takes no more for now.
+/// A link whose socket accepts no more for now.
 pub(crate) struct Blocked {
     pub(crate) link: Destination,
     pub(crate) serial: u64,
@@ -81,7 +84,7 @@ pub(crate) struct Blocked {
 }
 
 impl Links {
-    /// No links.
+    /// A table without links.
     pub(crate) fn new(process: &Process, local: &Local, counters: Arc<LinkCounters>) -> Self {
         let bytes_max = OUTBOX_BYTES_MIN.max(2 * process.config.value_bytes_max + OUTBOX_BYTES_MIN / 2);
         Self {
@@ -98,27 +101,27 @@ impl Links {
         }
     }
 
-    /// A dial of `node` has begun.
+    /// Registers the dial of `node` that `task` runs.
     pub(crate) fn dialing(&mut self, node: NodeIndex, task: AbortHandle) {
         let dialed = &mut self.dialed[node.as_usize()];
-        assert!(matches!(dialed, DialState::No), "{node:?} is dialed already");
+        assert!(matches!(dialed, DialState::No), "{node:?} is already dialed");
         *dialed = DialState::Dialing { _task: DialTask(task) };
     }
 
-    /// The dial of `node` has failed.
+    /// Notes that the dial of `node` failed.
     pub(crate) fn dial_failed(&mut self, node: NodeIndex) {
         self.counters.dial_failed(node);
         self.tried.insert(node);
         self.dialed[node.as_usize()] = DialState::No;
     }
 
-    /// Whether a dial of `node` has ended, well or not.
+    /// Whether a dial of `node` has ended, successfully or not.
     pub(crate) fn was_tried(&self, node: NodeIndex) -> bool {
         self.tried.contains(node)
     }
 
-    /// Takes in an open link, over which this version of the protocol is spoken and which begins with these bytes. Gives
-    /// its serial number.
+    /// Registers an open link that speaks `version` of the protocol and whose first bytes are
+    /// `begins_with`. Returns its serial number.
     pub(crate) fn open(
         &mut self,
         origin: Origin,
@@ -144,14 +147,14 @@ impl Links {
             }
             Destination::Accepted(id) => {
                 let former = self.accepted.insert(id, link);
-                assert!(former.is_none(), "the number of a link is used once");
+                assert!(former.is_none(), "link numbers are unique");
             }
         }
         self.count_open();
         self.serials
     }
 
-    /// This task of the link ends with it.
+    /// Ties a task to the link: it is aborted when the link closes.
     pub(crate) fn ends(&mut self, at: Destination, task: LinkTask, handle: AbortHandle) {
         match self.find(at) {
             Some(link) => link.ends(task, handle),
@@ -159,20 +162,21 @@ impl Links {
         }
     }
 
-    /// Closes what was dialed to `node`, or ends the dial.
+    /// Closes the link that was dialed to `node`, or aborts its dial.
     pub(crate) fn hang_up(&mut self, node: NodeIndex) {
         self.dialed[node.as_usize()] = DialState::No;
         self.count_open();
     }
 
-    /// Closes an accepted link; whether it was there.
+    /// Closes an accepted link. Returns whether it was open.
     pub(crate) fn close(&mut self, id: LinkId) -> bool {
         let was_there = self.accepted.remove(&id).is_some();
         self.count_open();
         was_there
     }
 
-    /// The link has ended by itself; `false`: it was closed before, or is another one by now.
+    /// Notes that a link ended by itself. `false`: it was closed before, or another link has taken
+    /// its place.
     pub(crate) fn ended(&mut self, at: Destination, serial: u64) -> bool {
         if self.find(at).is_none_or(|link| link.serial != serial) {
             return false;
@@ -184,7 +188,7 @@ impl Links {
         true
     }
 
-    /// Has `message` sent when the turn ends, if the link is open and has room.
+    /// Queues `message` for the end of the iteration, if the link is open and memory is available.
     pub(crate) fn push(&mut self, to: Destination, message: &Message) {
         let Some(link) = find(&mut self.dialed, &mut self.accepted, to) else {
             return;
@@ -196,8 +200,8 @@ impl Links {
         }
     }
 
-    /// Writes what waits, and gives those links that could not write all of it: [`Links::unblocked`] goes on
-    /// with them.
+    /// Writes the waiting messages. Returns the links that could not write all of them:
+    /// [`Links::unblocked`] continues with them.
     pub(crate) fn flush(&mut self) -> Vec<Blocked> {
         let mut waiting = std::mem::take(&mut self.waiting);
         let blocked = waiting.drain(..).filter_map(|to| self.flush_link(to)).collect();
@@ -205,7 +209,7 @@ impl Links {
         blocked
     }
 
-    /// The socket takes more.
+    /// Continues to write after the socket of the link accepts more.
     pub(crate) fn unblocked(&mut self, at: Destination, serial: u64) -> Option<Blocked> {
         let is_same = self.find(at).is_some_and(|link| link.serial == serial);
         if is_same { self.flush_link(at) } else { None }

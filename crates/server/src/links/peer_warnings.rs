@@ -1,28 +1,29 @@
-//! What is wrong with peers, said once in a while.
+//! Rate limit for warnings about peers.
 //!
-//! A node that is started with another list dials again and again, from each of its threads. The log says so
-//! once a minute for each peer and reason.
+//! A node that was started with a different list of nodes dials again and again, from each of its
+//! threads. The log reports it once a minute for each peer and reason.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Instant;
 
-/// The same is not said again for so long.
+/// Interval in which a warning is not repeated.
 const SILENCE: Duration = Duration::from_secs(60);
-/// What was said so long ago and not again has passed. Who is refused dials again within the difference.
+/// Time after which a warning that was not repeated counts as resolved. A refused peer dials again
+/// within the difference to [`SILENCE`].
 const REMEMBERED_TIME: Duration = Duration::from_secs(70);
-/// So many things are remembered to have been said; what is new beyond is not said.
+/// Most warnings that are remembered. Further new warnings are not logged.
 const REMEMBERED_MAX: usize = 256;
 
-/// What was said of whom, and when.
+/// Warnings that were logged, with their times.
 #[derive(Debug, Default)]
 pub(crate) struct PeerWarnings {
     said: Mutex<BTreeMap<(String, String), Instant>>,
 }
 
 impl PeerWarnings {
-    /// Whether `reason` is to be said of `peer` now. Whoever asks says it.
+    /// Whether the warning about `peer` with this `reason` is due. The caller then logs it.
     pub(crate) fn is_news(&self, now: Instant, peer: &str, reason: &str) -> bool {
         let mut said = self.said.lock();
         said.retain(|_, when| now.saturating_since(*when) < REMEMBERED_TIME);
@@ -37,7 +38,8 @@ impl PeerWarnings {
         is_news
     }
 
-    /// What was said of whom lately. What goes on is said again and again, so it is among it.
+    /// Peers and reasons of the recent warnings. A condition that persists is repeated, so it is
+    /// among them.
     pub(crate) fn recent(&self, now: Instant) -> Vec<(String, String)> {
         let said = self.said.lock();
         let recent = said.iter().filter(|(_, when)| now.saturating_since(**when) < REMEMBERED_TIME);
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reason_is_said_once_a_minute_for_each_peer() {
+    fn a_warning_is_due_once_a_minute_for_each_peer_and_reason() {
         let peer_warnings = PeerWarnings::default();
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
         assert!(peer_warnings.is_news(at(0), "a", "list"));

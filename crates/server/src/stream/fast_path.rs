@@ -1,20 +1,22 @@
-//! The plain path: requests for one entity that are answered without the HTTP library.
+//! The fast path: requests for one entity that are answered without hyper.
 //!
-//! **Promise.** A request gets the same answer here as from the library, in its place among the others: requests of
-//! one connection are carried out and answered one after the other. Whatever is not plain goes to the library as it
-//! came.
+//! **Promise.** A request gets the same response here as from hyper, in the order of its
+//! connection: requests of one connection are executed and answered one after the other. Requests
+//! that do not qualify go to hyper unchanged.
 //!
-//! **Mechanism.** While the library rests (it has answered all that has passed to it, and nothing waits to be written),
-//! the connection reads here. The head check says whether a whole plain request is there, `api` what it means and how
-//! it is answered; between these the driver is asked, as the service asks it. Answers of pipelined requests leave in
-//! one write. A reply that does not come at once, or a client that does not read, is waited for before more is read.
-//! What stays meanwhile is taken of the memory budget: the value of a request, answers that were not taken. A request
-//! for whose value there is no room is the library's, which refuses it.
-//! A write for which there is no room is refused before its value is copied (`refusals`); how much of a pipeline is
-//! answered in one turn says `shares`.
+//! **Mechanism.** The connection reads here while hyper is idle: hyper has answered all requests
+//! that passed to it, and no output is pending. The head check finds a complete request that
+//! qualifies, `api` decodes it and encodes its response, and the driver executes it as it does for
+//! the service. Responses to pipelined requests leave in one write. If a reply is not available at
+//! once, or the client does not read, the path waits before it reads on. Memory that is held
+//! meanwhile is reserved: the value of a request, and responses that were not sent. If there is no
+//! memory for a value, hyper gets the request, and the service refuses it. A write that exceeds the
+//! admission limits is refused before its value is copied (`refusals`). `shares` limits the number
+//! of pipelined requests that are answered in one batch.
 //!
-//! **Caveats.** The test whether the library rests depends on hyper reading only when it wants a request or a body,
-//! which it does when half-closed connections are allowed. A request that comes in pieces goes to the library.
+//! **Caveats.** The test whether hyper is idle requires that hyper reads only when it wants a
+//! request or a body. It does so when half-closed connections are allowed. A request that arrives
+//! in several reads goes to hyper.
 
 use super::{CheckedStream, HeldInput, InputState, READ_BYTES};
 use crate::budget::ThreadReservation;
@@ -38,29 +40,30 @@ use std::time::Duration;
 use stdx::Instant;
 use tokio::io::AsyncWrite;
 
-/// Answers that leave together, about; the largest value that is copied to leave with them is of this size, too.
+/// Approximate size of the responses that leave together, in bytes. Also the largest value that is
+/// copied to leave with them.
 const ANSWER_BYTES_MAX: usize = LARGE_BYTES;
-/// Whoever has sent without waiting counts as one that does for so many turns more.
+/// Number of further batches for which a client that pipelined counts as one that does.
 const GREEDY_BATCHES: u8 = 64;
 
-/// Why a connection ends whose client asks on and on and reads nothing.
-const NO_ROOM_FOR_ANSWERS: &str = "answers that nobody takes have used up their memory";
+/// Error that ends the connection of a client that sends requests and reads no responses.
+const NO_ROOM_FOR_ANSWERS: &str = "responses that the client does not read have used up their memory";
 
-/// What the plain path of a connection owes its client.
+/// The pending work of a connection on the fast path.
 #[derive(Default)]
 pub(super) struct FastPath {
-    /// The request that was taken last, while its reply has not come.
+    /// The last request, while its reply is pending.
     executing: Option<Executing>,
     unsent: Unsent,
-    /// The request that ends when that is sent.
+    /// The trace of the request that ends when the pending bytes are sent.
     ending: Option<RequestEnd>,
-    /// Requests that were taken.
+    /// Number of requests that were taken.
     requests: u64,
-    /// Turns for which its client counts as one that sends without waiting.
+    /// Number of further batches for which the client counts as one that pipelines.
     greedy_batches: u8,
 }
 
-/// A command that is under way.
+/// A command in flight.
 struct Executing {
     execution: Execution,
     asked: ResponseContext,
@@ -68,7 +71,8 @@ struct Executing {
     _under_way: InFlightGuard,
 }
 
-/// Answers that the socket did not take yet: what is left of heads and small values, and of a large value behind.
+/// Responses that the socket did not accept yet: the rest of heads and small values, and of a large
+/// value after them.
 #[derive(Default)]
 struct Unsent {
     answers: Bytes,
@@ -76,7 +80,7 @@ struct Unsent {
     _answers_reservation: Option<ThreadReservation>,
 }
 
-/// A value that leaves behind its answer, without a copy, and its room in the memory budget.
+/// A value that is sent after its response head without a copy, with its reservation.
 #[derive(Default)]
 struct LargeValue {
     bytes: Bytes,
@@ -90,25 +94,25 @@ struct ImmediateReply {
     asked: ResponseContext,
 }
 
-/// When an answer is made.
+/// The time of a response.
 struct AnswerTime {
     now: Instant,
     date: HttpDate,
 }
 
-/// A plain request that was understood.
+/// A decoded request.
 struct FastRequest {
     command: Command,
     asked: ResponseContext,
     value_reservation: Option<ThreadReservation>,
     len: usize,
-    /// It is not to be carried out, but to be tried again after this.
+    /// The request is refused, with this `Retry-After`.
     refused: Option<Duration>,
 }
 
 impl CheckedStream {
-    /// Answers plain requests as they come. Ready when the library is to be asked what is next, or when the connection
-    /// is broken.
+    /// Answers requests that qualify as they arrive. Ready when hyper must be polled for the next
+    /// request, or when the connection is broken.
     pub(crate) fn poll_fast_path(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         (self.has_passed_one, self.is_held_back) = (false, false);
         let batch_max = self.thread.shares.batch_max();
@@ -133,14 +137,14 @@ impl CheckedStream {
                 true => ready!(self.poll_answer_socket(context, batch_left))?,
                 false => self.answer_held(context, batch_left)?,
             };
-            // What is not plain is the library's, and the end of the stream.
+            // hyper handles other requests and the end of the stream.
             if !has_answered {
                 return Poll::Ready(Ok(()));
             }
         }
     }
 
-    /// A turn in which so many requests were taken has ended, be it because the last of them has to wait.
+    /// Ends a batch of `count` requests, also if the last of them has to wait.
     fn end_batch(&mut self, count: usize) {
         if count == 0 {
             return;
@@ -165,7 +169,8 @@ impl CheckedStream {
             && self.activity.requests.get() == self.check.heads_passed() + self.fast_path.requests
     }
 
-    /// Reads once, and answers what is plain; whether anything was. What is not is held.
+    /// Reads once and answers the requests that qualify. Other bytes are held. Returns whether any
+    /// request was answered.
     fn poll_answer_socket(
         &mut self,
         context: &mut Context<'_>,
@@ -185,7 +190,7 @@ impl CheckedStream {
         Poll::Ready(Ok(answered > 0))
     }
 
-    /// The same with what is held.
+    /// Answers the held requests that qualify. Returns whether any was answered.
     fn answer_held(&mut self, context: &mut Context<'_>, batch_left: &mut usize) -> io::Result<bool> {
         let mut held = std::mem::take(&mut self.held);
         let answered = self.answer(&held.bytes, context, batch_left)?;
@@ -198,8 +203,8 @@ impl CheckedStream {
         Ok(answered > 0)
     }
 
-    /// Answers the plain requests that `bytes` begin with, up to the first whose reply does not come at once; how many
-    /// bytes they were.
+    /// Answers the requests at the beginning of `bytes` that qualify, up to the first whose reply
+    /// is not available at once. Returns their length in bytes.
     fn answer(
         &mut self,
         bytes: &[u8],
@@ -235,7 +240,7 @@ impl CheckedStream {
         Ok(answered)
     }
 
-    /// Takes the plain request that `bytes` begin with, if they do.
+    /// Takes the request at the beginning of `bytes`, if it qualifies.
     fn parse_request(&mut self, thread: &Thread, bytes: &[u8]) -> Option<FastRequest> {
         if bytes.is_empty() || thread.driver().is_none() || thread.process.state() == ServingState::Starting {
             return None;
@@ -257,7 +262,7 @@ impl CheckedStream {
         Some(FastRequest { command, asked, value_reservation, len: http.len, refused })
     }
 
-    /// Appends the answer to what is refused.
+    /// Appends the refusal of a request.
     fn refuse(
         &mut self,
         thread: &Thread,
@@ -271,9 +276,9 @@ impl CheckedStream {
         self.note_answer(asked.action.into(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
-    /// Gives the command to the driver. The reply, if it is there at once.
+    /// Passes the command to the driver. Returns the reply if it is available at once.
     fn begin(&mut self, thread: &Thread, request: FastRequest) -> Option<ImmediateReply> {
-        let driver = thread.driver().expect("without it nothing is taken");
+        let driver = thread.driver().expect("requests are taken only with a driver");
         let FastRequest { command, asked, value_reservation, .. } = request;
         let mut execution = driver.execute(asked.action.into(), command);
         let Some(reply) = execution.take_now() else {
@@ -289,7 +294,7 @@ impl CheckedStream {
         Some(ImmediateReply { reply, execution, asked })
     }
 
-    /// Appends an answer. Its status, and what is to leave behind it, if it is too large to be copied.
+    /// Appends a response. Returns its status, and a value that is too large to be copied.
     fn append(
         &mut self,
         thread: &Thread,
@@ -310,7 +315,8 @@ impl CheckedStream {
         (status, LargeValue::default())
     }
 
-    /// Pays what is owed: what the socket did not take, then the reply that is under way.
+    /// Completes the pending work: first the bytes that the socket did not accept, then the command
+    /// in flight.
     fn poll_pending(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_unsent(context))?;
@@ -319,8 +325,9 @@ impl CheckedStream {
             };
             let reply = ready!(Pin::new(&mut executing.execution).poll(context));
             let Executing { asked, execution, .. } =
-                self.fast_path.executing.take().expect("it was there a moment ago");
-            // A connection that is to finish ends with this answer, as it would with the library's.
+                self.fast_path.executing.take().expect("the command was polled in this iteration");
+            // A connection with an order to finish ends with this response, as it does with
+            // hyper's.
             let goes_on = self.activity.close_order().is_none();
             if !goes_on {
                 self.state = InputState::Stopped;
@@ -343,7 +350,7 @@ impl CheckedStream {
             if let Poll::Ready(Ok(written)) = polled {
                 unsent.advance(written);
             }
-            // What has left gives its room back now, not when there is another answer.
+            // Releases the reservation of sent bytes now, and not at the next response.
             if !unsent.is_empty() {
                 self.fast_path.unsent = unsent;
             }
@@ -356,14 +363,18 @@ impl CheckedStream {
         Poll::Ready(Ok(()))
     }
 
-    /// A request has its answer. It ends when that is sent.
+    /// Sets the request that ends when its response is sent.
     fn end(&mut self, thread: &Thread, ending: RequestEnd) {
         if let Some(before) = self.fast_path.ending.replace(ending) {
             thread.process.stages.end(before, &*thread.process.clock);
         }
     }
 
-    /// Sends answers, and a large value behind them. What the socket does not take at once is owed.
+    /// Sends responses with a large value after them. Bytes that the socket does not accept at once
+    /// become pending.
+    ///
+    /// # Errors
+    /// The socket's error, or a lack of memory for the pending responses.
     fn send(&mut self, context: &mut Context<'_>, answers: &[u8], value: LargeValue) -> io::Result<()> {
         if answers.is_empty() {
             return Ok(());
@@ -390,7 +401,7 @@ impl CheckedStream {
         Ok(())
     }
 
-    /// Writes once; how many bytes, at least 1.
+    /// Writes once. Returns the number of bytes, at least 1.
     fn poll_send_once(
         &mut self,
         context: &mut Context<'_>,
@@ -420,7 +431,7 @@ impl Unsent {
         self.answers.is_empty() && self.value.bytes.is_empty()
     }
 
-    /// So much of it was written.
+    /// Removes `written` bytes from the front.
     fn advance(&mut self, written: usize) {
         let answers = written.min(self.answers.len());
         self.answers.advance(answers);

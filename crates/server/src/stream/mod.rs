@@ -1,17 +1,18 @@
-//! Between the socket and hyper: the head check.
+//! The layer between the socket and hyper: the head check.
 //!
-//! **Promise.** hyper sees no byte that the check has not let pass, and so no part of a head that is refused.
-//! Where a request is refused, hyper sees the end of the stream after the last good byte and finishes what it has
-//! to answer; the refusal waits here for the connection to write it.
+//! **Promise.** hyper receives only bytes that passed the check, and so no part of a refused head.
+//! For a refused request hyper sees the end of the stream after the last valid byte and completes
+//! its pending responses. The refusal is kept here until the connection writes it.
 //!
-//! A connection whose first request is a peer's wish for a link never reaches hyper, which sees the end of the
-//! stream at once: what came is kept for the handshake.
+//! A connection whose first request asks for a peer link never reaches hyper, which sees the end of
+//! the stream at once. The bytes received are kept for the handshake.
 //!
-//! **Mechanism.** The stream is shared by hyper's handle on it and by the connection, which takes it over when
-//! hyper is done. Bytes pass through a buffer of the thread: to copy what a request takes costs little, and
-//! connections without a request hold no buffer. Only what does not pass yet (the beginning of a head) is held.
-//! Between requests, what is plain is answered without hyper (`plain`). hyper gets one request at a time: what comes
-//! behind it may be plain, and it may be another connection's turn.
+//! **Mechanism.** The stream is shared by hyper's handle and by the connection, which takes it over
+//! when hyper has ended. Bytes pass through a buffer of the thread: copying a request is cheap, and
+//! connections without a request hold no buffer. Only bytes that cannot pass yet (the beginning of
+//! a head) are held. Between requests, the fast path answers requests without hyper (`fast_path`).
+//! hyper gets one request at a time, because the next one may qualify for the fast path, or another
+//! connection's batch may be due.
 
 mod fast_path;
 pub(crate) mod refusals;
@@ -38,12 +39,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// So much is read at once where requests begin.
+/// Size of a read between requests, in bytes.
 const READ_BYTES: usize = 16 << 10;
-/// So much of a head is held at the expense of its connection; more is taken of the memory budget.
+/// Bytes of a head that a connection holds without an additional reservation.
 const HELD_BYTES_FREE: usize = 2 << 10;
 
-/// A socket whose input is checked. See the module.
+/// A socket whose input passes the head check before hyper reads it.
 pub(crate) struct CheckedStream {
     socket: TcpStream,
     check: HeadCheck,
@@ -51,49 +52,50 @@ pub(crate) struct CheckedStream {
     state: InputState,
     refusal: Option<Problem>,
     outgoing: Outgoing,
-    /// hyper has written what it has not flushed.
+    /// hyper has written bytes and not flushed them.
     is_unflushed: bool,
     fast_path: FastPath,
-    /// Too much is refused for its client to be read on.
+    /// Reading is paused because too many of the thread's requests are refused.
     pause: Option<Pause>,
-    /// The end of the connection would be taken for the end of the response.
+    /// The end of the connection would mark the end of the response.
     resets: bool,
-    /// Nothing has passed yet.
+    /// No byte has passed yet.
     is_at_start: bool,
-    /// A request has passed to hyper in this turn, ...
+    /// A request has passed to hyper in this poll of the connection.
     has_passed_one: bool,
-    /// ... which wanted to read on.
+    /// hyper wanted to read a second request in this poll.
     is_held_back: bool,
     /// The client was told that this is the last response.
     is_last_told: bool,
     thread: Rc<Thread>,
     activity: Rc<ConnectionActivity>,
-    /// What is taken of the memory budget for what is held, if it is much.
+    /// Reservation for the held bytes, if they exceed [`HELD_BYTES_FREE`].
     held_reservation: Option<Reservation>,
 }
 
-/// Bytes that were read and not handed on.
+/// Bytes that were read and not passed on.
 #[derive(Default)]
 struct HeldInput {
     bytes: Vec<u8>,
-    /// So many of them have passed the check.
+    /// Number of these bytes that passed the check.
     passed: usize,
-    /// The check has not seen all of them.
+    /// The check has not seen all of these bytes.
     is_news: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InputState {
     Open,
-    /// Nothing more passes: it was refused, or the last request has passed.
+    /// Nothing more passes: the input was refused, or the last request has passed.
     Stopped,
-    /// Nothing passes: a peer wants to link. What has come is held.
+    /// Nothing passes, because a peer asks for a link. The bytes received are held.
     Peer,
     /// The client has closed its side.
     AtEnd,
 }
 
-/// hyper's hold on a [`CheckedStream`]. Its shutdown does nothing: the connection closes the socket.
+/// hyper's handle on a [`CheckedStream`]. Its shutdown does nothing, because the connection closes
+/// the socket.
 pub(crate) struct StreamHandle(pub(crate) Rc<RefCell<CheckedStream>>);
 
 impl CheckedStream {
@@ -119,17 +121,17 @@ impl CheckedStream {
         }
     }
 
-    /// Why the input was refused, if it was. Whoever takes it tells the client.
+    /// Takes the refusal of the input, if there is one. The caller sends it to the client.
     pub(crate) fn take_refusal(&mut self) -> Option<Problem> {
         self.refusal.take()
     }
 
-    /// Whether a peer wants to link.
+    /// Whether a peer asks for a link.
     pub(crate) fn is_peer(&self) -> bool {
         self.state == InputState::Peer
     }
 
-    /// The socket, and what has come over it and was not handed on.
+    /// The socket, with the bytes that were received and not passed on.
     pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         (self.socket, self.held.bytes)
     }
@@ -139,32 +141,37 @@ impl CheckedStream {
         self.socket.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
     }
 
-    /// Whether the client has closed the connection, or said that it sends no more. What it has sent before hides it.
+    /// Whether the client has closed the connection or its sending side. Unread input hides it.
     pub(crate) fn has_left(&self) -> bool {
         use rustix::net::{RecvFlags, recv};
         let received = recv(&self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         !matches!(received, Ok((1.., _)) | Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR))
     }
 
-    /// Whether the client has sent what was not read yet.
+    /// Whether unread input of the client is available.
     pub(crate) fn has_input(&self) -> bool {
         self.held.passed > 0 || rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
     }
 
-    /// Whether the client may be sending still what nobody will read.
+    /// Whether the client may still be sending bytes that will not be read.
     pub(crate) fn may_get_more(&self) -> bool {
         let is_between_requests = self.check.awaits_head() && self.held.bytes.is_empty();
         self.state != InputState::AtEnd && (!is_between_requests || self.has_input())
     }
 
-    /// A response has begun whose end is that of the connection. From now on the connection is reset when it is dropped,
-    /// also by the end of the process: nobody is to take half of it for all.
+    /// Begins a response that ends with the connection. From now on the connection is reset when it
+    /// is dropped, also by the end of the process, so that the client cannot mistake a part of the
+    /// response for all of it.
+    ///
+    /// # Errors
+    /// The error of the system if the socket option cannot be set.
     pub(crate) fn begin_close_delimited(&mut self) -> io::Result<()> {
         self.resets = true;
         SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
     }
 
-    /// Whether dropping the socket is all that is left to do, after a connection that did or did not end well.
+    /// Whether the socket only has to be dropped. `ended_well` says whether the connection ended
+    /// without an error.
     pub(crate) fn ends_by_reset(&mut self, ended_well: bool) -> io::Result<bool> {
         if self.resets && ended_well {
             self.resets = false;
@@ -173,13 +180,13 @@ impl CheckedStream {
         Ok(self.resets)
     }
 
-    /// The socket, for what is to be done after hyper.
+    /// The socket, for the time after hyper.
     pub(crate) fn socket(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
 
-    /// A request of this kind is answered with this status. Where too much is refused, its client is not read on for a
-    /// while.
+    /// Records the status of the response to a request of this kind. If too many requests are
+    /// refused, reading of the client pauses for a while.
     pub(crate) fn note_answer(&mut self, kind: RequestKind, status: StatusCode) {
         self.thread.recorder.answered(kind, status);
         let is_refused = status == StatusCode::SERVICE_UNAVAILABLE && kind != RequestKind::Status;
@@ -188,7 +195,8 @@ impl CheckedStream {
         }
     }
 
-    /// Waits until the client may be read on. A connection that is to end does not wait.
+    /// Waits until the client's input may be read. A connection with an order to close does not
+    /// wait.
     pub(crate) fn poll_pause(&mut self, context: &Context<'_>) -> Poll<()> {
         if let Some(pause) = &self.pause
             && self.activity.close_order().is_none()
@@ -199,17 +207,19 @@ impl CheckedStream {
         Poll::Ready(())
     }
 
-    /// The client is told that the connection ends with this response: no further request is taken.
+    /// Notes that the response announces the end of the connection: no further request is taken.
     pub(crate) fn take_no_more(&mut self) {
         self.is_last_told = true;
     }
 
-    /// Whether whoever polls the connection has to do so once more: hyper is held back, and nothing else will wake it.
+    /// Whether the connection must be polled again: hyper is held back, and nothing else will wake
+    /// it.
     pub(crate) fn is_stuck(&self) -> bool {
         self.is_held_back && !self.activity.handling.get() && !self.is_unflushed && self.outgoing.is_empty()
     }
 
-    /// A turn in which hyper may have got a request is over. Whether there is more at hand, for the next.
+    /// Ends a batch in which hyper may have received a request. Returns whether more input is
+    /// available for the next one.
     pub(crate) fn end_hyper_slice(&mut self) -> bool {
         let has_more = !self.held.bytes.is_empty();
         if self.has_passed_one {
@@ -218,7 +228,7 @@ impl CheckedStream {
         has_more
     }
 
-    /// Whether more requests are taken.
+    /// Whether further requests are taken.
     fn goes_on(&self) -> bool {
         self.state == InputState::Open && !self.is_last_told && self.activity.close_order().is_none()
     }
@@ -241,7 +251,7 @@ impl CheckedStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands on what passes of the bytes that are held. `false`: nothing does, for now.
+    /// Passes held bytes on to hyper. `false`: none pass for now.
     fn hand_on_held(&mut self, out: &mut ReadBufCursor<'_>) -> bool {
         if self.held.passed == 0 && self.held.is_news {
             self.held.is_news = false;
@@ -264,7 +274,7 @@ impl CheckedStream {
         len > 0
     }
 
-    /// Reads once. `true`: some of it passed and was handed on.
+    /// Reads once. `true`: some of the bytes passed on to hyper.
     fn poll_read_socket(
         &mut self,
         context: &mut Context<'_>,
@@ -299,7 +309,7 @@ impl CheckedStream {
         Poll::Ready(Ok(passed > 0))
     }
 
-    /// Reads once; nothing: the client has closed its side.
+    /// Reads once. An empty slice: the client has closed its side.
     fn poll_socket<'a>(
         &mut self,
         context: &mut Context<'_>,
@@ -317,7 +327,7 @@ impl CheckedStream {
         Poll::Ready(Ok(&buffer[..len]))
     }
 
-    /// How many bytes pass.
+    /// Applies a verdict of the check. Returns the number of bytes that pass.
     fn obey(&mut self, verdict: Verdict) -> usize {
         match verdict {
             Verdict::Pass(len) => {
@@ -335,7 +345,8 @@ impl CheckedStream {
         0
     }
 
-    /// Takes what is held of the memory budget, if it is much. Where there is no room, nothing more passes.
+    /// Reserves memory for the held bytes, if they exceed [`HELD_BYTES_FREE`]. Without memory the
+    /// input is refused.
     fn reserve_for_held(&mut self) {
         let len = self.held.bytes.len();
         if len <= HELD_BYTES_FREE {

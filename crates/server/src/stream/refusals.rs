@@ -1,15 +1,18 @@
-//! Refusals: not more of them than the thread can spare time for; those of writes on the plain path prepared.
+//! Rate limit of refusals, and prepared refusals of writes on the fast path.
 //!
-//! **Promise.** To refuse a write on the plain path costs no more than to copy some bytes: the value is never copied,
-//! nothing is parsed twice or allocated. When clients send more to be refused than [`REFUSED_MAX`] in a tick, on whatever
-//! path, their sockets are not read for a while, so that TCP holds them back: for no longer than [`PAUSE_MAX`], and in
-//! turn. Sockets on which nothing was refused are read on, with status, metrics, reads and peers among them.
+//! **Promise.** Refusing a write on the fast path costs no more than copying some bytes: the value
+//! is not copied, and nothing is parsed twice or allocated. If clients send more than
+//! [`REFUSED_MAX`] requests to be refused in a tick, on any path, their sockets are not read for a
+//! while. TCP flow control then slows these clients. A pause lasts at most [`PAUSE_MAX`], and
+//! pauses end in the order in which they began. Sockets without refusals are read on, including
+//! status, metrics, reads and peers.
 //!
-//! **Mechanism.** The answer is encoded anew once a second, for its date, or when its `Retry-After` changes. A connection
-//! that has had its refusal past the mark leaves its waker in a queue; each tick wakes some of them, first those
-//! that have waited longest.
+//! **Mechanism.** The refusal is encoded again once a second for its date, and when its
+//! `Retry-After` changes. A connection with a refusal above the limit puts its waker into a queue.
+//! Each tick wakes some of the connections, oldest first.
 //!
-//! **Caveats.** What has come already is answered: a connection that pauses holds what the library has read of it.
+//! **Caveats.** Requests that were received already are answered: a pausing connection holds the
+//! bytes that hyper has read.
 
 use api::{HttpDate, ResponseContext};
 use cluster::{Failure, Reply};
@@ -20,25 +23,25 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often connections are woken.
+/// Interval in which connections are woken.
 const TICK: Duration = Duration::from_millis(10);
 /// Refusals in a tick before connections pause: about a tenth of a core's time.
 pub(super) const REFUSED_MAX: u32 = 100;
-/// The longest that a connection pauses.
+/// Longest pause of a connection.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The refusals of a thread. See the module.
+/// The refusals of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     prepared: RefCell<Prepared>,
-    /// In this tick.
+    /// Refusals in this tick.
     refused: Cell<u32>,
-    /// Those that pause; the one that has paused longest is first.
+    /// Pausing connections, oldest first.
     pausing: RefCell<VecDeque<Rc<Pausing>>>,
     begun: Notify,
 }
 
-/// An answer that is ready.
+/// An encoded refusal.
 #[derive(Debug, Default)]
 struct Prepared {
     retry_after_secs: u64,
@@ -46,7 +49,7 @@ struct Prepared {
     bytes: Vec<u8>,
 }
 
-/// A connection that pauses.
+/// State of a pausing connection.
 #[derive(Debug, Default)]
 struct Pausing {
     is_over: Cell<bool>,
@@ -58,7 +61,7 @@ struct Pausing {
 pub(super) struct Pause(Rc<Pausing>);
 
 impl Refusals {
-    /// Refuses what was asked: appends the answer.
+    /// Appends the refusal of a request to `out`.
     pub(super) fn append(
         &self,
         retry_after: Duration,
@@ -67,7 +70,7 @@ impl Refusals {
         out: &mut Vec<u8>,
     ) {
         let mut prepared = self.prepared.borrow_mut();
-        // As `Retry-After` has it, nothing less than a second tells two times apart.
+        // `Retry-After` has a resolution of a second.
         let retry_after_secs = retry_after.as_millis().div_ceil(1_000) as u64;
         if prepared.date.as_ref() != Some(date) || prepared.retry_after_secs != retry_after_secs {
             let Prepared { bytes, .. } = &mut *prepared;
@@ -81,7 +84,8 @@ impl Refusals {
         out.extend_from_slice(&prepared.bytes);
     }
 
-    /// Something is refused; whether so much was in this tick that whoever asked for it is to pause.
+    /// Counts a refusal. Returns whether the tick is above [`REFUSED_MAX`] and the client must
+    /// pause.
     pub(super) fn count(&self) -> bool {
         if self.refused.get() == 0 {
             self.begun.notify_one();
@@ -97,7 +101,7 @@ impl Refusals {
         Pause(pausing)
     }
 
-    /// Ends pauses, tick by tick, while there are any. A task of the thread.
+    /// Ends pauses tick by tick, while there are any. Runs as a task of the thread.
     pub(crate) async fn resume(self: Rc<Self>) {
         loop {
             self.begun.notified().await;
@@ -108,7 +112,8 @@ impl Refusals {
         }
     }
 
-    /// Wakes as many as may be refused in a tick, or as many as it takes for none to pause for too long.
+    /// Wakes as many connections as may be refused in a tick, or as many as are needed to keep
+    /// pauses below [`PAUSE_MAX`].
     pub(super) fn tick(&self) {
         let mut pausing = self.pausing.borrow_mut();
         let ticks = (PAUSE_MAX.as_millis() / TICK.as_millis()) as usize;
@@ -123,7 +128,7 @@ impl Refusals {
 }
 
 impl Pause {
-    /// Waits for its end.
+    /// Waits for the end of the pause.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<()> {
         if self.0.is_over.get() {
             return Poll::Ready(());
@@ -161,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_is_what_would_be_encoded() {
+    fn a_prepared_refusal_equals_an_encoded_one() {
         let refusals = Refusals::default();
         for (millis, date) in [(100, DATE), (200, DATE), (1_000, DATE), (1_001, DATE), (1_001, LATER)] {
             for _ in 0..2 {
@@ -173,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_pause_longest_are_woken_first_and_none_pauses_for_long() {
+    fn the_longest_pause_ends_first_and_no_pause_exceeds_the_limit() {
         let refusals = Refusals::default();
         let context = Context::from_waker(Waker::noop());
         assert_eq!((0..=REFUSED_MAX).filter(|_| refusals.count()).count(), 1);

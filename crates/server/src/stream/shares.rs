@@ -1,29 +1,31 @@
-//! How many pipelined requests of one connection are answered before it is another's turn.
+//! Fair shares of the pipelined requests of a thread's connections.
 //!
-//! **Promise.** A connection that asks for one thing at a time gets as many turns as those that send without waiting,
-//! and in each turn they get no more than it. Where all send without waiting, they take long turns, which saves calls
-//! to the system. Who has been sent much, as a range, then lets the turns pass that it was worth.
+//! **Promise.** A connection that sends one request at a time gets as many batches as connections
+//! that pipeline, and those get no more requests per batch. If all connections pipeline, their
+//! batches are long, which saves system calls. A connection that received a large response, such as
+//! a range, then skips as many batches as that was worth.
 //!
-//! **Mechanism.** The turns of a thread are counted by whose they are, those too whose last request has to wait. When
-//! there were turns of both kinds of clients lately, they become short, and stay so for as long as it may take a client
-//! that waits to come again: many of the others' short turns fit into that.
+//! **Mechanism.** The batches of a thread are counted by the kind of their client, including
+//! batches whose last request has to wait. If both kinds had batches recently, batches become
+//! short. They stay short for as long as a client that waits may need to send again: many short
+//! batches of the pipelining clients fit into that time.
 
 use std::cell::Cell;
 
-/// Requests answered in a long turn, at most.
+/// Most requests in a long batch.
 pub(super) const LONG: usize = 64;
-/// The same in a short one.
+/// Most requests in a short batch.
 pub(super) const SHORT: usize = 1;
-/// Turns that are lately, while they are long.
+/// Length of the observation window in batches, while batches are long.
 pub(super) const LONG_TURNS: u32 = 256;
-/// The same while they are short: some tenths of a second.
+/// Length of the observation window in batches, while they are short: some tenths of a second.
 pub(super) const SHORT_TURNS: u32 = 64 << 10;
 
-/// The turns of the connections of a thread.
+/// Batches of the connections of a thread.
 #[derive(Debug)]
 pub(crate) struct Shares {
     batch_max: Cell<usize>,
-    /// Turns of those that send without waiting, and of those that wait.
+    /// Batches of clients that pipeline, and of clients that wait for each response.
     greedy: Cell<u32>,
     modest: Cell<u32>,
 }
@@ -35,17 +37,17 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// How many requests the next turn may take.
+    /// Most requests in the next batch.
     pub(super) fn batch_max(&self) -> usize {
         self.batch_max.get()
     }
 
-    /// Whether turns are short: there are clients of both kinds.
+    /// Whether batches are short, because there are clients of both kinds.
     pub(crate) fn has_short_batches(&self) -> bool {
         self.batch_max.get() == SHORT
     }
 
-    /// A turn in which something was taken in has ended: of a client that sends without waiting, or of one that waits.
+    /// Counts a batch in which at least one request was taken, by the kind of its client.
     pub(super) fn count(&self, is_greedy: bool) {
         let count = if is_greedy { &self.greedy } else { &self.modest };
         count.set(count.get() + 1);
@@ -61,7 +63,7 @@ impl Shares {
         }
     }
 
-    /// Counts anew, with turns of up to `batch_max` requests.
+    /// Starts a new window, with batches of up to `batch_max` requests.
     fn go_on(&self, batch_max: usize) {
         self.batch_max.set(batch_max);
         self.greedy.set(0);
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_are_short_while_some_ask_for_one_thing_at_a_time_and_others_do_not() {
+    fn batches_are_short_while_some_clients_pipeline_and_others_do_not() {
         let shares = Shares::default();
         let batches = |greedy: usize, modest: usize| {
             (0..greedy).for_each(|_| shares.count(true));
@@ -83,11 +85,11 @@ mod tests {
         };
         let (long, short) = (LONG_TURNS as usize, SHORT_TURNS as usize);
         assert_eq!(batches(long - 1, 0), LONG);
-        assert_eq!(batches(1, 0), LONG, "all that counts begins anew");
+        assert_eq!(batches(1, 0), LONG, "a new window has begun");
         assert_eq!(batches(0, long), LONG);
         assert_eq!(batches(1, 1), SHORT);
-        assert_eq!(batches(short - 1, 1), SHORT, "one that comes seldom is not forgotten");
+        assert_eq!(batches(short - 1, 1), SHORT, "a client that sends rarely still counts");
         assert_eq!(batches(short - 1, 0), SHORT);
-        assert_eq!(batches(1, 0), LONG, "the others have gone");
+        assert_eq!(batches(1, 0), LONG, "the clients of the other kind are gone");
     }
 }

@@ -1,4 +1,5 @@
-//! Connections of a thread of which nothing else runs: no clock passes, no log is written, unless the test says so.
+//! Connections of a single thread without any other activity: time does not pass and no log is
+//! written, unless a test does it.
 
 use super::refusals::REFUSED_MAX;
 use super::shares::{LONG, SHORT};
@@ -47,7 +48,7 @@ fn config() -> Config {
     }
 }
 
-/// Runs `test` on a thread of a node that starts.
+/// Runs `test` on a thread of a starting node.
 fn on_a_thread<T: Future<Output = ()>>(test: impl FnOnce(Rc<Thread>) -> T) {
     let env = Env { fs: Arc::new(MemFs::new()), clock: Arc::new(OsClock::new()) };
     let process = Arc::new(Process::new(config(), env).0);
@@ -57,19 +58,19 @@ fn on_a_thread<T: Future<Output = ()>>(test: impl FnOnce(Rc<Thread>) -> T) {
     runtime.block_on(async { test(Rc::new(Thread::new(0, process, load))).await });
 }
 
-/// Lets the thread take requests. Writes wait until somebody commits them.
+/// Opens the store, so that the thread takes requests. Writes wait until a test commits them.
 fn open(thread: &Rc<Thread>) -> Store {
     let Process { env, config, .. } = &*thread.process;
     let claimed = DataDirectory::claim(env.clone(), &config.data, store_options(config))
         .expect("the directory is free");
     let (store, opened) = claimed.open().expect("an empty disk can be opened");
-    let local = local_of(&thread.process, &store, &opened, 1).expect("threads can be had");
+    let local = local_of(&thread.process, &store, &opened, 1).expect("read threads");
     thread.take(Message::Open(Arc::new(local), tokio::sync::oneshot::channel().0));
     thread.process.now_serves();
     store
 }
 
-/// Commits whatever is left for the log, for ever.
+/// Commits the queued writes, forever.
 async fn commit(store: &Store) {
     loop {
         store.engine().step_commit().expect("committed");
@@ -85,29 +86,29 @@ impl Client {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        let (socket, from) = accepted.expect("it came");
-        let socket = socket.into_std().expect("nothing waits for it");
+        let (socket, from) = accepted.expect("a connection");
+        let socket = socket.into_std().expect("the socket has no tasks");
         let permit =
-            thread.process.limiter.admit(ClientAddress::of(from.ip())).permit.expect("nothing is taken yet");
+            thread.process.limiter.admit(ClientAddress::of(from.ip())).permit.expect("all permits are free");
         tokio::task::spawn_local(connection::serve(socket, permit, Rc::clone(thread)));
-        Self(client.expect("it listens"))
+        Self(client.expect("the listener accepts"))
     }
 
     async fn send(&mut self, requests: &str) {
         self.0.write_all(requests.as_bytes()).await.expect("the thread reads");
     }
 
-    /// The statuses of so many answers.
+    /// Statuses of the next `count` responses.
     async fn statuses(&mut self, count: usize) -> Vec<u16> {
         let (mut bytes, mut statuses) = (Vec::new(), Vec::new());
         while statuses.len() < count {
-            assert!(self.0.read_buf(&mut bytes).await.expect("it is answered") > 0, "{statuses:?}");
+            assert!(self.0.read_buf(&mut bytes).await.expect("the thread responds") > 0, "{statuses:?}");
             while let Some((status, len)) = first_answer(&bytes) {
                 statuses.push(status);
                 bytes.drain(..len);
             }
         }
-        assert!(bytes.is_empty() && statuses.len() == count, "no more than was asked for");
+        assert!(bytes.is_empty() && statuses.len() == count, "one response for each request");
         statuses
     }
 
@@ -121,7 +122,7 @@ impl Client {
     }
 }
 
-/// Status and length of the answer that `bytes` begin with, if it is whole.
+/// Status and length of the response at the beginning of `bytes`, if it is complete.
 fn first_answer(bytes: &[u8]) -> Option<(u16, usize)> {
     let head_len = bytes.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&bytes[..head_len]).expect("heads are text").to_ascii_lowercase();
@@ -132,27 +133,31 @@ fn first_answer(bytes: &[u8]) -> Option<(u16, usize)> {
 }
 
 #[test]
-fn whoever_is_refused_too_often_is_not_read_for_a_while_though_the_library_serves_it() {
+fn a_client_with_too_many_refusals_is_not_read_for_a_while_even_when_hyper_serves_it() {
     on_a_thread(async |thread| {
         let refused = REFUSED_MAX as usize + 1;
         let (mut flood, mut health) = (Client::of(&thread).await, Client::of(&thread).await);
         flood.send(&GET.repeat(refused)).await;
-        assert_eq!(flood.statuses(refused).await, vec![503; refused], "what has come is answered");
+        assert_eq!(flood.statuses(refused).await, vec![503; refused], "received requests are answered");
         flood.send(GET).await;
         for _ in 0..10 {
-            assert_eq!(health.exchange(STATUS).await, 503, "who asks for the status is read on: it starts");
+            assert_eq!(
+                health.exchange(STATUS).await,
+                503,
+                "status requests are read on; the node is starting"
+            );
         }
-        assert!(!flood.has_answer(), "it is not read");
+        assert!(!flood.has_answer(), "the client is not read");
         thread.refusals.tick();
-        assert_eq!(flood.statuses(1).await, [503], "it is read again");
+        assert_eq!(flood.statuses(1).await, [503], "the client is read again");
         flood.send(GET).await;
         thread.connections.finish();
-        assert_eq!(flood.statuses(1).await, [503], "nobody pauses when the node stops");
+        assert_eq!(flood.statuses(1).await, [503], "pauses end when the node stops");
     });
 }
 
 #[test]
-fn turns_count_that_end_with_a_request_that_has_to_wait() {
+fn a_batch_counts_even_if_its_last_request_has_to_wait() {
     on_a_thread(async |thread| {
         let store = open(&thread);
         let (mut greedy, mut modest) = (Client::of(&thread).await, Client::of(&thread).await);
@@ -165,6 +170,6 @@ fn turns_count_that_end_with_a_request_that_has_to_wait() {
         assert_eq!(statuses, [404, 404, 201]);
         assert_eq!(thread.shares.batch_max(), LONG);
         assert_eq!(modest.exchange(GET).await, 404);
-        assert_eq!(thread.shares.batch_max(), SHORT, "there are turns of both kinds");
+        assert_eq!(thread.shares.batch_max(), SHORT, "there are batches of both kinds");
     });
 }
