@@ -1,4 +1,4 @@
-//! Several nodes in this process, on disks that the test owns.
+//! Clusters of several nodes in one process, on in-memory disks.
 
 mod common;
 #[path = "../../veche/tests/common/http.rs"]
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::Membership;
 
-/// A cluster whose nodes run or not.
+/// A cluster whose nodes can be started and stopped.
 struct Cluster {
     addresses: Vec<SocketAddr>,
     disks: Vec<MemFs>,
@@ -26,7 +26,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// All nodes of a cluster of so many, serving.
+    /// Starts a cluster of `nodes` nodes and waits until all of them serve.
     fn start(nodes: usize) -> Self {
         let mut cluster = Self::prepare(nodes);
         (0..nodes).for_each(|node| cluster.start_node(node));
@@ -34,7 +34,7 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster of which no node runs.
+    /// Creates a cluster without starting its nodes.
     fn prepare(nodes: usize) -> Self {
         Self {
             addresses: (0..nodes).map(|_| free_address()).collect(),
@@ -108,7 +108,7 @@ impl Cluster {
         exchange(self.addresses[node], request)
     }
 
-    /// What `node` says of `of`.
+    /// The state of node `of` in the status of `node`.
     fn state_of(&self, node: usize, of: usize) -> String {
         let status = self.exchange(node, bare("GET", "/v0/status")).text();
         let url = format!("\"url\":\"{}\"", name(self.addresses[of]));
@@ -117,7 +117,7 @@ impl Cluster {
         state.split('"').next().expect("a state ends").to_owned()
     }
 
-    /// What `node` warns of.
+    /// The warnings in the status of `node`.
     fn warnings(&self, node: usize) -> String {
         let status = self.exchange(node, bare("GET", "/v0/status")).text();
         status.split("\"warnings\":").nth(1).expect("warnings are told").to_owned()
@@ -134,7 +134,7 @@ fn name(address: SocketAddr) -> String {
 }
 
 #[test]
-fn what_one_node_takes_every_node_gives() {
+fn a_write_through_one_node_is_read_through_every_node() {
     let cluster = Cluster::start(3);
     for node in 0..3 {
         let stored = cluster.exchange(node, put(&format!("k{node}"), format!("v{node}")));
@@ -157,7 +157,7 @@ fn what_one_node_takes_every_node_gives() {
 }
 
 #[test]
-fn one_copy_is_found_from_everywhere() {
+fn a_key_with_one_replica_is_read_through_every_node() {
     let cluster = Cluster::start(3);
     let mut connections: Vec<_> =
         cluster.addresses.iter().map(|address| Connection::open(*address)).collect();
@@ -172,7 +172,7 @@ fn one_copy_is_found_from_everywhere() {
 }
 
 #[test]
-fn two_of_three_go_on_and_one_of_three_refuses_at_once() {
+fn two_of_three_nodes_serve_and_one_of_three_refuses_at_once() {
     let mut cluster = Cluster::start(3);
     assert_eq!(cluster.exchange(0, put("k", "old")).status, 201);
     cluster.stop(2);
@@ -184,7 +184,8 @@ fn two_of_three_go_on_and_one_of_three_refuses_at_once() {
 
     cluster.stop(1);
     cluster.wait_until_seen(0, 1, "unreachable");
-    // The deadline is longer than a client of this test waits: what is answered is answered without it.
+    // The request timeout is longer than the client of this test waits, so the refusals do not wait
+    // for it.
     assert!(cluster.request_timeout > PATIENCE);
     for request in [put("k", "never"), get("k").into_bytes(), delete("k").into_bytes()] {
         let refused = cluster.exchange(0, request);
@@ -209,7 +210,7 @@ fn two_of_three_go_on_and_one_of_three_refuses_at_once() {
 }
 
 #[test]
-fn what_a_node_missed_is_handed_to_it_before_it_serves() {
+fn a_node_receives_the_writes_that_it_missed_before_it_serves() {
     let mut cluster = Cluster::start(3);
     cluster.stop(2);
     cluster.wait_until_seen(0, 2, "unreachable");
@@ -232,7 +233,7 @@ fn what_a_node_missed_is_handed_to_it_before_it_serves() {
 }
 
 #[test]
-fn a_cluster_starts_again_with_what_it_had() {
+fn a_cluster_keeps_its_data_over_a_restart() {
     let mut cluster = Cluster::start(3);
     for i in 0..20 {
         assert_eq!(cluster.exchange(i % 3, put(&format!("k{i}"), format!("v{i}"))).status, 201);
@@ -247,7 +248,7 @@ fn a_cluster_starts_again_with_what_it_had() {
 }
 
 #[test]
-fn large_values_travel_and_small_ones_pass_them() {
+fn small_values_are_not_blocked_behind_large_ones() {
     let cluster = Cluster::start(3);
     let large = |i: u8| {
         let mut bytes = vec![i; 16 << 20];
@@ -281,7 +282,7 @@ fn large_values_travel_and_small_ones_pass_them() {
 }
 
 #[test]
-fn nodes_of_another_list_or_without_the_secret_are_not_let_in() {
+fn nodes_with_another_node_list_or_without_the_secret_are_refused() {
     let mut cluster = Cluster::prepare(3);
     cluster.start_node(0);
     let mut other_list = cluster.config(1);
@@ -310,14 +311,14 @@ fn nodes_of_another_list_or_without_the_secret_are_not_let_in() {
 }
 
 #[test]
-fn what_is_not_a_handshake_is_dropped() {
+fn invalid_handshakes_are_dropped() {
     let cluster = Cluster::start(3);
     let upgrade = "GET /v0/peer HTTP/1.1\r\nHost: veche\r\nConnection: Upgrade\r\nUpgrade: veche\r\n\r\n";
     for garbage in [&b"\0\0\0\0garbage"[..], &[0xff; 100_000], b""] {
         let mut stream = TcpStream::connect(cluster.addresses[0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(upgrade.as_bytes()).unwrap();
-        // The node may have enough of it before all of it has come.
+        // The node may close the connection before all bytes are sent.
         let _ = stream.write_all(garbage);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -333,7 +334,7 @@ fn what_is_not_a_handshake_is_dropped() {
 }
 
 #[test]
-fn a_peer_that_accepts_and_never_answers_is_unreachable_and_does_not_delay() {
+fn a_peer_that_never_responds_is_unreachable_and_delays_no_request() {
     let mut cluster = Cluster::prepare(3);
     let hung = TcpListener::bind(cluster.addresses[2]).unwrap();
     for node in [0, 1] {
@@ -359,7 +360,7 @@ fn a_peer_that_accepts_and_never_answers_is_unreachable_and_does_not_delay() {
 }
 
 #[test]
-fn new_nodes_store_writes_and_answer_reads_only_when_all_nodes_were_heard() {
+fn new_nodes_serve_reads_only_after_all_nodes_were_heard() {
     let mut cluster = Cluster::prepare(3);
     (0..2).for_each(|node| cluster.start_node(node));
     (0..2).for_each(|node| cluster.wait_until_serving(node));
@@ -379,7 +380,7 @@ fn new_nodes_store_writes_and_answer_reads_only_when_all_nodes_were_heard() {
 }
 
 #[test]
-fn a_default_of_from_that_differs_is_warned_of() {
+fn a_differing_default_replica_count_is_a_warning() {
     let mut cluster = Cluster::prepare(3);
     for (node, default_from) in [(0, 3), (1, 2), (2, 3)] {
         let config = cluster.config(node);
@@ -390,7 +391,7 @@ fn a_default_of_from_that_differs_is_warned_of() {
     let is_told = |node: usize, of: &str| cluster.warnings(node).contains(of);
     eventually("the others warn of it", || is_told(0, &format!("http://{odd} keeps each key on 2 nodes")));
     eventually("it warns of the others", || is_told(1, "keeps each key on 3 nodes, and this node on 2"));
-    assert!(!is_told(0, "keeps each key on 3 nodes"), "one is as the node itself");
+    assert!(!is_told(0, "keeps each key on 3 nodes"), "the peer with the same default is not named");
     let metrics = cluster.exchange(0, bare("GET", "/metrics"));
     let sample = format!("veche_peer_default_from_differs{{peer=\"http://{odd}\"}} 1");
     assert!(metrics.text().contains(&sample), "{sample}");
@@ -398,14 +399,14 @@ fn a_default_of_from_that_differs_is_warned_of() {
 }
 
 #[test]
-fn clients_do_not_crowd_peers_out() {
+fn connections_of_clients_do_not_keep_peers_out() {
     let mut cluster = Cluster::prepare(3);
     let limits = Limits { connections_max: 2, ..Limits::default() };
     cluster.start_with(0, Config { limits, ..cluster.config(0) });
     let crowd: Vec<_> = (0..2)
         .map(|_| {
             let mut connection = Connection::open(cluster.addresses[0]);
-            // A body that is awaited keeps its place; a connection that rests would lose it.
+            // A connection that waits for a body is not evicted; an idle one would be.
             connection.send(put("k", "value").split_last().expect("a request").1);
             connection
         })
@@ -419,7 +420,7 @@ fn clients_do_not_crowd_peers_out() {
     cluster.stop_all();
 }
 
-/// Handshakes that strangers begin at `address` and do not finish, always `count` of them, until `ends`.
+/// Keeps `count` unfinished handshakes of unknown dialers open at `address`, until `ends` is set.
 fn flood(address: SocketAddr, count: usize, ends: &AtomicBool) {
     let begin = || {
         let mut socket = TcpStream::connect(address).ok()?;
@@ -449,7 +450,7 @@ fn flood(address: SocketAddr, count: usize, ends: &AtomicBool) {
 }
 
 #[test]
-fn a_flood_of_handshakes_takes_no_place_of_a_peer() {
+fn a_flood_of_handshakes_drops_no_handshake_of_a_peer() {
     let mut cluster = Cluster::prepare(2);
     let config = |cluster: &Cluster, node| Config {
         secret: Some("a secret of the cluster".to_owned()),
@@ -484,9 +485,9 @@ fn a_flood_of_handshakes_takes_no_place_of_a_peer() {
 }
 
 #[test]
-fn peers_may_have_an_address_of_their_own() {
+fn peers_and_clients_can_use_separate_addresses() {
     let mut cluster = Cluster::prepare(2);
-    // The list names the addresses for peers; clients have others.
+    // The node list names the addresses for peers; clients use others.
     let clients: Vec<_> = (0..2).map(|_| free_address()).collect();
     for (node, listen) in clients.iter().copied().enumerate() {
         let peers = cluster.addresses[node];

@@ -1,4 +1,4 @@
-//! A node in this process, on a disk that the test owns.
+//! A single node in this process, on an in-memory disk.
 
 mod common;
 #[path = "../../veche/tests/common/http.rs"]
@@ -41,7 +41,7 @@ fn faulty() -> (FaultFs, MemFs) {
     (FaultFs::new(Arc::new(disk.clone()), FaultPlan::none()), disk)
 }
 
-/// The counter of requests of this name.
+/// The request counter `name` in the node's status.
 #[track_caller]
 fn counted(server: &Server, name: &str) -> u64 {
     let status = exchange(server, bare("GET", "/v0/status")).text();
@@ -50,7 +50,7 @@ fn counted(server: &Server, name: &str) -> u64 {
     counter.split([',', '}']).next().and_then(|count| count.parse().ok()).expect("a number")
 }
 
-/// The value of this sample at `/metrics`.
+/// The value of `sample` at `/metrics`.
 #[track_caller]
 fn measured(server: &Server, sample: &str) -> f64 {
     let answer = exchange(server, bare("GET", "/metrics"));
@@ -60,7 +60,7 @@ fn measured(server: &Server, sample: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {sample}")).parse().expect("a number")
 }
 
-/// Holds file operations until it is opened.
+/// Blocks file operations until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
@@ -71,7 +71,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// Operations of this kind wait at the gate.
+    /// A fault plan that blocks operations of this kind at the gate.
     fn plan(&self, kind: OperationKind) -> FaultPlan {
         let gate = self.clone();
         let wait = Arc::new(move |_| gate.pass());
@@ -98,19 +98,19 @@ impl Gate {
 }
 
 #[test]
-fn a_full_disk_refuses_values_and_nothing_else_and_heals_by_itself() {
+fn a_full_disk_refuses_only_values_and_recovers_without_help() {
     const CAPACITY: u64 = 24 << 20;
     let disk = MemFs::with_capacity(CAPACITY);
     let server = start(config(), disk.clone());
     let mut connection = Connection::open(server.address());
-    // Values that do not compress.
+    // The values are incompressible.
     let value = |i: usize| {
         let mut bytes = vec![0; 64_000];
         stdx::Rng::new(i as u64).fill(&mut bytes);
         bytes
     };
     let mut stored = 0;
-    // What flush and compaction make room for is taken again, until there is nothing more to be had.
+    // Space that flush and compaction free is filled again, until none is freed any more.
     let is_full = |connection: &mut Connection| {
         connection.exchange(bare("GET", "/v0/status")).text().contains("The disk is full")
     };
@@ -126,7 +126,7 @@ fn a_full_disk_refuses_values_and_nothing_else_and_heals_by_itself() {
                 }
             }
         }
-        assert!((stored as u64) < CAPACITY / 64_000 + 1, "more than the disk holds");
+        assert!((stored as u64) < CAPACITY / 64_000 + 1, "more was stored than the disk holds");
     }
     assert!(stored > 50, "{stored}");
     for i in 0..stored {
@@ -150,7 +150,7 @@ fn a_full_disk_refuses_values_and_nothing_else_and_heals_by_itself() {
 }
 
 #[test]
-fn a_node_that_recovers_says_so() {
+fn a_recovering_node_responds_that_it_is_starting() {
     let (fs, _) = faulty();
     let gate = Gate::default();
     fs.set_plan(gate.plan(OperationKind::Open));
@@ -173,7 +173,7 @@ fn a_node_that_recovers_says_so() {
 }
 
 #[test]
-fn a_node_told_to_stop_while_it_recovers_stops() {
+fn a_stop_during_recovery_stops_the_node() {
     let (fs, disk) = faulty();
     let gate = Gate::default();
     fs.set_plan(gate.plan(OperationKind::Open));
@@ -196,14 +196,14 @@ fn a_data_directory_in_use_is_an_error() {
 }
 
 #[test]
-fn a_failed_sync_ends_the_node_and_takes_back_nothing() {
+fn a_failed_sync_ends_the_node_and_loses_no_acknowledged_write() {
     let (fs, disk) = faulty();
     let server = start(config(), fs.clone());
     assert_eq!(exchange(&server, put("k", "acknowledged")).status, 201);
     fs.set_plan(FaultPlan::fail(OperationMatch::kind(OperationKind::SyncData).sticky(), Fault::DeviceError));
     let mut connection = Connection::open(server.address());
     connection.send(put("k", "not acknowledged"));
-    // The node may end before it has said so.
+    // The node may end before the response is sent.
     if let Some(answer) = connection.try_response(false) {
         answer.assert_problem(500, "");
     }
@@ -216,7 +216,7 @@ fn a_failed_sync_ends_the_node_and_takes_back_nothing() {
 }
 
 #[test]
-fn reads_that_must_wait_for_the_disk_are_answered_by_the_pool() {
+fn reads_that_wait_for_the_disk_run_in_the_read_pool() {
     let disk = MemFs::new();
     let server = start(config(), disk.clone());
     let mut connection = Connection::open(server.address());
@@ -237,7 +237,10 @@ fn reads_that_must_wait_for_the_disk_are_answered_by_the_pool() {
     for i in 0..400 {
         assert_eq!(connection.response().text(), value(i), "k{i}");
     }
-    assert!(disk.counters().counts().reads_would_wait > would_wait_before, "nothing had to wait");
+    assert!(
+        disk.counters().counts().reads_would_wait > would_wait_before,
+        "no read had to wait for the disk"
+    );
     assert!(measured(&server, "veche_read_pool_wait_seconds_count{kind=\"point\"}") > 0.0);
     assert_eq!(measured(&server, "veche_read_pool_waiting{kind=\"point\"}"), 0.0);
     let hot = measured(&server, "veche_request_seconds_count{operation=\"get\",status=\"2xx\"}");
@@ -246,7 +249,7 @@ fn reads_that_must_wait_for_the_disk_are_answered_by_the_pool() {
 }
 
 #[test]
-fn a_damaged_table_is_named_and_never_read_as_something_else() {
+fn a_damaged_table_causes_errors_and_never_wrong_values() {
     const KEYS: usize = 400;
     let disk = MemFs::new();
     let server = start(config(), disk.clone());
@@ -262,7 +265,7 @@ fn a_damaged_table_is_named_and_never_read_as_something_else() {
     eventually("a memtable is flushed", || tables().next().is_some());
     server.stop().unwrap();
     for table in tables() {
-        // A table may be too small to have a byte there.
+        // A small table may end before this offset.
         let _ = disk.corrupt(table, 1_000, 3);
     }
     let server = start(config(), disk);
@@ -276,12 +279,12 @@ fn a_damaged_table_is_named_and_never_read_as_something_else() {
             damaged += 1;
         }
     }
-    assert!(damaged > 0, "the damage was not met");
+    assert!(damaged > 0, "no read met the damage");
     drop(server);
 }
 
 #[test]
-fn a_hung_disk_fails_writes_at_their_deadline_and_reads_go_on() {
+fn a_hung_disk_fails_writes_at_their_deadline_and_not_reads() {
     let (fs, _) = faulty();
     let config = Config { request_timeout: Duration::from_millis(200), ..config() };
     let server = start(config, fs.clone());
@@ -294,14 +297,14 @@ fn a_hung_disk_fails_writes_at_their_deadline_and_reads_go_on() {
     late.assert_problem(504, "may have been stored");
     assert_eq!((late.reason.as_str(), late.header("veche-acks")), ("Not Enough Replicas", Some("0/1")));
     assert_eq!(names.map(|name| counted(&server, name)), before.map(|count| count + 1));
-    assert_eq!(exchange(&server, get("k")).text(), "old", "what is not durable is not read");
+    assert_eq!(exchange(&server, get("k")).text(), "old", "a write that is not durable is not read");
     gate.open();
     eventually("the write is durable", || exchange(&server, get("k")).text() == "new");
     server.stop().unwrap();
 }
 
 #[test]
-fn a_write_under_way_is_answered_before_the_node_stops() {
+fn a_write_in_flight_is_answered_before_the_node_stops() {
     let (fs, _) = faulty();
     let server = start(config(), fs.clone());
     let address = server.address();
@@ -321,11 +324,15 @@ fn a_write_under_way_is_answered_before_the_node_stops() {
 }
 
 #[test]
-fn a_request_on_its_way_is_answered_when_the_node_stops() {
-    assert!((0..50).any(|_| stop_with_requests_on_their_way()), "this machine never sent them in time");
+fn a_request_sent_before_the_stop_is_answered() {
+    assert!(
+        (0..50).any(|_| stop_with_requests_on_their_way()),
+        "this machine never sent the requests in time"
+    );
 }
 
-/// `false`: it took so long to send the requests that the node need not have waited for them.
+/// Returns `false` if sending the requests took so long that the node was not obliged to wait for
+/// them.
 fn stop_with_requests_on_their_way() -> bool {
     const IN_TIME: Duration = Duration::from_millis(400);
     let server = start(config(), MemFs::new());
@@ -340,7 +347,7 @@ fn stop_with_requests_on_their_way() -> bool {
             connection
         })
         .collect();
-    // The node has read what was sent before when it answers this.
+    // Its response shows that the node has read the earlier bytes.
     assert_eq!(exchange(&server, get("k")).status, 404);
     let mut idle = Connection::open(address);
     assert_eq!(idle.exchange(get("k")).status, 404);
@@ -354,7 +361,7 @@ fn stop_with_requests_on_their_way() -> bool {
         stopping.join().unwrap().unwrap();
         return false;
     }
-    assert!(all_left, "the node closes none of them so early");
+    assert!(all_left, "the node closes no connection before its drain time");
     for connection in fresh.iter_mut().chain(&mut begun) {
         let answer = connection.response();
         assert!(matches!(answer.status, 200 | 201 | 404), "{answer:?}");
@@ -406,8 +413,8 @@ fn the_directory_of_a_node_that_ended_early_can_be_opened_again_in_the_same_proc
     server.stop().unwrap();
 }
 
-/// Connections whose writes wait at `gate` for the disk: requests that the node works on are not
-/// evicted.
+/// Opens connections whose writes wait for the disk at `gate`: a connection whose request is being
+/// executed is not evicted.
 fn busy_connections(server: &Server, fs: &FaultFs, gate: &Gate, count: usize) -> Vec<Connection> {
     fs.set_plan(gate.plan(OperationKind::SyncData));
     let mut busy: Vec<_> = (0..count).map(|_| Connection::open(server.address())).collect();
@@ -417,7 +424,7 @@ fn busy_connections(server: &Server, fs: &FaultFs, gate: &Gate, count: usize) ->
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn a_connection_above_the_limit_gets_a_refusal() {
     let (fs, _) = faulty();
     let limits = Limits { connections_max: 3, ..Limits::default() };
     let server = start(Config { limits, ..config() }, fs.clone());
@@ -443,7 +450,7 @@ fn one_connection_too_many_is_told_so() {
 }
 
 #[test]
-fn a_request_about_the_node_gets_a_place_when_no_other_does() {
+fn an_administration_request_is_admitted_at_the_connection_limit() {
     let (fs, _) = faulty();
     let limits = Limits { connections_max: 1, head_time: FOR_EVER, ..Limits::default() };
     let server = start(Config { limits, ..config() }, fs.clone());
@@ -458,7 +465,7 @@ fn a_request_about_the_node_gets_a_place_when_no_other_does() {
         assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{method} {target}");
         connection.assert_closed();
     }
-    // Half-sent requests about the node take none of these places.
+    // Incomplete administration requests take none of the reserved connections.
     let _half_sent: Vec<_> = (0..40).map(|_| half_sent(&server, "GET /v0/status HTTP/1.1\r\nHost")).collect();
     eventually("the status is told", || is_answered(&server, bare("GET", "/v0/status"), 200));
     eventually("the metrics are told", || is_answered(&server, bare("GET", "/metrics"), 200));
@@ -468,7 +475,7 @@ fn a_request_about_the_node_gets_a_place_when_no_other_does() {
 }
 
 #[test]
-fn connections_that_rest_make_room_for_those_that_come() {
+fn idle_connections_are_evicted_for_new_ones() {
     let limits = Limits { connections_max: 16, ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
     let silent: Vec<_> = (0..16).map(|_| Connection::open(server.address())).collect();
@@ -484,10 +491,10 @@ fn connections_that_rest_make_room_for_those_that_come() {
     server.stop().unwrap();
 }
 
-/// A time that no test waits for.
+/// A duration longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 
-/// Limits under which only an eviction ends a connection.
+/// Limits under which connections end only by eviction.
 const PATIENT: Limits = Limits {
     connections_max: 64,
     memory_bytes: 256 << 20,
@@ -499,22 +506,22 @@ const PATIENT: Limits = Limits {
     drain_time: Duration::from_secs(1),
 };
 
-/// A connection that sends this and no more.
+/// Opens a connection that sends `begin` and no more.
 fn half_sent(server: &Server, begin: impl AsRef<[u8]>) -> Connection {
     let mut connection = Connection::open(server.address());
-    // One that is refused meanwhile is as good.
+    // The node may have refused the connection already.
     let _ = connection.try_send(begin);
     connection
 }
 
-/// Whether a request on a connection of its own gets this status.
+/// Whether a request on a new connection gets `status`.
 fn is_answered(server: &Server, request: impl AsRef<[u8]>, status: u16) -> bool {
     let answer = Connection::open(server.address()).try_exchange(request);
     answer.is_ok_and(|answer| answer.status == status)
 }
 
 #[test]
-fn half_sent_heads_keep_nobody_out_however_often_they_are_opened_again() {
+fn unfinished_heads_keep_no_client_out_at_any_rate() {
     let server = start(Config { limits: PATIENT, ..config() }, MemFs::new());
     let mut resting = Connection::open(server.address());
     assert_eq!(resting.exchange(get("k")).status, 404);
@@ -531,12 +538,12 @@ fn half_sent_heads_keep_nobody_out_however_often_they_are_opened_again() {
         }
     }
     assert!(measured(&server, "veche_connections_cut_total{reason=\"evicted\"}") > 100.0);
-    assert_eq!(resting.exchange(get("k")).status, 404, "a connection with whole requests stays");
+    assert_eq!(resting.exchange(get("k")).status, 404, "a connection with whole requests is not evicted");
     server.stop().unwrap();
 }
 
 #[test]
-fn half_sent_heads_behind_a_whole_request_give_way_too() {
+fn unfinished_heads_after_a_whole_request_are_evicted_too() {
     let server = start(Config { limits: PATIENT, ..config() }, MemFs::new());
     let hostile: Vec<_> = (0..100)
         .map(|_| half_sent(&server, get("k") + "GET /v0/entity?id=k HTTP/1.1\r\nHost: v\r\n"))
@@ -547,7 +554,7 @@ fn half_sent_heads_behind_a_whole_request_give_way_too() {
 }
 
 #[test]
-fn bodies_that_do_not_come_give_way_when_places_run_short() {
+fn stalled_bodies_are_evicted_when_connections_run_short() {
     let server = start(Config { limits: PATIENT, ..config() }, MemFs::new());
     let mut hostile: Vec<_> =
         (0..70).map(|_| half_sent(&server, put("k", "value").split_last().expect("a request").1)).collect();
@@ -561,11 +568,11 @@ fn bodies_that_do_not_come_give_way_when_places_run_short() {
 }
 
 #[test]
-fn answers_that_nobody_reads_give_way_when_places_run_short() {
+fn unread_responses_are_evicted_when_connections_run_short() {
     let limits = Limits { connections_max: 16, ..PATIENT };
     let server = start(Config { limits, ..config() }, MemFs::new());
     eventually("a large value is stored", || exchange(&server, put("k", "x".repeat(1 << 20))).status == 201);
-    // More than the sockets hold.
+    // More bytes than the socket buffers hold.
     let hostile: Vec<_> = (0..20).map(|_| half_sent(&server, get("k").repeat(16))).collect();
     eventually("a client is answered", || is_answered(&server, get("none"), 404));
     assert!(measured(&server, "veche_connections_cut_total{reason=\"stalled\"}") > 0.0);
@@ -574,12 +581,13 @@ fn answers_that_nobody_reads_give_way_when_places_run_short() {
 }
 
 #[test]
-fn bodies_take_no_more_memory_than_is_set_aside() {
+fn bodies_use_at_most_their_share_of_memory() {
     let limits = Limits { memory_bytes: 700_000, ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
     let (half, whole) = ("x".repeat(200_000), "x".repeat(400_000));
-    // Whichever of the two comes first gets the room, so both are tried until it is the one that waits.
-    // One that came too late is closed, so that what was read of it takes no room from connections.
+    // Either body may arrive first and get the memory, so both are retried until the intended one
+    // waits. A connection that was too late is closed, so that its buffered input takes no memory
+    // from the category of connections.
     let mut waiting = None;
     eventually("the budget is used up", || {
         drop(waiting.take());
@@ -602,7 +610,7 @@ fn bodies_take_no_more_memory_than_is_set_aside() {
 }
 
 #[test]
-fn slow_clients_are_told_and_idle_ones_closed() {
+fn slow_clients_get_a_refusal_and_idle_ones_are_closed() {
     let second = Duration::from_secs(1);
     let limits = Limits { head_time: second, progress_time: second, idle_time: second, ..Limits::default() };
     let server = start(Config { limits, ..config() }, MemFs::new());
@@ -628,11 +636,11 @@ fn slow_clients_are_told_and_idle_ones_closed() {
 }
 
 #[test]
-fn what_is_streamed_and_stands_still_is_cut_so_that_it_shows() {
+fn a_stalled_stream_is_aborted_recognizably() {
     const VALUES: usize = 40;
     let second = Duration::from_secs(1);
     let limits = Limits { progress_time: second, reader_time: second, ..Limits::default() };
-    // With room for all of it, so that nothing that is owed of it keeps the batch from its first result.
+    // The budget covers all unread bytes, so that the batch gets to its first result.
     let memory =
         engine::Options { memory_bytes: 128 << 20, memtable_bytes: Some(32 << 20), ..config().engine };
     let server = start(Config { limits, engine: memory, ..config() }, MemFs::new());
@@ -660,21 +668,25 @@ fn what_is_streamed_and_stands_still_is_cut_so_that_it_shows() {
     }
     assert!(begun.chunk().expect("a result").is_some());
     not_begun.response().assert_problem(408, "too slowly");
-    assert!(begun.chunk().is_err(), "a batch that stands still ends without its last chunk");
+    assert!(begun.chunk().is_err(), "a stalled batch ends without its last chunk");
     eventually("nothing is kept for those who do not read", || {
         exchange(&server, bare("GET", "/v0/status"))
             .text()
             .contains("\"ranges\":{\"open\":0,\"snapshots\":0}")
     });
     let came = std::iter::from_fn(|| range.chunk().transpose()).collect::<Result<Vec<_>, _>>();
-    assert!(came.is_err(), "a range that nobody read ends without its last chunk");
-    assert_eq!(range_1_0.rest().1, std::io::ErrorKind::ConnectionReset, "without chunks, a reset tells");
+    assert!(came.is_err(), "an unread range ends without its last chunk");
+    assert_eq!(
+        range_1_0.rest().1,
+        std::io::ErrorKind::ConnectionReset,
+        "without chunks, a reset marks the abort"
+    );
     assert_eq!(exchange(&server, get("b")).text(), "value");
     server.stop().unwrap();
 }
 
 #[test]
-fn a_store_that_works_for_long_is_waited_for() {
+fn a_slow_store_does_not_count_as_a_stalled_client() {
     let second = Duration::from_secs(1);
     let (fs, _) = faulty();
     let limits = Limits { progress_time: second, ..Limits::default() };
@@ -692,7 +704,8 @@ fn a_store_that_works_for_long_is_waited_for() {
     fs.set_plan(gate.plan(OperationKind::Read));
     connection.send(bare("GET", "/v0/entities?start=k"));
     eventually("the range waits for the disk", || gate.waiting() > 0);
-    // Longer than a reader may stand still, by the clock of the sweep: a reader that does is cut meanwhile.
+    // Longer than the progress time by the clock of the sweep, which cuts stalled clients
+    // meanwhile.
     let mut silent = Connection::open(server.address());
     silent.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: v\r\nContent-Length: 100\r\n\r\nbegun");
     silent.response().assert_problem(408, "too slowly");
@@ -702,7 +715,7 @@ fn a_store_that_works_for_long_is_waited_for() {
     server.stop().unwrap();
 }
 
-/// The clocks of a machine that is suspended by the test.
+/// Clocks of a machine that the test suspends.
 #[derive(Default)]
 struct Suspendable(AtomicU64);
 

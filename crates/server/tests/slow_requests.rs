@@ -1,4 +1,4 @@
-//! What slow requests waited for is told by its name, and all of it is told.
+//! Latency traces of slow requests name the stages in which the time was spent.
 
 mod common;
 #[path = "../../veche/tests/common/http.rs"]
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Membership;
 
-/// Longer than this is slow here, ...
+/// Slow threshold of these tests.
 const SLOW: Duration = Duration::from_millis(40);
-/// ... so long takes what is made slow, ...
+/// Duration of a delayed operation.
 const DELAY: Duration = Duration::from_millis(200);
-/// ... and so long where one request is to have waited for nothing else as long, on a busy machine too.
+/// Duration of a delayed operation that must exceed every other wait, also on a busy machine.
 const LONG_DELAY: Duration = Duration::from_secs(2);
 
 fn config(listen: SocketAddr, nodes: &[SocketAddr]) -> Config {
@@ -63,7 +63,7 @@ fn wait_until_serving(address: SocketAddr) {
     eventually("the node serves", || exchange(address, bare("GET", "/v0/status")).status == 200);
 }
 
-/// Every operation of this kind takes long on threads that may wait for the disk.
+/// A fault plan that delays every operation of this kind by `duration`.
 fn delayed(kind: OperationKind, duration: Duration) -> FaultPlan {
     let wait = Arc::new(|delay| {
         if !std::thread::current().name().is_some_and(|name| name.starts_with("veche-io")) {
@@ -73,29 +73,29 @@ fn delayed(kind: OperationKind, duration: Duration) -> FaultPlan {
     FaultPlan::fail(OperationMatch::kind(kind).sticky(), Fault::Delay { duration, wait })
 }
 
-/// A slow request, by the time in each of its stages.
+/// A slow request with the time in each of its stages.
 struct Slow {
     request: Value,
     stages: Vec<(String, u64)>,
 }
 
 impl Slow {
-    /// Whether at least 95 % of its time has a name. A loaded machine can take a thread from the processor between two
-    /// stages, so a test looks for one request of which this is so.
+    /// Whether at least 95 % of its time is attributed to named stages. A loaded machine can
+    /// preempt a thread between two stages, so tests search for one request with this property.
     fn is_named(&self) -> bool {
         let took = self.request["took_us"].as_u64().expect("a number");
         let unnamed = self.stages.iter().find(|(stage, _)| stage == "other").map_or(0, |(_, took)| *took);
         unnamed * 100 <= took * 5
     }
 
-    /// The stage in which it was longest.
+    /// The stage with the longest time.
     fn longest(&self) -> &str {
         let longest = self.stages.iter().max_by_key(|(_, took)| *took);
-        &longest.expect("a slow request was somewhere").0
+        &longest.expect("a slow request has stages").0
     }
 }
 
-/// The slow requests of this operation. Of each the stages are the whole.
+/// The slow requests of this operation. Checks that the stages add up to the total time.
 #[track_caller]
 fn slow_requests(address: SocketAddr, operation: &str) -> Vec<Slow> {
     let answer = exchange(address, bare("GET", "/v0/slow"));
@@ -113,14 +113,17 @@ fn slow_requests(address: SocketAddr, operation: &str) -> Vec<Slow> {
             .collect();
         let took = request["took_us"].as_u64().expect("a number");
         let sum: u64 = stages.iter().map(|(_, took)| took).sum();
-        assert!(sum <= took && took - sum <= stages.len() as u64, "the stages are the whole: {request}");
+        assert!(
+            sum <= took && took - sum <= stages.len() as u64,
+            "the stages add up to the total: {request}"
+        );
         Slow { request: request.clone(), stages }
     });
     slow.collect()
 }
 
 #[test]
-fn a_slow_disk_is_seen_as_sync() {
+fn a_slow_disk_shows_as_sync() {
     let fs = FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
     let server = start(config(SocketAddr::from(([127, 0, 0, 1], 0)), &[]), fs.clone());
     let address = server.address();
@@ -134,7 +137,7 @@ fn a_slow_disk_is_seen_as_sync() {
         assert_eq!(exchange(address, get("k%001")).status, 200);
         slow = slow_requests(address, "put");
         let mut written = slow.iter().filter(|slow| slow.request["key"] == "k\\x001").peekable();
-        assert!(written.peek().is_some(), "it was slow");
+        assert!(written.peek().is_some(), "a write was slow");
         written.any(|written| {
             assert_eq!((&written.request["status"], &written.request["key_bytes"]), (&201.into(), &3.into()));
             written.is_named() && written.longest() == "sync"
@@ -147,7 +150,7 @@ fn a_slow_disk_is_seen_as_sync() {
 }
 
 #[test]
-fn a_full_read_pool_is_seen_as_its_queue() {
+fn a_full_read_pool_shows_as_its_queue() {
     const KEYS: usize = 100;
     let disk = MemFs::new();
     let fs = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
@@ -185,7 +188,7 @@ fn a_full_read_pool_is_seen_as_its_queue() {
 }
 
 #[test]
-fn a_slow_peer_is_seen_by_its_number() {
+fn a_slow_peer_shows_by_its_number() {
     let mut nodes = [free_address(), free_address()];
     // Nodes are numbered in the order of their names.
     nodes.sort_by_key(ToString::to_string);
@@ -200,7 +203,7 @@ fn a_slow_peer_is_seen_by_its_number() {
         peer.set_plan(FaultPlan::none());
         let slow = slow_requests(nodes[0], "put");
         let mut written = slow.iter().filter(|slow| slow.request["key"] == "k").peekable();
-        assert!(written.peek().is_some(), "it was slow");
+        assert!(written.peek().is_some(), "a write was slow");
         written.any(|written| written.is_named() && written.longest() == "peer 1")
     });
     for server in servers {

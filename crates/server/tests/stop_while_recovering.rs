@@ -1,5 +1,5 @@
-//! A process that is told to stop while it recovers. Signals are for the whole process, so this
-//! test has a file of its own.
+//! A stop signal during recovery. A signal concerns the whole process, so this test has a file of
+//! its own.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[test]
-fn sigterm_ends_a_node_whose_recovery_waits_for_the_disk_for_ever() {
+fn sigterm_ends_a_node_whose_recovery_hangs_on_the_disk() {
     let hangs = Arc::new(AtomicBool::new(false));
     let hung = Arc::clone(&hangs);
     let wait = Arc::new(move |_| {

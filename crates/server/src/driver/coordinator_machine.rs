@@ -1,4 +1,5 @@
-//! Drives the coordinator of one I/O thread: commands in, replies out. See `executing` for those who give them.
+//! Drives the coordinator of one I/O thread: commands in, replies out. The tasks that submit
+//! commands use the types of [`executing`](super::executing).
 
 use super::{Core, Driver, Machine};
 use crate::gauges::Load;
@@ -20,12 +21,13 @@ use stdx::{Instant, Now, Rng};
 use store::Store;
 use tokio::sync::oneshot;
 
-/// With so many operations under way it is noted how long they will take.
+/// From this number of operations in flight on, the drain time of the thread is published for
+/// `Retry-After`.
 const DRAIN_NOTED_FROM: usize = 64;
-/// How often a thread that ends looks whether it is idle.
+/// How often a thread that shuts down checks whether it is idle.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A coordinator, and those who wait for its replies.
+/// A coordinator and the replies that its requesters wait for.
 pub(crate) struct CoordinatorMachine {
     coordinator: Coordinator,
     replies: Replies,
@@ -34,16 +36,17 @@ pub(crate) struct CoordinatorMachine {
     view: Arc<ClusterView>,
     me: NodeIndex,
     wait_for_links: Vec<oneshot::Sender<()>>,
-    /// Scans that were begun.
+    /// Number of scans opened; the last [`ScanId`] issued.
     scans: u64,
-    /// Of the thread.
+    /// Number of the I/O thread.
     number: u8,
-    /// How long it will take to do what is under way was left for others, and is to be put right.
+    /// The published drain time is not zero and must be updated when the number of operations
+    /// falls.
     drain_is_noted: bool,
 }
 
 impl Driver<CoordinatorMachine> {
-    /// The driver of the I/O thread of this number.
+    /// Starts the driver of I/O thread `number`.
     pub(crate) fn of_thread(
         process: &Arc<Process>,
         local: &Arc<Local>,
@@ -74,7 +77,8 @@ impl Driver<CoordinatorMachine> {
         Self::start(Arc::clone(process), Arc::clone(local), Requester::Coordinator(number), machine, counters)
     }
 
-    /// Gives `command` to the coordinator; its reply is to be asked for, or left, by this id.
+    /// Submits `command` to the coordinator. The caller polls or abandons its reply by the returned
+    /// id.
     pub(super) fn submit(self: &Rc<Self>, kind: RequestKind, command: Command) -> (RequestId, Request) {
         self.run_machine(|core, now| {
             let request = Request::of(kind, &command, now.mono);
@@ -82,7 +86,8 @@ impl Driver<CoordinatorMachine> {
         })
     }
 
-    /// Gives commands to the coordinator, in order and in one turn; no more than there is room for, or a few.
+    /// Submits commands in order, with one pass over their effects. The caller limits their number
+    /// to [`free_write_count`](Self::free_write_count), or exceeds it by a few.
     pub(super) fn submit_all(
         self: &Rc<Self>,
         kind: RequestKind,
@@ -98,22 +103,23 @@ impl Driver<CoordinatorMachine> {
         });
     }
 
-    /// When to try again, if there is no room for this write of a value of `value_len` bytes, or for this delete.
+    /// Returns the time after which the client should retry if the coordinator has no capacity for
+    /// this write of `value_len` bytes (`None`: a delete).
     pub(crate) fn refuses_write(&self, entity: &EntityRequest, value_len: Option<usize>) -> Option<Duration> {
         self.with_core(|core| core.machine.coordinator.write_refusal(&entity.key, value_len, entity.quorum))
     }
 
-    /// How many writes more there is room for.
+    /// Number of further writes that the coordinator has capacity for.
     pub(super) fn free_write_count(&self) -> usize {
         self.with_core(|core| core.machine.coordinator.write_capacity())
     }
 
-    /// Where replies are asked for.
+    /// Accesses the replies of this coordinator.
     pub(super) fn with_replies<R>(&self, at: impl FnOnce(&mut Replies) -> R) -> R {
         self.with_core(|core| at(&mut core.machine.replies))
     }
 
-    /// A name for a scan; never given twice.
+    /// Returns a new scan id, unique within this driver.
     pub(super) fn next_scan(&self) -> ScanId {
         self.with_core(|core| {
             core.machine.scans += 1;
@@ -121,12 +127,12 @@ impl Driver<CoordinatorMachine> {
         })
     }
 
-    /// Nobody wants more of a scan.
+    /// Closes a scan whose further pages are not needed.
     pub(super) fn close_scan(self: &Rc<Self>, id: ScanId) {
         self.run_machine(|core, now| core.machine.coordinator.close_scan(now, id));
     }
 
-    /// Takes what the node says of the cluster.
+    /// Passes a new view of the cluster to the coordinator.
     pub(crate) fn handle_view(self: &Rc<Self>, view: Arc<ClusterView>) {
         self.run_machine(|core, now| {
             core.machine.view = Arc::clone(&view);
@@ -134,8 +140,8 @@ impl Driver<CoordinatorMachine> {
         });
     }
 
-    /// Waits until nothing is under way, what is left of operations after their replies included; for no longer
-    /// than an operation lasts.
+    /// Waits until no operation is in flight, including the work that remains after the reply, but
+    /// for no longer than the request timeout.
     pub(crate) async fn until_idle(&self) {
         let operation_ends = tokio::time::Instant::now() + self.process.config.request_timeout;
         let is_idle = || self.with_core(|core| core.machine.coordinator.poll_timeout().is_none());
@@ -144,7 +150,7 @@ impl Driver<CoordinatorMachine> {
         }
     }
 
-    /// Says `done` when each peer that is up has been linked with, or could not be.
+    /// Sends `done` once every peer that is up has been linked with, or a dial of it has failed.
     pub(crate) fn notify_when_linked(self: &Rc<Self>, done: oneshot::Sender<()>) {
         self.run_machine(|core, _| core.machine.wait_for_links.push(done));
     }
@@ -199,7 +205,7 @@ impl Machine for CoordinatorMachine {
                 let begun = core.machine.replies.put(to, reply, trace);
                 core.machine.recorder.replied(begun, now.mono, outcome);
             }
-            effect => unreachable!("a coordinator does not say {effect:?}"),
+            effect => unreachable!("a coordinator does not emit {effect:?}"),
         }
     }
 
@@ -224,7 +230,8 @@ impl Machine for CoordinatorMachine {
     }
 }
 
-/// A shortfall is told with the nodes to start where this node is new and has to hear them.
+/// Adds to a shortage of replicas the names of the nodes to start, if this node is new and has to
+/// hear them first.
 fn with_names(reply: Reply, core: &Core<CoordinatorMachine>, local: &Local) -> Reply {
     let unheard_peers = core.machine.view.unheard_peers;
     let Reply::Failed(Failure::NotEnoughReplicas { acks, ack, shortfall }) = &reply else { return reply };
@@ -237,7 +244,7 @@ fn with_names(reply: Reply, core: &Core<CoordinatorMachine>, local: &Local) -> R
     Reply::Failed(Failure::NotEnoughHeard { acks, ack, shortfall, missing: names.join(", ") })
 }
 
-/// A full disk is told with figures where it is this node's own.
+/// Adds the figures of the disk to the failure `DiskFull` if the full disk is this node's own.
 fn with_figures(reply: Reply, store: &Store) -> Reply {
     let Reply::Failed(Failure::DiskFull { acks, here: true, maybe_stored }) = reply else { return reply };
     let disk = store.engine().disk_stats();

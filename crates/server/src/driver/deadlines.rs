@@ -1,14 +1,15 @@
-//! When a driver's machine is to be told that time has passed.
+//! The timer of a driver.
 //!
-//! While requests flow, the timer is not touched for each: it is moved only for a deadline that comes earlier
-//! than the one it waits for, and what it waited for in vain costs one look at the next.
+//! While requests flow, the timer is not reset for each of them. It is moved only for a deadline
+//! earlier than the current one. When it fires and its deadline has become obsolete, the machine
+//! handles one superfluous timeout.
 
 use env::Clock;
 use std::cell::Cell;
 use stdx::Instant;
 use tokio::sync::Notify;
 
-/// The one timer of a driver.
+/// The single timer of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     waits_for: Cell<Option<Instant>>,
@@ -16,7 +17,8 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The machine wants to be called at `deadline`.
+    /// Notes the next deadline of the machine. Wakes the waiting task if it is earlier than the
+    /// current one.
     pub(super) fn note(&self, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
         if self.waits_for.get().is_none_or(|waits_for| deadline < waits_for) {
@@ -25,7 +27,8 @@ impl Deadlines {
         }
     }
 
-    /// Waits for `deadline`, the present one, to pass, or for an earlier one. `true`: it passed.
+    /// Waits until `deadline` passes, or until an earlier deadline is noted. Returns `true` if
+    /// `deadline` has passed.
     pub(super) async fn wait(&self, deadline: Option<Instant>, clock: &dyn Clock) -> bool {
         self.waits_for.set(deadline);
         let Some(deadline) = deadline else {

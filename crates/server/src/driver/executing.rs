@@ -1,7 +1,8 @@
-//! Those who give commands to a coordinator, and wait for the replies.
+//! Tasks that submit commands to a coordinator and wait for the replies.
 //!
-//! One command ([`Execution`]), many whose replies are taken in order ([`Executions`]), or the commands of one scan
-//! ([`OpenScan`]). Whoever is dropped before its replies leaves them; a scan is closed then.
+//! [`Execution`] is one command, [`Executions`] are the commands of a batch whose replies are taken
+//! in order, and [`OpenScan`] is the sequence of commands of one scan. Dropping one of them
+//! abandons its outstanding replies; dropping a scan also closes it.
 
 use super::Driver;
 use super::coordinator_machine::CoordinatorMachine;
@@ -17,34 +18,36 @@ use std::task::{Context, Poll, ready};
 use stdx::Instant;
 
 impl Driver<CoordinatorMachine> {
-    /// Carries out `command`, counted as of this kind. Submitted at once, not only when the future is polled.
+    /// Submits `command`, counted as `kind`. It is submitted at once, not when the future is first
+    /// polled.
     pub(crate) fn execute(self: &Rc<Self>, kind: RequestKind, command: Command) -> Execution {
         let (id, request) = self.submit(kind, command);
         Execution { driver: Rc::clone(self), waits_for: Some(id), request, trace: None, has_waited: false }
     }
 }
 
-/// Waits for the reply to a command. Dropping it gives up the reply, not the command.
+/// Future of the reply to a command. Dropping it abandons the reply; the command is still executed.
 pub(crate) struct Execution {
     driver: Rc<Driver<CoordinatorMachine>>,
     waits_for: Option<RequestId>,
     request: Request,
-    /// Once the reply is there.
+    /// The latency trace of a traced command; set when its reply is taken.
     trace: Option<Box<LatencyTrace>>,
     has_waited: bool,
 }
 
 impl Execution {
-    /// The reply, if it has come already. Ends the wait.
+    /// Returns the reply if it is available, which completes this execution.
     pub(crate) fn take_now(&mut self) -> Option<Reply> {
-        let id = self.waits_for.expect("not asked after its end");
+        let id = self.waits_for.expect("the reply has been taken already");
         let replied = self.driver.with_replies(|replies| replies.take(id))?;
         self.waits_for = None;
         self.trace = replied.trace;
         Some(replied.reply)
     }
 
-    /// Its end, with an answer of this status that was made at that time.
+    /// Completes the request with the status of its response and the time at which the response was
+    /// encoded.
     pub(crate) fn end(self, status: StatusCode, answered: Instant) -> RequestEnd {
         let mut ended = self;
         let Self { request, has_waited, .. } = ended;
@@ -56,7 +59,7 @@ impl Future for Execution {
     type Output = Reply;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
-        let id = self.waits_for.expect("not polled after its end");
+        let id = self.waits_for.expect("a completed execution is not polled");
         self.has_waited = true;
         let replied = ready!(self.driver.with_replies(|replies| replies.poll(id, context.waker())));
         self.waits_for = None;
@@ -73,34 +76,35 @@ impl Drop for Execution {
     }
 }
 
-/// Commands of entries of a batch, under way, in the order in which they were given.
+/// The in-flight commands of a batch, in the order of their submission.
 pub(crate) struct Executions {
     driver: Rc<Driver<CoordinatorMachine>>,
     wait_for: VecDeque<RequestId>,
 }
 
 impl Executions {
-    /// None yet.
+    /// Creates an empty sequence.
     pub(crate) fn new(driver: &Rc<Driver<CoordinatorMachine>>) -> Self {
         Self { driver: Rc::clone(driver), wait_for: VecDeque::new() }
     }
 
-    /// How many commands more there is room for.
+    /// Number of further commands that the coordinator has capacity for.
     pub(crate) fn free_count(&self) -> usize {
         self.driver.free_write_count()
     }
 
-    /// How many bytes more the store of this node would take.
+    /// Number of further bytes that the local store admits.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.driver.local.store.engine().admissible_bytes()
     }
 
-    /// Carries out all of `commands`: in one turn, which costs a fraction of as many turns.
+    /// Submits all of `commands` at once, which costs a fraction of submitting each on its own.
     pub(crate) fn add(&mut self, commands: impl Iterator<Item = Command>) {
         self.driver.submit_all(RequestKind::BatchEntry, commands, &mut self.wait_for);
     }
 
-    /// Hands `take` the replies that have come, in the order of their commands; pending when not even the first has.
+    /// Passes the available replies to `take`, in the order of their commands. Pending if the reply
+    /// to the first command is not available.
     pub(crate) fn poll_replies(
         &mut self,
         context: &mut Context<'_>,
@@ -129,34 +133,35 @@ impl Drop for Executions {
     }
 }
 
-/// Some entries of a scan.
+/// A page of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct ScanPage {
     pub(crate) page: Page,
-    /// There are no more.
+    /// The scan has no further pages.
     pub(crate) is_last: bool,
 }
 
-/// A scan, page by page. It is closed when this is dropped.
+/// A scan, read page by page. Dropping it closes the scan.
 pub(crate) struct OpenScan {
     driver: Rc<Driver<CoordinatorMachine>>,
     id: ScanId,
-    /// Until the scan is over.
+    /// The last page has not been received, and no failure has.
     is_open: bool,
     asked: Option<Execution>,
 }
 
 impl OpenScan {
-    /// Begins a scan: its first page is asked for.
+    /// Opens a scan and requests its first page.
     pub(crate) fn begin(driver: &Rc<Driver<CoordinatorMachine>>, scan: Scan) -> Self {
         let id = driver.next_scan();
         let asked = Some(driver.execute(RequestKind::Range, Command::Scan { id, scan }));
         Self { driver: Rc::clone(driver), id, is_open: true, asked }
     }
 
-    /// The next page, asked for if it was not yet. Not to be called after the last, nor after a failure.
+    /// Polls for the next page and requests it if necessary. Must not be called after the last page
+    /// or a failure.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<ScanPage, Failure>> {
-        assert!(self.is_open, "nothing is behind the last page");
+        assert!(self.is_open, "a closed scan is not polled");
         let (driver, id) = (&self.driver, self.id);
         let next_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });
         let asked = self.asked.get_or_insert_with(next_page);
@@ -167,7 +172,7 @@ impl OpenScan {
         let portion = match reply {
             Reply::Page { page, is_last } => Ok(ScanPage { page, is_last }),
             Reply::Failed(failure) => Err(failure),
-            reply => unreachable!("a scan is not answered with {reply:?}"),
+            reply => unreachable!("a scan command is not answered with {reply:?}"),
         };
         self.is_open = portion.as_ref().is_ok_and(|portion| !portion.is_last);
         Poll::Ready(portion)

@@ -1,4 +1,4 @@
-//! What a driver does for its links: dial, read, write, and tell the machine.
+//! Link input and output of a driver: dial, read, write, and report link events to the machine.
 
 use super::{Core, Driver, Machine};
 use crate::budget::{MemoryCategory, Reservation};
@@ -16,30 +16,30 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 use wire::{Inbox, Incoming};
 
-/// What is read from a link at once, at most.
+/// Size of the read buffer, in bytes.
 const READ_BYTES: usize = 128 << 10;
 
-/// The buffer that all links of a driver are read through.
+/// Allocates the read buffer that all links of a driver share.
 pub(super) fn read_buffer() -> Box<[u8]> {
     vec![0; READ_BYTES].into_boxed_slice()
 }
 
-/// A link that has begun.
+/// A link whose handshake is complete.
 struct NewLink {
     origin: Origin,
-    /// Of the protocol.
+    /// Version of the peer protocol.
     version: u8,
     socket: TcpStream,
     inbox: Inbox,
 }
 
-/// A link that is read.
+/// The read half of a link.
 struct Source {
     origin: Origin,
     serial: u64,
     socket: OwnedReadHalf,
     inbox: Inbox,
-    /// What is taken of the memory budget for messages that come in pieces.
+    /// Memory reserved for messages that arrive in fragments.
     reservation: Reservation,
 }
 
@@ -70,12 +70,12 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    /// Takes over a link that was let in.
+    /// Takes over a link that the node has admitted.
     pub(crate) fn add_link(self: &Rc<Self>, admitted: Admitted) {
         self.run_machine(|core, now| self.adopt(core, now, admitted));
     }
 
-    /// As [`Driver::add_link`], while something is being carried out.
+    /// Takes over an admitted link while an effect is being carried out.
     pub(super) fn adopt(self: &Rc<Self>, core: &mut Core<M>, now: Now, admitted: Admitted) {
         let Admitted { link, node, version, socket, inbox, welcome } = admitted;
         match TcpStream::from_std(socket) {
@@ -84,13 +84,13 @@ impl<M: Machine> Driver<M> {
                 self.open(core, NewLink { origin, version, socket, inbox }, welcome);
             }
             Err(error) => {
-                tracing::warn!(%error, "a peer's link was lost as it was let in");
+                tracing::warn!(%error, "an admitted link of a peer was lost before it was taken over");
                 core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
             }
         }
     }
 
-    /// Closes a link that was let in, if it is here.
+    /// Closes an admitted link, if this driver owns it.
     pub(crate) fn close_link(self: &Rc<Self>, link: LinkId) {
         self.run_machine(|core, now| {
             if core.links.close(link) {
@@ -110,7 +110,7 @@ impl<M: Machine> Driver<M> {
         self.schedule_flush(core);
     }
 
-    /// Reads a link to its end.
+    /// Reads a link until it breaks or is closed.
     async fn read(self: Rc<Self>, mut source: Source) {
         let ended = self.read_until_end(&mut source).await;
         let Source { origin, serial, .. } = source;
@@ -128,13 +128,14 @@ impl<M: Machine> Driver<M> {
         });
     }
 
-    /// Links break when peers end, which is told elsewhere; bytes that are no messages are another matter.
+    /// Logs that a link broke. Links break whenever peers stop, which is logged elsewhere, so only
+    /// invalid bytes cause a warning.
     fn log_broken_link(&self, node: NodeIndex, error: &io::Error) {
         let peer = &self.local.member.layout.names()[node.as_usize()];
         let is_damaged = error.kind() == io::ErrorKind::InvalidData;
         let reason = error.to_string();
         if is_damaged && self.process.peer_warnings.is_news(self.process.clock.now().mono, peer, &reason) {
-            tracing::warn!(peer, reason, "a link was closed: what came over it cannot be understood");
+            tracing::warn!(peer, reason, "a link was closed: the peer sent bytes that are no valid messages");
         } else {
             tracing::debug!(peer, reason, "a link broke");
         }
@@ -149,8 +150,8 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    /// Reads what is there, as much as the buffer takes: a read that leaves the buffer partly empty has emptied
-    /// the socket, and the runtime does not try again before it hears of more.
+    /// Reads once, at most one buffer. A read that leaves part of the buffer empty has drained the
+    /// socket; the runtime then does not try again before the socket becomes readable.
     async fn read_once(&self, source: &mut Source) -> io::Result<usize> {
         poll_fn(|context| {
             let mut buffer = self.read_buffer.borrow_mut();
@@ -162,12 +163,13 @@ impl<M: Machine> Driver<M> {
         .await
     }
 
-    /// Brings all that was read.
+    /// Passes all complete messages in the inbox to the machine.
     fn handle_messages(self: &Rc<Self>, source: &mut Source) -> io::Result<()> {
         let clock = &self.local.member.clock;
         let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let Source { inbox, reservation, origin, .. } = source;
-        // What finds no room is passed over, as if it had been lost: machines know how to live with that.
+        // A message without a memory reservation is dropped like one lost by the network, which the
+        // machines tolerate.
         let mut next = || inbox.next_if(|bytes| reservation.resize(bytes as u64)).map_err(damaged);
         let mut incoming = next()?;
         if incoming.is_none() {
@@ -190,11 +192,11 @@ impl<M: Machine> Driver<M> {
             self.counters.received(origin.node, messages);
             Ok(())
         });
-        assert!(reservation.resize(inbox.fragmented_bytes() as u64), "less is always to be had");
+        assert!(reservation.resize(inbox.fragmented_bytes() as u64), "a reservation can always shrink");
         brought
     }
 
-    /// Writes what waits in all links.
+    /// Writes the pending messages of all links.
     pub(super) fn flush_links(self: &Rc<Self>, core: &mut Core<M>) {
         for blocked in core.links.flush() {
             self.unblock_later(core, blocked);
@@ -205,7 +207,7 @@ impl<M: Machine> Driver<M> {
         let driver = Rc::clone(self);
         let Blocked { link, serial, socket } = blocked;
         let task = tokio::task::spawn_local(async move {
-            // An error is a broken link, which its reader finds out.
+            // On an error the link is broken; its reader reports that.
             if socket.writable().await.is_ok() {
                 driver.unblocked(link, serial);
             }

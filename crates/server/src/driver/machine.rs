@@ -1,11 +1,13 @@
-//! A machine of `cluster`, as its driver sees it.
+//! The interface between a driver and its state machine.
 
 use super::{Core, Driver};
 use cluster::{Effect, LinkEvent, Message, Origin, StoreId, StoreResponse};
 use std::rc::Rc;
 use stdx::{Instant, Now};
 
-/// A machine of `cluster` with what only its kind of driver holds. What the methods mean is said there.
+/// A state machine of `cluster`, together with the state that only its kind of driver needs. The
+/// methods without documentation have the contract of the methods of the same name of
+/// `cluster::Coordinator` and `cluster::Node`.
 pub(crate) trait Machine: Sized + 'static {
     fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse);
     fn handle_link(&mut self, now: Now, event: LinkEvent);
@@ -14,9 +16,9 @@ pub(crate) trait Machine: Sized + 'static {
     fn poll_effect(&mut self) -> Option<Effect>;
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Carries out an effect that is not common to both kinds.
+    /// Carries out an effect that only one kind of machine emits.
     fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect);
 
-    /// Everything that was brought has been dealt with.
+    /// Runs after each input, when no effect is left.
     fn after_effects(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now);
 }

@@ -1,19 +1,23 @@
-//! Drives a machine of `cluster`: time, messages, links and the store's answers in, effects out.
+//! Drives a state machine of `cluster`: feeds it time, messages, link events and store responses,
+//! and carries out its effects.
 //!
-//! **Promise.** A read that the memory can answer is answered when the call that asked for it returns, also for a
-//! peer. All writes of one turn (of the tasks that were ready together) reach the engine as one group, and all
-//! messages of one turn leave a link in one write. No decision is taken here: that is the machine's, which a
-//! simulator drives alike.
+//! **Promise.** A read that memory can answer completes before the call that submitted it returns,
+//! also for a peer. All writes of one event-loop iteration (of the tasks that were ready together)
+//! reach the engine as one group. All messages of one iteration leave a link in one write. The
+//! driver takes no decisions: those belong to the machine, which the simulator drives in the same
+//! way.
 //!
-//! **Mechanism.** Everything is of one thread, in one `RefCell` that is never borrowed across a wait. Whatever
-//! comes in is brought to the [`Machine`], whose effects are then carried out until there are none. Writes are
-//! gathered in a [`WriteGroup`], messages in their links; the first of a turn wakes the task that ends it, which
-//! runs after the tasks that are ready already. A group that nobody waits for any more when the turn ends, as after a
-//! process was stopped for a while, is not handed over. Answers of other threads come through the [`Inbox`]. With something
-//! large among them comes the turn in which it was read, which ends when those that waited for it have looked at it.
+//! **Mechanism.** A driver belongs to one thread and keeps its state in one `RefCell` that is never
+//! borrowed across an await point. Each input is passed to the [`Machine`]; then its effects are
+//! carried out until none is left. Writes are collected in a [`WriteGroup`], messages in their
+//! links. The first of an iteration wakes the flush task, which runs after the tasks that are
+//! already ready. A group whose last deadline has passed by then, as after a suspension of the
+//! process, is failed instead of submitted. Responses of other threads arrive through the
+//! [`Inbox`]. A batch with a large value also carries its [`LargeReadPermit`], which is released
+//! after the tasks that waited for the value have run.
 //!
-//! There are two kinds: each I/O thread drives its `Coordinator` ([`coordinator_machine`]), the control thread drives
-//! the `Node` ([`node_machine`]).
+//! There are two kinds of driver. Each I/O thread drives its `Coordinator`
+//! ([`coordinator_machine`]); the control thread drives the `Node` ([`node_machine`]).
 
 pub(crate) mod coordinator_machine;
 mod deadlines;
@@ -39,15 +43,15 @@ use stdx::{Instant, Now};
 use store::{TryAnswer, WriteGroup};
 use tokio::sync::Notify;
 
-/// A group of so many writes is handed over before the turn ends.
+/// A write group with this number of writes is submitted at once.
 const GROUP_WRITES_MAX: usize = 512;
-/// A group of so many bytes is handed over before the turn ends.
+/// A write group of this size in bytes is submitted at once.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 
-/// The deadline of what is waited for as long as it takes.
+/// Deadline of a write that has none.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
-/// See the module.
+/// Drives one state machine on the current thread.
 pub(crate) struct Driver<M> {
     core: RefCell<Core<M>>,
     inbox: Arc<Inbox>,
@@ -60,21 +64,22 @@ pub(crate) struct Driver<M> {
     read_buffer: RefCell<Box<[u8]>>,
 }
 
-/// What a driver holds.
+/// The mutable state of a driver.
 pub(crate) struct Core<M> {
     pub(crate) machine: M,
     pub(crate) links: Links,
     group: WriteGroup,
-    /// Of the write in the group that is waited for longest.
+    /// Latest deadline of the writes in `group`.
     group_deadline: Instant,
-    /// The task that ends the turn has been woken.
+    /// The flush task has been woken and has not run yet.
     is_flush_scheduled: bool,
-    /// While answers of the store are handled that came from another thread: when it was through with what.
+    /// Timestamps of the store responses that are being handled; `None` outside of
+    /// [`Driver::handle_answers`].
     pub(crate) answered: Option<StoreTimes>,
 }
 
 impl<M: Machine> Driver<M> {
-    /// A driver with its tasks, on the current thread's runtime.
+    /// Starts a driver and its tasks on the current thread's runtime.
     pub(crate) fn start(
         process: Arc<Process>,
         local: Arc<Local>,
@@ -109,7 +114,7 @@ impl<M: Machine> Driver<M> {
         driver
     }
 
-    /// Brings something to the machine, and carries out what it wants done.
+    /// Passes an input to the machine and carries out the resulting effects.
     pub(crate) fn run_machine<R>(self: &Rc<Self>, input: impl FnOnce(&mut Core<M>, Now) -> R) -> R {
         let now = self.process.clock.now();
         let mut core = self.core.borrow_mut();
@@ -118,7 +123,7 @@ impl<M: Machine> Driver<M> {
         result
     }
 
-    /// Looks, without bringing anything.
+    /// Accesses the state without carrying out effects.
     pub(crate) fn with_core<R>(&self, at: impl FnOnce(&mut Core<M>) -> R) -> R {
         at(&mut self.core.borrow_mut())
     }
@@ -174,7 +179,7 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    /// Ends each turn: sends what was gathered for peers, and hands the group over.
+    /// Flushes links and the write group once for each event-loop iteration that has filled them.
     async fn flush_batches(self: Rc<Self>) {
         loop {
             self.flush_requested.notified().await;
@@ -208,21 +213,22 @@ impl<M: Machine> Driver<M> {
         });
     }
 
-    /// Takes the answers that other threads leave.
+    /// Handles the store responses that other threads put into the inbox.
     async fn handle_inbox(self: Rc<Self>) {
         let answers = self.inbox.receiver();
         loop {
             let batches = answers.take().await;
             let large_reads = self.handle_answers(batches);
             if !large_reads.is_empty() {
-                // Whoever waited for it looks at it first: then it is in an account, or let go.
+                // The tasks that wait for the large values run first: they reserve memory for them
+                // or drop them.
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// What is answered together is handled together, so that it is known of each effect whose times are its own. Returns the
-    /// turns of what is large and in no account.
+    /// Handles each batch of responses separately, so that its timestamps apply to exactly its own
+    /// effects. Returns the permits of large reads whose values have no memory reservation yet.
     fn handle_answers(self: &Rc<Self>, batches: Vec<Answers>) -> Vec<LargeReadPermit> {
         let mut large_reads = Vec::new();
         self.run_machine(|core, now| {
@@ -239,7 +245,7 @@ impl<M: Machine> Driver<M> {
         large_reads
     }
 
-    /// Brings the machine the passing of time.
+    /// Calls the machine at each of its timeouts.
     async fn watch_deadlines(self: Rc<Self>) {
         loop {
             let deadline = self.with_core(|core| core.machine.poll_timeout());

@@ -1,12 +1,14 @@
-//! Drives the node of the process, on the control thread: who is there, who is let in, what the others are told.
+//! Drives the node of the process on the control thread: membership views, admission of links, and
+//! reports to operators.
 //!
-//! **Promise.** Every coordinator of the process hears each view of the cluster, in order. A peer that has shown
-//! who it is is let in, or refused, when the node says so, and dropped when it says nothing in time.
+//! **Promise.** Every coordinator of the process receives each view of the cluster, in order. A
+//! peer that has authenticated itself is admitted or refused when the node decides so, and dropped
+//! if the node does not decide in time.
 //!
-//! **Mechanism.** Whatever shakes hands, on any thread, leaves what arrived with the control thread
-//! ([`ControlMessage`]). What the node lets in goes to the machine it is for: the node's own links stay here, and the
-//! coordinators of a peer are spread over the I/O threads by their number, so that two nodes with as many threads
-//! link them one to one.
+//! **Mechanism.** Handshakes run on any thread and pass the authenticated peer to the control
+//! thread ([`ControlMessage`]). An admitted link goes to the machine that it is for. The node's own
+//! links stay on the control thread. The coordinators of a peer are spread over the I/O threads by
+//! their number, so two nodes with the same number of threads link them one to one.
 
 use super::{Core, Driver, Machine};
 use crate::links::accept::Arrival;
@@ -26,35 +28,36 @@ use stdx::{Instant, Now, Rng};
 use store::Store;
 use tokio::sync::{Notify, mpsc};
 
-/// A peer that was neither let in nor refused for so long is dropped: it has given up by now.
+/// Time after which a peer that was neither admitted nor refused is dropped: it has given up by
+/// then.
 const ARRIVAL_TIME: Duration = Duration::from_secs(1);
-/// A peer that could not be reached at the first attempt is told of when it still cannot be after this time: the nodes of
-/// a cluster start one after the other.
+/// Delay before an initial failure to reach a peer is logged: the nodes of a cluster start one
+/// after the other. It is logged if the peer is still unreachable then.
 const FIRST_DIAL_TIME: Duration = Duration::from_secs(1);
-/// When no coordinator of a peer has come for so long, all have.
+/// If no coordinator of a peer links for this time, all of them are taken to have linked.
 const LINKING_PAUSE: Duration = Duration::from_millis(20);
-/// How often the store notes that the node is alive.
+/// How often the store records that the node is alive.
 const NOTE_ALIVE_EVERY: Duration = Duration::from_secs(5 * 60);
-/// How often snapshots that ranges have kept for too long are looked for.
+/// How often expired snapshots of ranges are searched for.
 const EXPIRE_SNAPSHOTS_EVERY: Duration = Duration::from_secs(1);
-/// How often checkpoints that were not renewed are looked for.
+/// How often checkpoints that were not renewed are searched for.
 const EXPIRE_CHECKPOINTS_EVERY: Duration = Duration::from_secs(60);
-/// How often it is noted how far the log is durable, while that moves.
+/// How often the durable end of the log is recorded, while it moves.
 const NOTE_LOG_END_EVERY: Duration = Duration::from_secs(1);
-/// The node's account of itself, for operators, is no older than this and what happened last.
+/// Maximum age of the node's published status, unless nothing has happened since.
 const ACCOUNT_AGE: Duration = Duration::from_millis(50);
-/// What other threads may have left for the control thread.
+/// Capacity of the channel to the control thread, in messages.
 pub(crate) const CONTROL_MESSAGES_MAX: usize = 1_024;
 
-/// What other threads leave for the control thread.
+/// Messages of other threads to the control thread.
 pub(crate) enum ControlMessage {
-    /// A peer has shown who it is.
+    /// A peer has authenticated itself.
     Arrived(Box<Arrival>),
-    /// Somebody asks for a pass of anti-entropy.
+    /// A client has requested a pass of anti-entropy.
     Repair,
 }
 
-/// A node, and those that wait for its word.
+/// A node, and the peers and threads that its decisions concern.
 pub(crate) struct NodeMachine {
     node: Node,
     store: Store,
@@ -62,20 +65,20 @@ pub(crate) struct NodeMachine {
     arrivals: BTreeMap<LinkId, Arrival>,
     threads: Vec<Mailbox>,
     accounted: Option<Instant>,
-    /// It will be renewed later.
+    /// A task that renews the published status is scheduled.
     account_is_due: bool,
-    /// What the account said last of the way to each node and back.
+    /// Last published round-trip time of each node.
     round_trips: Vec<Option<Duration>>,
-    /// Links of coordinators that were let in, ...
+    /// Number of coordinator links admitted.
     admitted: u64,
-    /// ... and the nodes that they are of.
+    /// Nodes of which at least one coordinator link was admitted.
     linked_back: NodeSet,
-    /// Something happened: the node may be ready, or drained.
+    /// Notified after each input: the node may have become ready or drained.
     moved: Rc<Notify>,
 }
 
 impl Driver<NodeMachine> {
-    /// The driver of the node, which remembers `record`.
+    /// Starts the driver of the node with its durable `record`.
     pub(crate) fn of_node(
         process: &Arc<Process>,
         local: &Arc<Local>,
@@ -116,17 +119,17 @@ impl Driver<NodeMachine> {
         driver
     }
 
-    /// Waits until users may be served.
+    /// Waits until the node may serve clients.
     pub(crate) async fn until_ready(&self) {
         self.until(|machine| machine.node.is_ready()).await;
     }
 
-    /// Whether the answers of this node to reads count.
+    /// Whether this node is eligible for reads.
     pub(crate) fn is_read_eligible(&self) -> bool {
         self.local.view.lock().peer(self.local.member.me).read_eligible
     }
 
-    /// Waits until of every peer that can be reached it is known whether its answers count.
+    /// Waits until the read eligibility of every reachable peer is known.
     pub(crate) async fn until_peers_are_known(&self) {
         let me = self.local.member.me;
         let are_known = || {
@@ -141,8 +144,8 @@ impl Driver<NodeMachine> {
         self.until(|_| are_known()).await;
     }
 
-    /// Waits until the coordinators of every peer that is up have linked with this node, and no more have come
-    /// for a moment: how many a peer has is not known here.
+    /// Waits until the coordinators of every peer that is up have linked with this node. Their
+    /// number is not known here, so it waits until none has linked for [`LINKING_PAUSE`].
     pub(crate) async fn until_linked_back(&self) {
         let is_linked = |machine: &NodeMachine| {
             let view = self.local.view.lock();
@@ -160,12 +163,12 @@ impl Driver<NodeMachine> {
         }
     }
 
-    /// Tells the peers that this node is about to end.
+    /// Tells the peers that this node is about to shut down.
     pub(crate) fn begin_drain(self: &Rc<Self>) {
         self.run_machine(|core, now| core.machine.node.begin_drain(now));
     }
 
-    /// Waits until there is nothing left to hand over.
+    /// Waits until the node has nothing left to hand over to its peers.
     pub(crate) async fn until_drained(&self) {
         self.until(|machine| machine.node.is_drained()).await;
     }
@@ -177,12 +180,12 @@ impl Driver<NodeMachine> {
         }
     }
 
-    /// Has the store note now and then that the node is alive.
+    /// Periodically records in the store that the node is alive.
     async fn note_alive(self: Rc<Self>) {
         loop {
             tokio::time::sleep(NOTE_ALIVE_EVERY).await;
             let now = self.process.clock.now();
-            // Before the node is ready peers may still hold hints for it.
+            // Before the node is ready, peers may still hold hints for it.
             let times = self.with_core(|core| {
                 let node = &core.machine.node;
                 Some((node.heard_to(now)?, node.supported_wall(now)))
@@ -200,19 +203,20 @@ impl Driver<NodeMachine> {
         }
     }
 
-    /// Has the store let go of what ranges have kept for too long, so that a reader that stops pins no tables.
+    /// Releases expired snapshots, so that a client that stops reading a range does not pin tables.
     async fn expire_snapshots(self: Rc<Self>) {
         loop {
             tokio::time::sleep(EXPIRE_SNAPSHOTS_EVERY).await;
             if self.local.store.snapshot_count() > 0 {
                 let store = self.local.store.clone();
-                // The last to let go of a table removes its file. A panic there is told by its own thread.
+                // Dropping the last reference to a table removes its file. A panic is reported by
+                // the blocking thread.
                 let _ = tokio::task::spawn_blocking(move || store.expire_snapshots()).await;
             }
         }
     }
 
-    /// Has the store remove checkpoints that nobody renews.
+    /// Removes checkpoints that are no longer renewed.
     async fn expire_checkpoints(self: Rc<Self>) {
         loop {
             tokio::time::sleep(EXPIRE_CHECKPOINTS_EVERY).await;
@@ -224,7 +228,7 @@ impl Driver<NodeMachine> {
         }
     }
 
-    /// Has the store note how far its log is durable, if that has moved: a node without writes writes nothing.
+    /// Records the durable end of the log if it has moved; a node without writes writes nothing.
     async fn note_log_end(self: Rc<Self>) {
         let mut is_failing = false;
         loop {
@@ -287,7 +291,7 @@ impl Driver<NodeMachine> {
         }
     }
 
-    /// Tells operators what has changed in a peer.
+    /// Logs a change of a peer.
     fn log_change(self: &Rc<Self>, node: NodeIndex, change: PeerChange) {
         let peer = &self.local.member.layout.names()[node.as_usize()];
         match change {
@@ -324,19 +328,19 @@ impl Driver<NodeMachine> {
     }
 }
 
-/// What operators are told of a peer.
+/// A change of a peer that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PeerChange {
-    /// It could be reached before.
+    /// The peer has become unreachable.
     Gone,
-    /// The first attempt to reach it has failed. At the start of a cluster it may be up in a moment.
+    /// The first dial has failed. When a cluster starts, the peer may be up a moment later.
     NotThereYet,
     State(PeerState),
     Rebuilds,
     Rebuilt,
 }
 
-/// What has changed in the peers.
+/// Returns the changes of the peers between two views.
 fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeIndex, PeerChange)> {
     let mut changes = Vec::new();
     for (node, (before, now)) in (0..).map(NodeIndex).zip(before.peers.iter().zip(&now.peers)) {
@@ -358,7 +362,7 @@ fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeI
     changes
 }
 
-/// Tells operators of peers whose default count of replicas is another one than this node's, once for each change.
+/// Logs peers whose default replica count differs from this node's, once for each change.
 fn log_default_from_change(member: &Member, own: u8, before: Option<&NodeStatus>, account: &NodeStatus) {
     for (index, peer) in account.peers.iter().enumerate() {
         let former = before.and_then(|before| before.peers.get(index)?.default_from);
@@ -377,8 +381,8 @@ fn log_default_from_change(member: &Member, own: u8, before: Option<&NodeStatus>
     }
 }
 
-/// Records what is new. The account is renewed more often than heartbeats are sent, and to the nanosecond no two of
-/// them take alike.
+/// Records new round-trip times. The status is renewed more often than heartbeats are sent; an
+/// unchanged time, to the nanosecond, is taken for the same measurement.
 fn record_round_trips(metrics: &Metrics, last: &mut [Option<Duration>], account: &NodeStatus) {
     for peer in &account.peers {
         let last = &mut last[peer.node.as_usize()];
@@ -417,7 +421,7 @@ impl Machine for NodeMachine {
         self.node.poll_effect()
     }
 
-    /// A node without peers has nothing to do once it is ready, and its process sleeps while nobody asks.
+    /// A node without peers has no timeouts once it is ready, so its idle process sleeps.
     fn poll_timeout(&self) -> Option<Instant> {
         let sleeps = !self.has_peers && self.node.is_ready();
         if sleeps { None } else { self.node.poll_timeout() }
@@ -443,7 +447,7 @@ impl Machine for NodeMachine {
                     arrival.refuse_copy(&driver.process, peer);
                 }
             }
-            effect => unreachable!("a node does not say {effect:?}"),
+            effect => unreachable!("a node does not emit {effect:?}"),
         }
     }
 
@@ -483,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_could_not_be_reached_yet_is_no_news_and_one_that_is_gone_is() {
+    fn only_a_peer_that_was_up_is_reported_as_unreachable_at_once() {
         let view = |state| view(PeerView { state, ..PeerView::UNKNOWN });
         let told = |before, now| changes(ME, &view(before), &view(now));
         let (unknown, up, gone) = (PeerState::Unknown, PeerState::Up, PeerState::Unreachable);
@@ -494,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_rebuilds_is_told_of_once_and_when_it_has_ended() {
+    fn the_begin_and_the_end_of_a_rebuild_of_a_peer_are_reported_once() {
         let is = |rebuilding| view(PeerView { rebuilding, ..PeerView::UP });
         assert_eq!(changes(ME, &is(false), &is(true)), [(NodeIndex(1), PeerChange::Rebuilds)]);
         assert_eq!(changes(ME, &is(true), &is(true)), []);

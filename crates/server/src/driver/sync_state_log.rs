@@ -1,8 +1,8 @@
-//! What the log says of a node that rebuilds itself, or settles with a new directory.
+//! Log lines about rebuilding and about settling with a new data directory.
 
 use cluster::{Event, Member, NodeIndex, NodeSet, RebuildReason};
 
-/// Tells operators of `event`, if it is one of these.
+/// Logs `event` if it concerns the sync state of this node.
 pub(super) fn log_event(member: &Member, event: &Event) {
     match event {
         Event::RebuildBegan { why } => {

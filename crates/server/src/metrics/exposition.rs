@@ -1,8 +1,8 @@
-//! The text format of Prometheus, version 0.0.4.
+//! The Prometheus text format, version 0.0.4.
 //!
-//! **Promise.** What comes out is well formed: a family of samples has its `HELP` and its `TYPE` once, before the
-//! first of them, and stands in one piece; texts are escaped; the buckets of a histogram are cumulative, end with `+Inf`,
-//! and that one is the count.
+//! **Promise.** The output is well formed. A family of samples is contiguous, with its `HELP` and
+//! its `TYPE` once before the first sample. Label values are escaped. The buckets of a histogram
+//! are cumulative and end with `+Inf`, which equals the count.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,20 +11,20 @@ use stdx::histogram::Snapshot;
 /// A label and its value.
 pub(super) type Label<'a> = (&'static str, &'a str);
 
-/// The bounds of a histogram's buckets, and what they are measured in.
+/// The bucket bounds and the unit of a histogram.
 pub(super) struct Scale {
-    /// Ascending; each of them the bound of a recorded bucket, so that counts are exact.
+    /// Ascending; each is the bound of a recorded bucket, so that counts are exact.
     bounds: &'static [u64],
-    /// What is recorded, divided by this, is what is shown.
+    /// Recorded values are divided by this number.
     divisor: f64,
 }
 
-/// Times, recorded in nanoseconds and shown in seconds: two bounds for each power of two between 32 us and half a second,
-/// one around them.
+/// Durations, recorded in nanoseconds and shown in seconds: two bounds for each power of two
+/// between 32 us and half a second, one outside of that.
 pub(super) const SECONDS: Scale = Scale { bounds: &TIME_BOUNDS, divisor: 1e9 };
-/// Numbers of things: the powers of two.
+/// Counts: powers of two.
 pub(super) const COUNTS: Scale = Scale { bounds: &powers::<14>(0, 1), divisor: 1.0 };
-/// Sizes: the powers of four from 64 bytes to 64 MiB.
+/// Sizes in bytes: powers of four from 64 bytes to 64 MiB.
 pub(super) const BYTES: Scale = Scale { bounds: &powers::<11>(6, 2), divisor: 1.0 };
 
 const TIME_BOUNDS: [u64; 40] = {
@@ -54,7 +54,7 @@ const fn powers<const N: usize>(first_bit: u32, step: u32) -> [u64; N] {
     bounds
 }
 
-/// A text that grows by families of samples.
+/// An exposition that is built family by family.
 #[derive(Default)]
 pub(super) struct Exposition {
     text: String,
@@ -68,23 +68,23 @@ pub(super) struct Family<'a> {
 }
 
 impl Exposition {
-    /// A count since the start of the process.
+    /// Begins a counter: a number of events since the start of the process.
     pub(super) fn counter(&mut self, name: &'static str, help: &str) -> Family<'_> {
         debug_assert!(name.ends_with("_total"), "{name} is a counter");
         self.family(name, "counter", help)
     }
 
-    /// What is so now.
+    /// Begins a gauge: a current value.
     pub(super) fn gauge(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "gauge", help)
     }
 
-    /// How values are distributed, since the start of the process.
+    /// Begins a histogram: the distribution of values since the start of the process.
     pub(super) fn histogram(&mut self, name: &'static str, help: &str) -> Family<'_> {
         self.family(name, "histogram", help)
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub(super) fn into_text(self) -> String {
         self.text
     }
@@ -102,17 +102,17 @@ impl Exposition {
 }
 
 impl Family<'_> {
-    /// A sample that is a whole number.
+    /// Adds an integer sample.
     pub(super) fn count(&mut self, labels: &[Label<'_>], value: u64) -> &mut Self {
         self.sample("", labels, None, value)
     }
 
-    /// A sample that is not.
+    /// Adds a floating-point sample.
     pub(super) fn value(&mut self, labels: &[Label<'_>], value: f64) -> &mut Self {
         self.sample("", labels, None, Float(value))
     }
 
-    /// All samples of a histogram.
+    /// Adds all samples of a histogram.
     pub(super) fn distribution(
         &mut self,
         labels: &[Label<'_>],
@@ -167,7 +167,7 @@ fn push_escaped(text: &mut String, value: &str) {
     }
 }
 
-/// A number as the format writes it.
+/// A floating-point number in the notation of the format.
 struct Float(f64);
 
 impl std::fmt::Display for Float {
@@ -187,7 +187,7 @@ mod tests {
     use stdx::histogram::Histogram;
 
     #[test]
-    fn every_bound_is_one_that_is_recorded() {
+    fn every_bound_is_the_bound_of_a_recorded_bucket() {
         let recorded: BTreeSet<u64> = Snapshot::bounds().collect();
         for scale in [SECONDS, COUNTS, BYTES] {
             assert!(scale.bounds.is_sorted_by(|below, above| below < above));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_look_as_the_format_says() {
+    fn samples_have_the_text_format() {
         let mut out = Exposition::default();
         out.counter("a_total", "One\nline \\ of help.").count(&[], 3).count(&[("x", "\"\\\n")], u64::MAX);
         out.gauge("b", "Another.").value(&[("y", "1"), ("z", "2")], 0.25).value(&[], f64::INFINITY);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_cumulative_and_end_with_all() {
+    fn buckets_are_cumulative_and_end_with_the_count() {
         let histogram = Histogram::new();
         [1, 2, 2, 9_000, 1 << 40].into_iter().for_each(|value| histogram.record(value));
         let mut out = Exposition::default();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "twice")]
-    fn a_family_stands_in_one_piece() {
+    fn a_family_cannot_be_begun_twice() {
         let mut out = Exposition::default();
         out.gauge("a", "One.");
         out.gauge("a", "Two.");

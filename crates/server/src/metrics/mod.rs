@@ -1,16 +1,17 @@
-//! What the node counted and measured, for `GET /metrics`.
+//! The node's metrics, for `GET /metrics`.
 //!
-//! **Promise.** A scrape adds up and writes what was recorded anyway; it keeps no I/O thread from its work, and is
-//! answered in every state of the node. What `GET /v0/status` says as well is read from the same counters. With
-//! `--metrics off` nothing is recorded that only a scrape would show.
+//! **Promise.** A scrape only adds up and formats values that are recorded anyway. It does not
+//! block an I/O thread, and is answered in every state of the node. Figures that `GET /v0/status`
+//! also shows are read from the same counters. With `--metrics off`, values that only a scrape
+//! shows are not recorded.
 //!
-//! **Mechanism.** I/O threads record in cells of their own ([`Recorder`]). A scrape runs on a thread that may wait, since
-//! it asks the system for this and that; more than [`SCRAPES_MAX`] at once wait for each other. It is written family by
-//! family: [`requests`], [`peers`], [`storage`], [`system`]. Names and meanings are in `docs/metrics.md`, which a test
-//! compares with what is written.
+//! **Mechanism.** Each I/O thread records in cells of its own ([`Recorder`]). A scrape runs on a
+//! blocking thread, since it makes system calls. Scrapes beyond [`SCRAPES_MAX`] wait for earlier
+//! ones. The families are written by [`requests`], [`peers`], [`storage`] and [`system`]. Their
+//! names and meanings are in `docs/metrics.md`, which a test compares with the output.
 //!
-//! **Caveats.** Cells are read one by one while others write them: a sum may show a request that its histogram does not
-//! show yet.
+//! **Caveats.** Cells are read one by one during concurrent writes: a counter may include a request
+//! that its histogram does not include yet.
 
 mod exposition;
 mod peers;
@@ -33,19 +34,19 @@ use stdx::histogram::Histogram;
 use stdx::{Now, nanos};
 use tokio::sync::Semaphore;
 
-/// Scrapes that are written at once; others wait.
+/// Maximum number of concurrent scrapes; further ones wait.
 const SCRAPES_MAX: usize = 2;
 
-/// What is recorded, where it is to be.
+/// The recorded metrics of a process with `--metrics on`.
 pub(crate) struct Metrics {
     threads: Box<[Arc<RequestMetrics>]>,
-    /// By node: from a heartbeat to its answer.
+    /// Round-trip times of heartbeats, by node.
     round_trips: Box<[Histogram]>,
     read_waits: Arc<ReadWaits>,
     scrapes: Arc<Semaphore>,
 }
 
-/// How long reads wait for a thread that may wait for the disk.
+/// Times that reads wait in the queue of the read pool.
 #[derive(Debug, Default)]
 pub(crate) struct ReadWaits {
     points: Histogram,
@@ -60,7 +61,7 @@ impl ReadWaits {
 }
 
 impl Metrics {
-    /// Of so many threads, in a node among so many.
+    /// Creates the metrics of a process with `threads` I/O threads in a cluster of `nodes` nodes.
     pub(crate) fn new(threads: usize, nodes: usize) -> Self {
         Self {
             threads: (0..threads).map(|_| Arc::new(RequestMetrics::new())).collect(),
@@ -70,38 +71,38 @@ impl Metrics {
         }
     }
 
-    /// Where the I/O thread of this number records.
+    /// Returns the cells of I/O thread `number`.
     pub(crate) fn of_thread(&self, number: u8) -> Arc<RequestMetrics> {
         Arc::clone(&self.threads[usize::from(number)])
     }
 
-    /// Where waits for threads that read from disk are recorded.
+    /// Returns the histograms of waits for the read pool.
     pub(crate) fn read_waits(&self) -> Arc<ReadWaits> {
         Arc::clone(&self.read_waits)
     }
 
-    /// A heartbeat to `node` was answered.
+    /// Records the round-trip time of a heartbeat to `node`.
     pub(crate) fn record_round_trip(&self, node: NodeIndex, took: Duration) {
         self.round_trips[node.as_usize()].record(nanos(took));
     }
 }
 
-/// The node at the moment of a scrape.
+/// The sources of the values of one scrape.
 struct MetricsSource<'a> {
     process: &'a Process,
     metrics: &'a Metrics,
-    /// Once the store is open.
+    /// `None` before the store is open.
     local: Option<&'a Local>,
     now: Now,
 }
 
-/// The answer to `GET /metrics`.
+/// Responds to `GET /metrics`.
 pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> EncodedResponse {
     let Some(metrics) = &process.metrics else {
         return api::encode_no_metrics(is_head);
     };
     let scrapes = Arc::clone(&metrics.scrapes);
-    let turn = scrapes.acquire_owned().await.expect("it is not closed");
+    let turn = scrapes.acquire_owned().await.expect("the semaphore is not closed");
     let process = Arc::clone(process);
     let written = tokio::task::spawn_blocking(move || {
         let _turn = turn;

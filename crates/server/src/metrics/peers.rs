@@ -1,4 +1,4 @@
-//! The other nodes, what passes between them and this one, and the version clock.
+//! Metrics of peers, of the links with them, and of the version clock.
 
 use super::MetricsSource;
 use super::exposition::{Exposition, Family, SECONDS};
@@ -20,7 +20,7 @@ const SYNC_STATES: [(&str, SyncState); 3] = [
     ("settled", SyncState::Settled),
 ];
 
-/// A peer, and what the node said last of it.
+/// A peer and its last published status.
 struct Peer<'a> {
     node: NodeIndex,
     url: &'a str,
@@ -38,7 +38,7 @@ pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     clocks(out, source, &peers);
 }
 
-/// All nodes but this one, once the store is open.
+/// Returns all nodes but this one; none before the store is open.
 fn peers<'a>(source: &MetricsSource<'a>, account: Option<&Arc<NodeStatus>>) -> Vec<Peer<'a>> {
     let Some(local) = source.local else { return Vec::new() };
     let status =
@@ -50,7 +50,7 @@ fn peers<'a>(source: &MetricsSource<'a>, account: Option<&Arc<NodeStatus>>) -> V
         .collect()
 }
 
-/// A sample for each peer.
+/// Adds a sample for each peer.
 fn each(family: &mut Family<'_>, peers: &[Peer<'_>], value: impl Fn(&Peer<'_>) -> u64) {
     for peer in peers {
         family.count(&[("peer", peer.url)], value(peer));

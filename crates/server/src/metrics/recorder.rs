@@ -1,11 +1,12 @@
-//! What an I/O thread records of the requests on their way.
+//! Request metrics of one I/O thread.
 //!
-//! **Promise.** No clock is read for it, nothing is locked, and no cache line is written that another thread writes:
-//! each thread has cells of its own, which whoever asks adds up.
+//! **Promise.** Recording reads no clock, takes no lock, and writes no cache line that another
+//! thread writes: each thread has its own cells, which a scrape adds up.
 //!
-//! **Caveats.** A request is as long as the instants say that its thread had at hand: from the turn in which the
-//! coordinator got its command to the turn in which the reply came. A read that is answered from memory begins and ends in
-//! one turn, and counts as no time at all.
+//! **Caveats.** A duration is the difference of timestamps that the thread has taken anyway: from
+//! the event-loop iteration in which the coordinator received the command to the one in which the
+//! reply became available. A read that is answered from memory starts and ends in one iteration,
+//! and counts as zero.
 
 use crate::replies::CommandStart;
 use api::RequestKind;
@@ -16,30 +17,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::Instant;
 use stdx::histogram::Histogram;
 
-/// The statuses that are told apart, the most common first; what is none of them counts with 0.
+/// The statuses that are counted separately, the most common first. All others are counted under 0.
 pub(super) const STATUSES: [u16; 22] = [
     200, 201, 202, 404, 304, 400, 405, 406, 408, 411, 413, 414, 415, 417, 431, 500, 501, 503, 504, 505, 507,
     0,
 ];
 
-/// Whether an operation of several replicas reads or writes.
+/// Kinds of operations on several replicas, by `QuorumKind`.
 pub(super) const QUORUM_KINDS: [&str; 2] = ["read", "write"];
 
-/// How commands end, in times: the classes of the statuses that they are answered with.
+/// Outcomes of commands, by the class of the response status.
 pub(super) const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
 const KINDS: usize = RequestKind::ALL.len();
-/// The kinds that are commands are among the first.
+/// Number of request kinds that are commands; they come first.
 const COMMAND_KINDS: usize = RequestKind::BatchEntry as usize + 1;
 
-/// What one I/O thread recorded. It alone writes. Aligned to two cache lines: processors fetch lines in pairs.
+/// The metrics of one I/O thread, which is the only writer. Aligned to two cache lines, since
+/// processors prefetch lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct RequestMetrics {
     answers: [[AtomicU64; STATUSES.len()]; KINDS],
-    /// By [`CLASSES`].
-    took: [[Histogram; CLASSES.len()]; COMMAND_KINDS],
-    /// By [`QUORUM_KINDS`].
+    /// Durations of commands, by kind and index in [`CLASSES`].
+    latencies: [[Histogram; CLASSES.len()]; COMMAND_KINDS],
+    /// Durations of operations on several replicas, by index in [`QUORUM_KINDS`].
     pub(super) quorum_waits: [Histogram; 2],
 }
 
@@ -47,23 +49,23 @@ impl RequestMetrics {
     pub(super) fn new() -> Self {
         Self {
             answers: [const { [const { AtomicU64::new(0) }; STATUSES.len()] }; KINDS],
-            took: [const { [const { Histogram::new() }; CLASSES.len()] }; COMMAND_KINDS],
+            latencies: [const { [const { Histogram::new() }; CLASSES.len()] }; COMMAND_KINDS],
             quorum_waits: [const { Histogram::new() }; 2],
         }
     }
 
-    /// Answers of this kind with the status at this place of [`STATUSES`].
+    /// Number of responses of this kind with the status at `outcome_index` in [`STATUSES`].
     pub(super) fn answers(&self, kind: RequestKind, outcome_index: usize) -> u64 {
         self.answers[kind as usize][outcome_index].load(Ordering::Relaxed)
     }
 
-    /// How long commands of this kind took that ended as at this place of [`CLASSES`].
+    /// Durations of commands of this kind with the outcome at `outcome_index` in [`CLASSES`].
     pub(super) fn latencies(&self, kind: RequestKind, outcome_index: usize) -> &Histogram {
-        &self.took[kind as usize][outcome_index]
+        &self.latencies[kind as usize][outcome_index]
     }
 }
 
-/// Records what happens on one I/O thread, if anything is to be recorded.
+/// Records the requests of one I/O thread; does nothing if metrics are off.
 #[derive(Debug)]
 pub(crate) struct Recorder(Option<Arc<RequestMetrics>>);
 
@@ -72,23 +74,23 @@ impl Recorder {
         Self(into)
     }
 
-    /// A request of this kind is answered with `status`.
+    /// Counts a response with `status` to a request of this kind.
     #[inline]
     pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode) {
         if let Some(recorded) = &self.0 {
             let outcome_index = STATUSES.iter().position(|known| *known == status.as_u16());
             let counter = &recorded.answers[kind as usize][outcome_index.unwrap_or(STATUSES.len() - 1)];
-            // One thread writes, so a load and a store will do.
+            // There is one writer, so a load and a store suffice.
             counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     }
 
-    /// A command is replied to, and ends so.
+    /// Records the duration and the outcome of a command that is replied to at `now`.
     #[inline]
     pub(crate) fn replied(&self, begun: CommandStart, now: Instant, outcome: Outcome) {
         if let Some(recorded) = &self.0 {
             let nanos = now.as_nanos().saturating_sub(begun.at.as_nanos());
-            recorded.took[begun.kind as usize][outcome.class].record_alone(nanos);
+            recorded.latencies[begun.kind as usize][outcome.class].record_alone(nanos);
             if let Some(quorum) = outcome.quorum {
                 recorded.quorum_waits[quorum as usize].record_alone(nanos);
             }
@@ -96,16 +98,17 @@ impl Recorder {
     }
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Its place in [`CLASSES`].
+    /// Index in [`CLASSES`].
     class: usize,
     quorum: Option<QuorumKind>,
 }
 
 impl Outcome {
-    /// What is replied says it. A value that the client turns out to have already is found like any other.
+    /// Returns the outcome of a reply. A value that the client has already (`304`) counts like any
+    /// value found.
     #[inline]
     pub(crate) fn of(reply: &Reply) -> Self {
         let class = match reply {
@@ -117,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// An operation of several replicas that has had its answers.
+/// The kind of a completed operation on several replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QuorumKind {
     Read = 0,
@@ -125,7 +128,8 @@ enum QuorumKind {
 }
 
 impl QuorumKind {
-    /// What the reply is to; `None`: to an operation of one replica, or it did not have its answers.
+    /// Returns the kind of the operation of a reply. `None` if it has one replica, or lacked a
+    /// quorum.
     #[inline]
     fn of(reply: &Reply) -> Option<Self> {
         match reply {
@@ -142,7 +146,7 @@ mod tests {
     use cluster::Acks;
 
     #[test]
-    fn statuses_are_told_apart_and_the_rest_counted_together() {
+    fn known_statuses_are_counted_separately_and_others_together() {
         let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
         for status in [200, 404, 404, 418, 599] {
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_several_replicas_answered_is_a_wait_for_a_quorum() {
+    fn only_an_operation_on_several_replicas_is_a_quorum_wait() {
         let missing = |from| Reply::Missing { acks: Acks { got: 1, from } };
         assert_eq!(
             [1, 2, 3].map(|from| QuorumKind::of(&missing(from))),
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_from_the_turn_of_the_command_to_that_of_the_reply() {
+    fn a_duration_is_from_the_command_to_its_reply() {
         let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
         let begun = CommandStart { kind: RequestKind::Put, at: Instant::from_nanos(100) };
@@ -192,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_apart_by_how_it_ended() {
+    fn durations_are_recorded_by_outcome() {
         let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
         let begun = CommandStart { kind: RequestKind::Get, at: Instant::from_nanos(0) };

@@ -1,4 +1,4 @@
-//! Requests, and the room for them.
+//! Metrics of requests, and of the resources that bound them.
 
 use super::MetricsSource;
 use super::exposition::{Exposition, SECONDS};
@@ -8,7 +8,7 @@ use crate::counters::{Cut, Refusal};
 use api::RequestKind;
 use stdx::histogram::{Histogram, Snapshot};
 
-/// What has a latency: it is one command of the coordinator.
+/// The kinds with latencies: those that are one command of the coordinator.
 const TIMED: [RequestKind; 7] = [
     RequestKind::Get,
     RequestKind::Head,
@@ -42,7 +42,8 @@ fn answers(out: &mut Exposition, source: &MetricsSource<'_>) {
     }
 }
 
-/// Whether there is a sample from the start, so that the first answer is seen as a rise.
+/// Whether the status is common for this kind. Its sample exists from the start, so that the first
+/// response shows as an increase.
 fn is_usual(kind: RequestKind, status: u16) -> bool {
     match kind {
         RequestKind::Get | RequestKind::Head => matches!(status, 200 | 404 | 503 | 504),
@@ -60,7 +61,8 @@ fn is_usual(kind: RequestKind, status: u16) -> bool {
     }
 }
 
-/// As [`is_usual`], of the times.
+/// Whether the status class is common for this kind, so that its latency samples exist from the
+/// start.
 fn is_usual_class(kind: RequestKind, class: &str) -> bool {
     class == "2xx" || (class == "4xx" && matches!(kind, RequestKind::Get | RequestKind::Head))
 }

@@ -1,4 +1,4 @@
-//! The local store.
+//! Metrics of the local store.
 
 use super::MetricsSource;
 use super::exposition::{BYTES, COUNTS, Exposition, SECONDS};
@@ -58,7 +58,7 @@ fn horizon(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
     out.gauge("veche_horizon_lag_seconds", help).value(&[], lag_micros as f64 / 1e6);
 }
 
-/// A sample for each level.
+/// Adds a sample for each level.
 fn levels(
     out: &mut Exposition,
     stats: &Stats,

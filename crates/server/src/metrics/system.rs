@@ -1,10 +1,10 @@
-//! The process and its state.
+//! Metrics of the process and its state.
 
 use super::MetricsSource;
 use super::exposition::Exposition;
 use api::ServingState;
 
-/// The states of a node, by name.
+/// Names of the states of a node.
 const STATES: [(&str, ServingState); 3] = [
     ("starting", ServingState::Starting),
     ("serving", ServingState::Serving),

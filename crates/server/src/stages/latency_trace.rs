@@ -1,4 +1,4 @@
-//! The course of one request, from stage to stage.
+//! The latency trace of one request: the spans of time that it spends in each stage.
 
 use super::Stage;
 use crate::replies::CommandStart;
@@ -8,30 +8,31 @@ use engine::CommitTimes;
 use std::time::Duration;
 use stdx::Instant;
 
-/// When the store was through with what of an answer. Taken once for all answers of a commit group.
+/// Timestamps of a store response. They are taken once for all responses of a commit group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StoreTimes {
-    /// Writes.
+    /// The responses of a commit group.
     Written {
-        /// The turn ended that gathered them.
+        /// When the driver submitted the group.
         handed_over: Instant,
-        /// The rest, where they were stored.
+        /// Timestamps of the commit stages; `None` if the group was not stored.
         commit: Option<CommitTimes>,
     },
-    /// A read that had to wait for the disk.
+    /// The response to a read of the read pool.
     Read {
-        /// It came to the pool.
+        /// When the read was enqueued.
         came: Instant,
-        /// A thread took it.
+        /// When a pool thread dequeued it.
         taken: Instant,
-        /// The answer was there.
+        /// When the response was complete.
         done: Instant,
     },
-    /// What was not let in.
+    /// The request was refused before it reached the store.
     Refused,
 }
 
-/// See the module. The stages lie end to end, and stages of no time are left out.
+/// The trace of one request. Its spans are contiguous: they add up to the total time. Spans of zero
+/// length are omitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LatencyTrace {
     begun: CommandStart,
@@ -40,12 +41,13 @@ pub(crate) struct LatencyTrace {
 }
 
 impl LatencyTrace {
-    /// One that begins.
+    /// Creates a trace without spans.
     pub(super) const fn begin(begun: CommandStart) -> Self {
         Self { begun, until: begun.at, spans: Vec::new() }
     }
 
-    /// What a command has waited for that is replied to `now`.
+    /// Builds the trace of a command that is replied to at `now`, from the waits that the
+    /// coordinator recorded and the timestamps of the store response being handled.
     pub(super) fn of(
         begun: CommandStart,
         wait: &WaitTrace,
@@ -63,7 +65,7 @@ impl LatencyTrace {
         trace
     }
 
-    /// It is in this stage up to then, from where the one before it ended.
+    /// Attributes the time from the end of the previous span to `until` to `stage`.
     pub(super) fn add_span(&mut self, stage: Stage, until: Instant) {
         let took = until.saturating_since(self.until);
         if took.is_zero() {
@@ -76,22 +78,22 @@ impl LatencyTrace {
         }
     }
 
-    /// What it is of.
+    /// Kind and start of the traced command.
     pub(crate) const fn begun(&self) -> CommandStart {
         self.begun
     }
 
-    /// From its beginning until now.
+    /// Time from the start of the command to the end of the last span.
     pub(crate) fn took(&self) -> Duration {
         self.until.saturating_since(self.begun.at)
     }
 
-    /// When it ended.
+    /// End of the last span.
     pub(super) const fn until(&self) -> Instant {
         self.until
     }
 
-    /// How long it was in each stage, in the order in which it came to them.
+    /// Total time in each stage, in the order in which the stages were entered.
     pub(super) fn spans(&self) -> &[(Stage, Duration)] {
         &self.spans
     }
@@ -107,7 +109,7 @@ impl LatencyTrace {
                 return self.add_span(Stage::Store, now);
             }
             StoreTimes::Read { came, taken, done } => {
-                // Of a page, what was read before this.
+                // For a page, the time before it was enqueued was spent on earlier disk reads.
                 let is_page = matches!(self.begun.kind, RequestKind::Range | RequestKind::RangePage);
                 self.add_span(if is_page { Stage::DiskRead } else { Stage::Coordinator }, came);
                 self.add_span(Stage::ReadPoolQueue, taken);
@@ -119,7 +121,7 @@ impl LatencyTrace {
     }
 
     fn add_commit_spans(&mut self, commit: &CommitTimes) {
-        // The pause is the last thing before the group is taken.
+        // Pacing is the last delay before the group is dequeued.
         let queued = commit.dequeued.saturating_since(self.until);
         let paused = commit.paused.min(queued);
         self.add_span(Stage::CommitQueue, self.until + (queued - paused));

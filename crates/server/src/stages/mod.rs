@@ -1,21 +1,25 @@
-//! Where the time of requests goes, by stage.
+//! Latency traces: the time of requests, by stage.
 //!
-//! **Promise.** The stages of a request lie end to end, from the turn in which its command was given to the coordinator to
-//! the turn in which its answer was handed to the socket: they add up to its time. A request that takes at least as long
-//! as [`Config::slow_request`](crate::Config::slow_request) is counted, logged and kept with at least 95 % of its time
-//! under a name. One that is answered from memory pays for all this with one comparison.
+//! **Promise.** The spans of a request are contiguous. They reach from the event-loop iteration in
+//! which its command was submitted to the coordinator to the one in which its response was written
+//! to the socket, and add up to its total time. A request that takes at least
+//! [`Config::slow_request`](crate::Config::slow_request) is counted, logged and retained with at
+//! least 95 % of its time attributed to a named stage. A request that is answered from memory pays
+//! one comparison for this.
 //!
-//! **Mechanism.** Nothing is measured for one request alone but by the clock that its thread reads anyway. What is waited
-//! for by many takes its times once: a commit group, a read on its way through the pool. They come back with the answer
-//! ([`StoreTimes`]); the coordinator says which answers a reply waited for, one after the other (`cluster::WaitTrace`). Only
-//! when the reply has taken a twentieth of what is slow is that put together, as a [`LatencyTrace`]: what is not known of
-//! faster ones is then less than a twentieth of what makes them slow later. Slow requests go to the [`log`](slow); while
-//! somebody records a [`profile`](recording), all that waited are put together, and counted by slice of time.
+//! **Mechanism.** No clock is read for a single request beyond the readings that its thread takes
+//! anyway. Work that many requests wait for, such as a commit group or a read in the pool, records
+//! its timestamps once and returns them with the response ([`StoreTimes`]). The coordinator records
+//! the responses that each reply waited for, in order (`cluster::WaitTrace`). A [`LatencyTrace`] is
+//! built from both only when the reply has taken at least a twentieth of the slow threshold. So the
+//! unattributed time of a request that becomes slow later is less than a twentieth of that
+//! threshold. Slow requests go to the [`slow`] log. While a [`profile`](recording) is recorded, a
+//! trace is built for every request that waited, and added up by time slice.
 //!
-//! **Caveats.** The head of a request, its decoding and its encoding are not in it: they take microseconds, and are CPU
-//! time, for which there is another profile. A peer's part is all between the sending and the answer, the network and this
-//! thread's own delays included. Of answers through hyper the time in the socket is not known; of ranges and batches, each
-//! page and entry is on its own.
+//! **Caveats.** Reading, decoding and encoding a request are not included: they take microseconds
+//! of CPU time, which the CPU profile shows. The span of a peer includes all time between sending
+//! and receiving, with the network and delays of this thread. For responses through hyper the time
+//! in the socket is unknown. Each page of a range and each entry of a batch is traced separately.
 
 mod latency_trace;
 mod recording;
@@ -38,57 +42,57 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::{Instant, Now, nanos};
 
-/// A request is looked at closely from this part of what is slow on.
+/// A request is traced from the slow threshold divided by this number on.
 const TRACED_DIVISOR: u64 = 20;
-/// So many bytes of a key are kept.
+/// Length of the retained key prefix, in bytes.
 const KEY_BYTES_MAX: usize = 32;
-/// While a profile is recorded, from so many nanoseconds on: whatever took any time at all.
+/// Trace threshold while a profile is recorded, in nanoseconds: every request that took any time.
 const RECORDED_NANOS: u64 = 1;
-/// Stands for never.
+/// A threshold that no request reaches.
 const NEVER: u64 = u64::MAX;
 
-/// See the module. One for the process.
+/// Latency traces of the process: slow requests and the current recording.
 #[derive(Debug)]
 pub(crate) struct Stages {
-    /// From how many nanoseconds on a request is looked at closely.
+    /// Duration from which on a request is traced, in nanoseconds.
     traced_from_nanos: AtomicU64,
-    /// From when on one is slow; [`NEVER`]: none is.
+    /// Duration from which on a request is slow, in nanoseconds; [`NEVER`] disables the log.
     slow_nanos: u64,
     slow: SlowLog,
     counts: [Counter; RequestKind::ALL.len()],
     recording: Mutex<Option<Recording>>,
 }
 
-/// A request under way, as far as it is to be told of it when it turns out to be slow.
+/// The data of an in-flight request that the log shows if it is slow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) begun: CommandStart,
     pub(crate) key: KeyPrefix,
 }
 
-/// The beginning of a key.
+/// The first bytes of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyPrefix {
-    /// Of the whole key.
+    /// Length of the whole key, in bytes.
     len: u16,
     bytes: [u8; KEY_BYTES_MAX],
 }
 
-/// A request that has its answer.
+/// A request whose response has been encoded.
 #[derive(Debug)]
 pub(crate) struct RequestEnd {
     pub(crate) request: Request,
-    /// What it waited for, if it was looked at closely.
+    /// The trace up to the reply, if the request is traced.
     pub(crate) trace: Option<Box<LatencyTrace>>,
-    /// Its reply did not come at once.
+    /// The reply was not available when the command was submitted.
     pub(crate) has_waited: bool,
     pub(crate) status: StatusCode,
-    /// When its answer was made.
+    /// When the response was encoded.
     pub(crate) answered: Instant,
 }
 
 impl Stages {
-    /// Where requests are slow that take so long; after no time, none is.
+    /// Creates the traces with `slow_request` as the threshold for slow requests; zero disables it.
     pub(crate) fn new(slow_request: Duration) -> Self {
         let slow_nanos = if slow_request.is_zero() { NEVER } else { nanos(slow_request) };
         Self {
@@ -100,14 +104,14 @@ impl Stages {
         }
     }
 
-    /// Whether a request that has taken so long is looked at closely.
+    /// Whether a request from `begun` to `now` took long enough to be traced.
     #[inline]
     pub(crate) fn is_traced(&self, begun: Instant, now: Instant) -> bool {
         now.as_nanos().saturating_sub(begun.as_nanos()) >= self.traced_from_nanos.load(Ordering::Relaxed)
     }
 
-    /// What a command that is replied to `now` has waited for, if that is looked at closely. `answered` are the times of
-    /// the store's answer that is being handled, if it is one.
+    /// Builds the trace of a command that is replied to at `now`, if it is traced. `answered` are
+    /// the timestamps of the store response that is being handled, if any.
     #[inline]
     pub(crate) fn trace(
         &self,
@@ -119,7 +123,7 @@ impl Stages {
         self.is_traced(begun.at, now).then(|| Box::new(LatencyTrace::of(begun, wait, answered, now)))
     }
 
-    /// A request is answered, and its answer is with the system.
+    /// Ends a request whose response was written to the socket at once.
     #[inline]
     pub(crate) fn end(&self, ending: RequestEnd, clock: &dyn env::Clock) {
         if ending.trace.is_some() || self.is_traced(ending.request.begun.at, ending.answered) {
@@ -127,13 +131,13 @@ impl Stages {
         }
     }
 
-    /// The same, where its answer had to wait for the socket.
+    /// Ends a request whose response had to wait for the socket.
     pub(crate) fn end_after_wait(&self, ending: RequestEnd, clock: &dyn env::Clock) {
         let now = clock.now();
         self.record(ending, Some(now.mono), now);
     }
 
-    /// The answer to a command that is a part of a request has been taken.
+    /// Ends a command that is one page of a range or one entry of a batch.
     #[inline]
     pub(crate) fn end_page(&self, trace: Option<Box<LatencyTrace>>, clock: &dyn env::Clock) {
         if let Some(trace) = trace {
@@ -145,19 +149,19 @@ impl Stages {
         }
     }
 
-    /// Requests of this kind that were slow.
+    /// Number of slow requests of this kind.
     pub(crate) fn count(&self, kind: RequestKind) -> u64 {
         self.counts[kind as usize].get()
     }
 
-    /// The latest of the requests that were slow.
+    /// The most recent slow requests.
     pub(crate) fn latest(&self) -> SlowRequests {
-        // Rounded up: 0 says that none is slow.
+        // Rounded up, because 0 means that the log is disabled.
         let threshold_ms = if self.slow_nanos == NEVER { 0 } else { self.slow_nanos.div_ceil(1_000_000) };
         self.slow.latest(threshold_ms)
     }
 
-    /// The course of a request that was not looked at closely, because its reply came soon.
+    /// Builds the trace of a request whose reply came too soon to be traced.
     fn untraced(&self, begun: CommandStart, has_waited: bool, answered: Instant) -> LatencyTrace {
         let mut trace = LatencyTrace::begin(begun);
         if has_waited {
@@ -187,7 +191,7 @@ impl Stages {
 }
 
 impl Request {
-    /// A request that gives this command.
+    /// Creates the data of a request with this command, submitted at `at`.
     #[inline]
     pub(crate) fn of(kind: RequestKind, command: &Command, at: Instant) -> Self {
         let key = match command {
@@ -209,7 +213,7 @@ impl KeyPrefix {
         Self { len: key.len() as u16, bytes }
     }
 
-    /// The bytes that are kept, printable.
+    /// The retained bytes, escaped as printable ASCII.
     fn printable(&self) -> String {
         let kept = usize::from(self.len).min(KEY_BYTES_MAX);
         self.bytes[..kept].escape_ascii().to_string()

@@ -1,13 +1,15 @@
-//! A profile of what requests wait for.
+//! Wait profiles: the stages of all requests that end while a profile is recorded.
 //!
-//! **Promise.** Every request that ends meanwhile is in it, with all of its time, in the slice of time in which it ended;
-//! what has no name is `other`. Nothing is recorded after whoever asked has left.
+//! **Promise.** A profile contains every request that ends while it is recorded, with all of its
+//! time, in the time slice in which it ended. Time without a named stage is `other`. Recording
+//! stops when the client that requested it disconnects.
 //!
-//! **Mechanism.** While one is recorded every request that waited for anything is looked at closely. Its stages are added up
-//! under a lock, which is why recording costs something; otherwise nobody comes here.
+//! **Mechanism.** While a profile is recorded, every request that waited is traced. Its spans are
+//! added up under a lock, which is the cost of recording; otherwise this module is not entered.
 //!
-//! **Caveats.** A request that is answered from memory waits for nothing and is there with what its thread took for it, where that
-//! is seen at all: the clock is read once for all answers of a turn.
+//! **Caveats.** A request that is answered from memory waits for nothing. It shows the time that
+//! its thread took for it, if that is measured at all: the clock is read once for all responses of
+//! a batch.
 
 use super::{LatencyTrace, RECORDED_NANOS, Stage, Stages, traced_from_nanos};
 use crate::process::Process;
@@ -19,17 +21,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stdx::{Instant, Now, nanos};
 
-/// Time is told apart by slices of this length.
+/// Length of a time slice.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// A profile that is being recorded. Bounded by its time: there are so many slices, kinds and stages.
+/// A profile that is being recorded. Its size is bounded by the numbers of slices, kinds and
+/// stages.
 #[derive(Debug)]
 pub(super) struct Recording {
     began: Now,
     nanos: BTreeMap<(u32, RequestKind, Stage), u64>,
 }
 
-/// Records for so long. Only one at a time: a second one ends the first, which then has what came until then.
+/// Records a profile for `time`. A second recording ends the first, which then contains the
+/// requests up to that moment.
 pub(crate) async fn record(process: &Arc<Process>, time: Duration) -> Capture {
     let in_flight = RecordingGuard::begin(process);
     tokio::time::sleep(time).await;
@@ -41,7 +45,7 @@ impl Recording {
         Self { began, nanos: BTreeMap::new() }
     }
 
-    /// Takes a request that has ended.
+    /// Adds a request that has ended.
     pub(super) fn add(&mut self, trace: &LatencyTrace) {
         let slice = slice_of(self.began.mono, trace.until());
         let kind = trace.begun().kind;
@@ -74,7 +78,7 @@ fn slices(time: Duration) -> u32 {
     u32::try_from(time.as_nanos() / SLICE.as_nanos()).unwrap_or(u32::MAX)
 }
 
-/// Ends the recording when it is dropped.
+/// A recording in progress; dropping it ends the recording.
 struct RecordingGuard<'a>(&'a Process);
 
 impl<'a> RecordingGuard<'a> {

@@ -1,8 +1,9 @@
-//! The requests that were slow: the latest in memory, some in the log.
+//! The log of slow requests: recent ones in memory, some in the log.
 //!
-//! **Promise.** Bounded in memory and in lines, however many requests are slow: at most [`LINES_PER_SECOND`] lines a second
-//! are logged, and the next line says how many there would have been in between. In memory are the last [`RETAINED_MAX`], of
-//! as many a second at most.
+//! **Promise.** Memory and log lines are bounded for any rate of slow requests. At most
+//! [`LINES_PER_SECOND`] lines a second are logged; the next line states the number of lines left
+//! out. The last [`RETAINED_MAX`] requests are retained in memory, of at most that many each
+//! second.
 
 use super::{LatencyTrace, Request};
 use api::{SlowRequest, SlowRequests, SlowStage};
@@ -16,25 +17,25 @@ const LINES_PER_SECOND: u32 = 10;
 const RETAINED_MAX: usize = 128;
 const SECOND_NANOS: u64 = 1_000_000_000;
 
-/// See the module.
+/// Retains and logs slow requests.
 #[derive(Debug, Default)]
 pub(super) struct SlowLog(Mutex<SlowLogState>);
 
 #[derive(Debug, Default)]
 struct SlowLogState {
     latest: VecDeque<SlowRequest>,
-    /// The second that is counted, ...
+    /// The current second of the monotonic clock.
     second: u64,
-    /// ... and how many came in it.
+    /// Number of slow requests in the current second.
     came: u32,
-    /// How many were not logged since the last line, ...
+    /// Number of requests that were not logged since the last line.
     unlogged: u64,
-    /// ... and were not kept since the start.
+    /// Number of requests that were not retained since the start.
     left_out: u64,
 }
 
 impl SlowLog {
-    /// Takes a request that was slow.
+    /// Records a slow request.
     pub(super) fn record(&self, request: &Request, status: StatusCode, trace: &LatencyTrace, now: Now) {
         let (slow, unlogged) = {
             let mut state = self.0.lock();
@@ -58,7 +59,7 @@ impl SlowLog {
         log(&slow, unlogged);
     }
 
-    /// The latest, the last one first.
+    /// The retained requests, the most recent first.
     pub(super) fn latest(&self, threshold_ms: u64) -> SlowRequests {
         let state = self.0.lock();
         SlowRequests {
@@ -70,7 +71,7 @@ impl SlowLog {
 }
 
 impl SlowLogState {
-    /// Counts one; the how manieth of its second it is, from 1 on.
+    /// Counts a request and returns its ordinal within its second, from 1 on.
     fn count(&mut self, now: Instant) -> u32 {
         let second = now.as_nanos() / SECOND_NANOS;
         if second != self.second {
@@ -104,7 +105,7 @@ fn log(slow: &SlowRequest, unlogged: u64) {
     let mut stages = String::new();
     for SlowStage { stage, took_us } in &slow.stages {
         let separator = if stages.is_empty() { "" } else { ", " };
-        write!(stages, "{separator}{stage} {}", millis(*took_us)).expect("a string takes it");
+        write!(stages, "{separator}{stage} {}", millis(*took_us)).expect("writing to a string does not fail");
     }
     tracing::warn!(
         operation = %slow.operation,

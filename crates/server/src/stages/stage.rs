@@ -1,45 +1,46 @@
-//! The stages.
+//! The stages of a request in a latency trace.
 
 use cluster::{NodeIndex, WaitTarget};
 use std::borrow::Cow;
 
-/// What a request is at, or waits for. The names are in `docs/profiling.md`.
+/// The activity or the wait that a span of a latency trace is attributed to. `docs/profiling.md`
+/// lists the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// The thread that serves it is at work on it, or on what came before it in the same turn.
+    /// The I/O thread executes it, or executes earlier work of the same event-loop iteration.
     Coordinator,
-    /// Its write waits for the log.
+    /// The write waits in the commit queue.
     CommitQueue,
-    /// Its write waits because writes come faster than the store can work them off.
+    /// The write is delayed because writes arrive faster than the store can flush and compact them.
     Pacing,
-    /// Its write is written to the log.
+    /// The commit group is written to the write-ahead log.
     LogWrite,
-    /// Its write becomes durable.
+    /// The write-ahead log is synced.
     Sync,
-    /// Its write becomes visible.
+    /// The write becomes visible to reads.
     Publish,
-    /// Its read waits for a thread that may wait for the disk.
+    /// The read waits in the queue of the read pool.
     ReadPoolQueue,
-    /// Its read waits for the disk.
+    /// The read waits for the disk.
     DiskRead,
-    /// This node's store has it; no more is known.
+    /// The local store executes it; no details are known.
     Store,
-    /// A peer has been asked.
+    /// A request to a peer is in flight.
     Peer(NodeIndex),
-    /// Its write waits until the clock may issue versions.
+    /// The write waits until the durable clock bound permits a new version.
     ClockBound,
-    /// It waits for a link to a peer.
+    /// The operation waits for a link to a peer.
     Links,
-    /// What it waited for is there, and the thread that serves it has not come to it.
+    /// The awaited event has happened, and the I/O thread has not resumed the request yet.
     Thread,
-    /// The socket does not take its answer.
+    /// The response waits for the client's socket.
     SocketWrite,
-    /// Nothing is known.
+    /// The cause is not recorded.
     Other,
 }
 
 impl Stage {
-    /// Where something is that waits for this.
+    /// Returns the stage of an operation that waits for `target`.
     pub(super) const fn of(target: WaitTarget) -> Self {
         match target {
             WaitTarget::Nothing => Self::Coordinator,
@@ -50,7 +51,7 @@ impl Stage {
         }
     }
 
-    /// Its name.
+    /// Returns the name that is shown in profiles and logs.
     pub(crate) fn name(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Coordinator => "coordinator",

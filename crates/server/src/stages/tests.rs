@@ -38,7 +38,7 @@ fn ending(trace: Option<Box<LatencyTrace>>, has_waited: bool, answered: Instant)
 }
 
 #[test]
-fn a_write_is_told_by_the_times_of_its_group() {
+fn the_trace_of_a_write_has_the_commit_stages_of_its_group() {
     let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Store };
     let commit = Some(commit(20, [1_050, 1_052, 1_150, 1_151]));
     let times = StoreTimes::Written { handed_over: at(1_010), commit };
@@ -56,7 +56,7 @@ fn a_write_is_told_by_the_times_of_its_group() {
 }
 
 #[test]
-fn what_was_waited_for_first_comes_first() {
+fn earlier_waits_come_first_in_a_trace() {
     let legs = [(WaitTarget::ClockBound, 1_030), (WaitTarget::Peer(NodeIndex(2)), 1_040)];
     let earlier = legs.map(|(target, until)| WaitSpan { target, until: at(until) }).to_vec();
     let times = StoreTimes::Read { came: at(1_041), taken: at(1_090), done: at(1_180) };
@@ -73,9 +73,9 @@ fn what_was_waited_for_first_comes_first() {
     assert_eq!(spans(&trace), expected.map(|(stage, took)| (stage.to_owned(), took)));
 }
 
-/// Whatever times there are, in whatever order: the stages are the whole.
+/// For arbitrary timestamps in arbitrary order, the spans add up to the total time.
 #[test]
-fn stages_add_up_to_the_whole() {
+fn spans_add_up_to_the_total_time() {
     let mut rng = Rng::new(1);
     for _ in 0..10_000 {
         let mut time = || at(900 + rng.below(300));
@@ -107,7 +107,7 @@ fn stages_add_up_to_the_whole() {
 }
 
 #[test]
-fn what_is_not_looked_at_closely_is_less_than_a_twentieth_of_what_is_slow() {
+fn the_unattributed_time_is_less_than_a_twentieth_of_the_slow_threshold() {
     let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_millis(1_100));
     assert!(!stages.is_traced(at(1_000), at(1_004)) && stages.is_traced(at(1_000), at(1_005)));
@@ -122,7 +122,7 @@ fn what_is_not_looked_at_closely_is_less_than_a_twentieth_of_what_is_slow() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_seen() {
+fn a_client_that_does_not_read_shows_as_socket_write() {
     let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_millis(1_500));
     stages.end_after_wait(ending(None, false, at(1_001)), &clock);
@@ -132,7 +132,7 @@ fn a_client_that_does_not_read_is_seen() {
 }
 
 #[test]
-fn nothing_is_slow_when_it_is_off() {
+fn a_threshold_of_zero_disables_the_log() {
     let (stages, clock) = (Stages::new(Duration::ZERO), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_secs(100));
     stages.end(ending(None, true, at(90_000)), &clock);
@@ -140,13 +140,13 @@ fn nothing_is_slow_when_it_is_off() {
 }
 
 #[test]
-fn a_threshold_below_a_millisecond_is_not_off() {
+fn a_threshold_below_a_millisecond_is_reported_as_one() {
     assert_eq!(Stages::new(Duration::from_micros(1)).latest().threshold_ms, 1);
     assert_eq!(Stages::new(SLOW).latest().threshold_ms, 100);
 }
 
 #[test]
-fn the_log_is_bounded_and_says_what_it_left_out() {
+fn the_log_is_bounded_and_counts_the_requests_left_out() {
     let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_secs(2));
     for _ in 0..200 {
@@ -162,7 +162,7 @@ fn the_log_is_bounded_and_says_what_it_left_out() {
 }
 
 #[test]
-fn a_recording_has_all_that_ended_in_its_slices() {
+fn a_recording_has_each_request_in_the_slice_of_its_end() {
     let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
     clock.advance(Duration::from_secs(1));
     stages.begin_recording(clock.now());
@@ -170,7 +170,7 @@ fn a_recording_has_all_that_ended_in_its_slices() {
     for end in [1_050, 1_250] {
         clock.advance(Duration::from_millis(100));
         let trace = stages.trace(begun(), &wait, None, at(end));
-        assert!(trace.is_some(), "all are looked at closely");
+        assert!(trace.is_some(), "every request is traced");
         stages.end(ending(trace, true, at(end + 1)), &clock);
     }
     let capture = stages.end_recording().expect("it was begun").into_capture(Duration::from_secs(1));
@@ -192,11 +192,11 @@ fn a_recording_has_all_that_ended_in_its_slices() {
             ("put;thread".to_owned(), vec![(0, ms), (2, ms)]),
         ]
     );
-    assert!(!stages.is_traced(at(1_000), at(1_001)), "it costs nothing any more");
+    assert!(!stages.is_traced(at(1_000), at(1_001)), "tracing is off again");
 }
 
 #[test]
-fn named_time_of_a_slow_request_is_nearly_all_of_it() {
+fn at_least_95_percent_of_a_slow_request_have_a_named_stage() {
     let stages = Stages::new(SLOW);
     for answered in [1_100, 1_101, 1_500, 61_000] {
         let mut trace = stages.untraced(begun(), true, at(answered));
@@ -205,9 +205,9 @@ fn named_time_of_a_slow_request_is_nearly_all_of_it() {
     }
 }
 
-/// Nothing is slow, so nothing was looked at when its reply came.
+/// The slow log is disabled, so no request was traced when its reply came.
 #[test]
-fn what_was_replied_to_before_a_recording_is_in_it_as_other() {
+fn an_untraced_request_that_ends_in_a_recording_is_other() {
     let (stages, clock) = (Stages::new(Duration::ZERO), ManualClock::new(WallTime::EPOCH_2020));
     stages.begin_recording(clock.now());
     stages.end(ending(None, true, at(1_040)), &clock);

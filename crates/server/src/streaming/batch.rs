@@ -1,19 +1,22 @@
-//! A batch: entries come, are carried out, and their results leave, all at once.
+//! Batches: entries are received and executed, and results sent, concurrently.
 //!
-//! **Promise.** Results are in the order of the entries, one each. What was answered with success is stored; an entry
-//! that did not come whole is not. A client may send everything before it reads the first result, up to
-//! [`RESULTS_BYTES_MAX`] of them. Past that it loses the connection when it reads nothing for
-//! [`Limits::progress_time`](crate::config::Limits::progress_time).
+//! **Promise.** Results are in the order of the entries, one for each. An entry answered with
+//! success is stored; an entry that was not received completely is not. A client may send all
+//! entries before it reads the first result, up to [`RESULTS_BYTES_MAX`] of results. A client that
+//! leaves more results unread and reads nothing for
+//! [`Limits::progress_time`](crate::config::Limits::progress_time) loses its connection.
 //!
-//! **Mechanism.** A task of its own (the [`Pump`]) reads the body, gives the entries that have come to the coordinator
-//! in one turn, and writes results as replies come; the body of the response takes them from there. So the one goes on
-//! while the other stands still. How many entries are under way is bounded for the batch, and for all batches of a
-//! thread, which leave room for single requests; and by what coordinator and store have room for, so that a batch goes as fast
-//! as the store, and is not refused because it came faster. Where there is no room at all it waits, for as long as an
-//! operation may last; after that entries come in all the same, and are told.
+//! **Mechanism.** A task of its own (the [`Pump`]) reads the body, submits the received entries to
+//! the coordinator together, and encodes results as replies arrive. The response body takes the
+//! results from there, so each direction continues while the other is blocked. The number of
+//! entries in flight is bounded for each batch, and for all batches of a thread, which leave
+//! capacity for single requests. It is also bounded by the free capacity of coordinator and store,
+//! so a batch runs at the speed of the store and is not refused for being faster. Without free
+//! capacity the batch waits, for at most the request timeout. After that, entries are submitted
+//! nevertheless, and their results report the overload.
 //!
-//! **Caveats.** What others write while a batch waits may take the room. An entry that finds none gets a result that says
-//! so, and those behind it are tried all the same: in a batch, nothing is done again.
+//! **Caveats.** Concurrent writers may use up the capacity while a batch waits. An entry that finds
+//! none gets a result that says so, and later entries are still tried: a batch does not retry.
 
 use super::results::Results;
 use super::{Pause, StreamAbort, TimeSlices};
@@ -43,33 +46,34 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Entries of a batch under way, at most, ...
-const ENTRIES_UNDER_WAY_MAX: usize = 4_096;
-/// ... and their bytes, but for one entry that alone is larger.
-const BYTES_UNDER_WAY_MAX: usize = 4 << 20;
-/// ... and no more than one in so many of what the store has: half of what it lets wait for its log.
-const STORE_SHARE: u64 = 16;
-/// ... and of the room it has left right now, no more than this part: others write too, and what an entry takes there is more
-/// than its bytes.
-const ROOM_SHARE: u64 = 4;
-/// How long a batch waits before it looks for room again.
-const ROOM_PAUSE: Duration = Duration::from_millis(5);
-/// Entries under way in all batches of a thread together: half of what its coordinator takes.
+/// Maximum number of entries of a batch in flight.
+const ENTRIES_IN_FLIGHT_MAX: usize = 4_096;
+/// Maximum size of the entries of a batch in flight, in bytes. A single entry may exceed it.
+const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
+/// The entries of a batch in flight are at most the store's memory divided by this number: half of
+/// the bytes that may wait for its log.
+const STORE_DIVISOR: u64 = 16;
+/// Divisor of the store's free capacity for the entries that a batch adds. Others write too, and an
+/// entry takes more memory there than its bytes.
+const FREE_DIVISOR: u64 = 4;
+/// Delay before a batch checks for free capacity again.
+const CAPACITY_CHECK_DELAY: Duration = Duration::from_millis(5);
+/// Maximum number of entries of all batches of a thread in flight: half of the coordinator's limit.
 const THREAD_ENTRIES_MAX: usize = 8_192;
-/// What a batch takes beside its entries: the library's buffer, tables, and itself.
+/// Memory of a batch without its entries, in bytes: hyper's buffer, tables, and the batch itself.
 const BATCH_BYTES: usize = 64 << 10;
-/// What the result of an entry takes, about.
+/// Approximate size of a result, in bytes.
 const RESULT_BYTES: usize = 64;
-/// What each batch may have under way, however many there are.
-const ENTRIES_UNDER_WAY_MIN: usize = 8;
-/// Results that wait for their client. When there are more, the body is not read on.
+/// Number of entries that each batch may have in flight, for any number of batches.
+const ENTRIES_IN_FLIGHT_MIN: usize = 8;
+/// Limit for unsent results, in bytes. Above it the body is not read.
 const RESULTS_BYTES_MAX: usize = 16 << 20;
 
-/// The batches of a thread that are open: together they leave room for single requests.
+/// The number of open batches of a thread. Together they leave capacity for single requests.
 #[derive(Debug, Default)]
 pub(crate) struct OpenBatches(Cell<usize>);
 
-/// An open batch, until it is dropped.
+/// An open batch; dropping it closes the batch.
 struct OpenBatch(Rc<OpenBatches>);
 
 impl OpenBatches {
@@ -80,9 +84,9 @@ impl OpenBatches {
 }
 
 impl OpenBatch {
-    /// How many entries it may have under way.
+    /// Maximum number of entries in flight for this batch.
     fn entries_max(&self) -> usize {
-        (THREAD_ENTRIES_MAX / self.0.0.get()).clamp(ENTRIES_UNDER_WAY_MIN, ENTRIES_UNDER_WAY_MAX)
+        (THREAD_ENTRIES_MAX / self.0.0.get()).clamp(ENTRIES_IN_FLIGHT_MIN, ENTRIES_IN_FLIGHT_MAX)
     }
 }
 
@@ -92,7 +96,7 @@ impl Drop for OpenBatch {
     }
 }
 
-/// What a batch is held to, and where it is carried out.
+/// The environment and the parameters of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchContext<'a> {
     pub(crate) process: &'a Arc<Process>,
@@ -107,68 +111,68 @@ pub(crate) struct BatchContext<'a> {
     pub(crate) quorum: Quorum,
 }
 
-/// A batch that has been begun.
+/// A batch whose pump is running.
 pub(crate) struct StartedBatch {
     results: Rc<Results>,
     pump: PumpHandle,
 }
 
 impl StartedBatch {
-    /// Carries out the entries of `body` from now on.
-    pub(crate) fn begin(body: RequestBody, terms: BatchContext<'_>) -> Self {
-        let results = Rc::new(Results::new(terms.results, terms.scope, terms.recorder));
-        let value_bytes_max = terms.process.rules.value_bytes_max;
+    /// Starts to execute the entries of `body`.
+    pub(crate) fn begin(body: RequestBody, context: BatchContext<'_>) -> Self {
+        let results = Rc::new(Results::new(context.results, context.scope, context.recorder));
+        let value_bytes_max = context.process.rules.value_bytes_max;
         let pump = Pump {
-            decoder: EntryDecoder::new(terms.entries, value_bytes_max),
+            decoder: EntryDecoder::new(context.entries, value_bytes_max),
             body: Some(body),
-            activity: Rc::clone(terms.activity),
-            stream: Rc::downgrade(terms.stream),
+            activity: Rc::clone(context.activity),
+            stream: Rc::downgrade(context.stream),
             piece_bytes: 0,
             unfinished_bytes: 0,
             entry_bytes_max: value_bytes_max + Key::LEN_MAX,
-            executions: Executions::new(terms.driver),
+            executions: Executions::new(context.driver),
             pending_results: VecDeque::new(),
-            bytes_under_way: 0,
-            entries_max: ENTRIES_UNDER_WAY_MIN,
+            in_flight_bytes: 0,
+            entries_max: ENTRIES_IN_FLIGHT_MIN,
             bytes_max: 0,
-            crowded_out: None,
+            no_capacity_since: None,
             pause: Pause::default(),
-            quorum: terms.quorum,
-            process: Arc::clone(terms.process),
-            reservation: terms.process.memory.empty_reservation(MemoryCategory::Batches),
-            room: terms.open.enter(),
+            quorum: context.quorum,
+            process: Arc::clone(context.process),
+            reservation: context.process.memory.empty_reservation(MemoryCategory::Batches),
+            room: context.open.enter(),
             results: Rc::clone(&results),
         };
-        terms.activity.has_body.set(true);
+        context.activity.has_body.set(true);
         let pump = PumpHandle(tokio::task::spawn_local(pump).abort_handle());
         Self { results, pump }
     }
 
-    /// Waits for the first result, or the end without one.
+    /// Waits for the first result, or for the end without results.
     ///
-    /// # Errors
-    /// The [`Problem`] with the first entry, if it is none: nothing was done.
+    /// # Errors The [`Problem`] with the first entry, if it cannot be decoded: nothing was
+    /// executed.
     pub(crate) async fn first_result(&self) -> Result<(), Problem> {
         poll_fn(|context| self.results.poll_begun(context)).await
     }
 
-    /// The body of its response.
+    /// Converts the batch into the body of its response.
     pub(crate) fn into_body(self, activity: &Rc<ConnectionActivity>, in_flight: InFlightGuard) -> BatchBody {
         BatchBody {
             results: self.results,
             _pump: self.pump,
             slices: TimeSlices::begin(activity, in_flight),
-            _holding: HoldsMemory::begin(activity, MemoryCategory::Batches),
+            _holds_memory: HoldsMemory::begin(activity, MemoryCategory::Batches),
         }
     }
 }
 
-/// The results of a batch, as they leave.
+/// The body of a batch response.
 pub(crate) struct BatchBody {
     results: Rc<Results>,
     slices: TimeSlices,
     _pump: PumpHandle,
-    _holding: HoldsMemory,
+    _holds_memory: HoldsMemory,
 }
 
 impl BatchBody {
@@ -191,7 +195,7 @@ impl BatchBody {
     }
 }
 
-/// The task of a batch, until this is dropped.
+/// Handle of the pump; dropping it aborts the task.
 struct PumpHandle(AbortHandle);
 
 impl Drop for Pump {
@@ -206,43 +210,43 @@ impl Drop for PumpHandle {
     }
 }
 
-/// Where the result of an entry comes from.
+/// The source of the result of an entry.
 enum PendingResult {
-    /// The reply to its command, of so many bytes.
+    /// The reply to its command; `bytes` is the size of the entry.
     Reply { bytes: usize, is_delete: bool },
-    /// It is known.
+    /// The result is known.
     Decided(EntryResult),
 }
 
-/// Carries a batch out. See the module.
+/// Executes a batch.
 struct Pump {
-    /// Until its end, or the end of what is understood.
+    /// The request body, until its end or the first undecodable byte.
     body: Option<RequestBody>,
     activity: Rc<ConnectionActivity>,
-    /// Knows best what is wrong with a body.
+    /// The connection's stream, which has the precise reason for a refused body.
     stream: Weak<RefCell<CheckedStream>>,
     decoder: EntryDecoder,
-    /// Bytes of the piece that came last, ...
+    /// Size of the last body frame, in bytes.
     piece_bytes: usize,
-    /// ... and of an entry that has not come whole, at most.
+    /// Upper bound of the size of the incomplete entry, in bytes.
     unfinished_bytes: usize,
-    /// An entry has no more.
+    /// Maximum size of an entry, in bytes.
     entry_bytes_max: usize,
     executions: Executions,
-    /// One for each entry that has come and has no result yet.
+    /// One for each received entry without a result.
     pending_results: VecDeque<PendingResult>,
-    bytes_under_way: usize,
-    /// Entries that may be under way now, ...
+    in_flight_bytes: usize,
+    /// Number of entries that may be in flight now.
     entries_max: usize,
-    /// ... and their bytes.
+    /// Bytes of entries that may be in flight now.
     bytes_max: usize,
-    /// Since when the store has had no room.
-    crowded_out: Option<Instant>,
-    /// Until when the batch waits for room.
+    /// Time since which the store has had no free capacity.
+    no_capacity_since: Option<Instant>,
+    /// Delay until the next check for free capacity.
     pause: Pause,
     quorum: Quorum,
     process: Arc<Process>,
-    /// What the batch takes in memory.
+    /// Memory reserved for the batch.
     reservation: Reservation,
     room: OpenBatch,
     results: Rc<Results>,
@@ -278,7 +282,7 @@ impl Pump {
             match ready!(self.poll_read(context)) {
                 Ok(Some(piece)) => {
                     self.piece_bytes = piece.len();
-                    // Of what is passed over nothing is held.
+                    // Skipped bytes are not retained.
                     self.unfinished_bytes = (self.unfinished_bytes + piece.len()).min(self.entry_bytes_max);
                     self.decoder.feed(piece);
                 }
@@ -293,36 +297,40 @@ impl Pump {
         }
     }
 
-    /// Whether no more entries may be under way.
+    /// Whether no further entry may be in flight.
     fn is_full(&self) -> bool {
-        self.pending_results.len() >= self.entries_max || self.bytes_under_way >= self.bytes_max
+        self.pending_results.len() >= self.entries_max || self.in_flight_bytes >= self.bytes_max
     }
 
-    /// Waits for a while, if nothing is under way whose end would make room.
+    /// Delays the next check for free capacity if no entry is in flight whose completion would free
+    /// some.
     fn poll_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if !self.pending_results.is_empty() {
             return Poll::Pending;
         }
-        self.pause.poll(context, ROOM_PAUSE)
+        self.pause.poll(context, CAPACITY_CHECK_DELAY)
     }
 
-    /// Looks how much may be under way now.
+    /// Updates the limits for entries in flight.
     fn check_memory(&mut self) {
-        // What the store can do soon, but never nothing: its rate is known by what it does.
+        // The coordinator's free capacity, but at least one entry: its rate is estimated from
+        // completed operations.
         let soon = (self.pending_results.len() + self.executions.free_count()).max(1);
         self.entries_max = soon.min(self.room.entries_max());
         let bytes_max =
-            BYTES_UNDER_WAY_MAX.min((self.process.config.engine.memory_bytes / STORE_SHARE) as usize);
-        let room = usize::try_from(self.executions.free_bytes() / ROOM_SHARE).unwrap_or(usize::MAX);
-        self.crowded_out = (room == 0).then(|| self.crowded_out.unwrap_or_else(Instant::now));
-        // A full disk, or others who leave none for so long: those who come are told.
-        let are_told =
-            self.crowded_out.is_some_and(|since| since.elapsed() >= self.process.config.request_timeout);
-        let room = if are_told { bytes_max } else { room };
-        self.bytes_max = bytes_max.min(self.bytes_under_way.saturating_add(room));
+            IN_FLIGHT_BYTES_MAX.min((self.process.config.engine.memory_bytes / STORE_DIVISOR) as usize);
+        let room = usize::try_from(self.executions.free_bytes() / FREE_DIVISOR).unwrap_or(usize::MAX);
+        self.no_capacity_since = (room == 0).then(|| self.no_capacity_since.unwrap_or_else(Instant::now));
+        // The disk is full, or others have used up the capacity for the request timeout: entries
+        // are submitted, and their results report it.
+        let is_overdue = self
+            .no_capacity_since
+            .is_some_and(|since| since.elapsed() >= self.process.config.request_timeout);
+        let room = if is_overdue { bytes_max } else { room };
+        self.bytes_max = bytes_max.min(self.in_flight_bytes.saturating_add(room));
     }
 
-    /// Gives the coordinator the entries that have come, as many as there is room for.
+    /// Submits the received entries to the coordinator, within the limits.
     fn take_entries(&mut self) {
         self.check_memory();
         let mut commands = Vec::new();
@@ -354,45 +362,48 @@ impl Pump {
         };
         let bytes = entry.key.as_bytes().len() + value_len;
         self.unfinished_bytes = self.piece_bytes;
-        self.bytes_under_way += bytes;
+        self.in_flight_bytes += bytes;
         self.pending_results.push_back(PendingResult::Reply { bytes, is_delete });
         entry.into_command(self.quorum)
     }
 
-    /// Writes the results that are known, in the order of the entries. `false`: none is.
+    /// Writes the available results, in the order of the entries. Returns `false` if there are
+    /// none.
     fn take_replies(&mut self, context: &mut Context<'_>) -> bool {
         let said = put_decided(&mut self.pending_results, &self.results);
-        let Self { executions, pending_results, bytes_under_way, results, .. } = self;
+        let Self { executions, pending_results, in_flight_bytes, results, .. } = self;
         let polled = executions.poll_replies(context, |reply| {
             let Some(PendingResult::Reply { bytes, is_delete }) = pending_results.pop_front() else {
-                unreachable!("replies come in the order of their places, before which all is said");
+                unreachable!(
+                    "a reply belongs to the first pending result, and known results before it are written"
+                );
             };
-            *bytes_under_way -= bytes;
+            *in_flight_bytes -= bytes;
             results.put(&EntryResult::of_reply(reply, is_delete));
             put_decided(pending_results, results);
         });
         said || polled.is_ready()
     }
 
-    /// Reads on, when there is room for what comes of it.
+    /// Reads from the body if memory can be reserved for its entries and results.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Problem>> {
         let waiting = self.results.poll_waiting(context);
         let is_idle = self.pending_results.is_empty() && waiting == 0;
-        // Of entries under way there is their bytes now, and a result soon.
+        // An entry in flight counts with its bytes now, and with its result later.
         let results = waiting + self.pending_results.len() * RESULT_BYTES;
-        let held = BATCH_BYTES + self.unfinished_bytes + self.bytes_under_way + results;
+        let held = BATCH_BYTES + self.unfinished_bytes + self.in_flight_bytes + results;
         let has_room = self.reservation.resize(held as u64);
         if waiting >= RESULTS_BYTES_MAX {
             return Poll::Pending;
         }
         if !has_room {
-            // What this batch has under way makes room when it ends.
+            // The entries in flight release memory when they complete.
             return match is_idle {
                 true => Poll::Ready(Err(self.process.admission.refuse(Refusal::Batches))),
                 false => Poll::Pending,
             };
         }
-        let body = self.body.as_mut().expect("not read after its end");
+        let body = self.body.as_mut().expect("the body is not read after its end");
         let polled = body.poll_next(context);
         if !is_idle {
             self.activity.waits_for_body.set(false);
@@ -400,7 +411,7 @@ impl Pump {
         polled
     }
 
-    /// The rest of the body is not carried out.
+    /// Refuses the rest of the body.
     fn refuse_rest(&mut self, problem: Problem) {
         self.body = None;
         let stream = self.stream.upgrade();
@@ -412,7 +423,7 @@ impl Pump {
         }
     }
 
-    /// Ends the results once all are there.
+    /// Ends the results once all of them are written.
     fn poll_end(&mut self) -> Poll<()> {
         if !self.pending_results.is_empty() {
             return Poll::Pending;
@@ -424,7 +435,7 @@ impl Pump {
     }
 }
 
-/// Writes what is known before the first result that is not; whether there was any.
+/// Writes the known results at the head of the queue. Returns whether there were any.
 fn put_decided(pending_results: &mut VecDeque<PendingResult>, results: &Results) -> bool {
     let mut any = false;
     while let Some(PendingResult::Decided(result)) =

@@ -1,24 +1,24 @@
 //! Compression of streamed responses.
 //!
-//! What goes in can be had back compressed as soon as it was flushed: a reader never waits for bytes that lie in a
-//! compressor.
+//! After a flush, all input so far can be decompressed: a client never waits for bytes that are
+//! buffered in a compressor.
 
 use api::entries::Coding;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::{self, Write};
 
-/// Fast and with a window of half a megabyte, for there may be one for each range that is open.
+/// A fast level with a window of half a megabyte, since each open range may have a compressor.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Compresses a stream.
+/// The compressor of a stream.
 pub(super) enum Compressor {
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
     Gzip(GzEncoder<Vec<u8>>),
 }
 
 impl Compressor {
-    /// The compressor for a coding; `None`: nothing is to be compressed.
+    /// Creates the compressor of a coding. `None` if the coding does not compress.
     pub(super) fn of(coding: Coding) -> io::Result<Option<Self>> {
         Ok(match coding {
             Coding::Identity => None,
@@ -27,12 +27,12 @@ impl Compressor {
         })
     }
 
-    /// Takes more of the stream.
+    /// Appends bytes to the stream.
     pub(super) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.writer().write_all(bytes)
     }
 
-    /// What of the stream is compressed by now; with `flush`, all of it.
+    /// Returns the output that is available; with `flush`, the output of all input so far.
     pub(super) fn take(&mut self, flush: bool) -> io::Result<Vec<u8>> {
         if flush {
             self.writer().flush()?;
@@ -43,7 +43,7 @@ impl Compressor {
         }))
     }
 
-    /// The rest, with the end of the stream.
+    /// Ends the stream and returns the remaining output.
     pub(super) fn finish(self) -> io::Result<Vec<u8>> {
         match self {
             Self::Zstd(encoder) => encoder.finish(),
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    /// What can be read of `compressed`, which may go on.
+    /// Decompresses `len` bytes from the beginning of a stream.
     fn decompress(coding: Coding, compressed: &[u8], len: usize) -> Vec<u8> {
         let mut plain = vec![0; len];
         match coding {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_can_be_read_before_the_end() {
+    fn flushed_input_can_be_decompressed_before_the_end_of_the_stream() {
         for coding in [Coding::Zstd, Coding::Gzip] {
             let mut compressor = Compressor::of(coding).expect("memory").expect("a compressor");
             let mut compressed = Vec::new();

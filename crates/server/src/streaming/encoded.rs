@@ -1,4 +1,4 @@
-//! A range as a stream of entries, compressed or not.
+//! Encoding of a range as a stream of entries, optionally compressed.
 
 use super::compress::Compressor;
 use api::RangeContent;
@@ -7,46 +7,46 @@ use bytes::Bytes;
 use cluster::Page;
 use std::io;
 
-/// A frame begins to be sent when it has so many bytes.
+/// A frame is sent once it has this size in bytes.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// Makes frames of pages.
+/// Encodes pages into frames.
 pub(crate) struct EntryStream {
     encoder: EntryEncoder,
     is_of_keys: bool,
-    /// Entries as they are written, not sent yet and not compressed.
-    fast_path: Vec<u8>,
+    /// Encoded entries that are neither compressed nor sent yet.
+    uncompressed: Vec<u8>,
     compressor: Option<Compressor>,
 }
 
 impl EntryStream {
-    /// A stream of entries or keys in `format`.
+    /// Creates a stream of entries or keys in `format`.
     ///
-    /// # Errors
-    /// There is no memory for a compressor.
+    /// # Errors The compressor cannot be created.
     pub(crate) fn new(content: RangeContent, format: Format, coding: Coding) -> io::Result<Self> {
         Ok(Self {
             encoder: EntryEncoder::new(format),
             is_of_keys: content == RangeContent::Keys,
-            fast_path: Vec::new(),
+            uncompressed: Vec::new(),
             compressor: Compressor::of(coding)?,
         })
     }
 
-    /// Writes the entries of `page` from the one at `at` on, as many as make a frame: the frame, and how much went into
-    /// it. No frame: all that was written until now is sent.
+    /// Encodes entries of `page` from index `at` on, until a frame is full. Returns the frame and
+    /// the number of bytes encoded into it. `None` if the page is exhausted and no output is
+    /// pending.
     pub(super) fn next(&mut self, page: &Page, at: &mut usize) -> io::Result<(Option<Bytes>, usize)> {
         let mut taken = 0;
         while *at < page.len() {
-            while *at < page.len() && self.fast_path.len() < FRAME_BYTES {
+            while *at < page.len() && self.uncompressed.len() < FRAME_BYTES {
                 match self.is_of_keys {
-                    true => self.encoder.put_key(page.entry(*at), &mut self.fast_path),
-                    false => self.encoder.put(page.entry(*at), &mut self.fast_path),
+                    true => self.encoder.put_key(page.entry(*at), &mut self.uncompressed),
+                    false => self.encoder.put(page.entry(*at), &mut self.uncompressed),
                 }
                 *at += 1;
             }
-            taken += self.fast_path.len();
-            // A page is flushed as a whole: its reader may have to wait for the next.
+            taken += self.uncompressed.len();
+            // The end of a page is flushed: the client may have to wait for the next page.
             let frame = self.take_frame(*at == page.len())?;
             if !frame.is_empty() {
                 return Ok((Some(frame), taken));
@@ -55,24 +55,24 @@ impl EntryStream {
         Ok((None, taken))
     }
 
-    /// The last frame, which may be empty.
+    /// Ends the stream and returns the last frame, which may be empty.
     pub(super) fn finish(mut self) -> io::Result<Bytes> {
-        self.encoder.end(&mut self.fast_path);
+        self.encoder.end(&mut self.uncompressed);
         let Some(mut compressor) = self.compressor else {
-            return Ok(Bytes::from(self.fast_path));
+            return Ok(Bytes::from(self.uncompressed));
         };
-        compressor.push(&self.fast_path)?;
+        compressor.push(&self.uncompressed)?;
         compressor.finish().map(Bytes::from)
     }
 
     fn take_frame(&mut self, flush: bool) -> io::Result<Bytes> {
         let Some(compressor) = &mut self.compressor else {
-            return Ok(Bytes::from(std::mem::take(&mut self.fast_path)));
+            return Ok(Bytes::from(std::mem::take(&mut self.uncompressed)));
         };
-        compressor.push(&self.fast_path)?;
-        self.fast_path.clear();
-        // A large entry leaves no large buffer behind.
-        self.fast_path.shrink_to(2 * FRAME_BYTES);
+        compressor.push(&self.uncompressed)?;
+        self.uncompressed.clear();
+        // Releases the buffer of a large entry.
+        self.uncompressed.shrink_to(2 * FRAME_BYTES);
         compressor.take(flush).map(Bytes::from)
     }
 }

@@ -1,4 +1,4 @@
-//! What a response hands to the library at once.
+//! Frames of a response body, as passed to hyper.
 
 use crate::budget::Reservation;
 use crate::response_memory::ResponseReservation;
@@ -6,29 +6,29 @@ use bytes::{Buf, Bytes};
 use std::io::IoSlice;
 use std::rc::Rc;
 
-/// Bytes on their way to the socket, and their room in the memory budget until they have left.
+/// A frame, which keeps its memory reservation until its bytes have been written.
 #[derive(Debug)]
 pub(crate) struct ResponseFrame {
     bytes: Bytes,
     _memory: FrameMemory,
 }
 
-/// Whose room it is.
+/// The owner of a frame's memory reservation.
 #[derive(Debug)]
 enum FrameMemory {
-    /// Its response's, or it needs none.
+    /// The response holds the reservation, or the frame needs none.
     Elsewhere,
     Value(#[allow(dead_code, reason = "held, not looked at")] Box<ResponseReservation>),
     Page(#[allow(dead_code, reason = "held, not looked at")] Rc<Reservation>),
 }
 
 impl ResponseFrame {
-    /// A whole value.
+    /// Creates the frame of a whole value.
     pub(super) fn of_value(bytes: Bytes, memory: Option<Box<ResponseReservation>>) -> Self {
         Self { bytes, _memory: memory.map_or(FrameMemory::Elsewhere, FrameMemory::Value) }
     }
 
-    /// Some of a page.
+    /// Creates a frame that is a slice of a page.
     pub(super) fn of_page(bytes: Bytes, memory: Option<Rc<Reservation>>) -> Self {
         Self { bytes, _memory: memory.map_or(FrameMemory::Elsewhere, FrameMemory::Page) }
     }

@@ -1,12 +1,14 @@
-//! Responses that are streamed: ranges, and the results of batches.
+//! Streamed responses: ranges, and the results of batches.
 //!
-//! **Promise.** A streamed response takes memory for what is on its way, however long it is. It leaves room for the
-//! other connections of its thread. If it cannot be finished its connection ends without the last chunk, or with a
-//! reset where chunks are not known, so that nobody takes a part for the whole.
+//! **Promise.** A streamed response uses memory only for the data in transit, however long it is,
+//! and yields to the other connections of its thread. If it cannot be completed, its connection
+//! ends without the last chunk, or with a reset if the client does not know chunks. So no client
+//! takes a truncated response for a complete one.
 //!
-//! **Mechanism.** hyper asks for the next frame when it can write it, so a reader that stops stops the source. After
-//! [`TURN_BYTES`] the response lets others have their turn. While more is at hand it says so
-//! ([`ConnectionActivity::more_follows`](crate::vitals::Vitals)), and small frames leave together.
+//! **Mechanism.** hyper polls for the next frame when it can write it, so a client that stops
+//! reading stops the source. After [`SLICE_BYTES`] the response yields. While more data is
+//! available it sets [`more_follows`](ConnectionActivity::more_follows), and small frames are
+//! written together.
 
 pub(crate) mod batch;
 mod compress;
@@ -28,22 +30,22 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// What a response gives away in one turn.
-const TURN_BYTES: usize = 64 << 10;
-/// So much of a stream costs about as much as a read of one key.
-const BYTES_PER_TURN: usize = 1 << 10;
+/// Bytes that a response sends in one time slice.
+const SLICE_BYTES: usize = 64 << 10;
+/// Bytes of a stream that cost about as much as a read of one key.
+const BYTES_PER_SLICE: usize = 1 << 10;
 
 /// The body of a response.
 pub(crate) enum ResponseBody {
-    /// All of it, and its room if it is large. Empty when it was taken.
+    /// The whole body, with its memory reservation if it is large. Empty once it was taken.
     Whole(Bytes, Option<Box<ResponseReservation>>),
-    /// A range, as it is read.
+    /// A range, streamed as it is read.
     Range(Box<range::RangeBody>),
-    /// Results of a batch, as they come.
+    /// The results of a batch, streamed as they become available.
     Batch(Box<batch::BatchBody>),
 }
 
-/// Why a response is not finished.
+/// The reason why a streamed response is aborted.
 #[derive(Debug, thiserror::Error)]
 #[error("the response is broken off: {0}")]
 pub(crate) struct StreamAbort(pub(crate) String);
@@ -80,12 +82,12 @@ impl Body for ResponseBody {
     }
 }
 
-/// A short wait before it is looked for room again.
+/// A short delay between two attempts to reserve memory.
 #[derive(Default)]
 struct Pause(Option<Pin<Box<Sleep>>>);
 
 impl Pause {
-    /// Ready when so much time has passed since the first call; the next begins another.
+    /// Ready when `time` has passed since the first call. The next call begins a new delay.
     fn poll(&mut self, context: &mut Context<'_>, time: Duration) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
         ready!(sleep.as_mut().poll(context));
@@ -94,38 +96,38 @@ impl Pause {
     }
 }
 
-/// A response that is being streamed, as its connection sees it.
+/// The time slices of a streamed response, and its marks on the connection's activity.
 struct TimeSlices {
     activity: Rc<ConnectionActivity>,
     left: usize,
-    /// What was sent in all.
+    /// Bytes sent in total.
     bytes: usize,
-    _under_way: InFlightGuard,
+    _in_flight: InFlightGuard,
 }
 
 impl TimeSlices {
     fn begin(activity: &Rc<ConnectionActivity>, in_flight: InFlightGuard) -> Self {
         activity.responding.set(true);
-        Self { activity: Rc::clone(activity), left: TURN_BYTES, bytes: 0, _under_way: in_flight }
+        Self { activity: Rc::clone(activity), left: SLICE_BYTES, bytes: 0, _in_flight: in_flight }
     }
 
-    /// Whether there is something left of this turn. If not, the next one comes when others have had theirs.
+    /// Ready while the current time slice lasts; otherwise yields and begins the next one.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.left > 0 {
             return Poll::Ready(());
         }
-        self.left = TURN_BYTES;
+        self.left = SLICE_BYTES;
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// So much work was done.
+    /// Charges `bytes` to the current time slice.
     fn count(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
         self.bytes += bytes;
     }
 
-    /// Tells the connection whether more of the response is at hand.
+    /// Notes whether more of the response is available.
     fn note<T>(&self, polled: &Poll<Option<Result<T, StreamAbort>>>) {
         self.activity.more_follows.set(matches!(polled, Poll::Ready(Some(Ok(_)))));
     }
@@ -135,6 +137,6 @@ impl Drop for TimeSlices {
     fn drop(&mut self) {
         self.activity.more_follows.set(false);
         self.activity.responding.set(false);
-        self.activity.owe_slices(self.bytes / BYTES_PER_TURN);
+        self.activity.owe_slices(self.bytes / BYTES_PER_SLICE);
     }
 }

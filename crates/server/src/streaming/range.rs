@@ -1,17 +1,20 @@
-//! A range, from its scan to the frames of its response.
+//! A range response, from the pages of its scan to the frames of its body.
 //!
-//! **Promise.** In the form of the contract each entry, or each key, is one frame, which hyper makes one chunk; it is a
-//! slice of its page. A count is one frame behind the last page, so a range that fails midway has none. In the others frames are as they come. In memory are the page that is being sent, one that the coordinator
-//! has fetched ahead, and what hyper and the socket hold. All of it is taken of the memory budget.
+//! **Promise.** In the line format each entry, or each key, is one frame, which hyper sends as one
+//! chunk; the frame is a slice of its page. A count is a single frame after the last page, so a
+//! range that fails midway has no count. In the other formats frame boundaries have no meaning.
+//! Memory holds the page being sent, one page that the coordinator has prefetched, and the buffers
+//! of hyper and the socket. All of it is reserved from the memory budget.
 //!
-//! **Mechanism.** Pages are alike as a rule, and what they take is taken when the first one has come. A page with an entry
-//! that alone is larger has room of its own, and where there was one, the next is not asked for before there is room for
-//! another: ranges of large values wait for each other. A slice keeps its page in memory until it was written, and the
-//! room with it.
+//! **Mechanism.** Pages are usually of similar size, so their memory is reserved when the first
+//! page arrives. A page with a single entry larger than a page has a reservation of its own. After
+//! such a page, the next is requested only when memory for another one is reserved: ranges of large
+//! values wait for each other. A frame keeps its page in memory, with the reservation, until it is
+//! written.
 //!
-//! **Caveats.** The first large page of a range comes without having been expected. When there is no room for it the
-//! range is refused, or broken off if it has begun. Until then it is one of the few large things that are in no account
-//! (see `read_pool`).
+//! **Caveats.** The first large page of a range arrives without a reservation. If there is no
+//! memory for it, the range is refused, or aborted if it has begun. Until then it is one of the few
+//! large objects outside the budget (see [`read_pool`](crate::read_pool)).
 
 use super::encoded::EntryStream;
 use super::frame::ResponseFrame;
@@ -34,51 +37,50 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// How long a range waits before it looks again whether there is room for a large page.
-const ROOM_PAUSE: Duration = Duration::from_millis(20);
+/// Delay between two attempts to reserve memory for a large page.
+const MEMORY_CHECK_DELAY: Duration = Duration::from_millis(20);
 
-/// The frames of a range.
+/// The body of a range response.
 pub(crate) struct RangeBody {
     scan: OpenScan,
     page: Page,
-    /// The room of a page that is larger than others. It goes back with the last frame of the page.
+    /// Reservation of a large page. It is released with the last frame of the page.
     page_reservation: Option<Rc<Reservation>>,
-    /// What the next page is expected to take beyond what is taken for every range, ...
+    /// Expected size of the next page beyond the reservation of every range, in bytes.
     next_weight: u64,
-    /// ... taken for it, ...
+    /// Reservation for the next page, once it is made.
     next_reservation: Option<Reservation>,
-    /// ... or waited for.
+    /// The next page waits for its reservation.
     pause: Pause,
-    /// So many of its entries are sent.
+    /// Number of entries of the page that are sent.
     sent: usize,
-    /// There is nothing behind the page.
+    /// The page is the last one.
     is_last: bool,
     form: Form,
     slices: TimeSlices,
     process: Arc<Process>,
     range_memory: OpenRange,
-    _holding: HoldsMemory,
+    _holds_memory: HoldsMemory,
 }
 
-/// How a range is written.
+/// The form of a range response.
 pub(crate) enum Form {
-    /// Each entry for itself: its key, a line feed, its value.
+    /// One frame for each entry: key, line feed, value.
     Lines,
-    /// Each key for itself.
+    /// One frame for each key.
     Keys,
-    /// As a stream of entries or keys.
+    /// An encoded stream of entries or keys.
     Stream(Box<EntryStream>),
-    /// The number of entries, counted so far.
+    /// The number of entries; this is the count so far.
     Count(u64),
-    /// A stream that has ended.
+    /// The last frame has been returned.
     Ended,
 }
 
 impl Form {
-    /// The form of a range with this content in `format`.
+    /// Creates the form of a range with this content, format and coding.
     ///
-    /// # Errors
-    /// There is no memory for a compressor.
+    /// # Errors The compressor cannot be created.
     pub(crate) fn of(content: RangeContent, format: Format, coding: Coding) -> io::Result<Self> {
         Ok(match (content, format) {
             (RangeContent::Count, _) => Self::Count(0),
@@ -91,7 +93,7 @@ impl Form {
     }
 }
 
-/// A range whose first page has come.
+/// A range whose first page has been received.
 pub(crate) struct StartedRange {
     scan: OpenScan,
     first: ScanPage,
@@ -99,15 +101,15 @@ pub(crate) struct StartedRange {
     range_memory: OpenRange,
 }
 
-/// Why a range does not begin.
+/// The reason why a range cannot start.
 pub(crate) enum RangeStartError {
     Failed(Failure),
-    /// There is no room for its first page.
+    /// The budget has no memory for the first page.
     NoRoom,
 }
 
 impl StartedRange {
-    /// Waits for the first page of `scan`.
+    /// Waits for the first page of `scan` and reserves its memory.
     pub(crate) async fn begin(
         mut scan: OpenScan,
         mut range_memory: OpenRange,
@@ -123,7 +125,7 @@ impl StartedRange {
         Ok(Self { scan, first, first_room, range_memory })
     }
 
-    /// The body of its response.
+    /// Converts the range into the body of its response.
     pub(crate) fn into_body(
         self,
         form: Form,
@@ -145,13 +147,13 @@ impl StartedRange {
             slices: TimeSlices::begin(activity, in_flight),
             process: Arc::clone(process),
             range_memory,
-            _holding: HoldsMemory::begin(activity, MemoryCategory::Ranges),
+            _holds_memory: HoldsMemory::begin(activity, MemoryCategory::Ranges),
         }
     }
 }
 
 impl RangeBody {
-    /// The next frame; never an empty one, which would end the body.
+    /// Polls for the next frame, which is never empty: an empty frame would end the body.
     pub(super) fn poll_bytes(
         &mut self,
         context: &mut Context<'_>,
@@ -189,7 +191,8 @@ impl RangeBody {
         }
     }
 
-    /// Waits until there is room for a page like the last, which is let go.
+    /// Waits for a reservation for another page of the size of the last one, after the last one is
+    /// released.
     fn poll_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(range_memory) = self.page_reservation.take() {
             self.next_weight = range_memory.bytes();
@@ -198,20 +201,21 @@ impl RangeBody {
         while self.next_reservation.is_none() && self.next_weight > 0 {
             self.next_reservation = self.range_memory.reserve(self.next_weight);
             if self.next_reservation.is_none() {
-                ready!(self.pause.poll(context, ROOM_PAUSE));
+                ready!(self.pause.poll(context, MEMORY_CHECK_DELAY));
             }
         }
         Poll::Ready(())
     }
 
-    /// Goes on with the next page.
+    /// Starts sending the next page.
     fn start_page(&mut self, portion: ScanPage) -> Result<(), StreamAbort> {
         let ScanPage { page, is_last } = portion;
         let weight = self.range_memory.weigh(&page);
         let range_memory = self.next_reservation.take();
         if weight > 0 {
-            let mut range_memory =
-                range_memory.or_else(|| self.range_memory.reserve(0)).expect("nothing is always to be had");
+            let mut range_memory = range_memory
+                .or_else(|| self.range_memory.reserve(0))
+                .expect("an empty reservation always succeeds");
             if !range_memory.resize(weight) {
                 self.process.admission.count(Refusal::Ranges);
                 return Err(StreamAbort("there is no room for a large value".to_owned()));
@@ -222,7 +226,7 @@ impl RangeBody {
         Ok(())
     }
 
-    /// A frame of what is at hand; `None`: there is nothing left of it.
+    /// Returns the next frame of the current page; `None` if the page is exhausted.
     fn next_frame(&mut self) -> Result<Option<Bytes>, StreamAbort> {
         match &mut self.form {
             Form::Lines if self.sent == self.page.len() => Ok(None),

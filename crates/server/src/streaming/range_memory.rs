@@ -1,11 +1,13 @@
-//! How many ranges are open, and what they take in memory.
+//! Admission of ranges: their number, and the memory reserved for them.
 //!
-//! **Promise.** Whoever is let in has found room for a whole range, with a page read ahead, and takes what is there: a
-//! little while it is not known how long the range is, and with the first page what that page and those behind it will
-//! take. So there is room for hundreds of short ranges where there would be room for some tens of long ones.
+//! **Promise.** A range is admitted if there is memory for a whole long range with a page read
+//! ahead. It then keeps only what it uses: a small reservation while its length is unknown, and
+//! from the first page on, the size of that page and those after it. So hundreds of short ranges
+//! fit where only tens of long ones would.
 //!
-//! **Caveats.** Between the gate and its first page a range has room for itself alone. Who finds when that page comes that
-//! others were faster is refused then, before the first byte has left.
+//! **Caveats.** Between its admission and its first page a range has reserved memory for itself
+//! alone. If other ranges have used up the budget when that page arrives, the range is refused
+//! before the first byte of its response.
 
 use crate::budget::{MemoryBudget, MemoryCategory, Reservation, VALUE_COPIES_MAX};
 use api::entries::{Coding, Format};
@@ -13,40 +15,42 @@ use cluster::Page;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Ranges that a node sends at once.
+/// Maximum number of open ranges of a node.
 const RANGES_MAX: usize = 1_024;
-/// A page, but for one entry that alone is larger.
+/// Maximum size of a page in bytes; a page with a single entry may be larger.
 pub(super) const PAGE_BYTES: usize = 128 << 10;
-/// What an open range takes beside its pages: itself, and the library's buffers.
+/// Memory of an open range without its pages, in bytes: its state and hyper's buffers.
 const RANGE_BYTES: u64 = 16 << 10;
-/// What it takes while its first page is read, which is small unless an entry is not.
+/// Memory of a range while its first page is read, in bytes. That page is small unless an entry is
+/// large.
 const BEGINNING_BYTES: u64 = RANGE_BYTES + (16 << 10);
-/// What it takes when it goes on behind that: the page that is being sent, the one that was read ahead, what was gathered
-/// for the socket, and itself.
+/// Memory of a range with more than one page, in bytes: the page being sent, the page read ahead,
+/// the socket's write buffer, and the range itself.
 const LONG_RANGE_BYTES: u64 = 2 * PAGE_BYTES as u64 + (64 << 10);
-/// Window and tables of a compressor.
+/// Window and tables of a zstd compressor, in bytes.
 const ZSTD_BYTES: u64 = 1536 << 10;
 const GZIP_BYTES: u64 = 384 << 10;
 
-/// The ranges that are open in the process.
+/// The number of open ranges of the process.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRanges(AtomicUsize);
 
-/// An open range, until it is dropped.
+/// An admitted range; dropping it releases its memory.
 #[derive(Debug)]
 pub(crate) struct OpenRange {
     ranges: Arc<OpenRanges>,
     memory: Arc<MemoryBudget>,
-    /// What is taken for it apart from large pages.
+    /// Memory of the range without large pages.
     reservation: Reservation,
     compressor_bytes: u64,
-    /// Of an entry that is larger than a page there is the page, and in formats that are written anew the entry as it is
-    /// written and as it was compressed.
+    /// Copies of an entry larger than a page: the page itself and, in formats that encode entries
+    /// anew, the encoded entry and its compressed form.
     copies: u64,
 }
 
 impl OpenRanges {
-    /// Opens one more in this form; `None` when there are as many as there may be, or no memory for a long one more.
+    /// Admits a range. `None` if [`RANGES_MAX`] ranges are open, or if there is no memory for
+    /// another long range.
     pub(crate) fn enter(
         self: &Arc<Self>,
         memory: &Arc<MemoryBudget>,
@@ -60,7 +64,7 @@ impl OpenRanges {
         };
         let copies = if format == Format::Lines { 1 } else { VALUE_COPIES_MAX };
         let mut reservation = memory.reserve(MemoryCategory::Ranges, LONG_RANGE_BYTES + compressor_bytes)?;
-        assert!(reservation.resize(BEGINNING_BYTES + compressor_bytes), "less is always to be had");
+        assert!(reservation.resize(BEGINNING_BYTES + compressor_bytes), "a reservation can always shrink");
         let open = |open| (open < RANGES_MAX).then_some(open + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, open).ok()?;
         Some(OpenRange {
@@ -72,25 +76,27 @@ impl OpenRanges {
         })
     }
 
-    /// How many are open.
+    /// Number of open ranges.
     pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl OpenRange {
-    /// Takes what the range takes from its first page on. `false`: so much is not left.
+    /// Resizes the reservation to the needs of the range from its first page on. Returns `false` if
+    /// the budget lacks the memory.
     #[must_use]
     pub(super) fn begin(&mut self, first: &Page, is_last: bool) -> bool {
         let bytes = match is_last {
-            // What is small is copied once more, to leave at once.
+            // A small page is copied once more, so that it can be written at once.
             true => (RANGE_BYTES + 2 * first.bytes().len() as u64).min(LONG_RANGE_BYTES),
             false => LONG_RANGE_BYTES,
         };
         self.reservation.resize(bytes + self.compressor_bytes)
     }
 
-    /// What a page takes beyond what is taken for every range. Never more than there can be.
+    /// Returns the memory that a page needs beyond the reservation of every range, in bytes. It
+    /// never exceeds the maximum of its category.
     pub(super) fn weigh(&self, page: &Page) -> u64 {
         let bytes = page.bytes().len();
         if bytes <= PAGE_BYTES {
@@ -100,7 +106,7 @@ impl OpenRange {
             .min(self.memory.category_max(MemoryCategory::Ranges) - self.reservation.bytes())
     }
 
-    /// Takes so many bytes for a page; `None`: they are not left.
+    /// Reserves `bytes` for a page; `None` if the budget lacks them.
     pub(super) fn reserve(&self, bytes: u64) -> Option<Reservation> {
         self.memory.reserve(MemoryCategory::Ranges, bytes)
     }
@@ -136,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_again_when_one_ends() {
+    fn the_end_of_a_range_admits_another_one() {
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(1 << 30));
         let enter = || ranges.enter(&memory, Format::Lines, Coding::Identity);
         let mut open: Vec<_> = (0..RANGES_MAX).map(|_| enter().expect("room")).collect();
@@ -150,27 +156,27 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_short_ranges_have_room_in_the_least_budget_and_as_many_long_ones_as_it_holds() {
+    fn the_minimum_budget_admits_hundreds_of_short_ranges_and_as_many_long_ones_as_it_holds() {
         let least = Limits::for_process(1_000, 16 << 20, 16 << 20).memory_bytes;
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(least));
         let enter = || ranges.enter(&memory, Format::Lines, Coding::Identity);
         let mut open: Vec<_> = (0..400).map(|_| enter().expect("room")).collect();
         for range in &mut open {
-            assert!(range.begin(&page(1_000), true), "a short one takes no more than it had");
+            assert!(range.begin(&page(1_000), true), "a short range needs no more memory");
         }
         let reserved = memory.reserved_bytes(MemoryCategory::Ranges);
         assert!(reserved < 400 * BEGINNING_BYTES, "{reserved}");
         let goes_on =
             open.iter_mut().filter_map(|range| range.begin(&page(1_000), false).then_some(())).count();
         assert!((1..=least as usize / 2 / LONG_RANGE_BYTES as usize).contains(&goes_on), "{goes_on}");
-        assert!(enter().is_none(), "a long one would find no room");
+        assert!(enter().is_none(), "there is no memory for another long range");
         assert!(memory.reserved_bytes(MemoryCategory::Ranges) <= memory.category_max(MemoryCategory::Ranges));
         drop(open);
         assert_eq!(memory.reserved_bytes(MemoryCategory::Ranges), 0);
     }
 
     #[test]
-    fn a_range_takes_what_its_first_page_and_those_behind_it_do() {
+    fn a_range_reserves_the_memory_of_its_first_page_and_of_later_ones() {
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(64 << 20));
         let mut range = ranges.enter(&memory, Format::Lines, Coding::Gzip).expect("room");
         let reserved = || memory.reserved_bytes(MemoryCategory::Ranges) - GZIP_BYTES;
@@ -185,11 +191,11 @@ mod tests {
         assert!(range.begin(&page(1), false));
         assert_eq!(reserved(), LONG_RANGE_BYTES);
         assert!(range.begin(&page(2 * PAGE_BYTES), true));
-        assert_eq!(reserved(), LONG_RANGE_BYTES, "and the rest of a large page as its own");
+        assert_eq!(reserved(), LONG_RANGE_BYTES, "the rest of a large page is reserved separately");
     }
 
     #[test]
-    fn compressed_ranges_are_fewer_and_a_large_page_has_room_in_the_least_budget() {
+    fn compressed_ranges_are_fewer_and_a_large_page_fits_into_the_minimum_budget() {
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(8 << 20));
         let enter = |coding| ranges.enter(&memory, Format::Ndjson, coding);
         let open: Vec<_> = std::iter::from_fn(|| enter(Coding::Zstd)).collect();

@@ -1,7 +1,7 @@
-//! Results of a batch, between the task that writes them and the response that sends them.
+//! Queue of batch results, between the pump that encodes them and the response that sends them.
 //!
-//! Both are tasks of one thread; each wakes the other when there is something for it. How much waits here, the writer
-//! sees to.
+//! Both are tasks of one thread; each wakes the other when there is work for it. The pump bounds
+//! the size of the queue.
 
 use crate::metrics::Recorder;
 use api::entries::{EntryResult, Format, ResultEncoder, ResultScope};
@@ -11,10 +11,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Results leave in frames of so many bytes, at most.
+/// Maximum size of a frame of results, in bytes.
 const FRAME_BYTES_MAX: usize = 64 << 10;
 
-/// Results between the pump and the response.
+/// Encoded results that wait to be sent.
 pub(super) struct Results {
     state: RefCell<ResultsState>,
     recorder: Rc<Recorder>,
@@ -23,17 +23,17 @@ pub(super) struct Results {
 struct ResultsState {
     encoder: ResultEncoder,
     bytes: Vec<u8>,
-    /// So many of them were sent.
+    /// Bytes of `bytes` that were sent.
     sent: usize,
     end: Option<Result<(), Problem>>,
-    /// Whoever waits for results.
+    /// The response, when it waits for results.
     reader: Option<Waker>,
-    /// The pump, when it waits for room.
+    /// The pump, when it waits for the queue to shrink.
     writer: Option<Waker>,
 }
 
 impl Results {
-    /// None yet.
+    /// Creates an empty queue.
     pub(super) fn new(format: Format, scope: ResultScope, recorder: &Rc<Recorder>) -> Self {
         let state = ResultsState {
             encoder: ResultEncoder::new(format, scope),
@@ -46,19 +46,20 @@ impl Results {
         Self { state: RefCell::new(state), recorder: Rc::clone(recorder) }
     }
 
-    /// Writes a result.
+    /// Encodes a result.
     pub(super) fn put(&self, result: &EntryResult) {
         self.recorder.answered(RequestKind::BatchEntry, result.status());
         let state = &mut *self.state.borrow_mut();
         state.encoder.put(result, &mut state.bytes);
     }
 
-    /// Whether there are no more.
+    /// Whether the last result was written.
     pub(super) fn is_ended(&self) -> bool {
         self.state.borrow().end.is_some()
     }
 
-    /// There are no more: because of a problem with the first entry, or because all are there.
+    /// Ends the results: `Err` is a problem with the first entry, `Ok` means that all results were
+    /// written.
     pub(super) fn end(&self, how: Result<(), Problem>) {
         let state = &mut *self.state.borrow_mut();
         if how.is_ok() {
@@ -67,7 +68,7 @@ impl Results {
         state.end = Some(how);
     }
 
-    /// Tells whoever waits for results that there are some.
+    /// Wakes the response if results are waiting or have ended.
     pub(super) fn wake_reader(&self) {
         let mut state = self.state.borrow_mut();
         if (state.waiting() > 0 || state.end.is_some())
@@ -77,7 +78,7 @@ impl Results {
         }
     }
 
-    /// Bytes that wait for their client; the pump is woken when they have become fewer.
+    /// Returns the number of bytes that wait to be sent. The pump is woken when it becomes smaller.
     pub(super) fn poll_waiting(&self, context: &mut Context<'_>) -> usize {
         let mut state = self.state.borrow_mut();
         let waiting = state.waiting();
@@ -87,7 +88,7 @@ impl Results {
         waiting
     }
 
-    /// Waits for the first result, or the end without one.
+    /// Waits for the first result, or for the end without results.
     pub(super) fn poll_begun(&self, context: &mut Context<'_>) -> Poll<Result<(), Problem>> {
         let mut state = self.state.borrow_mut();
         if state.waiting() > 0 {
@@ -102,7 +103,7 @@ impl Results {
         }
     }
 
-    /// The next frame of the response; `None` at the end.
+    /// Polls for the next frame of the response; `None` at the end.
     pub(super) fn poll_frame(&self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut state = self.state.borrow_mut();
         if state.waiting() == 0 {
@@ -125,7 +126,7 @@ impl ResultsState {
         self.bytes.len() - self.sent
     }
 
-    /// Some of what waits.
+    /// Removes at most `bytes_max` bytes from the queue.
     fn take(&mut self, bytes_max: usize) -> Bytes {
         if self.sent == 0 && self.bytes.len() <= bytes_max {
             return Bytes::from(std::mem::take(&mut self.bytes));
@@ -161,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_sent_in_frames_and_each_side_wakes_the_other() {
+    fn results_are_sent_in_frames_and_each_side_wakes_the_other() {
         let results = Results::new(Format::Ndjson, ResultScope::All, &Rc::new(Recorder::new(None)));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
         assert!(results.poll_begun(&mut context).is_pending());
         results.wake_reader();
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 0, "there is nothing to wake for");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0, "no result is waiting");
         (0..2_000).for_each(|_| results.put(&no_room()));
         results.wake_reader();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
@@ -180,13 +181,13 @@ mod tests {
             assert!((1..=FRAME_BYTES_MAX).contains(&frame.len()));
             sent.extend_from_slice(&frame);
         }
-        assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "the writer hears once that there is room");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "the writer is woken once");
         assert_eq!((sent.len(), results.poll_waiting(&mut context)), (written, 0));
         assert_eq!(sent.iter().filter(|byte| **byte == b'\n').count(), 2_000);
     }
 
     #[test]
-    fn a_problem_with_the_first_entry_is_told_instead() {
+    fn a_problem_with_the_first_entry_replaces_the_results() {
         let results = Results::new(Format::Binary, ResultScope::All, &Rc::new(Recorder::new(None)));
         let problem = Problem::bad_request("no");
         results.end(Err(problem.clone()));

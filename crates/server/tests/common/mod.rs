@@ -1,4 +1,4 @@
-//! What the tests of servers share.
+//! Helpers of the server tests.
 
 use server::{Config, Limits};
 use std::net::{SocketAddr, TcpListener};
@@ -7,21 +7,22 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use store::Membership;
 
-/// What does not happen in so long has failed the test.
+/// Time after which an awaited condition fails the test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until something happens.
+/// Waits until `happens` returns true; `what` describes the condition.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
     let started = Instant::now();
     while !happens() {
-        assert!(started.elapsed() < PATIENCE, "this never came true: {what}");
+        assert!(started.elapsed() < PATIENCE, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// An address that nobody else takes, not even for a moment as the near end of a connection: nodes of a cluster
-/// must know each other's before they start, and take theirs again after a restart.
+/// Returns an address that no other process binds, not even briefly as the local end of a
+/// connection. The nodes of a cluster must know each other's addresses before they start, and bind
+/// them again after a restart.
 #[allow(dead_code, reason = "a node on its own takes any port")]
 pub(crate) fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -37,7 +38,7 @@ pub(crate) fn free_address() -> SocketAddr {
     }
 }
 
-/// The configuration of a node on its own, with little memory, on a port that the system chooses.
+/// The configuration of a single node with little memory, on a port that the system chooses.
 #[allow(dead_code, reason = "clusters have their own")]
 pub(crate) fn config(limits: Limits) -> Config {
     Config {
