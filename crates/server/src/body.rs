@@ -48,7 +48,7 @@ pub(crate) struct Value {
 
 /// Memory reservation of a body. A body that arrived with its head reserves from the thread's
 /// budget, any other directly from the process budget.
-#[allow(dead_code, reason = "held, not looked at")]
+#[allow(dead_code, reason = "held for its drop")]
 pub(crate) enum BodyReservation {
     ThreadReservation(ThreadReservation),
     Reservation(Reservation),

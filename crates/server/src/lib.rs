@@ -5,12 +5,12 @@
 //! and buffer here is bounded (see [`Limits`]). Work that exceeds a bound is refused at once with
 //! `503`.
 //!
-//! **Mechanism.** Each core runs one I/O thread with its own runtime. A connection, its requests
-//! and its coordinator stay on one thread and share only the store and the version clock with other
-//! threads. A request passes through the socket, the head check (`stream`), hyper or the fast path,
-//! `service`, `driver` with the coordinator, the store and the links to peers (`links`), and back.
-//! The control thread drives the node (`driver::node_machine`). Ranges and batches take the same
-//! path, page by page and entry by entry (`streaming`).
+//! **Mechanism.** Each I/O thread has its own runtime; by default there is one thread per core. A
+//! connection, its requests and its coordinator stay on one thread and share only the store and the
+//! version clock with other threads. A request passes through the socket, the head check
+//! (`stream`), hyper or the fast path, `service`, `driver` with the coordinator, the store and the
+//! links to peers (`links`), and back. The control thread drives the node (`driver::node_machine`).
+//! Ranges and batches take the same path, page by page and entry by entry (`streaming`).
 //!
 //! **Caveats.** HTTP/1 only, without TLS. The commit threads belong to the engine.
 

@@ -427,8 +427,7 @@ impl Service {
     }
 
     /// Makes a response. The connection cannot be reused if unread body bytes precede the next
-    /// request, or if the connection was ordered to finish: the order may be newer than hyper's
-    /// request.
+    /// request, or if it was ordered to finish, which hyper may not know yet.
     fn respond(
         &self,
         kind: RequestKind,

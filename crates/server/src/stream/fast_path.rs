@@ -47,7 +47,7 @@ const ANSWER_BYTES_MAX: usize = LARGE_BYTES;
 const GREEDY_BATCHES: u8 = 64;
 
 /// Error that ends the connection of a client that sends requests and reads no responses.
-const NO_ROOM_FOR_ANSWERS: &str = "responses that the client does not read have used up their memory";
+const UNREAD_RESPONSES: &str = "responses that the client does not read have used up their memory";
 
 /// The pending work of a connection on the fast path.
 #[derive(Default)]
@@ -393,7 +393,7 @@ impl CheckedStream {
         let rest = &answers[written.min(answers.len())..];
         let reservation = self.thread.replies.reserve(rest.len() as u64);
         let reservation =
-            reservation.ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, NO_ROOM_FOR_ANSWERS))?;
+            reservation.ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, UNREAD_RESPONSES))?;
         let mut unsent = Unsent { answers: Bytes::new(), value, _answers_reservation: Some(reservation) };
         unsent.advance(written.saturating_sub(answers.len()));
         unsent.answers = Bytes::copy_from_slice(rest);

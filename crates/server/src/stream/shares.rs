@@ -13,13 +13,13 @@
 use std::cell::Cell;
 
 /// Most requests in a long batch.
-pub(super) const LONG: usize = 64;
+pub(super) const LONG_BATCH: usize = 64;
 /// Most requests in a short batch.
-pub(super) const SHORT: usize = 1;
+pub(super) const SHORT_BATCH: usize = 1;
 /// Length of the observation window in batches, while batches are long.
-pub(super) const LONG_TURNS: u32 = 256;
+pub(super) const LONG_WINDOW: u32 = 256;
 /// Length of the observation window in batches, while they are short: some tenths of a second.
-pub(super) const SHORT_TURNS: u32 = 64 << 10;
+pub(super) const SHORT_WINDOW: u32 = 64 << 10;
 
 /// Batches of the connections of a thread.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Shares {
 
 impl Default for Shares {
     fn default() -> Self {
-        Self { batch_max: Cell::new(LONG), greedy: Cell::new(0), modest: Cell::new(0) }
+        Self { batch_max: Cell::new(LONG_BATCH), greedy: Cell::new(0), modest: Cell::new(0) }
     }
 }
 
@@ -44,7 +44,7 @@ impl Shares {
 
     /// Whether batches are short, because there are clients of both kinds.
     pub(crate) fn has_short_batches(&self) -> bool {
-        self.batch_max.get() == SHORT
+        self.batch_max.get() == SHORT_BATCH
     }
 
     /// Counts a batch in which at least one request was taken, by the kind of its client.
@@ -53,18 +53,18 @@ impl Shares {
         count.set(count.get() + 1);
         let (batches, has_both) =
             (self.greedy.get() + self.modest.get(), self.greedy.get() > 0 && self.modest.get() > 0);
-        let is_long = self.batch_max.get() == LONG;
+        let is_long = self.batch_max.get() == LONG_BATCH;
         if is_long && has_both {
-            self.go_on(SHORT);
-        } else if is_long && batches >= LONG_TURNS {
-            self.go_on(LONG);
-        } else if !is_long && batches >= SHORT_TURNS {
-            self.go_on(if has_both { SHORT } else { LONG });
+            self.start_window(SHORT_BATCH);
+        } else if is_long && batches >= LONG_WINDOW {
+            self.start_window(LONG_BATCH);
+        } else if !is_long && batches >= SHORT_WINDOW {
+            self.start_window(if has_both { SHORT_BATCH } else { LONG_BATCH });
         }
     }
 
     /// Starts a new window, with batches of up to `batch_max` requests.
-    fn go_on(&self, batch_max: usize) {
+    fn start_window(&self, batch_max: usize) {
         self.batch_max.set(batch_max);
         self.greedy.set(0);
         self.modest.set(0);
@@ -83,13 +83,13 @@ mod tests {
             (0..modest).for_each(|_| shares.count(false));
             shares.batch_max()
         };
-        let (long, short) = (LONG_TURNS as usize, SHORT_TURNS as usize);
-        assert_eq!(batches(long - 1, 0), LONG);
-        assert_eq!(batches(1, 0), LONG, "a new window has begun");
-        assert_eq!(batches(0, long), LONG);
-        assert_eq!(batches(1, 1), SHORT);
-        assert_eq!(batches(short - 1, 1), SHORT, "a client that sends rarely still counts");
-        assert_eq!(batches(short - 1, 0), SHORT);
-        assert_eq!(batches(1, 0), LONG, "the clients of the other kind are gone");
+        let (long, short) = (LONG_WINDOW as usize, SHORT_WINDOW as usize);
+        assert_eq!(batches(long - 1, 0), LONG_BATCH);
+        assert_eq!(batches(1, 0), LONG_BATCH, "a new window has begun");
+        assert_eq!(batches(0, long), LONG_BATCH);
+        assert_eq!(batches(1, 1), SHORT_BATCH);
+        assert_eq!(batches(short - 1, 1), SHORT_BATCH, "a client that sends rarely still counts");
+        assert_eq!(batches(short - 1, 0), SHORT_BATCH);
+        assert_eq!(batches(1, 0), LONG_BATCH, "the clients of the other kind are gone");
     }
 }

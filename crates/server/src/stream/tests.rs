@@ -2,7 +2,7 @@
 //! written, unless a test does it.
 
 use super::refusals::REFUSED_MAX;
-use super::shares::{LONG, SHORT};
+use super::shares::{LONG_BATCH, SHORT_BATCH};
 use crate::config::{Config, Limits};
 use crate::connection;
 use crate::connection_limit::ClientAddress;
@@ -168,8 +168,8 @@ fn a_batch_counts_even_if_its_last_request_has_to_wait() {
             () = commit(&store) => {}
         }
         assert_eq!(statuses, [404, 404, 201]);
-        assert_eq!(thread.shares.batch_max(), LONG);
+        assert_eq!(thread.shares.batch_max(), LONG_BATCH);
         assert_eq!(modest.exchange(GET).await, 404);
-        assert_eq!(thread.shares.batch_max(), SHORT, "there are batches of both kinds");
+        assert_eq!(thread.shares.batch_max(), SHORT_BATCH, "there are batches of both kinds");
     });
 }
