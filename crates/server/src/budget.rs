@@ -6,8 +6,8 @@
 //! share of the memory budget. If the store exceeds its own share (snapshots that pin memtables, a
 //! long commit queue), the excess is subtracted from the server's share. A failed reservation
 //! changes nothing. A category at its maximum leaves memory for the others. An otherwise idle node
-//! can always hold one value of the largest size, on its way to or from a client and to or from
-//! each other node, even if the store exceeds its share. Resident memory that no reservation covers
+//! can always hold one value of the largest size, even if the store exceeds its share: on its way
+//! to or from a client, and to or from each other node. Resident memory that no reservation covers
 //! is charged to the store, except for a fixed allowance.
 //!
 //! **Mechanism.** Each category has a guaranteed amount that no other category can use.

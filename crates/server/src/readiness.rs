@@ -1,9 +1,9 @@
 //! Whether this node can serve operations with the default quorum: `GET /v0/ready`, and a warning
 //! in the status.
 //!
-//! **Promise.** A node is not ready while it starts or drains, while its clock prevents it from
-//! writing, or while too few replicas for the default quorum are reachable for most keys. Each
-//! reason names the missing nodes.
+//! **Promise.** A node is not ready while it starts or drains, or while its clock prevents it from
+//! writing. It is not ready either while most keys lack enough reachable replicas for the default
+//! quorum. Each reason names the missing nodes.
 //!
 //! **Mechanism.** A replica counts if it is up and read eligible. A partition has its default
 //! quorum if enough of its replicas count.

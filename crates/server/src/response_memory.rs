@@ -1,12 +1,13 @@
 //! Memory for large values on their way to readers.
 //!
-//! **Promise.** The bytes of a value that is too large to be copied into a response are reserved
-//! ([`MemoryCategory::Replies`]) before the first byte of the response leaves, until the last byte
-//! has left. Without memory the response is `503`; responses that have begun are not broken off for
-//! it. Stalled readers are closed to free memory (`connection_activity`). A value that is read from
-//! disk is reserved before it is read ([`ReadValues`]), so a refusal costs no read. The reservation
-//! lasts until the reader has received the value. Readers that share a value in memory share its
-//! reservation, and the last one releases it.
+//! **Promise.** A value that is too large to be copied into a response has its bytes reserved
+//! ([`MemoryCategory::Replies`]). The reservation lasts from before the first byte of the response
+//! leaves until the last one has left. Without memory the response is `503`; responses that have
+//! begun are not broken off for it. Stalled readers are closed to free memory
+//! (`connection_activity`). A value that is read from disk is reserved before it is read
+//! ([`ReadValues`]), so a refusal costs no read. The reservation lasts until the reader has
+//! received the value. Readers that share a value in memory share its reservation, and the last one
+//! releases it.
 //!
 //! A request that only needs the metadata of a value is answered without a reservation, too. The
 //! read cannot distinguish such requests beforehand. One value at a time is therefore read without

@@ -160,7 +160,7 @@ impl CheckedStream {
     }
 
     /// Begins a response that ends with the connection. From now on the connection is reset when it
-    /// is dropped, also by the end of the process, so that the client cannot mistake a part of the
+    /// is dropped, also by the end of the process. The client can then not mistake a part of the
     /// response for all of it.
     ///
     /// # Errors
