@@ -3,7 +3,7 @@
 //!
 //! **Promise.** A node is not ready while it starts or drains, or while its clock prevents it from
 //! writing. It is not ready either while most keys lack enough reachable replicas for the default
-//! quorum. Each reason names the missing nodes.
+//! quorum. The reason for a lost quorum names the missing nodes.
 //!
 //! **Mechanism.** A replica counts if it is up and read eligible. A partition has its default
 //! quorum if enough of its replicas count.
