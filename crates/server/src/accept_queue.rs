@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn a_queue_of_whole_heads_displaces_the_oldest() {
         let queue = Rc::new(AcceptQueue::new(2));
-        let turns = [queue.join(), queue.join()];
-        turns.iter().for_each(|ticket| ticket.note_head(true));
+        let tickets = [queue.join(), queue.join()];
+        tickets.iter().for_each(|ticket| ticket.note_head(true));
         let third = queue.join();
-        assert!(is_displaced(&turns[0]) && !is_displaced(&turns[1]) && !is_displaced(&third));
-        drop((turns, third));
+        assert!(is_displaced(&tickets[0]) && !is_displaced(&tickets[1]) && !is_displaced(&third));
+        drop((tickets, third));
         assert!(queue.waiting.borrow().is_empty());
     }
 }

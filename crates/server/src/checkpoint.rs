@@ -45,7 +45,7 @@ pub(crate) async fn answer(
     let local = Arc::clone(process.local.get().expect("a serving node has opened its store"));
     let owner = Arc::clone(process);
     let done = tokio::task::spawn_blocking(move || {
-        let _turn = permit;
+        let _permit = permit;
         let done = carry_out(&local, &asked);
         if is_paced && done.is_err() {
             owner.checkpoint_pace.lock().refund();

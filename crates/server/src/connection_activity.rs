@@ -207,8 +207,8 @@ impl ConnectionActivity {
     }
 
     /// Adds batches that the connection must skip for the response that it received.
-    pub(crate) fn owe_slices(&self, turns: usize) {
-        self.slices_owed.set(self.slices_owed.get() + turns);
+    pub(crate) fn owe_slices(&self, slices: usize) {
+        self.slices_owed.set(self.slices_owed.get() + slices);
     }
 
     /// Skips a batch. `false`: none must be skipped.

@@ -40,7 +40,7 @@ pub(crate) async fn answer(
             ProfileKind::Cpu => on_own_thread(permit, asked.time, cpu::record).await,
             ProfileKind::Alloc => on_own_thread(permit, asked.time, alloc::record).await,
             ProfileKind::Wait => {
-                let _turn = permit;
+                let _permit = permit;
                 Ok(stages::record(process, asked.time).await.to_json())
             }
         }
@@ -71,7 +71,7 @@ async fn on_own_thread(
     let cancelled = Arc::clone(&wanted.cancelled);
     let (done, taken) = oneshot::channel();
     let work = move || {
-        let _turn = permit;
+        let _permit = permit;
         // Best effort: the profile is correct without the lower priority.
         let _ = rustix::process::nice(NICENESS);
         let taken = record(time, &cancelled).map(|capture| capture.to_json());

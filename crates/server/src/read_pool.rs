@@ -225,8 +225,10 @@ impl Shared {
             };
             let read_at = self.clock.now().mono;
             done = Some((read_at, is_page));
-            let (responses, times) =
-                (vec![(read.id, response)], StoreTimes::Read { came, taken, done: read_at });
+            let (responses, times) = (
+                vec![(read.id, response)],
+                StoreTimes::Read { enqueued: came, dequeued: taken, done: read_at },
+            );
             read.answer_to.put(Answers { responses, times, large_read });
         }
     }

@@ -42,8 +42,8 @@ pub(crate) struct Replies {
 
 impl Replies {
     /// Opens a slot for a request.
-    pub(crate) fn open(&mut self, begun: CommandStart) -> RequestId {
-        RequestId(self.slots.insert(Slot::Waiting(begun, None)) as u64)
+    pub(crate) fn open(&mut self, start: CommandStart) -> RequestId {
+        RequestId(self.slots.insert(Slot::Waiting(start, None)) as u64)
     }
 
     /// Delivers the reply to `id`. Returns the value with which the slot was opened. `trace` makes
@@ -59,16 +59,16 @@ impl Replies {
     ) -> CommandStart {
         let slot = &mut self.slots[id.0 as usize];
         match slot {
-            Slot::Waiting(begun, waker) => {
-                let (begun, waker) = (*begun, waker.take());
-                *slot = Slot::Replied(Replied { reply, trace: trace(begun) });
+            Slot::Waiting(start, waker) => {
+                let (start, waker) = (*start, waker.take());
+                *slot = Slot::Replied(Replied { reply, trace: trace(start) });
                 waker.into_iter().for_each(Waker::wake);
-                begun
+                start
             }
-            Slot::Abandoned(begun) => {
-                let begun = *begun;
+            Slot::Abandoned(start) => {
+                let start = *start;
                 self.slots.remove(id.0 as usize);
-                begun
+                start
             }
             Slot::Replied(_) => panic!("a second reply to {id:?}"),
         }
@@ -101,7 +101,7 @@ impl Replies {
     pub(crate) fn abandon(&mut self, id: RequestId) {
         let slot = &mut self.slots[id.0 as usize];
         match slot {
-            Slot::Waiting(begun, _) => *slot = Slot::Abandoned(*begun),
+            Slot::Waiting(start, _) => *slot = Slot::Abandoned(*start),
             Slot::Replied(_) | Slot::Abandoned(_) => {
                 self.slots.remove(id.0 as usize);
             }
@@ -120,14 +120,14 @@ mod tests {
     fn a_slot_is_free_after_its_reply_and_its_reader_in_any_order() {
         let mut replies = Replies::default();
         let waker = Waker::noop();
-        let begun =
+        let start =
             [1, 2, 3].map(|nanos| CommandStart { kind: RequestKind::Get, at: Instant::from_nanos(nanos) });
-        let [waits, leaves_before, leaves_after] = begun.map(|begun| replies.open(begun));
+        let [waits, leaves_before, leaves_after] = start.map(|start| replies.open(start));
         assert_eq!(replies.poll(waits, waker), Poll::Pending);
         assert_eq!(replies.take(waits), None);
         replies.abandon(leaves_before);
-        for (id, begun) in [waits, leaves_before, leaves_after].into_iter().zip(begun) {
-            assert_eq!(replies.put(id, REPLY, |_| None), begun);
+        for (id, start) in [waits, leaves_before, leaves_after].into_iter().zip(start) {
+            assert_eq!(replies.put(id, REPLY, |_| None), start);
         }
         replies.abandon(leaves_after);
         assert_eq!(replies.poll(waits, waker), Poll::Ready(Replied { reply: REPLY, trace: None }));

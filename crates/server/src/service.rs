@@ -297,7 +297,7 @@ impl Service {
         let begun = StartedRange::begin(OpenScan::begin(driver, range.scan.clone()), room).await;
         let begun = begun.map_err(|why| match why {
             RangeStartError::Failed(failure) => api::encode_range_failure(failure),
-            RangeStartError::NoRoom => no_room(),
+            RangeStartError::NoMemory => no_room(),
         })?;
         Ok((begun, form))
     }

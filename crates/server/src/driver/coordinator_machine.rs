@@ -201,9 +201,9 @@ impl Machine for CoordinatorMachine {
                 }
                 let outcome = Outcome::of(&reply);
                 let (stages, answered) = (&driver.process.stages, core.answered.as_ref());
-                let trace = |begun| stages.trace(begun, &wait, answered, now.mono);
-                let begun = core.machine.replies.put(to, reply, trace);
-                core.machine.recorder.replied(begun, now.mono, outcome);
+                let trace = |start| stages.trace(start, &wait, answered, now.mono);
+                let start = core.machine.replies.put(to, reply, trace);
+                core.machine.recorder.replied(start, now.mono, outcome);
             }
             effect => unreachable!("a coordinator does not emit {effect:?}"),
         }

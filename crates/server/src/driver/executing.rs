@@ -112,16 +112,16 @@ impl Executions {
     ) -> Poll<()> {
         let (wait_for, process) = (&mut self.wait_for, &self.driver.process);
         self.driver.with_replies(|replies| {
-            let mut came = Poll::Pending;
+            let mut progress = Poll::Pending;
             while let Some(id) = wait_for.front()
                 && let Poll::Ready(replied) = replies.poll(*id, context.waker())
             {
                 wait_for.pop_front();
                 process.stages.end_page(replied.trace, &*process.clock);
                 take(replied.reply);
-                came = Poll::Ready(());
+                progress = Poll::Ready(());
             }
-            came
+            progress
         })
     }
 }

@@ -62,8 +62,8 @@ impl<M: Machine> Driver<M> {
             Ok(DialedLink { socket, inbox, hello, version }) => {
                 let link = Destination::Dialed(node);
                 self.run_machine(|core, now| {
-                    let began = NewLink { origin: Origin { node, link }, version, socket, inbox };
-                    self.open(core, began, Vec::new());
+                    let new = NewLink { origin: Origin { node, link }, version, socket, inbox };
+                    self.open(core, new, Vec::new());
                     core.machine.handle_link(now, LinkEvent::Opened(hello));
                 });
             }
@@ -99,8 +99,8 @@ impl<M: Machine> Driver<M> {
         });
     }
 
-    fn open(self: &Rc<Self>, core: &mut Core<M>, began: NewLink, begins_with: Vec<u8>) {
-        let NewLink { origin, version, socket, inbox } = began;
+    fn open(self: &Rc<Self>, core: &mut Core<M>, new: NewLink, begins_with: Vec<u8>) {
+        let NewLink { origin, version, socket, inbox } = new;
         let (read_half, write_half) = socket.into_split();
         let serial = core.links.open(origin, version, write_half, begins_with);
         let reservation = self.process.memory.empty_reservation(MemoryCategory::PeerLinks);
@@ -177,8 +177,8 @@ impl<M: Machine> Driver<M> {
         }
         let brought = self.run_machine(|core, now| {
             let mut messages = 0;
-            while let Some(came) = incoming {
-                match came {
+            while let Some(item) = incoming {
+                match item {
                     Incoming::Clock(seen) => {
                         clock.observe(seen, now);
                     }

@@ -221,7 +221,7 @@ impl Driver<NodeMachine> {
         loop {
             tokio::time::sleep(EXPIRE_CHECKPOINTS_EVERY).await;
             let store = self.local.store.clone();
-            // A panic there is told by its own thread.
+            // A panic is reported by the blocking thread.
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || store.expire_checkpoints()).await {
                 tracing::warn!(%error, "a checkpoint that was not renewed cannot be removed");
             }
@@ -242,7 +242,7 @@ impl Driver<NodeMachine> {
                     is_failing = true;
                     tracing::warn!(%error, "it could not be noted how far the log is durable; it will be tried again");
                 }
-                // A panic there is told by its own thread.
+                // A panic is reported by the blocking thread.
                 Ok(Err(_)) | Err(_) => {}
                 Ok(Ok(())) => is_failing = false,
             }
@@ -250,8 +250,8 @@ impl Driver<NodeMachine> {
     }
 
     async fn listen(self: Rc<Self>, mut control_messages: mpsc::Receiver<ControlMessage>) {
-        while let Some(came) = control_messages.recv().await {
-            match came {
+        while let Some(message) = control_messages.recv().await {
+            match message {
                 ControlMessage::Arrived(arrival) => self.handle_arrived(*arrival),
                 ControlMessage::Repair => self.run_machine(|core, now| core.machine.node.begin_repair(now)),
             }
@@ -489,12 +489,12 @@ mod tests {
     #[test]
     fn only_a_peer_that_was_up_is_reported_as_unreachable_at_once() {
         let view = |state| view(PeerView { state, ..PeerView::UNKNOWN });
-        let told = |before, now| changes(ME, &view(before), &view(now));
+        let reported = |before, now| changes(ME, &view(before), &view(now));
         let (unknown, up, gone) = (PeerState::Unknown, PeerState::Up, PeerState::Unreachable);
-        assert_eq!(told(unknown, gone), [(NodeIndex(1), PeerChange::NotThereYet)]);
-        assert_eq!(told(up, gone), [(NodeIndex(1), PeerChange::Gone)]);
-        assert_eq!(told(gone, up), [(NodeIndex(1), PeerChange::State(up))]);
-        assert_eq!(told(up, up), []);
+        assert_eq!(reported(unknown, gone), [(NodeIndex(1), PeerChange::NotThereYet)]);
+        assert_eq!(reported(up, gone), [(NodeIndex(1), PeerChange::Gone)]);
+        assert_eq!(reported(gone, up), [(NodeIndex(1), PeerChange::State(up))]);
+        assert_eq!(reported(up, up), []);
     }
 
     #[test]

@@ -102,10 +102,10 @@ pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> EncodedResp
         return api::encode_no_metrics(is_head);
     };
     let scrapes = Arc::clone(&metrics.scrapes);
-    let turn = scrapes.acquire_owned().await.expect("the semaphore is not closed");
+    let permit = scrapes.acquire_owned().await.expect("the semaphore is not closed");
     let process = Arc::clone(process);
     let written = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         process.metrics.as_ref().map(|metrics| write(&process, metrics)).unwrap_or_default()
     });
     match written.await {

@@ -87,10 +87,10 @@ impl Recorder {
 
     /// Records the duration and the outcome of a command that is replied to at `now`.
     #[inline]
-    pub(crate) fn replied(&self, begun: CommandStart, now: Instant, outcome: Outcome) {
+    pub(crate) fn replied(&self, start: CommandStart, now: Instant, outcome: Outcome) {
         if let Some(recorded) = &self.0 {
-            let nanos = now.as_nanos().saturating_sub(begun.at.as_nanos());
-            recorded.latencies[begun.kind as usize][outcome.class].record_alone(nanos);
+            let nanos = now.as_nanos().saturating_sub(start.at.as_nanos());
+            recorded.latencies[start.kind as usize][outcome.class].record_alone(nanos);
             if let Some(quorum) = outcome.quorum {
                 recorded.quorum_waits[quorum as usize].record_alone(nanos);
             }
@@ -181,25 +181,25 @@ mod tests {
     fn a_duration_is_from_the_command_to_its_reply() {
         let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
-        let begun = CommandStart { kind: RequestKind::Put, at: Instant::from_nanos(100) };
+        let start = CommandStart { kind: RequestKind::Put, at: Instant::from_nanos(100) };
         let written = |from| Reply::Written {
             version: stdx::Version::new(stdx::Hlc::from_bits(1), stdx::NodeTag(1)),
             superseded: false,
             acks: Acks { got: 1, from },
         };
-        recorder.replied(begun, Instant::from_nanos(350), Outcome::of(&written(2)));
-        recorder.replied(begun, Instant::from_nanos(100), Outcome::of(&written(1)));
+        recorder.replied(start, Instant::from_nanos(350), Outcome::of(&written(2)));
+        recorder.replied(start, Instant::from_nanos(100), Outcome::of(&written(1)));
         let took = recorded.latencies(RequestKind::Put, 0).snapshot();
         assert_eq!((took.count(), took.sum()), (2, 250));
         assert_eq!(recorded.quorum_waits[1].snapshot().count(), 1);
-        Recorder::new(None).replied(begun, Instant::from_nanos(350), Outcome::of(&written(2)));
+        Recorder::new(None).replied(start, Instant::from_nanos(350), Outcome::of(&written(2)));
     }
 
     #[test]
     fn durations_are_recorded_by_outcome() {
         let recorded = Arc::new(RequestMetrics::new());
         let recorder = Recorder::new(Some(Arc::clone(&recorded)));
-        let begun = CommandStart { kind: RequestKind::Get, at: Instant::from_nanos(0) };
+        let start = CommandStart { kind: RequestKind::Get, at: Instant::from_nanos(0) };
         let missing = Reply::Missing { acks: Acks { got: 1, from: 1 } };
         for reply in [
             missing,
@@ -214,7 +214,7 @@ mod tests {
                 maybe_stored: false,
             }),
         ] {
-            recorder.replied(begun, Instant::from_nanos(5), Outcome::of(&reply));
+            recorder.replied(start, Instant::from_nanos(5), Outcome::of(&reply));
         }
         let counts = [0, 1, 2]
             .map(|outcome_index| recorded.latencies(RequestKind::Get, outcome_index).snapshot().count());

@@ -21,9 +21,9 @@ pub(crate) enum StoreTimes {
     /// The response to a read of the read pool.
     Read {
         /// When the read was enqueued.
-        came: Instant,
+        enqueued: Instant,
         /// When a pool thread dequeued it.
-        taken: Instant,
+        dequeued: Instant,
         /// When the response was complete.
         done: Instant,
     },
@@ -35,26 +35,26 @@ pub(crate) enum StoreTimes {
 /// length are omitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LatencyTrace {
-    begun: CommandStart,
+    start: CommandStart,
     until: Instant,
     spans: Vec<(Stage, Duration)>,
 }
 
 impl LatencyTrace {
     /// Creates a trace without spans.
-    pub(super) const fn begin(begun: CommandStart) -> Self {
-        Self { begun, until: begun.at, spans: Vec::new() }
+    pub(super) const fn begin(start: CommandStart) -> Self {
+        Self { start, until: start.at, spans: Vec::new() }
     }
 
     /// Builds the trace of a command that is replied to at `now`, from the waits that the
     /// coordinator recorded and the timestamps of the store response being handled.
     pub(super) fn of(
-        begun: CommandStart,
+        start: CommandStart,
         wait: &WaitTrace,
         answered: Option<&StoreTimes>,
         now: Instant,
     ) -> Self {
-        let mut trace = Self::begin(begun);
+        let mut trace = Self::begin(start);
         for leg in &wait.earlier {
             trace.add_span(Stage::of(leg.target), leg.until);
         }
@@ -79,13 +79,13 @@ impl LatencyTrace {
     }
 
     /// Kind and start of the traced command.
-    pub(crate) const fn begun(&self) -> CommandStart {
-        self.begun
+    pub(crate) const fn start(&self) -> CommandStart {
+        self.start
     }
 
     /// Time from the start of the command to the end of the last span.
     pub(crate) fn took(&self) -> Duration {
-        self.until.saturating_since(self.begun.at)
+        self.until.saturating_since(self.start.at)
     }
 
     /// End of the last span.
@@ -108,11 +108,11 @@ impl LatencyTrace {
                 self.add_span(Stage::Coordinator, handed_over);
                 return self.add_span(Stage::Store, now);
             }
-            StoreTimes::Read { came, taken, done } => {
+            StoreTimes::Read { enqueued, dequeued, done } => {
                 // For a page, the time before it was enqueued was spent on earlier disk reads.
-                let is_page = matches!(self.begun.kind, RequestKind::Range | RequestKind::RangePage);
-                self.add_span(if is_page { Stage::DiskRead } else { Stage::Coordinator }, came);
-                self.add_span(Stage::ReadPoolQueue, taken);
+                let is_page = matches!(self.start.kind, RequestKind::Range | RequestKind::RangePage);
+                self.add_span(if is_page { Stage::DiskRead } else { Stage::Coordinator }, enqueued);
+                self.add_span(Stage::ReadPoolQueue, dequeued);
                 self.add_span(Stage::DiskRead, done);
             }
             StoreTimes::Refused => return self.add_span(Stage::Store, now),

@@ -66,7 +66,7 @@ pub(crate) struct Stages {
 /// The data of an in-flight request that the log shows if it is slow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    pub(crate) begun: CommandStart,
+    pub(crate) start: CommandStart,
     pub(crate) key: KeyPrefix,
 }
 
@@ -106,8 +106,8 @@ impl Stages {
 
     /// Whether a request from `begun` to `now` took long enough to be traced.
     #[inline]
-    pub(crate) fn is_traced(&self, begun: Instant, now: Instant) -> bool {
-        now.as_nanos().saturating_sub(begun.as_nanos()) >= self.traced_from_nanos.load(Ordering::Relaxed)
+    pub(crate) fn is_traced(&self, start: Instant, now: Instant) -> bool {
+        now.as_nanos().saturating_sub(start.as_nanos()) >= self.traced_from_nanos.load(Ordering::Relaxed)
     }
 
     /// Builds the trace of a command that is replied to at `now`, if it is traced. `answered` are
@@ -115,18 +115,18 @@ impl Stages {
     #[inline]
     pub(crate) fn trace(
         &self,
-        begun: CommandStart,
+        start: CommandStart,
         wait: &WaitTrace,
         answered: Option<&StoreTimes>,
         now: Instant,
     ) -> Option<Box<LatencyTrace>> {
-        self.is_traced(begun.at, now).then(|| Box::new(LatencyTrace::of(begun, wait, answered, now)))
+        self.is_traced(start.at, now).then(|| Box::new(LatencyTrace::of(start, wait, answered, now)))
     }
 
     /// Ends a request whose response was written to the socket at once.
     #[inline]
     pub(crate) fn end(&self, ending: RequestEnd, clock: &dyn env::Clock) {
-        if ending.trace.is_some() || self.is_traced(ending.request.begun.at, ending.answered) {
+        if ending.trace.is_some() || self.is_traced(ending.request.start.at, ending.answered) {
             self.record(ending, None, clock.now());
         }
     }
@@ -141,7 +141,7 @@ impl Stages {
     #[inline]
     pub(crate) fn end_page(&self, trace: Option<Box<LatencyTrace>>, clock: &dyn env::Clock) {
         if let Some(trace) = trace {
-            let request = Request { begun: trace.begun(), key: KeyPrefix::default() };
+            let request = Request { start: trace.start(), key: KeyPrefix::default() };
             let (now, status) = (clock.now(), StatusCode::OK);
             let ending =
                 RequestEnd { request, trace: Some(trace), has_waited: true, status, answered: now.mono };
@@ -162,10 +162,10 @@ impl Stages {
     }
 
     /// Builds the trace of a request whose reply came too soon to be traced.
-    fn untraced(&self, begun: CommandStart, has_waited: bool, answered: Instant) -> LatencyTrace {
-        let mut trace = LatencyTrace::begin(begun);
+    fn untraced(&self, start: CommandStart, has_waited: bool, answered: Instant) -> LatencyTrace {
+        let mut trace = LatencyTrace::begin(start);
         if has_waited {
-            let soon = begun.at.as_nanos().saturating_add(traced_from_nanos(self.slow_nanos));
+            let soon = start.at.as_nanos().saturating_add(traced_from_nanos(self.slow_nanos));
             trace.add_span(Stage::Other, Instant::from_nanos(soon).min(answered));
         }
         trace
@@ -173,13 +173,13 @@ impl Stages {
 
     fn record(&self, ending: RequestEnd, sent: Option<Instant>, now: Now) {
         let RequestEnd { request, trace, has_waited, status, answered } = ending;
-        let mut trace = trace.unwrap_or_else(|| Box::new(self.untraced(request.begun, has_waited, answered)));
+        let mut trace = trace.unwrap_or_else(|| Box::new(self.untraced(request.start, has_waited, answered)));
         trace.add_span(if has_waited { Stage::Thread } else { Stage::Coordinator }, answered);
         if let Some(sent) = sent {
             trace.add_span(Stage::SocketWrite, sent);
         }
         if nanos(trace.took()) >= self.slow_nanos {
-            self.counts[request.begun.kind as usize].count();
+            self.counts[request.start.kind as usize].count();
             self.slow.record(&request, status, &trace, now);
         }
         if self.is_recording()
@@ -200,7 +200,7 @@ impl Request {
             }
             Command::Scan { .. } | Command::NextPage { .. } => KeyPrefix::default(),
         };
-        Self { begun: CommandStart { kind, at }, key }
+        Self { start: CommandStart { kind, at }, key }
     }
 }
 

@@ -48,7 +48,7 @@ impl Recording {
     /// Adds a request that has ended.
     pub(super) fn add(&mut self, trace: &LatencyTrace) {
         let slice = slice_of(self.began.mono, trace.until());
-        let kind = trace.begun().kind;
+        let kind = trace.start().kind;
         let mut add = |stage, nanos| *self.nanos.entry((slice, kind, stage)).or_default() += nanos;
         let mut unnamed = trace.took();
         for (stage, took) in trace.spans() {

@@ -87,7 +87,7 @@ fn describe(request: &Request, status: StatusCode, trace: &LatencyTrace, now: No
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     SlowRequest {
         ended_unix_ms: now.wall.micros_since_unix_epoch() / 1_000,
-        operation: request.begun.kind.name().into(),
+        operation: request.start.kind.name().into(),
         key_bytes: request.key.len,
         key: request.key.printable(),
         status: status.as_u16(),

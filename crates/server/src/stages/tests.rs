@@ -10,7 +10,7 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-fn begun() -> CommandStart {
+fn start() -> CommandStart {
     CommandStart { kind: RequestKind::Put, at: at(1_000) }
 }
 
@@ -33,7 +33,7 @@ fn named(trace: &LatencyTrace) -> Duration {
 }
 
 fn ending(trace: Option<Box<LatencyTrace>>, has_waited: bool, answered: Instant) -> RequestEnd {
-    let request = Request { begun: begun(), key: KeyPrefix::of(b"user:\x001") };
+    let request = Request { start: start(), key: KeyPrefix::of(b"user:\x001") };
     RequestEnd { request, trace, has_waited, status: StatusCode::CREATED, answered }
 }
 
@@ -42,7 +42,7 @@ fn the_trace_of_a_write_has_the_commit_stages_of_its_group() {
     let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Store };
     let commit = Some(commit(20, [1_050, 1_052, 1_150, 1_151]));
     let times = StoreTimes::Written { handed_over: at(1_010), commit };
-    let trace = LatencyTrace::of(begun(), &wait, Some(&times), at(1_160));
+    let trace = LatencyTrace::of(start(), &wait, Some(&times), at(1_160));
     let expected = [
         ("coordinator", 10),
         ("commit queue", 20),
@@ -59,9 +59,9 @@ fn the_trace_of_a_write_has_the_commit_stages_of_its_group() {
 fn earlier_waits_come_first_in_a_trace() {
     let legs = [(WaitTarget::ClockBound, 1_030), (WaitTarget::Peer(NodeIndex(2)), 1_040)];
     let earlier = legs.map(|(target, until)| WaitSpan { target, until: at(until) }).to_vec();
-    let times = StoreTimes::Read { came: at(1_041), taken: at(1_090), done: at(1_180) };
+    let times = StoreTimes::Read { enqueued: at(1_041), dequeued: at(1_090), done: at(1_180) };
     let wait = WaitTrace { earlier, last: WaitTarget::Store };
-    let trace = LatencyTrace::of(begun(), &wait, Some(&times), at(1_200));
+    let trace = LatencyTrace::of(start(), &wait, Some(&times), at(1_200));
     let expected = [
         ("clock bound", 30),
         ("peer 2", 10),
@@ -90,14 +90,14 @@ fn spans_add_up_to_the_total_time() {
         let answered = [
             StoreTimes::Written { handed_over: time(), commit: Some(commit) },
             StoreTimes::Written { handed_over: time(), commit: None },
-            StoreTimes::Read { came: time(), taken: time(), done: time() },
+            StoreTimes::Read { enqueued: time(), dequeued: time(), done: time() },
             StoreTimes::Refused,
         ];
         let legs = [WaitTarget::Links, WaitTarget::ClockBound, WaitTarget::Links];
         let earlier = legs.map(|target| WaitSpan { target, until: time() }).to_vec();
         let wait = WaitTrace { earlier, last: WaitTarget::Store };
         for times in answered {
-            let mut trace = LatencyTrace::of(begun(), &wait, Some(&times), at(1_300));
+            let mut trace = LatencyTrace::of(start(), &wait, Some(&times), at(1_300));
             trace.add_span(Stage::SocketWrite, at(1_250));
             let sum: Duration = trace.spans().iter().map(|(_, took)| *took).sum();
             assert_eq!((sum, trace.took()), (trace.took(), trace.until().saturating_since(at(1_000))));
@@ -169,7 +169,7 @@ fn a_recording_has_each_request_in_the_slice_of_its_end() {
     let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Peer(NodeIndex(1)) };
     for end in [1_050, 1_250] {
         clock.advance(Duration::from_millis(100));
-        let trace = stages.trace(begun(), &wait, None, at(end));
+        let trace = stages.trace(start(), &wait, None, at(end));
         assert!(trace.is_some(), "every request is traced");
         stages.end(ending(trace, true, at(end + 1)), &clock);
     }
@@ -199,7 +199,7 @@ fn a_recording_has_each_request_in_the_slice_of_its_end() {
 fn at_least_95_percent_of_a_slow_request_have_a_named_stage() {
     let stages = Stages::new(SLOW);
     for answered in [1_100, 1_101, 1_500, 61_000] {
-        let mut trace = stages.untraced(begun(), true, at(answered));
+        let mut trace = stages.untraced(start(), true, at(answered));
         trace.add_span(Stage::Thread, at(answered));
         assert!(named(&trace) * 100 >= trace.took() * 95, "{trace:?}");
     }

@@ -105,7 +105,7 @@ pub(crate) struct StartedRange {
 pub(crate) enum RangeStartError {
     Failed(Failure),
     /// The budget has no memory for the first page.
-    NoRoom,
+    NoMemory,
 }
 
 impl StartedRange {
@@ -116,11 +116,11 @@ impl StartedRange {
     ) -> Result<Self, RangeStartError> {
         let first = poll_fn(|context| scan.poll_next(context)).await.map_err(RangeStartError::Failed)?;
         if !range_memory.begin(&first.page, first.is_last) {
-            return Err(RangeStartError::NoRoom);
+            return Err(RangeStartError::NoMemory);
         }
         let first_room = match range_memory.weigh(&first.page) {
             0 => None,
-            weight => Some(Rc::new(range_memory.reserve(weight).ok_or(RangeStartError::NoRoom)?)),
+            weight => Some(Rc::new(range_memory.reserve(weight).ok_or(RangeStartError::NoMemory)?)),
         };
         Ok(Self { scan, first, first_room, range_memory })
     }

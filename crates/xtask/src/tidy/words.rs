@@ -89,6 +89,11 @@ pub(crate) const NAMES: &[Name] = &[
     exact("plain_path", "fast_path"),
     exact("Course", "LatencyTrace; Span").under("crates/server/"),
     segment("course", "latency trace; span").under("crates/server/"),
+    exact("Place|Places", "ConnectionPermit, ConnectionLimiter").under("crates/server/"),
+    segment("turn|turns", "batch; permit; time slice; flush").under("crates/server/"),
+    segment("complain|complaint|complaints", "peer warning").under("crates/server/"),
+    segment("talk", "handshake exchange").under("crates/server/"),
+    segment("scene", "MetricsSource").under("crates/server/"),
     // The node's driver.
     segment("presiding|presides", "the node's driver: with_node, run_node"),
     // Scans.
