@@ -13,7 +13,7 @@ use stdx::{CellMeta, CellRef, Hlc, NodeTag, Rng, Version};
 /// Scans of each kind. The fastest is printed, to exclude other load on the machine.
 const SCANS: usize = 5;
 /// Number of idle cursors.
-const STANDING: u64 = 100;
+const IDLE_CURSORS: u64 = 100;
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>().expect("a number"));
@@ -115,21 +115,17 @@ fn pass(cursor: &mut SnapshotCursor, entries: u64) -> u64 {
 fn stand(engine: &Engine, cells: u64) {
     let before = resident_bytes();
     let begun = processor_nanos();
-    let standing: Vec<SnapshotCursor> = (0..STANDING)
+    let idle: Vec<SnapshotCursor> = (0..IDLE_CURSORS)
         .map(|i| {
             let mut cursor = engine.snapshot().cursor();
-            cursor.seek(&key(i * cells / STANDING)).expect("an entry");
+            cursor.seek(&key(i * cells / IDLE_CURSORS)).expect("an entry");
             walk(&mut cursor, 1_000);
             cursor
         })
         .collect();
-    let took = (processor_nanos() - begun) / 1_000 / STANDING;
+    let took = (processor_nanos() - begun) / 1_000 / IDLE_CURSORS;
     let grown = resident_bytes().saturating_sub(before);
-    println!(
-        "  {} cursors that stand: {} KiB; {took} us for each to come there",
-        standing.len(),
-        grown >> 10
-    );
+    println!("  {} cursors that stand: {} KiB; {took} us for each to come there", idle.len(), grown >> 10);
 }
 
 /// Processor time of this thread: excludes other load on the machine.

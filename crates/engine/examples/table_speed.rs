@@ -1,8 +1,9 @@
-//! How fast tables are, on one core: writing, point reads from the cache, reads the filter answers, scans.
+//! Speed of tables on one core: writing, point reads from the cache, reads that the filter answers,
+//! and scans.
 //!
-//! `cargo run --release -p engine --example table_speed [cells] [value bytes]`. Prints nanoseconds per
-//! operation; where there are rounds, those of the round at the lower quartile, so that other load on the
-//! machine disturbs less. Nothing asserts on them.
+//! `cargo run --release -p engine --example table_speed [cells] [value bytes]`. Prints nanoseconds
+//! per operation; for repeated measurements the lower quartile, so that other load on the machine
+//! matters less. Nothing asserts on them.
 
 use engine::Compression;
 use engine::cache::BlockCache;

@@ -16,8 +16,8 @@
 //! overdue by some time is expected to take that time again.
 //!
 //! For *level 0* and the *compaction debt* the factor is a power of the excess of the backlog over
-//! its slowdown threshold. So it settles where input and output are balanced. CompactionDebt is measured in
-//! bytes and in the time needed to pay it off: a slow disk may have less of it.
+//! its slowdown threshold. So it settles where input and output are balanced. Compaction debt is
+//! measured in bytes and in the time needed to pay it off: a slow disk may have less of it.
 //!
 //! The pacer is a token bucket: a group of writes is charged when it is committed, and the next
 //! group waits until that cost is paid. Under pressure groups are small, so that each second has
