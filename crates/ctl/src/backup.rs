@@ -19,7 +19,7 @@ use crate::error::CtlError;
 use crate::files;
 use crate::node::{Node, NodeCheckpoint};
 use crate::progress::Observer;
-use crate::repository::{Removed, Repository, Taken};
+use crate::repository::{AddedBackup, Repository, RetentionReport};
 use env::Env;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ const CHECKPOINTS_DIR: &str = "checkpoints";
 
 /// Result of a backup.
 #[derive(Debug)]
-pub struct BackedUp {
+pub struct BackupReport {
     /// The new backup.
-    pub taken: Taken,
+    pub added: AddedBackup,
     /// Older backups that were removed afterwards.
-    pub removed: Removed,
+    pub removed: RetentionReport,
     /// Number of backups in the repository.
     pub backups: usize,
     /// Tables that the node knew to be damaged when it made the checkpoint. The backup contains
@@ -57,39 +57,43 @@ pub async fn back_up(
     dir: &Path,
     keep: Option<usize>,
     observer: &mut dyn Observer,
-) -> Result<BackedUp, CtlError> {
+) -> Result<BackupReport, CtlError> {
     let repository = Repository::open_or_create(env, dir)?;
-    if let Some(left) = repository.held()? {
+    if let Some(left) = repository.checkpoint_note()? {
         node.remove_checkpoint(&left).await?;
-        repository.forget_held()?;
+        repository.remove_checkpoint_note()?;
     }
-    let checkpoint = hold(env, node, &repository).await?;
-    let taken = take(env, node, &repository, &checkpoint, observer);
+    let checkpoint = make_checkpoint(env, node, &repository).await?;
+    let added = copy_checkpoint(env, node, &repository, &checkpoint, observer);
     let removed = node.remove_checkpoint(&checkpoint.name).await;
     let checkpoint_left = match removed {
-        Ok(_) => repository.forget_held().err(),
+        Ok(_) => repository.remove_checkpoint_note().err(),
         Err(error) => Some(error),
     };
-    let taken = taken?;
+    let added = added?;
     let removed = match keep {
         Some(keep) => repository.keep_newest(keep.max(1)),
         // Removes only what interrupted backups left behind.
         None => repository.keep_newest(usize::MAX),
     };
     let removed = match removed {
-        // Damaged manifests are listed in `taken.unreadable`. A damaged old backup is no reason to
+        // Damaged manifests are listed in `added.unreadable`. A damaged old backup is no reason to
         // fail.
-        Err(CtlError::Damaged { .. }) => Removed::default(),
+        Err(CtlError::Damaged { .. }) => RetentionReport::default(),
         removed => removed?,
     };
     let backups = repository.backups()?.len();
-    Ok(BackedUp { taken, removed, backups, damaged_tables: checkpoint.damaged_tables, checkpoint_left })
+    Ok(BackupReport { added, removed, backups, damaged_tables: checkpoint.damaged_tables, checkpoint_left })
 }
 
 /// Records the name of a checkpoint, then has the node make it.
-async fn hold(env: &Env, node: &Node, repository: &Repository) -> Result<NodeCheckpoint, CtlError> {
-    let name = draw_name(env);
-    repository.note_held(&name)?;
+async fn make_checkpoint(
+    env: &Env,
+    node: &Node,
+    repository: &Repository,
+) -> Result<NodeCheckpoint, CtlError> {
+    let name = new_checkpoint_name(env);
+    repository.store_checkpoint_note(&name)?;
     let error = match node.make_checkpoint(&name).await {
         Ok(checkpoint) => return Ok(NodeCheckpoint { name, ..checkpoint }),
         Err(error) => error,
@@ -100,27 +104,27 @@ async fn hold(env: &Env, node: &Node, repository: &Repository) -> Result<NodeChe
         _ => matches!(node.remove_checkpoint(&name).await, Ok(true)),
     };
     if is_none_there {
-        repository.forget_held()?;
+        repository.remove_checkpoint_note()?;
     }
     Err(error)
 }
 
 /// Draws a unique name for a checkpoint.
-fn draw_name(env: &Env) -> String {
+fn new_checkpoint_name(env: &Env) -> String {
     let micros = env.clock.now().wall.micros_since_unix_epoch();
     format!("backup-{micros}-{:016x}", env::os_process::entropy_u64())
 }
 
 /// Refuses a checkpoint whose path is not that of a node's checkpoint with this name.
-fn check_place(env: &Env, node: &Node, checkpoint: &NodeCheckpoint) -> Result<(), CtlError> {
+fn check_path(env: &Env, node: &Node, checkpoint: &NodeCheckpoint) -> Result<(), CtlError> {
     let path = &checkpoint.path;
     let is_expected = path.is_absolute() && path.ends_with(Path::new(CHECKPOINTS_DIR).join(&checkpoint.name));
     if !is_expected {
-        return Err(CtlError::NotTheCheckpoint { node: node.to_string(), path: path.clone() });
+        return Err(CtlError::UnexpectedCheckpointPath { node: node.to_string(), path: path.clone() });
     }
     let out_of_reach = |error| match error {
         CtlError::Io { source, .. } if source.kind() != io::ErrorKind::InvalidInput => {
-            CtlError::OutOfReach { node: node.to_string(), path: path.clone(), source }
+            CtlError::CheckpointUnreadable { node: node.to_string(), path: path.clone(), source }
         }
         other => other,
     };
@@ -128,25 +132,25 @@ fn check_place(env: &Env, node: &Node, checkpoint: &NodeCheckpoint) -> Result<()
     [parent, path].iter().try_for_each(|dir| files::refuse_symlink(&*env.fs, dir)).map_err(out_of_reach)
 }
 
-fn take(
+fn copy_checkpoint(
     env: &Env,
     node: &Node,
     repository: &Repository,
     checkpoint: &NodeCheckpoint,
     observer: &mut dyn Observer,
-) -> Result<Taken, CtlError> {
+) -> Result<AddedBackup, CtlError> {
     let path = &checkpoint.path;
-    check_place(env, node, checkpoint)?;
+    check_path(env, node, checkpoint)?;
     env.fs.read_dir(path).map_err(|source| {
         let (node, path) = (node.to_string(), path.clone());
-        CtlError::OutOfReach { node, path, source }
+        CtlError::CheckpointUnreadable { node, path, source }
     })?;
     let (done, is_done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || renew(node, &checkpoint.name, &is_done));
-        let taken = repository.take(path, env.clock.now().wall, observer);
+        let added = repository.add_backup(path, env.clock.now().wall, observer);
         drop(done);
-        taken
+        added
     })
 }
 

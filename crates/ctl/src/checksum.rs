@@ -33,24 +33,24 @@ impl fmt::Debug for Checksum {
 
 /// Error: the text is not 32 lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAChecksum;
+pub struct ParseChecksumError;
 
 impl FromStr for Checksum {
-    type Err = NotAChecksum;
+    type Err = ParseChecksumError;
 
-    fn from_str(text: &str) -> Result<Self, NotAChecksum> {
+    fn from_str(text: &str) -> Result<Self, ParseChecksumError> {
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if text.len() != 32 || !text.bytes().all(is_digit) {
-            return Err(NotAChecksum);
+            return Err(ParseChecksumError);
         }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| NotAChecksum)
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| ParseChecksumError)
     }
 }
 
 /// Computes a [`Checksum`] incrementally.
-pub(crate) struct Summer(Box<Xxh3>);
+pub(crate) struct ChecksumHasher(Box<Xxh3>);
 
-impl Summer {
+impl ChecksumHasher {
     pub(crate) fn new() -> Self {
         Self(Box::default())
     }
@@ -73,13 +73,13 @@ mod tests {
     fn checksums_are_stable() {
         assert_eq!(Checksum::of(b"").to_string(), "99aa06d3014798d86001c324468d497f");
         assert_eq!(Checksum::of(b"veche").to_string().parse(), Ok(Checksum::of(b"veche")));
-        let mut summer = Summer::new();
+        let mut summer = ChecksumHasher::new();
         [&b"ve"[..], b"", b"che"].into_iter().for_each(|piece| summer.add(piece));
         assert_eq!(summer.finish(), Checksum::of(b"veche"));
         for text in
             ["", "99aa06d3014798d86001c324468d497", "99AA06D3014798D86001C324468D497F", &"+".repeat(32)]
         {
-            assert_eq!(text.parse::<Checksum>(), Err(NotAChecksum));
+            assert_eq!(text.parse::<Checksum>(), Err(ParseChecksumError));
         }
     }
 }

@@ -34,7 +34,7 @@ pub enum CtlError {
         available: u64,
     },
     /// Another process uses the repository.
-    #[error("the backup repository {} is in use by another process; wait until that is done", path.display())]
+    #[error("the backup repository {} is in use by another process; wait until that process ends", path.display())]
     Locked {
         /// Directory of the repository.
         path: PathBuf,
@@ -61,8 +61,8 @@ pub enum CtlError {
     },
     /// The repository belongs to another node.
     #[error(
-        "the backup repository {} holds backups of node {holds}, and this is node {found}; give each node a directory of \
-         its own, and a node that was rebuilt a new one",
+        "the backup repository {} holds backups of node {holds}, and this is node {found}; use a separate directory for \
+         each node, and a new one for a node that was rebuilt",
         path.display()
     )]
     OtherNode {
@@ -96,7 +96,7 @@ pub enum CtlError {
         detail: String,
     },
     /// The target directory of a restore is not empty.
-    #[error("{} is not empty: it holds {found}; restore to a directory of its own", path.display())]
+    #[error("{} is not empty: it holds {found}; restore to an empty or new directory", path.display())]
     NotEmpty {
         /// Target directory.
         path: PathBuf,
@@ -105,7 +105,7 @@ pub enum CtlError {
     },
     /// A restore failed, and its files could not be removed.
     #[error("{error}; remove the files in {} by hand, because this failed: {left}", path.display())]
-    LeftBehind {
+    NotCleanedUp {
         /// Target directory.
         path: PathBuf,
         /// Error of the restore.
@@ -118,8 +118,8 @@ pub enum CtlError {
     #[error(transparent)]
     Store(#[from] store::StoreError),
     /// The file to be created exists already.
-    #[error("{} is there already; remove it, or write to another file", path.display())]
-    Taken {
+    #[error("{} exists already; remove it, or write to another file", path.display())]
+    FileExists {
         /// Existing file.
         path: PathBuf,
     },
@@ -131,11 +131,11 @@ pub enum CtlError {
     },
     /// This process cannot read the checkpoint that the node made.
     #[error(
-        "the checkpoint of {node} is in {}, which cannot be read here ({source}): do this on the node's machine, as a user \
-         who may read its data directory",
+        "the checkpoint of {node} is in {}, which cannot be read here ({source}): run this command on the node's machine, \
+         as a user who may read its data directory",
         path.display()
     )]
-    OutOfReach {
+    CheckpointUnreadable {
         /// Address of the node.
         node: String,
         /// Path on the node's machine.
@@ -145,11 +145,11 @@ pub enum CtlError {
     },
     /// The node named a directory that is not that of the requested checkpoint.
     #[error(
-        "{node} says that its checkpoint is {}, which is not where a node keeps the checkpoint that it was asked for: nothing \
-         was read there. Is it a veche node that answers at this address?",
+        "{node} says that its checkpoint is {}, which is not the directory of the requested checkpoint: nothing \
+         was read there. Check that a veche node listens at this address",
         path.display()
     )]
-    NotTheCheckpoint {
+    UnexpectedCheckpointPath {
         /// Address of the node.
         node: String,
         /// Path that the node named.
@@ -177,14 +177,14 @@ pub enum CtlError {
     },
     /// The node's response is incomplete or malformed.
     #[error("the response of {node} is incomplete: {detail}")]
-    BrokenOff {
+    BrokenAnswer {
         /// Address of the node.
         node: String,
         /// Description of the failure.
         detail: String,
     },
     /// The observer cancelled the operation.
-    #[error("stopped before it was done")]
+    #[error("cancelled")]
     Cancelled,
 }
 
@@ -207,7 +207,7 @@ impl CtlError {
     /// Class of the error.
     pub fn kind(&self) -> CtlErrorKind {
         match self {
-            Self::Locked { .. } | Self::Cancelled | Self::Unreachable { .. } | Self::BrokenOff { .. } => {
+            Self::Locked { .. } | Self::Cancelled | Self::Unreachable { .. } | Self::BrokenAnswer { .. } => {
                 CtlErrorKind::Retry
             }
             Self::Refused { status: 503 | 504, .. } => CtlErrorKind::Retry,
@@ -217,13 +217,13 @@ impl CtlError {
             | Self::OtherNode { .. }
             | Self::NoBackup { .. }
             | Self::NotEmpty { .. }
-            | Self::Taken { .. }
-            | Self::OutOfReach { .. }
-            | Self::NotTheCheckpoint { .. }
+            | Self::FileExists { .. }
+            | Self::CheckpointUnreadable { .. }
+            | Self::UnexpectedCheckpointPath { .. }
             | Self::Refused { .. } => CtlErrorKind::Invalid,
             Self::Damaged { .. } => CtlErrorKind::Corrupt,
             Self::Full { .. } | Self::NoRoom { .. } => CtlErrorKind::Full,
-            Self::LeftBehind { error, .. } => error.kind(),
+            Self::NotCleanedUp { error, .. } => error.kind(),
             Self::Io { .. } | Self::Output { .. } | Self::Store(_) => CtlErrorKind::Internal,
         }
     }

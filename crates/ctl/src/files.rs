@@ -4,7 +4,7 @@
 //! backup, and a planted link cannot make it copy another file. A file that is written is always
 //! new.
 
-use crate::checksum::{Checksum, Summer};
+use crate::checksum::{Checksum, ChecksumHasher};
 use crate::error::CtlError;
 use crate::progress::Meter;
 use env::{File, Fs, OpenMode};
@@ -39,7 +39,7 @@ pub(crate) fn copy(fs: &dyn Fs, from: &Path, to: &Path, meter: &mut Meter<'_>) -
 }
 
 /// Reads a file to compute its length and checksum.
-pub(crate) fn sum(fs: &dyn Fs, path: &Path, meter: &mut Meter<'_>) -> Result<Contents, CtlError> {
+pub(crate) fn checksum(fs: &dyn Fs, path: &Path, meter: &mut Meter<'_>) -> Result<Contents, CtlError> {
     read_through(fs, path, |_, chunk| meter.pass(chunk.len() as u64))
 }
 
@@ -51,7 +51,7 @@ fn read_through(
     let file = fs.open(path, OpenMode::ReadRegular).map_err(CtlError::io("open", path))?;
     let len = file.len().map_err(CtlError::io("read", path))?;
     let mut buffer = vec![0; len.min(CHUNK_BYTES as u64) as usize];
-    let (mut bytes, mut summer) = (0, Summer::new());
+    let (mut bytes, mut summer) = (0, ChecksumHasher::new());
     while bytes < len {
         let chunk = &mut buffer[..(len - bytes).min(CHUNK_BYTES as u64) as usize];
         file.read_exact_at(chunk, bytes).map_err(CtlError::io("read", path))?;

@@ -12,10 +12,10 @@
 #![warn(missing_docs)]
 
 mod backup;
+mod backup_fs;
 mod checksum;
 mod error;
 mod files;
-mod mount;
 mod node;
 mod percent;
 mod progress;
@@ -25,16 +25,16 @@ mod transfer;
 mod utc;
 mod verify;
 
-pub use backup::{BackedUp, back_up};
-pub use checksum::{Checksum, NotAChecksum};
+pub use backup::{BackupReport, back_up};
+pub use checksum::{Checksum, ParseChecksumError};
 pub use error::{CtlError, CtlErrorKind};
 pub use node::{Node, NodeCheckpoint};
 pub use progress::{Observer, Progress};
-pub use repository::{BackupFile, BackupNumber, Manifest, Removed, Repository, Taken};
+pub use repository::{AddedBackup, BackupFile, BackupNumber, Manifest, Repository, RetentionReport};
 pub use restore::restore;
 pub use transfer::{
-    Export, Exported, FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, PartialFile, QuorumWish, count,
-    export, import, is_in_future,
+    Export, ExportReport, FAILURES_SHOWN_MAX, FailedEntry, Import, ImportReport, PartialFile,
+    RequestedQuorum, count, export, import, is_in_future,
 };
 pub use utc::utc;
 pub use verify::{RepositoryReport, verify_repository};

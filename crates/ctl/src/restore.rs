@@ -31,7 +31,7 @@ const ROOM_BYTES_SPARE: u64 = 1 << 20;
 /// # Errors
 /// [`CtlError::NotEmpty`]; [`CtlError::Damaged`] with the file of the repository;
 /// [`CtlError::NoRoom`] and others. `dir` is then unchanged, unless the error is
-/// [`CtlError::LeftBehind`].
+/// [`CtlError::NotCleanedUp`].
 pub fn restore(
     env: &Env,
     repository: &Repository,
@@ -45,17 +45,17 @@ pub fn restore(
     if let Some(found) = files::names(fs, dir)?.pop() {
         return Err(CtlError::NotEmpty { path: dir.to_owned(), found });
     }
-    let (identity, others) = parts(repository, manifest)?;
+    let (identity, others) = split_identity(repository, manifest)?;
     let mut meter = Meter::new(observer, Some(manifest.bytes()));
     let filled = fill(fs, repository, &others, dir, &mut meter)
-        .and_then(|()| place(fs, repository, identity, dir, &mut meter))
+        .and_then(|()| copy_object(fs, repository, identity, dir, &mut meter))
         .and_then(|()| sync_tree(fs, dir, [identity]))
         .and_then(|()| Ok(store::prepare_restored(env, dir, after)?));
     filled.map(|_| ()).map_err(|error| undo(fs, dir, was_there, error))
 }
 
 /// The identity file, and all other files.
-fn parts<'a>(
+fn split_identity<'a>(
     repository: &Repository,
     manifest: &'a Manifest,
 ) -> Result<(&'a BackupFile, Vec<&'a BackupFile>), CtlError> {
@@ -88,13 +88,13 @@ fn fill(
     // From here on the directory cannot be mistaken for that of a new node.
     fs.sync_dir(dir).map_err(CtlError::io("sync", dir))?;
     for file in others {
-        place(fs, repository, file, dir, meter)?;
+        copy_object(fs, repository, file, dir, meter)?;
     }
     sync_tree(fs, dir, others.iter().copied())
 }
 
 /// Copies one file, and syncs its data but not its name.
-fn place(
+fn copy_object(
     fs: &dyn Fs,
     repository: &Repository,
     file: &BackupFile,
@@ -138,7 +138,7 @@ fn undo(fs: &dyn Fs, dir: &Path, was_there: bool, error: CtlError) -> CtlError {
     match removed {
         Ok(()) => error,
         Err(left) => {
-            CtlError::LeftBehind { path: dir.to_owned(), error: Box::new(error), left: Box::new(left) }
+            CtlError::NotCleanedUp { path: dir.to_owned(), error: Box::new(error), left: Box::new(left) }
         }
     }
 }

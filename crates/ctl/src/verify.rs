@@ -9,9 +9,9 @@
 //! verification continues, so that an operator learns of all damage at once. A backup counts as
 //! whole only if each of its objects is unchanged and, as far as tables were read, readable.
 
+use crate::backup_fs::{BackupFs, ROOT};
 use crate::error::CtlError;
 use crate::files;
-use crate::mount::{Mounted, ROOT};
 use crate::progress::{Meter, Observer, Progress};
 use crate::repository::{BackupFile, Manifest, Repository};
 use engine::{VerifyProgress, VerifyReport};
@@ -128,7 +128,7 @@ fn table_bytes(manifest: &Manifest) -> u64 {
 /// Reads an object. An error names it if its contents have changed.
 fn check_object(repository: &Repository, file: &BackupFile, meter: &mut Meter<'_>) -> Result<(), CtlError> {
     let path = repository.object(&file.object);
-    let found = files::sum(&**repository.fs(), &path, meter).map_err(missing_is_damage)?;
+    let found = files::checksum(&**repository.fs(), &path, meter).map_err(missing_is_damage)?;
     file.check(&path, &found)
 }
 
@@ -139,7 +139,7 @@ fn check_blocks(
     manifest: &Manifest,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport, Vec<CtlError>> {
-    let mounted = Arc::new(Mounted::new(repository, manifest));
+    let mounted = Arc::new(BackupFs::new(repository, manifest));
     let fs: Arc<dyn Fs> = Arc::clone(&mounted) as _;
     let env = Env { fs, clock: Arc::clone(&env.clock) };
     let checked = store::verify(&env, Path::new(ROOT), progress);

@@ -50,7 +50,8 @@ fn a_second_backup_copies_only_new_files() {
     add_tables(&disk, 3, 1);
     let second = back_up(disk.clone()).unwrap();
     let is_table = |path: &str| path.ends_with(".sst");
-    let tables = |taken: &ctl::Taken| taken.manifest.files.iter().filter(|file| is_table(&file.path)).count();
+    let tables =
+        |taken: &ctl::AddedBackup| taken.manifest.files.iter().filter(|file| is_table(&file.path)).count();
     assert_eq!(tables(&second), tables(&first) + 1);
     let known = |file: &BackupFile| is_table(&file.path) && first.manifest.files.contains(file);
     let new: Vec<_> = second.manifest.files.iter().filter(|file| !known(file)).collect();
@@ -72,7 +73,7 @@ fn a_table_of_another_generation_with_the_same_name_and_length_is_copied() {
     // The directory is gone, and a node with the same tag starts over, as a restored one does.
     common::remove(&disk, DATA);
     let second = in_life(2 << 32, b"two");
-    let table = |taken: &ctl::Taken| {
+    let table = |taken: &ctl::AddedBackup| {
         taken.manifest.files.iter().find(|file| file.path.ends_with(".sst")).cloned().unwrap()
     };
     let (first, second) = (table(&first), table(&second));
@@ -267,7 +268,7 @@ fn old_backups_are_removed_with_the_objects_that_only_they_use() {
     assert!(removed.objects > 0);
     assert_eq!(objects(&disk), count - removed.objects);
     assert_eq!(assert_whole(&disk), [BackupNumber(3), BackupNumber(4)]);
-    assert_eq!(repository(&disk).keep_newest(2).unwrap(), ctl::Removed::default());
+    assert_eq!(repository(&disk).keep_newest(2).unwrap(), ctl::RetentionReport::default());
 
     for stop in 0.. {
         let disk = before.kill();
@@ -322,7 +323,7 @@ fn an_observer_can_cancel_a_backup() {
     }
     let disk = disk_with_tables(2);
     let repository = Repository::open_or_create(&env(disk.clone()), Path::new(BACKUPS)).unwrap();
-    let ended = repository.take(Path::new(DATA), common::taken_at(), &mut Impatient(4));
+    let ended = repository.add_backup(Path::new(DATA), common::taken_at(), &mut Impatient(4));
     assert!(matches!(ended, Err(CtlError::Cancelled)), "{ended:?}");
     drop(repository);
     assert!(assert_whole(&disk).is_empty());

@@ -5,7 +5,7 @@ mod fake_node;
 
 use bytes::Bytes;
 use common::{BACKUPS, DATA, Kind, entries, env, open, write};
-use ctl::{BackedUp, CtlError, Observer, Progress, back_up};
+use ctl::{BackupReport, CtlError, Observer, Progress, back_up};
 use env::{Fs, MemFs};
 use fake_node::with_server;
 use http::{Method, Request, Response, StatusCode};
@@ -23,7 +23,7 @@ enum Asked {
 }
 
 /// Backs up the node. Returns the result and the requests to the node.
-fn back_up_node(disk: &MemFs, observer: &mut dyn Observer) -> (Result<BackedUp, CtlError>, Vec<Asked>) {
+fn back_up_node(disk: &MemFs, observer: &mut dyn Observer) -> (Result<BackupReport, CtlError>, Vec<Asked>) {
     let made = disk.clone();
     back_up_answered(disk, observer, move |name| {
         let path = make_checkpoint(&made, name);
@@ -48,7 +48,7 @@ fn back_up_answered(
     disk: &MemFs,
     observer: &mut dyn Observer,
     made: impl Fn(&str) -> String + Clone + 'static,
-) -> (Result<BackedUp, CtlError>, Vec<Asked>) {
+) -> (Result<BackupReport, CtlError>, Vec<Asked>) {
     let asked = Rc::new(RefCell::new(Vec::new()));
     let log = Rc::clone(&asked);
     let respond = move |request: Request<Incoming>| {
@@ -120,8 +120,8 @@ fn the_checkpoint_is_removed_if_it_cannot_be_read_here() {
     let made = |name: &str| format!("{{\"name\":\"{name}\",\"path\":\"/elsewhere/checkpoints/{name}\"}}");
     let (done, asked) = back_up_answered(&disk(), &mut (), made);
     let error = done.expect_err("it is not there");
-    assert!(matches!(error, CtlError::OutOfReach { .. }), "{error}");
-    assert!(error.to_string().contains("do this on the node's machine"), "{error}");
+    assert!(matches!(error, CtlError::CheckpointUnreadable { .. }), "{error}");
+    assert!(error.to_string().contains("run this command on the node's machine"), "{error}");
     made_and_removed(&asked);
 }
 
@@ -135,7 +135,7 @@ fn no_other_directory_than_that_of_the_checkpoint_is_read() {
         let disk = disk();
         let (done, asked) = back_up_answered(&disk, &mut (), made);
         let error = done.expect_err("it is another directory");
-        assert!(matches!(error, CtlError::NotTheCheckpoint { .. }), "{path}: {error}");
+        assert!(matches!(error, CtlError::UnexpectedCheckpointPath { .. }), "{path}: {error}");
         made_and_removed(&asked);
         assert!(disk.file_names().iter().all(|file| !file.starts_with("/backups/objects")));
     }
@@ -189,7 +189,7 @@ fn a_checkpoint_whose_response_was_lost_is_removed_by_the_next_backup() {
         "{\"name".to_owned()
     });
     let error = done.expect_err("the answer is cut");
-    assert!(matches!(error, CtlError::BrokenOff { .. }), "{error}");
+    assert!(matches!(error, CtlError::BrokenAnswer { .. }), "{error}");
     let name = made_and_removed(&asked).to_owned();
     assert!(!noted(&disk), "the node had it, and has removed it");
     let left = at_kill.take().expect("the node was asked");

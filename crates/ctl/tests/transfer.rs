@@ -6,7 +6,7 @@ use api::entries::{
     BatchAction, EntryDecoder, EntryEncoder, EntryResult, Format, ResultEncoder, ResultScope,
 };
 use bytes::Bytes;
-use ctl::{CtlError, Export, Import, Imported, QuorumWish, export, import};
+use ctl::{CtlError, Export, Import, ImportReport, RequestedQuorum, export, import};
 use fake_node::with_server;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
@@ -88,21 +88,21 @@ fn refused(status: StatusCode) -> EntryResult {
 fn import_lines(
     lines: &str,
     judge: impl FnMut(usize, &[u8]) -> Judgement + 'static,
-) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
+) -> (ImportReport, BTreeMap<Vec<u8>, Vec<u8>>) {
     import_to(FakeNode::new(judge), lines)
 }
 
 fn import_to(
     node: FakeNode<impl FnMut(usize, &[u8]) -> Judgement + 'static>,
     lines: &str,
-) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
+) -> (ImportReport, BTreeMap<Vec<u8>, Vec<u8>>) {
     import_file(node, Box::new(std::io::Cursor::new(lines.to_owned().into_bytes())))
 }
 
 fn import_file(
     node: FakeNode<impl FnMut(usize, &[u8]) -> Judgement + 'static>,
     from: Box<dyn std::io::Read + Send>,
-) -> (Imported, BTreeMap<Vec<u8>, Vec<u8>>) {
+) -> (ImportReport, BTreeMap<Vec<u8>, Vec<u8>>) {
     let node = Rc::new(RefCell::new(node));
     let serving = Rc::clone(&node);
     let imported = with_server(
@@ -116,7 +116,7 @@ fn import_file(
             }
         },
         async |node| {
-            let quorum = QuorumWish::default();
+            let quorum = RequestedQuorum::default();
             import(
                 &node,
                 Import { from, name: "lines".to_owned(), bytes_total: None, quorum, skip_future: false },
@@ -196,7 +196,7 @@ fn unanswered_entries_after_a_refusal_that_was_not_final_are_unknown() {
         _ => Judgement::Hangup,
     });
     assert_eq!(imported.unknown, 2, "{imported:?}");
-    assert!(matches!(imported.ended_early, Some(CtlError::BrokenOff { .. })), "{imported:?}");
+    assert!(matches!(imported.ended_early, Some(CtlError::BrokenAnswer { .. })), "{imported:?}");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn answers_that_are_missing_are_not_taken_for_success() {
         _ => Judgement::Hangup,
     });
     assert_eq!((imported.entries, imported.unknown), (1, 2));
-    assert!(matches!(imported.ended_early, Some(CtlError::BrokenOff { .. })), "{imported:?}");
+    assert!(matches!(imported.ended_early, Some(CtlError::BrokenAnswer { .. })), "{imported:?}");
 }
 
 #[test]

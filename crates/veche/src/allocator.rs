@@ -12,9 +12,9 @@
 //! them. Nothing else does: a huge page of small things that come and go stays as long as the last of them.
 //!
 //! What the library keeps of the rest it gives back late, which is right while there is memory to spare. When nearly
-//! as much is resident as the process is to hold, a thread has it give back what is free ([`keep_below`]). Where that is
+//! as much is resident as the process is to hold, a thread has it give back what is free ([`limit_resident_memory`]). Where that is
 //! little the library gives back soon whatever is free, for of buffers that come and go within a second it would keep a third
-//! of the budget; and as each thread keeps what it has freed, each one is told to let go of it. Pages in which something is
+//! of the budget; and as each thread keeps what it has freed, each one is requests to let go of it. Pages in which something is
 //! left it cannot give back, and of buffers of some hundred KiB there are few in each: so there they have pages of their own, too.
 //!
 //! **Caveats.** A mapping costs two calls, and a fault for each page that is written.
@@ -31,7 +31,7 @@ use std::{io, ptr};
 /// From this size on an allocation has pages of its own, ...
 const LARGE_BYTES: usize = 4 << 20;
 /// ... and from this one where the process is to hold little.
-const LITTLE_LARGE_BYTES: usize = 128 << 10;
+const LARGE_BYTES_LOW_MEMORY: usize = 128 << 10;
 /// What a page is aligned to at least.
 const PAGE_BYTES: usize = 4 << 10;
 /// From this size on a table has huge pages: one of them.
@@ -40,15 +40,15 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 const TABLE_ALIGN: usize = 64;
 
 /// Which of the two it is.
-static LARGE_FROM_BYTES: AtomicUsize = AtomicUsize::new(LARGE_BYTES);
+static LARGE_THRESHOLD: AtomicUsize = AtomicUsize::new(LARGE_BYTES);
 
 /// Allocates what is small.
-pub(crate) trait Library: GlobalAlloc {
+pub(crate) trait SmallAllocator: GlobalAlloc {
     /// Whether this is an allocation of its own.
     fn owns(&self, memory: *const u8) -> bool;
 }
 
-impl Library for MiMalloc {
+impl SmallAllocator for MiMalloc {
     fn owns(&self, memory: *const u8) -> bool {
         unsafe extern "C" {
             /// Of the library (`mimalloc.h`): whether a pointer is to something that it has allocated.
@@ -60,60 +60,60 @@ impl Library for MiMalloc {
 }
 
 /// Allocates what is small with another, and what is large from the system. See the module.
-pub(crate) struct LargeApart<A>(A);
+pub(crate) struct SplitAllocator<A>(A);
 
-impl<A> LargeApart<A> {
+impl<A> SplitAllocator<A> {
     /// One that asks `small` for what is small.
     pub(crate) const fn new(small: A) -> Self {
         Self(small)
     }
 }
 
-impl<A: Library> LargeApart<A> {
+impl<A: SmallAllocator> SplitAllocator<A> {
     /// Where an allocation came from. Between the two sizes that depends on when it was made.
-    fn home(&self, memory: *const u8, layout: Layout) -> Home {
-        match Home::of(layout, LITTLE_LARGE_BYTES) {
-            Home::Pages if layout.size() < LARGE_BYTES && self.0.owns(memory) => Home::Library,
-            home => home,
+    fn source(&self, memory: *const u8, layout: Layout) -> Source {
+        match Source::of(layout, LARGE_BYTES_LOW_MEMORY) {
+            Source::Pages if layout.size() < LARGE_BYTES && self.0.owns(memory) => Source::Mimalloc,
+            source => source,
         }
     }
 }
 
 // SAFETY: what is large is mapped, unmapped and moved as a whole, with the size it was asked for; whether it is large is
-// told by its layout and by the library, so each allocation goes back to where it came from. The rest is the library's.
-unsafe impl<A: Library> GlobalAlloc for LargeApart<A> {
+// requests by its layout and by the library, so each allocation goes back to where it came from. The rest is the library's.
+unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match Home::of_new(layout) {
-            Home::Library => {
-                if layout.size() >= NOTICED_BYTES {
-                    give_back_if_told();
+        match Source::of_new(layout) {
+            Source::Mimalloc => {
+                if layout.size() >= PURGE_CHECK_BYTES {
+                    purge_if_requested();
                 }
                 // SAFETY: the caller's promise is passed on.
                 unsafe { self.0.alloc(layout) }
             }
-            Home::Pages => map(layout.size()),
-            Home::HugePages => map_huge(layout.size()),
+            Source::Pages => map(layout.size()),
+            Source::HugePages => map_huge(layout.size()),
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match Home::of_new(layout) {
+        match Source::of_new(layout) {
             // SAFETY: the caller's promise is passed on.
-            Home::Library => unsafe { self.0.alloc_zeroed(layout) },
+            Source::Mimalloc => unsafe { self.0.alloc_zeroed(layout) },
             // Fresh pages are zero.
-            Home::Pages => map(layout.size()),
-            Home::HugePages => map_huge(layout.size()),
+            Source::Pages => map(layout.size()),
+            Source::HugePages => map_huge(layout.size()),
         }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller promises that `bytes`, rounded up to the alignment, is a size.
         let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
-        match (self.home(memory, layout), Home::of_new(new)) {
+        match (self.source(memory, layout), Source::of_new(new)) {
             // SAFETY: the caller's promise is passed on.
-            (Home::Library, Home::Library) => unsafe { self.0.realloc(memory, layout, bytes) },
+            (Source::Mimalloc, Source::Mimalloc) => unsafe { self.0.realloc(memory, layout, bytes) },
             // SAFETY: `memory` is a mapping of this size, which the caller uses no more.
-            (Home::Pages, Home::Pages) => unsafe {
+            (Source::Pages, Source::Pages) => unsafe {
                 let moved = libc::mremap(memory.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE);
                 pointer(moved)
             },
@@ -131,45 +131,45 @@ unsafe impl<A: Library> GlobalAlloc for LargeApart<A> {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        match self.home(memory, layout) {
+        match self.source(memory, layout) {
             // SAFETY: the caller's promise is passed on.
-            Home::Library => unsafe { self.0.dealloc(memory, layout) },
+            Source::Mimalloc => unsafe { self.0.dealloc(memory, layout) },
             // SAFETY: `memory` is a mapping of this size, which nobody uses any more.
-            Home::Pages | Home::HugePages => unsafe { unmap(memory, layout.size()) },
+            Source::Pages | Source::HugePages => unsafe { unmap(memory, layout.size()) },
         }
     }
 }
 
 /// Whoever asks for so much looks whether he is to give back what he keeps: less is asked for too often, and more by too few.
-const NOTICED_BYTES: usize = 8 << 10;
+const PURGE_CHECK_BYTES: usize = 8 << 10;
 
-/// How often all threads were told to give back what they keep.
-static TOLD: AtomicU32 = AtomicU32::new(0);
+/// How often all threads were requests to give back what they keep.
+static PURGE_REQUESTS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// How often this thread was.
-    static OBEYED: Cell<u32> = const { Cell::new(0) };
+    static PURGES_DONE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Gives back what this thread keeps, if it was told to since the last time.
-fn give_back_if_told() {
-    let told = TOLD.load(Ordering::Relaxed);
-    if OBEYED.replace(told) != told {
-        give_back();
+/// Gives back what this thread keeps, if it was requests to since the last time.
+fn purge_if_requested() {
+    let requests = PURGE_REQUESTS.load(Ordering::Relaxed);
+    if PURGES_DONE.replace(requests) != requests {
+        purge();
     }
 }
 
 /// Where an allocation comes from.
-enum Home {
-    Library,
+enum Source {
+    Mimalloc,
     Pages,
     HugePages,
 }
 
-impl Home {
+impl Source {
     /// That of one that is made now.
     fn of_new(layout: Layout) -> Self {
-        Self::of(layout, LARGE_FROM_BYTES.load(Ordering::Relaxed))
+        Self::of(layout, LARGE_THRESHOLD.load(Ordering::Relaxed))
     }
 
     /// That of one that is made when pages of their own begin at so many bytes.
@@ -180,53 +180,54 @@ impl Home {
         } else if bytes >= large_bytes && align <= PAGE_BYTES {
             Self::Pages
         } else {
-            Self::Library
+            Self::Mimalloc
         }
     }
 }
 
 /// How often it is looked at what is resident, ...
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// ... at least, where there was little to give back.
-const LOOK_EVERY_MAX: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(500);
 /// It was little if it was less than one in so many of what was resident.
-const LITTLE_SHARE: u64 = 16;
+const MIN_PURGED_FRACTION: u64 = 16;
 
 /// A process that is to hold less than this has pages for what is smaller, and gives back what is free as soon ...
-const LITTLE_BYTES: u64 = 256 << 20;
+const LOW_MEMORY_BYTES: u64 = 256 << 20;
 /// ... as this, in milliseconds.
-const LITTLE_PURGE_DELAY_MS: libc::c_long = 10;
+const LOW_MEMORY_PURGE_DELAY_MS: libc::c_long = 10;
 
 /// What is free is given back from so many hundredths of the bound on.
-const FREE_PERCENT: u64 = 90;
+const PURGE_PERCENT: u64 = 90;
 
 /// Has the library give back what is free when nearly so many bytes are resident, from now on.
 ///
 /// # Errors
 /// There is no thread for it.
-pub(crate) fn keep_below(resident_max: u64) -> io::Result<()> {
-    let is_little_in_all = resident_max < LITTLE_BYTES;
-    if is_little_in_all {
-        set_purge_delay(LITTLE_PURGE_DELAY_MS);
-        LARGE_FROM_BYTES.store(LITTLE_LARGE_BYTES, Ordering::Relaxed);
+pub(crate) fn limit_resident_memory(resident_max: u64) -> io::Result<()> {
+    let is_low_memory = resident_max < LOW_MEMORY_BYTES;
+    if is_low_memory {
+        set_purge_delay(LOW_MEMORY_PURGE_DELAY_MS);
+        LARGE_THRESHOLD.store(LARGE_BYTES_LOW_MEMORY, Ordering::Relaxed);
     }
-    let enough = resident_max / 100 * FREE_PERCENT;
+    let purge_above = resident_max / 100 * PURGE_PERCENT;
     let watch = move || {
-        let mut pause = LOOK_EVERY;
+        let mut pause = CHECK_INTERVAL;
         loop {
             std::thread::sleep(pause);
             let before = os_process::resident_bytes();
-            if before <= enough {
-                pause = LOOK_EVERY;
+            if before <= purge_above {
+                pause = CHECK_INTERVAL;
                 continue;
             }
-            give_back();
-            if is_little_in_all {
-                TOLD.fetch_add(1, Ordering::Relaxed);
+            purge();
+            if is_low_memory {
+                PURGE_REQUESTS.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            let is_little = before.saturating_sub(os_process::resident_bytes()) < before / LITTLE_SHARE;
-            pause = if is_little { (2 * pause).min(LOOK_EVERY_MAX) } else { LOOK_EVERY };
+            let is_ineffective =
+                before.saturating_sub(os_process::resident_bytes()) < before / MIN_PURGED_FRACTION;
+            pause = if is_ineffective { (2 * pause).min(CHECK_INTERVAL_MAX) } else { CHECK_INTERVAL };
         }
     };
     std::thread::Builder::new().name("veche-memory".to_owned()).spawn(watch).map(drop)
@@ -249,7 +250,7 @@ fn set_purge_delay(milliseconds: libc::c_long) {
 }
 
 /// Has the library give all pages to the system that nothing is in.
-fn give_back() {
+fn purge() {
     unsafe extern "C" {
         /// Of the library (`mimalloc.h`): frees what is cached; with `force`, all of it and at once.
         fn mi_collect(force: bool);
@@ -306,13 +307,13 @@ fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
 mod tests {
     use super::*;
 
-    const ALLOCATOR: LargeApart<MiMalloc> = LargeApart::new(MiMalloc);
+    const ALLOCATOR: SplitAllocator<MiMalloc> = SplitAllocator::new(MiMalloc);
 
     #[test]
     fn what_is_written_stays_through_every_change_of_size() {
         let sizes = [
             100,
-            LITTLE_LARGE_BYTES,
+            LARGE_BYTES_LOW_MEMORY,
             LARGE_BYTES - 1,
             LARGE_BYTES,
             5 * LARGE_BYTES + 77,
@@ -342,18 +343,18 @@ mod tests {
     #[test]
     fn each_goes_back_to_where_it_came_from_whatever_is_large_by_then() {
         let layout = |bytes| Layout::from_size_align(bytes, 8).expect("a small alignment");
-        let bounds = [LARGE_BYTES, LITTLE_LARGE_BYTES];
-        let sizes = [LITTLE_LARGE_BYTES - 1, LITTLE_LARGE_BYTES, LARGE_BYTES - 1, LARGE_BYTES];
+        let bounds = [LARGE_BYTES, LARGE_BYTES_LOW_MEMORY];
+        let sizes = [LARGE_BYTES_LOW_MEMORY - 1, LARGE_BYTES_LOW_MEMORY, LARGE_BYTES - 1, LARGE_BYTES];
         let has_pages = |memory: *const u8| !MiMalloc.owns(memory);
         for (bound, then) in bounds.iter().flat_map(|bound| bounds.map(|then| (*bound, then))) {
             for (bytes, changed) in sizes.iter().flat_map(|bytes| sizes.map(|changed| (*bytes, changed))) {
                 // SAFETY: every access is within the size at the time, and each change of size names the one before.
                 unsafe {
-                    LARGE_FROM_BYTES.store(bound, Ordering::Relaxed);
+                    LARGE_THRESHOLD.store(bound, Ordering::Relaxed);
                     let (memory, other) = (ALLOCATOR.alloc(layout(bytes)), ALLOCATOR.alloc(layout(bytes)));
                     assert_eq!(has_pages(memory), bytes >= bound, "{bytes} with {bound}");
                     (0..bytes).for_each(|at| memory.add(at).write(at as u8));
-                    LARGE_FROM_BYTES.store(then, Ordering::Relaxed);
+                    LARGE_THRESHOLD.store(then, Ordering::Relaxed);
                     ALLOCATOR.dealloc(other, layout(bytes));
                     let memory = ALLOCATOR.realloc(memory, layout(bytes), changed);
                     assert_eq!(has_pages(memory), changed >= then, "{bytes} to {changed} with {then}");
@@ -362,7 +363,7 @@ mod tests {
                 }
             }
         }
-        LARGE_FROM_BYTES.store(LARGE_BYTES, Ordering::Relaxed);
+        LARGE_THRESHOLD.store(LARGE_BYTES, Ordering::Relaxed);
     }
 
     #[test]
@@ -406,8 +407,8 @@ mod tests {
         // SAFETY: the number is one of the library's settings.
         let delay = || unsafe { mi_option_get(PURGE_DELAY) };
         assert_eq!(delay(), PURGE_DELAY_MS);
-        set_purge_delay(LITTLE_PURGE_DELAY_MS);
-        assert_eq!(delay(), LITTLE_PURGE_DELAY_MS);
+        set_purge_delay(LOW_MEMORY_PURGE_DELAY_MS);
+        assert_eq!(delay(), LOW_MEMORY_PURGE_DELAY_MS);
         set_purge_delay(PURGE_DELAY_MS);
     }
 

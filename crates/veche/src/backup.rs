@@ -6,7 +6,7 @@ use crate::node_url::NodeUrl;
 use crate::output::{ReportForm, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::quantity::AtLeastOne;
-use ctl::{BackedUp, BackupNumber, CtlError, Node, Removed, Taken};
+use ctl::{AddedBackup, BackupNumber, BackupReport, CtlError, Node, RetentionReport};
 use env::Env;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         other => other.to_string(),
     })?;
     arguments.report.print(|| text_of(&arguments.to, &done), || document_of(&arguments.to, &done));
-    let BackedUp { taken, damaged_tables, checkpoint_left, .. } = done;
-    for error in &taken.unreadable {
+    let BackupReport { added, damaged_tables, checkpoint_left, .. } = done;
+    for error in &added.unreadable {
         print_note!(
             "veche: warning: {error}; that backup cannot be restored, and no old backup is removed while its \
              manifest is there; to give that backup up, remove the file"
@@ -58,20 +58,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     match &damaged_tables[..] {
         [] => Ok(()),
-        damaged => Err(damaged_summary(taken.manifest.number, damaged)),
+        damaged => Err(damaged_summary(added.manifest.number, damaged)),
     }
 }
 
-fn text_of(repository: &Path, done: &BackedUp) -> String {
-    let BackedUp { taken, removed, backups, .. } = done;
-    let mut lines = vec![summary(taken)];
-    if taken.objects_replaced > 0 {
+fn text_of(repository: &Path, done: &BackupReport) -> String {
+    let BackupReport { added, removed, backups, .. } = done;
+    let mut lines = vec![summary(added)];
+    if added.objects_replaced > 0 {
         lines.push(format!(
             "{} of the repository had another length or end than was written, and took the node's content again",
-            Count(taken.objects_replaced as u64, "damaged file")
+            Count(added.objects_replaced as u64, "damaged file")
         ));
     }
-    let Removed { backups: backups_removed, objects } = removed;
+    let RetentionReport { backups: backups_removed, objects } = removed;
     if *backups_removed > 0 {
         lines.push(format!(
             "{backups_removed} older backups were removed, with {objects} files that only they needed"
@@ -81,17 +81,17 @@ fn text_of(repository: &Path, done: &BackedUp) -> String {
     lines.join("\n")
 }
 
-fn document_of(repository: &Path, done: &BackedUp) -> Value {
-    let BackedUp { taken, removed, backups, damaged_tables, .. } = done;
+fn document_of(repository: &Path, done: &BackupReport) -> Value {
+    let BackupReport { added, removed, backups, damaged_tables, .. } = done;
     json!({
         "repository": repository.display().to_string(),
-        "backup": taken.manifest.number.0,
-        "node": format!("{:016x}", taken.manifest.node.0),
-        "files": taken.manifest.files.len(),
-        "bytes": taken.manifest.bytes(),
-        "files_copied": taken.files_copied,
-        "bytes_copied": taken.bytes_copied,
-        "files_replaced": taken.objects_replaced,
+        "backup": added.manifest.number.0,
+        "node": format!("{:016x}", added.manifest.node.0),
+        "files": added.manifest.files.len(),
+        "bytes": added.manifest.bytes(),
+        "files_copied": added.files_copied,
+        "bytes_copied": added.bytes_copied,
+        "files_replaced": added.objects_replaced,
         "backups": backups,
         "backups_removed": removed.backups,
         "files_removed": removed.objects,
@@ -110,8 +110,8 @@ fn damaged_summary(number: BackupNumber, damaged: &[PathBuf]) -> String {
     )
 }
 
-fn summary(taken: &Taken) -> String {
-    let Taken { manifest, files_copied, bytes_copied, .. } = taken;
+fn summary(added: &AddedBackup) -> String {
+    let AddedBackup { manifest, files_copied, bytes_copied, .. } = added;
     format!(
         "backup {} of node {:016x}: {} files, {}; {} of that in {files_copied} files had to be copied",
         manifest.number,

@@ -4,7 +4,7 @@
 
 use crate::node_url::NodeUrl;
 use crate::output;
-use crate::profile::Asked;
+use crate::profile::ProfileRequest;
 use crate::quantity::{REPLICAS_MAX, whole};
 use ::bench::goal::Goal;
 use ::bench::keys::{KEY_LEN, KeyOrder};
@@ -129,13 +129,13 @@ struct Load {
     /// Entries of a range, at most [default: 100]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX), help_heading = "Load")]
     limit: Option<u64>,
-    /// Read ranges of the whole cluster, not of the node that is asked
+    /// Read ranges of the whole cluster, not of the node that is request
     #[arg(long, help_heading = "Load")]
     cluster: bool,
     /// Replicas that must answer
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, REPLICAS_MAX), help_heading = "Load")]
     ack: Option<u32>,
-    /// Replicas that are asked
+    /// Replicas that are request
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, REPLICAS_MAX), help_heading = "Load")]
     from: Option<u32>,
     /// What is written expires after so many milliseconds
@@ -171,7 +171,7 @@ struct Load {
     pid: Vec<u32>,
     /// Take a profile of the first target, on this machine, of the measured part: cpu, alloc or wait; with the directory for its files
     #[arg(long, value_name = "KIND[=DIR]", help_heading = "Report")]
-    profile: Option<ProfileWish>,
+    profile: Option<ProfileOption>,
     /// Show nothing while it runs
     #[arg(short, long, help_heading = "Report")]
     quiet: bool,
@@ -194,12 +194,12 @@ impl std::str::FromStr for PreloadAmount {
 
 /// What `--profile` was given.
 #[derive(Clone, Debug)]
-struct ProfileWish {
+struct ProfileOption {
     kind: ::profile::Kind,
     dir: PathBuf,
 }
 
-impl std::str::FromStr for ProfileWish {
+impl std::str::FromStr for ProfileOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -220,9 +220,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
 fn load(load: &Load) -> Result<(), String> {
     let plan = load.plan()?;
     let stop = StopFlag::on_interrupt().map_err(|error| format!("Ctrl-C cannot be watched: {error}"))?;
-    let mut profiled = load.profile.as_ref().map(|wish| Profiled::new(wish, &plan)).transpose()?;
+    let mut profiled =
+        load.profile.as_ref().map(|option| ProfileDuringRun::new(option, &plan)).transpose()?;
     let mut begin = || {
-        profiled.iter_mut().for_each(Profiled::begin);
+        profiled.iter_mut().for_each(ProfileDuringRun::begin);
     };
     let report = benchmark_with_hook(&plan, &stop, &mut Console::new(load.quiet), &mut begin);
     let mut report = report.map_err(|error| error.to_string())?;
@@ -254,41 +255,41 @@ fn load(load: &Load) -> Result<(), String> {
 }
 
 /// A profile that is taken beside the measured part.
-struct Profiled<'a> {
-    wish: &'a ProfileWish,
+struct ProfileDuringRun<'a> {
+    option: &'a ProfileOption,
     target: String,
     url: NodeUrl,
     warmup: Duration,
     seconds: u16,
-    under_way: Option<JoinHandle<Result<Capture, String>>>,
+    thread: Option<JoinHandle<Result<Capture, String>>>,
 }
 
-impl<'a> Profiled<'a> {
-    fn new(wish: &'a ProfileWish, plan: &BenchPlan) -> Result<Self, String> {
+impl<'a> ProfileDuringRun<'a> {
+    fn new(option: &'a ProfileOption, plan: &BenchPlan) -> Result<Self, String> {
         const SECONDS_MAX: u64 = 300;
         let target = plan.targets[0].to_string();
         let url = target.parse().map_err(|error| format!("--profile: {error}"))?;
         let duration = plan.duration.ok_or("--profile needs to know for how long: give --duration")?;
         let seconds = duration.as_secs().clamp(1, SECONDS_MAX);
         let seconds = u16::try_from(seconds).expect("it is clamped");
-        Ok(Self { wish, target, url, warmup: plan.warmup, seconds, under_way: None })
+        Ok(Self { option, target, url, warmup: plan.warmup, seconds, thread: None })
     }
 
     /// Takes it after the warm-up that begins now.
     fn begin(&mut self) {
-        let asked = Asked { url: self.url.clone(), kind: self.wish.kind, seconds: self.seconds };
+        let request = ProfileRequest { url: self.url.clone(), kind: self.option.kind, seconds: self.seconds };
         let warmup = self.warmup;
-        self.under_way = Some(std::thread::spawn(move || {
+        self.thread = Some(std::thread::spawn(move || {
             std::thread::sleep(warmup);
-            asked.take()
+            request.send()
         }));
     }
 
     /// Waits for it, and gives the names of its files.
     fn save(self) -> Result<Vec<String>, String> {
-        let under_way = self.under_way.ok_or("--profile: nothing was measured")?;
-        let capture = under_way.join().map_err(|_| "the profile broke off; this is a bug".to_owned())??;
-        let files = crate::profile::save(&capture, &self.target, &self.wish.dir)?;
+        let thread = self.thread.ok_or("--profile: nothing was measured")?;
+        let capture = thread.join().map_err(|_| "the profile broke off; this is a bug".to_owned())??;
+        let files = crate::profile::save(&capture, &self.target, &self.option.dir)?;
         Ok(files.iter().map(|file| file.display().to_string()).collect())
     }
 }

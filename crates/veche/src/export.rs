@@ -8,7 +8,7 @@ use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::quantity::{REPLICAS_MAX, whole};
 use api::entries::Format;
 use clap::ValueEnum;
-use ctl::{Export, Exported, Node, PartialFile, QuorumWish};
+use ctl::{Export, ExportReport, Node, PartialFile, RequestedQuorum};
 use env::Env;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -122,16 +122,16 @@ fn run_to(
     export: &Export,
     to: &mut dyn Write,
     mut display: Display,
-) -> Result<Exported, String> {
+) -> Result<ExportReport, String> {
     interrupt
         .run(async { ctl::export(node, export, to, &mut display).await.map_err(|error| error.to_string()) })
 }
 
-fn document(exported: &Exported, to: &str) -> Value {
+fn document(exported: &ExportReport, to: &str) -> Value {
     json!({ "to": to, "entries": exported.entries, "bytes": exported.bytes, "left_out": exported.skipped })
 }
 
-fn summary(exported: &Exported, to: &str) -> String {
+fn summary(exported: &ExportReport, to: &str) -> String {
     let skipped = match exported.skipped {
         0 => String::new(),
         skipped => format!(", {skipped} left out, with versions in the future"),
@@ -141,7 +141,7 @@ fn summary(exported: &Exported, to: &str) -> String {
 
 impl Arguments {
     fn into_export(self) -> Result<Export, String> {
-        let quorum = QuorumWish { ack: self.ack, from: self.from_replicas };
+        let quorum = RequestedQuorum { ack: self.ack, from: self.from_replicas };
         if self.keys && self.format == Some(FileFormat::Binary) {
             return Err(
                 "--keys: the binary format has no entries without values; use --format ndjson".to_owned()

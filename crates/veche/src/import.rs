@@ -6,7 +6,7 @@ use crate::node_url::NodeUrl;
 use crate::output::{ReportForm, print_note};
 use crate::progress::{Count, Display, ProgressFlag};
 use crate::quantity::{REPLICAS_MAX, whole};
-use ctl::{FailedEntry, Import, Imported, Node, QuorumWish};
+use ctl::{FailedEntry, Import, ImportReport, Node, RequestedQuorum};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::File;
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let node = Node::new(url.authority());
-    let quorum = QuorumWish { ack: arguments.ack, from: arguments.from_replicas };
+    let quorum = RequestedQuorum { ack: arguments.ack, from: arguments.from_replicas };
     let import = arguments.open(quorum)?;
     let interrupt = Interrupt::watch()?;
     let mut display = Display::new("importing", arguments.progress);
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     display.end();
     arguments.report.print(|| format!("{url}: {}", summary(&imported)), || document(&url, &imported));
     imported.failures.iter().for_each(|failure| print_note!("veche: {}", line_of(failure)));
-    let Imported { failed, failures, unknown, ended_early, .. } = imported;
+    let ImportReport { failed, failures, unknown, ended_early, .. } = imported;
     let unlisted = failed - failures.len() as u64;
     if unlisted > 0 {
         print_note!("veche: and {unlisted} more");
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 impl Arguments {
-    fn open(&self, quorum: QuorumWish) -> Result<Import, String> {
+    fn open(&self, quorum: RequestedQuorum) -> Result<Import, String> {
         let skip_future = self.skip_future;
         if self.from == "-" {
             let from: Box<dyn Read + Send> = Box::new(stdin());
@@ -93,7 +93,7 @@ impl Arguments {
     }
 }
 
-fn summary(imported: &Imported) -> String {
+fn summary(imported: &ImportReport) -> String {
     let mut parts = vec![format!("{} imported", Count(imported.entries, "entry"))];
     let also = [
         (imported.superseded, "of them found something newer there"),
@@ -107,7 +107,7 @@ fn summary(imported: &Imported) -> String {
     parts.join(", ")
 }
 
-fn document(url: &NodeUrl, imported: &Imported) -> Value {
+fn document(url: &NodeUrl, imported: &ImportReport) -> Value {
     let failure = |failure: &FailedEntry| {
         let key = failure.key.escape_ascii().to_string();
         json!({ "key_escaped": key, "status": failure.status, "detail": failure.detail })

@@ -7,16 +7,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
 /// What a shell takes for the end by Ctrl-C.
-const INTERRUPTED: i32 = 130;
+const EXIT_CODE: i32 = 130;
 
 /// Signals that come together, as some programs send them, are one.
-const TOGETHER: Duration = Duration::from_millis(500);
+const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
 
 /// Whether somebody wants this process to end. The second time, it ends at once.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt {
-    came: Arc<AtomicBool>,
-    woken: Arc<Notify>,
+    is_requested: Arc<AtomicBool>,
+    notify: Arc<Notify>,
 }
 
 impl Interrupt {
@@ -28,21 +28,21 @@ impl Interrupt {
         let first = runtime.block_on(async { Signals::watch() })?;
         std::thread::spawn(move || {
             runtime.block_on(async {
-                first.come().await;
-                watched.came.store(true, Ordering::Relaxed);
-                watched.woken.notify_one();
-                tokio::time::sleep(TOGETHER).await;
+                first.wait().await;
+                watched.is_requested.store(true, Ordering::Relaxed);
+                watched.notify.notify_one();
+                tokio::time::sleep(DUPLICATE_WINDOW).await;
                 if let Ok(second) = Signals::watch() {
-                    second.come().await;
-                    std::process::exit(INTERRUPTED);
+                    second.wait().await;
+                    std::process::exit(EXIT_CODE);
                 }
             });
         });
         Ok(interrupt)
     }
 
-    pub(crate) fn has_come(&self) -> bool {
-        self.came.load(Ordering::Relaxed)
+    pub(crate) fn is_requested(&self) -> bool {
+        self.is_requested.load(Ordering::Relaxed)
     }
 
     /// Carries out `work`, unless that is interrupted.
@@ -50,7 +50,7 @@ impl Interrupt {
         runtime()?.block_on(async {
             tokio::select! {
                 done = work => done,
-                () = self.woken.notified() => Err("interrupted".to_owned()),
+                () = self.notify.notified() => Err("interrupted".to_owned()),
             }
         })
     }
@@ -77,7 +77,7 @@ impl Signals {
     }
 
     /// Waits for one.
-    async fn come(mut self) {
+    async fn wait(mut self) {
         tokio::select! {
             _ = self.int.recv() => {}
             _ = self.term.recv() => {}

@@ -25,13 +25,14 @@ mod status;
 mod verify;
 
 use ::profile::alloc::SamplingAllocator;
-use allocator::LargeApart;
+use allocator::SplitAllocator;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: SamplingAllocator<LargeApart<MiMalloc>> = SamplingAllocator::new(LargeApart::new(MiMalloc));
+static ALLOCATOR: SamplingAllocator<SplitAllocator<MiMalloc>> =
+    SamplingAllocator::new(SplitAllocator::new(MiMalloc));
 
 /// A highly available, distributed key-value store over plain HTTP.
 #[derive(Debug, Parser)]

@@ -147,20 +147,20 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// `line` without control characters that a terminal would obey: names and answers of other machines may have some.
-fn shown(line: Arguments<'_>) -> String {
-    let is_obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+fn escape_controls(line: Arguments<'_>) -> String {
+    let is_control = |c: char| c.is_control() && c != '\n' && c != '\t';
     let line = line.to_string();
-    match line.contains(is_obeyed) {
+    match line.contains(is_control) {
         false => line,
         true => line
             .chars()
-            .map(|c| if is_obeyed(c) { c.escape_default().to_string() } else { c.into() })
+            .map(|c| if is_control(c) { c.escape_default().to_string() } else { c.into() })
             .collect(),
     }
 }
 
 pub(crate) fn to_stdout(line: Arguments<'_>) {
-    let line = shown(line);
+    let line = escape_controls(line);
     let mut stdout = std::io::stdout().lock();
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     match written {
@@ -175,7 +175,7 @@ pub(crate) fn to_stdout(line: Arguments<'_>) {
 
 pub(crate) fn to_stderr(line: Arguments<'_>) {
     // There is no other place where this failure could be reported.
-    let _ = writeln!(std::io::stderr().lock(), "{}", shown(line));
+    let _ = writeln!(std::io::stderr().lock(), "{}", escape_controls(line));
 }
 
 #[cfg(test)]
@@ -185,8 +185,11 @@ mod tests {
 
     #[test]
     fn lines_have_nothing_that_a_terminal_obeys() {
-        assert_eq!(shown(format_args!("a\tb\nc")), "a\tb\nc");
-        assert_eq!(shown(format_args!("red \u{1b}[31m, bell \u{7}")), "red \\u{1b}[31m, bell \\u{7}");
+        assert_eq!(escape_controls(format_args!("a\tb\nc")), "a\tb\nc");
+        assert_eq!(
+            escape_controls(format_args!("red \u{1b}[31m, bell \u{7}")),
+            "red \\u{1b}[31m, bell \\u{7}"
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// How many frames are listed.
 const LISTED: usize = 10;
 /// How long a node may take to name what it has seen, after the time of the profile.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// A longer answer is not a profile: stacks and weights are bounded.
 const ANSWER_BYTES_MAX: u64 = 512 << 20;
 /// How often the bar moves.
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// For how long, from 1 to 300
     #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = whole::<u16>(1, 300))]
     seconds: u16,
-    /// What is looked for: cpu (where processor time goes), alloc (where memory is asked for), wait (what requests wait for)
+    /// What is looked for: cpu (where processor time goes), alloc (where memory is request for), wait (what requests wait for)
     #[arg(short, long, default_value = "cpu")]
     kind: Kind,
     /// The directory for the files
@@ -51,10 +51,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.target.parse().map_err(|error| format!("--target: {error}"))?;
     let Arguments { kind, seconds, .. } = *arguments;
     let bar = Bar::new(&format!("{kind} profile of {url}"), seconds, arguments.progress.target());
-    let asked = Asked { url, kind, seconds };
+    let request = ProfileRequest { url, kind, seconds };
     let (done, taken) = mpsc::channel();
     std::thread::spawn(move || {
-        let taken = asked.take();
+        let taken = request.send();
         // Nobody waits for it if the program ends.
         let _ = done.send(taken);
     });
@@ -75,26 +75,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// A profile that a node is asked for.
-pub(crate) struct Asked {
+/// A profile that a node is request for.
+pub(crate) struct ProfileRequest {
     pub(crate) url: NodeUrl,
     pub(crate) kind: Kind,
     pub(crate) seconds: u16,
 }
 
-impl Asked {
+impl ProfileRequest {
     /// Asks, and waits for it.
     ///
     /// # Errors
     /// A sentence: the node does not answer, or refuses.
-    pub(crate) fn take(&self) -> Result<Capture, String> {
+    pub(crate) fn send(&self) -> Result<Capture, String> {
         let Self { url, kind, seconds } = self;
         let limits = Limits {
-            patience: PATIENCE + Duration::from_secs((*seconds).into()),
+            timeout: TIMEOUT + Duration::from_secs((*seconds).into()),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
         let path = format!("/v0/profile?kind={kind}&seconds={seconds}");
-        let answer = client::ask_within(url, "GET", &path, &limits)?;
+        let answer = client::request_within(url, "GET", &path, &limits)?;
         if answer.code != 200 {
             let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
             let detail = problem["detail"].as_str().unwrap_or("it does not say why");
@@ -169,7 +169,7 @@ fn document(capture: &Capture, files: &[String]) -> Value {
     })
 }
 
-/// How much of the time is over: a bar on a terminal, and a line where lines are asked for.
+/// How much of the time is over: a bar on a terminal, and a line where lines are request for.
 struct Bar {
     bar: Option<ProgressBar>,
     begun: Instant,

@@ -139,7 +139,7 @@ impl Observer for Display {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.interrupt.as_ref().is_some_and(Interrupt::has_come)
+        self.interrupt.as_ref().is_some_and(Interrupt::is_requested)
     }
 }
 

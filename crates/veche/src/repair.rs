@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the node.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// A node that does not answer for so long, or has nothing under way without having finished, is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Compare what a node holds with the other replicas, and exchange what differs. Ends when all keys were passed.
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         );
         return Ok(());
     }
-    let answer = client::ask(&url, "POST", "/v0/repair")?;
+    let answer = client::request(&url, "POST", "/v0/repair")?;
     if answer.code != 202 {
         return Err(format!("{url} answers {}: {}", answer.code, answer.body));
     }
@@ -50,32 +50,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 /// The URLs of the peers that the node does not reach.
 fn unreachable_peers(status: &Value) -> Vec<&str> {
     let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
-    let away = nodes.iter().filter(|node| node["self"] != true && node["state"] == "unreachable");
-    away.filter_map(|node| node["url"].as_str()).collect()
+    let unreachable = nodes.iter().filter(|node| node["self"] != true && node["state"] == "unreachable");
+    unreachable.filter_map(|node| node["url"].as_str()).collect()
 }
 
 /// Watches until a pass has ended after the one that ended at `ended_before`. Returns the number of cells exchanged, as
 /// the node last told it.
 fn follow(url: &NodeUrl, ended_before: &Value, mut display: ShareDisplay) -> Result<u64, String> {
-    let mut seen_well = Instant::now();
+    let mut last_progress = Instant::now();
     let mut cells = 0;
     loop {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
         let report = client::fetch_status(url);
         let cluster = report.as_ref().map_or(&Value::Null, |report| &report.status["cluster"]);
         let repair = &cluster["repair"];
         if let Some(line) = progress(repair) {
-            seen_well = Instant::now();
+            last_progress = Instant::now();
             cells = repair["cells"].as_u64().unwrap_or(cells);
             display.on_share(repair["permille"].as_u64().unwrap_or(0), &line);
         } else if !cluster.is_null() && cluster["repaired_at_ms"] != *ended_before {
             return Ok(cells);
-        } else if seen_well.elapsed() > PATIENCE {
+        } else if last_progress.elapsed() > STALL_TIMEOUT {
             let status = report?.status;
-            let away = unreachable_peers(&status);
-            let why = match away.is_empty() {
+            let unreachable = unreachable_peers(&status);
+            let why = match unreachable.is_empty() {
                 true => "see its log".to_owned(),
-                false => format!("it cannot reach {}", away.join(", ")),
+                false => format!("it cannot reach {}", unreachable.join(", ")),
             };
             return Err(format!("{url} ended the repair before all keys were compared: {why}; try again"));
         }

@@ -41,8 +41,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let wanted = arguments.backup.as_deref().map(str::parse::<BackupNumber>).transpose();
     let wanted = wanted.map_err(|_| "--backup is the number of a backup, as 000003 or 3".to_owned())?;
     let manifest = repository.find(wanted).and_then(|number| repository.manifest(number));
-    let manifest = manifest.map_err(|error| with_way_on(&repository, &error))?;
-    let after = arguments.decision(&manifest)?;
+    let manifest = manifest.map_err(|error| with_readable_backup(&repository, &error))?;
+    let after = arguments.after_restore(&manifest)?;
 
     let interrupt = Interrupt::watch()?;
     let mut display = Display::new("copying", arguments.progress).until(&interrupt);
@@ -64,7 +64,7 @@ fn text_of(arguments: &Arguments, manifest: &Manifest) -> String {
         manifest.number,
         Count(manifest.files.len() as u64, "file"),
         Bytes(manifest.bytes()),
-        start_with(manifest, &shell_path(&arguments.data))
+        start_command(manifest, &shell_path(&arguments.data))
     )
 }
 
@@ -80,7 +80,7 @@ fn document_of(arguments: &Arguments, manifest: &Manifest) -> Value {
 }
 
 /// The error of a backup that cannot be restored, with the newest one whose manifest can be read.
-fn with_way_on(repository: &Repository, error: &CtlError) -> String {
+fn with_readable_backup(repository: &Repository, error: &CtlError) -> String {
     let CtlError::Damaged { .. } = error else { return error.to_string() };
     let there = repository.backups().unwrap_or_default();
     let readable = there.into_iter().rev().find(|number| repository.manifest(*number).is_ok());
@@ -94,7 +94,7 @@ fn with_way_on(repository: &Repository, error: &CtlError) -> String {
 
 impl Arguments {
     /// What became of the cluster since.
-    fn decision(&self, manifest: &Manifest) -> Result<AfterRestore, String> {
+    fn after_restore(&self, manifest: &Manifest) -> Result<AfterRestore, String> {
         match (manifest.has_peers(), self.peers_went_on, self.whole_cluster) {
             (true, true, _) => Ok(AfterRestore::Rebuild),
             (true, _, true) | (false, false, false) => Ok(AfterRestore::Keep),
@@ -114,7 +114,7 @@ impl Arguments {
 }
 
 /// How the node is started that was restored; `data` is a word of a shell line.
-fn start_with(manifest: &Manifest, data: &str) -> String {
+fn start_command(manifest: &Manifest, data: &str) -> String {
     if manifest.has_peers() {
         let nodes = shell_word(manifest.nodes.join(",").as_bytes());
         let own = shell_word(manifest.own.as_bytes());

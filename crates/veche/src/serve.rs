@@ -66,18 +66,18 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
             "each key is kept on so many nodes unless a request says otherwise; --default-from 3 is what most need"
         );
     }
-    allocator::keep_below(config.memory_bytes())
+    allocator::limit_resident_memory(config.memory_bytes())
         .map_err(|error| format!("cannot start the thread that looks after memory: {error}"))?;
-    let told = Told { manager: ServiceManager::from_environment() };
-    server::run(config, Env::os(), &told).map_err(|error| error.to_string())
+    let notifier = StateNotifier { manager: ServiceManager::from_environment() };
+    server::run(config, Env::os(), &notifier).map_err(|error| error.to_string())
 }
 
 /// Tells standard output and the service manager how far the node is.
-struct Told {
+struct StateNotifier {
     manager: ServiceManager,
 }
 
-impl server::Observer for Told {
+impl server::Observer for StateNotifier {
     fn on_listening(&self, address: SocketAddr) {
         // The process that started this one with port 0 reads it. A standard output without a reader is no reason to stop.
         let _ = writeln!(std::io::stdout(), "listening on {address}");

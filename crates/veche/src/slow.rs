@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let answer = client::ask(&url, "GET", "/v0/slow")?;
+    let answer = client::request(&url, "GET", "/v0/slow")?;
     let document: Value =
         serde_json::from_str(&answer.body).map_err(|_| format!("{url} does not answer like a veche node"))?;
     if answer.code != 200 {

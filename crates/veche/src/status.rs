@@ -90,7 +90,7 @@ fn node_row(node: &Value) -> [String; 7] {
     [
         text(&node["url"]),
         state(node),
-        standing,
+        sync_state,
         about_others(number(&node["hints"])),
         about_others(number(&node["hints_dropped"])),
         about_others(node["clock_ahead_ms"].as_i64().map_or_else(unknown, |millis| format!("{millis:+} ms"))),
@@ -144,7 +144,7 @@ mod tests {
         let url: NodeUrl = "http://a:1".parse().unwrap();
         let expected = "\
 http://a:1: serving, version 0.1.0, up 61 s, ack/from 2/3
-node        state        standing    hints kept  dropped  clock  round trip
+node        state        sync_state    hints kept  dropped  clock  round trip
 http://a:1  this node    settled
 http://b:1  unreachable  ?           12          3        -4 ms  ?
 http://c:1  up           rebuilding  0           0        +7 ms  1.2 ms

@@ -269,7 +269,7 @@ fn what_is_exported_in_any_format_comes_back_by_an_import() {
         let export = [&["export", "--url", &url, "--to", text(&file)][..], format].concat();
         let out = done(&export);
         assert!(out.contains("10 entries"), "{out}");
-        refused(&export, "is there already");
+        refused(&export, "exists already");
         let target = Node::start(&dir.path().join(format!("target-{at}")));
         let import = ["import", "--url", &format!("http://{}", target.address), "--from", text(&file)];
         let out = done(&import);
@@ -434,7 +434,7 @@ fn a_node_that_is_restored_catches_up_with_peers_that_went_on() {
     assert_eq!(cluster.exchange(0, bare("DELETE", "/v0/entity?id=w60")).status, 202);
     restore(&cluster, 2, "--peers-went-on");
     cluster.start_node(2);
-    eventually("the restored node has caught up", || cluster.standing(2) == "settled");
+    eventually("the restored node has caught up", || cluster.sync_state(2) == "settled");
     cluster.stop(0);
     entries.retain(|(key, _)| key != "w60");
     assert_holds(cluster.address(2), &entries);

@@ -95,7 +95,7 @@ fn an_export_does_not_replace_a_dangling_symbolic_link() {
     let (target, link) = (dir.path().join("not-there"), dir.path().join("export"));
     symlink(&target, &link).expect("a link");
     let says = refused(&["export", "--url", &format!("http://{}", node.address), "--to", text(&link)]);
-    assert!(says.contains("is there already"), "{says}");
+    assert!(says.contains("exists already"), "{says}");
     assert!(std::fs::symlink_metadata(&link).expect("it stays").is_symlink() && !target.exists());
     node.stop();
 }

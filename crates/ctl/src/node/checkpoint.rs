@@ -34,15 +34,15 @@ impl Node {
     ///
     /// # Errors
     /// [`CtlError::Unreachable`] or [`CtlError::Refused`] if the checkpoint does not exist.
-    /// [`CtlError::BrokenOff`] if it may exist now or later.
+    /// [`CtlError::BrokenAnswer`] if it may exist now or later.
     pub async fn make_checkpoint(&self, name: &str) -> Result<NodeCheckpoint, CtlError> {
         let request =
             self.request(Method::POST, &target(name)).body(Empty::<Bytes>::new()).expect("a valid request");
         let mut answer = self.send(request, CHECKPOINT_MAX).await?.expect(StatusCode::CREATED).await?;
         let text = answer.text(ANSWER_BYTES_MAX).await?;
-        serde_json::from_slice(&text).map_err(|_| CtlError::BrokenOff {
+        serde_json::from_slice(&text).map_err(|_| CtlError::BrokenAnswer {
             node: self.to_string(),
-            detail: "it does not answer like a veche node".to_owned(),
+            detail: "it is not the answer of a veche node".to_owned(),
         })
     }
 
@@ -50,7 +50,7 @@ impl Node {
     /// checkpoints until it ends.
     ///
     /// # Errors
-    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].
+    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenAnswer`].
     pub async fn renew_checkpoint(&self, name: &str) -> Result<(), CtlError> {
         let request =
             self.request(Method::PUT, &target(name)).body(Empty::<Bytes>::new()).expect("a valid request");
@@ -60,7 +60,7 @@ impl Node {
     /// Has the node remove a checkpoint. Returns whether it existed.
     ///
     /// # Errors
-    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenOff`].
+    /// [`CtlError::Unreachable`], [`CtlError::Refused`], [`CtlError::BrokenAnswer`].
     pub async fn remove_checkpoint(&self, name: &str) -> Result<bool, CtlError> {
         let request =
             self.request(Method::DELETE, &target(name)).body(Empty::<Bytes>::new()).expect("a valid request");

@@ -70,7 +70,7 @@ impl Node {
             http1::handshake(TokioIo::new(socket)).await.map_err(|error| unreachable(error.to_string()))?;
         // The request or the response reports the same error.
         let connection = Connection(tokio::spawn(async { drop(connection.await) }));
-        let broken = |detail: String| CtlError::BrokenOff { node: self.to_string(), detail };
+        let broken = |detail: String| CtlError::BrokenAnswer { node: self.to_string(), detail };
         match timeout(patience, sender.send_request(request)).await {
             Ok(Ok(response)) => Ok(Answer { node: self.clone(), response, _connection: connection }),
             Ok(Err(error)) => Err(broken(with_source(&error))),
@@ -107,7 +107,7 @@ impl Answer {
     /// Next piece of the body; `None` at its end.
     ///
     /// # Errors
-    /// [`CtlError::BrokenOff`] if the body is cut short.
+    /// [`CtlError::BrokenAnswer`] if the body is cut short.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CtlError> {
         self.next_within(SILENCE_MAX).await
     }
@@ -115,10 +115,10 @@ impl Answer {
     /// Next piece of the body, from a node that may be silent for `silence_max`.
     ///
     /// # Errors
-    /// [`CtlError::BrokenOff`] if the body is cut short.
+    /// [`CtlError::BrokenAnswer`] if the body is cut short.
     pub(crate) async fn next_within(&mut self, silence_max: Duration) -> Result<Option<Bytes>, CtlError> {
         loop {
-            let broken = |detail: String| CtlError::BrokenOff { node: self.node.to_string(), detail };
+            let broken = |detail: String| CtlError::BrokenAnswer { node: self.node.to_string(), detail };
             match timeout(silence_max, self.response.frame()).await {
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(frame))) => {

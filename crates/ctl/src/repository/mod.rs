@@ -14,15 +14,15 @@
 //! right bytes were written, not that the disk keeps them. A later
 //! [`verify`](crate::verify_repository) proves that.
 
-mod held;
+mod add_backup;
+mod checkpoint_note;
 mod manifest;
 mod object;
 mod retention;
-mod take;
 
+pub use add_backup::AddedBackup;
 pub use manifest::{BackupFile, BackupNumber, Manifest};
-pub use retention::Removed;
-pub use take::Taken;
+pub use retention::RetentionReport;
 
 use crate::error::CtlError;
 use crate::files::{self, UNFINISHED};

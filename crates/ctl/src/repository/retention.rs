@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// Numbers of removed items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removed {
+pub struct RetentionReport {
     /// Number of backups.
     pub backups: usize,
     /// Number of objects that no remaining backup uses.
@@ -21,7 +21,7 @@ impl Repository {
     /// [`CtlError::Damaged`]: a manifest is damaged, an old or a new one. Its objects are unknown,
     /// so nothing is removed, neither backups nor objects. After any other error some backups may be
     /// removed; the remaining ones are whole.
-    pub fn keep_newest(&self, count: usize) -> Result<Removed, CtlError> {
+    pub fn keep_newest(&self, count: usize) -> Result<RetentionReport, CtlError> {
         let fs = &**self.fs();
         let backups = self.backups()?;
         let old = &backups[..backups.len().saturating_sub(count)];
@@ -48,6 +48,6 @@ impl Repository {
         }
         let objects = self.objects();
         fs.sync_dir(&objects).map_err(CtlError::io("sync", &objects))?;
-        Ok(Removed { backups: old.len(), objects: unneeded.len() })
+        Ok(RetentionReport { backups: old.len(), objects: unneeded.len() })
     }
 }

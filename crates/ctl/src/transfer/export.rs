@@ -9,8 +9,8 @@
 //! connection, and the binary format marks its end for the file as well. For an export of keys only
 //! lines are counted.
 
-use super::unzstd::Unzstd;
-use super::{QuorumWish, VALUE_BYTES_MAX, is_in_future};
+use super::zstd_decoder::ZstdDecoder;
+use super::{RequestedQuorum, VALUE_BYTES_MAX, is_in_future};
 use crate::error::CtlError;
 use crate::node::{Answer, Node, SILENCE_MAX};
 use crate::percent;
@@ -31,7 +31,7 @@ const COUNT_MAX: Duration = Duration::from_secs(3_600);
 pub struct Export {
     /// Export from the whole cluster with this quorum. `None`: the entries that the node itself
     /// holds.
-    pub cluster: Option<QuorumWish>,
+    pub cluster: Option<RequestedQuorum>,
     /// Prefix of the keys; `None`: any.
     pub prefix: Option<Vec<u8>>,
     /// First key, inclusive; `None`: no bound.
@@ -52,7 +52,7 @@ pub struct Export {
 
 /// Result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportReport {
     /// Number of exported entries.
     pub entries: u64,
     /// Bytes written.
@@ -70,7 +70,7 @@ pub async fn export(
     export: &Export,
     to: &mut dyn io::Write,
     observer: &mut dyn Observer,
-) -> Result<Exported, CtlError> {
+) -> Result<ExportReport, CtlError> {
     let coding = if export.zstd { Coding::Zstd } else { Coding::Identity };
     let request = node
         .request(Method::GET, &target(export))
@@ -79,16 +79,16 @@ pub async fn export(
         .body(Empty::<Bytes>::new())
         .expect("a valid request");
     let mut answer = node.send(request, SILENCE_MAX).await?.expect(StatusCode::OK).await?;
-    let mut check = Check::new(node, export, coding, &answer)?;
-    check.past = export.skip_future.then(|| Past {
+    let mut check = StreamCheck::new(node, export, coding, &answer)?;
+    check.filter = export.skip_future.then(|| FutureFilter {
         encoder: EntryEncoder::new(export.format),
         out: Vec::new(),
         skipped: 0,
     });
-    let mut exported = Exported::default();
+    let mut exported = ExportReport::default();
     let mut write = |bytes: &[u8]| to.write_all(bytes).map_err(|source| CtlError::Output { source });
     while let Some(piece) = answer.next().await? {
-        match &mut check.past {
+        match &mut check.filter {
             None => {
                 write(&piece)?;
                 exported.bytes += piece.len() as u64;
@@ -97,32 +97,32 @@ pub async fn export(
             }
             Some(_) => {
                 check.feed(piece)?;
-                exported.take_past(check.past.as_mut().expect("it was just seen"), &mut write)?;
+                exported.write_filtered(check.filter.as_mut().expect("it was just seen"), &mut write)?;
             }
         }
-        let Exported { entries, bytes, .. } = exported;
+        let ExportReport { entries, bytes, .. } = exported;
         observer.on_progress(Progress { bytes_done: bytes, bytes_total: None, entries_done: entries });
     }
     check.end()?;
-    if let Some(past) = &mut check.past {
-        past.encoder.end(&mut past.out);
-        exported.take_past(past, &mut write)?;
+    if let Some(filter) = &mut check.filter {
+        filter.encoder.end(&mut filter.out);
+        exported.write_filtered(filter, &mut write)?;
     }
     to.flush().map_err(|source| CtlError::Output { source })?;
     Ok(exported)
 }
 
-impl Exported {
+impl ExportReport {
     /// Writes the encoded entries.
-    fn take_past(
+    fn write_filtered(
         &mut self,
-        past: &mut Past,
+        filter: &mut FutureFilter,
         write: &mut dyn FnMut(&[u8]) -> Result<(), CtlError>,
     ) -> Result<(), CtlError> {
-        write(&past.out)?;
-        self.bytes += past.out.len() as u64;
-        (self.entries, self.skipped) = (past.encoder.entries(), past.skipped);
-        past.out.clear();
+        write(&filter.out)?;
+        self.bytes += filter.out.len() as u64;
+        (self.entries, self.skipped) = (filter.encoder.entries(), filter.skipped);
+        filter.out.clear();
         Ok(())
     }
 }
@@ -145,7 +145,7 @@ pub async fn count(node: &Node, export: &Export) -> Result<u64, CtlError> {
     let number = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
     number.ok_or_else(|| {
         let detail = "it answers a count with something other than a number".to_owned();
-        CtlError::BrokenOff { node: node.to_string(), detail }
+        CtlError::BrokenAnswer { node: node.to_string(), detail }
     })
 }
 
@@ -167,12 +167,12 @@ fn target(export: &Export) -> String {
 }
 
 /// Decodes the stream, to verify it.
-struct Check {
+struct StreamCheck {
     node: String,
-    unzstd: Option<Unzstd>,
+    zstd: Option<ZstdDecoder>,
     content: Content,
     /// Encoder of the remaining entries, if entries of the future are skipped.
-    past: Option<Past>,
+    filter: Option<FutureFilter>,
 }
 
 /// Content of a stream.
@@ -195,13 +195,13 @@ impl Content {
 }
 
 /// Encoder of the entries that are not skipped.
-struct Past {
+struct FutureFilter {
     encoder: EntryEncoder,
     out: Vec<u8>,
     skipped: u64,
 }
 
-impl Past {
+impl FutureFilter {
     fn take(&mut self, entry: &BatchEntry, version: Option<Version>) {
         match is_in_future(version) {
             true => self.skipped += 1,
@@ -210,39 +210,39 @@ impl Past {
     }
 }
 
-impl Check {
+impl StreamCheck {
     fn new(node: &Node, export: &Export, coding: Coding, answer: &Answer) -> Result<Self, CtlError> {
         let (node, format) = (node.to_string(), export.format);
         let is_of = |name: header::HeaderName, wanted: Option<&str>| answer.header(name) == wanted;
         if !is_of(header::CONTENT_TYPE, Some(format.media_type()))
             || !is_of(header::CONTENT_ENCODING, coding.name())
         {
-            let detail = "it answers in another format than it was asked for".to_owned();
-            return Err(CtlError::BrokenOff { node, detail });
+            let detail = "its answer is not in the requested format".to_owned();
+            return Err(CtlError::BrokenAnswer { node, detail });
         }
-        let unzstd = match coding {
-            Coding::Zstd => Some(Unzstd::new().map_err(|source| CtlError::Output { source })?),
+        let zstd = match coding {
+            Coding::Zstd => Some(ZstdDecoder::new().map_err(|source| CtlError::Output { source })?),
             _ => None,
         };
         let content = match export.keys {
             true => Content::Keys { lines: 0, is_in_line: false },
             false => Content::Entries(Box::new(EntryDecoder::of_export(format, VALUE_BYTES_MAX))),
         };
-        Ok(Self { node, unzstd, content, past: None })
+        Ok(Self { node, zstd, content, filter: None })
     }
 
     fn feed(&mut self, piece: Bytes) -> Result<(), CtlError> {
-        let Self { node, unzstd, content, past } = self;
-        match unzstd {
-            None => pass(content, past.as_mut(), piece),
-            Some(unzstd) => unzstd.feed(&piece, |out| pass(content, past.as_mut(), out.into())),
+        let Self { node, zstd, content, filter } = self;
+        match zstd {
+            None => pass(content, filter.as_mut(), piece),
+            Some(zstd) => zstd.feed(&piece, |out| pass(content, filter.as_mut(), out.into())),
         }
-        .map_err(|Bad(detail)| CtlError::BrokenOff { node: node.clone(), detail })
+        .map_err(|InvalidStream(detail)| CtlError::BrokenAnswer { node: node.clone(), detail })
     }
 
     fn end(&mut self) -> Result<(), CtlError> {
-        let broken = |detail: String| CtlError::BrokenOff { node: self.node.clone(), detail };
-        if !self.unzstd.as_ref().is_none_or(Unzstd::may_end) {
+        let broken = |detail: String| CtlError::BrokenAnswer { node: self.node.clone(), detail };
+        if !self.zstd.as_ref().is_none_or(ZstdDecoder::is_complete) {
             return Err(broken("its response ends inside a compressed frame".to_owned()));
         }
         match &mut self.content {
@@ -256,15 +256,19 @@ impl Check {
 }
 
 /// Description of a malformed stream.
-struct Bad(String);
+struct InvalidStream(String);
 
-impl From<io::Error> for Bad {
+impl From<io::Error> for InvalidStream {
     fn from(error: io::Error) -> Self {
         Self(format!("its response cannot be decompressed: {error}"))
     }
 }
 
-fn pass(content: &mut Content, mut past: Option<&mut Past>, piece: Bytes) -> Result<(), Bad> {
+fn pass(
+    content: &mut Content,
+    mut filter: Option<&mut FutureFilter>,
+    piece: Bytes,
+) -> Result<(), InvalidStream> {
     let entries = match content {
         Content::Entries(entries) => entries,
         Content::Keys { lines, is_in_line } => {
@@ -277,12 +281,12 @@ fn pass(content: &mut Content, mut past: Option<&mut Past>, piece: Bytes) -> Res
     loop {
         match entries.next() {
             Ok(Some(entry)) => {
-                if let Some(past) = &mut past {
-                    past.take(&entry, entries.last_version());
+                if let Some(filter) = &mut filter {
+                    filter.take(&entry, entries.last_version());
                 }
             }
             Ok(None) => return Ok(()),
-            Err(error) => return Err(Bad(error.to_string())),
+            Err(error) => return Err(InvalidStream(error.to_string())),
         }
     }
 }
@@ -305,7 +309,7 @@ mod tests {
             skip_future: false,
         };
         assert_eq!(target(&all), "/v0/entities?start=%00");
-        let quorum = QuorumWish { ack: Some(2), from: Some(3) };
+        let quorum = RequestedQuorum { ack: Some(2), from: Some(3) };
         let part = Export {
             cluster: Some(quorum),
             start: Some(b"a b".to_vec()),

@@ -18,9 +18,9 @@
 //! unknown which of the entries in flight were written. Importing the file again is harmless,
 //! unless other clients write the same keys.
 
-use super::QuorumWish;
+use super::RequestedQuorum;
+use super::entry_queue::EntryQueue;
 use super::source;
-use super::supply::Supply;
 use crate::error::CtlError;
 use crate::node::{Answer, BodySender, Node, body};
 use crate::progress::{Observer, Progress};
@@ -39,9 +39,9 @@ use tokio::time::Instant;
 pub const FAILURES_SHOWN_MAX: usize = 10;
 
 /// Maximum size of the entries in flight, in bytes of keys and values.
-const UNDER_WAY_BYTES_MAX: usize = 16 << 20;
+const IN_FLIGHT_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of entries in flight.
-const UNDER_WAY_MAX: usize = 16 << 10;
+const IN_FLIGHT_ENTRIES_MAX: usize = 16 << 10;
 /// Entries are collected until they have this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 /// Timeout of a round's first result: the node's request timeout and its queues.
@@ -63,14 +63,14 @@ pub struct Import {
     /// Length of the file in bytes, if known.
     pub bytes_total: Option<u64>,
     /// Quorum of the writes.
-    pub quorum: QuorumWish,
+    pub quorum: RequestedQuorum,
     /// Skip entries whose versions lie in the future; see [`is_in_future`](super::is_in_future).
     pub skip_future: bool,
 }
 
 /// Result of an import.
 #[derive(Debug, Default)]
-pub struct Imported {
+pub struct ImportReport {
     /// Number of entries that were written or deleted.
     pub entries: u64,
     /// Number of those entries for which the node had a greater version.
@@ -101,21 +101,21 @@ pub struct FailedEntry {
 }
 
 /// Writes the entries of a file to a node. Dropping the future cancels it.
-pub async fn import(node: &Node, import: Import, observer: &mut dyn Observer) -> Imported {
+pub async fn import(node: &Node, import: Import, observer: &mut dyn Observer) -> ImportReport {
     let Import { from, name, bytes_total, quorum, skip_future } = import;
-    let mut supply = Supply::new(source::read(from, name, skip_future));
+    let mut queue = EntryQueue::new(source::read(from, name, skip_future));
     let mut importer = Importer {
         node,
         target: target(&quorum),
-        imported: Imported::default(),
+        imported: ImportReport::default(),
         progress: Progress { bytes_done: 0, bytes_total, entries_done: 0 },
         observer,
     };
-    let ended_early = importer.run(&mut supply).await.err();
-    Imported { ended_early, skipped: supply.skipped, ..importer.imported }
+    let ended_early = importer.run(&mut queue).await.err();
+    ImportReport { ended_early, skipped: queue.skipped, ..importer.imported }
 }
 
-fn target(quorum: &QuorumWish) -> String {
+fn target(quorum: &RequestedQuorum) -> String {
     match quorum.parameters().join("&") {
         none if none.is_empty() => "/v0/entities".to_owned(),
         parameters => format!("/v0/entities?{parameters}"),
@@ -125,23 +125,23 @@ fn target(quorum: &QuorumWish) -> String {
 struct Importer<'a> {
     node: &'a Node,
     target: String,
-    imported: Imported,
+    imported: ImportReport,
     progress: Progress,
     observer: &'a mut dyn Observer,
 }
 
 impl Importer<'_> {
     /// Runs rounds until all entries are answered.
-    async fn run(&mut self, supply: &mut Supply) -> Result<(), CtlError> {
-        let (mut pause, mut heard_well) = (PAUSE_MIN, Instant::now());
-        while supply.wait().await? {
+    async fn run(&mut self, queue: &mut EntryQueue) -> Result<(), CtlError> {
+        let (mut pause, mut last_progress) = (PAUSE_MIN, Instant::now());
+        while queue.wait().await? {
             let entries_before = self.imported.entries;
-            let refusal = self.round(supply).await?;
+            let refusal = self.round(queue).await?;
             if self.imported.entries > entries_before {
-                (pause, heard_well) = (PAUSE_MIN, Instant::now());
+                (pause, last_progress) = (PAUSE_MIN, Instant::now());
             }
             let Some(Refusal { status, retry_after, detail }) = refusal else { continue };
-            if heard_well.elapsed() > PATIENCE {
+            if last_progress.elapsed() > PATIENCE {
                 let node = self.node.to_string();
                 return Err(CtlError::Refused { node, status, detail, retry_after });
             }
@@ -151,10 +151,10 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Runs one round. Puts temporarily refused entries back to the supply, and returns the
+    /// Runs one round. Puts temporarily refused entries back to the queue, and returns the
     /// refusal.
-    async fn round(&mut self, supply: &mut Supply) -> Result<Option<Refusal>, CtlError> {
-        let flight = Flight::default();
+    async fn round(&mut self, queue: &mut EntryQueue) -> Result<Option<Refusal>, CtlError> {
+        let flight = InFlight::default();
         let (sender, body) = body();
         let request = self
             .node
@@ -169,52 +169,52 @@ impl Importer<'_> {
                 self.collect(answer, &flight).await
             } => answered,
             never = async {
-                feed(sender, &flight, supply).await;
+                feed(sender, &flight, queue).await;
                 std::future::pending().await
             } => never,
         };
-        let Flight { under_way, refusal, refused, last_is_refusal, .. } = flight;
-        let under_way = under_way.into_inner();
+        let InFlight { in_flight, refusal, refused, last_is_refusal, .. } = flight;
+        let in_flight = in_flight.into_inner();
         let mut again = refused.into_inner().into_entries();
         match answered {
-            Ok(()) if under_way.is_empty() || last_is_refusal.get() => again.extend(under_way),
+            Ok(()) if in_flight.is_empty() || last_is_refusal.get() => again.extend(in_flight),
             Ok(()) => {
-                self.imported.unknown = under_way.len() as u64;
-                let detail = format!("it left {} entries without an answer", under_way.len());
-                return Err(CtlError::BrokenOff { node: self.node.to_string(), detail });
+                self.imported.unknown = in_flight.len() as u64;
+                let detail = format!("it did not answer {} entries", in_flight.len());
+                return Err(CtlError::BrokenAnswer { node: self.node.to_string(), detail });
             }
             Err(CtlError::Refused { status, detail, retry_after, .. }) if is_for_now(status) => {
-                supply.put_back(under_way.into());
+                queue.put_back(in_flight.into());
                 return Ok(Some(Refusal { status, retry_after, detail }));
             }
             Err(error) => {
                 let is_refused = matches!(error, CtlError::Refused { .. } | CtlError::Unreachable { .. });
-                self.imported.unknown = if is_refused { 0 } else { under_way.len() as u64 };
+                self.imported.unknown = if is_refused { 0 } else { in_flight.len() as u64 };
                 return Err(error);
             }
         }
         self.imported.sent_again += again.len() as u64;
-        supply.put_back(again);
+        queue.put_back(again);
         Ok(refusal.into_inner())
     }
 
     /// Reads the results of a round.
-    async fn collect(&mut self, answer: Answer, flight: &Flight) -> Result<(), CtlError> {
+    async fn collect(&mut self, answer: Answer, flight: &InFlight) -> Result<(), CtlError> {
         let mut answer = answer.expect(StatusCode::OK).await?;
-        let broken = |detail: String| CtlError::BrokenOff { node: self.node.to_string(), detail };
+        let broken = |detail: String| CtlError::BrokenAnswer { node: self.node.to_string(), detail };
         if answer.header(header::CONTENT_TYPE) != Some(Format::Binary.media_type()) {
-            return Err(broken("it answers in another format than it was asked for".to_owned()));
+            return Err(broken("its answer is not in the requested format".to_owned()));
         }
         let mut results = ResultDecoder::new(Format::Binary);
         while let Some(piece) = answer.next().await? {
             results.feed(piece);
             while let Some(result) = results.next().map_err(|error| broken(error.to_string()))? {
-                match flight.land() {
+                match flight.complete_first() {
                     Some(entry) => settle(&mut self.imported, entry, result, flight),
                     None => match Refusal::of(&result) {
                         // The node has no capacity for further entries of the batch.
                         Some(refusal) => flight.end(refusal),
-                        None => return Err(broken("it answers entries that it was not sent".to_owned())),
+                        None => return Err(broken("it answers more entries than it was sent".to_owned())),
                     },
                 }
             }
@@ -227,7 +227,7 @@ impl Importer<'_> {
 }
 
 /// Counts the result of an entry.
-fn settle(imported: &mut Imported, entry: BatchEntry, result: EntryResult, flight: &Flight) {
+fn settle(imported: &mut ImportReport, entry: BatchEntry, result: EntryResult, flight: &InFlight) {
     let refusal = Refusal::of(&result);
     flight.last_is_refusal.set(refusal.is_some());
     if let Some(refusal) = refusal {
@@ -250,15 +250,15 @@ fn settle(imported: &mut Imported, entry: BatchEntry, result: EntryResult, fligh
 }
 
 /// Sends entries until none is available, or one was refused.
-async fn feed(sender: BodySender, flight: &Flight, supply: &mut Supply) {
+async fn feed(sender: BodySender, flight: &InFlight, queue: &mut EntryQueue) {
     let mut encoder = EntryEncoder::new(Format::Binary);
     let mut piece = Vec::with_capacity(2 * PIECE_BYTES);
     while !flight.is_refused() {
-        let entry = if flight.has_room() { supply.next() } else { None };
+        let entry = if flight.has_room() { queue.next() } else { None };
         if let Some(entry) = entry {
             encoder.put_batch_entry(&entry, &mut piece);
-            flight.bytes_read.set(supply.bytes_read);
-            flight.begin(entry);
+            flight.bytes_read.set(queue.bytes_read);
+            flight.push(entry);
             if piece.len() < PIECE_BYTES {
                 continue;
             }
@@ -271,7 +271,7 @@ async fn feed(sender: BodySender, flight: &Flight, supply: &mut Supply) {
         } else {
             // The file is read slowly: end the round instead of keeping the node waiting.
             let more = tokio::select! {
-                more = tokio::time::timeout(IDLE_MAX, supply.fill()) => more.unwrap_or(false),
+                more = tokio::time::timeout(IDLE_MAX, queue.fill()) => more.unwrap_or(false),
                 () = flight.changed.notified() => true,
             };
             if !more {
@@ -313,10 +313,10 @@ impl Refusal {
 /// Entries of a round in flight, and refused ones. Shared by the sender and the receiver of
 /// results.
 #[derive(Default)]
-struct Flight {
-    under_way: RefCell<VecDeque<BatchEntry>>,
+struct InFlight {
+    in_flight: RefCell<VecDeque<BatchEntry>>,
     bytes: Cell<usize>,
-    refused: RefCell<Refused>,
+    refused: RefCell<RefusedEntries>,
     refusal: RefCell<Option<Refusal>>,
     /// Whether the last result was a refusal. If the results end with it, it applies to all later
     /// entries too.
@@ -327,23 +327,23 @@ struct Flight {
     bytes_read: Cell<u64>,
 }
 
-impl Flight {
+impl InFlight {
     fn has_room(&self) -> bool {
-        self.bytes.get() < UNDER_WAY_BYTES_MAX && self.under_way.borrow().len() < UNDER_WAY_MAX
+        self.bytes.get() < IN_FLIGHT_BYTES_MAX && self.in_flight.borrow().len() < IN_FLIGHT_ENTRIES_MAX
     }
 
     fn is_refused(&self) -> bool {
         self.refusal.borrow().is_some()
     }
 
-    fn begin(&self, entry: BatchEntry) {
+    fn push(&self, entry: BatchEntry) {
         self.bytes.set(self.bytes.get() + bytes_of(&entry));
-        self.under_way.borrow_mut().push_back(entry);
+        self.in_flight.borrow_mut().push_back(entry);
     }
 
     /// Removes the entry that is answered next.
-    fn land(&self) -> Option<BatchEntry> {
-        let entry = self.under_way.borrow_mut().pop_front()?;
+    fn complete_first(&self) -> Option<BatchEntry> {
+        let entry = self.in_flight.borrow_mut().pop_front()?;
         self.bytes.set(self.bytes.get() - bytes_of(&entry));
         self.changed.notify_one();
         Some(entry)
@@ -371,22 +371,22 @@ fn bytes_of(entry: &BatchEntry) -> usize {
 
 /// Entries that were refused in a round, in order.
 #[derive(Default)]
-struct Refused {
+struct RefusedEntries {
     entries: Vec<Option<BatchEntry>>,
-    places: BTreeMap<Key, Vec<usize>>,
+    positions: BTreeMap<Key, Vec<usize>>,
 }
 
-impl Refused {
+impl RefusedEntries {
     fn push(&mut self, entry: BatchEntry) {
-        self.places.entry(entry.key.clone()).or_default().push(self.entries.len());
+        self.positions.entry(entry.key.clone()).or_default().push(self.entries.len());
         self.entries.push(Some(entry));
     }
 
     /// Drops the entries of a key of which a later entry was written. Returns their number.
     fn forget(&mut self, key: &Key) -> u64 {
-        let places = self.places.remove(key).unwrap_or_default();
-        places.iter().for_each(|place| self.entries[*place] = None);
-        places.len() as u64
+        let positions = self.positions.remove(key).unwrap_or_default();
+        positions.iter().for_each(|position| self.entries[*position] = None);
+        positions.len() as u64
     }
 
     fn into_entries(self) -> Vec<BatchEntry> {

@@ -1,18 +1,18 @@
 //! Transfer of entries to and from files.
 
+mod entry_queue;
 mod export;
 mod import;
 mod partial;
 mod source;
-mod supply;
-mod unzstd;
+mod zstd_decoder;
 
 use cluster::HybridClock;
 use env::Env;
 use stdx::Version;
 
-pub use export::{Export, Exported, count, export};
-pub use import::{FAILURES_SHOWN_MAX, FailedEntry, Import, Imported, import};
+pub use export::{Export, ExportReport, count, export};
+pub use import::{FAILURES_SHOWN_MAX, FailedEntry, Import, ImportReport, import};
 pub use partial::PartialFile;
 
 /// Whether a version lies further in the future, by this machine's clock, than a node accepts from
@@ -26,14 +26,14 @@ const VALUE_BYTES_MAX: usize = 64 << 20;
 
 /// Quorum of a request. The node's defaults apply to `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QuorumWish {
+pub struct RequestedQuorum {
     /// Number of replicas that must acknowledge.
     pub ack: Option<u8>,
     /// Number of replicas of the key.
     pub from: Option<u8>,
 }
 
-impl QuorumWish {
+impl RequestedQuorum {
     /// Query parameters of the quorum.
     fn parameters(&self) -> Vec<String> {
         let named = |name: &str, number: Option<u8>| number.map(|number| format!("{name}={number}"));

@@ -25,13 +25,13 @@ impl PartialFile {
     /// Creates a file that will become `path`, which must not exist.
     ///
     /// # Errors
-    /// [`CtlError::Taken`] if `path` exists; [`CtlError::Io`].
+    /// [`CtlError::FileExists`] if `path` exists; [`CtlError::Io`].
     pub fn create(env: &Env, path: &Path) -> Result<Self, CtlError> {
         // A dangling symbolic link exists as a name only.
         match env.fs.is_symlink(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(CtlError::io("look for", path)(error)),
-            Ok(_) => return Err(CtlError::Taken { path: path.to_owned() }),
+            Ok(_) => return Err(CtlError::FileExists { path: path.to_owned() }),
         }
         let mut partial = path.as_os_str().to_owned();
         partial.push(PARTIAL);
@@ -102,6 +102,6 @@ mod tests {
             assert_eq!(disk.crash(&mut Rng::new(seed)).read_file(path).unwrap(), b"whole");
             assert!(!before.crash(&mut Rng::new(seed)).exists(path).unwrap());
         }
-        assert!(matches!(PartialFile::create(&env, path), Err(CtlError::Taken { .. })));
+        assert!(matches!(PartialFile::create(&env, path), Err(CtlError::FileExists { .. })));
     }
 }

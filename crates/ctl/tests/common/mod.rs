@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use cluster::{Key, NodeSet, StoreId, StoreRequest, StoreResponse};
-use ctl::{CtlError, Repository, Taken};
+use ctl::{AddedBackup, CtlError, Repository};
 use env::{Env, Fs, ManualClock, MemFs};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -108,17 +108,17 @@ pub(crate) fn entries(from: u32, count: u32) -> Contents {
 }
 
 /// Takes a backup of the directory, which is not open.
-pub(crate) fn back_up(fs: impl Fs + 'static) -> Result<Taken, CtlError> {
+pub(crate) fn back_up(fs: impl Fs + 'static) -> Result<AddedBackup, CtlError> {
     let env = env(fs);
-    Repository::open_or_create(&env, Path::new(BACKUPS))?.take(Path::new(DATA), taken_at(), &mut ())
+    Repository::open_or_create(&env, Path::new(BACKUPS))?.add_backup(Path::new(DATA), taken_at(), &mut ())
 }
 
 /// Takes a backup of an open store.
-pub(crate) fn back_up_checkpoint(disk: &MemFs, store: &Store) -> Taken {
+pub(crate) fn back_up_checkpoint(disk: &MemFs, store: &Store) -> AddedBackup {
     let env = env(disk.clone());
     let repository = Repository::open_or_create(&env, Path::new(BACKUPS)).expect("a repository");
     let checkpoint = store.checkpoint().expect("the disk is well");
-    let taken = repository.take(&checkpoint.path, taken_at(), &mut ()).expect("the disk is well");
+    let taken = repository.add_backup(&checkpoint.path, taken_at(), &mut ()).expect("the disk is well");
     assert!(store.remove_checkpoint(&checkpoint.name).expect("the disk is well"));
     taken
 }

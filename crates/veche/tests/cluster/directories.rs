@@ -33,14 +33,14 @@ fn assert_founds_a_cluster(new_cluster: impl Fn(&mut Command)) {
     }
     for node in [0, 1] {
         eventually("it serves", || cluster.serves(node));
-        eventually("it has settled", || cluster.standing(node) == "settled");
+        eventually("it has settled", || cluster.sync_state(node) == "settled");
     }
     cluster.wait_until_seen(0, 1, "up");
     eventually("a majority answers", || cluster.exchange(0, get("k")).status == 404);
     assert_eq!(cluster.exchange(1, put("k", "v")).status, 201);
     assert_eq!(cluster.exchange(0, get("k")).text(), "v");
     cluster.start_node(2);
-    eventually("the third belongs to it", || cluster.standing(2) == "settled");
+    eventually("the third belongs to it", || cluster.sync_state(2) == "settled");
     eventually("all have it", || cluster.exchange(2, get("k&ack=3")).status == 200);
 }
 
@@ -52,7 +52,7 @@ fn new_nodes_with_one_missing_wait_for_it() {
         eventually("it serves", || cluster.serves(node));
     }
     cluster.wait_until_seen(0, 1, "up");
-    assert_eq!(cluster.standing(0), "unsettled");
+    assert_eq!(cluster.sync_state(0), "unsettled");
     assert_eq!(cluster.exchange(0, get("k")).status, 504);
 }
 
@@ -92,8 +92,8 @@ fn a_directory_that_was_rolled_back_is_filled_by_the_others() {
         let answer = cluster.exchange(CHANGED, get(&format!("{key}&ack=1")));
         assert!(answer.status == 504 || answer.text() == *key, "{key}: {answer:?}");
     }
-    eventually("it says that it is being filled", || cluster.standing(CHANGED) == "rebuilding");
-    eventually("it is filled", || cluster.standing(CHANGED) == "settled");
+    eventually("it says that it is being filled", || cluster.sync_state(CHANGED) == "rebuilding");
+    eventually("it is filled", || cluster.sync_state(CHANGED) == "settled");
     cluster.stop(CHANGED);
     let held = cluster.copies(CHANGED, &keys);
     assert!(held.iter().all(Option::is_some), "{held:?}");
@@ -114,9 +114,9 @@ fn a_copy_beside_its_original_is_refused_says_so_and_is_not_believed() {
     eventually("it says why", || copy.log(0).contains("another process answers at the address of this node"));
     eventually("the others say so", || cluster.log(0).contains("a second process calls itself this node"));
     assert_eq!(copy.exchange(0, get("k&ack=1")).status, 504);
-    eventually("it is to be filled", || copy.standing(0) == "rebuilding");
+    eventually("it is to be filled", || copy.sync_state(0) == "rebuilding");
     assert_eq!(cluster.exchange(CHANGED, get("k&ack=1")).text(), "newer");
-    assert_eq!(cluster.standing(CHANGED), "settled");
+    assert_eq!(cluster.sync_state(CHANGED), "settled");
     copy.kill(0);
     // The way out: the original alone.
     assert_eq!(cluster.exchange(CHANGED, get("k&ack=3")).text(), "newer");

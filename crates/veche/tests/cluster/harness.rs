@@ -261,7 +261,7 @@ impl Cluster {
     }
 
     /// Whether the node's own answers count, as it says; nothing while it says nothing.
-    pub(crate) fn standing(&self, node: usize) -> String {
+    pub(crate) fn sync_state(&self, node: usize) -> String {
         let status = self.status(node).map(|(_, status)| status).unwrap_or_default();
         status["cluster"]["standing"].as_str().unwrap_or_default().to_owned()
     }

@@ -87,7 +87,7 @@ fn keys_are_last_write_wins_registers_while_nodes_are_killed_hung_and_emptied() 
                     cluster.lose_data(node);
                     cluster.spawn(node);
                     // Before that a second loss would be one too many.
-                    eventually("it is rebuilt", || cluster.standing(node) == "settled");
+                    eventually("it is rebuilt", || cluster.sync_state(node) == "settled");
                 }
             }
             cluster.wait_until_up();

@@ -81,12 +81,12 @@ fn a_node_that_lost_its_data_is_not_believed_until_it_is_rebuilt() {
         eventually("the node serves", || cluster.serves(node));
         assert_never_missed(&cluster, node, &keys);
     }
-    eventually("it has heard what it lost", || cluster.standing(LOST) == "rebuilding");
+    eventually("it has heard what it lost", || cluster.sync_state(LOST) == "rebuilding");
     cluster.wait_until_seen(0, LOST, "up");
     for node in [0, LOST] {
         assert_never_missed(&cluster, node, &keys);
     }
-    assert_eq!(cluster.standing(LOST), "rebuilding");
+    assert_eq!(cluster.sync_state(LOST), "rebuilding");
 
     cluster.spawn(1);
     for _ in 0..3 {
@@ -95,7 +95,7 @@ fn a_node_that_lost_its_data_is_not_believed_until_it_is_rebuilt() {
             assert_never_missed(&cluster, node, &keys);
         }
     }
-    eventually("it is rebuilt", || cluster.standing(LOST) == "settled");
+    eventually("it is rebuilt", || cluster.sync_state(LOST) == "settled");
     assert_found(&cluster, &[0, 1, LOST], &keys);
     cluster.kill(LOST);
     for ((key, version), copy) in keys.iter().zip(&versions).zip(cluster.copies(LOST, &keys)) {
@@ -114,7 +114,7 @@ fn a_node_that_lost_its_data_while_the_others_serve_misses_nothing() {
     let meanwhile: Vec<_> = (0..100).map(|key| format!("meanwhile-{key}")).collect();
     versions.extend(write(&cluster, &[0, 1], &meanwhile));
     keys.extend(meanwhile);
-    while cluster.standing(LOST) != "settled" {
+    while cluster.sync_state(LOST) != "settled" {
         assert_never_missed(&cluster, 0, &keys);
         assert_never_missed(&cluster, LOST, &keys);
     }
@@ -170,7 +170,7 @@ fn a_directory_with_less_than_it_had_is_a_lost_disk_although_its_identity_is_the
             eventually("the node serves", || cluster.serves(node));
             assert_never_missed(&cluster, node, &keys);
         }
-        assert_eq!(cluster.standing(LOST), "rebuilding");
+        assert_eq!(cluster.sync_state(LOST), "rebuilding");
         assert!(cluster.log(LOST).contains("less than it had"), "{}", cluster.log(LOST));
         let (_, status) = cluster.status(LOST).expect("it answers");
         let warnings = status["warnings"].to_string();
@@ -178,7 +178,7 @@ fn a_directory_with_less_than_it_had_is_a_lost_disk_although_its_identity_is_the
         eventually("its log says that it rebuilds", || cluster.log(LOST).contains("the node rebuilds"));
         eventually("so does that of a peer", || cluster.log(0).contains("a peer rebuilds"));
         cluster.spawn(1);
-        eventually("it is rebuilt", || cluster.standing(LOST) == "settled");
+        eventually("it is rebuilt", || cluster.sync_state(LOST) == "settled");
         eventually("its log says so", || cluster.log(LOST).contains("the node has been rebuilt"));
         cluster.wait_until_up();
         assert_found(&cluster, &[0, 1, LOST], &keys);

@@ -10,12 +10,12 @@ pub(super) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const PIECE_BYTES: usize = 128 << 10;
 
 /// Decompressor of a stream of concatenated frames.
-pub(super) struct Unzstd {
+pub(super) struct ZstdDecoder {
     decoder: Decoder<'static>,
     is_between_frames: bool,
 }
 
-impl Unzstd {
+impl ZstdDecoder {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self { decoder: Decoder::new()?, is_between_frames: true })
     }
@@ -46,7 +46,7 @@ impl Unzstd {
     }
 
     /// Whether the stream may end here, between two frames.
-    pub(super) fn may_end(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.is_between_frames
     }
 }
@@ -56,15 +56,15 @@ mod tests {
     use super::*;
 
     fn decompress(pieces: &[&[u8]]) -> io::Result<(Vec<u8>, bool)> {
-        let mut unzstd = Unzstd::new()?;
+        let mut zstd = ZstdDecoder::new()?;
         let mut whole = Vec::new();
         for piece in pieces {
-            unzstd.feed(piece, |out| {
+            zstd.feed(piece, |out| {
                 whole.extend_from_slice(&out);
                 io::Result::Ok(())
             })?;
         }
-        Ok((whole, unzstd.may_end()))
+        Ok((whole, zstd.is_complete()))
     }
 
     #[test]
@@ -74,11 +74,11 @@ mod tests {
         let two = [&frame[..], &frame[..]].concat();
         for size in [1, 7, 1_000, two.len()] {
             let pieces: Vec<&[u8]> = two.chunks(size).collect();
-            let (whole, may_end) = decompress(&pieces).unwrap();
-            assert!(may_end && whole == [&text[..], &text[..]].concat(), "pieces of {size}");
+            let (whole, is_complete) = decompress(&pieces).unwrap();
+            assert!(is_complete && whole == [&text[..], &text[..]].concat(), "pieces of {size}");
         }
-        let (_, may_end) = decompress(&[&frame[..frame.len() - 1]]).unwrap();
-        assert!(!may_end, "it is cut");
+        let (_, is_complete) = decompress(&[&frame[..frame.len() - 1]]).unwrap();
+        assert!(!is_complete, "it is cut");
         assert!(decompress(&[b"something else"]).is_err());
     }
 }

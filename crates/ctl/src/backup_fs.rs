@@ -11,17 +11,20 @@ use std::sync::Arc;
 pub(crate) const ROOT: &str = "/";
 
 /// Read-only file system with the files of one backup, at [`ROOT`].
-pub(crate) struct Mounted {
+pub(crate) struct BackupFs {
     fs: Arc<dyn Fs>,
     /// Objects by their path below [`ROOT`].
     files: BTreeMap<PathBuf, PathBuf>,
 }
 
-impl Mounted {
+impl BackupFs {
     pub(crate) fn new(repository: &Repository, manifest: &Manifest) -> Self {
-        let place = |path: &str| Path::new(ROOT).join(path);
-        let files =
-            manifest.files.iter().map(|file| (place(&file.path), repository.object(&file.object))).collect();
+        let object_path = |path: &str| Path::new(ROOT).join(path);
+        let files = manifest
+            .files
+            .iter()
+            .map(|file| (object_path(&file.path), repository.object(&file.object)))
+            .collect();
         Self { fs: Arc::clone(repository.fs()), files }
     }
 
@@ -39,7 +42,7 @@ fn refused<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
-impl Fs for Mounted {
+impl Fs for BackupFs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         match self.files.get(path) {
             Some(object) if mode.is_read_only() => self.fs.open(object, OpenMode::ReadRegular),

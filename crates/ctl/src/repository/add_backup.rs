@@ -14,7 +14,7 @@ const LOCK: &str = "LOCK";
 
 /// A backup that was taken.
 #[derive(Debug)]
-pub struct Taken {
+pub struct AddedBackup {
     /// Manifest of the backup.
     pub manifest: Manifest,
     /// Number of files that were copied.
@@ -34,12 +34,12 @@ impl Repository {
     ///
     /// # Errors
     /// [`CtlError`]. The backup then does not exist, and the others are unchanged.
-    pub fn take(
+    pub fn add_backup(
         &self,
         source: &Path,
         taken: WallTime,
         observer: &mut dyn Observer,
-    ) -> Result<Taken, CtlError> {
+    ) -> Result<AddedBackup, CtlError> {
         let fs = &**self.fs();
         let mut paths = files::tree(fs, source)?;
         files::refuse_other_than_plain(fs, &source.join(IDENTITY_FILE))?;
@@ -91,7 +91,7 @@ impl Repository {
             files: backup_files,
         };
         files::replace(fs, &self.manifests(), &number.to_string(), &manifest.encode())?;
-        Ok(Taken { manifest, files_copied, bytes_copied, objects_replaced, unreadable })
+        Ok(AddedBackup { manifest, files_copied, bytes_copied, objects_replaced, unreadable })
     }
 
     /// Number of the next backup, and the errors of unreadable manifests. Fails if the repository
@@ -165,7 +165,7 @@ impl Repository {
                 format!("its length changed from {before} to {now} bytes during the backup"),
             ));
         }
-        let read_back = files::sum(fs, &unfinished, meter)?;
+        let read_back = files::checksum(fs, &unfinished, meter)?;
         if read_back != contents {
             return Err(CtlError::damaged(&unfinished, "the data read back differs from the written data"));
         }

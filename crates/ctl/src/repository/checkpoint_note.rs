@@ -20,13 +20,13 @@ struct Note {
 
 impl Repository {
     /// Records the name of the requested checkpoint.
-    pub(crate) fn note_held(&self, name: &str) -> Result<(), CtlError> {
+    pub(crate) fn store_checkpoint_note(&self, name: &str) -> Result<(), CtlError> {
         let text = serde_json::to_vec(&Note { name: name.to_owned() }).expect("strings are JSON");
         files::replace(&**self.fs(), self.dir(), FILE, &text)
     }
 
     /// Checkpoint of a backup that did not finish. A malformed record counts as none.
-    pub(crate) fn held(&self) -> Result<Option<String>, CtlError> {
+    pub(crate) fn checkpoint_note(&self) -> Result<Option<String>, CtlError> {
         let path = self.dir().join(FILE);
         if !self.fs().exists(&path).map_err(CtlError::io("look for", &path))? {
             return Ok(None);
@@ -36,7 +36,7 @@ impl Repository {
     }
 
     /// Removes the record, once the node does not keep the checkpoint any more.
-    pub(crate) fn forget_held(&self) -> Result<(), CtlError> {
+    pub(crate) fn remove_checkpoint_note(&self) -> Result<(), CtlError> {
         let path = self.dir().join(FILE);
         self.fs().remove_file(&path).map_err(CtlError::io("remove", &path))
     }

@@ -6,7 +6,7 @@ use api::entries::BatchEntry;
 use std::collections::VecDeque;
 
 /// Queue of entries to send.
-pub(super) struct Supply {
+pub(super) struct EntryQueue {
     chunks: Chunks,
     unsent: VecDeque<BatchEntry>,
     /// Bytes of the file that were read so far.
@@ -18,7 +18,7 @@ pub(super) struct Supply {
     broken: Option<CtlError>,
 }
 
-impl Supply {
+impl EntryQueue {
     pub(super) fn new(chunks: Chunks) -> Self {
         Self { chunks, unsent: VecDeque::new(), bytes_read: 0, skipped: 0, is_at_end: false, broken: None }
     }
