@@ -1,24 +1,28 @@
-//! The allocator: a library's for what is small, pages of the system for what is large, huge ones for tables.
+//! The allocator: mimalloc for small allocations, mappings for large ones, huge pages for tables.
 //!
-//! **Promise.** What is large is in memory from when it is written until it is freed, neither before nor after: room for a
-//! value that has not come yet costs nothing, and a value that has left leaves nothing behind.
+//! **Promise.** A large allocation occupies memory from the first write to it until it is freed,
+//! not before and not after. A buffer for a value that has not arrived costs nothing, and a freed
+//! value leaves nothing behind.
 //!
-//! **Mechanism.** From [`LARGE_BYTES`] on an allocation is a mapping of its own. To free it is to unmap it. It grows by
-//! `mremap(2)`, which moves pages and copies nothing. The library keeps what was freed for whoever comes next, which is
-//! right for what is small; of values of some MiB it kept several times what was in use.
+//! **Mechanism.** An allocation of at least [`LARGE_BYTES`] is a mapping of its own. Freeing it
+//! unmaps it. It grows by `mremap(2)`, which moves pages without copying. mimalloc keeps freed
+//! memory for later allocations, which is right for small ones. For values of some MiB it kept
+//! several times the memory in use.
 //!
-//! What is large and aligned to cache lines is no value but a table that is read at random: the pieces of memtables and
-//! their indexes. Such tables are filled, so huge pages cost them no memory and spare each read a miss or two; they ask for
-//! them. Nothing else does: a huge page of small things that come and go stays as long as the last of them.
+//! A large allocation aligned to cache lines is a table with random accesses: a chunk of a memtable
+//! or its index. Tables are filled completely, so huge pages cost them no memory and save each read
+//! one or two TLB misses. Only tables ask for huge pages: a huge page of small, short-lived
+//! allocations stays resident as long as the last of them.
 //!
-//! What the library keeps of the rest it gives back late, which is right while there is memory to spare. When nearly
-//! as much is resident as the process is to hold, a thread has it give back what is free ([`limit_resident_memory`]). Where that is
-//! little the library gives back soon whatever is free, for of buffers that come and go within a second it would keep a third
-//! of the budget; and as each thread keeps what it has freed, each one is requests to let go of it. Pages in which something is
-//! left it cannot give back, and of buffers of some hundred KiB there are few in each: so there they have pages of their own, too.
+//! mimalloc returns its freed memory to the system late, which is right while memory is plentiful.
+//! When the resident memory approaches the limit, a thread makes mimalloc purge its free pages
+//! ([`limit_resident_memory`]). Processes with a low limit differ in three ways. mimalloc purges
+//! soon, because it would keep a third of the budget for buffers that live less than a second. Each
+//! thread is asked to purge its own heap. Mappings begin at [`LARGE_BYTES_LOW_MEMORY`]: mimalloc
+//! cannot return a page with a live allocation, and few buffers of some hundred KiB fit in one.
 //!
-//! **Caveats.** A mapping costs two calls, and a fault for each page that is written.
-//! To give back at once whatever is free would cost a third of the writes that a node can take.
+//! **Caveats.** A mapping costs two system calls, and a page fault for each written page. Purging
+//! all freed memory at once would cost a third of the write throughput of a node.
 
 use env::os_process;
 use mimalloc::MiMalloc;
@@ -28,49 +32,50 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{io, ptr};
 
-/// From this size on an allocation has pages of its own, ...
+/// Minimum size of an allocation with its own mapping, in bytes.
 const LARGE_BYTES: usize = 4 << 20;
-/// ... and from this one where the process is to hold little.
+/// As [`LARGE_BYTES`], for a process with a memory limit below [`LOW_MEMORY_BYTES`].
 const LARGE_BYTES_LOW_MEMORY: usize = 128 << 10;
-/// What a page is aligned to at least.
+/// Minimum alignment of a page.
 const PAGE_BYTES: usize = 4 << 10;
-/// From this size on a table has huge pages: one of them.
+/// Size of a huge page, and minimum size of a table with huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// What tables are aligned to at least, and nothing else is: a cache line.
+/// Minimum alignment of tables, a cache line. No other allocation is aligned to it.
 const TABLE_ALIGN: usize = 64;
 
-/// Which of the two it is.
+/// The current threshold: [`LARGE_BYTES`] or [`LARGE_BYTES_LOW_MEMORY`].
 static LARGE_THRESHOLD: AtomicUsize = AtomicUsize::new(LARGE_BYTES);
 
-/// Allocates what is small.
+/// Allocator of small allocations.
 pub(crate) trait SmallAllocator: GlobalAlloc {
-    /// Whether this is an allocation of its own.
+    /// Whether this allocator owns the memory at this address.
     fn owns(&self, memory: *const u8) -> bool;
 }
 
 impl SmallAllocator for MiMalloc {
     fn owns(&self, memory: *const u8) -> bool {
         unsafe extern "C" {
-            /// Of the library (`mimalloc.h`): whether a pointer is to something that it has allocated.
+            /// From `mimalloc.h`: whether a pointer points into mimalloc's heap.
             fn mi_is_in_heap_region(memory: *const libc::c_void) -> bool;
         }
-        // SAFETY: it looks at its own tables, whatever is asked for.
+        // SAFETY: mimalloc only looks the address up in its own tables. Any address is valid.
         unsafe { mi_is_in_heap_region(memory.cast()) }
     }
 }
 
-/// Allocates what is small with another, and what is large from the system. See the module.
+/// Passes small allocations to `A`, and makes mappings for large ones.
 pub(crate) struct SplitAllocator<A>(A);
 
 impl<A> SplitAllocator<A> {
-    /// One that asks `small` for what is small.
+    /// An allocator that passes small allocations to `small`.
     pub(crate) const fn new(small: A) -> Self {
         Self(small)
     }
 }
 
 impl<A: SmallAllocator> SplitAllocator<A> {
-    /// Where an allocation came from. Between the two sizes that depends on when it was made.
+    /// The source of an existing allocation. Between the two thresholds it depends on when the
+    /// allocation was made.
     fn source(&self, memory: *const u8, layout: Layout) -> Source {
         match Source::of(layout, LARGE_BYTES_LOW_MEMORY) {
             Source::Pages if layout.size() < LARGE_BYTES && self.0.owns(memory) => Source::Mimalloc,
@@ -79,8 +84,9 @@ impl<A: SmallAllocator> SplitAllocator<A> {
     }
 }
 
-// SAFETY: what is large is mapped, unmapped and moved as a whole, with the size it was asked for; whether it is large is
-// requests by its layout and by the library, so each allocation goes back to where it came from. The rest is the library's.
+// SAFETY: Large allocations are mapped, unmapped and moved as a whole, with their requested size.
+// The layout and mimalloc's tables identify the source of an allocation, so each one returns to its
+// source. Small allocations are mimalloc's.
 unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Source::of_new(layout) {
@@ -117,8 +123,8 @@ unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
                 let moved = libc::mremap(memory.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE);
                 pointer(moved)
             },
-            // SAFETY: both are allocations of at least so many bytes, apart from each other; the old one is the caller's to
-            // give back.
+            // SAFETY: Both allocations have at least the copied length and do not overlap. The
+            // caller owns the old one.
             _ => unsafe {
                 let moved = self.alloc(new);
                 if !moved.is_null() {
@@ -134,24 +140,25 @@ unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
         match self.source(memory, layout) {
             // SAFETY: the caller's promise is passed on.
             Source::Mimalloc => unsafe { self.0.dealloc(memory, layout) },
-            // SAFETY: `memory` is a mapping of this size, which nobody uses any more.
+            // SAFETY: `memory` is a mapping of this size, which the caller does not use any more.
             Source::Pages | Source::HugePages => unsafe { unmap(memory, layout.size()) },
         }
     }
 }
 
-/// Whoever asks for so much looks whether he is to give back what he keeps: less is asked for too often, and more by too few.
+/// Allocations of at least this size check for a purge request: smaller ones are too frequent,
+/// larger ones too rare.
 const PURGE_CHECK_BYTES: usize = 8 << 10;
 
-/// How often all threads were requests to give back what they keep.
+/// Number of purge requests to all threads.
 static PURGE_REQUESTS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// How often this thread was.
+    /// The value of [`PURGE_REQUESTS`] at this thread's last purge.
     static PURGES_DONE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Gives back what this thread keeps, if it was requests to since the last time.
+/// Purges this thread's heap if there was a request since its last purge.
 fn purge_if_requested() {
     let requests = PURGE_REQUESTS.load(Ordering::Relaxed);
     if PURGES_DONE.replace(requests) != requests {
@@ -159,7 +166,7 @@ fn purge_if_requested() {
     }
 }
 
-/// Where an allocation comes from.
+/// Source of an allocation.
 enum Source {
     Mimalloc,
     Pages,
@@ -167,12 +174,12 @@ enum Source {
 }
 
 impl Source {
-    /// That of one that is made now.
+    /// The source of a new allocation.
     fn of_new(layout: Layout) -> Self {
         Self::of(layout, LARGE_THRESHOLD.load(Ordering::Relaxed))
     }
 
-    /// That of one that is made when pages of their own begin at so many bytes.
+    /// The source of a new allocation if mappings begin at `large_bytes`.
     const fn of(layout: Layout, large_bytes: usize) -> Self {
         let (bytes, align) = (layout.size(), layout.align());
         if bytes >= HUGE_PAGE_BYTES && align >= TABLE_ALIGN && align <= HUGE_PAGE_BYTES {
@@ -185,25 +192,26 @@ impl Source {
     }
 }
 
-/// How often it is looked at what is resident, ...
+/// Interval between checks of the resident memory.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// ... at least, where there was little to give back.
+/// Longest interval, after purges that freed little memory.
 const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(500);
-/// It was little if it was less than one in so many of what was resident.
+/// A purge was ineffective if it freed less than 1 / 16 of the resident memory.
 const MIN_PURGED_FRACTION: u64 = 16;
 
-/// A process that is to hold less than this has pages for what is smaller, and gives back what is free as soon ...
+/// Limits below this are low: mappings begin at a smaller size, and mimalloc purges sooner.
 const LOW_MEMORY_BYTES: u64 = 256 << 20;
-/// ... as this, in milliseconds.
+/// Purge delay of mimalloc for a low limit, in milliseconds.
 const LOW_MEMORY_PURGE_DELAY_MS: libc::c_long = 10;
 
-/// What is free is given back from so many hundredths of the bound on.
+/// Purging begins when the resident memory exceeds this percentage of the limit.
 const PURGE_PERCENT: u64 = 90;
 
-/// Has the library give back what is free when nearly so many bytes are resident, from now on.
+/// Starts a thread that purges free memory whenever the resident memory approaches `resident_max`
+/// bytes.
 ///
 /// # Errors
-/// There is no thread for it.
+/// The thread cannot be started.
 pub(crate) fn limit_resident_memory(resident_max: u64) -> io::Result<()> {
     let is_low_memory = resident_max < LOW_MEMORY_BYTES;
     if is_low_memory {
@@ -234,41 +242,42 @@ pub(crate) fn limit_resident_memory(resident_max: u64) -> io::Result<()> {
 }
 
 unsafe extern "C" {
-    /// Of the library (`mimalloc.h`): the setting of this number.
+    /// From `mimalloc.h`: the value of an option.
     #[cfg(test)]
     fn mi_option_get(option: libc::c_int) -> libc::c_long;
-    /// Of the library (`mimalloc.h`): changes it.
+    /// From `mimalloc.h`: sets an option.
     fn mi_option_set(option: libc::c_int, value: libc::c_long);
 }
 
-/// After so many milliseconds the library gives back what is free (`mi_option_purge_delay`).
+/// Number of `mi_option_purge_delay`: milliseconds after which mimalloc purges free pages.
 const PURGE_DELAY: libc::c_int = 15;
 
 fn set_purge_delay(milliseconds: libc::c_long) {
-    // SAFETY: the number is one of the library's settings, each of which may be changed at any time.
+    // SAFETY: The number is a valid option of mimalloc, and options may be changed at any time.
     unsafe { mi_option_set(PURGE_DELAY, milliseconds) }
 }
 
-/// Has the library give all pages to the system that nothing is in.
+/// Makes mimalloc return the free pages of this thread's heap to the system.
 fn purge() {
     unsafe extern "C" {
-        /// Of the library (`mimalloc.h`): frees what is cached; with `force`, all of it and at once.
+        /// From `mimalloc.h`: frees cached memory; with `force`, all of it at once.
         fn mi_collect(force: bool);
     }
     // SAFETY: it may be called on any thread, at any time.
     unsafe { mi_collect(true) }
 }
 
-/// So many bytes of fresh pages; null: there are none.
+/// Maps `bytes` of zeroed pages. Returns null if the system has none.
 fn map(bytes: usize) -> *mut u8 {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping where the system likes touches nobody's memory.
+    // SAFETY: A new mapping at an address of the system's choice overlaps no other memory.
     let mapped =
         unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
     pointer(mapped)
 }
 
-/// The same, aligned to huge pages and asked for in huge pages. That there are none is no failure.
+/// Maps `bytes` aligned to huge pages, and advises the system to use them. Without huge pages,
+/// normal ones are used.
 fn map_huge(bytes: usize) -> *mut u8 {
     let Some(more) = bytes.checked_add(HUGE_PAGE_BYTES) else { return ptr::null_mut() };
     let mapped = map(more);
@@ -277,7 +286,8 @@ fn map_huge(bytes: usize) -> *mut u8 {
     }
     let before = mapped.align_offset(HUGE_PAGE_BYTES);
     let kept = bytes.next_multiple_of(PAGE_BYTES);
-    // SAFETY: what is kept, what lies before and what lies behind are parts of the new mapping, whole pages each.
+    // SAFETY: The kept part, and the parts before and after it, consist of whole pages of the new
+    // mapping.
     unsafe {
         let memory = mapped.add(before);
         if before > 0 {
@@ -289,14 +299,14 @@ fn map_huge(bytes: usize) -> *mut u8 {
     }
 }
 
-/// Gives pages back.
+/// Unmaps pages.
 ///
 /// # Safety
-/// They are mapped, and nobody uses them any more.
+/// They are mapped and not used any more.
 unsafe fn unmap(memory: *mut u8, bytes: usize) {
     // SAFETY: by the caller's promise.
     let result = unsafe { libc::munmap(memory.cast(), bytes) };
-    debug_assert_eq!(result, 0, "what was mapped can be unmapped");
+    debug_assert_eq!(result, 0, "a mapping can be unmapped");
 }
 
 fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
@@ -310,7 +320,7 @@ mod tests {
     const ALLOCATOR: SplitAllocator<MiMalloc> = SplitAllocator::new(MiMalloc);
 
     #[test]
-    fn what_is_written_stays_through_every_change_of_size() {
+    fn contents_survive_every_change_of_size() {
         let sizes = [
             100,
             LARGE_BYTES_LOW_MEMORY,
@@ -323,7 +333,8 @@ mod tests {
         ];
         let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a small alignment");
         let mut held = 10;
-        // SAFETY: every access is within the size at the time, and each change of size names the one before.
+        // SAFETY: every access is within the size at the time, and each change of size names the
+        // one before.
         unsafe {
             let mut memory = ALLOCATOR.alloc(layout(held));
             (0..held).for_each(|at| memory.add(at).write(at as u8));
@@ -341,14 +352,15 @@ mod tests {
     }
 
     #[test]
-    fn each_goes_back_to_where_it_came_from_whatever_is_large_by_then() {
+    fn an_allocation_returns_to_its_source_after_the_threshold_changes() {
         let layout = |bytes| Layout::from_size_align(bytes, 8).expect("a small alignment");
         let bounds = [LARGE_BYTES, LARGE_BYTES_LOW_MEMORY];
         let sizes = [LARGE_BYTES_LOW_MEMORY - 1, LARGE_BYTES_LOW_MEMORY, LARGE_BYTES - 1, LARGE_BYTES];
         let has_pages = |memory: *const u8| !MiMalloc.owns(memory);
         for (bound, then) in bounds.iter().flat_map(|bound| bounds.map(|then| (*bound, then))) {
             for (bytes, changed) in sizes.iter().flat_map(|bytes| sizes.map(|changed| (*bytes, changed))) {
-                // SAFETY: every access is within the size at the time, and each change of size names the one before.
+                // SAFETY: every access is within the size at the time, and each change of size
+                // names the one before.
                 unsafe {
                     LARGE_THRESHOLD.store(bound, Ordering::Relaxed);
                     let (memory, other) = (ALLOCATOR.alloc(layout(bytes)), ALLOCATOR.alloc(layout(bytes)));
@@ -377,7 +389,7 @@ mod tests {
         ] {
             let layout = Layout::from_size_align(bytes, align).expect("a layout");
             for _ in 0..3 {
-                // SAFETY: what is read and written is within the allocation, which is given back once.
+                // SAFETY: Every access is within the allocation, which is freed once.
                 unsafe {
                     let memory = ALLOCATOR.alloc_zeroed(layout);
                     assert_eq!(memory as usize % align, 0);
@@ -392,7 +404,7 @@ mod tests {
     #[test]
     fn tables_begin_with_a_huge_page() {
         let layout = Layout::from_size_align(HUGE_PAGE_BYTES, 64).expect("a layout");
-        // SAFETY: nothing is done with it before it is given back.
+        // SAFETY: The allocation is not accessed before it is freed.
         unsafe {
             let memory = ALLOCATOR.alloc(layout);
             assert_eq!(memory as usize % HUGE_PAGE_BYTES, 0);
@@ -401,10 +413,11 @@ mod tests {
     }
 
     #[test]
-    fn the_setting_is_the_one_that_is_meant() {
-        // The library's own, which no other setting has: its numbers may change with its version.
+    fn the_number_of_the_purge_delay_option_is_right() {
+        // Only this option has this default. Option numbers may change between versions of
+        // mimalloc.
         const PURGE_DELAY_MS: libc::c_long = 1_000;
-        // SAFETY: the number is one of the library's settings.
+        // SAFETY: The number is a valid option of mimalloc.
         let delay = || unsafe { mi_option_get(PURGE_DELAY) };
         assert_eq!(delay(), PURGE_DELAY_MS);
         set_purge_delay(LOW_MEMORY_PURGE_DELAY_MS);
@@ -413,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_null() {
+    fn an_impossible_allocation_is_null() {
         for align in [8, 64] {
             let layout = Layout::from_size_align(isize::MAX as usize & !0xfff, align).expect("a layout");
             // SAFETY: nothing is done with it.

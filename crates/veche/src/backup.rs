@@ -11,17 +11,17 @@ use env::Env;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Add a backup of a running node to a repository on the same machine. Tables that are in it already are not copied
-/// again.
+/// Back up a running node to a repository on the same machine. Tables of earlier backups are not
+/// copied again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     url: String,
-    /// The repository: a directory for the backups of this one node; made where it is missing
+    /// The repository: a directory for the backups of this one node; created if missing
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// Afterwards, remove all backups but the newest so many
+    /// Afterwards, remove all but the newest N backups
     #[arg(long, value_name = "N")]
     keep: Option<AtLeastOne>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     if let Some(error) = checkpoint_left {
         print_note!(
-            "veche: the node still keeps the checkpoint of this backup, and the next one removes it: {error}"
+            "veche: the node still keeps the checkpoint of this backup; the next backup removes it: {error}"
         );
     }
     match &damaged_tables[..] {
@@ -67,7 +67,7 @@ fn text_of(repository: &Path, done: &BackupReport) -> String {
     let mut lines = vec![summary(added)];
     if added.objects_replaced > 0 {
         lines.push(format!(
-            "{} of the repository had another length or end than was written, and took the node's content again",
+            "{} in the repository had a wrong length or tail and got the node's contents again",
             Count(added.objects_replaced as u64, "damaged file")
         ));
     }
@@ -99,12 +99,12 @@ fn document_of(repository: &Path, done: &BackupReport) -> Value {
     })
 }
 
-/// What is to be said of a backup of a node that knows of damage in these tables.
+/// The error for a backup that contains damaged tables.
 fn damaged_summary(number: BackupNumber, damaged: &[PathBuf]) -> String {
     let paths: Vec<_> = damaged.iter().map(|path| path.display().to_string()).collect();
     format!(
-        "backup {number} is there, but it holds {} as the node has them: {}. Keep an older backup until the node has healed \
-         (docs/operations.md, a failing disk), then back it up again",
+        "backup {number} was added, but it contains {} of the node: {}. Keep an older backup until the node has repaired \
+         them (docs/operations.md, a failing disk), then make another backup",
         Count(paths.len() as u64, "damaged table"),
         paths.join(", ")
     )

@@ -1,6 +1,6 @@
-//! `veche bench`: load a server, and tell what it did.
+//! `veche bench`: load a server and report its latencies.
 //!
-//! Here are the arguments only; what they mean is in the library of that name.
+//! This module parses the arguments. The crate `bench` implements the command.
 
 use crate::node_url::NodeUrl;
 use crate::output;
@@ -22,21 +22,22 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What is run without a preset.
+/// Default of `--connections` without a preset.
 const CONNECTIONS_DEFAULT: usize = 64;
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 const KEYS_DEFAULT: u64 = 1_000_000;
 const VALUE_SIZE_DEFAULT: ValueSizes = ValueSizes::Fixed(100);
-/// More connections, threads or cores than this no machine has.
+/// Upper bound for numbers of connections, threads and cores.
 const COUNT_MAX: u64 = u32::MAX as u64;
-/// The name of standard output where a file may be named.
+/// File name that stands for standard output.
 const STANDARD_OUTPUT: &str = "-";
-/// What `--preload` means without an amount.
+/// Value of `--preload` without an amount.
 const ALL_KEYS: &str = "keys";
 
-/// Load a server, at a constant rate or as fast as it answers, and report its latencies.
+/// Load a server, at a constant rate or in a closed loop, and report its latencies.
 ///
-/// At a constant rate a latency counts from the moment at which the request was meant to start, so that a server that stalls cannot hide it.
+/// At a constant rate, a latency is measured from the intended start of the request, so that a
+/// stalled server does not hide it.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -48,9 +49,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Put two runs side by side, from their JSON files.
+    /// Compare two runs, from their JSON files.
     Compare(Compare),
-    /// List the presets, with what others have published for them.
+    /// List the presets, with published results of other systems.
     Presets {
         /// Print one JSON document; docs/command-line.md lists its fields
         #[arg(long)]
@@ -60,116 +61,124 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Compare {
-    /// JSON files of runs; the first two make the table
+    /// JSON files of runs; the table compares the first two
     #[arg(required = true, num_args = 2.., value_name = "JSON")]
     runs: Vec<PathBuf>,
-    /// Write one page with all of them laid over each other
+    /// Write an HTML page with the charts of all runs overlaid
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Print the reports as one JSON document, and no table
+    /// Print the reports as one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Load {
-    /// Servers to load; connections are spread over several
+    /// Servers to load; connections are distributed over them
     #[arg(long, visible_alias = "url", env = "VECHE_URL", value_name = "URL,...", value_delimiter = ',', default_value = crate::client::URL_DEFAULT)]
     target: Vec<Target>,
-    /// A load by its name, see `veche bench presets`; flags beside it win
+    /// Named load, see `veche bench presets`; other flags override it
     #[arg(short, long, value_name = "NAME")]
     preset: Option<Preset>,
 
-    /// Requests/s over all connections; without it a closed loop: each connection asks as soon as it was answered
+    /// Requests/s over all connections; without it, a closed loop: each connection sends its next
+    /// request when it gets an answer
     #[arg(short, long, value_name = "N", help_heading = "Pace")]
     rate: Option<Pacing>,
-    /// With a rate: what is due within so long starts together, at its beginning [default: each request at its own time]
+    /// With a rate: start all requests of each period TIME together at its beginning [default: each
+    /// request at its own time]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Pace")]
     burst: Option<Duration>,
-    /// A closed loop, also where the preset has a rate
+    /// Use a closed loop, even if the preset has a rate
     #[arg(long, conflicts_with_all = ["rate", "burst"], help_heading = "Pace")]
     closed: bool,
-    /// Find the highest rate that holds this, as in 'p99<10ms,errors=0', then measure 20 % below it for --duration
+    /// Find the highest rate that meets GOAL, such as 'p99<10ms,errors=0', then measure 20 % below
+    /// it for --duration
     #[arg(long, value_name = "GOAL", conflicts_with = "closed", help_heading = "Pace")]
     find_max: Option<Goal>,
-    /// How long --find-max tries each rate
+    /// Duration of each trial of --find-max
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, help_heading = "Pace")]
     trial: Duration,
-    /// How long to measure [default: 10s, or the preset's]
+    /// Duration of the measurement [default: 10s, or the preset's]
     #[arg(short, long, value_name = "TIME", value_parser = parse_time, help_heading = "Pace")]
     duration: Option<Duration>,
-    /// How long to load before that
+    /// Duration of the load before the measurement
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, help_heading = "Pace")]
     warmup: Duration,
-    /// Stop after so many requests, in however long; with --duration, after that at the latest
+    /// Stop after N requests, or after --duration if given
     #[arg(short = 'n', long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), conflicts_with = "find_max", help_heading = "Pace")]
     requests: Option<u64>,
-    /// Connections, over all threads [default: 64, or the preset's]
+    /// Number of connections, over all threads [default: 64, or the preset's]
     #[arg(short, long, value_name = "N", value_parser = whole::<usize>(1, COUNT_MAX), help_heading = "Pace")]
     connections: Option<usize>,
-    /// Threads of the generator
+    /// Number of threads of the load generator
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1, COUNT_MAX), help_heading = "Pace")]
     threads: usize,
-    /// Cores for the threads, given out in turn
+    /// Cores to which the threads are pinned, round robin
     #[arg(long, value_name = "CORE,...", value_delimiter = ',', value_parser = whole::<usize>(0, COUNT_MAX), help_heading = "Pace")]
     cores: Vec<usize>,
 
-    /// Operations: get, get-missing, put, delete, range; several with their shares: get=80,put=20 [default: get, or the preset's]
+    /// Operations: get, get-missing, put, delete, range; or several with shares: get=80,put=20
+    /// [default: get, or the preset's]
     #[arg(short, long, value_name = "MIX", help_heading = "Load")]
     mix: Option<Mix>,
-    /// Keys that are drawn from [default: all that --preload stores, else 1,000,000, or the preset's]
+    /// Number of distinct keys [default: the preset's, else all keys of --preload, else 1,000,000]
     #[arg(short, long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), help_heading = "Load")]
     keys: Option<u64>,
-    /// How keys are drawn: uniform, sequential, zipf (0.99), latest (writes make new keys, reads prefer them), scattered (each once, jumping about) [default: uniform, or the preset's]
+    /// Choice of keys: uniform, sequential, zipf (0.99), latest (writes add keys, reads prefer new
+    /// ones), scattered (each once, in random-like order) [default: uniform, or the preset's]
     #[arg(short, long, value_name = "ORDER", help_heading = "Load")]
     order: Option<KeyOrder>,
-    /// Bytes of a value: 100, 2KiB, 100..2000 (uniform), log:100..64KiB (many small, few large) [default: 100, or the preset's]
+    /// Size of values: 100, 2KiB, 100..2000 (uniform), log:100..64KiB (many small, few large)
+    /// [default: 100, or the preset's]
     #[arg(short = 's', long, value_name = "SIZE", help_heading = "Load")]
     value_size: Option<ValueSizes>,
-    /// Entries of a range, at most [default: 100]
+    /// Maximum number of entries of a range [default: 100]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX), help_heading = "Load")]
     limit: Option<u64>,
-    /// Read ranges of the whole cluster, not of the node that is request
+    /// Read ranges of the whole cluster instead of one node
     #[arg(long, help_heading = "Load")]
     cluster: bool,
-    /// Replicas that must answer
+    /// Number of replicas that must answer (`ack`)
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, REPLICAS_MAX), help_heading = "Load")]
     ack: Option<u32>,
-    /// Replicas that are request
+    /// Number of replicas of a key (`from`)
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1, REPLICAS_MAX), help_heading = "Load")]
     from: Option<u32>,
-    /// What is written expires after so many milliseconds
+    /// Written values expire after MS milliseconds
     #[arg(long, value_name = "MS", value_parser = whole::<u64>(1, u64::MAX), help_heading = "Load")]
     ttl: Option<u64>,
-    /// The same seed asks for the same keys in the same order
+    /// Seed of the random keys and values; the same seed gives the same requests
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0, u64::MAX), help_heading = "Load")]
     seed: u64,
-    /// First store so much, a number of keys or a size such as 1GiB, unless it is there; without an amount all --keys
+    /// First store AMOUNT, a number of keys or a size such as 1GiB, unless it is stored already;
+    /// without an amount, all --keys
     #[arg(long, value_name = "AMOUNT", num_args = 0..=1, default_missing_value = ALL_KEYS, help_heading = "Load")]
     preload: Option<PreloadAmount>,
-    /// Store it also when it seems to be there
+    /// Store the preload even if it seems to be stored already
     #[arg(long, help_heading = "Load")]
     preload_again: bool,
-    /// Check the bytes of every value read
+    /// Verify the bytes of every value that is read
     #[arg(long, help_heading = "Load")]
     verify: bool,
 
     /// Also print the percentile spectrum, and a line for each second
     #[arg(short = 'L', long, help_heading = "Report")]
     latency: bool,
-    /// Write the report as JSON; - is standard output, in place of the text
+    /// Write the report as JSON; - is standard output, instead of the text
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     json: Option<PathBuf>,
-    /// Write the report as a page of its own
+    /// Write the report as an HTML page
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     html: Option<PathBuf>,
-    /// Write the latencies as the HdrHistogram plotter reads them
+    /// Write the latencies in the format of the HdrHistogram plotter
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     hgrm: Option<PathBuf>,
-    /// Server processes on this machine whose CPU time is to be reported
+    /// Server processes on this machine whose CPU time is reported
     #[arg(long, value_name = "PID,...", value_delimiter = ',', value_parser = whole::<u32>(1, u32::MAX as u64), help_heading = "Report")]
     pid: Vec<u32>,
-    /// Take a profile of the first target, on this machine, of the measured part: cpu, alloc or wait; with the directory for its files
+    /// Profile the first target, on this machine, during the measurement: cpu, alloc or wait; DIR
+    /// is the directory for the files
     #[arg(long, value_name = "KIND[=DIR]", help_heading = "Report")]
     profile: Option<ProfileOption>,
     /// Show nothing while it runs
@@ -177,7 +186,7 @@ struct Load {
     quiet: bool,
 }
 
-/// What `--preload` was given.
+/// Value of `--preload`.
 #[derive(Clone, Copy, Debug)]
 enum PreloadAmount {
     AllKeys,
@@ -192,7 +201,7 @@ impl std::str::FromStr for PreloadAmount {
     }
 }
 
-/// What `--profile` was given.
+/// Value of `--profile`.
 #[derive(Clone, Debug)]
 struct ProfileOption {
     kind: ::profile::Kind,
@@ -219,7 +228,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
 
 fn load(load: &Load) -> Result<(), String> {
     let plan = load.plan()?;
-    let stop = StopFlag::on_interrupt().map_err(|error| format!("Ctrl-C cannot be watched: {error}"))?;
+    let stop = StopFlag::on_interrupt().map_err(|error| format!("cannot watch for Ctrl-C: {error}"))?;
     let mut profiled =
         load.profile.as_ref().map(|option| ProfileDuringRun::new(option, &plan)).transpose()?;
     let mut begin = || {
@@ -230,7 +239,7 @@ fn load(load: &Load) -> Result<(), String> {
     if let Some(profiled) = profiled {
         report.profile = profiled.save()?;
     }
-    // The files first: whoever reads the text may be gone.
+    // Files are written first: writing to a closed pipe ends the process.
     let json = load.json.as_ref().map(|path| {
         let json = serde_json::to_string(&report).map_err(|error| error.to_string())?;
         Ok::<_, String>((path, json))
@@ -245,7 +254,8 @@ fn load(load: &Load) -> Result<(), String> {
         write(path, &report::page(std::slice::from_ref(&report)))?;
     }
     if let Some(path) = &load.hgrm {
-        let latency = report.run.overall().ok_or("nothing was answered: there are no latencies to write")?;
+        let latency =
+            report.run.overall().ok_or("no request was answered: there are no latencies to write")?;
         write(path, &report::hgrm(latency))?;
     }
     match json {
@@ -254,7 +264,7 @@ fn load(load: &Load) -> Result<(), String> {
     }
 }
 
-/// A profile that is taken beside the measured part.
+/// A profile taken during the measurement.
 struct ProfileDuringRun<'a> {
     option: &'a ProfileOption,
     target: String,
@@ -269,13 +279,13 @@ impl<'a> ProfileDuringRun<'a> {
         const SECONDS_MAX: u64 = 300;
         let target = plan.targets[0].to_string();
         let url = target.parse().map_err(|error| format!("--profile: {error}"))?;
-        let duration = plan.duration.ok_or("--profile needs to know for how long: give --duration")?;
+        let duration = plan.duration.ok_or("--profile needs --duration")?;
         let seconds = duration.as_secs().clamp(1, SECONDS_MAX);
         let seconds = u16::try_from(seconds).expect("it is clamped");
         Ok(Self { option, target, url, warmup: plan.warmup, seconds, thread: None })
     }
 
-    /// Takes it after the warm-up that begins now.
+    /// Starts the profile on a thread, after the warm-up that begins now.
     fn begin(&mut self) {
         let request = ProfileRequest { url: self.url.clone(), kind: self.option.kind, seconds: self.seconds };
         let warmup = self.warmup;
@@ -285,10 +295,10 @@ impl<'a> ProfileDuringRun<'a> {
         }));
     }
 
-    /// Waits for it, and gives the names of its files.
+    /// Waits for the profile and saves it. Returns the names of its files.
     fn save(self) -> Result<Vec<String>, String> {
         let thread = self.thread.ok_or("--profile: nothing was measured")?;
-        let capture = thread.join().map_err(|_| "the profile broke off; this is a bug".to_owned())??;
+        let capture = thread.join().map_err(|_| "the profile ended early; this is a bug".to_owned())??;
         let files = crate::profile::save(&capture, &self.target, &self.option.dir)?;
         Ok(files.iter().map(|file| file.display().to_string()).collect())
     }
@@ -302,7 +312,7 @@ impl Load {
         let rate = self.rate.or(preset.map(|preset| Pacing::Rate(preset.rate)));
         let pacing = if self.closed { Pacing::Closed } else { rate.unwrap_or(Pacing::Closed) };
         if self.burst.is_some() && pacing == Pacing::Closed && self.find_max.is_none() {
-            return Err("--burst needs a rate: a closed loop has nothing that is due".to_owned());
+            return Err("--burst needs --rate: a closed loop has no schedule".to_owned());
         }
         let connections = self.connections.or(preset.map(|preset| preset.connections));
         let of_preset = preset.map(|preset| Duration::from_secs(preset.duration_s));
@@ -313,7 +323,7 @@ impl Load {
             version: format!("veche {}", env!("CARGO_PKG_VERSION")),
             published: preset.map(|preset| preset.published.to_owned()),
             targets: self.target.clone(),
-            // Each thread needs one.
+            // Each thread needs a connection.
             connections: connections.unwrap_or(CONNECTIONS_DEFAULT).max(self.threads),
             threads: self.threads,
             cores: self.cores.clone(),
@@ -350,7 +360,7 @@ impl Load {
         }
     }
 
-    /// Keys to be stored before, when the load draws from `keys`.
+    /// Number of keys to preload, if the load uses `keys` keys.
     fn preload_keys(&self, sizes: ValueSizes, keys: u64) -> Option<u64> {
         let of_preset = self.preset.as_ref().and_then(Preset::preload).map(PreloadAmount::Amount);
         self.preload.or(of_preset).map(|amount| match amount {
@@ -374,10 +384,10 @@ fn compare(files: &Compare) -> Result<(), String> {
 fn read(path: &Path) -> Result<Report, String> {
     let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let report: Report = serde_json::from_slice(&text)
-        .map_err(|error| format!("{} is no report of veche bench: {error}", path.display()))?;
+        .map_err(|error| format!("{} is not a report of veche bench: {error}", path.display()))?;
     if report.format != report::FORMAT {
         return Err(format!(
-            "{} is no report of veche bench: its format is {:?}",
+            "{} is not a report of veche bench: its format is {:?}",
             path.display(),
             report.format
         ));
@@ -412,7 +422,7 @@ fn presets_document() -> serde_json::Value {
     serde_json::json!({ "presets": PRESETS.iter().map(document).collect::<Vec<_>>() })
 }
 
-/// The command line, as a shell would take it again.
+/// The command line, quoted for a shell.
 fn command_line() -> String {
     let quoted = |argument: String| {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,=@%+".contains(&byte);

@@ -1,4 +1,4 @@
-//! One request to a node, for the subcommands that ask one.
+//! A minimal blocking HTTP client for subcommands that send one request to a node.
 
 use crate::node_url::NodeUrl;
 use serde_json::Value;
@@ -6,22 +6,22 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Where a node listens unless told otherwise.
+/// Default address of a node.
 pub(crate) const URL_DEFAULT: &str = "http://127.0.0.1:8080";
-/// To connect, and, unless told otherwise, for each read.
+/// Timeout for connecting and, by default, for each read and write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A longer answer is not one of a node, unless it is told otherwise.
+/// Default limit for the length of an answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// What a question is held to.
+/// Limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// For each read and write.
+    /// Timeout of each read and write.
     pub(crate) timeout: Duration,
     pub(crate) answer_bytes_max: u64,
 }
 
-/// What a node answered.
+/// Answer of a node.
 #[derive(Debug)]
 pub(crate) struct NodeAnswer {
     /// The status code.
@@ -29,37 +29,37 @@ pub(crate) struct NodeAnswer {
     pub(crate) body: String,
 }
 
-/// What a node says of itself.
+/// Status report of a node.
 #[derive(Debug)]
 pub(crate) struct NodeReport {
     pub(crate) answer: NodeAnswer,
-    /// The body of the answer.
+    /// The parsed body of the answer.
     pub(crate) status: Value,
 }
 
-/// `GET /v0/status`.
+/// Requests `GET /v0/status`.
 ///
 /// # Errors
-/// A sentence: nobody answers, or not a node.
+/// A sentence: there is no answer, or it is not the answer of a veche node.
 pub(crate) fn fetch_status(url: &NodeUrl) -> Result<NodeReport, String> {
     let answer = request(url, "GET", "/v0/status")?;
-    let status =
-        serde_json::from_str(&answer.body).map_err(|_| format!("{url} does not answer like a veche node"))?;
+    let status = serde_json::from_str(&answer.body)
+        .map_err(|_| format!("{url} does not answer as a veche node does"))?;
     Ok(NodeReport { answer, status })
 }
 
-/// A request without a body.
+/// Sends a request without a body, with the default limits.
 ///
 /// # Errors
-/// A sentence: nobody answers, or not in HTTP.
+/// A sentence: there is no answer, or it is not HTTP.
 pub(crate) fn request(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
     request_within(url, method, path, &Limits { timeout: TIMEOUT, answer_bytes_max: ANSWER_BYTES_MAX })
 }
 
-/// The same, of what takes longer or says more.
+/// Sends a request without a body, within `limits`.
 ///
 /// # Errors
-/// A sentence: nobody answers, or not in HTTP.
+/// A sentence: there is no answer, or it is not HTTP.
 pub(crate) fn request_within(
     url: &NodeUrl,
     method: &str,
@@ -69,11 +69,11 @@ pub(crate) fn request_within(
     exchange(url, method, path, limits).map_err(|error| format!("{url} does not answer: {error}"))
 }
 
-/// An error of the socket. The system reports a time-out of a read as a call that would block.
+/// Describes a socket error. The system reports a read timeout as an operation that would block.
 fn describe(error: &std::io::Error, timeout: Duration) -> String {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("nothing came within {} s", timeout.as_secs())
+            format!("no data within {} s", timeout.as_secs())
         }
         _ => error.to_string(),
     }
@@ -82,14 +82,14 @@ fn describe(error: &std::io::Error, timeout: Duration) -> String {
 fn exchange(url: &NodeUrl, method: &str, path: &str, limits: &Limits) -> Result<NodeAnswer, String> {
     let host = url.authority();
     let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
-    let address = address.ok_or("its name has no address")?;
+    let address = address.ok_or("its host name has no address")?;
     let mut stream =
         TcpStream::connect_timeout(&address, TIMEOUT).map_err(|error| describe(&error, TIMEOUT))?;
     let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
     let answer =
         exchange_text(&mut stream, &request, limits).map_err(|error| describe(&error, limits.timeout))?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
-    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("it does not speak HTTP")?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is not HTTP")?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("the answer is not HTTP")?;
     Ok(NodeAnswer { code, body: body.to_owned() })
 }
 

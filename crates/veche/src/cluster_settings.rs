@@ -1,7 +1,8 @@
-//! What makes a node a member of a cluster: who the others are, which one it is itself, and what proves it.
+//! Cluster settings of a node: its peers, its own address and the shared secret.
 //!
-//! A secret that can be tried out, or that other users of the machine can read, is warned of. A node with an empty data
-//! directory that listens beyond loopback refuses a short one. A cluster that has one already keeps running with it.
+//! A warning is given for a secret that can be guessed or that other users of the machine can read.
+//! A node with an empty data directory that listens beyond loopback refuses a short secret. An
+//! existing cluster continues to run with one.
 
 use crate::node_url::NodeUrl;
 use serde::Deserialize;
@@ -12,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use store::Membership;
 
-/// A shorter secret can be tried out, by a process that has dialed one node once.
+/// Minimum length of a secret. A process that has connected to a node once can guess a shorter one.
 const SECRET_BYTES_MIN: usize = 16;
-/// The bit of a file's mode that lets every user read it.
+/// The mode bit that lets every user read a file.
 const OTHERS_READ: u32 = 0o004;
-/// A longer file is not a secret.
+/// Maximum length of a secret.
 const SECRET_BYTES_MAX: usize = 4_096;
 
-/// A text that no log and no error repeats.
+/// A secret, which is never part of a log line or error.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Secret(String);
@@ -38,7 +39,7 @@ impl FromStr for Secret {
     }
 }
 
-/// The settings, as an operator wrote them.
+/// The cluster settings as the operator wrote them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClusterSettings<'a> {
     pub(crate) cluster: &'a [String],
@@ -46,15 +47,15 @@ pub(crate) struct ClusterSettings<'a> {
     pub(crate) default_from: Option<u8>,
     pub(crate) secret: Option<&'a Secret>,
     pub(crate) secret_file: Option<&'a PathBuf>,
-    /// As it was written; the address of this node unless `self_url` says another.
+    /// The value of `--listen`: the address of this node if `self_url` is not set.
     pub(crate) listen: &'a str,
-    /// The data directory holds no node yet.
+    /// Whether the data directory belongs to no node yet.
     pub(crate) is_new: bool,
-    /// The cluster is older than its node's data directory, and has a short secret.
+    /// Whether a new node may use a short secret, because its cluster already does.
     pub(crate) allow_short_secret: bool,
 }
 
-/// What they come to.
+/// The resolved cluster settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cluster {
     pub(crate) membership: Membership,
@@ -66,10 +67,10 @@ pub(crate) struct Cluster {
 }
 
 impl ClusterSettings<'_> {
-    /// What the settings come to for a node that listens on `addresses`.
+    /// Resolves the settings of a node that listens on `addresses`.
     ///
     /// # Errors
-    /// A sentence about the setting that makes no sense.
+    /// A sentence about the invalid setting.
     pub(crate) fn resolve(&self, addresses: &[IpAddr]) -> Result<Cluster, String> {
         let nodes = self.nodes()?;
         let own = self.own(&nodes)?;
@@ -78,7 +79,7 @@ impl ClusterSettings<'_> {
         let exposed = addresses.iter().find(|address| !address.is_loopback());
         if let (true, None, Some(address)) = (nodes.len() > 1, &secret, exposed) {
             return Err(format!(
-                "this node listens on {address}, where anyone who reaches it could pass for one of its cluster; \
+                "this node listens on {address}, where anyone who can connect to it could pose as a node of the cluster; \
                  set --cluster-secret or --cluster-secret-file to the same text on all nodes, or listen on 127.0.0.1"
             ));
         }
@@ -87,7 +88,7 @@ impl ClusterSettings<'_> {
             self.check_secret(secret.len(), exposed, &mut warnings)?;
         } else if let Some(address) = exposed {
             warnings.push(format!(
-                "This node listens on {address} and asks nobody for a secret: whoever reaches it may read, write and delete \
+                "This node listens on {address} without a secret: anyone who can connect to it can read, write and delete \
                  everything. Listen on 127.0.0.1, or put it behind a proxy or a firewall."
             ));
         }
@@ -95,7 +96,8 @@ impl ClusterSettings<'_> {
         Ok(Cluster { membership, self_name: own.to_string(), default_from, secret, warnings })
     }
 
-    /// Refuses a secret of `len` bytes that a new node must not begin with, and warns of one that is weak otherwise.
+    /// Refuses a secret of `len` bytes that is too short for a new node. Adds warnings for other
+    /// weaknesses.
     fn check_secret(
         &self,
         len: usize,
@@ -106,12 +108,12 @@ impl ClusterSettings<'_> {
             if exposed.is_some() && self.is_new && !self.allow_short_secret {
                 return Err(format!(
                     "the cluster's secret has {len} bytes, and a new node that listens beyond loopback needs one of at least \
-                     {SECRET_BYTES_MIN}: whoever reaches a node can try out shorter ones. Make one with: openssl rand -hex 32. \
+                     {SECRET_BYTES_MIN}: anyone who can connect to a node can guess shorter ones. Make one with: openssl rand -hex 32. \
                      If this node replaces a lost one of a cluster that has this secret already, add --allow-short-secret"
                 ));
             }
             warnings.push(format!(
-                "The cluster's secret has {len} bytes: whoever reaches a node can try out secrets of less than \
+                "The cluster's secret has {len} bytes: anyone who can connect to a node can guess secrets of less than \
                  {SECRET_BYTES_MIN}. Make a longer one (openssl rand -hex 32) and restart all nodes with it together."
             ));
         }
@@ -152,7 +154,7 @@ impl ClusterSettings<'_> {
             Some(url) => url.parse().map_err(|error| format!("--self-url: {error}"))?,
             None => match format!("http://{}", self.listen).parse::<NodeUrl>() {
                 Ok(own) => own,
-                // The system chooses the port, and nobody has to know it beforehand.
+                // The system chooses the port, and a single node needs no known address.
                 Err(_) if is_alone => NodeUrl::unspecified(),
                 Err(_) => {
                     return Err(format!(
@@ -207,7 +209,7 @@ fn is_readable_by_all(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|metadata| metadata.mode() & OTHERS_READ != 0)
 }
 
-/// The text of a file, without the end of the line that editors put behind it.
+/// The text of a file, without trailing line ends.
 fn read_secret(file: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("cannot read --cluster-secret-file {}: {error}", file.display()))?;
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_on_its_own_needs_nothing() {
+    fn a_single_node_needs_no_settings() {
         let alone = ALONE.resolve(&[ANYWHERE]).expect("a node on its own");
         assert_eq!((alone.membership, alone.default_from), (Membership::of(Vec::new()), 1));
     }
@@ -295,10 +297,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_everybody_reaches_is_warned_of() {
+    fn a_node_open_to_every_machine_is_warned_of() {
         assert_eq!(ALONE.resolve(&[LOOPBACK]).expect("alone").warnings, [""; 0]);
         let warnings = ALONE.resolve(&[ANYWHERE]).expect("alone").warnings;
-        assert!(warnings[0].contains("whoever reaches it may read"), "{warnings:?}");
+        assert!(warnings[0].contains("anyone who can connect to it can read"), "{warnings:?}");
     }
 
     #[test]
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_cluster_is_refused_with_a_sentence() {
+    fn invalid_cluster_settings_are_refused_with_a_sentence() {
         let many: Vec<_> = (0..=cluster::NODES_MAX).map(|node| format!("http://n{node}:1")).collect();
         let three = urls("http://a:1,http://b:1,http://c:1");
         let cases = [

@@ -28,22 +28,22 @@ pub(crate) struct Arguments {
     /// The entries of the whole cluster, which is the default
     #[arg(long, hide = true, conflicts_with = "local")]
     cluster: bool,
-    /// Of each key, so many replicas must answer [default: a majority]
+    /// Number of replicas that must answer for each key [default: a majority]
     #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     ack: Option<u8>,
-    /// Of so many replicas [default: that of the node]
+    /// Number of replicas of each key [default: that of the node]
     #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     from_replicas: Option<u8>,
-    /// Only keys that begin with this
+    /// Only keys that begin with PREFIX
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<OsString>,
     /// First key [default: the first of all]
     #[arg(long, value_name = "KEY")]
     start: Option<OsString>,
-    /// First key that is not exported any more [default: none]
+    /// End of the keys, exclusive [default: none]
     #[arg(long, value_name = "KEY")]
     end: Option<OsString>,
-    /// So many entries at most
+    /// Maximum number of entries
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0, u64::MAX))]
     limit: Option<u64>,
     /// Keys and versions without values, a JSON object on each line
@@ -52,16 +52,17 @@ pub(crate) struct Arguments {
     /// Print the number of entries, and write none
     #[arg(long, conflicts_with_all = ["keys", "skip_future", "compress", "to"])]
     count: bool,
-    /// How entries are written [default: binary; ndjson with --keys]
+    /// Format of the entries [default: binary; ndjson with --keys]
     #[arg(long)]
     format: Option<FileFormat>,
-    /// How that is compressed [default: not at all]
+    /// Compression of the file [default: none]
     #[arg(long)]
     compress: Option<Compress>,
-    /// Leave out entries whose versions are more than 10 s in the future: a wrong clock issued them
+    /// Leave out entries whose versions are more than 10 s in the future, which a wrong clock
+    /// issued
     #[arg(long, conflicts_with = "compress")]
     skip_future: bool,
-    /// The file, which is there when it is whole; - is standard output
+    /// The file, which appears once it is complete; - is standard output
     #[arg(long, value_name = "FILE", required_unless_present = "count")]
     to: Option<OsString>,
     #[command(flatten)]
@@ -72,7 +73,7 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FileFormat {
-    /// Behind lengths and checksums, closed by a count: docs/entries-format.md
+    /// Records with lengths and checksums, ended by a count: docs/entries-format.md
     Binary,
     /// A JSON object on each line
     Ndjson,

@@ -1,4 +1,4 @@
-//! `veche completions` and `veche man`: files about the command line, generated from its definition.
+//! `veche completions` and `veche man`: files generated from the definition of the command line.
 
 use crate::output;
 use clap::CommandFactory;
@@ -23,7 +23,7 @@ pub(crate) struct Completions {
 /// Write the manual pages of veche and of its commands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
-    /// Directory for the pages; made where it is missing
+    /// Directory for the pages; created if missing
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

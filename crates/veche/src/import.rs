@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io::{Read, stdin};
 use std::path::Path;
 
-/// Write the entries of a file to a node or cluster. Its format is recognised: binary or JSON lines, compressed by zstd or
-/// not.
+/// Write the entries of a file to a node or cluster. The format is recognized: binary or JSON
+/// lines, compressed by zstd or not.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Address of the node; of a cluster, any of its nodes
@@ -23,13 +23,14 @@ pub(crate) struct Arguments {
     /// The file; - is standard input
     #[arg(long, value_name = "FILE")]
     from: OsString,
-    /// Of each entry, so many replicas must have it [default: as the node has it]
+    /// Number of replicas that must store each entry [default: that of the node]
     #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     ack: Option<u8>,
-    /// Each entry is kept on so many nodes [default: as the node has it]
+    /// Number of nodes that store each entry [default: that of the node]
     #[arg(long, value_name = "N", value_parser = whole::<u8>(1, REPLICAS_MAX))]
     from_replicas: Option<u8>,
-    /// Leave out entries whose versions are more than 10 s in the future: a wrong clock issued them
+    /// Leave out entries whose versions are more than 10 s in the future, which a wrong clock
+    /// issued
     #[arg(long)]
     skip_future: bool,
     #[command(flatten)]

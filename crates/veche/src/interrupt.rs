@@ -1,4 +1,4 @@
-//! Ctrl-C and `SIGTERM`, for what must clean up behind itself.
+//! Ctrl-C and `SIGTERM` for commands that clean up before they end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
-/// What a shell takes for the end by Ctrl-C.
+/// Exit code that a shell reports for a process ended by Ctrl-C.
 const EXIT_CODE: i32 = 130;
 
-/// Signals that come together, as some programs send them, are one.
+/// Signals within this time after the first are its duplicates: some programs send several at once.
 const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
 
-/// Whether somebody wants this process to end. The second time, it ends at once.
+/// A request to end this process. The second signal ends it at once.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt {
     is_requested: Arc<AtomicBool>,
@@ -20,7 +20,7 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Watches from now on.
+    /// Starts watching for signals on a thread.
     pub(crate) fn watch() -> Result<Self, String> {
         let interrupt = Self::default();
         let watched = interrupt.clone();
@@ -45,7 +45,7 @@ impl Interrupt {
         self.is_requested.load(Ordering::Relaxed)
     }
 
-    /// Carries out `work`, unless that is interrupted.
+    /// Runs `work` until it completes or is interrupted.
     pub(crate) fn run<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         runtime()?.block_on(async {
             tokio::select! {
@@ -56,15 +56,15 @@ impl Interrupt {
     }
 }
 
-/// One for this thread.
+/// A runtime for the current thread.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| format!("cannot begin to work: {error}"))
+        .map_err(|error| format!("cannot start the event loop: {error}"))
 }
 
-/// Ctrl-C and `SIGTERM`, from when they are watched.
+/// Listeners for Ctrl-C and `SIGTERM`.
 struct Signals {
     int: Signal,
     term: Signal,
@@ -76,7 +76,7 @@ impl Signals {
         Ok(Self { int: watch(SignalKind::interrupt())?, term: watch(SignalKind::terminate())? })
     }
 
-    /// Waits for one.
+    /// Waits for either signal.
     async fn wait(mut self) {
         tokio::select! {
             _ = self.int.recv() => {}

@@ -1,9 +1,9 @@
 //! Logs on standard error, as text or as one JSON document per line.
 //!
-//! **Promise.** The process outlives the reader of its log: records that cannot be written are lost.
-//! An invalid filter is refused at start, so that a spelling mistake does not silence errors. A text
-//! record is one line: control characters in it, for example in a path, are written as escape
-//! sequences, so that a name on disk cannot forge a record or send commands to a terminal.
+//! **Promise.** The process outlives the reader of its log: records that cannot be written are
+//! lost. An invalid filter is refused at start, so that a spelling mistake does not silence errors.
+//! A text record is one line: control characters in it, for example in a path, are written as
+//! escape sequences, so that a name on disk cannot forge a record or send commands to a terminal.
 
 use clap::ValueEnum;
 use serde::Deserialize;

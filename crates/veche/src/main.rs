@@ -46,27 +46,27 @@ struct Arguments {
 enum Command {
     /// Run a node.
     Serve(Box<serve::Arguments>),
-    /// Ask a node how it is. Exit code 0: it serves.
+    /// Show the state of a node. Exit code 0: the node serves.
     Status(status::Arguments),
-    /// Compare what a node holds with the other replicas, and exchange what differs.
+    /// Compare the data of a node with the other replicas, and exchange the differences.
     Repair(repair::Arguments),
-    /// Check every byte of a data directory that no node has open, or of a backup repository.
+    /// Verify every byte of a stopped node's data directory, or of a backup repository.
     Verify(verify::Arguments),
-    /// Add a backup of a running node to a repository on the same machine.
+    /// Back up a running node to a repository on the same machine.
     Backup(backup::Arguments),
-    /// Make a data directory of a backup.
+    /// Restore a data directory from a backup.
     Restore(restore::Arguments),
-    /// Write the entries of a node, or of the whole cluster, to a file.
+    /// Write the entries of the whole cluster, or of one node, to a file.
     Export(export::Arguments),
     /// Write the entries of a file to a node or cluster.
     Import(import::Arguments),
-    /// Load a server, at a constant rate or as fast as it answers, and report its latencies.
+    /// Load a server, at a constant rate or in a closed loop, and report its latencies.
     Bench(Box<bench::Arguments>),
-    /// Ask a node on this machine which requests were slow, and what they waited for.
+    /// List the slow requests of a node on this machine, and where their time went.
     Slow(slow::Arguments),
-    /// Take a profile of a running node on this machine, as pictures and lists.
+    /// Profile a running node on this machine, as flame graphs and lists.
     Profile(profile::Arguments),
-    /// Print a script that completes the command line in bash, zsh, fish and other shells.
+    /// Print a completion script for bash, zsh, fish and other shells.
     Completions(generate::Completions),
     /// Write the manual pages.
     Man(generate::Man),
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments. An environment variable that is set to nothing counts as not set.
+/// Parses the arguments. An empty environment variable counts as not set.
 fn arguments() -> Arguments {
     let mut command = Arguments::command();
     for name in [

@@ -1,13 +1,13 @@
-//! Addresses of nodes, brought into one form so that they can be compared.
+//! Addresses of nodes in a canonical form, so that they can be compared.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// `http://host:port`: scheme and host in lower case, the port always there.
+/// Address `http://host:port`, with scheme and host in lower case and an explicit port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeUrl(String);
 
-/// What is not the address of a node.
+/// Text that is not the address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeUrlError(String);
 
@@ -28,7 +28,7 @@ impl fmt::Display for NodeUrl {
 impl NodeUrl {
     const SCHEME: &str = "http://";
 
-    /// Stands for the address of a node that nobody else has to reach.
+    /// Placeholder for the address of a single node.
     pub(crate) fn unspecified() -> Self {
         Self(format!("{}0.0.0.0:0", Self::SCHEME))
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_has_one_form() {
+    fn an_address_has_one_canonical_form() {
         let forms = [
             ("http://a:1", "http://a:1"),
             ("HTTP://A.Example:8080/", "http://a.example:8080"),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_address_is_refused() {
+    fn invalid_addresses_are_refused() {
         for text in [
             "",
             "a:1",

@@ -1,8 +1,9 @@
-//! Lines for people and scripts: results on standard output, everything else on standard error.
+//! Output of commands: results on standard output, everything else on standard error.
 //!
-//! **Promise.** A closed standard output or standard error never makes a command panic. A command whose standard
-//! output was closed by its reader ends at its next line, with the exit code that a shell reports for `SIGPIPE`. A
-//! standard output that fails otherwise, on a full disk for example, ends the command with an error.
+//! **Promise.** A closed standard output or standard error never makes a command panic. A command
+//! whose standard output was closed by its reader ends at its next line, with the exit code that a
+//! shell reports for `SIGPIPE`. A standard output that fails otherwise, on a full disk for example,
+//! ends the command with an error.
 //!
 //! **Caveats.** A line for standard error that cannot be written is lost.
 
@@ -29,7 +30,7 @@ macro_rules! print_note {
 
 pub(crate) use {print_line, print_note};
 
-/// How a command reports its result.
+/// The form in which a command reports its result.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct ReportForm {
     /// Print the result as one JSON document; docs/command-line.md lists its fields
@@ -54,8 +55,8 @@ impl ReportForm {
 
 /// Whether this process was started with standard output closed (`>&-`).
 ///
-/// Before `main`, the Rust runtime opens `/dev/null` in place of a closed standard stream: from then
-/// on writes succeed, and their bytes are lost.
+/// Before `main`, the Rust runtime opens `/dev/null` in place of a closed standard stream: from
+/// then on writes succeed, and their bytes are lost.
 static STARTED_WITHOUT_STDOUT: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: The loader calls each function of this section once before `main` and before the runtime
@@ -102,8 +103,8 @@ fn end_without_reader(error: &std::io::Error) {
     }
 }
 
-/// Replaces or makes the file `path`, with the permissions that the umask leaves. A symbolic link of
-/// that name is refused.
+/// Replaces or makes the file `path`, with the permissions that the umask leaves. A symbolic link
+/// of that name is refused.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -119,8 +120,8 @@ pub(crate) fn write_public_file(path: &Path, bytes: &[u8]) -> Result<(), String>
     })
 }
 
-/// Replaces or makes the file `path`, readable by its owner only. A symbolic link of that name is replaced, not followed.
-/// What is no file, as a terminal or a pipe, is written to.
+/// Replaces or creates the file `path`, readable by its owner only. A symbolic link of that name is
+/// replaced, not followed. A device or pipe is written to.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -140,13 +141,14 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
             std::fs::rename(new, path)
         });
     written.map_err(|error| {
-        // What was begun is of no use.
+        // The incomplete file is useless.
         let _ = std::fs::remove_file(new);
         failed(error)
     })
 }
 
-/// `line` without control characters that a terminal would obey: names and answers of other machines may have some.
+/// Escapes control characters other than line feeds and tabs, which a terminal would interpret.
+/// Names and answers of other machines may contain them.
 fn escape_controls(line: Arguments<'_>) -> String {
     let is_control = |c: char| c.is_control() && c != '\n' && c != '\t';
     let line = line.to_string();
@@ -174,7 +176,7 @@ pub(crate) fn to_stdout(line: Arguments<'_>) {
 }
 
 pub(crate) fn to_stderr(line: Arguments<'_>) {
-    // There is no other place where this failure could be reported.
+    // A failure to write to standard error cannot be reported.
     let _ = writeln!(std::io::stderr().lock(), "{}", escape_controls(line));
 }
 
@@ -184,7 +186,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn lines_have_nothing_that_a_terminal_obeys() {
+    fn lines_have_no_terminal_control_characters() {
         assert_eq!(escape_controls(format_args!("a\tb\nc")), "a\tb\nc");
         assert_eq!(
             escape_controls(format_args!("red \u{1b}[31m, bell \u{7}")),

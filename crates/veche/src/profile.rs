@@ -1,4 +1,5 @@
-//! `veche profile`: what a node is busy with, allocates or waits for, as pictures and lists.
+//! `veche profile`: where a node spends processor time, allocates memory or waits, as flame graphs
+//! and lists.
 
 use crate::client::{self, Limits};
 use crate::node_url::NodeUrl;
@@ -15,30 +16,32 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How many frames are listed.
+/// Number of listed frames.
 const LISTED: usize = 10;
-/// How long a node may take to name what it has seen, after the time of the profile.
+/// Time for the node to resolve symbols after the profile, in addition to its duration.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// A longer answer is not a profile: stacks and weights are bounded.
+/// Upper bound for the length of a profile, whose stacks and weights are bounded.
 const ANSWER_BYTES_MAX: u64 = 512 << 20;
-/// How often the bar moves.
+/// Interval between updates of the bar.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-/// Take a profile of a running node on this machine, as pictures and lists.
+/// Profile a running node on this machine, as flame graphs and lists.
 ///
-/// Writes profile-KIND.svg (a flame graph), profile-KIND.html (any moment of it) and profile-KIND.json, and prints the greatest frames.
+/// Writes profile-KIND.svg (a flame graph), profile-KIND.html (an interactive one for any period)
+/// and profile-KIND.json, and prints the frames with the greatest shares.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The node, by a loopback address
+    /// Loopback address of the node
     #[arg(long, visible_alias = "url", env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     target: String,
-    /// For how long, from 1 to 300
+    /// Duration in seconds, from 1 to 300
     #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = whole::<u16>(1, 300))]
     seconds: u16,
-    /// What is looked for: cpu (where processor time goes), alloc (where memory is request for), wait (what requests wait for)
+    /// Kind of profile: cpu (processor time), alloc (memory allocations), wait (waiting times of
+    /// requests) wait (what requests wait for)
     #[arg(short, long, default_value = "cpu")]
     kind: Kind,
-    /// The directory for the files
+    /// Directory for the files
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
     #[command(flatten)]
@@ -55,14 +58,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let (done, taken) = mpsc::channel();
     std::thread::spawn(move || {
         let taken = request.send();
-        // Nobody waits for it if the program ends.
+        // The receiver is gone if the program ends.
         let _ = done.send(taken);
     });
     let capture = loop {
         match taken.recv_timeout(DRAW_EVERY) {
             Ok(capture) => break capture?,
             Err(RecvTimeoutError::Timeout) => bar.draw(),
-            Err(RecvTimeoutError::Disconnected) => return Err("the profile broke off; this is a bug".into()),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err("the profile ended early; this is a bug".into());
+            }
         }
     };
     drop(bar);
@@ -75,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// A profile that a node is request for.
+/// A request for a profile.
 pub(crate) struct ProfileRequest {
     pub(crate) url: NodeUrl,
     pub(crate) kind: Kind,
@@ -83,7 +88,7 @@ pub(crate) struct ProfileRequest {
 }
 
 impl ProfileRequest {
-    /// Asks, and waits for it.
+    /// Sends the request and waits for the profile.
     ///
     /// # Errors
     /// A sentence: the node does not answer, or refuses.
@@ -97,14 +102,14 @@ impl ProfileRequest {
         let answer = client::request_within(url, "GET", &path, &limits)?;
         if answer.code != 200 {
             let problem: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-            let detail = problem["detail"].as_str().unwrap_or("it does not say why");
-            return Err(format!("{url} takes no profile ({}): {detail}", answer.code));
+            let detail = problem["detail"].as_str().unwrap_or("without a reason");
+            return Err(format!("{url} refuses the profile ({}): {detail}", answer.code));
         }
         Capture::from_json(answer.body.as_bytes()).map_err(|error| format!("{url}: {error}"))
     }
 }
 
-/// Writes the pictures and the profile itself into `dir`, which is made. Gives their names.
+/// Writes the flame graphs and the profile into `dir`, which is created. Returns the file names.
 ///
 /// # Errors
 /// A sentence that names the file.
@@ -126,7 +131,7 @@ pub(crate) fn save(capture: &Capture, target: &str, dir: &Path) -> Result<Vec<Pa
     files.into_iter().map(save).collect()
 }
 
-/// What it is most about.
+/// A summary with the greatest frames.
 fn summary(capture: &Capture) -> String {
     let total = capture.total();
     let seconds = f64::from(capture.slices()) * f64::from(capture.slice_ms()) / 1e3;
@@ -169,7 +174,7 @@ fn document(capture: &Capture, files: &[String]) -> Value {
     })
 }
 
-/// How much of the time is over: a bar on a terminal, and a line where lines are request for.
+/// Elapsed time of the profile: a bar on a terminal, or one line at the start.
 struct Bar {
     bar: Option<ProgressBar>,
     begun: Instant,
@@ -193,7 +198,7 @@ impl Bar {
         let Some(bar) = &self.bar else { return };
         bar.set_position(self.begun.elapsed().as_secs().min(self.seconds.into()));
         if self.begun.elapsed() > Duration::from_secs(self.seconds.into()) {
-            bar.set_message("the node names what it has seen");
+            bar.set_message("the node resolves symbols");
         }
     }
 }
@@ -211,7 +216,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn the_node_is_named_as_in_other_commands() {
+    fn the_node_is_given_by_target_or_url() {
         for flag in ["--target", "--url"] {
             let parsed = crate::Arguments::try_parse_from(["veche", "profile", flag, "http://127.0.0.1:1"]);
             let crate::Command::Profile(arguments) = parsed.expect("it is known").command else {

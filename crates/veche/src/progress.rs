@@ -1,8 +1,8 @@
-//! How far something is, on standard error: a bar on a terminal, and nothing elsewhere unless `--progress always` asks
-//! for lines.
+//! Progress on standard error: a bar on a terminal, elsewhere nothing or, with `--progress always`,
+//! lines.
 //!
-//! **Promise.** Each command that may take long shows its rate, and the time that is left where the total is known:
-//! exports and standard input have none.
+//! **Promise.** Each long command shows its rate and the remaining time. For exports and for
+//! imports from standard input the total is unknown: they show "size unknown" in place of the time.
 
 use crate::interrupt::Interrupt;
 use crate::output::print_note;
@@ -13,14 +13,14 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// A bar is drawn anew no more often.
+/// Minimum interval between two updates of a bar.
 const DRAW_EVERY: Duration = Duration::from_millis(50);
-/// A line is written no more often.
+/// Minimum interval between two lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Before that, a rate says nothing.
+/// No rate is shown before this time has passed.
 const RATE_AFTER: Duration = Duration::from_millis(500);
 
-/// Whether progress is shown, as a flag.
+/// The flag `--progress`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct ProgressFlag {
     /// Show progress on standard error: auto (on a terminal), always (elsewhere as lines), never
@@ -28,7 +28,7 @@ pub(crate) struct ProgressFlag {
     progress: ProgressWhen,
 }
 
-/// When progress is shown.
+/// Condition for showing progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ProgressWhen {
     Auto,
@@ -37,7 +37,7 @@ enum ProgressWhen {
 }
 
 impl ProgressFlag {
-    /// Where progress is to be shown.
+    /// The target that the flag and the kind of standard error select.
     pub(crate) fn target(self) -> Target {
         match (self.progress, std::io::stderr().is_terminal()) {
             (ProgressWhen::Auto | ProgressWhen::Always, true) => Target::Terminal,
@@ -47,11 +47,11 @@ impl ProgressFlag {
     }
 }
 
-/// Where progress is shown.
+/// Target of progress reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Nowhere,
-    /// A line of standard error now and then.
+    /// Lines on standard error, at most one per [`LINE_EVERY`].
     Lines,
     /// A bar on the terminal.
     Terminal,
@@ -59,35 +59,35 @@ pub(crate) enum Target {
 
 /// Shows progress on standard error.
 pub(crate) struct Display {
-    what: &'static str,
+    activity: &'static str,
     target: Target,
-    /// When the first progress was told.
+    /// Time of the first progress report.
     begun: Option<Instant>,
     shown: Instant,
-    /// The last progress, unless it was shown.
+    /// The latest progress, if it was not shown yet.
     unshown: Option<Progress>,
     bar: Option<ProgressBar>,
     interrupt: Option<Interrupt>,
 }
 
 impl Display {
-    /// Of what is done, as "copying".
-    pub(crate) fn new(what: &'static str, flag: ProgressFlag) -> Self {
+    /// A display of an activity such as "copying".
+    pub(crate) fn new(activity: &'static str, flag: ProgressFlag) -> Self {
         let target = flag.target();
         let bar = (target == Target::Terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             bar.with_style(ProgressStyle::with_template("{msg}").expect("a template"))
         });
-        Self { what, target, begun: None, shown: Instant::now(), unshown: None, bar, interrupt: None }
+        Self { activity, target, begun: None, shown: Instant::now(), unshown: None, bar, interrupt: None }
     }
 
-    /// The same of what an interrupt is to end.
+    /// Makes [`Observer::is_cancelled`] follow `interrupt`.
     pub(crate) fn until(mut self, interrupt: &Interrupt) -> Self {
         self.interrupt = Some(interrupt.clone());
         self
     }
 
-    /// Takes the bar away, or writes the last line.
+    /// Removes the bar, or writes the final line.
     pub(crate) fn end(&mut self) {
         self.bar.as_ref().inspect(|bar| bar.finish_and_clear());
         if let (Target::Lines, Some(last), Some(begun)) = (self.target, self.unshown.take(), self.begun) {
@@ -95,7 +95,7 @@ impl Display {
         }
     }
 
-    /// Whether it is time to show something.
+    /// Whether the next update is due.
     fn is_due(&mut self) -> bool {
         let every = match self.target {
             Target::Nowhere => return false,
@@ -110,7 +110,7 @@ impl Display {
     }
 
     fn show(&self, progress: &Progress, elapsed: Duration) {
-        let line = format!("{}: {}", self.what, line(progress, elapsed));
+        let line = format!("{}: {}", self.activity, line(progress, elapsed));
         match (&self.bar, progress.bytes_total) {
             (None, _) => print_note!("{line}"),
             (Some(bar), total) => {
@@ -149,11 +149,11 @@ impl Drop for Display {
     }
 }
 
-/// Shows how far a node is with something that it counts in thousandths.
+/// Shows the progress of a node's task, which the node reports in thousandths.
 pub(crate) struct ShareDisplay {
     target: Target,
     begun: Instant,
-    /// The share at which it was begun to look, in thousandths.
+    /// The first reported share, in thousandths.
     first: Option<u64>,
     shown: Option<Instant>,
     bar: Option<ProgressBar>,
@@ -170,7 +170,7 @@ impl ShareDisplay {
         Self { target, begun: Instant::now(), first: None, shown: None, bar }
     }
 
-    /// `permille` thousandths are done; `text` says of what.
+    /// Shows that `permille` thousandths are done. `text` describes the task.
     pub(crate) fn on_share(&mut self, permille: u64, text: &str) {
         let first = *self.first.get_or_insert(permille);
         let text = match rate_of_share(
@@ -203,7 +203,7 @@ impl Drop for ShareDisplay {
     }
 }
 
-/// Rate and time left when `done` of the thousandths took `elapsed` and `left` remain.
+/// The rate and the remaining time, after `done` thousandths took `elapsed` and `left` remain.
 fn rate_of_share(done: u64, left: u64, elapsed: Duration) -> Option<String> {
     if done == 0 || elapsed < RATE_AFTER {
         return None;
@@ -213,7 +213,7 @@ fn rate_of_share(done: u64, left: u64, elapsed: Duration) -> Option<String> {
     Some(format!("{:.1} %/s, {} left", per_second / 10.0, Time(time)))
 }
 
-/// What there is to say after so long.
+/// The text of a progress report after `elapsed`.
 fn line(progress: &Progress, elapsed: Duration) -> String {
     let Progress { bytes_done, bytes_total, entries_done } = *progress;
     let mut parts = vec![match bytes_total {
@@ -237,7 +237,7 @@ fn line(progress: &Progress, elapsed: Duration) -> String {
     parts.join(", ")
 }
 
-/// A number of bytes, for people.
+/// Formats a number of bytes with a binary unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) u64);
 
@@ -254,7 +254,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// So many things by this name, for people.
+/// Formats a count and a noun, with its plural.
 pub(crate) struct Count(pub(crate) u64, pub(crate) &'static str);
 
 impl fmt::Display for Count {
@@ -268,7 +268,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// A time, for people.
+/// Formats a duration in hours, minutes and seconds.
 struct Time(Duration);
 
 impl fmt::Display for Time {
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_has_a_rate_and_an_end() {
+    fn a_share_has_a_rate_and_a_remaining_time() {
         let said = |done, left, secs| rate_of_share(done, left, Duration::from_secs(secs));
         assert_eq!(said(100, 900, 10).as_deref(), Some("1.0 %/s, 1 min 30 s left"));
         assert_eq!(said(0, 900, 10), None);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_for_people() {
+    fn progress_is_human_readable() {
         let at = |bytes_done, bytes_total, entries_done| Progress { bytes_done, bytes_total, entries_done };
         let said = |progress: Progress, millis| line(&progress, Duration::from_millis(millis));
         assert_eq!(said(at(1_000, None, 1), 1_000), "1000 bytes, 1 entry, 1000 bytes/s, size unknown");

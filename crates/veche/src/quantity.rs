@@ -1,4 +1,4 @@
-//! ValueSizes, times and counts as people write them: `512MiB`, `1s`, `3`.
+//! Sizes, durations and counts in settings: `512MiB`, `1s`, `3`.
 
 use ::bench::units::{parse_bytes, parse_time};
 use serde::Deserialize;
@@ -7,8 +7,8 @@ use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A number of bytes: `4096`, `64KiB`, `16MiB`, `2GiB`, `1TiB`, the same as `64K`, `16M`, `16Mi`, `2G`, or in powers of
-/// ten `64kB`, `16MB`, `2GB`.
+/// A number of bytes: `4096`, `64KiB`, `16MiB`, `2GiB`, `1TiB`, the same as `64K`, `16M`, `16Mi`,
+/// `2G`, or in powers of ten `64kB`, `16MB`, `2GB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Text")]
 pub(crate) struct Size(pub(crate) u64);
@@ -30,7 +30,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A number alone would be seconds; in a setting that is a guess.
+        // A number without a unit would be ambiguous in a setting.
         if text.ends_with(|last: char| last.is_ascii_digit()) {
             return Err(format!("{text:?} has no unit: ms, s, m or h"));
         }
@@ -38,7 +38,7 @@ impl FromStr for Span {
     }
 }
 
-/// A number of things, at least 1.
+/// A count of at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Text")]
 pub(crate) struct AtLeastOne(NonZeroUsize);
@@ -66,10 +66,10 @@ impl TryFrom<Text> for AtLeastOne {
     }
 }
 
-/// The most replicas that a key has.
+/// Maximum number of replicas of a key.
 pub(crate) const REPLICAS_MAX: u64 = cluster::NODES_MAX as u64;
 
-/// A number of nodes that hold a key, from 1 to the largest cluster.
+/// A number of replicas, from 1 to [`REPLICAS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Text")]
 pub(crate) struct Replicas(pub(crate) u8);
@@ -102,7 +102,7 @@ pub(crate) fn whole<T: TryFrom<u64>>(min: u64, max: u64) -> impl Fn(&str) -> Res
     }
 }
 
-/// How a quantity may stand in a TOML file.
+/// A quantity in a TOML file: a number or a string.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a whole number, or a text in quotes such as \"512MiB\" or \"1s\"")]
 enum Text {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_understood() {
+    fn sizes_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),

@@ -1,4 +1,4 @@
-//! `veche repair`: have a node compare all it holds with the other replicas, and watch it do so.
+//! `veche repair`: start a comparison of a node's data with the other replicas, and follow it.
 
 use crate::client;
 use crate::node_url::NodeUrl;
@@ -8,12 +8,13 @@ use crate::status::progress;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the node.
+/// Interval between two status requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// A node that does not answer for so long, or has nothing under way without having finished, is given up.
+/// The command fails after this time without an answer, or without a running repair before the end.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Compare what a node holds with the other replicas, and exchange what differs. Ends when all keys were passed.
+/// Compare the data of a node with the other replicas, and exchange the differences. Ends when all
+/// keys are compared.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Address of the node
@@ -30,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let before = client::fetch_status(&url)?.status;
     if before["nodes"].as_array().is_none_or(|nodes| nodes.len() < 2) {
         arguments.report.print(
-            || format!("{url} is a node on its own: there is nothing to compare with"),
+            || format!("{url} is a single node: there are no replicas to compare with"),
             || json!({ "url": url.to_string(), "compared": false, "cells_exchanged": 0 }),
         );
         return Ok(());
@@ -41,21 +42,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let cells = follow(&url, &before["cluster"]["repaired_at_ms"], ShareDisplay::new(arguments.progress))?;
     arguments.report.print(
-        || format!("{url}: all keys were passed; {cells} cells exchanged when last looked at"),
+        || format!("{url}: all keys are compared; {cells} cells exchanged at the last report"),
         || json!({ "url": url.to_string(), "compared": true, "cells_exchanged": cells }),
     );
     Ok(())
 }
 
-/// The URLs of the peers that the node does not reach.
+/// URLs of the peers that the node cannot reach.
 fn unreachable_peers(status: &Value) -> Vec<&str> {
     let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
     let unreachable = nodes.iter().filter(|node| node["self"] != true && node["state"] == "unreachable");
     unreachable.filter_map(|node| node["url"].as_str()).collect()
 }
 
-/// Watches until a pass has ended after the one that ended at `ended_before`. Returns the number of cells exchanged, as
-/// the node last told it.
+/// Polls the node until a pass ends after the one that ended at `ended_before`. Returns the number
+/// of exchanged cells from the last progress report.
 fn follow(url: &NodeUrl, ended_before: &Value, mut display: ShareDisplay) -> Result<u64, String> {
     let mut last_progress = Instant::now();
     let mut cells = 0;

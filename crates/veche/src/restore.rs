@@ -1,4 +1,4 @@
-//! `veche restore`: make a data directory of a backup.
+//! `veche restore`: restore a data directory from a backup.
 
 use crate::interrupt::Interrupt;
 use crate::output::ReportForm;
@@ -10,23 +10,23 @@ use std::path::PathBuf;
 use stdx::{shell_path, shell_word};
 use store::AfterRestore;
 
-/// Make a data directory of a backup. Every checksum is checked on the way.
+/// Restore a data directory from a backup. Every checksum is verified.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The repository
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
-    /// Which backup [default: the newest]
+    /// Number of the backup [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     backup: Option<String>,
-    /// Where to: a directory that is empty, or not there
+    /// Target: an empty or new directory
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// For one node of a cluster, whose other nodes have run since the backup: its answers count when it has been filled
-    /// from them
+    /// For one node of a cluster whose other nodes have run since the backup: its answers count
+    /// once it has caught up from them
     #[arg(long, conflicts_with = "whole_cluster")]
     peers_went_on: bool,
-    /// For a node of a cluster of which every node is restored now, each from its own backup: all go back together
+    /// For a cluster of which every node is restored now, each from its own backup
     #[arg(long)]
     whole_cluster: bool,
     #[command(flatten)]
@@ -39,7 +39,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let env = Env::os();
     let repository = Repository::open(&env, &arguments.from).map_err(|error| error.to_string())?;
     let wanted = arguments.backup.as_deref().map(str::parse::<BackupNumber>).transpose();
-    let wanted = wanted.map_err(|_| "--backup is the number of a backup, as 000003 or 3".to_owned())?;
+    let wanted =
+        wanted.map_err(|_| "--backup must be the number of a backup, such as 000003 or 3".to_owned())?;
     let manifest = repository.find(wanted).and_then(|number| repository.manifest(number));
     let manifest = manifest.map_err(|error| with_readable_backup(&repository, &error))?;
     let after = arguments.after_restore(&manifest)?;
@@ -79,7 +80,7 @@ fn document_of(arguments: &Arguments, manifest: &Manifest) -> Value {
     })
 }
 
-/// The error of a backup that cannot be restored, with the newest one whose manifest can be read.
+/// Describes the error of a damaged backup, and names the newest backup with a readable manifest.
 fn with_readable_backup(repository: &Repository, error: &CtlError) -> String {
     let CtlError::Damaged { .. } = error else { return error.to_string() };
     let there = repository.backups().unwrap_or_default();
@@ -93,7 +94,7 @@ fn with_readable_backup(repository: &Repository, error: &CtlError) -> String {
 }
 
 impl Arguments {
-    /// What became of the cluster since.
+    /// The decision about the peers since the backup.
     fn after_restore(&self, manifest: &Manifest) -> Result<AfterRestore, String> {
         match (manifest.has_peers(), self.peers_went_on, self.whole_cluster) {
             (true, true, _) => Ok(AfterRestore::Rebuild),
@@ -105,15 +106,14 @@ impl Arguments {
                 manifest.nodes.len()
             )),
             (false, ..) => {
-                Err("this is a backup of a node on its own: there is nobody who could have gone on without \
-                                it. Leave --peers-went-on and --whole-cluster out"
+                Err("this is a backup of a single node, which has no peers: leave out --peers-went-on and --whole-cluster"
                     .to_owned())
             }
         }
     }
 }
 
-/// How the node is started that was restored; `data` is a word of a shell line.
+/// The command line that starts the restored node. `data` is quoted for a shell.
 fn start_command(manifest: &Manifest, data: &str) -> String {
     if manifest.has_peers() {
         let nodes = shell_word(manifest.nodes.join(",").as_bytes());

@@ -1,14 +1,15 @@
-//! The notification protocol of systemd (`Type=notify`, sd_notify(3)): the service manager learns when the node serves
-//! and when it begins to stop.
+//! The notification protocol of systemd (`Type=notify`, sd_notify(3)), which tells the service
+//! manager when the node serves and when it begins to stop.
 //!
-//! **Promise.** With `NOTIFY_SOCKET` in the environment, `READY=1` is sent when the node serves users, and `STOPPING=1`
-//! when it begins to drain. Without it nothing is sent.
+//! **Promise.** With `NOTIFY_SOCKET` in the environment, `READY=1` is sent when the node serves
+//! users, and `STOPPING=1` when it begins to drain. Without the variable nothing is sent.
 //!
-//! **Mechanism.** Each notification is one datagram to a Unix socket: the one at that path, or, where the name begins
-//! with `@`, the one with that name in Linux's abstract namespace.
+//! **Mechanism.** Each notification is one datagram to a Unix socket. The variable names its path
+//! or, with a leading `@`, its name in Linux's abstract namespace.
 //!
-//! **Caveats.** A notification that cannot be sent is logged, and the node goes on: a manager that waits for it ends the
-//! node after its own timeout. Addresses of the form `vsock:...`, which virtual machines use, are not supported.
+//! **Caveats.** A failed notification is logged, and the node continues. A service manager that
+//! waits for it stops the node after its own timeout. Addresses of the form `vsock:...`, which
+//! virtual machines use, are not supported.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,7 +19,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// The service manager, if there is one.
+/// The service manager, if the environment names one.
 pub(crate) struct ServiceManager {
     socket: Option<OsString>,
 }
@@ -29,12 +30,12 @@ impl ServiceManager {
         Self { socket: std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) }
     }
 
-    /// The node has recovered and serves users.
+    /// Notifies that the node has recovered and serves users.
     pub(crate) fn ready(&self) {
         self.notify("READY=1\nSTATUS=serving\n");
     }
 
-    /// The node drains.
+    /// Notifies that the node drains.
     pub(crate) fn stopping(&self) {
         self.notify("STOPPING=1\nSTATUS=draining\n");
     }
@@ -43,7 +44,7 @@ impl ServiceManager {
         let Some(name) = &self.socket else { return };
         if let Err(error) = send(name, state.as_bytes()) {
             let socket = name.to_string_lossy();
-            tracing::warn!(%error, %socket, "the service manager cannot be told how the node is");
+            tracing::warn!(%error, %socket, "cannot notify the service manager of the state of the node");
         }
     }
 }
@@ -54,7 +55,7 @@ fn send(name: &OsStr, state: &[u8]) -> io::Result<()> {
         _ => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager whose queue is full must not hold up the node.
+    // A service manager whose queue is full must not delay the node.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(state, &address).map(drop)
 }

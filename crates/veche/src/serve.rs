@@ -12,7 +12,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// More copies of a key than this are rarely wanted when nobody asked for them.
+/// A greater default number of replicas is logged as a warning: it is rarely intended.
 const DEFAULT_FROM_COMMON: u8 = 5;
 
 /// Run a node.
@@ -20,13 +20,13 @@ const DEFAULT_FROM_COMMON: u8 = 5;
 pub(crate) struct Arguments {
     #[command(flatten)]
     settings: Settings,
-    /// TOML file with settings, named as the flags are; flags and VECHE_... variables win over it
+    /// TOML file with settings, named like the flags; flags and VECHE_... variables override it
     #[arg(long, env = "VECHE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-/// Those of these environment variables that look like settings of some subcommand and are none. No error: Kubernetes sets
-/// such for every service by the name of veche.
+/// The variables in `names` that begin with `VECHE_` but are not settings of any subcommand. They
+/// are no error: Kubernetes sets such variables for a service with the name veche.
 fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let command = crate::Arguments::command();
     let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
@@ -47,11 +47,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     if !unknown.is_empty() {
         tracing::warn!(
             variables = unknown.join(" "),
-            "these environment variables are no settings and do nothing"
+            "these environment variables are not settings and have no effect"
         );
     }
     if let Err(error) = os_process::limit_huge_pages_to_madvise() {
-        tracing::debug!(%error, "memory may come in huge pages");
+        tracing::debug!(%error, "cannot limit huge pages to madvise");
     }
     let machine = Machine {
         memory_bytes: os_process::total_memory_bytes(),
@@ -63,23 +63,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     if config.default_from > DEFAULT_FROM_COMMON {
         tracing::warn!(
             default_from = config.default_from,
-            "each key is kept on so many nodes unless a request says otherwise; --default-from 3 is what most need"
+            "each key is stored on default_from nodes unless a request says otherwise; --default-from 3 suffices for most clusters"
         );
     }
     allocator::limit_resident_memory(config.memory_bytes())
-        .map_err(|error| format!("cannot start the thread that looks after memory: {error}"))?;
+        .map_err(|error| format!("cannot start the thread that limits memory: {error}"))?;
     let notifier = StateNotifier { manager: ServiceManager::from_environment() };
     server::run(config, Env::os(), &notifier).map_err(|error| error.to_string())
 }
 
-/// Tells standard output and the service manager how far the node is.
+/// Reports the state of the node on standard output and to the service manager.
 struct StateNotifier {
     manager: ServiceManager,
 }
 
 impl server::Observer for StateNotifier {
     fn on_listening(&self, address: SocketAddr) {
-        // The process that started this one with port 0 reads it. A standard output without a reader is no reason to stop.
+        // Read by a process that started the node with port 0. A missing reader does not stop the
+        // node.
         let _ = writeln!(std::io::stdout(), "listening on {address}");
     }
 
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_are_no_settings_are_told() {
+    fn unknown_variables_are_listed() {
         let names =
             ["PATH", "VECHE_MEMORY", "VECHE_URL", "VECHE_CONFIG", "VECHE_MEMROY", "VECHE_FOO", "veche_x"];
         assert_eq!(unknown_variables(names.into_iter().map(OsString::from)), ["VECHE_FOO", "VECHE_MEMROY"]);

@@ -1,7 +1,7 @@
-//! What an operator can set, and where: flags, environment, file, in this order of precedence.
+//! Settings of a node: from flags, environment variables and a file, in this order of precedence.
 //!
-//! One struct is all three: clap fills it from flags and `VECHE_...` variables, serde from TOML with the flags'
-//! names as keys. What none of them sets has its default where it is resolved.
+//! One struct serves all three: clap fills it from flags and `VECHE_...` variables, serde from a
+//! TOML file whose keys are the names of the flags. [`Settings::resolve`] applies the defaults.
 
 use crate::cluster_settings::{Cluster, ClusterSettings, Secret};
 use crate::logging::LogFormat;
@@ -20,22 +20,22 @@ pub(crate) const DATA_DEFAULT: &str = "./veche-data";
 const LOG_DEFAULT: &str = "info";
 const SCRUB_PERIOD_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
 const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
-/// Far above what a request takes on a disk and in a cluster that are well, and well below its time.
+/// Far above the duration of a request on a healthy disk and cluster, far below its timeout.
 const SLOW_REQUEST_DEFAULT: Duration = Duration::from_millis(100);
 const ZSTD_LEVEL: i32 = 3;
-/// Without `--memory`: this part of the machine's or the control group's memory ...
+/// The default for `--memory` is 1 / `MEMORY_SHARE` of the memory of the machine or control group.
 const MEMORY_SHARE: u64 = 4;
-/// ... and at most this.
+/// Upper bound for the default of `--memory`, in bytes.
 const MEMORY_BYTES_DEFAULT_MAX: u64 = 2 << 30;
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
-/// The store has at least so much, however little there is.
+/// Lower bound for the memory of the store, in bytes.
 const STORE_MEMORY_BYTES_MIN: u64 = 16 << 20;
-/// A value takes at most this part of the budget, ...
+/// `--value-max` is at most 1 / `VALUE_MEMORY_SHARE` of the memory budget.
 const VALUE_MEMORY_SHARE: u64 = 4;
-/// ... and at most this, in bytes.
+/// Upper bound for `--value-max`, in bytes.
 const VALUE_BYTES_LIMIT: u64 = 64 << 20;
 
-/// See the module.
+/// Settings of a node, each `None` if not set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Settings {
@@ -43,10 +43,11 @@ pub(crate) struct Settings {
     /// [default: 127.0.0.1:8080]
     #[arg(long, env = "VECHE_LISTEN", value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Data directory; made where it is missing [default: ./veche-data]
+    /// Data directory; created if missing [default: ./veche-data]
     #[arg(long, env = "VECHE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
-    /// All nodes of the cluster as http://host:port, this one too; without it the node is on its own
+    /// All nodes of the cluster as http://host:port, including this one; without it, the node is a
+    /// single node
     #[arg(long, env = "VECHE_CLUSTER", value_name = "URL,URL,...", value_delimiter = ',')]
     #[serde(deserialize_with = "list_or_text")]
     cluster: Option<Vec<String>>,
@@ -54,12 +55,13 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_SELF_URL", value_name = "URL")]
     #[serde(alias = "self_url")]
     self_url: Option<String>,
-    /// How many nodes hold a key when a request does not say it with `from` [default: all]
+    /// Number of nodes that store a key if a request has no parameter `from` [default: all]
     #[arg(long, env = "VECHE_DEFAULT_FROM", value_name = "N")]
     #[serde(alias = "default_from")]
     default_from: Option<Replicas>,
-    /// The cluster is new: where not all nodes start, a majority of new ones does not wait for the rest. For the first
-    /// start only, then remove it: a node whose directory was emptied later would not wait for the nodes that hold its data
+    /// The cluster is new: a majority of new nodes serves without waiting for the others. Only for
+    /// the first start. Remove it afterwards: with it, a node whose directory was emptied would not
+    /// wait for the nodes that store its data
     #[arg(
         long,
         env = "VECHE_NEW_CLUSTER",
@@ -71,16 +73,17 @@ pub(crate) struct Settings {
     )]
     #[serde(alias = "new_cluster")]
     new_cluster: Option<bool>,
-    /// What proves to the other nodes that this one belongs to them; the same on all. Needed where a cluster
+    /// Secret that authenticates nodes to each other; the same on all nodes. Required if a cluster
     /// listens beyond loopback
     #[arg(long, env = "VECHE_CLUSTER_SECRET", value_name = "TEXT", hide_env_values = true)]
     #[serde(alias = "cluster_secret")]
     cluster_secret: Option<Secret>,
-    /// A file with the secret, so that it shows in no list of processes
+    /// File with the secret, which keeps it out of the process list
     #[arg(long, env = "VECHE_CLUSTER_SECRET_FILE", value_name = "FILE")]
     #[serde(alias = "cluster_secret_file")]
     cluster_secret_file: Option<PathBuf>,
-    /// For a node that replaces a lost one of a cluster with a secret of less than 16 bytes: start all the same
+    /// Accept a secret of less than 16 bytes on a new node, which replaces a lost one of a cluster
+    /// that already has this secret
     #[arg(
         long,
         env = "VECHE_ALLOW_SHORT_SECRET",
@@ -92,61 +95,65 @@ pub(crate) struct Settings {
     )]
     #[serde(alias = "allow_short_secret")]
     allow_short_secret: Option<bool>,
-    /// A second address, for other nodes; the first one serves them too [default: none]
+    /// Additional address for other nodes; --listen serves them too [default: none]
     #[arg(long, env = "VECHE_PEER_LISTEN", value_name = "HOST:PORT")]
     #[serde(alias = "peer_listen")]
     peer_listen: Option<String>,
-    /// After so long an absence that peers may have forgotten deletes: rebuild (other nodes ran meanwhile: set the
-    /// data aside, fill it from them) or keep (no node ran) [default: refuse to start]
+    /// Action after an absence in which peers may have purged deletes: rebuild (other nodes ran:
+    /// move the data aside and copy theirs) or keep (no node ran) [default: refuse to start]
     #[arg(long, env = "VECHE_AFTER_ABSENCE")]
     #[serde(alias = "after_absence")]
     after_absence: Option<AfterAbsence>,
-    /// Memory for everything: buffered writes, cached blocks, and what is on its way to and from clients and nodes
-    /// [default: a quarter of what there is, at most 2GiB]
+    /// Memory budget for memtables, caches, requests and answers together
+    /// [default: a quarter of the machine's memory, at most 2GiB]
     #[arg(long, env = "VECHE_MEMORY", value_name = "SIZE")]
     memory: Option<Size>,
-    /// When a write is acknowledged: after fdatasync, or once the operating system has it [default: sync]
+    /// When a write is acknowledged: after fdatasync (sync), or after the write system call (os)
+    /// [default: sync]
     #[arg(long, env = "VECHE_DURABILITY")]
     durability: Option<Durability>,
     /// I/O threads, at most 255 [default: one for each core]
     #[arg(long, env = "VECHE_THREADS", value_name = "N")]
     threads: Option<AtLeastOne>,
-    /// From the last byte of a request to its answer, at most [default: 1s]
+    /// Timeout of a request, counted from its last byte [default: 1s]
     #[arg(long, env = "VECHE_REQUEST_TIMEOUT", value_name = "TIME")]
     #[serde(alias = "request_timeout")]
     request_timeout: Option<Span>,
-    /// Requests that take so long are logged, with where their time went; 0s: none is [default: 100ms]
+    /// Requests that take at least TIME are logged with the time of each stage; 0s disables this
+    /// [default: 100ms]
     #[arg(long, env = "VECHE_SLOW_REQUEST", value_name = "TIME")]
     #[serde(alias = "slow_request")]
     slow_request: Option<Span>,
-    /// The largest value that is accepted [default: 16MiB]
+    /// Maximum size of a value [default: 16MiB]
     #[arg(long, env = "VECHE_VALUE_MAX", value_name = "SIZE")]
     #[serde(alias = "value_max")]
     value_max: Option<Size>,
-    /// How long connections are still accepted after SIGTERM [default: 0s]
+    /// Time after SIGTERM during which connections are still accepted [default: 0s]
     #[arg(long, env = "VECHE_DRAIN_DELAY", value_name = "TIME")]
     #[serde(alias = "drain_delay")]
     drain_delay: Option<Span>,
-    /// A range that takes longer goes on with what is there by then; without that, one slow reader would keep all that
-    /// is overwritten or deleted meanwhile [default: 60s]
+    /// Maximum age of a range's snapshot; a longer range continues on a new one. This bounds the
+    /// overwritten and deleted data that a slow reader keeps on disk [default: 60s]
     #[arg(long, env = "VECHE_SNAPSHOT_AGE", value_name = "TIME")]
     #[serde(alias = "snapshot_age")]
     snapshot_age: Option<Span>,
-    /// All tables are read and checked once in this time, in the background; 0s: they are not [default: 168h]
+    /// Period in which all tables are read and verified in the background; 0s disables this
+    /// [default: 168h]
     #[arg(long, env = "VECHE_SCRUB_PERIOD", value_name = "TIME")]
     #[serde(alias = "scrub_period")]
     scrub_period: Option<Span>,
-    /// Whether requests are counted and measured for GET /metrics [default: on]
+    /// Whether requests are measured for GET /metrics [default: on]
     #[arg(long, env = "VECHE_METRICS")]
     metrics: Option<Switch>,
-    /// How data on disk is compressed [default: lz4]
+    /// Compression of data on disk [default: lz4]
     #[arg(long, env = "VECHE_COMPRESSION")]
     compression: Option<Compression>,
-    /// How log lines look [default: text]
+    /// Format of the log [default: text]
     #[arg(long, env = "VECHE_LOG_FORMAT")]
     #[serde(alias = "log_format")]
     log_format: Option<LogFormat>,
-    /// What is logged: off, error, warn, info, debug or trace, and directives such as engine=debug [default: info]
+    /// Log level: off, error, warn, info, debug or trace, and directives such as engine=debug
+    /// [default: info]
     #[arg(long, env = "VECHE_LOG", value_name = "LEVEL")]
     log: Option<String>,
 }
@@ -182,10 +189,10 @@ enum Compression {
 }
 
 impl Settings {
-    /// The settings in a TOML file.
+    /// Reads settings from a TOML file.
     ///
     /// # Errors
-    /// A sentence: the file cannot be read, is not TOML, or has a key or value that is not known.
+    /// A sentence: the file cannot be read, is not TOML, or has an unknown key or invalid value.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| format!("cannot read --config {}: {error}", file.display()))?;
@@ -195,17 +202,17 @@ impl Settings {
     fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            // The words of the library are those of its language.
+            // The toml crate speaks of variants and fields of Rust types.
             let message = error.message().replace('\n', ", ");
             let message = message.replace("unknown variant", "unknown value");
             let message = message.replace("unknown field", "unknown setting");
-            format!("line {}: {message}; mend that line, or leave it out", before.matches('\n').count() + 1)
+            format!("line {}: {message}; correct or remove that line", before.matches('\n').count() + 1)
         })
     }
 
-    /// These settings, and where they say nothing, the others.
+    /// These settings, with those of `other` for all that are not set.
     pub(crate) fn or(self, other: Self) -> Self {
-        // One setting in two forms: whoever says it in one form has said it.
+        // Two forms of one setting: either form overrides both forms in `other`.
         let (cluster_secret, cluster_secret_file) = match (self.cluster_secret, self.cluster_secret_file) {
             (None, None) => (other.cluster_secret, other.cluster_secret_file),
             said => said,
@@ -238,15 +245,15 @@ impl Settings {
         }
     }
 
-    /// How to log.
+    /// The format and filter of the log.
     pub(crate) fn logging(&self) -> (LogFormat, &str) {
         (self.log_format.unwrap_or_default(), self.log.as_deref().unwrap_or(LOG_DEFAULT))
     }
 
-    /// What the node is started with, on a machine of this kind.
+    /// The configuration of the node on this machine.
     ///
     /// # Errors
-    /// A sentence about the setting that makes no sense.
+    /// A sentence about the invalid setting.
     pub(crate) fn resolve(&self, machine: &Machine) -> Result<Config, String> {
         let listen_text = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
         let listen = resolve_address("--listen", listen_text)?;
@@ -364,7 +371,7 @@ impl Settings {
     }
 }
 
-/// A list of texts, or one text with commas between.
+/// Deserializes a list of strings, or one string separated by commas.
 fn list_or_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a list of addresses, or one text with commas between them")]
@@ -378,7 +385,7 @@ fn list_or_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Opt
     }))
 }
 
-/// What of the machine the defaults depend on.
+/// Properties of the machine that determine defaults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     pub(crate) memory_bytes: u64,
@@ -396,7 +403,7 @@ fn resolve_address(flag: &str, text: &str) -> Result<SocketAddr, String> {
     resolved.into_iter().next().ok_or_else(|| format!("{flag} {text:?} names no address"))
 }
 
-/// All addresses of both families, or those of IPv4 where the machine has no IPv6.
+/// The wildcard address of both families, or of IPv4 on a machine without IPv6.
 fn all_addresses(port: u16) -> SocketAddr {
     let has_ipv6 = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
     if has_ipv6 { (Ipv6Addr::UNSPECIFIED, port).into() } else { (Ipv4Addr::UNSPECIFIED, port).into() }

@@ -1,4 +1,4 @@
-//! `veche slow`: ask a node on this machine which requests were slow, and why.
+//! `veche slow`: list the slow requests of a node on this machine, and where their time went.
 
 use crate::client;
 use crate::node_url::NodeUrl;
@@ -7,16 +7,16 @@ use crate::progress::Count;
 use serde_json::Value;
 
 const MICROS_PER_MILLI: f64 = 1_000.0;
-/// A stage with less than this part of a request is not shown.
+/// A stage that took less than 1 / `SHOWN_SHARE` of the request is not shown.
 const SHOWN_SHARE: u64 = 100;
 
-/// Ask a node on this machine which requests were slow, the last one first, and what they waited for.
+/// List the slow requests of a node on this machine, the latest first, and where their time went.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Address of the node; only a loopback address gets an answer
+    /// Loopback address of the node; the node refuses clients of other machines
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     url: String,
-    /// Print the whole document that the node answers with
+    /// Print the whole JSON document of the node
     #[arg(long)]
     json: bool,
 }
@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
     let answer = client::request(&url, "GET", "/v0/slow")?;
-    let document: Value =
-        serde_json::from_str(&answer.body).map_err(|_| format!("{url} does not answer like a veche node"))?;
+    let document: Value = serde_json::from_str(&answer.body)
+        .map_err(|_| format!("{url} does not answer as a veche node does"))?;
     if answer.code != 200 {
         return Err(format!("{url} answers {}: {}", answer.code, document["detail"].as_str().unwrap_or("?")));
     }
@@ -51,7 +51,7 @@ fn list(document: &Value) -> String {
     lines.join("\n")
 }
 
-/// A request: what it was, how long it took, and the stages that matter.
+/// One line for a request: its time, operation, status, key and longest stages.
 fn line(request: &Value) -> String {
     let took = request["took_us"].as_u64().unwrap_or(0);
     let stages = request["stages"].as_array().into_iter().flatten().filter_map(|stage| {
@@ -79,7 +79,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_slow_request_is_a_line_with_the_stages_that_matter() {
+    fn a_slow_request_is_a_line_with_its_longest_stages() {
         let document = json!({
             "threshold_ms": 100, "left_out": 2,
             "requests": [{

@@ -1,17 +1,17 @@
-//! `veche status`: ask a node how it is.
+//! `veche status`: show the state of a node and its cluster.
 
 use crate::client::{self, NodeReport};
 use crate::node_url::NodeUrl;
 use crate::output::print_line;
 use serde_json::Value;
 
-/// Ask a node how it is. Exit code 0: it serves.
+/// Show the state of a node. Exit code 0: the node serves.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
     url: String,
-    /// Print the whole document that the node answers with
+    /// Print the whole JSON document of the node
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,7 @@ fn summary(url: &NodeUrl, status: &Value) -> String {
     lines.join("\n")
 }
 
-/// How far a pass over all keys is, as a sentence; `None` without one.
+/// The progress of a pass over all keys, as a sentence; `None` if no pass is running.
 pub(crate) fn progress(repair: &Value) -> Option<String> {
     let permille = repair["permille"].as_u64()?;
     let what = match (&repair["rebuilding"], &repair["healing"]) {
@@ -68,7 +68,7 @@ pub(crate) fn progress(repair: &Value) -> Option<String> {
     ))
 }
 
-/// One line for each node, under one with what the columns are.
+/// A header line and one line for each node.
 fn node_table(nodes: &[Value]) -> Vec<String> {
     const HEAD: [&str; 7] = ["node", "state", "standing", "hints kept", "dropped", "clock", "round trip"];
     let rows: Vec<[String; 7]> =
@@ -85,7 +85,7 @@ fn node_table(nodes: &[Value]) -> Vec<String> {
 
 fn node_row(node: &Value) -> [String; 7] {
     let is_self = node["self"] == true;
-    let standing = text(&node["standing"]);
+    let sync_state = text(&node["standing"]);
     let about_others = |cell: String| if is_self { String::new() } else { cell };
     [
         text(&node["url"]),

@@ -1,4 +1,4 @@
-//! `veche verify`: check a data directory that no node has open, or a backup repository.
+//! `veche verify`: verify a stopped node's data directory, or a backup repository.
 
 use crate::output::{ReportForm, print_line, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use stdx::WallTime;
 use store::{FutureCells, VerifiedDirectory};
 
-/// The file that each data directory has.
+/// File that every data directory has.
 const IDENTITY: &str = "identity";
 
-/// Check every byte of a data directory that no node has open, or of a backup repository.
+/// Verify every byte of a stopped node's data directory, or of a backup repository.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Data directory [default: ./veche-data]
     #[arg(long, env = "VECHE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Check the backups in this repository, and no data directory
+    /// Verify the backups in this repository instead of a data directory
     #[arg(long, value_name = "DIR")]
     backup: Option<PathBuf>,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Refuses a directory that is not there, or that is not one, in words that do not depend on the file that is looked for.
+/// Refuses a path that does not exist or is not a directory, and names the flag.
 fn expect_directory(dir: &Path, flag: &str) -> Result<(), String> {
     match std::fs::metadata(dir) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
@@ -52,7 +52,7 @@ fn expect_directory(dir: &Path, flag: &str) -> Result<(), String> {
 
 fn verify_data(data: &Path, arguments: &Arguments) -> Result<(), String> {
     expect_directory(data, "--data")?;
-    // The check would leave its lock behind in a directory that is something else.
+    // Verification would create a lock file in any directory.
     if matches!(data.join(IDENTITY).try_exists(), Ok(false)) {
         return Err(format!(
             "{} is not the data directory of a node: it has no file {IDENTITY}; name another one with --data",
@@ -120,7 +120,7 @@ fn document_of(data: &Path, found: &VerifiedDirectory) -> Value {
     })
 }
 
-/// What is said of cells whose versions lie in the future. They are no damage.
+/// Lines about cells whose versions lie in the future, which is not damage.
 fn lines_of_future(future: &FutureCells) -> Vec<String> {
     let now = Env::os().clock.now().wall;
     let ahead = |wall: WallTime| {
@@ -140,12 +140,12 @@ fn lines_of_future(future: &FutureCells) -> Vec<String> {
         format!("  \"{}\": {version}, {} ahead", key.as_bytes().escape_ascii(), ahead(version.hlc.wall()))
     }));
     if future.listed.len() == FutureCells::LISTED_MAX {
-        lines.push(format!("  no more than {} keys are listed", FutureCells::LISTED_MAX));
+        lines.push(format!("  only the first {} keys are listed", FutureCells::LISTED_MAX));
     }
     lines
 }
 
-/// How a log ends, where, and by its mark.
+/// Describes the end of the log: its state, its position, and the mark of its durable end.
 struct LogEnds(LogTail, Option<LogEnd>, Option<LogEnd>);
 
 impl fmt::Display for LogEnds {
@@ -194,7 +194,7 @@ fn verify_backups(dir: &Path, arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Each file that is damaged.
+/// Prints each damaged file.
 fn list(damage: &[impl fmt::Display]) {
     for error in damage {
         print_note!("veche: {error}");

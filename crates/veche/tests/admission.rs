@@ -1,4 +1,5 @@
-//! More is asked than can be done: each request gets one answer all the same, and a refusal says when to come again.
+//! More is asked than can be done: each request gets one answer all the same, and a refusal says
+//! when to come again.
 
 mod common;
 
@@ -11,8 +12,8 @@ const CONNECTIONS: usize = 400;
 const PIPELINED: usize = 8;
 const ROUNDS: usize = 4;
 
-/// Sends writes on all connections, then reads all answers: which keys were stored, and how many answers of each
-/// status came.
+/// Sends writes on all connections, then reads all answers: which keys were stored, and how many
+/// answers of each status came.
 fn flood(
     connections: &mut [Connection],
     round: usize,

@@ -1,4 +1,5 @@
-//! Standard output and standard error that end before the process does, and what the command line takes.
+//! Standard output and standard error that end before the process does, and what the command line
+//! takes.
 
 mod common;
 
@@ -52,7 +53,8 @@ fn a_node_goes_on_when_the_reader_of_its_log_has_ended() {
     }
 }
 
-/// The exit code of a command whose standard output and standard error have no reader from the start.
+/// The exit code of a command whose standard output and standard error have no reader from the
+/// start.
 fn code_without_readers(mut command: Command) -> Option<i32> {
     let status = command.stdout(no_reader()).stderr(no_reader()).status().expect("the binary is there");
     status.code()

@@ -107,7 +107,8 @@ fn values_are_0_to_16_mib() {
     assert_eq!(node.get("big").status, 404);
 }
 
-/// Many clients send the whole value before they look for an answer. They must find it all the same.
+/// Many clients send the whole value before they look for an answer. They must find it all the
+/// same.
 #[test]
 fn a_value_that_is_too_large_is_refused_so_that_the_client_learns_of_it() {
     let (_dir, data) = data_dir();

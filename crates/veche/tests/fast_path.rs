@@ -1,4 +1,5 @@
-//! Requests are answered alike whichever way they take through the node: past the HTTP library, or through it.
+//! Requests are answered alike whichever way they take through the node: past the HTTP library, or
+//! through it.
 
 mod common;
 
@@ -24,8 +25,8 @@ enum Way {
     Mixed,
 }
 
-/// Writes one request of a random conversation; the same from the same `rng`, but for the key's first letter and
-/// what the way adds. Whether it is a `HEAD`.
+/// Writes one request of a random conversation; the same from the same `rng`, but for the key's
+/// first letter and what the way adds. Whether it is a `HEAD`.
 fn write_request(rng: &mut Rng, ways: &mut Rng, way: Way, name: &str, out: &mut Vec<u8>) -> bool {
     let key = format!("{name}-{}", rng.below(KEYS));
     let method = ["GET", "GET", "HEAD", "PUT", "PUT", "DELETE"][rng.below(6) as usize];
@@ -76,7 +77,8 @@ fn write_request(rng: &mut Rng, ways: &mut Rng, way: Way, name: &str, out: &mut 
     method == "HEAD"
 }
 
-/// Has the conversation of this seed; the answers, in a form that does not depend on times and versions.
+/// Has the conversation of this seed; the answers, in a form that does not depend on times and
+/// versions.
 fn converse(node: &Node, seed: u64, way: Way, letter: char) -> Vec<Response> {
     let (mut rng, mut ways) = (Rng::new(seed), Rng::new(seed + SEEDS));
     let name = format!("{letter}{seed}");

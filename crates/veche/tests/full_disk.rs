@@ -1,8 +1,8 @@
-//! A disk that fills and is freed, again and again, under a node that is not restarted for it, and under one that is
-//! killed meanwhile.
+//! A disk that fills and is freed, again and again, under a node that is not restarted for it, and
+//! under one that is killed meanwhile.
 //!
-//! The file system is a small one of its own; where none can be mounted these tests say so and do nothing.
-//! `VECHE_FULL_DISK_CYCLES` is how often the disk is filled.
+//! The file system is a small one of its own; where none can be mounted these tests say so and do
+//! nothing. `VECHE_FULL_DISK_CYCLES` is how often the disk is filled.
 
 mod common;
 
@@ -85,7 +85,8 @@ impl Scene {
         panic!("{WRITES_MAX} values of {len} bytes do not fill the disk");
     }
 
-    /// Status says that values are refused, or they are not any more: something may have come free meanwhile.
+    /// Status says that values are refused, or they are not any more: something may have come free
+    /// meanwhile.
     #[track_caller]
     fn assert_told_full(&self) {
         let storage = &self.node().status()["storage"];
@@ -171,7 +172,8 @@ fn a_disk_that_fills_and_is_freed_loses_nothing_and_needs_nobody() {
     scene.node.take().expect("it runs").stop();
 }
 
-/// Other data has taken the last byte: the node starts, reads, and takes values as soon as there is room.
+/// Other data has taken the last byte: the node starts, reads, and takes values as soon as there is
+/// room.
 #[test]
 fn a_node_starts_without_a_byte_of_room() {
     let dir = tempfile::tempdir().expect("a temporary directory");

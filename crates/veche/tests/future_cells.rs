@@ -1,5 +1,5 @@
-//! Cells that a wrong clock left in a data directory, seen from outside: `verify` names them, and an export or an import
-//! leaves them out.
+//! Cells that a wrong clock left in a data directory, seen from outside: `verify` names them, and
+//! an export or an import leaves them out.
 
 mod common;
 

@@ -325,7 +325,8 @@ fn what_two_readers_could_read_differently_is_refused() {
                 assert_eq!(connection.response().status, 404, "what came before is answered: {head:?}");
             }
             let refused = connection.response();
-            // A transfer coding that is well-formed and not known has a status of its own (RFC 9112, 6.1).
+            // A transfer coding that is well-formed and not known has a status of its own (RFC
+            // 9112, 6.1).
             let status = if head.contains("chunked, identity") { 501 } else { 400 };
             refused.assert_problem(status, "");
             assert!(refused.header("date").is_some_and(|date| date.ends_with(" GMT")), "{refused:?}");

@@ -76,7 +76,8 @@ fn a_node_whose_directory_is_removed_ends() {
     assert_ends_for_want_of_its_directory(node);
 }
 
-/// A node whose data directory loses `name` while it runs ends, and says so; then the directory is as it was left.
+/// A node whose data directory loses `name` while it runs ends, and says so; then the directory is
+/// as it was left.
 fn ends_without(name: &str) -> (tempfile::TempDir, PathBuf) {
     let (dir, data) = data_dir();
     let node = Node::start(&data);
@@ -160,7 +161,8 @@ fn a_node_whose_identity_is_replaced_ends() {
     node.stop();
 }
 
-/// What the writers know: for each key the number that was acknowledged last, and the one sent last.
+/// What the writers know: for each key the number that was acknowledged last, and the one sent
+/// last.
 type Ledger = Arc<Mutex<HashMap<String, (u64, u64)>>>;
 
 #[test]

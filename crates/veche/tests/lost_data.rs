@@ -127,7 +127,8 @@ fn verify_says_how_the_log_ends() {
     assert!(last.starts_with("the log was closed; "), "{out}");
     assert!(last.ends_with("it ends exactly at the mark of its durable end"), "{out}");
 
-    // A group that was never finished, as a crash leaves it: behind the mark, which names what is whole.
+    // A group that was never finished, as a crash leaves it: behind the mark, which names what is
+    // whole.
     let whole = newest_segment(&data);
     let bytes = fs::read(&whole).unwrap();
     let node = Node::start(&data);

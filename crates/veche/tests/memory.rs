@@ -296,7 +296,8 @@ fn fill(node: &Node, large_bytes: usize) {
     }
 }
 
-/// Drives a node with all nuisances at once, beside a client as it should be; gives what was seen of its memory.
+/// Drives a node with all nuisances at once, beside a client as it should be; gives what was seen
+/// of its memory.
 fn drive(node: &Node, numbers: Numbers, time: Duration) -> Peak {
     fill(node, numbers.large_bytes);
     // Before the others come, who may take all connections that there are.
@@ -352,7 +353,8 @@ fn memory_is_held_under_some_load_of_every_kind() {
     assert!((peak.resident as f64) < 1.7 * budget, "{peak:?}");
 }
 
-/// Beside what the budget is for there is the program itself, its threads and what the allocator has in hand.
+/// Beside what the budget is for there is the program itself, its threads and what the allocator
+/// has in hand.
 #[test]
 #[ignore = "takes half a minute, 400 MiB of memory, and more sockets than a process may open by default"]
 fn memory_is_held_under_every_load_at_once() {
@@ -370,9 +372,10 @@ fn memory_is_held_under_every_load_at_once() {
     });
 }
 
-/// In a group of 512 MiB without `--memory`, if this process may make one. The budget is an eighth of a GiB then, eight of
-/// the largest values: beside it are the process itself, what the allocator has in hand, and two values of 16 MiB, one that is
-/// compacted and one that was read and has found no room yet.
+/// In a group of 512 MiB without `--memory`, if this process may make one. The budget is an eighth
+/// of a GiB then, eight of the largest values: beside it are the process itself, what the allocator
+/// has in hand, and two values of 16 MiB, one that is compacted and one that was read and has found
+/// no room yet.
 #[test]
 #[ignore = "takes half a minute, more sockets than a process may open by default, and the right to make control groups"]
 fn a_node_in_a_small_control_group_is_not_killed() {

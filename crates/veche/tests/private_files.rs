@@ -184,7 +184,8 @@ fn a_restore_reads_plain_files_alone_and_waits_for_no_pipe() {
     done(&restore);
 }
 
-/// Answers requests for a checkpoint as a hostile node would, until the test ends: `answer` is told the name.
+/// Answers requests for a checkpoint as a hostile node would, until the test ends: `answer` is told
+/// the name.
 fn hostile_node(answer: impl Fn(&str) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));

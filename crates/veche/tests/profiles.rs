@@ -153,7 +153,8 @@ fn begin_profile(node: &Node) -> Connection {
 
 #[test]
 fn a_client_on_another_machine_is_refused() {
-    // A client that comes by an address of the machine that is not its loopback looks like one from elsewhere.
+    // A client that comes by an address of the machine that is not its loopback looks like one from
+    // elsewhere.
     let Some(own) = own_address() else { return };
     let (_dir, data) = data_dir();
     let mut command = veche();
@@ -168,7 +169,8 @@ fn a_client_on_another_machine_is_refused() {
 /// An address of this machine that is not its loopback, if it has one.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // Nothing is sent: it is only looked up which way it would go. The address is one for documentation.
+    // Nothing is sent: it is only looked up which way it would go. The address is one for
+    // documentation.
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
 }

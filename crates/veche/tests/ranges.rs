@@ -403,8 +403,8 @@ fn a_reader_that_stops_stops_nobody_else_and_one_that_leaves_ends_the_work() {
     eventually("the last range is over", || open(&node) == (0, 0));
 }
 
-/// What a hundred readers that stop may take: for each a page that is sent, one that is ready, and what hyper and the
-/// gathering hold, with room for what the allocator keeps.
+/// What a hundred readers that stop may take: for each a page that is sent, one that is ready, and
+/// what hyper and the gathering hold, with room for what the allocator keeps.
 #[test]
 fn readers_that_stop_take_bounded_memory() {
     const READERS: usize = 100;

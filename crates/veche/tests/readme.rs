@@ -1,13 +1,15 @@
 //! The commands of README.md, run as they stand, and what they print.
 //!
-//! Each fenced block of the page is run, in the order of the page and in one shell, or is named in [`NOT_RUN`]. In a
-//! `console` block the lines behind `$ ` are commands, and the lines below them their standard output. The output of an
-//! `sh` block is compared with the `text` block behind it, if there is one.
+//! Each fenced block of the page is run, in the order of the page and in one shell, or is named in
+//! [`NOT_RUN`]. In a `console` block the lines behind `$ ` are commands, and the lines below them
+//! their standard output. The output of an `sh` block is compared with the `text` block behind it,
+//! if there is one.
 //!
-//! In the place of the release build that the page speaks of is the binary of this test: at `target/release/veche`, and
-//! behind a `cargo` that knows `run --release --` only. Values that differ from run to run are compared by their form:
-//! see [`is_alike`]. The ports of the page are used if they are free, under a lock that keeps other runs of
-//! this test away, and replaced by others of four digits if they are not.
+//! In the place of the release build that the page speaks of is the binary of this test: at
+//! `target/release/veche`, and behind a `cargo` that knows `run --release --` only. Values that
+//! differ from run to run are compared by their form: see [`is_alike`]. The ports of the page are
+//! used if they are free, under a lock that keeps other runs of this test away, and replaced by
+//! others of four digits if they are not.
 
 mod common;
 
@@ -125,7 +127,8 @@ impl Shell {
                 .for_each(drop);
         });
         let mut shell = Self { child, stdin, lines };
-        // Should this test be killed, the shell reads the end of its input, and ends all that it has started.
+        // Should this test be killed, the shell reads the end of its input, and ends all that it
+        // has started.
         shell.run("trap 'kill -9 0' EXIT");
         shell
     }
@@ -249,7 +252,8 @@ fn install(dir: &Path) {
     std::fs::set_permissions(&cargo, PermissionsExt::from_mode(0o755)).expect("a mode");
 }
 
-/// Runs a command until its output is as expected. Only a command that asks a node how it is is repeated.
+/// Runs a command until its output is as expected. Only a command that asks a node how it is is
+/// repeated.
 fn check_exchange(shell: &mut Shell, command: &str, expected: &str) {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! What commands say to scripts and to people who wait: `--json`, `--progress`, completions, manual pages.
+//! What commands say to scripts and to people who wait: `--json`, `--progress`, completions, manual
+//! pages.
 
 mod common;
 

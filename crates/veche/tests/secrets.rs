@@ -73,5 +73,5 @@ fn a_secret_file_that_every_user_may_read_is_warned_of() {
 #[test]
 fn a_node_that_everybody_reaches_says_so() {
     let (_dir, data) = data_dir();
-    assert_warns(Node::spawn(serve(&data, "0.0.0.0:0", &[])), "listens on 0.0.0.0 and asks nobody");
+    assert_warns(Node::spawn(serve(&data, "0.0.0.0:0", &[])), "listens on 0.0.0.0 without a secret");
 }

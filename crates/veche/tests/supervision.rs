@@ -1,4 +1,5 @@
-//! The node under a terminal or a service manager: a second Ctrl-C, and the notifications of systemd.
+//! The node under a terminal or a service manager: a second Ctrl-C, and the notifications of
+//! systemd.
 
 mod common;
 

@@ -22,7 +22,8 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// Two of three new nodes settle when the operator says so, and the third joins them without the flag.
+/// Two of three new nodes settle when the operator says so, and the third joins them without the
+/// flag.
 #[track_caller]
 fn assert_founds_a_cluster(new_cluster: impl Fn(&mut Command)) {
     let mut cluster = Cluster::prepare(3, &[]);

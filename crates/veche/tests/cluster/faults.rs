@@ -4,7 +4,8 @@ use crate::common::eventually;
 use crate::common::http::{bare, get, put};
 use crate::harness::Cluster;
 
-/// Longer than a client of these tests waits for an answer: a request that is answered did not wait for its deadline.
+/// Longer than a client of these tests waits for an answer: a request that is answered did not wait
+/// for its deadline.
 const REQUEST_TIMEOUT: &str = "1h";
 
 fn start_with_long_deadlines() -> Cluster {
@@ -127,7 +128,8 @@ fn a_start_does_not_wait_for_a_hung_peer() {
     cluster.wait_until_up();
 }
 
-/// A node that was killed and finds none of its peers serves without them, and waits for them again when they come.
+/// A node that was killed and finds none of its peers serves without them, and waits for them again
+/// when they come.
 #[test]
 fn a_killed_node_whose_peers_refuse_serves_and_goes_on_when_they_come() {
     let mut cluster = Cluster::start(3);

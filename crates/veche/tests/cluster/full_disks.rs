@@ -7,7 +7,8 @@ use crate::harness::Cluster;
 
 const DISK_MIB: u32 = 64;
 
-/// A cluster of three of which the last two have small disks of their own; `None` where there can be none.
+/// A cluster of three of which the last two have small disks of their own; `None` where there can
+/// be none.
 fn cluster() -> Option<(Cluster, [SmallDisk; 2])> {
     let mut cluster = Cluster::prepare(3, &[]);
     let mount = |node: usize| SmallDisk::mount(cluster.data(node), DISK_MIB);
@@ -62,7 +63,8 @@ fn full_disks_cost_what_needs_them_and_nothing_more() {
         std::fs::remove_file(file).expect("it is there");
     }
     eventually("values are taken everywhere", || cluster.exchange(0, put("all&ack=3", "x")).status == 201);
-    // What the node itself holds: nothing repairs it on the way. (Hints are counted for a while after they are gone.)
+    // What the node itself holds: nothing repairs it on the way. (Hints are counted for a while
+    // after they are gone.)
     let missed: Vec<_> = (0..30).map(|number| format!("k{number}\nw").into_bytes()).collect();
     eventually("hints are handed over", || {
         let mut connection = cluster.connect(2);

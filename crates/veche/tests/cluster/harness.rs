@@ -113,8 +113,8 @@ impl Cluster {
     pub(crate) fn command_with_list(&self, node: usize, list: &str) -> Command {
         let member = &self.nodes[node];
         let mut command = veche();
-        // Little of everything, so that the tests can run side by side, and deadlines that a loaded machine keeps. Flags
-        // win.
+        // Little of everything, so that the tests can run side by side, and deadlines that a loaded
+        // machine keeps. Flags win.
         command.env("VECHE_MEMORY", "32MiB").env("VECHE_THREADS", "2");
         command.env("VECHE_REQUEST_TIMEOUT", REQUEST_TIMEOUT);
         command.args(["serve", "--listen", &member.address.to_string(), "--cluster", list, "--data"]);

@@ -1,25 +1,29 @@
-//! What clients saw of registers, and whether it is what last-write-wins registers with quorums promise.
+//! What clients saw of registers, and whether it is what last-write-wins registers with quorums
+//! promise.
 //!
-//! **Promise.** All operations of a history overlap: the `ack` of any two are more than the larger `from`, as with 2/3
-//! throughout. [`check`] accepts it only if, for each key on its own:
+//! **Promise.** All operations of a history overlap: the `ack` of any two are more than the larger
+//! `from`, as with 2/3 throughout. [`check`] accepts it only if, for each key on its own:
 //!
-//! 1. *Nothing from nowhere*: each value that was read was written, by a write that had begun before the read ended;
-//!    each version stands for one write; what was acknowledged under a version is read under it.
-//! 2. *Nothing acknowledged is missed*: a read that began after a write was acknowledged finds its version or a
+//! 1. *Nothing from nowhere*: each value that was read was written, by a write that had begun
+//!    before the read ended; each version stands for one write; what was acknowledged under a
+//!    version is read under it.
+//! 2. *Nothing acknowledged is missed*: a read that began after a write was acknowledged finds its
+//!    version or a greater one.
+//! 3. *Reads do not go back*: a read that began after another one had ended finds its version or a
 //!    greater one.
-//! 3. *Reads do not go back*: a read that began after another one had ended finds its version or a greater one.
 //!
-//! **Mechanism.** Versions order the writes of a key, and users are told them, so no order has to be searched for:
-//! it is enough to hold each read against the greatest version among the operations that had ended before it
-//! began (its *floor*). This is independent of how the store works: it knows the users' side only.
+//! **Mechanism.** Versions order the writes of a key, and users are told them, so no order has to
+//! be searched for: it is enough to hold each read against the greatest version among the
+//! operations that had ended before it began (its *floor*). This is independent of how the store
+//! works: it knows the users' side only.
 //!
-//! A read that finds no value tells no version. It found nothing at all, or a delete: then the least delete that is
-//! not below the floor, and had begun before the read ended, is what it must have found at least. A delete without an
-//! answer has no known version, and may be any.
+//! A read that finds no value tells no version. It found nothing at all, or a delete: then the
+//! least delete that is not below the floor, and had begun before the read ended, is what it must
+//! have found at least. A delete without an answer has no known version, and may be any.
 //!
-//! **Caveats.** A write without an answer may be read or not, at any later time: that is how the contract has it. Of
-//! concurrent writes that were acknowledged all but the one with the greatest version are lost: that is how
-//! last-write-wins has it. [`Losses`] counts those.
+//! **Caveats.** A write without an answer may be read or not, at any later time: that is how the
+//! contract has it. Of concurrent writes that were acknowledged all but the one with the greatest
+//! version are lost: that is how last-write-wins has it. [`Losses`] counts those.
 
 use std::collections::{BTreeMap, HashMap};
 use stdx::Version;
@@ -49,7 +53,8 @@ pub(crate) enum What {
 pub(crate) struct Losses {
     /// A concurrent write with a greater version was acknowledged before them.
     pub(crate) to_concurrent: u64,
-    /// A write with a greater version had been acknowledged before they began: their coordinator's clock was behind.
+    /// A write with a greater version had been acknowledged before they began: their coordinator's
+    /// clock was behind.
     pub(crate) to_earlier: u64,
 }
 
@@ -109,7 +114,8 @@ impl<'a> Writes<'a> {
         Ok(writes)
     }
 
-    /// The least version at which a read that ended at `end` can have found a delete at or above `floor`.
+    /// The least version at which a read that ended at `end` can have found a delete at or above
+    /// `floor`.
     fn delete_found(&self, floor: Option<Version>, end: u64) -> Option<Option<Version>> {
         if self.unknown_delete_begin.is_some_and(|begin| begin < end) {
             return Some(floor);
@@ -319,7 +325,8 @@ mod tests {
         let under_way = delete(3, 20, 30);
         assert_good(&[put(1, 2, 10), under_way.clone(), read(4, 5, 10), nothing(6, 7), nothing(8, 9)]);
         assert_bad("older than", &[put(1, 2, 10), under_way.clone(), nothing(4, 5), read(6, 7, 10)]);
-        // One without an answer may have been found, or not; after it nothing is certain but what was before.
+        // One without an answer may have been found, or not; after it nothing is certain but what
+        // was before.
         let unknown = operation(3, 4, What::Delete { version: None });
         assert_good(&[put(1, 2, 10), unknown.clone(), nothing(5, 6), put(7, 8, 20), read(9, 10, 20)]);
         assert_bad("older than", &[put(1, 2, 10), put(3, 4, 20), unknown, nothing(5, 6), read(7, 8, 10)]);

@@ -1,8 +1,8 @@
-//! Clients write, delete and read a few keys through all nodes while nodes are killed, are hung and lose their data;
-//! what they saw is held against what is promised.
+//! Clients write, delete and read a few keys through all nodes while nodes are killed, are hung and
+//! lose their data; what they saw is held against what is promised.
 //!
-//! The quorums overlap (`ack` 2 of 3 on both sides), so a key is a register, but for what last-write-wins gives up:
-//! see [`history`](crate::history).
+//! The quorums overlap (`ack` 2 of 3 on both sides), so a key is a register, but for what
+//! last-write-wins gives up: see [`history`](crate::history).
 
 use crate::common::eventually;
 use crate::common::http::{Connection, delete, get, put};

@@ -1,7 +1,8 @@
 //! Clusters of real processes on real disks, seen from outside.
 //!
-//! Each test starts nodes of its own on free ports, with directories of its own, and does to them what happens to
-//! nodes: kills, hangs, losses. What a node itself holds is looked at in its data directory when it does not run.
+//! Each test starts nodes of its own on free ports, with directories of its own, and does to them
+//! what happens to nodes: kills, hangs, losses. What a node itself holds is looked at in its data
+//! directory when it does not run.
 
 #[path = "../common/mod.rs"]
 mod common;

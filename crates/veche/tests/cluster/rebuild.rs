@@ -27,8 +27,8 @@ fn write(cluster: &Cluster, nodes: &[usize], keys: &[String]) -> Vec<Version> {
     keys.iter().enumerate().map(|(number, key)| write((number, key))).collect()
 }
 
-/// Quorum reads find a key or say that they cannot; they never say that it is not there. A part of the keys is read,
-/// some at once: those that cannot be answered take the time of a request.
+/// Quorum reads find a key or say that they cannot; they never say that it is not there. A part of
+/// the keys is read, some at once: those that cannot be answered take the time of a request.
 fn assert_never_missed(cluster: &Cluster, node: usize, keys: &[String]) {
     let keys: Vec<_> = keys.iter().step_by(KEYS_PER_SAMPLE).collect();
     std::thread::scope(|scope| {
@@ -65,7 +65,8 @@ fn a_node_that_lost_its_data_is_not_believed_until_it_is_rebuilt() {
     let mut cluster = Cluster::start(3);
     let everywhere = keys("everywhere");
     let mut versions = write(&cluster, &[0, 1, 2], &everywhere);
-    // Node 0 is away, so these are acknowledged by node 1 and by the one that is about to lose them.
+    // Node 0 is away, so these are acknowledged by node 1 and by the one that is about to lose
+    // them.
     cluster.kill(0);
     let mut keys = keys("endangered");
     versions.extend(write(&cluster, &[1, LOST], &keys));
@@ -163,7 +164,8 @@ fn a_directory_with_less_than_it_had_is_a_lost_disk_although_its_identity_is_the
         // A clean stop: the mark of the log is exact.
         cluster.stop(LOST);
         lose(cluster.data(LOST));
-        // Only node 0, which missed all of it, and the one that lost it: two of three, and yet no quorum.
+        // Only node 0, which missed all of it, and the one that lost it: two of three, and yet no
+        // quorum.
         cluster.spawn(0);
         cluster.spawn(LOST);
         for node in [0, LOST] {

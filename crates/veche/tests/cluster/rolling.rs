@@ -111,8 +111,8 @@ impl Client<'_> {
         self.closed
     }
 
-    /// The body of the answer, which has this status; `None` when the node, which is being restarted, has closed
-    /// the connection.
+    /// The body of the answer, which has this status; `None` when the node, which is being
+    /// restarted, has closed the connection.
     fn exchange(&mut self, status: u16, request: impl AsRef<[u8]>) -> Option<String> {
         let connection = match self.connection.take() {
             Some(connection) => connection,

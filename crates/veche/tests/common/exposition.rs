@@ -1,7 +1,7 @@
 //! A strict reader of the text format of Prometheus, version 0.0.4.
 //!
-//! It takes less than the format allows: no time stamps, no comments, `HELP` and `TYPE` before each family, families in
-//! one piece, histograms complete.
+//! It takes less than the format allows: no time stamps, no comments, `HELP` and `TYPE` before each
+//! family, families in one piece, histograms complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -160,7 +160,8 @@ fn read_label(rest: &mut Peekable<Chars<'_>>) -> Option<(String, String)> {
     }
 }
 
-/// Each histogram has ascending bounds, cumulative counts, the last of them for all, a sum and a count.
+/// Each histogram has ascending bounds, cumulative counts, the last of them for all, a sum and a
+/// count.
 fn check_histograms(name: &str, family: &[(String, Labels, f64)]) -> Result<(), String> {
     let bare = |labels: &Labels| {
         let mut labels = labels.clone();

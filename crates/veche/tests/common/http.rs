@@ -52,7 +52,8 @@ impl Connection {
         Self::try_open_with(address, PATIENCE)
     }
 
-    /// A connection to a node that may be silent: [`Connection::try_exchange`] gives it up after `patience`.
+    /// A connection to a node that may be silent: [`Connection::try_exchange`] gives it up after
+    /// `patience`.
     pub(crate) fn try_open_with(address: SocketAddr, patience: Duration) -> std::io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;

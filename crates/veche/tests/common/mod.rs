@@ -46,7 +46,8 @@ impl Node {
     /// As [`Node::start`], with more flags.
     pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
         let mut command = veche();
-        // Little memory, so that the tests can run side by side, and deadlines that a loaded machine keeps. Flags win.
+        // Little memory, so that the tests can run side by side, and deadlines that a loaded
+        // machine keeps. Flags win.
         command.env("VECHE_MEMORY", "64MiB").env("VECHE_REQUEST_TIMEOUT", REQUEST_TIMEOUT);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
         Self::spawn(command)

@@ -1,7 +1,8 @@
 //! A small file system of its own, which can be filled.
 //!
-//! Mounting one takes rights that not everybody has: without them there is none, and a test that wants one says so and
-//! does nothing. `VECHE_TEST_DISK=loop` takes an ext4 on a loop device instead of the default, a tmpfs.
+//! Mounting one takes rights that not everybody has: without them there is none, and a test that
+//! wants one says so and does nothing. `VECHE_TEST_DISK=loop` takes an ext4 on a loop device
+//! instead of the default, a tmpfs.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +19,8 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// One of `mib` MiB at `mount`, which is made; `None`, and a word about it, where none can be mounted.
+    /// One of `mib` MiB at `mount`, which is made; `None`, and a word about it, where none can be
+    /// mounted.
     pub(crate) fn mount(mount: &Path, mib: u32) -> Option<Self> {
         std::fs::create_dir_all(mount).expect("a directory to mount on");
         let is_loop = std::env::var("VECHE_TEST_DISK").is_ok_and(|kind| kind == "loop");
@@ -42,7 +44,8 @@ impl SmallDisk {
         Some(Self { mount: mount.to_owned(), image })
     }
 
-    /// Takes `share` of what is free for other data, and returns its file; with a share of 1, all there is.
+    /// Takes `share` of what is free for other data, and returns its file; with a share of 1, all
+    /// there is.
     pub(crate) fn fill(&self, share: f64) -> PathBuf {
         let path = self.mount.join("other-data");
         let free = rustix::fs::statvfs(&self.mount).expect("it is mounted");
