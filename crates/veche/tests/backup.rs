@@ -1,4 +1,4 @@
-//! Backups, exports and imports, seen from outside: what went in comes back.
+//! Backups, exports and imports as black boxes: all data comes back.
 
 mod common;
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -52,7 +52,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.below(256) as u8).collect()
 }
 
-/// What all files in a directory have, in bytes.
+/// Total length of the files in a directory, in bytes.
 fn bytes_in(dir: &Path) -> u64 {
     let files = std::fs::read_dir(dir).expect("a directory");
     files.map(|file| file.expect("a file").metadata().expect("a file").len()).sum()
@@ -62,7 +62,7 @@ fn value(number: u32) -> Vec<u8> {
     noise(number.into(), 4_000)
 }
 
-/// Writes `w0`, `w1` and so on until it is told to stop, and counts what was acknowledged.
+/// Writes `w0`, `w1` and so on until `stop`, and counts acknowledged writes.
 fn writer(address: SocketAddr, stop: &AtomicBool, acknowledged: &AtomicU32) {
     let mut connection = Connection::open(address);
     for number in 0.. {
@@ -107,7 +107,7 @@ fn each_backup_of_a_node_under_writes_gives_back_what_was_acknowledged_before_it
     writing.join().expect("all writes are acknowledged");
     let after_first = acknowledged.load(Ordering::Relaxed);
 
-    // What came after the first backup is in a table of its own from here on.
+    // From here on, writes after the first backup are in a separate table.
     done(&["backup", "--url", &url(&node), "--to", text(&repository)]);
     let stored = bytes_in(&repository.join("objects"));
     for number in after_first..after_first + MORE {
@@ -370,7 +370,7 @@ fn a_cluster_comes_back_by_an_export_of_all_of_it() {
     assert_eq!(target.exchange(1, get("w7")).status, 404);
 }
 
-/// A cluster with a backup of each node, and what was acknowledged before.
+/// A cluster with a backup of each node, and the writes acknowledged before.
 fn backed_up_cluster() -> (Cluster, Vec<(String, Vec<u8>)>) {
     let cluster = Cluster::start(3);
     let entries: Vec<_> = (0..150).map(|number| (format!("w{number}"), value(number))).collect();

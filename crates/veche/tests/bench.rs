@@ -1,4 +1,4 @@
-//! `veche bench` against a real node: what it counts, and the files it leaves.
+//! `veche bench` against a real node: its counts and its files.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn bench(node: SocketAddr, arguments: &[&str], dir: &Path) -> Output {
     command.output().expect("the binary is there")
 }
 
-/// What it printed, of a run that went well.
+/// Standard output of a successful run.
 #[track_caller]
 fn text(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
@@ -155,7 +155,7 @@ fn long_run(node: SocketAddr, dir: &Path) -> Child {
     command.spawn().expect("the binary is there")
 }
 
-/// Reads what `bench` shows up to a line that holds `part`.
+/// Reads the output of `bench` up to a line that contains `part`.
 fn read_to(stderr: &mut impl BufRead, part: &str) {
     let mut line = String::new();
     while !line.contains(part) {
@@ -175,7 +175,7 @@ fn ctrl_c_ends_a_run_with_a_report_also_of_a_server_that_died() {
     read_to(&mut stderr, "no connection");
     let pid = rustix::process::Pid::from_child(&run);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-    // What it still shows must not keep it from ending.
+    // Unread output must not keep it from ending.
     std::io::copy(&mut stderr, &mut std::io::sink()).expect("the pipe");
     let printed = text(&run.wait_with_output().expect("it ends"));
     assert!(printed.contains("Interrupted") && printed.contains("Failed, no connection"), "{printed}");
@@ -202,7 +202,7 @@ fn what_cannot_be_done_is_said_in_a_sentence() {
     std::fs::write(dir.path().join("x.json"), "{}").expect("a file");
     let output = veche().current_dir(dir.path()).args(["bench", "compare", "x.json", "x.json"]).output();
     let told = String::from_utf8(output.expect("the binary is there").stderr).expect("UTF-8");
-    assert!(told.contains("x.json is no report"), "{told}");
+    assert!(told.contains("x.json is not a report"), "{told}");
     node.stop();
     failed(&["-d", "1s"], "no connection");
 }

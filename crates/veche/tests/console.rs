@@ -25,7 +25,7 @@ fn no_reader() -> Stdio {
     writer.into()
 }
 
-/// Starts the node and reads its address; nobody reads its log.
+/// Starts the node without a reader of its log, and reads its address.
 fn start_without_log_reader(mut command: Command) -> (Child, SocketAddr) {
     let mut child = command.stdout(Stdio::piped()).stderr(no_reader()).spawn().expect("the binary is there");
     let mut line = String::new();
@@ -179,7 +179,7 @@ fn a_count_of_zero_is_refused_in_plain_words() {
     assert!(stderr.contains("\"0\" is not a whole number of at least 1"), "{stderr}");
 }
 
-/// The words of the library or of the language that must not be shown to people.
+/// Words of the toml crate or of Rust that must not be shown to users.
 const FOREIGN_WORDS: [&str; 9] =
     ["non-zero", "digit found", "untagged", "variant", "u8", "u64", "..=", "Some(", "None"];
 

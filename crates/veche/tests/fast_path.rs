@@ -1,5 +1,4 @@
-//! Requests are answered alike whichever way they take through the node: past the HTTP library, or
-//! through it.
+//! The fast path and hyper give the same answers to requests.
 
 mod common;
 
@@ -11,23 +10,29 @@ const SEEDS: u64 = 60;
 const REQUESTS_MAX: u64 = 40;
 const KEYS: u64 = 5;
 
-/// A header that says nothing, and that no plain request has.
-const INNOCENT: &str = "X-Innocent: 1\r\n";
+/// A header without effect, which diverts a request from the fast path.
+const NO_FAST_PATH: &str = "X-Innocent: 1\r\n";
 
-/// Which way a request is to take.
+/// The path of a request through the node.
 #[derive(Clone, Copy)]
-enum Way {
-    /// As it likes.
-    Free,
-    /// Through the library.
-    Library,
-    /// Now this, now that.
+enum RequestPath {
+    /// The fast path.
+    Fast,
+    /// Through hyper.
+    Hyper,
+    /// Either path, at random.
     Mixed,
 }
 
-/// Writes one request of a random conversation; the same from the same `rng`, but for the key's
-/// first letter and what the way adds. Whether it is a `HEAD`.
-fn write_request(rng: &mut Rng, ways: &mut Rng, way: Way, name: &str, out: &mut Vec<u8>) -> bool {
+/// Writes one random request, which `rng` determines, except for the key's first letter and the
+/// header of the path. Returns whether it is a `HEAD`.
+fn write_request(
+    rng: &mut Rng,
+    path_rng: &mut Rng,
+    path: RequestPath,
+    name: &str,
+    out: &mut Vec<u8>,
+) -> bool {
     let key = format!("{name}-{}", rng.below(KEYS));
     let method = ["GET", "GET", "HEAD", "PUT", "PUT", "DELETE"][rng.below(6) as usize];
     let extra = match rng.below(24) {
@@ -49,12 +54,12 @@ fn write_request(rng: &mut Rng, ways: &mut Rng, way: Way, name: &str, out: &mut 
         5 => "Expect: 100-later\r\n",
         _ => "",
     };
-    let innocent = match way {
-        Way::Free => false,
-        Way::Library => true,
-        Way::Mixed => ways.below(2) == 0,
+    let innocent = match path {
+        RequestPath::Fast => false,
+        RequestPath::Hyper => true,
+        RequestPath::Mixed => path_rng.below(2) == 0,
     };
-    let innocent = if innocent { INNOCENT } else { "" };
+    let innocent = if innocent { NO_FAST_PATH } else { "" };
     out.extend_from_slice(
         format!("{method} /v0/entity?id={key}{extra} HTTP/1.1\r\nHost: h\r\n{header}{innocent}").as_bytes(),
     );
@@ -77,25 +82,24 @@ fn write_request(rng: &mut Rng, ways: &mut Rng, way: Way, name: &str, out: &mut 
     method == "HEAD"
 }
 
-/// Has the conversation of this seed; the answers, in a form that does not depend on times and
-/// versions.
-fn converse(node: &Node, seed: u64, way: Way, letter: char) -> Vec<Response> {
-    let (mut rng, mut ways) = (Rng::new(seed), Rng::new(seed + SEEDS));
+/// Sends the requests of this seed. Returns the answers, normalized for times and versions.
+fn converse(node: &Node, seed: u64, path: RequestPath, letter: char) -> Vec<Response> {
+    let (mut rng, mut path_rng) = (Rng::new(seed), Rng::new(seed + SEEDS));
     let name = format!("{letter}{seed}");
     let count = 1 + rng.below(REQUESTS_MAX);
     let mut bytes = Vec::new();
     let heads: Vec<_> =
-        (0..count).map(|_| write_request(&mut rng, &mut ways, way, &name, &mut bytes)).collect();
+        (0..count).map(|_| write_request(&mut rng, &mut path_rng, path, &name, &mut bytes)).collect();
     let mut connection = node.connect();
     let answers = std::thread::scope(|scope| {
         let mut sender = connection.try_clone().expect("a socket can be cloned");
-        scope.spawn(move || send_in_pieces(&mut sender, &bytes, &mut ways));
+        scope.spawn(move || send_in_pieces(&mut sender, &bytes, &mut path_rng));
         let answers: Vec<_> = heads.iter().map_while(|is_head| connection.try_response(*is_head)).collect();
         drop(connection);
         answers
     });
     let mut versions = Vec::new();
-    answers.into_iter().map(|answer| without_chance(answer, &mut versions)).collect()
+    answers.into_iter().map(|answer| normalized(answer, &mut versions)).collect()
 }
 
 /// The node may close the connection before it has read all.
@@ -110,8 +114,8 @@ fn send_in_pieces(connection: &mut Connection, mut bytes: &[u8], rng: &mut Rng) 
     }
 }
 
-/// Each version becomes its place among those that were seen, and the date nothing.
-fn without_chance(mut answer: Response, versions: &mut Vec<String>) -> Response {
+/// Replaces each version by its index among the seen versions, and removes the date.
+fn normalized(mut answer: Response, versions: &mut Vec<String>) -> Response {
     for (name, value) in &mut answer.headers {
         match name.as_str() {
             "etag" => {
@@ -137,18 +141,18 @@ fn without_chance(mut answer: Response, versions: &mut Vec<String>) -> Response 
 }
 
 #[test]
-fn both_ways_give_the_same_answers_in_the_same_order() {
+fn the_fast_path_and_hyper_give_the_same_answers_in_the_same_order() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);
     for seed in 0..SEEDS {
-        let expected = converse(&node, seed, Way::Library, 'l');
-        assert_eq!(converse(&node, seed, Way::Free, 'f'), expected, "seed {seed}");
-        assert_eq!(converse(&node, seed, Way::Mixed, 'm'), expected, "seed {seed}");
+        let expected = converse(&node, seed, RequestPath::Hyper, 'l');
+        assert_eq!(converse(&node, seed, RequestPath::Fast, 'f'), expected, "seed {seed}");
+        assert_eq!(converse(&node, seed, RequestPath::Mixed, 'm'), expected, "seed {seed}");
     }
 }
 
 #[test]
-fn a_client_that_sends_without_end_does_not_keep_others_waiting() {
+fn a_client_that_never_stops_sending_does_not_keep_others_waiting() {
     let (_dir, data) = data_dir();
     let node = Node::start_with(&data, &["--threads", "1"]);
     node.put("k", vec![7; 10_000]);
@@ -160,7 +164,8 @@ fn a_client_that_sends_without_end_does_not_keep_others_waiting() {
         assert_eq!(node.get("k").body.len(), 10_000);
         assert_eq!(greedy.response().body.len(), 10_000);
     }
-    // Nobody reads its answers any more: the node reads no more requests, and closes at the end.
+    // The client does not read answers any more: the node stops reading requests, and closes at the
+    // end.
     assert_eq!(node.get("k").status, 200);
     drop(greedy);
     drop(node);

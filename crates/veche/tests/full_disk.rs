@@ -15,14 +15,14 @@ use stdx::Rng;
 
 const DISK_MIB: u32 = 64;
 const CYCLES: u64 = 3;
-/// One cycle in so many has the node killed while the disk is full.
+/// In one of this many cycles, the node is killed while the disk is full.
 const KILLED_EVERY: u64 = 5;
-/// A disk that takes so many values more is not full.
+/// A disk that accepts this many further values is not full.
 const WRITES_MAX: u64 = 200_000;
-/// What is read back in each cycle.
+/// Number of values read back in each cycle.
 const READ_BACK: usize = 200;
 
-/// What was acknowledged, by key: how long the value is, and what it was drawn from.
+/// Acknowledged values by key: length and seed of each.
 type Acknowledged = BTreeMap<String, (usize, u64)>;
 
 fn value(len: usize, seed: u64) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn value(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A node on a disk of its own, and what it has acknowledged.
+/// A node on a separate disk, and the writes that it has acknowledged.
 struct Scene {
     node: Option<Node>,
     connection: Connection,

@@ -119,7 +119,7 @@ fn old_clients_and_those_that_want_the_end_get_it() {
         assert_eq!(connection.exchange(request).text(), "v", "{request}");
         connection.assert_closed();
     }
-    // What follows is for nobody here.
+    // The bytes that follow belong to no request.
     let mut connection = node.connect();
     let refused = connection.exchange(format!("CONNECT v:80 HTTP/1.1\r\nHost: v:80\r\n\r\n{}", get("k")));
     refused.assert_problem(400, "no such path");
@@ -130,7 +130,7 @@ fn old_clients_and_those_that_want_the_end_get_it() {
     for _ in 0..2 {
         assert_eq!(connection.exchange(kept).text(), "v");
     }
-    // What has no end but that of the connection cannot keep it.
+    // A body that ends with the connection cannot keep it open.
     let range = "GET /v0/entities?start=k HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
     let mut connection = node.connect();
     connection.send(range);

@@ -1,4 +1,4 @@
-//! Start, stop, kill, restart: what an operator does.
+//! Start, stop, kill and restart of a node.
 
 mod common;
 
@@ -161,8 +161,7 @@ fn a_node_whose_identity_is_replaced_ends() {
     node.stop();
 }
 
-/// What the writers know: for each key the number that was acknowledged last, and the one sent
-/// last.
+/// For each key, the last acknowledged number and the last one sent.
 type Ledger = Arc<Mutex<HashMap<String, (u64, u64)>>>;
 
 #[test]
@@ -219,7 +218,7 @@ fn kill_9_under_load_loses_no_acknowledged_write() {
     assert_eq!(code, Some(0), "{out}{err}");
 }
 
-/// Each key holds what was acknowledged last, or something that was sent after it.
+/// Checks that each key has the last acknowledged value or one sent after it.
 fn check(node: &Node, ledger: &Ledger) {
     let mut connection = node.connect();
     for (key, &(acknowledged, sent)) in &*ledger.lock().unwrap() {

@@ -1,4 +1,5 @@
-//! One budget for all memory: who takes too much of it is refused or cut, and others are served.
+//! One budget for all memory: clients that use too much are refused or disconnected, and others are
+//! served.
 //!
 //! The whole load, with its bounds, takes a while and hundreds of sockets:
 //! `cargo test --release -p veche --test memory -- --ignored --nocapture`.
@@ -35,7 +36,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     words.flatten().take(len).collect()
 }
 
-/// A client that does not wait for ever for the node to take what it sends.
+/// A client whose writes time out if the node does not read them.
 fn pusher(node: &Node) -> TcpStream {
     let stream = TcpStream::connect(node.address).expect("there is room for one more");
     stream.set_write_timeout(Some(PATIENCE)).expect("a time");
@@ -60,7 +61,7 @@ fn readers_that_stand_still_make_room_for_others() {
     });
     let held = scrape(&node).get("veche_memory_bytes", &[("part", "replies")]);
     assert!(held > 0.0 && held <= (18 * MIB) as f64, "{held}");
-    // Who has the value already is told so, whatever there is room for.
+    // A conditional read of an unchanged value is `304`, however little memory is free.
     assert_eq!(node.exchange(GET_IF_NEW).status, 304);
     // Small values need no room, and who stands still loses his.
     assert_eq!(node.put("small", "value").status, 201);
@@ -85,7 +86,7 @@ fn bodies_that_stand_still_make_room_for_others() {
     let value = noise(2, 12 * MIB);
     let mut slow: Vec<_> = (0..6).map(|_| pusher(&node)).collect();
     for stream in &mut slow {
-        // Whoever is refused does not take all of it.
+        // A refused client may close before it has received everything.
         let _ = stream.write_all(&put("slow", &value)[..10 * MIB]);
     }
     let part = |part| scrape(&node).get("veche_memory_bytes", &[("part", part)]);
@@ -146,7 +147,7 @@ fn a_connection_that_rests_costs_little_whatever_it_has_carried() {
     drop(resting);
 }
 
-/// What was seen of a node's memory, at most.
+/// Greatest observed memory figures of a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     accounted: f64,
@@ -168,7 +169,7 @@ struct Nuisance {
     clients: Vec<Client>,
 }
 
-/// One of them, and what it does.
+/// A nuisance client and its behaviour.
 struct Client {
     stream: TcpStream,
     manner: Manner,
@@ -178,7 +179,7 @@ struct Client {
 enum Manner {
     /// Asks, and reads nothing.
     Reads(String),
-    /// Sends a value of so many bytes, of which some are left, bit by bit.
+    /// Sends the remaining bytes of a value in small pieces.
     Writes { len: usize, left: usize },
     /// Sends entries without end, and reads no results.
     Batches,
@@ -277,7 +278,7 @@ impl Client {
             Manner::Batches => {
                 let entry = "{\"key\":\"batch\",\"delete\":true}\n".repeat(2_000);
                 let chunk = format!("{:x}\r\n{entry}\r\n", entry.len());
-                // What does not go through is a malformed batch, which is answered as such.
+                // A write that fails leaves a malformed batch, which the node answers as such.
                 let _ = self.stream.write(chunk.as_bytes());
             }
         }
@@ -296,11 +297,11 @@ fn fill(node: &Node, large_bytes: usize) {
     }
 }
 
-/// Drives a node with all nuisances at once, beside a client as it should be; gives what was seen
-/// of its memory.
+/// Runs all nuisance clients at once beside a well-behaved client. Returns the peak memory of the
+/// node.
 fn drive(node: &Node, numbers: Numbers, time: Duration) -> Peak {
     fill(node, numbers.large_bytes);
-    // Before the others come, who may take all connections that there are.
+    // Connects before the nuisance clients, which may take all connections.
     let (mut peak, mut connection) = (Peak::default(), node.connect());
     let is_over = AtomicBool::new(false);
     let mut served = (0, 0);
@@ -349,12 +350,12 @@ fn memory_is_held_under_some_load_of_every_kind() {
     let budget = (128 * MIB) as f64;
     let peak = drive(&node, SOME, Duration::from_secs(3));
     assert!(peak.accounted < 1.1 * budget, "{peak:?}");
-    // In a small budget the process itself and what no account has of large values weigh more.
+    // In a small budget, the process itself and unaccounted parts of large values weigh more.
     assert!((peak.resident as f64) < 1.7 * budget, "{peak:?}");
 }
 
-/// Beside what the budget is for there is the program itself, its threads and what the allocator
-/// has in hand.
+/// The bound allows for memory outside the budget: the program, its threads and free memory of the
+/// allocator.
 #[test]
 #[ignore = "takes half a minute, 400 MiB of memory, and more sockets than a process may open by default"]
 fn memory_is_held_under_every_load_at_once() {
@@ -364,7 +365,7 @@ fn memory_is_held_under_every_load_at_once() {
     let peak = drive(&node, MANY, Duration::from_secs(30));
     assert!(peak.accounted < 1.1 * budget, "{peak:?}");
     assert!((peak.resident as f64) < 1.3 * budget, "{peak:?}");
-    // All of it ends with those it was for.
+    // All reservations end with their requests.
     eventually("the memory is given back", || {
         let scrape = scrape(&node);
         let part = |part| scrape.get("veche_memory_bytes", &[("part", part)]);
@@ -372,10 +373,10 @@ fn memory_is_held_under_every_load_at_once() {
     });
 }
 
-/// In a group of 512 MiB without `--memory`, if this process may make one. The budget is an eighth
-/// of a GiB then, eight of the largest values: beside it are the process itself, what the allocator
-/// has in hand, and two values of 16 MiB, one that is compacted and one that was read and has found
-/// no room yet.
+/// Runs the node in a control group of 512 MiB without `--memory`, if this process may make one.
+/// The budget is then 128 MiB, eight of the largest values. Outside it are the process, free memory
+/// of the allocator, and two values of 16 MiB: one being compacted, and one read but not yet
+/// admitted.
 #[test]
 #[ignore = "takes half a minute, more sockets than a process may open by default, and the right to make control groups"]
 fn a_node_in_a_small_control_group_is_not_killed() {

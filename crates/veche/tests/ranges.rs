@@ -31,7 +31,7 @@ fn assert_head(head: &Response) {
     assert_eq!(head.header("content-length"), None, "{head:?}");
 }
 
-/// Stores what a range is to find, as one batch.
+/// Stores the entries of a range, as one batch.
 #[track_caller]
 fn fill(connection: &mut Connection, entries: impl IntoIterator<Item = (String, Vec<u8>)>) {
     let (mut encoder, mut body) = (EntryEncoder::new(Format::Binary), Vec::new());
@@ -403,8 +403,8 @@ fn a_reader_that_stops_stops_nobody_else_and_one_that_leaves_ends_the_work() {
     eventually("the last range is over", || open(&node) == (0, 0));
 }
 
-/// What a hundred readers that stop may take: for each a page that is sent, one that is ready, and
-/// what hyper and the gathering hold, with room for what the allocator keeps.
+/// A hundred stopped readers: each holds a page being sent, one that is ready, and buffers of hyper
+/// and of the scan. The bound allows for free memory of the allocator.
 #[test]
 fn readers_that_stop_take_bounded_memory() {
     const READERS: usize = 100;
@@ -413,7 +413,7 @@ fn readers_that_stop_take_bounded_memory() {
         let node = Node::start_with(&data, &["--threads", "2", "--memory", "2GiB"]);
         let mut connection = node.connect();
         fill(&mut connection, numbered(entries, value_len));
-        // What one whole range leaves behind is not the readers'.
+        // Memory that one whole range leaves allocated is not counted against the readers.
         connection.send(range("start=k"));
         assert_head(&connection.head());
         assert_eq!(connection.chunks().len(), entries);

@@ -1,4 +1,5 @@
-//! The commands of README.md, run as they stand, and what they print.
+//! The commands of README.md are run as they are printed, and their output is compared with the
+//! page.
 //!
 //! Each fenced block of the page is run, in the order of the page and in one shell, or is named in
 //! [`NOT_RUN`]. In a `console` block the lines behind `$ ` are commands, and the lines below them
@@ -90,7 +91,7 @@ fn exchanges(lines: &[String]) -> Vec<(String, String)> {
     exchanges
 }
 
-/// One shell for the whole page. What it has started ends with it.
+/// One shell for the whole page. Its child processes end with it.
 struct Shell {
     child: Child,
     stdin: ChildStdin,
@@ -133,7 +134,7 @@ impl Shell {
         shell
     }
 
-    /// What `commands` print on standard output.
+    /// Standard output of `commands`.
     fn run(&mut self, commands: &str) -> String {
         const END: &str = "the end of these commands";
         write!(self.stdin, "{commands}\necho; echo '{END}'\n").expect("the shell reads");
@@ -159,7 +160,8 @@ impl Drop for Shell {
     }
 }
 
-/// Whether `got` is what the page shows, but for versions, node tags, times and what is measured.
+/// Whether `got` equals the output on the page, except for versions, node tags, times and measured
+/// values.
 fn is_alike(expected: &str, got: &str) -> bool {
     expected.trim_end().lines().count() == got.lines().count()
         && expected.lines().zip(got.lines()).all(|(expected, got)| is_line_alike(expected, got))
@@ -169,7 +171,7 @@ fn is_line_alike(expected: &str, got: &str) -> bool {
     if let (Some(_), Some(date)) = (expected.strip_prefix("date: "), got.strip_prefix("date: ")) {
         return date.ends_with(" GMT");
     }
-    // What a backup takes on the disk, and what a node has measured.
+    // Sizes of backups, and measured values.
     let is_measured = ["backup 0", "./restored: node", "all.veche: ", "http://127.0.0.1:", "node  "];
     let is_measured = is_measured.iter().any(|start| expected.starts_with(start));
     let (expected, got) = (words(expected, is_measured), words(got, is_measured));
@@ -180,7 +182,7 @@ fn is_line_alike(expected: &str, got: &str) -> bool {
             .all(|(expected, got)| expected == got || is_word_alike(expected, got, is_measured))
 }
 
-/// The runs of letters and digits, and what is between them. Columns of a table may be wider.
+/// Splits text into words of letters and digits, and separators. Columns of a table may be wider.
 fn words(line: &str, is_measured: bool) -> Vec<String> {
     let line =
         if is_measured { line.split_whitespace().collect::<Vec<_>>().join(" ") } else { line.to_owned() };
@@ -221,7 +223,7 @@ fn is_word_alike(expected: &str, got: &str, is_measured: bool) -> bool {
     is_version_or_tag || is_unix_ms || (is_measured && is_measure)
 }
 
-/// The page with ports that are free. Nobody else runs this test as long as the file is open.
+/// The page with free ports. An open lock file keeps other processes from running this test.
 fn with_free_ports(page: &str) -> (String, File) {
     let lock = File::create(std::env::temp_dir().join("veche-readme-ports.lock")).expect("a file");
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("a lock");

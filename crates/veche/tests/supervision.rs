@@ -107,7 +107,7 @@ fn a_service_manager_that_is_gone_ends_no_node() {
     let (_dir, data) = data_dir();
     let node = start_notifying(&data, data.with_file_name("nobody"));
     assert_eq!(node.put("k", "v").status, 201);
-    assert!(node.stop().contains("the service manager cannot be told"));
+    assert!(node.stop().contains("cannot notify the service manager"));
 }
 
 #[test]

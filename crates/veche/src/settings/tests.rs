@@ -1,4 +1,4 @@
-//! What settings come to, and which are refused.
+//! Resolution of settings, and refusals of invalid ones.
 
 use super::*;
 use store::Membership;
@@ -133,7 +133,7 @@ fn what_is_wrong_with_a_file_is_one_line_that_says_where() {
             assert_eq!(text, "");
             continue;
         };
-        assert!(error.starts_with(place) && error.ends_with("or leave it out"), "{error}");
+        assert!(error.starts_with(place) && error.ends_with("correct or remove that line"), "{error}");
         assert!(!error.contains('\n'), "{error}");
     }
 }

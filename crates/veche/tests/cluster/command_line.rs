@@ -1,4 +1,4 @@
-//! What an operator sees of a cluster.
+//! Commands of an operator on a cluster.
 
 use crate::common::http::{bare, put};
 use crate::common::{run, veche};

@@ -101,7 +101,7 @@ fn a_directory_that_was_rolled_back_is_filled_by_the_others() {
 }
 
 #[test]
-fn a_copy_beside_its_original_is_refused_says_so_and_is_not_believed() {
+fn a_copy_beside_its_original_is_refused_and_its_answers_do_not_count() {
     let mut cluster = Cluster::start(3);
     assert_eq!(cluster.exchange(0, put("k&ack=3", "v")).status, 201);
     cluster.stop(CHANGED);

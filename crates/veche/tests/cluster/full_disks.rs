@@ -1,4 +1,5 @@
-//! Nodes whose disks are full: one costs nobody anything, two cost the writes that need them.
+//! Nodes with full disks: with one of three, all requests succeed; with two, writes that need them
+//! fail.
 
 use crate::common::eventually;
 use crate::common::http::{bare, delete, get, put};
@@ -56,15 +57,15 @@ fn full_disks_cost_what_needs_them_and_nothing_more() {
     assert_eq!(cluster.exchange(0, put("one&ack=1", "w")).status, 201);
     assert_eq!(cluster.exchange(1, get("k7")).text(), "w");
     assert_eq!(cluster.exchange(1, get("three&ack=3")).text(), "v", "what all hold is read from all");
-    // The third cannot store what it lacks, so that a later read might miss what this one has seen.
+    // The third node cannot store the missing version, so a later read might not return it.
     cluster.exchange(1, get("k7&ack=3")).assert_problem(504, "their disks are slow or full");
 
     for file in [&other, &another] {
         std::fs::remove_file(file).expect("it is there");
     }
     eventually("values are taken everywhere", || cluster.exchange(0, put("all&ack=3", "x")).status == 201);
-    // What the node itself holds: nothing repairs it on the way. (Hints are counted for a while
-    // after they are gone.)
+    // The node's own data is read directly, so that no read repairs it. (Hints are counted for a
+    // while after they are gone.)
     let missed: Vec<_> = (0..30).map(|number| format!("k{number}\nw").into_bytes()).collect();
     eventually("hints are handed over", || {
         let mut connection = cluster.connect(2);

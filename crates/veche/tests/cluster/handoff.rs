@@ -55,7 +55,7 @@ fn a_node_that_comes_back_is_given_what_it_missed() {
         kept(0) + kept(1) >= KEYS as u64
     });
     cluster.start_node(AWAY);
-    // It serves, so it has been given all of them; nobody has read anything.
+    // It serves, so all hints are applied. No read has repaired anything.
     cluster.kill(AWAY);
     assert_holds(&cluster, AWAY, &keys, &versions);
 }
@@ -78,7 +78,7 @@ fn hints_outlive_the_nodes_that_keep_them() {
     assert_holds(&cluster, AWAY, &keys, &versions);
 }
 
-/// Only the node `AWAY` holds these, newer than what the others hold, and nobody has hints.
+/// Makes versions that only the node `AWAY` stores, newer than those of the others, without hints.
 fn make_diverge(cluster: &mut Cluster) -> (Vec<String>, Vec<Version>) {
     let keys = keys();
     for (number, key) in keys.iter().enumerate().filter(|(number, _)| number % 2 == 0) {
@@ -137,7 +137,7 @@ fn veche_repair_makes_copies_equal() {
     command.args(["repair", "--url", &cluster.url(0)]);
     let (code, out, err) = run(command);
     assert_eq!(code, Some(0), "{out}{err}");
-    assert!(out.contains("all keys were passed"), "{out}");
+    assert!(out.contains("all keys are compared"), "{out}");
     cluster.kill(0);
     assert_holds(&cluster, 0, &keys, &versions);
 }

@@ -36,7 +36,7 @@ struct Member {
     address: SocketAddr,
     data: PathBuf,
     process: Option<Process>,
-    /// What it said in all its lives.
+    /// Logs of all its generations.
     log: Arc<Mutex<String>>,
 }
 
@@ -90,7 +90,7 @@ impl Cluster {
         format!("http://{}", self.address(node))
     }
 
-    /// What every node is given as `--cluster`.
+    /// The value of `--cluster` for every node.
     pub(crate) fn list(&self) -> String {
         (0..self.len()).map(|node| self.url(node)).collect::<Vec<_>>().join(",")
     }
@@ -99,7 +99,7 @@ impl Cluster {
         &self.nodes[node].data
     }
 
-    /// What the node has logged so far, in all its lives.
+    /// The node's log so far, over all its generations.
     pub(crate) fn log(&self, node: usize) -> String {
         self.nodes[node].log.lock().expect("no logger panics").clone()
     }
@@ -242,7 +242,7 @@ impl Cluster {
         exchange(self.address(node), request)
     }
 
-    /// Code and document of `GET /v0/status`; `None` when nobody answers.
+    /// Code and document of `GET /v0/status`; `None` if the node does not answer.
     pub(crate) fn status(&self, node: usize) -> Option<(u16, Value)> {
         let mut connection = Connection::try_open_with(self.address(node), CLIENT_PATIENCE).ok()?;
         let answer = connection.try_exchange(bare("GET", "/v0/status")).ok()?;
@@ -253,7 +253,7 @@ impl Cluster {
         self.status(node).is_some_and(|(code, _)| code == 200)
     }
 
-    /// What `node` says of `of`.
+    /// The entry of `of` in the status of `node`.
     pub(crate) fn status_of(&self, node: usize, of: usize) -> Value {
         let (_, status) = self.status(node).expect("the node answers");
         let nodes = status["nodes"].as_array().expect("a list of nodes");
@@ -285,7 +285,7 @@ impl Cluster {
         eventually(&format!("node {of} is {state}"), || self.status_of(node, of)["state"] == state);
     }
 
-    /// What the node itself holds of `keys`. It must not run.
+    /// The node's own versions of `keys`, read from its data directory. It must not run.
     pub(crate) fn copies(&self, node: usize, keys: &[String]) -> Vec<Option<Cell>> {
         let store = self.open_store(node);
         let copies = keys.iter().map(|key| copy(&store, key)).collect();
@@ -343,7 +343,7 @@ pub(crate) fn version(response: &Response) -> Version {
     tag.trim_matches('"').parse().expect("a version")
 }
 
-/// An address that nobody listens on, and that is given to no other test of this process.
+/// An unused address, unique among the tests of this process.
 pub(crate) fn free_address() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     const STRIDE: u32 = 211;

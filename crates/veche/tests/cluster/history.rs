@@ -1,12 +1,12 @@
-//! What clients saw of registers, and whether it is what last-write-wins registers with quorums
-//! promise.
+//! Checks recorded histories of clients against the contract of last-write-wins registers with
+//! quorums.
 //!
 //! **Promise.** All operations of a history overlap: the `ack` of any two are more than the larger
 //! `from`, as with 2/3 throughout. [`check`] accepts it only if, for each key on its own:
 //!
 //! 1. *Nothing from nowhere*: each value that was read was written, by a write that had begun
-//!    before the read ended; each version stands for one write; what was acknowledged under a
-//!    version is read under it.
+//!    before the read ended; each version belongs to one write; a value acknowledged with
+//!    a version is read with it.
 //! 2. *Nothing acknowledged is missed*: a read that began after a write was acknowledged finds its
 //!    version or a greater one.
 //! 3. *Reads do not go back*: a read that began after another one had ended finds its version or a
@@ -34,12 +34,12 @@ pub(crate) struct Operation {
     pub(crate) key: usize,
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    pub(crate) what: What,
+    pub(crate) action: Action,
 }
 
-/// What was done, and what came of it.
+/// An operation and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Action {
     /// Values are unique. `None`: not known whether it was stored.
     Put { value: u64, version: Option<Version> },
     /// As above.
@@ -48,7 +48,7 @@ pub(crate) enum What {
     Read(Option<(Version, u64)>),
 }
 
-/// Acknowledged writes that nobody will ever read, by design.
+/// Acknowledged writes that no read will return, by design.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     /// A concurrent write with a greater version was acknowledged before them.
@@ -58,7 +58,7 @@ pub(crate) struct Losses {
     pub(crate) to_earlier: u64,
 }
 
-/// Whether the history is one of last-write-wins registers; what of it is lost by design.
+/// Checks that the history is one of last-write-wins registers. Returns the writes lost by design.
 pub(crate) fn check(history: &[Operation]) -> Result<Losses, String> {
     let mut by_key: BTreeMap<usize, Vec<&Operation>> = BTreeMap::new();
     for operation in history {
@@ -91,21 +91,21 @@ impl<'a> Writes<'a> {
         let mut writes = Self { puts: HashMap::new(), deletes: BTreeMap::new(), unknown_delete_begin: None };
         let mut versions = HashMap::new();
         for operation in operations {
-            let version = match operation.what {
-                What::Put { value, version } => {
+            let version = match operation.action {
+                Action::Put { value, version } => {
                     writes.puts.insert(value, operation);
                     version
                 }
-                What::Delete { version: None } => {
+                Action::Delete { version: None } => {
                     let begin = writes.unknown_delete_begin.unwrap_or(u64::MAX).min(operation.begin);
                     writes.unknown_delete_begin = Some(begin);
                     None
                 }
-                What::Delete { version: Some(version) } => {
+                Action::Delete { version: Some(version) } => {
                     writes.deletes.insert(version, operation);
                     Some(version)
                 }
-                What::Read(_) => None,
+                Action::Read(_) => None,
             };
             if let Some(other) = version.and_then(|version| versions.insert(version, operation)) {
                 return Err(format!("one version for two writes: {other:?} and {operation:?}"));
@@ -132,9 +132,9 @@ fn check_reads(operations: &[&Operation], writes: &Writes<'_>) -> Result<(), Str
     let mut floors = Floors::default();
     let mut read_versions: HashMap<Version, u64> = HashMap::new();
     for operation in operations {
-        let seen = match operation.what {
-            What::Put { version, .. } | What::Delete { version } => version,
-            What::Read(found) => {
+        let seen = match operation.action {
+            Action::Put { version, .. } | Action::Delete { version } => version,
+            Action::Read(found) => {
                 let floor = floors.before(operation.begin);
                 match found {
                     Some((version, value)) => {
@@ -161,13 +161,13 @@ fn check_reads(operations: &[&Operation], writes: &Writes<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// What was read was written.
+/// Every value that was read was written.
 fn check_origin(read: &Operation, version: Version, value: u64, writes: &Writes<'_>) -> Result<(), String> {
     let Some(put) = writes.puts.get(&value).filter(|put| put.begin < read.end) else {
         return Err(format!("a value that nobody had written: {read:?}"));
     };
-    match put.what {
-        What::Put { version: Some(acknowledged), .. } if acknowledged != version => {
+    match put.action {
+        Action::Put { version: Some(acknowledged), .. } if acknowledged != version => {
             Err(format!("another version than {acknowledged:?} of its write: {read:?}"))
         }
         _ => Ok(()),
@@ -202,8 +202,8 @@ fn losses_of(operations: &[&Operation]) -> Losses {
     let mut losses = Losses::default();
     let mut acknowledged = Floors::default();
     for operation in operations {
-        let (What::Put { version: Some(version), .. } | What::Delete { version: Some(version) }) =
-            operation.what
+        let (Action::Put { version: Some(version), .. } | Action::Delete { version: Some(version) }) =
+            operation.action
         else {
             continue;
         };
@@ -227,29 +227,29 @@ mod tests {
         Version::new(Hlc::from_bits(number), NodeTag(7))
     }
 
-    fn operation(begin: u64, end: u64, what: What) -> Operation {
-        Operation { key: 0, begin, end, what }
+    fn operation(begin: u64, end: u64, action: Action) -> Operation {
+        Operation { key: 0, begin, end, action }
     }
 
     /// A put whose value is its version.
     fn put(begin: u64, end: u64, number: u64) -> Operation {
-        operation(begin, end, What::Put { value: number, version: Some(version(number)) })
+        operation(begin, end, Action::Put { value: number, version: Some(version(number)) })
     }
 
     fn unanswered_put(begin: u64, end: u64, value: u64) -> Operation {
-        operation(begin, end, What::Put { value, version: None })
+        operation(begin, end, Action::Put { value, version: None })
     }
 
     fn delete(begin: u64, end: u64, number: u64) -> Operation {
-        operation(begin, end, What::Delete { version: Some(version(number)) })
+        operation(begin, end, Action::Delete { version: Some(version(number)) })
     }
 
     fn read(begin: u64, end: u64, number: u64) -> Operation {
-        operation(begin, end, What::Read(Some((version(number), number))))
+        operation(begin, end, Action::Read(Some((version(number), number))))
     }
 
     fn nothing(begin: u64, end: u64) -> Operation {
-        operation(begin, end, What::Read(None))
+        operation(begin, end, Action::Read(None))
     }
 
     #[track_caller]
@@ -291,14 +291,14 @@ mod tests {
 
     #[test]
     fn another_version_of_a_write_is_found() {
-        let wrong = operation(3, 4, What::Read(Some((version(11), 10))));
+        let wrong = operation(3, 4, Action::Read(Some((version(11), 10))));
         assert_bad("another version", &[put(1, 2, 10), wrong]);
     }
 
     #[test]
     fn one_version_for_two_values_is_found() {
         assert_bad("one version for two writes", &[put(1, 2, 10), delete(3, 4, 10)]);
-        let of = |value| operation(5, 6, What::Read(Some((version(9), value))));
+        let of = |value| operation(5, 6, Action::Read(Some((version(9), value))));
         assert_bad(
             "two values of one version",
             &[unanswered_put(1, 2, 1), unanswered_put(1, 2, 2), of(1), of(2)],
@@ -325,9 +325,9 @@ mod tests {
         let under_way = delete(3, 20, 30);
         assert_good(&[put(1, 2, 10), under_way.clone(), read(4, 5, 10), nothing(6, 7), nothing(8, 9)]);
         assert_bad("older than", &[put(1, 2, 10), under_way.clone(), nothing(4, 5), read(6, 7, 10)]);
-        // One without an answer may have been found, or not; after it nothing is certain but what
-        // was before.
-        let unknown = operation(3, 4, What::Delete { version: None });
+        // A delete without an answer may have been found or not. Only earlier operations remain
+        // certain.
+        let unknown = operation(3, 4, Action::Delete { version: None });
         assert_good(&[put(1, 2, 10), unknown.clone(), nothing(5, 6), put(7, 8, 20), read(9, 10, 20)]);
         assert_bad("older than", &[put(1, 2, 10), put(3, 4, 20), unknown, nothing(5, 6), read(7, 8, 10)]);
         // A delete that had not begun was not found.

@@ -1,13 +1,13 @@
-//! Clients write, delete and read a few keys through all nodes while nodes are killed, are hung and
-//! lose their data; what they saw is held against what is promised.
+//! Clients write, delete and read a few keys through all nodes while nodes are killed, hang and
+//! lose their data. Their history is checked against the contract.
 //!
-//! The quorums overlap (`ack` 2 of 3 on both sides), so a key is a register, but for what
-//! last-write-wins gives up: see [`history`](crate::history).
+//! The quorums overlap (`ack` 2 of 3 for reads and writes), so a key is a last-write-wins register
+//! ([`history`](crate::history)).
 
 use crate::common::eventually;
 use crate::common::http::{Connection, delete, get, put};
 use crate::harness::{Cluster, version};
-use crate::history::{Losses, Operation, What, check};
+use crate::history::{Action, Losses, Operation, check};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -105,18 +105,24 @@ fn wait_for_answers(shared: &Shared) {
     eventually("clients are answered", || shared.answered.load(Ordering::SeqCst) >= enough);
 }
 
-/// What was seen, for those who run this to know it.
+/// Statistics of the run, printed for its reader.
 fn tell(history: &[Operation], losses: &Losses) {
     let count =
-        |matches: fn(&What) -> bool| history.iter().filter(|operation| matches(&operation.what)).count();
+        |matches: fn(&Action) -> bool| history.iter().filter(|operation| matches(&operation.action)).count();
     println!(
         "{} operations: {} reads with a value, {} without; {} writes acknowledged, {} without an answer or refused; \
          {} lost to a concurrent write, {} to an earlier one",
         history.len(),
-        count(|what| matches!(what, What::Read(Some(_)))),
-        count(|what| matches!(what, What::Read(None))),
-        count(|what| matches!(what, What::Put { version: Some(_), .. } | What::Delete { version: Some(_) })),
-        count(|what| matches!(what, What::Put { version: None, .. } | What::Delete { version: None })),
+        count(|action| matches!(action, Action::Read(Some(_)))),
+        count(|action| matches!(action, Action::Read(None))),
+        count(|action| matches!(
+            action,
+            Action::Put { version: Some(_), .. } | Action::Delete { version: Some(_) }
+        )),
+        count(|action| matches!(
+            action,
+            Action::Put { version: None, .. } | Action::Delete { version: None }
+        )),
         losses.to_concurrent,
         losses.to_earlier,
     );
@@ -137,28 +143,28 @@ impl Client<'_> {
         match self.rng.below(10) {
             0..4 => {
                 let value = self.shared.values.fetch_add(1, Ordering::SeqCst);
-                self.perform(key, put(&name, value.to_string()), Some(What::Put { value, version: None }));
+                self.perform(key, put(&name, value.to_string()), Some(Action::Put { value, version: None }));
             }
-            4 => self.perform(key, delete(&name), Some(What::Delete { version: None })),
+            4 => self.perform(key, delete(&name), Some(Action::Delete { version: None })),
             _ => self.perform(key, get(&name), None),
         }
     }
 
-    /// Sends the request and records what came of it. Without an answer it came to `unanswered`.
-    fn perform(&mut self, key: u64, request: impl AsRef<[u8]>, unanswered: Option<What>) {
+    /// Sends the request and records the result: `unanswered` if there is no answer.
+    fn perform(&mut self, key: u64, request: impl AsRef<[u8]>, unanswered: Option<Action>) {
         let begin = self.now();
         let answer = self.exchange(request);
         let end = self.now();
-        let mut what = unanswered;
+        let mut action = unanswered;
         match answer {
-            Some(answer) => match (answer.status, &mut what) {
+            Some(answer) => match (answer.status, &mut action) {
                 (200, None) => {
                     let value = answer.text().parse().expect("values are numbers");
-                    what = Some(What::Read(Some((version(&answer), value))));
+                    action = Some(Action::Read(Some((version(&answer), value))));
                 }
-                (404, None) => what = Some(What::Read(None)),
-                (201, Some(What::Put { version: acknowledged, .. }))
-                | (202, Some(What::Delete { version: acknowledged })) => {
+                (404, None) => action = Some(Action::Read(None)),
+                (201, Some(Action::Put { version: acknowledged, .. }))
+                | (202, Some(Action::Delete { version: acknowledged })) => {
                     *acknowledged = Some(version(&answer));
                 }
                 (503 | 504, _) => self.look_elsewhere(),
@@ -166,8 +172,8 @@ impl Client<'_> {
             },
             None => self.look_elsewhere(),
         }
-        if let Some(what) = what {
-            self.history.push(Operation { key: key as usize, begin, end, what });
+        if let Some(action) = action {
+            self.history.push(Operation { key: key as usize, begin, end, action });
         }
     }
 

@@ -5,21 +5,21 @@ use crate::common::http::{get, put};
 use crate::harness::{Cluster, free_address};
 
 /// The node that does not belong.
-const STRANGER: usize = 1;
+const UNKNOWN_PEER: usize = 1;
 
 #[test]
 fn a_changed_list_is_refused_and_the_old_one_still_serves() {
     let mut cluster = Cluster::start(2);
     assert_eq!(cluster.exchange(0, put("k", "v")).status, 201);
-    cluster.stop(STRANGER);
+    cluster.stop(UNKNOWN_PEER);
     let list = format!("{},http://{}", cluster.list(), free_address());
-    let command = cluster.command_with_list(STRANGER, &list);
-    cluster.spawn_as(STRANGER, command);
-    assert_eq!(cluster.wait_for_end(STRANGER), Some(1));
-    let log = cluster.log(STRANGER);
+    let command = cluster.command_with_list(UNKNOWN_PEER, &list);
+    cluster.spawn_as(UNKNOWN_PEER, command);
+    assert_eq!(cluster.wait_for_end(UNKNOWN_PEER), Some(1));
+    let log = cluster.log(UNKNOWN_PEER);
     assert!(log.contains("was made for the cluster") && log.contains("use another --data"), "{log}");
-    cluster.start_node(STRANGER);
-    assert_eq!(cluster.exchange(STRANGER, get("k")).text(), "v");
+    cluster.start_node(UNKNOWN_PEER);
+    assert_eq!(cluster.exchange(UNKNOWN_PEER, get("k")).text(), "v");
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn a_node_of_another_list_is_turned_away_and_both_sides_say_so() {
     let mut cluster = Cluster::prepare(2, &[]);
     cluster.spawn(0);
     let list = format!("{},http://{}", cluster.list(), free_address());
-    let command = cluster.command_with_list(STRANGER, &list);
-    cluster.spawn_as(STRANGER, command);
+    let command = cluster.command_with_list(UNKNOWN_PEER, &list);
+    cluster.spawn_as(UNKNOWN_PEER, command);
     assert_turned_away(&cluster, "list");
 }
 
@@ -36,13 +36,13 @@ fn a_node_of_another_list_is_turned_away_and_both_sides_say_so() {
 fn a_node_with_another_secret_or_none_is_turned_away_and_both_sides_say_so() {
     for secret in ["of another town", ""] {
         let mut cluster = Cluster::prepare(2, &[]);
-        for (node, secret) in [(0, "of the town"), (STRANGER, secret)] {
+        for (node, secret) in [(0, "of the town"), (UNKNOWN_PEER, secret)] {
             let mut command = cluster.command(node);
             command.env("VECHE_CLUSTER_SECRET", secret);
             cluster.spawn_as(node, command);
         }
         assert_turned_away(&cluster, "secret");
-        for node in [0, STRANGER] {
+        for node in [0, UNKNOWN_PEER] {
             let log = cluster.log(node);
             assert!(!log.contains("of the town") && !log.contains("of another town"), "{log}");
         }
@@ -83,12 +83,12 @@ fn more_than_five_copies_by_default_are_warned_of() {
 /// Both serve, neither takes the other for its peer, and both say why.
 #[track_caller]
 fn assert_turned_away(cluster: &Cluster, says: &str) {
-    for node in [0, STRANGER] {
+    for node in [0, UNKNOWN_PEER] {
         eventually("the node serves without the other", || cluster.serves(node));
         eventually(&format!("node {node} says why: {says}"), || {
             cluster.log(node).lines().any(|line| line.contains("WARN") && line.contains(says))
         });
     }
     cluster.exchange(0, put("k", "v")).assert_problem(504, "nothing was stored");
-    assert_ne!(cluster.status_of(0, STRANGER)["state"], "up");
+    assert_ne!(cluster.status_of(0, UNKNOWN_PEER)["state"], "up");
 }

@@ -1,4 +1,4 @@
-//! What nodes of a cluster say at `/metrics`.
+//! Metrics of the nodes of a cluster.
 
 use super::harness::Cluster;
 use crate::common::eventually;

@@ -33,7 +33,7 @@ fn what_a_node_missed_is_read_from_every_node() {
     assert_all(&cluster);
 }
 
-/// What was written through the node that then died is read through the others.
+/// Writes through a node that then dies are read through the others.
 #[test]
 fn the_coordinator_may_die_after_the_answer() {
     let mut cluster = Cluster::start(3);

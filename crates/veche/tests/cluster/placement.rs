@@ -26,7 +26,7 @@ fn write(cluster: &Cluster, keys: &[String], quorum: &str) -> Vec<Version> {
     keys.iter().enumerate().map(|(number, key)| write((number, key))).collect()
 }
 
-/// For each key the nodes that hold it, and what they hold.
+/// For each key, the nodes that store it and their versions.
 fn holders(cluster: &Cluster, keys: &[String]) -> Vec<Vec<(usize, Cell)>> {
     let mut holders = vec![Vec::new(); keys.len()];
     for node in 0..cluster.len() {

@@ -1,4 +1,5 @@
-//! What `ack` and `from` mean: any node takes any request, and reads meet writes.
+//! Quorums of `ack` and `from`: any node coordinates any request, and reads return acknowledged
+//! writes.
 
 use crate::common::http::{bare, delete, get, put};
 use crate::harness::{Cluster, version};

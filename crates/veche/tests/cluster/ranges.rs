@@ -14,7 +14,7 @@ fn entries(connection: &mut Connection, parameters: &str) -> Vec<Vec<u8>> {
     connection.chunks()
 }
 
-/// Stores so many entries from all nodes, pipelined.
+/// Stores `count` entries through all nodes, pipelined.
 fn fill(cluster: &Cluster, count: usize, value_len: usize, replicas: &str) -> BTreeMap<String, Vec<u8>> {
     let entries: BTreeMap<_, _> =
         (0..count).map(|i| (format!("k{i:05}"), vec![b'a' + (i % 26) as u8; value_len])).collect();

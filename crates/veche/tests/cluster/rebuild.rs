@@ -9,7 +9,7 @@ use stdx::Version;
 
 const LOST: usize = 2;
 const KEYS: usize = 400;
-/// Of so many keys one is read where each read may take long.
+/// Where reads may be slow, only one of this many keys is read.
 const KEYS_PER_SAMPLE: usize = 16;
 const READERS: usize = 50;
 
@@ -61,7 +61,7 @@ fn assert_found(cluster: &Cluster, nodes: &[usize], keys: &[String]) {
 }
 
 #[test]
-fn a_node_that_lost_its_data_is_not_believed_until_it_is_rebuilt() {
+fn answers_of_a_node_that_lost_its_data_do_not_count_until_it_is_rebuilt() {
     let mut cluster = Cluster::start(3);
     let everywhere = keys("everywhere");
     let mut versions = write(&cluster, &[0, 1, 2], &everywhere);
@@ -123,7 +123,7 @@ fn a_node_that_lost_its_data_while_the_others_serve_misses_nothing() {
     for key in &keys {
         assert_eq!(cluster.exchange(LOST, get(&format!("{key}&ack=3"))).text(), *key);
     }
-    // What it holds must do now that one of the others is gone.
+    // One of the other nodes is gone, so its own data must suffice now.
     cluster.kill(0);
     cluster.wait_until_seen(LOST, 0, "unreachable");
     cluster.wait_until_seen(1, 0, "unreachable");

@@ -14,7 +14,7 @@ const KEYS: u64 = 20;
 const BETWEEN_RESTARTS: u64 = 60;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What clients and the operator know of each other.
+/// State shared by the clients and the operator.
 #[derive(Default)]
 struct Shared {
     /// Begins and ends of restarts, by node: odd while it is restarted.
@@ -32,7 +32,7 @@ struct Client<'a> {
     connection: Option<Connection>,
     /// Of its node, before the last request that was answered.
     restarts_seen: u64,
-    /// What each of its keys must hold.
+    /// Expected values of its keys.
     written: HashMap<u64, u64>,
     /// Requests without an answer because the connection was closed.
     closed: u64,

@@ -9,7 +9,7 @@ use std::str::Chars;
 
 type Labels = BTreeMap<String, String>;
 
-/// What a scrape gave.
+/// Result of a scrape.
 #[derive(Debug)]
 pub(crate) struct Scrape {
     /// The type of each family, by name.
@@ -21,7 +21,7 @@ impl Scrape {
     /// Reads a text.
     ///
     /// # Errors
-    /// The line and what is wrong with it.
+    /// The line and its fault.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         if !text.ends_with('\n') {
             return Err("the last line does not end".to_owned());

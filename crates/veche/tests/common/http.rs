@@ -1,4 +1,4 @@
-//! A raw HTTP client: what is sent is what the test says, byte by byte.
+//! A raw HTTP client, which sends the bytes of the test unchanged.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

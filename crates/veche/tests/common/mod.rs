@@ -14,14 +14,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A process that does nothing for so long has failed the test.
+/// Timeout for all waits of tests.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The deadline of requests where a test is about something else: no machine is so slow.
+/// Request timeout for tests that are not about timeouts.
 pub(crate) const REQUEST_TIMEOUT: &str = "30s";
-/// Between two looks at something that will be so.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The binary, with no setting from outside.
+/// The binary, without settings from the environment.
 pub(crate) fn veche() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_veche"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("VECHE_")) {
@@ -93,7 +93,7 @@ impl Node {
         self.exchange(http::get(id))
     }
 
-    /// What it says of itself.
+    /// Document of `GET /v0/status`.
     #[track_caller]
     pub(crate) fn status(&self) -> serde_json::Value {
         let status = self.exchange(http::bare("GET", "/v0/status"));
@@ -130,7 +130,7 @@ impl Node {
         self.child.try_wait().expect("a child")
     }
 
-    /// Waits for the end: how it ended, and what it logged.
+    /// Waits for the end. Returns the exit status and the log.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let status = wait_for(&mut self.child);
         let stderr = self.stderr.take().expect("taken once").join().expect("logs are UTF-8");

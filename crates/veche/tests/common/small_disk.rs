@@ -65,7 +65,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Whoever used it may be ending still.
+        // The process that used it may still be ending.
         let _ = runs(Command::new("umount").arg("-l").arg(&self.mount));
         if let Some(image) = &self.image {
             let _ = std::fs::remove_file(image);

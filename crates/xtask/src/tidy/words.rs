@@ -87,6 +87,13 @@ pub(crate) const NAMES: &[Name] = &[
     exact("would_do_with", "reachable_if_recovered"),
     exact("PlainPath", "FastPath"),
     exact("plain_path", "fast_path"),
+    // Commands.
+    exact("BackedUp", "BackupReport"),
+    exact("NotAChecksum", "ParseChecksumError"),
+    exact("QuorumWish", "RequestedQuorum"),
+    exact("Unzstd", "ZstdDecoder"),
+    exact("LargeApart", "SplitAllocator"),
+    exact("Taken", "AddedBackup; FileExists").under("crates/ctl/|crates/veche/"),
     exact("Course", "LatencyTrace; Span").under("crates/server/"),
     segment("course", "latency trace; span").under("crates/server/"),
     exact("Place|Places", "ConnectionPermit, ConnectionLimiter").under("crates/server/"),
