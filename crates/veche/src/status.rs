@@ -144,7 +144,7 @@ mod tests {
         let url: NodeUrl = "http://a:1".parse().unwrap();
         let expected = "\
 http://a:1: serving, version 0.1.0, up 61 s, ack/from 2/3
-node        state        sync_state    hints kept  dropped  clock  round trip
+node        state        standing    hints kept  dropped  clock  round trip
 http://a:1  this node    settled
 http://b:1  unreachable  ?           12          3        -4 ms  ?
 http://c:1  up           rebuilding  0           0        +7 ms  1.2 ms

@@ -145,7 +145,7 @@ fn each_backup_of_a_node_under_writes_gives_back_what_was_acknowledged_before_it
     let place = dir.path().join("alone");
     refused(
         &["restore", "--from", text(&repository), "--data", text(&place), "--whole-cluster"],
-        "a node on its own",
+        "a backup of a single node",
     );
 }
 
@@ -187,7 +187,7 @@ fn damage_in_a_repository_is_mended_or_named_with_the_way_on() {
     std::fs::OpenOptions::new().write(true).open(table.expect("a table")).unwrap().set_len(1_000).unwrap();
     let (code, out, err) = back_up();
     assert_eq!(code, Some(0), "{err}");
-    assert!(out.contains("1 damaged file of the repository"), "{out}");
+    assert!(out.contains("1 damaged file in the repository"), "{out}");
     done(&["verify", "--backup", text(&repository)]);
 
     let newest = repository.join("backups/000003");
@@ -305,7 +305,7 @@ fn what_is_not_whole_is_not_taken_for_whole() {
         ("cut.zst", &compressed[..compressed.len() / 2], "is cut short after"),
         ("empty", b"", "is empty"),
         ("gzip", b"\x1f\x8b\x08\x00", "gzip"),
-        ("prose", b"once upon a time", "in no format that is known here"),
+        ("prose", b"once upon a time", "its format is unknown"),
     ];
     for (name, bytes, says) in broken {
         let file: PathBuf = in_dir(name);

@@ -197,7 +197,7 @@ fn what_cannot_be_done_is_said_in_a_sentence() {
     failed(&["--preset", "get-all"], "get-random-1g");
     failed(&["--find-max", "fast"], "p99<10ms");
     failed(&["-m", "fetch"], "get-missing");
-    failed(&["--burst", "1ms"], "--burst needs a rate");
+    failed(&["--burst", "1ms"], "--burst needs --rate");
     failed(&["-d", "100ms", "--json", "no/such/place.json"], "no/such/place.json");
     std::fs::write(dir.path().join("x.json"), "{}").expect("a file");
     let output = veche().current_dir(dir.path()).args(["bench", "compare", "x.json", "x.json"]).output();

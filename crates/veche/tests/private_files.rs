@@ -228,7 +228,7 @@ fn a_backup_reads_the_checkpoint_it_asked_for_and_follows_no_link() {
     // Another directory.
     let other = data.join("checkpoints/kept");
     let refusal = refusal_of(Box::new(move |name| named(name, &other)));
-    assert!(refusal.contains("not where a node keeps"), "{refusal}");
+    assert!(refusal.contains("not the directory of the requested checkpoint"), "{refusal}");
     // A link in place of the checkpoint.
     let checkpoints = data.join("checkpoints");
     let place = checkpoints.clone();
