@@ -19,8 +19,8 @@ impl Repository {
     ///
     /// # Errors
     /// [`CtlError::Damaged`]: a manifest is damaged, an old or a new one. Its objects are unknown,
-    /// so nothing is removed, neither backups nor objects. After any other error some backups may be
-    /// removed; the remaining ones are whole.
+    /// so nothing is removed, neither backups nor objects. After any other error some backups may
+    /// be removed; the remaining ones are whole.
     pub fn keep_newest(&self, count: usize) -> Result<RetentionReport, CtlError> {
         let fs = &**self.fs();
         let backups = self.backups()?;
