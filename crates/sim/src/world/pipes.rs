@@ -150,8 +150,14 @@ impl World {
         }
     }
 
-    /// Handles bytes that arrive at this end of a connection.
+    /// Handles bytes that arrive at this end of a connection. Bytes for a process that has ended are
+    /// lost. It may have missed earlier bytes while it was paused, so the rest need not begin with a
+    /// frame.
     pub(super) fn bytes(&mut self, connection: ConnectionId, side: Side, bytes: &[u8]) {
+        let receiver = self.network.link(connection).map(|link| link.endpoint(side));
+        if receiver.is_none_or(|receiver| self.process(receiver).is_none()) {
+            return;
+        }
         let Some(pipe) = self.pipes.get_mut(&(connection, side)) else { return };
         pipe.inbox.feed(bytes);
         let (mut messages, mut clock) = (Vec::new(), stdx::Hlc::ZERO);
@@ -177,6 +183,10 @@ impl NarrowLinks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::EndCause;
+    use crate::scenario::Dimension;
+    use crate::trace::Trace;
+    use crate::{Scale, Scenario};
     use cluster::{Incarnation, MessageId, PeerAnswer, Requester};
     use stdx::{Cell, CellMeta, Hlc, NodeTag, Version};
 
@@ -188,6 +198,23 @@ mod tests {
         let meta = CellMeta::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3);
         let cell = Cell { meta, value: vec![0; value_len].into() };
         Message::Answer { id, answer: PeerAnswer::Cell(Some(cell)) }
+    }
+
+    #[test]
+    fn bytes_for_a_process_that_has_ended_are_lost() {
+        let mut scenario = Scenario::draw(7, Scale::SMALL, None).with_dimension(Dimension::NarrowLinks);
+        (scenario.nodes, scenario.default_from, scenario.faults) = (2, 2, 0);
+        let mut world = World::new(scenario, Trace::new(false));
+        let second = Duration::from_secs(1);
+        world.wait_until("all nodes serve", 10 * second, World::are_all_serving).expect("no faults");
+        let is_open = |connection: &ConnectionId| world.network.link(*connection).is_some();
+        let connection = (0..1_000).map(ConnectionId).find(is_open).expect("the nodes are linked");
+        let side = Side::Acceptor;
+        let receiver = world.network.link(connection).expect("it is open").endpoint(side);
+        world.end_process(receiver.node, EndCause::Kill, None);
+        // The process was paused when the first bytes of a frame arrived.
+        world.pipes.insert((connection, side), Pipe::new());
+        world.bytes(connection, side, b"the rest of a frame, which has no magic number");
     }
 
     #[test]
