@@ -1,9 +1,9 @@
-//! Speed of tables on one core: writing, point reads from the cache, reads that the filter answers,
-//! and scans.
+//! Measures tables on one core: writes, point reads from the cache, reads that the filter answers,
+//! scans.
 //!
 //! `cargo run --release -p engine --example table_speed [cells] [value bytes]`. Prints nanoseconds
-//! per operation; for repeated measurements the lower quartile, so that other load on the machine
-//! matters less. Nothing asserts on them.
+//! per operation. Where there are rounds, prints those of the round at the lower quartile, to
+//! exclude other load on the machine. Nothing asserts on them.
 
 use engine::Compression;
 use engine::cache::BlockCache;
@@ -18,9 +18,9 @@ use std::time::Instant;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Rng, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Keys that are got or sought.
+/// Number of keys to read or seek.
 const LOOKUPS: u64 = 1 << 18;
-/// Operations of a round: few, so that some rounds are not interrupted.
+/// Operations in a round: few, so that some rounds are not interrupted.
 const ROUND: usize = 256;
 
 fn main() {
@@ -118,7 +118,7 @@ fn scan(name: &str, table: &Arc<Table>, mode: ReadMode) {
     assert_eq!(bytes as u64, table.meta().data_bytes);
 }
 
-/// Lets the cache have the block of a cell: scans leave none there.
+/// Loads the block of a cell into the cache: scans leave none there.
 fn load(table: &Table, i: u64) {
     let key = key(i * 2);
     let lookup = table.get(&key, xxh3_64(&key), Wait::Allowed).expect("an answer");
