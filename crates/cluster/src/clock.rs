@@ -142,9 +142,9 @@ impl HybridClock {
     /// whose disk holds no version above `newest`.
     ///
     /// The bound alone prevents that versions are issued twice: earlier generations issued nothing
-    /// past it. A version on disk past the bound comes from another node; the clock starts behind
-    /// it so that later writes supersede it. A version further ahead of `wall` than any node's
-    /// clock may be would drag this clock along, so it is ignored: writes to its key are
+    /// past it. A version on disk past the bound comes from another node; the clock starts at or
+    /// above it, so that later writes supersede it. A version further ahead of `wall` than any
+    /// node's clock may be would drag this clock along, so it is ignored: writes to its key are
     /// superseded, and writes to all other keys go on.
     pub fn start_of(bound: Hlc, newest: Hlc, wall: WallTime) -> Hlc {
         if Self::is_ahead(newest, wall) { bound } else { bound.max(newest) }

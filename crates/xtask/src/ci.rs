@@ -9,7 +9,7 @@ const SWEEP_SEEDS: u32 = 500;
 
 pub(crate) fn lints() -> Vec<Step> {
     let clippy = "cargo clippy --workspace --all-targets --locked -- -D warnings";
-    vec![Step::new("cargo fmt --all --check"), Step::new(clippy)]
+    vec![Step::new("cargo fmt --all --check"), Step::new("cargo xtask tidy"), Step::new(clippy)]
 }
 
 pub(crate) fn docs() -> Vec<Step> {

@@ -22,7 +22,7 @@ struct Chore {
 }
 
 const CHORES: [Chore; 5] = [
-    Chore { name: "lint", does: "format and lints, warnings denied", steps: ci::lints },
+    Chore { name: "lint", does: "format, style (tidy) and lints, warnings denied", steps: ci::lints },
     Chore { name: "doc", does: "the documentation of all crates, warnings denied", steps: ci::docs },
     Chore { name: "test", does: "all tests", steps: || vec![ci::tests()] },
     Chore {

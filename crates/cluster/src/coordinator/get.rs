@@ -2,8 +2,8 @@
 //!
 //! **Promise.** The next quorum read returns the result of this one, or something newer. For that,
 //! the reply leaves only when enough nodes hold the newest of the first `ack` answers that a later
-//! read cannot miss it (`read_repair`, also for the one exception). A read returns all that an
-//! overlapping quorum was told is stored, with any replicas down that leave it its `ack`.
+//! read cannot miss it (`read_repair`, also for the one exception). A read returns every
+//! write that an overlapping quorum acknowledged, or a newer one, as long as `ack` replicas answer.
 //!
 //! **Mechanism.** One replica is asked for the cell, preferably this node, and the others for
 //! version and kind, so reads move little data. When one fails, the next is asked at once. If the
@@ -305,7 +305,7 @@ impl Read {
         self.failure_for(context, self.shortfall())
     }
 
-    /// The missing part of a read that has sent requests.
+    /// The reason why a read that has sent requests cannot reply.
     fn shortfall(&self) -> Shortfall {
         match self.spread_failure {
             Some(spread_failure) => spread_failure,

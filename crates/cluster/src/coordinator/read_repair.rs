@@ -60,7 +60,7 @@ pub(super) struct Repair {
 pub(super) enum Spread {
     /// A later read cannot miss it.
     Sufficient,
-    /// It has been sent to enough replicas, which have not answered.
+    /// The cell is being fetched, or has been sent to enough replicas, which have not answered.
     InProgress,
     /// It cannot reach enough replicas.
     Insufficient,

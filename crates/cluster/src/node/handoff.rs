@@ -92,7 +92,7 @@ struct HandoffPass {
     answers_pending: u32,
     /// Hints of this chunk that may be deleted.
     forgettable: Vec<(Key, Version)>,
-    /// The target did not store a cell in time or could not be reached. The pass ends after this
+    /// The target refused a cell, did not answer, or could not be reached. The pass ends after this
     /// chunk.
     is_stalled: bool,
 }

@@ -1,9 +1,9 @@
 //! The node: the state machine for the duties of a process as a whole, beside its I/O threads.
 //!
-//! **Promise.** The node tracks the state of each peer and publishes each change of it to the
-//! coordinators, and nothing else. It detects that it replaces a node which lost its disk, and
+//! **Promise.** The node tracks the state of each peer and publishes a view to the coordinators at
+//! each change, and only then. It detects that it replaces a node which lost its disk, and
 //! reports that until it has recovered the lost data. It becomes ready under the conditions of
-//! PROTOCOL, even if one peer misbehaves. All of this holds while messages are lost, duplicated,
+//! `readiness`, even if one peer misbehaves. All of this holds while messages are lost, duplicated,
 //! delayed or reordered, links end at any moment, and any request to the store fails.
 //!
 //! **Mechanism.** Each input updates the state. Then `advance` runs every follow-up step in a fixed
@@ -131,7 +131,8 @@ pub struct Node {
     /// Every peer that may be reachable has sent its identity report since the process started, or
     /// the time for that has passed.
     has_identity_reports: bool,
-    /// Last time at which a peer reported a generation that contradicts the data directory.
+    /// Last time at which a peer reported a generation that contradicts the data directory, or
+    /// refused this process as a duplicate.
     contradicted_at: Option<Instant>,
     /// Number of pauses of this process that were longer than the time which hints are sure to
     /// cover.

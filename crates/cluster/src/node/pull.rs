@@ -21,7 +21,7 @@
 //! The number of sources that are needed depends on the `from` with which a key was written. The
 //! count must hold for every `from` that is known to be in use: the default of this node, the
 //! defaults that peers report, and each `from` that a pulled cell carries. A smaller `from` may
-//! need more sources: with 3 both others, with 5 three of four.
+//! need a larger share of the other replicas: both of 2 with `from` 3, three of 4 with `from` 5.
 //!
 //! Sources that are rebuilding are read as well. But a node that has lost its data does not wait
 //! for them to be complete: they have lost their data too, and would wait for this node in turn.

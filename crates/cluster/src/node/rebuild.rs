@@ -7,8 +7,9 @@
 //! **Mechanism.** The previous generation of the node may have acknowledged a write to its
 //! coordinator, which completes the write only later with the answer of another replica. Each such
 //! write ends within the request timeout after the previous generation has ended. So the node first
-//! waits for twice the request timeout. The wait begins at its start, or when a peer last reported
-//! a generation that contradicts the data directory. After it, every acknowledged write that
+//! waits for twice the request timeout. The wait begins at its start, when a peer last reported a
+//! generation that contradicts the data directory, or when a peer last refused this process as a
+//! duplicate. After it, every acknowledged write that
 //! counted the previous generation is stored on the other replicas that acknowledged it.
 //!
 //! The start and the end of a rebuild are reported as [`Event::RebuildBegan`], with the reason, and

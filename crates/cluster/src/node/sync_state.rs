@@ -52,7 +52,8 @@
 //!
 //! - Writes made within [`HybridClock::RESERVATION`](crate::HybridClock) after the older state was
 //!   taken, if no later writes were made.
-//! - Writes that no peer saw, because all peers lost power together with the node.
+//! - Losses that no peer can report, because all peers lost power together with the node before
+//!   they stored how far its clock had advanced.
 //!
 //! A peer of an older release remembers no generations.
 

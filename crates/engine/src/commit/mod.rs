@@ -53,8 +53,8 @@ const BLOCKED_SLICE: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommitOutcome {
     /// Positions in the batch, in ascending order, of cells whose key already had a greater version
-    /// in the active memtable. Older memtables and tables are not searched. Cells of a group that
-    /// failed on a full disk count too.
+    /// in the active memtable. Older memtables and tables are not searched. A greater version
+    /// counts even if its own group failed on a full disk.
     pub superseded: Vec<u32>,
     /// The other cells that may have been superseded by older memtables or tables, which hold a
     /// version at least as great, of this or another key. A read of the key decides. Cells of local

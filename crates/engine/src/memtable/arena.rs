@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(super) const ALLOCATION_ALIGN: usize = 8;
 /// Greatest allocation, in bytes: any node with its key, its tower and a small value.
 pub(super) const ALLOCATION_BYTES_MAX: usize = CHUNK_BYTES_MIN / 2;
-/// Values longer than this fraction of a chunk are allocated alone.
+/// Values longer than a chunk divided by this are allocated alone.
 const LARGE_VALUE_SHARE: usize = 32;
 /// Values longer than this, in bytes, are allocated alone too: an allocation must also hold the
 /// cell header.

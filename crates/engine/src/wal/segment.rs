@@ -35,12 +35,12 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Page size of the file system: a partial overwrite reads a whole page, in bytes.
+/// Page size of the file system, in bytes. A partial overwrite reads a whole page.
 const PAGE_BYTES: u64 = 4096;
 static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 
-/// Without syncs, writeback of each part of this size starts once it is full, in bytes. Writeback
-/// of a part that is still written to could block the writers.
+/// Without syncs, the size in bytes of the parts whose writeback starts as soon as they are full.
+/// Writeback of a part that is still written to could block the writers.
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
 /// Whether a failed sync may have dropped written bytes of a segment. Locked during each sync of

@@ -150,7 +150,8 @@ impl StartedBatch {
 
     /// Waits for the first result, or for the end without results.
     ///
-    /// # Errors The [`Problem`] with the first entry, if it cannot be decoded: nothing was
+    /// # Errors
+    /// The [`Problem`] with the first entry, if it cannot be decoded: nothing was
     /// executed.
     pub(crate) async fn first_result(&self) -> Result<(), Problem> {
         poll_fn(|context| self.results.poll_begun(context)).await

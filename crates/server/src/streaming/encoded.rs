@@ -22,7 +22,8 @@ pub(crate) struct EntryStream {
 impl EntryStream {
     /// Creates a stream of entries or keys in `format`.
     ///
-    /// # Errors The compressor cannot be created.
+    /// # Errors
+    /// The compressor cannot be created.
     pub(crate) fn new(content: RangeContent, format: Format, coding: Coding) -> io::Result<Self> {
         Ok(Self {
             encoder: EntryEncoder::new(format),

@@ -80,7 +80,8 @@ pub(crate) enum Form {
 impl Form {
     /// Creates the form of a range with this content, format and coding.
     ///
-    /// # Errors The compressor cannot be created.
+    /// # Errors
+    /// The compressor cannot be created.
     pub(crate) fn of(content: RangeContent, format: Format, coding: Coding) -> io::Result<Self> {
         Ok(match (content, format) {
             (RangeContent::Count, _) => Self::Count(0),

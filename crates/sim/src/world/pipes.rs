@@ -150,9 +150,9 @@ impl World {
         }
     }
 
-    /// Handles bytes that arrive at this end of a connection. Bytes for a process that has ended are
-    /// lost. It may have missed earlier bytes while it was paused, so the rest need not begin with a
-    /// frame.
+    /// Handles bytes that arrive at this end of a connection. Bytes for a process that has ended
+    /// are lost. It may have missed earlier bytes while it was paused, so the rest need not begin
+    /// with a frame.
     pub(super) fn bytes(&mut self, connection: ConnectionId, side: Side, bytes: &[u8]) {
         let receiver = self.network.link(connection).map(|link| link.endpoint(side));
         if receiver.is_none_or(|receiver| self.process(receiver).is_none()) {

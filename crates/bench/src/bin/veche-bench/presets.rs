@@ -215,7 +215,7 @@ fn write(arguments: &Arguments, all: Vec<PresetRuns>) -> BenchResult<()> {
     let about = format!(
         "Every preset of veche bench, durable (each write waits for its sync) and with --durability os (each write is with the \
          operating system). Latencies count from the moment at which a request was meant to start. Nodes on one core, generator on \
-         the other: {machine}. What others published was measured on machines of their own: the shapes compare, the figures do not."
+         the other: {machine}. Published figures of other systems are from their machines: compare the shapes, not the figures."
     );
     let markdown = markdown(&about, &sheet, &all);
     let groups: Vec<PresetGroup> = all.into_iter().map(group).collect();
@@ -237,7 +237,7 @@ fn write(arguments: &Arguments, all: Vec<PresetRuns>) -> BenchResult<()> {
 
 fn sheet(all: &[PresetRuns]) -> Sheet {
     let numbers = ["asked/s", "answered/s", "p50", "p99", "p99.9", "max", "errors", "knee/s"];
-    let mut sheet = Sheet::new(&["preset", "durability"], &numbers, &["load", "what others published"]);
+    let mut sheet = Sheet::new(&["preset", "durability"], &numbers, &["load", "published figures"]);
     for PresetRuns { preset, runs } in all {
         for (number, (durability, report)) in runs.iter().enumerate() {
             let is_first = number == 0;
@@ -292,7 +292,7 @@ fn markdown(about: &str, sheet: &Sheet, all: &[PresetRuns]) -> String {
     let started = first.map_or("", |report| report.started.as_str());
     let generator = first.map_or("", |report| report.generator.as_str());
     format!(
-        "# The presets of `veche bench`, beside what others published\n\n{about}\n\nMade by `bench/run presets`, {generator}, \
+        "# The presets of `veche bench`, beside published figures\n\n{about}\n\nMade by `bench/run presets`, {generator}, \
          {started}.\n\n{sheet}\n<picture>\n  \
          <source media=\"(prefers-color-scheme: dark)\" srcset=\"img/presets-dark.png\">\n  \
          <img src=\"img/presets-light.png\" width=\"860\" alt=\"The page of all presets: for each the latency by percentile and \
