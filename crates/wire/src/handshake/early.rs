@@ -1,9 +1,9 @@
 //! The early proof: a token in the head of the upgrade request that shows the dialer's membership.
 //!
 //! **Promise.** Only a process that holds the cluster's secret, or has overheard an early proof of
-//! one that does, can present an early proof. The acceptor verifies it with one HMAC over a few bytes before it
-//! allocates anything for the dialer. The proof only selects the handshake slots that the dialer
-//! may use: the handshake that follows proves everything again.
+//! one that does, can present an early proof. The acceptor verifies it with one HMAC over a few
+//! bytes before it allocates anything for the dialer. The proof only selects the handshake slots
+//! that the dialer may use: the handshake that follows proves everything again.
 //!
 //! **Mechanism.** `<from>-<hour>-<mac>`: the index of the dialing node and the hour since 1970 as
 //! decimal numbers, then the first 16 bytes of an HMAC-SHA256 in hexadecimal digits. The HMAC has
