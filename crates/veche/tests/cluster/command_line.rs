@@ -67,5 +67,5 @@ fn repair_is_a_post_and_nothing_else() {
     command.args(["repair", "--url", &alone.url(0)]);
     let (code, out, err) = run(command);
     assert_eq!(code, Some(0), "{err}");
-    assert!(out.contains("nothing to compare with"), "{out}");
+    assert!(out.contains("no replicas to compare with"), "{out}");
 }
