@@ -452,7 +452,7 @@ impl Engine {
                 available_bytes,
                 refused_below_bytes = reserve_bytes,
                 taken_again_from_bytes = reopen_bytes,
-                "the disk is full: values are refused until there is space, reads and deletes go on"
+                "the disk is full: values are refused until there is space, reads and deletes continue"
             ),
         }
         match room {

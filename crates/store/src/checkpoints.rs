@@ -141,7 +141,7 @@ impl Checkpoints {
         let path = self.dir.join(&name);
         if let Err(error) = self.write(&path, engine) {
             if let Err(left) = self.discard(&path, engine) {
-                tracing::warn!(%left, "what was made of a checkpoint is left until the next start");
+                tracing::warn!(%left, "an unfinished checkpoint remains until the next start");
             }
             return Err(error);
         }

@@ -32,7 +32,7 @@ pub(crate) fn begin(engine: &Engine, tag: NodeTag) -> Result<Hlc, StoreError> {
     match put(engine, tag, cell.meta.version.hlc.next(), &[]) {
         Ok(()) => Ok(issued),
         Err(error) => {
-            tracing::warn!(%error, "the version clock begins with what was reserved");
+            tracing::warn!(%error, "the version clock begins at its durable bound");
             Ok(bound)
         }
     }

@@ -152,6 +152,6 @@ impl Remaining {
 
 fn user_key(bytes: &[u8]) -> Result<Key, StoreFault> {
     Key::new(Bytes::copy_from_slice(bytes)).map_err(|error| StoreFault::Corrupt {
-        detail: format!("the engine holds what cannot be a key: {error}"),
+        detail: format!("the engine holds bytes that cannot be a key: {error}"),
     })
 }

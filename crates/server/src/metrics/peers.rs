@@ -100,7 +100,7 @@ fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
     );
     let help = "Links opened with a peer, by either side, those of all threads.";
     each(&mut out.counter("veche_peer_links_opened_total", help), peers, |peer| with(peer).opened);
-    let help = "Dials to a peer that came to nothing.";
+    let help = "Failed dials to a peer.";
     each(&mut out.counter("veche_peer_dials_failed_total", help), peers, |peer| with(peer).dials_failed);
     let all = process.gauges.links();
     out.gauge("veche_links", "Links with other nodes that are open, by who dialed.")
@@ -121,9 +121,9 @@ fn hints(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
     let held = |peer: &Peer<'_>| local.map(|local| local.member.hints.held(peer.node)).unwrap_or_default();
     let help = "Writes that a peer missed and this node keeps for it.";
     each(&mut out.gauge("veche_hints", help), peers, |peer| held(peer).hints);
-    let help = "What the hints kept for a peer take on disk, about.";
+    let help = "Approximate size on disk of the hints kept for a peer.";
     each(&mut out.gauge("veche_hints_bytes", help), peers, |peer| held(peer).bytes);
-    out.gauge("veche_hints_bytes_max", "What the hints for all peers may take on disk, about.")
+    out.gauge("veche_hints_bytes_max", "Approximate limit of the size on disk of all hints.")
         .count(&[], process.config.limits.hint_bytes_max);
     let help = "Hinted writes that reached the peer they were kept for.";
     each(&mut out.counter("veche_hints_delivered_total", help), peers, |peer| {
@@ -142,8 +142,7 @@ fn repair(
     account: Option<&NodeStatus>,
 ) {
     let sync_state = account.map(|account| account.sync_state);
-    let mut family =
-        out.gauge("veche_standing", "1 for what the node's answers to reads are worth, 0 for the others.");
+    let mut family = out.gauge("veche_standing", "1 for the sync state of the node, 0 for the others.");
     for (name, each) in SYNC_STATES {
         family.count(&[("standing", name)], u64::from(sync_state == Some(each)));
     }
@@ -160,7 +159,7 @@ fn repair(
     let running = |kind| u64::from(in_flight.is_some_and(|pass| pass.kind == kind));
     out.gauge(
         "veche_repair_running",
-        "1 while a pass over all keys, or those of a damaged range, is under way.",
+        "1 while a pass over all keys, or over those of a damaged range, is running.",
     )
     .count(&[("kind", "repair")], running(RepairKind::AntiEntropy))
     .count(&[("kind", "rebuild")], running(RepairKind::Rebuild))
@@ -168,7 +167,7 @@ fn repair(
     let progress = in_flight.map_or(0.0, |pass| f64::from(pass.permille) / 1e3);
     out.gauge(
         "veche_repair_progress_ratio",
-        "The part of the keys that the pass under way has passed, about.",
+        "Approximate fraction of the keys that the running pass has passed.",
     )
     .value(&[], progress);
     let account = account.filter(|account| !account.is_repaired_in_future(source.now.wall));

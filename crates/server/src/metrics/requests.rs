@@ -101,8 +101,7 @@ fn slow(out: &mut Exposition, source: &MetricsSource<'_>) {
 
 fn outcomes(out: &mut Exposition, source: &MetricsSource<'_>) {
     let (counters, admission) = (&source.process.counters, &source.process.admission);
-    let mut refused =
-        out.counter("veche_refused_total", "What was refused for lack of room, by what had none.");
+    let mut refused = out.counter("veche_refused_total", "Requests refused, by the exhausted resource.");
     for why in Refusal::ALL {
         refused.count(&[("reason", why.name())], admission.refused(why));
     }
@@ -111,11 +110,8 @@ fn outcomes(out: &mut Exposition, source: &MetricsSource<'_>) {
         "Operations that reached their deadline before their answers.",
     )
     .count(&[], counters.deadlines_passed.get());
-    out.counter(
-        "veche_expired_total",
-        "Work dropped because nobody waited for it any more when its turn came.",
-    )
-    .count(&[], counters.expired.get());
+    out.counter("veche_expired_total", "Requests dropped unserved because their deadline had passed.")
+        .count(&[], counters.expired.get());
     out.counter("veche_not_enough_replicas_total", "Operations for which too few replicas answered.")
         .count(&[], counters.not_enough_replicas.get());
     out.counter("veche_writes_superseded_total", "Writes that found a greater version already there.")
@@ -149,8 +145,8 @@ fn memory(out: &mut Exposition, source: &MetricsSource<'_>) {
     let MetricsSource { process, local, .. } = source;
     let operations_max =
         u64::from(cluster::CoordinatorLimits::default().operations_max) * process.config.threads as u64;
-    out.gauge("veche_operations", "Commands under way.").count(&[], process.gauges.operations());
-    out.gauge("veche_operations_max", "Commands that may be under way.").count(&[], operations_max);
+    out.gauge("veche_operations", "Commands in flight.").count(&[], process.gauges.operations());
+    out.gauge("veche_operations_max", "Limit of commands in flight.").count(&[], operations_max);
     out.gauge("veche_body_bytes", "Bytes of request bodies held outside of read buffers.").count(
         &[],
         process.memory.reserved_bytes(MemoryCategory::Bodies)

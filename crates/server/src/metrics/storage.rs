@@ -18,9 +18,9 @@ pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
 }
 
 fn memory(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
-    out.gauge("veche_memory_budget_bytes", "What all parts may take in memory together.")
+    out.gauge("veche_memory_budget_bytes", "Limit of the memory of all parts.")
         .count(&[], source.process.config.memory_bytes());
-    let mut family = out.gauge("veche_memory_bytes", "What is taken in memory, by part.");
+    let mut family = out.gauge("veche_memory_bytes", "Memory in use, by part.");
     family
         .count(&[("part", "memtables")], stats.memory.memtable_bytes)
         .count(&[("part", "snapshots")], stats.memory.pinned_memtable_bytes)
@@ -38,7 +38,7 @@ fn tables(out: &mut Exposition, stats: &Stats) {
     levels(out, stats, "veche_level_tables", "Tables, by level; 0 is the newest.", |level| {
         level.tables as u64
     });
-    levels(out, stats, "veche_level_bytes", "What the tables of a level take on disk.", |level| {
+    levels(out, stats, "veche_level_bytes", "Size of the tables of a level on disk.", |level| {
         level.file_bytes
     });
     let help = "Keys and values in the tables of a level, before compression.";
@@ -114,10 +114,10 @@ fn jobs(out: &mut Exposition, stats: &Stats) {
         .value(&[], stats.write_amplification().unwrap_or_default());
     out.gauge(
         "veche_compaction_debt_bytes",
-        "What compaction has to rewrite until every level is within its size.",
+        "Bytes that compaction has to rewrite until every level is within its target size.",
     )
     .count(&[], backlog.debt_bytes);
-    let help = "What memtables hold, against what they may; near 1, writes are slowed.";
+    let help = "Bytes in memtables by their limit; near 1, writes are slowed.";
     out.gauge("veche_buffered_ratio", help).value(&[], backlog.buffered_fraction);
     let help = "Tables in level 0, against the number that starts a compaction.";
     out.gauge("veche_level0_ratio", help).value(&[], backlog.level0_fraction);
@@ -130,7 +130,7 @@ fn jobs(out: &mut Exposition, stats: &Stats) {
         .value(&[], stalls.paused_nanos as f64 / 1e9);
     out.counter(
         "veche_writes_refused_total",
-        "Batches of writes that the store refused, by what had no room.",
+        "Batches of writes that the store refused, by the exhausted resource.",
     )
     .count(&[("reason", "overloaded")], stalls.refused_overloaded)
     .count(&[("reason", "disk_full")], stalls.refused_full);
@@ -146,7 +146,7 @@ fn cache(out: &mut Exposition, stats: &Stats) {
     for (kind, of) in kinds {
         family.count(&[("kind", kind)], of.misses);
     }
-    let mut family = out.gauge("veche_cache_bytes", "What the cache holds, by kind of block.");
+    let mut family = out.gauge("veche_cache_bytes", "Bytes in the cache, by kind of block.");
     for (kind, of) in kinds {
         family.count(&[("kind", kind)], of.bytes);
     }
@@ -169,7 +169,7 @@ fn disk(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
     out.counter("veche_io_written_bytes_total", "Bytes written to files.").count(&[], stats.io.written_bytes);
     out.counter("veche_io_syncs_total", "Waits until files were durable.").count(&[], stats.io.syncs);
     let available = process.env.fs.available_bytes(&process.config.data).unwrap_or(0);
-    out.gauge("veche_disk_available_bytes", "What may still be written to the file system of the data.")
+    out.gauge("veche_disk_available_bytes", "Bytes available on the file system of the data.")
         .count(&[], available);
     let help = "With less than this free, writes are slowed (soft) or values refused (reserve).";
     out.gauge("veche_disk_mark_bytes", help)
@@ -179,7 +179,7 @@ fn disk(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
         .count(&[], u64::from(stats.disk.space == engine::DiskSpace::Low));
     out.gauge("veche_tables_set_aside", "Tables that cannot be read back and are compacted no more.")
         .count(&[], stats.tables_quarantined);
-    out.counter("veche_tables_healed_total", "Such tables that were replaced by what could be read of them.")
+    out.counter("veche_tables_healed_total", "Quarantined tables that were replaced by their readable part.")
         .count(&[], stats.tables_healed);
     scrub(out, stats);
     out.gauge("veche_disk_full", "1 while values are refused for lack of room on the disk.")
@@ -190,8 +190,7 @@ fn scrub(out: &mut Exposition, stats: &Stats) {
     let scrub = &stats.scrub;
     out.counter("veche_scrub_read_bytes_total", "Bytes of tables read to see whether they can be.")
         .count(&[], scrub.bytes);
-    out.counter("veche_scrub_blocks_total", "Blocks that were found to be what was written.")
-        .count(&[], scrub.blocks);
+    out.counter("veche_scrub_blocks_total", "Blocks that scrubbing found intact.").count(&[], scrub.blocks);
     out.counter("veche_scrub_damaged_tables_total", "Tables in which scrubbing has found damage.")
         .count(&[], scrub.tables_damaged);
     let ended = scrub.last_round.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6);
