@@ -276,8 +276,8 @@ mod tests {
             "`docs/testing.md`, docs/testing.md and `format/wal.md`",
             "`crates/engine/src/read.rs`, `engine/read.rs`, `read.rs:12` and `wal/mod.rs`",
             "`crates/engine/tests/{crash}.rs`, `engine/crash.rs`, `tests/crash.rs`, `tests/c*.rs`",
-            "`server/stream/plain`, `server/stream/`, `crates/engine/src/{wal,read.rs}`",
-            "`bench/run` and `crates/engine`, `stream/plain`, `scripts/{a,b}.txt`",
+            "`server/stream/fast_path`, `server/stream/`, `crates/engine/src/{wal,read.rs}`",
+            "`bench/run` and `crates/engine`, `stream/fast_path`, `scripts/{a,b}.txt`",
         ] {
             assert!(found("docs/format/wal.md", text).is_empty(), "{text}");
         }
