@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stdx::Instant;
-use store::{HeldPlace, Renewal, StoreError};
+use store::{HeldCheckpoint, Renewal, StoreError};
 
 /// `Retry-After` while another checkpoint is being created or removed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -112,8 +112,8 @@ fn problem_of(error: StoreError) -> Problem {
 }
 
 /// Lists the checkpoints by name, with their ages.
-fn list(held: &[HeldPlace]) -> String {
-    let describe = |held: &HeldPlace| match held.ages {
+fn list(held: &[HeldCheckpoint]) -> String {
+    let describe = |held: &HeldCheckpoint| match held.ages {
         Some((age, renewed)) => {
             format!("{} (made {} s ago, renewed {} s ago)", held.name, age.as_secs(), renewed.as_secs())
         }

@@ -11,7 +11,6 @@ use http::{Connection, bare, exchange, get, put};
 use serde_json::Value;
 use server::{Config, Limits, Server};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Membership;
@@ -25,33 +24,16 @@ const LONG_DELAY: Duration = Duration::from_secs(2);
 
 fn config(listen: SocketAddr, nodes: &[SocketAddr]) -> Config {
     let name = |address: &SocketAddr| format!("http://{address}");
+    let base = common::config(Limits::default());
     Config {
         listen,
-        data: PathBuf::from("/data"),
-        peer_listen: None,
         membership: Membership::of(nodes.iter().map(name).collect()),
         self_name: name(&listen),
         default_from: nodes.len().max(1) as u8,
-        new_cluster: false,
-        secret: None,
-        after_absence: store::AfterAbsence::default(),
-        engine: engine::Options {
-            memory_bytes: 16 << 20,
-            memtable_bytes: Some(256 << 10),
-            wal_segment_bytes: 4 << 20,
-            table_bytes: 1 << 20,
-            level1_bytes: 4 << 20,
-            ..engine::Options::default()
-        },
+        engine: engine::Options { wal_segment_bytes: 4 << 20, ..base.engine },
         threads: 1,
-        request_timeout: Duration::from_secs(60),
         slow_request: SLOW,
-        value_bytes_max: 1 << 20,
-        drain_delay: Duration::ZERO,
-        snapshot_age: Duration::from_secs(60),
-        warnings: Vec::new(),
-        metrics: true,
-        limits: Limits::default(),
+        ..base
     }
 }
 

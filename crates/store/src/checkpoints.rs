@@ -74,7 +74,7 @@ pub enum Renewal {
 
 /// A checkpoint that occupies a slot, as listed in a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldPlace {
+pub struct HeldCheckpoint {
     /// Name of the checkpoint, by which it is removed.
     pub name: String,
     /// Age of the checkpoint and time since its last renewal. `None` if this process has not made
@@ -165,12 +165,15 @@ impl Checkpoints {
     }
 
     /// The checkpoints that occupy slots, ordered by name.
-    fn held_slots(&self, leases: &CheckpointLeases) -> Result<Vec<HeldPlace>, StoreError> {
+    fn held_slots(&self, leases: &CheckpointLeases) -> Result<Vec<HeldCheckpoint>, StoreError> {
         let now = self.env.clock.now().mono;
         let ages = |lease: &Lease| (now.saturating_since(lease.made), now.saturating_since(lease.renewed));
         let mut names = self.names()?;
         names.sort_unstable();
-        Ok(names.into_iter().map(|name| HeldPlace { ages: leases.kept.get(&name).map(ages), name }).collect())
+        Ok(names
+            .into_iter()
+            .map(|name| HeldCheckpoint { ages: leases.kept.get(&name).map(ages), name })
+            .collect())
     }
 
     /// Removes checkpoints whose lease has expired.

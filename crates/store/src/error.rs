@@ -1,7 +1,7 @@
 //! Errors of opening, copying and restoring a data directory.
 
 use crate::IdentityMismatch;
-use crate::checkpoints::HeldPlace;
+use crate::checkpoints::HeldCheckpoint;
 use std::io;
 use std::path::PathBuf;
 
@@ -146,7 +146,7 @@ pub enum StoreError {
         /// Directory of the checkpoints.
         path: PathBuf,
         /// The checkpoints that exist.
-        held: Vec<HeldPlace>,
+        held: Vec<HeldCheckpoint>,
     },
     /// A checkpoint with the requested name exists.
     #[error("there is a checkpoint {} already; give another name, or remove it first", path.display())]

@@ -43,7 +43,7 @@ mod store;
 mod verify;
 
 pub use alive_mark::AWAY_MAX_DEFAULT;
-pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint, HeldPlace, Renewal};
+pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint, HeldCheckpoint, Renewal};
 pub use data_directory::{AfterAbsence, DataDirectory, OpenReport, StoreOptions};
 pub use error::StoreError;
 pub use group::WriteGroup;

@@ -5,8 +5,10 @@
 //! A text record is one line: control characters in it, for example in a path, are written as
 //! escape sequences, so that a name on disk cannot forge a record or send commands to a terminal.
 
+use crate::output;
 use clap::ValueEnum;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use tracing_subscriber::EnvFilter;
 
@@ -65,9 +67,11 @@ struct RecordWriter<W>(W);
 
 impl<W: Write> Write for RecordWriter<W> {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        match escaped(record) {
-            Some(line) => self.0.write_all(line.as_bytes()),
-            None => self.0.write_all(record),
+        let text = String::from_utf8_lossy(record);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        match output::escape(line, char::is_control) {
+            Cow::Borrowed(_) => self.0.write_all(record),
+            Cow::Owned(escaped) => self.0.write_all((escaped + "\n").as_bytes()),
         }?;
         Ok(record.len())
     }
@@ -75,25 +79,6 @@ impl<W: Write> Write for RecordWriter<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
-}
-
-/// `record` with each control character but the final line feed as an escape sequence of Rust;
-/// `None` if there is none to escape.
-fn escaped(record: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(record);
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    if !line.contains(char::is_control) {
-        return None;
-    }
-    let mut escaped = String::with_capacity(record.len() + 16);
-    for character in line.chars() {
-        match character.is_control() {
-            true => escaped.extend(character.escape_default()),
-            false => escaped.push(character),
-        }
-    }
-    escaped.push('\n');
-    Some(escaped)
 }
 
 /// The filter in the syntax of `tracing`, with a level for all targets that no directive names.

@@ -8,6 +8,7 @@
 //! **Caveats.** A line for standard error that cannot be written is lost.
 
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -150,15 +151,26 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
 /// Escapes control characters other than line feeds and tabs, which a terminal would interpret.
 /// Names and answers of other machines may contain them.
 fn escape_controls(line: Arguments<'_>) -> String {
-    let is_control = |c: char| c.is_control() && c != '\n' && c != '\t';
     let line = line.to_string();
-    match line.contains(is_control) {
-        false => line,
-        true => line
-            .chars()
-            .map(|c| if is_control(c) { c.escape_default().to_string() } else { c.into() })
-            .collect(),
+    match escape(&line, |c| c.is_control() && c != '\n' && c != '\t') {
+        Cow::Borrowed(_) => line,
+        Cow::Owned(escaped) => escaped,
     }
+}
+
+/// `text` with the chosen characters as escape sequences of Rust. It is borrowed if it has none.
+pub(crate) fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match is_escaped(character) {
+            true => escaped.extend(character.escape_default()),
+            false => escaped.push(character),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 pub(crate) fn to_stdout(line: Arguments<'_>) {

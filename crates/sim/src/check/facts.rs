@@ -92,6 +92,18 @@ impl Facts {
         floor(facts.iter().filter(|fact| counts(fact)), read.began, read.quorum)
     }
 
+    /// Newest version from `source` that binds `read` and that `read` does not respect.
+    pub fn missed(
+        &self,
+        read: &Operation,
+        source: FactSource,
+        issued_cells: &IssuedCells,
+        latest_wall: WallTime,
+    ) -> Option<Version> {
+        let floor = self.floor(read, |fact| fact.source == source)?;
+        (!respects(read, floor, issued_cells, latest_wall)).then_some(floor)
+    }
+
     /// Newest version of each key that binds a scan with this quorum that began at `began`.
     pub fn floors(&self, began: Nanos, quorum: Quorum) -> BTreeMap<Key, Version> {
         let bound = |(key, facts): (&Key, &Vec<Fact>)| Some((key.clone(), floor(facts, began, quorum)?));

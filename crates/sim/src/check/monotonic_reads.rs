@@ -5,7 +5,7 @@
 //! that is `2 * ack > from`. This is the session guarantee *monotonic reads* (Terry et al., 1994).
 
 use super::Violation;
-use super::facts::{FactSource, Facts, respects};
+use super::facts::{FactSource, Facts};
 use crate::history::{IssuedCells, Operation};
 use stdx::WallTime;
 
@@ -16,10 +16,7 @@ pub fn check(
     issued_cells: &IssuedCells,
     latest_wall: WallTime,
 ) -> Result<(), Violation> {
-    let Some(floor) = facts.floor(read, |fact| fact.source == FactSource::Read) else { return Ok(()) };
-    if respects(read, floor, issued_cells, latest_wall) {
-        return Ok(());
-    }
+    let Some(floor) = facts.missed(read, FactSource::Read, issued_cells, latest_wall) else { return Ok(()) };
     let detail = format!("a read had seen {floor} before this one began, which goes behind it: {read:?}");
     Err(Violation::new("monotonic_reads", detail))
 }

@@ -4,7 +4,7 @@
 //! It returns nothing only if that write or a newer one is dead.
 
 use super::Violation;
-use super::facts::{FactSource, Facts, respects};
+use super::facts::{FactSource, Facts};
 use crate::history::{IssuedCells, Operation};
 use stdx::WallTime;
 
@@ -15,10 +15,7 @@ pub fn check(
     issued_cells: &IssuedCells,
     latest_wall: WallTime,
 ) -> Result<(), Violation> {
-    let Some(floor) = facts.floor(read, |fact| fact.source == FactSource::Write) else { return Ok(()) };
-    if respects(read, floor, issued_cells, latest_wall) {
-        return Ok(());
-    }
+    let Some(floor) = facts.missed(read, FactSource::Write, issued_cells, latest_wall) else { return Ok(()) };
     let detail =
         format!("{floor} was acknowledged before this read began, and the read does not return it: {read:?}");
     Err(Violation::new("quorum_reads", detail))
