@@ -5,13 +5,13 @@
 //! shared. The stores alternate within a round, and a result is the median of the rounds' ratios.
 //! All options of all stores are printed. `bench/README.md` describes the rows.
 
-use bench::cgroup::{self, MemoryLimit};
 use bench::machine::MachineInfo;
 use clap::Parser;
 use compare::report::Results;
 use compare::scenario::{self, Scenario};
 use compare::store::{Kind, Outcome};
 use compare::workload::{self, Job, JobReport};
+use lab::cgroup::{self, ControlGroup};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -115,7 +115,7 @@ fn compare(options: &Options) -> Outcome<()> {
 }
 
 fn run_child(mut job: Job, scenario: &Scenario) -> Outcome<JobReport> {
-    let limit = scenario.memory_bytes.map(|bytes| MemoryLimit::new("compare", bytes)).transpose();
+    let limit = scenario.memory_bytes.map(|bytes| ControlGroup::with_memory("compare", bytes)).transpose();
     let limit = limit.unwrap_or_else(|error| {
         println!("  no memory cgroup ({error}): only the cache is small, the page cache is not");
         None

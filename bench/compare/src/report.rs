@@ -3,7 +3,7 @@
 use crate::store::Kind;
 use crate::workload::JobReport;
 use bench::machine::MachineInfo;
-use bench::stats::{ratio, rounds};
+use lab::stats::{ratio, rounds};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -29,8 +29,8 @@ mod slow;
 mod status;
 
 pub use decode::{
-    Action, BatchRequest, ByteRange, CheckpointRequest, DecodedRequest, EntityRequest, IfNoneMatch,
-    ProfileKind, ProfileRequest, RangeContent, RangeRequest, ReadyForm, RequestKind, RequestRules,
+    Action, BatchRequest, ByteRange, CheckpointRequest, DecodedRequest, EntityRangeRequest, EntityRequest,
+    IfNoneMatch, ProfileKind, ProfileRequest, RangeContent, ReadyForm, RequestKind, RequestRules,
     ResponseContext, decode_fast_path, decode_head,
 };
 pub use encode::{
@@ -39,11 +39,11 @@ pub use encode::{
     encode_no_metrics, encode_options, encode_profile, encode_range_failure, encode_range_head, encode_ready,
     encode_repair_begun, encode_root, encode_slow, encode_status,
 };
-pub use head_check::{FastPathRequest, HeadCheck, HeadLimits, Verdict};
+pub use head_check::{FastPathRequest, HeadCheck, HeadLimits, HeadVerdict};
 pub use problem::Problem;
 pub use slow::{SlowRequest, SlowRequests, SlowStage};
 pub use status::{
-    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
-    MemoryStatus, NodeState, NodeStatus, NodeSyncState, QueueStatus, QuorumStatus, RangeStatus,
+    ClockStatus, ClusterStatus, DiskRoom, DurabilityStatus, IoStatus, JobStatus, LevelStatus, LinkStatus,
+    MemberStatus, MemoryStatus, NodeState, NodeSyncState, QueueStatus, QuorumStatus, RangeStatus,
     RepairProgress, RequestStatus, ServingState, Status, StorageStatus,
 };

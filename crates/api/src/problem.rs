@@ -64,7 +64,7 @@ impl Problem {
     pub fn value_too_large(bytes_max: usize) -> Self {
         let detail = format!(
             "The value is larger than {bytes_max} bytes, the most that this node accepts. Nothing was stored. \
-             Store it in parts, or raise the limit in the node's configuration."
+             Store it in parts, or raise --value-max on each node."
         );
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     }
@@ -89,6 +89,14 @@ impl Problem {
     pub fn overloaded(retry_after: Duration) -> Self {
         let detail = "The node has more to do than it can take in. Nothing was done. \
                       Try again after the time in Retry-After.";
+        Self::unavailable(retry_after, detail)
+    }
+
+    /// `503`: the node has no capacity for a read. It expects some after `retry_after`.
+    pub(crate) fn read_overloaded(retry_after: Duration) -> Self {
+        let detail = "The node has no capacity for this read now: too many reads wait, or there is no memory for the value \
+                      beside other large values on their way to their readers. Nothing was done. Try again after the time in \
+                      Retry-After. If this happens often, read fewer large values at a time, or raise --memory.";
         Self::unavailable(retry_after, detail)
     }
 

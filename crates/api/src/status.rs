@@ -13,10 +13,10 @@ pub struct Status {
     pub version: &'static str,
     /// Whether the node serves clients.
     pub state: ServingState,
-    /// Time since the process started.
+    /// Time since the process started, in milliseconds.
     pub uptime_ms: u64,
     /// Every node of the cluster, including this one.
-    pub nodes: Vec<NodeStatus>,
+    pub nodes: Vec<MemberStatus>,
     /// This node as a member of the cluster; `None` before it has recovered.
     pub cluster: Option<ClusterStatus>,
     /// Connections to and from other nodes.
@@ -51,7 +51,7 @@ pub enum ServingState {
 
 /// A node, as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NodeStatus {
+pub struct MemberStatus {
     /// URL at which the node is reached.
     pub url: String,
     /// Whether this entry is the answering node itself.
@@ -66,12 +66,12 @@ pub struct NodeStatus {
     pub disk_full: bool,
     /// Number of hints that this node keeps for it: writes that it missed.
     pub hints: u64,
-    /// Size of these hints.
+    /// Size of these hints, in bytes.
     pub hints_bytes: u64,
     /// Number of hints for it that this node dropped for lack of space or for their age.
     /// Anti-entropy delivers these writes.
     pub hints_dropped: u64,
-    /// Distance of its wall clock ahead of this node's clock; negative if it is behind.
+    /// Milliseconds by which its wall clock is ahead of this node's; negative if it is behind.
     pub clock_ahead_ms: i64,
     /// Time from a heartbeat to its answer, in microseconds; `None` while the node does not answer.
     pub round_trip_us: Option<u64>,
@@ -118,7 +118,7 @@ pub struct ClusterStatus {
     pub ready: bool,
     /// Current pass over all keys.
     pub repair: Option<RepairProgress>,
-    /// Time at which the last pass ended, in milliseconds of Unix time by this node's clock.
+    /// Start of the last complete pass, in milliseconds of Unix time by this node's clock.
     pub repaired_at_ms: Option<u64>,
     /// Number of keys whose newest cell was refused, because its version lies too far in the
     /// future. Reads of them fail at this node.
@@ -160,7 +160,7 @@ pub struct LinkStatus {
     pub received_bytes: u64,
 }
 
-impl NodeStatus {
+impl MemberStatus {
     /// Creates the status of a node of which only the URL is known.
     pub const fn unknown(url: String, is_self: bool) -> Self {
         Self {
@@ -246,10 +246,10 @@ pub struct QuorumStatus {
 /// The version clock.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ClockStatus {
-    /// Distance of the newest issued version ahead of the wall clock; 0 if it is not ahead. Seconds
+    /// Milliseconds by which the newest issued version is ahead of the wall clock, or 0. Seconds
     /// mean that the wall clock was set back.
     pub ahead_ms: u64,
-    /// Distance of the durable bound of versions ahead of the wall clock; 0 if it is not ahead.
+    /// Milliseconds by which the durable bound of versions is ahead of the wall clock, or 0.
     pub bound_ahead_ms: u64,
 }
 
@@ -262,7 +262,7 @@ pub struct QueueStatus {
     pub operations: u64,
     /// Limit of commands in flight.
     pub operations_max: u64,
-    /// Size of the writes that wait for their group commit.
+    /// Size of the writes that wait for their group commit, in bytes.
     pub commit_waiting_bytes: u64,
 }
 
@@ -301,7 +301,7 @@ pub struct RequestStatus {
 /// Condition under which a write counts as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Durability {
+pub enum DurabilityStatus {
     /// After `fdatasync`.
     Fdatasync,
     /// When the operating system has the write: loss of power may undo it.
@@ -324,14 +324,14 @@ pub enum DiskRoom {
 #[derive(Clone, Debug, Serialize)]
 pub struct StorageStatus {
     /// Condition under which a write counts as stored.
-    pub durability: Durability,
-    /// Free space of the file system of the data directory.
+    pub durability: DurabilityStatus,
+    /// Free space of the file system of the data directory, in bytes.
     pub disk_available_bytes: u64,
     /// State of this free space.
     pub disk_room: DiskRoom,
-    /// Free space below which writes are slowed down.
+    /// Free space below which writes are slowed down, in bytes.
     pub disk_soft_bytes: u64,
-    /// Free space below which values are refused.
+    /// Free space below which values are refused, in bytes.
     pub disk_reserve_bytes: u64,
     /// Number of bytes written to the write-ahead log.
     pub wal_bytes: u64,
@@ -352,38 +352,38 @@ pub struct LevelStatus {
     pub level: u32,
     /// Number of tables.
     pub tables: u64,
-    /// Size of the tables on disk.
+    /// Size of the tables on disk, in bytes.
     pub bytes: u64,
 }
 
 /// Memory by use.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MemoryStatus {
-    /// Budget for all of it.
+    /// Budget for all uses together, in bytes.
     pub budget_bytes: u64,
-    /// Memory of memtables.
+    /// Memory of memtables, in bytes.
     pub memtables_bytes: u64,
-    /// Memory of flushed memtables that snapshots hold.
+    /// Memory of flushed memtables that snapshots hold, in bytes.
     pub snapshots_bytes: u64,
-    /// Memory of the block cache.
+    /// Memory of the block cache, in bytes.
     pub cache_bytes: u64,
-    /// Memory of tables outside of the cache.
+    /// Memory of tables outside of the cache, in bytes.
     pub tables_bytes: u64,
-    /// Memory of writes that wait for their group commit.
+    /// Memory of writes that wait for their group commit, in bytes.
     pub queue_bytes: u64,
-    /// Memory of request bodies that arrive in pieces.
+    /// Memory of request bodies that arrive in pieces, in bytes.
     pub bodies_bytes: u64,
-    /// Memory of values that arrived together with their requests.
+    /// Memory of values that arrived together with their requests, in bytes.
     pub writes_bytes: u64,
-    /// Memory of large values that are being sent to clients.
+    /// Memory of large values that are being sent to clients, in bytes.
     pub replies_bytes: u64,
-    /// Memory of open ranges.
+    /// Memory of open ranges, in bytes.
     pub ranges_bytes: u64,
-    /// Memory of batches.
+    /// Memory of batches, in bytes.
     pub batches_bytes: u64,
-    /// Memory of messages to and from other nodes.
+    /// Memory of messages to and from other nodes, in bytes.
     pub peer_links_bytes: u64,
-    /// Memory of client connections.
+    /// Memory of client connections, in bytes.
     pub connections_bytes: u64,
 }
 
@@ -392,11 +392,11 @@ pub struct MemoryStatus {
 pub struct JobStatus {
     /// Number of memtables flushed.
     pub flushes: u64,
-    /// Size of the tables written by flushes.
+    /// Size of the tables written by flushes, in bytes.
     pub flushed_bytes: u64,
     /// Number of finished compactions.
     pub compactions: u64,
-    /// Size of the tables written by compactions.
+    /// Size of the tables written by compactions, in bytes.
     pub compacted_bytes: u64,
 }
 

@@ -3,10 +3,11 @@
 
 use api::entries::{Coding, Format, ResultScope};
 use api::{
-    BatchRequest, CheckpointRequest, DecodedRequest, RangeContent, RangeRequest, RequestRules, decode_head,
+    BatchRequest, CheckpointRequest, DecodedRequest, EntityRangeRequest, RangeContent, RequestRules,
+    decode_head,
 };
 use bytes::Bytes;
-use cluster::{Acks, Cut, Failure, Key, KeyRange, ScanScope, Shortfall};
+use cluster::{Acks, CommandFailure, Cut, Key, KeyRange, ScanScope, Shortfall};
 use http::Request;
 use http::request::Parts;
 use std::num::NonZeroU8;
@@ -25,14 +26,14 @@ fn parts(method: &str, target: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).expect("a request").into_parts().0
 }
 
-fn range_with(query: &str, headers: &[(&str, &str)]) -> RangeRequest {
+fn range_with(query: &str, headers: &[(&str, &str)]) -> EntityRangeRequest {
     match decode_head(&parts("GET", &format!("/v0/entities?{query}"), headers), &rules()) {
         Ok(DecodedRequest::Range(range)) => range,
         other => panic!("{query} {headers:?}: {other:?}"),
     }
 }
 
-fn range(query: &str) -> RangeRequest {
+fn range(query: &str) -> EntityRangeRequest {
     range_with(query, &[])
 }
 
@@ -413,13 +414,14 @@ fn heads_describe_their_bodies() {
 fn a_range_that_fails_before_its_first_page_is_a_problem() {
     let acks = Acks { got: 1, from: 3 };
     let shortfall = Shortfall::Unreachable;
-    let answer = api::encode_range_failure(Failure::NotEnoughReplicas { acks, ack: 2, shortfall });
+    let answer = api::encode_range_failure(CommandFailure::NotEnoughReplicas { acks, ack: 2, shortfall });
     assert_eq!(answer.response.status(), 504);
     assert_eq!(answer.reason, Some("Not Enough Replicas"));
     assert_eq!(answer.response.headers()["veche-acks"], "1/3");
     let detail = std::str::from_utf8(answer.response.body()).expect("JSON").to_owned();
     assert!(detail.contains("Nothing was sent and nothing was stored."), "{detail}");
-    let answer = api::encode_range_failure(Failure::Overloaded { retry_after: Duration::from_secs(2) });
+    let answer =
+        api::encode_range_failure(CommandFailure::Overloaded { retry_after: Duration::from_secs(2) });
     assert_eq!(answer.response.status(), 503);
     assert_eq!(answer.response.headers()["retry-after"], "2");
 }

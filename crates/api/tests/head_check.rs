@@ -1,13 +1,13 @@
 //! The head check passes and refuses the right bytes, independent of how they are split.
 
-use api::{HeadCheck, HeadLimits, Verdict};
+use api::{HeadCheck, HeadLimits, HeadVerdict};
 use proptest::prelude::*;
 
 /// Result of the head check of some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     passed: usize,
-    verdict: Verdict,
+    verdict: HeadVerdict,
 }
 
 /// Feeds `bytes` in pieces that end at `cuts`, as a socket would deliver them.
@@ -17,21 +17,21 @@ fn feed(bytes: &[u8], cuts: &[usize], limits: HeadLimits) -> Outcome {
     for end in cuts.iter().copied().chain([bytes.len()]) {
         loop {
             match check.check(&bytes[passed..end]) {
-                Verdict::Pass(len) => {
+                HeadVerdict::Pass(len) => {
                     assert!(len > 0 && passed + len <= end);
                     passed += len;
                 }
-                Verdict::NeedMore => break,
+                HeadVerdict::NeedMore => break,
                 verdict => return Outcome { passed, verdict },
             }
         }
     }
-    Outcome { passed, verdict: Verdict::NeedMore }
+    Outcome { passed, verdict: HeadVerdict::NeedMore }
 }
 
 fn status_of(bytes: &[u8]) -> Option<u16> {
     match feed(bytes, &[], HeadLimits::default()).verdict {
-        Verdict::Refuse(problem) => Some(problem.status().as_u16()),
+        HeadVerdict::Refuse(problem) => Some(problem.status().as_u16()),
         _ => None,
     }
 }
@@ -67,11 +67,11 @@ fn well_formed_requests_pass_whole() {
     ];
     for request in &requests {
         let outcome = feed(request.as_bytes(), &[], HeadLimits::default());
-        assert_eq!(outcome, Outcome { passed: request.len(), verdict: Verdict::NeedMore }, "{request:?}");
+        assert_eq!(outcome, Outcome { passed: request.len(), verdict: HeadVerdict::NeedMore }, "{request:?}");
     }
     let pipelined = requests.concat();
     let outcome = feed(pipelined.as_bytes(), &[], HeadLimits::default());
-    assert_eq!(outcome, Outcome { passed: pipelined.len(), verdict: Verdict::NeedMore });
+    assert_eq!(outcome, Outcome { passed: pipelined.len(), verdict: HeadVerdict::NeedMore });
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn nothing_of_an_incomplete_head_passes() {
     let request = get("X: a\r\n");
     for end in 0..request.len() {
         let outcome = feed(&request.as_bytes()[..end], &[], HeadLimits::default());
-        assert_eq!(outcome, Outcome { passed: 0, verdict: Verdict::NeedMore });
+        assert_eq!(outcome, Outcome { passed: 0, verdict: HeadVerdict::NeedMore });
     }
 }
 
@@ -253,7 +253,7 @@ fn well_formed_bytes_pass_before_the_refusal() {
     let bytes = format!("{first}GET / HTTP/9.9\r\n\r\n");
     let outcome = feed(bytes.as_bytes(), &[], HeadLimits::default());
     assert_eq!(outcome.passed, first.len());
-    assert!(matches!(outcome.verdict, Verdict::Refuse(_)));
+    assert!(matches!(outcome.verdict, HeadVerdict::Refuse(_)));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn nothing_passes_behind_the_last_request() {
     for last in requests {
         let bytes = format!("{last}anything at all");
         let outcome = feed(bytes.as_bytes(), &[], HeadLimits::default());
-        assert_eq!(outcome, Outcome { passed: last.len(), verdict: Verdict::Ended });
+        assert_eq!(outcome, Outcome { passed: last.len(), verdict: HeadVerdict::Ended });
     }
 }
 
@@ -278,9 +278,9 @@ fn it_reports_when_the_next_byte_belongs_to_a_head() {
     assert!(check.awaits_head());
     let request = put("Content-Length: 2\r\n", "ab");
     let (head, body) = request.split_at(request.len() - 2);
-    assert_eq!(check.check(head.as_bytes()), Verdict::Pass(head.len()));
+    assert_eq!(check.check(head.as_bytes()), HeadVerdict::Pass(head.len()));
     assert!(!check.awaits_head());
-    assert_eq!(check.check(body.as_bytes()), Verdict::Pass(body.len()));
+    assert_eq!(check.check(body.as_bytes()), HeadVerdict::Pass(body.len()));
     assert!(check.awaits_head());
 }
 

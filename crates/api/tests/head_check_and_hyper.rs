@@ -2,7 +2,7 @@
 //! that the check sees, hyper has served exactly as many requests, complete and without an error of
 //! its own.
 
-use api::{HeadCheck, HeadLimits, Verdict};
+use api::{HeadCheck, HeadLimits, HeadVerdict};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Collected, Empty};
@@ -87,15 +87,15 @@ fn ends(bytes: &[u8]) -> (Vec<usize>, bool) {
     let (mut ends, mut passed) = (Vec::new(), 0);
     for end in 1..=bytes.len() {
         match check.check(&bytes[passed..end]) {
-            Verdict::Pass(len) => {
+            HeadVerdict::Pass(len) => {
                 passed += len;
-                if check.awaits_head() || check.check(&[]) == Verdict::Ended {
+                if check.awaits_head() || check.check(&[]) == HeadVerdict::Ended {
                     ends.push(passed);
                 }
             }
-            Verdict::NeedMore => {}
-            Verdict::Refuse(_) => return (ends, true),
-            Verdict::Ended => break,
+            HeadVerdict::NeedMore => {}
+            HeadVerdict::Refuse(_) => return (ends, true),
+            HeadVerdict::Ended => break,
         }
     }
     (ends, false)

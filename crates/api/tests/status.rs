@@ -1,8 +1,8 @@
 //! The document of `/v0/status`, as clients read it.
 
 use api::{
-    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
-    MemoryStatus, NodeState, NodeStatus, NodeSyncState, QueueStatus, QuorumStatus, RangeStatus,
+    ClockStatus, ClusterStatus, DiskRoom, DurabilityStatus, IoStatus, JobStatus, LevelStatus, LinkStatus,
+    MemberStatus, MemoryStatus, NodeState, NodeSyncState, QueueStatus, QuorumStatus, RangeStatus,
     RequestStatus, ServingState, Status, StorageStatus, encode_status,
 };
 use cluster::{HintCount, NodeIndex, PeerState, PeerStatus, RepairKind, RepairStatus, SyncState};
@@ -39,8 +39,8 @@ fn status(state: ServingState) -> Status {
         state,
         uptime_ms: 1,
         nodes: vec![
-            NodeStatus::unknown("http://127.0.0.1:8080".to_owned(), true),
-            NodeStatus::of("http://127.0.0.1:8081".to_owned(), false, &PEER),
+            MemberStatus::unknown("http://127.0.0.1:8080".to_owned(), true),
+            MemberStatus::of("http://127.0.0.1:8081".to_owned(), false, &PEER),
         ],
         cluster: Some(cluster_status()),
         links: LinkStatus {
@@ -74,7 +74,7 @@ fn status(state: ServingState) -> Status {
         },
         ranges: RangeStatus { open: 42, snapshots: 43 },
         storage: StorageStatus {
-            durability: Durability::Fdatasync,
+            durability: DurabilityStatus::Fdatasync,
             disk_available_bytes: 2,
             disk_room: DiskRoom::Short,
             disk_soft_bytes: 44,
@@ -137,16 +137,16 @@ fn the_field_names_of_the_document_are_pinned() {
 #[test]
 fn only_peers_that_answer_have_a_round_trip() {
     let states = [PeerState::Up, PeerState::Suspected, PeerState::Unreachable, PeerState::Unknown];
-    let nodes = states.map(|state| NodeStatus::of("b".to_owned(), false, &PeerStatus { state, ..PEER }));
+    let nodes = states.map(|state| MemberStatus::of("b".to_owned(), false, &PeerStatus { state, ..PEER }));
     assert_eq!(nodes.map(|node| node.round_trip_us), [Some(24), None, None, None]);
 }
 
 #[test]
 fn an_unknown_peer_has_no_sync_state() {
     let peer = PeerStatus { state: PeerState::Unknown, round_trip: None, ..PEER };
-    let node = NodeStatus::of("http://b:1".to_owned(), false, &peer);
+    let node = MemberStatus::of("http://b:1".to_owned(), false, &peer);
     assert_eq!((node.state, node.sync_state), (NodeState::Unknown, None));
-    let own = NodeStatus::of("http://a:1".to_owned(), true, &peer);
+    let own = MemberStatus::of("http://a:1".to_owned(), true, &peer);
     assert_eq!((own.state, own.sync_state), (NodeState::Up, Some(NodeSyncState::Rebuilding)));
 }
 

@@ -6,11 +6,11 @@
 
 use crate::client::fetch;
 use crate::console::{Console, PreloadProgress};
+use crate::cpu::{CpuMeter, own_cpu};
 use crate::goal::{Goal, Observation};
 use crate::keys::{KEY_LEN, KeyNumber, KeyOrder};
 use crate::load::{Lane, LaneResult, LoadError, RunHooks, RunSpec, run_with_hooks};
 use crate::machine::MachineInfo;
-use crate::process::{CpuMeter, own_cpu};
 use crate::report::{
     CostReport, FORMAT, LaneReport, LoadReport, Report, SearchReport, ServerReport, TrialReport,
 };
@@ -265,6 +265,7 @@ impl Runner<'_> {
             verify: false,
             retry: true,
             send_timeout: None,
+            answer_timeout: None,
         };
         let mut progress = PreloadProgress::new(keys, KEY_LEN as f64 + plan.workload.sizes.mean());
         let (idle_stop, console) = (StopFlag::default(), &mut *self.console);
@@ -324,6 +325,7 @@ impl Runner<'_> {
             verify: plan.verify,
             retry: false,
             send_timeout: None,
+            answer_timeout: None,
         };
         let meters = plan.pids.iter().map(|pid| CpuMeter::start(*pid)).collect::<Result<Vec<_>, _>>();
         let meters = meters.map_err(BenchError::Process)?;

@@ -77,6 +77,13 @@ impl Connection {
         Self { socket, out: Vec::new(), sent: 0, parser, body: Vec::new(), is_connecting }
     }
 
+    /// Closes the connection by a reset. A client that closes connections in the usual way at a
+    /// high rate would use up its ports.
+    pub(crate) fn reset(self) {
+        // Without the option the connection is closed in the usual way.
+        let _ = socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
+    }
+
     /// Whether the connection is not established yet.
     pub(crate) const fn is_connecting(&self) -> bool {
         self.is_connecting

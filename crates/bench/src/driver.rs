@@ -2,8 +2,9 @@
 //!
 //! Each iteration releases the slots that are due, waits for responses until the next slot, and
 //! sends the next request on each connection that became free. A lost connection is re-established
-//! without blocking. At the end of the run, or when it is asked to stop, no request starts any
-//! more. Requests in flight may be answered for [`DRAIN_TIMEOUT`], then they are recorded as
+//! without blocking. A lane with [`Lane::answer_timeout`] abandons requests that wait too long, and
+//! resets their connections. At the end of the run, or when it is asked to stop, no request starts
+//! any more. Requests in flight may be answered for [`DRAIN_TIMEOUT`], then they are recorded as
 //! unanswered.
 
 use crate::clock::{RunClock, until};
@@ -17,7 +18,7 @@ use crate::target::Target;
 use crate::workload::{Operation, Request, Workload};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub(crate) struct ThreadLane {
     pub(crate) verify: bool,
     pub(crate) retry: bool,
     send_timeout: Option<Duration>,
+    answer_timeout: Option<Duration>,
     is_exhausted: bool,
     first_client: usize,
 }
@@ -62,7 +64,7 @@ impl ThreadLane {
         recorder: Recorder,
         requests_left: Option<Arc<AtomicU64>>,
     ) -> Self {
-        let Lane { verify, retry, send_timeout, .. } = *lane;
+        let Lane { verify, retry, send_timeout, answer_timeout, .. } = *lane;
         let (is_exhausted, first_client) = (false, 0);
         Self {
             schedule,
@@ -72,6 +74,7 @@ impl ThreadLane {
             verify,
             retry,
             send_timeout,
+            answer_timeout,
             is_exhausted,
             first_client,
         }
@@ -108,6 +111,16 @@ impl ThreadLane {
 struct InFlight {
     request: Request,
     intended: Instant,
+    number: u64,
+}
+
+/// A request that is abandoned at a time, unless it is answered by then.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    at: Instant,
+    client: usize,
+    /// [`InFlight::number`] of the request.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -153,6 +166,9 @@ pub(crate) struct Driver {
     lanes: Vec<ThreadLane>,
     clients: Vec<Client>,
     parked: BTreeSet<(Instant, usize)>,
+    /// Deadlines by lane. Those of a lane are in the order of their times.
+    deadlines: Vec<VecDeque<Deadline>>,
+    sent: u64,
     in_flight: usize,
     scratch: Vec<u8>,
     expected: Vec<u8>,
@@ -179,6 +195,8 @@ impl Driver {
             lanes: Vec::new(),
             clients: Vec::new(),
             parked: BTreeSet::new(),
+            deadlines: Vec::new(),
+            sent: 0,
             in_flight: 0,
             scratch: vec![0; READ_BYTES],
             expected: Vec::new(),
@@ -187,6 +205,7 @@ impl Driver {
             let lane = driver.lanes.len();
             share.first_client = driver.clients.len();
             driver.lanes.push(share);
+            driver.deadlines.push(VecDeque::new());
             for (index, TargetConnection { target, connection }) in connections.into_iter().enumerate() {
                 driver.register(&connection, driver.clients.len(), EventFlags::IN)?;
                 driver.clients.push(Client {
@@ -223,8 +242,13 @@ impl Driver {
                 break;
             }
             self.wait(now, &mut events)?;
+            // A response that has arrived counts, even if it is read late.
+            let is_all = events.len() < EVENTS_MAX;
             for event in events.drain(..) {
                 self.on_event(event.data.u64() as usize, event.flags);
+            }
+            if is_all {
+                self.abandon_late(self.clock.now());
             }
         }
         Ok(self.finish())
@@ -283,11 +307,38 @@ impl Driver {
         }
     }
 
+    /// Abandons the requests whose deadline has passed.
+    fn abandon_late(&mut self, now: Instant) {
+        for lane in 0..self.deadlines.len() {
+            while let Some(deadline) = self.deadlines[lane].pop_front_if(|deadline| deadline.at <= now) {
+                self.abandon(deadline, now);
+            }
+        }
+    }
+
+    fn abandon(&mut self, deadline: Deadline, now: Instant) {
+        let client = &mut self.clients[deadline.client];
+        let Some(InFlight { request, intended, .. }) =
+            client.in_flight.take_if(|in_flight| in_flight.number == deadline.number)
+        else {
+            return;
+        };
+        self.in_flight -= 1;
+        let is_connecting = client.connection.as_ref().is_some_and(Connection::is_connecting);
+        let failure = if is_connecting { Failure::Connect } else { Failure::Unanswered };
+        self.lanes[client.lane].recorder.failure(request.operation, intended, now, failure);
+        if let Some(connection) = client.connection.take() {
+            connection.reset();
+        }
+        self.start(deadline.client, now);
+    }
+
     fn wait(&self, now: Instant, events: &mut Vec<epoll::Event>) -> Result<(), LoadError> {
         let end = if now < self.times.end { self.times.end } else { self.drain_deadline() };
         let releases = self.lanes.iter().filter_map(|lane| lane.schedule.next_release());
         let parked = self.parked.first().map(|(at, _)| *at);
-        let wake = releases.chain(parked).chain([self.next_tick]).fold(end, Instant::min);
+        let deadlines = self.deadlines.iter().filter_map(|lane| Some(lane.front()?.at));
+        let wake = releases.chain(parked).chain(deadlines).chain([self.next_tick]).fold(end, Instant::min);
         let timeout = Timespec::try_from(until(now, wake)).ok();
         match epoll::wait(&self.poll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -304,7 +355,12 @@ impl Driver {
         let lane = &mut self.lanes[client.lane];
         let Some(intended) = lane.claim(client.index, now) else { return };
         let Some(request) = client.retry_request.take().or_else(|| lane.draw_request()) else { return };
-        client.in_flight = Some(InFlight { request, intended });
+        self.sent += 1;
+        let number = self.sent;
+        client.in_flight = Some(InFlight { request, intended, number });
+        if let Some(timeout) = lane.answer_timeout {
+            self.deadlines[client.lane].push_back(Deadline { at: now + timeout, client: i, number });
+        }
         self.in_flight += 1;
         if self.clients[i].connection.is_none() && self.reconnect(i, now).is_err() {
             self.fail(i, Failure::Connect);
@@ -379,7 +435,7 @@ impl Driver {
     fn on_response(&mut self, i: usize, response: Response) {
         let now = self.clock.now();
         let client = &mut self.clients[i];
-        let Some(InFlight { request, intended }) = client.in_flight.take() else {
+        let Some(InFlight { request, intended, .. }) = client.in_flight.take() else {
             client.connection = None;
             return;
         };
@@ -409,7 +465,7 @@ impl Driver {
         let now = self.clock.now();
         let client = &mut self.clients[i];
         client.connection = None;
-        let Some(InFlight { request, intended }) = client.in_flight.take() else { return };
+        let Some(InFlight { request, intended, .. }) = client.in_flight.take() else { return };
         self.in_flight -= 1;
         let lane = &mut self.lanes[client.lane];
         lane.recorder.failure(request.operation, intended, now, failure);
@@ -432,7 +488,7 @@ impl Driver {
     fn finish(mut self) -> ThreadResult {
         let now = self.clock.now();
         for client in &self.clients {
-            if let Some(InFlight { request, intended }) = client.in_flight {
+            if let Some(InFlight { request, intended, .. }) = client.in_flight {
                 let recorder = &mut self.lanes[client.lane].recorder;
                 recorder.failure(request.operation, intended, now, Failure::Unanswered);
             }
@@ -453,6 +509,7 @@ impl Driver {
 mod tests {
     use super::*;
     use crate::keys::KeySpace;
+    use crate::load::{RunSpec, run};
     use crate::schedule::{Pacing, ThreadShare};
     use crate::workload::WorkloadSpec;
 
@@ -470,6 +527,7 @@ mod tests {
             verify: false,
             retry: false,
             send_timeout: Some(Duration::from_millis(10)),
+            answer_timeout: None,
         };
         let schedule = Schedule::new(lane.pacing, 1, ThreadShare { index: 0, of: 1 }, at(0), at(1_000));
         let workload = Workload::new(&spec, KeySpace::new(spec.keys), &targets, 0);
@@ -480,5 +538,34 @@ mod tests {
         assert_eq!(share.recorder.failures().get(&Failure::Unsent), Some(&90));
         assert_eq!(share.claim(0, at(101)), Some(at(101)));
         assert_eq!(share.recorder.failures().get(&Failure::Unsent), Some(&90));
+    }
+
+    /// The server accepts connections and never answers: the run ends only by abandonment.
+    #[test]
+    fn requests_without_an_answer_are_abandoned_and_their_connections_send_the_next_ones() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let lane = Lane {
+            name: String::new(),
+            connections: 4,
+            pacing: Pacing::Closed,
+            burst: Duration::ZERO,
+            workload: WorkloadSpec::default(),
+            requests: Some(20),
+            verify: false,
+            retry: false,
+            send_timeout: None,
+            answer_timeout: Some(Duration::from_millis(10)),
+        };
+        let spec = RunSpec {
+            targets: vec![listener.local_addr().unwrap().into()],
+            threads: 1,
+            cores: Vec::new(),
+            warmup: Duration::ZERO,
+            duration: None,
+            lanes: vec![lane],
+        };
+        let results = run(&spec).unwrap();
+        let failures = results[0].recorder.failures();
+        assert_eq!((results[0].recorder.answers(), failures.values().sum::<u64>()), (0, 20), "{failures:?}");
     }
 }

@@ -21,38 +21,30 @@
 //! **Memory** is bounded: histograms have a fixed size, a timeline has at most
 //! [`timeline::ROWS_MAX`] rows, and waiting slots are counted, not stored.
 //!
-//! **Caveats.** Each connection has one request in flight. Only [`pipeline`] sends without waiting,
-//! and it measures nothing but counts. Linux only.
+//! **Caveats.** Each connection has one request in flight. Linux only.
 
 #![warn(missing_docs)]
 
 pub mod affinity;
-pub mod batch;
 mod benchmark;
-pub mod cgroup;
 mod client;
 mod clock;
 mod connection;
 mod console;
+pub mod cpu;
 mod driver;
 pub mod goal;
-pub mod http_server;
 pub mod keys;
 mod load;
 pub mod machine;
-pub mod pipeline;
 pub mod presets;
-pub mod process;
-pub mod process_tree;
 mod protocol;
 pub mod recorder;
 pub mod report;
 pub mod response;
 pub mod schedule;
 pub mod search;
-pub mod stats;
 mod stop;
-pub mod stream;
 mod target;
 pub mod threads;
 pub mod timeline;
@@ -70,4 +62,4 @@ pub use report::Report;
 pub use schedule::Pacing;
 pub use stop::StopFlag;
 pub use target::Target;
-pub use workload::{Mix, Operation, QuorumOverride, RangeScope, WorkloadSpec};
+pub use workload::{Mix, Operation, QuorumOverride, RangeScope, WorkloadSpec, encode_requests};

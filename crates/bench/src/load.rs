@@ -51,6 +51,10 @@ pub struct Lane {
     /// before depends mainly on the number of connections. `None`: requests wait until the end of
     /// the run, and all of the wait counts.
     pub send_timeout: Option<Duration>,
+    /// Time that a request waits for its response before it is abandoned. Its connection is reset
+    /// and established again, so that the rate of requests may exceed that of responses. `None`:
+    /// requests wait until the end of the run.
+    pub answer_timeout: Option<Duration>,
 }
 
 /// Specification of a run.

@@ -51,7 +51,7 @@ pub enum Failure {
     Broken,
     /// The response was malformed.
     Malformed,
-    /// No response arrived before the end of the drain time.
+    /// No response arrived before the end of the drain time, or before the request was abandoned.
     Unanswered,
     /// The request was due, but its connection was busy until the end.
     Unsent,

@@ -1,65 +1,60 @@
 //! Timeline of a run: one row per second, in bounded memory.
 //!
-//! **Promise.** Every response is in exactly one row, by its time of arrival. The error of a row's
-//! percentile is below 1/32 of its value. A run of any length has at most [`ROWS_MAX`] rows.
+//! **Promise.** Every response is in exactly one row, by its time of arrival. A row's percentile of
+//! two microseconds and more has an error below 1/100. A run of any length has at most [`ROWS_MAX`]
+//! rows.
 //!
-//! **Mechanism.** A row counts latencies in [`Buckets`]: each octave is divided into 32 equal
-//! parts, from a microsecond to nine minutes. When the rows are used up, each pair of neighbours is
-//! merged, and rows are twice as wide from then on. The latencies of the whole run, with three
-//! exact digits, are in the histograms of [`crate::recorder`].
+//! **Mechanism.** A row has an HdrHistogram of two digits, which grows with the longest latency to
+//! at most 16 KB. When the rows are used up, each pair of neighbours is merged, and rows are twice
+//! as wide from then on. The latencies of the whole run, with three digits, are in the histograms
+//! of [`crate::recorder`].
 
 use crate::recorder::Failure;
+use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
 /// Maximum number of rows: half an hour at one second each.
 pub const ROWS_MAX: usize = 1_800;
 
-/// Binary logarithm of the number of parts of an octave.
-const PARTS_BITS: u32 = 5;
-const PARTS: usize = 1 << PARTS_BITS;
-/// Binary logarithm of the second bucket's lower bound, in nanoseconds. Lower latencies share the
-/// first bucket.
-const OCTAVE_MIN: u32 = 10;
-/// Highest octave. Latencies of 2^40 ns and more share the last bucket.
-const OCTAVE_MAX: u32 = 39;
+/// Unit of the histograms, in nanoseconds: latencies of two microseconds and more have both digits.
+const LATENCY_NANOS_MIN: u64 = 1 << 4;
+/// Greatest latency that is distinguished, in nanoseconds: 18 minutes.
+const LATENCY_NANOS_MAX: u64 = 1 << 40;
+/// Significant digits of the histograms: the error is below 1/128.
+const DIGITS: u8 = 2;
 
-/// Histogram of latencies, with logarithmic octaves of linear parts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Buckets {
-    counts: Vec<u32>,
+/// Histogram of the latencies of a row.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowLatency {
+    /// `None` until a latency is recorded.
+    histogram: Option<Box<Histogram<u32>>>,
     max_nanos: u64,
 }
 
-impl Buckets {
-    /// Counts a latency, in nanoseconds.
+impl RowLatency {
+    /// Records a latency, in nanoseconds.
     pub fn record(&mut self, nanos: u64) {
-        let bucket = bucket_of(nanos);
-        if bucket >= self.counts.len() {
-            self.counts.resize(bucket + 1, 0);
-        }
-        self.counts[bucket] += 1;
+        let histogram = self.histogram.get_or_insert_with(growing);
+        histogram.record(nanos.min(LATENCY_NANOS_MAX)).expect("the histogram grows");
         self.max_nanos = self.max_nanos.max(nanos);
     }
 
-    /// Adds the counts of `other`.
+    /// Adds the latencies of `other`.
     pub fn add(&mut self, other: &Self) {
-        if other.counts.len() > self.counts.len() {
-            self.counts.resize(other.counts.len(), 0);
-        }
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine = mine.saturating_add(*theirs);
+        if let Some(theirs) = &other.histogram {
+            self.histogram.get_or_insert_with(growing).add(theirs.as_ref()).expect("the histogram grows");
         }
         self.max_nanos = self.max_nanos.max(other.max_nanos);
     }
 
     /// Number of latencies.
     pub fn len(&self) -> u64 {
-        self.counts.iter().copied().map(u64::from).sum()
+        self.histogram.as_ref().map_or(0, |histogram| histogram.len())
     }
 
     /// Whether the histogram is empty.
     pub const fn is_empty(&self) -> bool {
-        self.max_nanos == 0 && self.counts.is_empty()
+        self.histogram.is_none()
     }
 
     /// Greatest latency, in nanoseconds.
@@ -70,76 +65,50 @@ impl Buckets {
     /// Latency that the fraction `quantile`, in `0.0..=1.0`, of all does not exceed, in
     /// nanoseconds. 0 if the histogram is empty.
     pub fn quantile(&self, quantile: f64) -> u64 {
-        let rank = ((quantile * self.len() as f64).ceil() as u64).max(1);
-        let mut below = 0;
-        for (bucket, count) in self.filled() {
-            if below + count >= rank {
-                let (from, to) = (lower_bound(bucket), lower_bound(bucket + 1));
-                let inside = (to - from) * (rank - below) / count;
-                return (from + inside).min(self.max_nanos);
-            }
-            below += count;
-        }
-        self.max_nanos
+        let value = self.histogram.as_ref().map_or(0, |histogram| histogram.value_at_quantile(quantile));
+        value.min(self.max_nanos)
     }
 
-    /// Counts by [`CoarseBuckets`], without zeros.
-    pub fn coarse(&self) -> BTreeMap<u32, u64> {
+    /// Counts by [`HeatBuckets`], without zeros.
+    pub fn heat(&self) -> BTreeMap<u32, u64> {
         let mut out = BTreeMap::new();
-        for (bucket, count) in self.filled() {
-            *out.entry(CoarseBuckets::of(bucket)).or_default() += count;
+        for value in self.histogram.iter().flat_map(|histogram| histogram.iter_recorded()) {
+            let bucket = HeatBuckets::of(value.value_iterated_to());
+            *out.entry(bucket).or_default() += value.count_since_last_iteration();
         }
         out
     }
+}
 
-    fn filled(&self) -> impl Iterator<Item = (usize, u64)> {
-        let counted = self.counts.iter().copied().map(u64::from).enumerate();
-        counted.filter(|(_, count)| *count > 0)
-    }
+fn growing() -> Box<Histogram<u32>> {
+    let mut histogram =
+        Histogram::new_with_bounds(LATENCY_NANOS_MIN, 2 * LATENCY_NANOS_MIN, DIGITS).expect("a valid range");
+    histogram.auto(true);
+    Box::new(histogram)
 }
 
 /// Buckets of a heat map: eight per octave.
 #[derive(Clone, Copy, Debug)]
-pub struct CoarseBuckets;
+pub struct HeatBuckets;
 
-impl CoarseBuckets {
+impl HeatBuckets {
     /// Number of buckets per octave.
     pub const PER_OCTAVE: u32 = 8;
     /// Lower bound of bucket 1, in nanoseconds; bucket 0 holds lower latencies.
-    pub const FROM_NANOS: u64 = 1 << OCTAVE_MIN;
+    pub const FROM_NANOS: u64 = 1 << 10;
 
-    fn of(bucket: usize) -> u32 {
-        let parts = PARTS / Self::PER_OCTAVE as usize;
-        if bucket == 0 { 0 } else { ((bucket - 1) / parts) as u32 + 1 }
+    fn of(nanos: u64) -> u32 {
+        let Some(octave) = nanos.checked_ilog2().filter(|_| nanos >= Self::FROM_NANOS) else { return 0 };
+        let part = (nanos >> (octave - Self::PER_OCTAVE.ilog2())) as u32 % Self::PER_OCTAVE;
+        1 + (octave - Self::FROM_NANOS.ilog2()) * Self::PER_OCTAVE + part
     }
-}
-
-fn bucket_of(nanos: u64) -> usize {
-    if nanos < 1 << OCTAVE_MIN {
-        return 0;
-    }
-    let octave = nanos.ilog2();
-    if octave > OCTAVE_MAX {
-        return (OCTAVE_MAX - OCTAVE_MIN + 1) as usize * PARTS;
-    }
-    let part = (nanos >> (octave - PARTS_BITS)) as usize & (PARTS - 1);
-    1 + (octave - OCTAVE_MIN) as usize * PARTS + part
-}
-
-/// Least latency of a bucket, in nanoseconds.
-const fn lower_bound(bucket: usize) -> u64 {
-    if bucket == 0 {
-        return 0;
-    }
-    let (octave, part) = ((bucket - 1) / PARTS, (bucket - 1) % PARTS);
-    ((PARTS + part) as u64) << (octave as u32 + OCTAVE_MIN - PARTS_BITS)
 }
 
 /// Responses and failures within a row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Latencies from the intended start.
-    pub latency: Buckets,
+    pub latency: RowLatency,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Requests without a valid response.
@@ -203,7 +172,7 @@ impl Gaps {
 }
 
 /// Rows of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     seconds_per_row: u64,
     rows: Vec<Row>,
@@ -265,34 +234,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_latency_lies_in_its_bucket(nanos in 0u64..1 << 40) {
-            let bucket = bucket_of(nanos);
-            prop_assert!(lower_bound(bucket) <= nanos && nanos < lower_bound(bucket + 1));
-        }
-
-        #[test]
-        fn quantiles_are_off_by_less_than_a_part_of_an_octave(
+        fn quantiles_are_off_by_less_than_a_hundredth(
             mut latencies in proptest::collection::vec(2_000u64..5_000_000_000, 1..300),
             quantile in 0.0f64..1.0,
         ) {
-            let buckets = row(&latencies).latency;
+            let recorded = row(&latencies).latency;
             latencies.sort_unstable();
             let rank = ((quantile * latencies.len() as f64).ceil() as usize).max(1);
-            let (exact, found) = (latencies[rank - 1] as f64, buckets.quantile(quantile) as f64);
-            prop_assert!((found / exact - 1.0).abs() <= 1.0 / 32.0, "{found} for {exact}");
+            let (exact, found) = (latencies[rank - 1] as f64, recorded.quantile(quantile) as f64);
+            prop_assert!((found / exact - 1.0).abs() < 0.01, "{found} for {exact}");
         }
     }
 
     #[test]
-    fn pictures_have_eight_buckets_an_octave() {
-        let buckets = row(&[0, 1_024, 1_024 + 127, 1_024 + 128, 2_048]).latency;
-        assert_eq!(buckets.coarse(), BTreeMap::from([(0, 1), (1, 2), (2, 1), (9, 1)]));
+    fn heat_maps_have_eight_buckets_an_octave() {
+        let heat = row(&[0, 1_023, 1_024, 1_024 + 127, 1_024 + 128, 2_048]).latency.heat();
+        assert_eq!(heat, BTreeMap::from([(0, 2), (1, 2), (2, 1), (9, 1)]));
     }
 
     #[test]
     fn the_longest_latencies_share_a_bucket() {
-        let buckets = row(&[1 << 40, u64::MAX]).latency;
-        assert_eq!((buckets.len(), buckets.max_nanos(), buckets.coarse().len()), (2, u64::MAX, 1));
+        let longest = row(&[1 << 40, u64::MAX]).latency;
+        assert_eq!((longest.len(), longest.max_nanos(), longest.heat().len()), (2, u64::MAX, 1));
     }
 
     #[test]

@@ -223,6 +223,26 @@ pub(crate) struct Request {
     pub(crate) key: KeyNumber,
 }
 
+/// Encodes requests for each of `connections` connections, at least `bytes_min` bytes each.
+pub fn encode_requests(
+    spec: &WorkloadSpec,
+    target: &Target,
+    connections: usize,
+    bytes_min: usize,
+) -> Vec<Vec<u8>> {
+    let targets = std::slice::from_ref(target);
+    let mut workload = Workload::new(spec, KeySpace::new(spec.keys), targets, 0);
+    let encode = |_| {
+        let mut requests = Vec::new();
+        while requests.len() < bytes_min {
+            let request = workload.next();
+            workload.encode(request, 0, &mut requests);
+        }
+        requests
+    };
+    (0..connections).map(encode).collect()
+}
+
 /// Requests of one lane on one thread.
 #[derive(Debug)]
 pub(crate) struct Workload {

@@ -127,6 +127,7 @@ impl Bench {
             Effect::Store { id, request, .. } => {
                 let response = match request {
                     StoreRequest::Read { .. } => StoreResponse::Cell(Some(self.cell.clone())),
+                    StoreRequest::ReadMeta { .. } => StoreResponse::Meta(Some(self.cell.meta)),
                     StoreRequest::RaiseClockBound { bound } => StoreResponse::ClockBoundRaised { bound },
                     _ => StoreResponse::Written { superseded: false },
                 };

@@ -8,7 +8,7 @@ use stdx::WallTime;
 /// Until the table is [abandoned](crate::StoreRequest::AbandonTable), reads of keys that may have
 /// been lost with it fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub struct TableDamage {
     /// Number of the table; no other table ever has it.
     pub table: u64,
     /// Key ranges in which entities may be lost, in key order.
@@ -20,11 +20,11 @@ pub struct Damage {
     pub dead_from: Option<WallTime>,
 }
 
-/// A range of keys.
+/// A range of keys in which entities may be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRange {
-    /// The range begins behind this key; `None`: at the first key.
+    /// Exclusive lower bound; `None`: the range begins at the first key.
     pub after: Option<Key>,
-    /// The range ends with this key; `None`: with the last key.
+    /// Inclusive upper bound; `None`: the range ends with the last key.
     pub until: Option<Key>,
 }

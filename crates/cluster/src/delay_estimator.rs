@@ -1,6 +1,6 @@
 //! Estimates the queueing delay of a resource, for admission control.
 //!
-//! **Promise.** If each operation asks for admission with the delay that it tolerates, the
+//! **Promise.** Each operation asks for admission with the delay that it tolerates. Then the
 //! operations in flight stay near the number that the resource completes in that time, for any
 //! resource and without configuration. Some operations are always admitted, because otherwise the
 //! rate could not be measured.

@@ -1,8 +1,8 @@
 //! Schedule of dialing a peer: at once, and after failures with exponential back-off.
 //!
 //! The wait doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`]. Random jitter makes each wait up to
-//! a quarter shorter or longer, so that nodes that lost each other at the same time do not all come
-//! back at the same time. A sign of life of the peer ends the back-off.
+//! a quarter shorter or longer. So nodes that lost each other at the same time do not all come back
+//! at the same time. A sign of life of the peer ends the back-off.
 
 use std::time::Duration;
 use stdx::{Instant, Rng};
@@ -15,7 +15,7 @@ pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(1);
 /// State of the link dialed to one peer. It decides only *when* to dial; its owner reports the
 /// outcomes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dialer {
+pub(crate) struct DialSchedule {
     state: State,
     back_off: Duration,
 }
@@ -30,7 +30,7 @@ enum State {
     Open,
 }
 
-impl Dialer {
+impl DialSchedule {
     /// A dialer that may dial at once.
     pub(crate) const fn new() -> Self {
         Self { state: State::Down { until: Instant::ZERO }, back_off: BACK_OFF_MIN }
@@ -45,7 +45,7 @@ impl Dialer {
         is_due
     }
 
-    /// The time from which [`Dialer::start`] returns `true`; `None` while dialing or open.
+    /// The time from which [`DialSchedule::start`] returns `true`; `None` while dialing or open.
     pub(crate) const fn due(&self) -> Option<Instant> {
         match self.state {
             State::Down { until } => Some(until),
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_maximum_with_a_quarter_of_jitter() {
-        let mut dialer = Dialer::new();
+        let mut dialer = DialSchedule::new();
         let mut rng = Rng::new(1);
         let now = Instant::ZERO + Duration::from_secs(10);
         for millis in [50, 100, 200, 400, 800, 1_000, 1_000] {

@@ -1,7 +1,12 @@
 //! Counts the hints that a process holds for each node. All state machines of the process share it.
 //!
 //! **Promise.** The count is never less than the number of hints kept since the last recount, so a
-//! bound on the count also bounds the hints on disk. A count is 0 only if there are no hints.
+//! bound on the count also bounds the hints on disk. A count is 0 only if there are no hints. The
+//! bound also holds for threads that keep hints at the same time.
+//!
+//! **Mechanism.** The bytes of a hint are added to the total first, if they fit, and then to the
+//! entry of its target. They are subtracted in the reverse order, so the total is never less than
+//! the sum of the entries.
 //!
 //! **Caveats.** A newer hint for the same key and node replaces the older one, but both are counted
 //! until the next recount.
@@ -13,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct HintLedger {
     entries: Vec<Entry>,
+    /// Bytes of all entries.
+    bytes: AtomicU64,
     bytes_max: u64,
 }
 
@@ -32,8 +39,7 @@ pub struct HintCount {
     pub bytes: u64,
 }
 
-/// The size that a hint for `key` is counted with, in bytes: about its size in the log and in
-/// tables.
+/// Size with which a hint for `key` is counted, in bytes: about its size in the log and in tables.
 pub fn hint_bytes(key: &Key) -> u64 {
     const OVERHEAD: u64 = 48;
     key.as_bytes().len() as u64 + OVERHEAD
@@ -42,19 +48,24 @@ pub fn hint_bytes(key: &Key) -> u64 {
 impl HintLedger {
     /// Creates an empty ledger that allows hints of `bytes_max` bytes in total.
     pub fn new(bytes_max: u64) -> Self {
-        Self { entries: (0..NODES_MAX).map(|_| Entry::default()).collect(), bytes_max }
+        Self {
+            entries: (0..NODES_MAX).map(|_| Entry::default()).collect(),
+            bytes: AtomicU64::new(0),
+            bytes_max,
+        }
     }
 
     /// Counts a hint that is about to be kept for `target`. Returns `false` if it does not fit: it
     /// is then counted as dropped and must not be kept.
     pub fn try_keep(&self, target: NodeIndex, bytes: u64) -> bool {
         let entry = &self.entries[target.as_usize()];
-        if self.bytes() + bytes > self.bytes_max {
+        let with_hint = |held: u64| Some(held.saturating_add(bytes)).filter(|sum| *sum <= self.bytes_max);
+        if self.bytes.fetch_update(Ordering::AcqRel, Ordering::Relaxed, with_hint).is_err() {
             entry.dropped.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         entry.hints.fetch_add(1, Ordering::Relaxed);
-        entry.bytes.fetch_add(bytes, Ordering::Relaxed);
+        entry.bytes.fetch_add(bytes, Ordering::AcqRel);
         true
     }
 
@@ -65,26 +76,13 @@ impl HintLedger {
 
     /// Subtracts hints that were removed.
     pub fn remove(&self, target: NodeIndex, gone: HintCount) {
-        let entry = &self.entries[target.as_usize()];
-        let saturating = |counter: &AtomicU64, by: u64| {
-            let _ =
-                counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(by)));
-        };
-        saturating(&entry.hints, gone.hints);
-        saturating(&entry.bytes, gone.bytes);
+        self.replace(target, gone, HintCount::default());
     }
 
     /// Replaces the count at the beginning of a recount by its result. Hints kept since then stay
     /// counted.
     pub fn recount(&self, target: NodeIndex, at_begin: HintCount, counted: HintCount) {
-        let entry = &self.entries[target.as_usize()];
-        let replace = |counter: &AtomicU64, old: u64, new: u64| {
-            let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                Some(n.saturating_sub(old).saturating_add(new))
-            });
-        };
-        replace(&entry.hints, at_begin.hints, counted.hints);
-        replace(&entry.bytes, at_begin.bytes, counted.bytes);
+        self.replace(target, at_begin, counted);
     }
 
     /// The hints held for `target`.
@@ -100,7 +98,25 @@ impl HintLedger {
 
     /// Bytes that all hints occupy.
     pub fn bytes(&self) -> u64 {
-        self.entries.iter().map(|entry| entry.bytes.load(Ordering::Relaxed)).sum()
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Replaces a part of the count for `target`, and updates the total by the difference.
+    fn replace(&self, target: NodeIndex, old: HintCount, new: HintCount) {
+        let entry = &self.entries[target.as_usize()];
+        let replaced = |count: u64, old: u64, new: u64| count.saturating_sub(old).saturating_add(new);
+        let _ = entry.hints.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |hints| {
+            Some(replaced(hints, old.hints, new.hints))
+        });
+        if new.bytes > 0 {
+            // Added to the total before the entry is changed.
+            self.bytes.fetch_add(new.bytes, Ordering::AcqRel);
+        }
+        let before = entry.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |bytes| {
+            Some(replaced(bytes, old.bytes, new.bytes))
+        });
+        let gone = before.map_or(0, |bytes| bytes.min(old.bytes));
+        self.bytes.fetch_sub(gone, Ordering::AcqRel);
     }
 }
 
@@ -130,5 +146,50 @@ mod tests {
         assert!(ledger.try_keep(TARGET, 10));
         ledger.recount(TARGET, at_begin, HintCount { hints: 1, bytes: 10 });
         assert_eq!(ledger.held(TARGET), HintCount { hints: 2, bytes: 20 });
+    }
+
+    #[test]
+    fn the_total_is_the_sum_of_the_entries() {
+        let ledger = HintLedger::new(100);
+        let sum = || (0..NODES_MAX as u8).map(|target| ledger.held(NodeIndex(target)).bytes).sum::<u64>();
+        assert!(ledger.try_keep(TARGET, 40) && ledger.try_keep(NodeIndex(0), 30));
+        let count = |bytes| HintCount { hints: 1, bytes };
+        for (old, new, total) in [(10, 0, 60), (0, 90, 150), (500, 5, 35), (7, 7, 37)] {
+            ledger.recount(TARGET, count(old), count(new));
+            assert_eq!((ledger.bytes(), sum()), (total, total));
+        }
+        ledger.remove(TARGET, count(500));
+        ledger.remove(NodeIndex(0), count(31));
+        assert_eq!((ledger.bytes(), sum()), (0, 0));
+    }
+
+    /// Each round leaves space for one hint, which several threads want.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "the claim is about threads")]
+    fn threads_that_keep_hints_at_once_do_not_exceed_the_bound() {
+        const THREADS: u8 = 4;
+        const ROUNDS: usize = 2_000;
+        let ledgers: Vec<_> = (0..ROUNDS).map(|_| HintLedger::new(10)).collect();
+        let begun = AtomicU64::new(0);
+        let keep = |target: NodeIndex| {
+            for (round, ledger) in (1..).zip(&ledgers) {
+                begun.fetch_add(1, Ordering::SeqCst);
+                while begun.load(Ordering::SeqCst) < round * u64::from(THREADS) {
+                    std::thread::yield_now();
+                }
+                ledger.try_keep(target, 10);
+            }
+        };
+        std::thread::scope(|scope| {
+            for target in (0..THREADS).map(NodeIndex) {
+                let keep = &keep;
+                scope.spawn(move || keep(target));
+            }
+        });
+        for ledger in &ledgers {
+            let held = (0..THREADS).map(|target| ledger.held(NodeIndex(target)).hints);
+            let dropped = (0..THREADS).map(|target| ledger.dropped(NodeIndex(target)));
+            assert_eq!((held.sum(), dropped.sum(), ledger.bytes()), (1, u64::from(THREADS) - 1, 10));
+        }
     }
 }

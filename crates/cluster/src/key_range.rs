@@ -49,9 +49,9 @@ impl PartialOrd for Cut {
 /// The keys between two cuts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// `None`: from the first key.
+    /// Start of the range; `None`: the first key.
     pub from: Option<Cut>,
-    /// `None`: to the last key.
+    /// End of the range; `None`: after the last key.
     pub to: Option<Cut>,
 }
 

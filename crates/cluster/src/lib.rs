@@ -47,12 +47,12 @@ mod wait_trace;
 pub use clock::{HybridClock, TickError, WallCeiling};
 pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, CoordinatorLimits};
-pub use damage::{Damage, LostRange};
+pub use damage::{LostRange, TableDamage};
 pub use delay_estimator::DelayEstimator;
 pub use effect::{Effect, Event, RebuildReason, RequestId, StoreId};
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};
-pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, Partition};
+pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, PartitionId};
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
 pub use message::{
@@ -61,9 +61,9 @@ pub use message::{
 };
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
-pub use quorum::{Quorum, QuorumChoice, QuorumError};
-pub use refused::{Refusal, RefusedKeys};
-pub use reply::{Acks, Failure, Reply, Shortfall};
+pub use quorum::{Quorum, QuorumChoice, QuorumError, majority};
+pub use refused::{RefusedKey, RefusedKeys};
+pub use reply::{Acks, CommandFailure, Reply, Shortfall};
 pub use scan::{
     PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanRequest, ScanRoles, ScanScope,
     ScanTask, SnapshotId,

@@ -11,17 +11,17 @@ use stdx::{Hlc, NodeTag};
 /// list, partition count and hash are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerHello {
-    /// The peer.
+    /// Index of the peer.
     pub node: NodeIndex,
-    /// Identity of its data directory.
+    /// Identity of the peer's data directory.
     pub tag: NodeTag,
     /// The state machine that dials; `Node` in the hello of a dialed peer.
     pub requester: Requester,
-    /// Its process.
+    /// Incarnation of the peer's process.
     pub incarnation: Incarnation,
-    /// Its version clock.
+    /// Value of the peer's version clock.
     pub clock: Hlc,
-    /// Its sync state.
+    /// Sync state of the peer.
     pub sync_state: SyncState,
 }
 
@@ -32,14 +32,14 @@ pub enum LinkEvent {
     Opened(PeerHello),
     /// A peer could not be dialed.
     DialFailed {
-        /// The peer.
+        /// Index of the peer.
         node: NodeIndex,
         /// The reason.
         reason: DialFailure,
     },
     /// An open link has ended: requests in flight on it will not be answered.
     Closed {
-        /// The peer.
+        /// Index of the peer.
         node: NodeIndex,
     },
     /// Only to `Node`: a peer requests admission of its link. The answer is [`LinkAction::Admit`]
@@ -60,9 +60,9 @@ pub enum LinkEvent {
 /// The reason why a peer could not be dialed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialFailure {
-    /// Nothing listens there, or the connection was reset.
+    /// No process listens at the peer's address, or the connection was reset.
     Refused,
-    /// There was no answer in time.
+    /// The peer did not answer in time.
     TimedOut,
     /// The peer rejected this node: another node list, secret or protocol.
     Rejected,

@@ -10,13 +10,13 @@ use stdx::NodeTag;
 pub struct Member {
     /// Maps keys to replicas.
     pub layout: Arc<Layout>,
-    /// This node.
+    /// Index of this node.
     pub me: NodeIndex,
     /// Identity of the data directory; part of every version that the node issues.
     pub tag: NodeTag,
-    /// This process.
+    /// Incarnation of this process.
     pub incarnation: Incarnation,
-    /// Issues versions.
+    /// Version clock, which issues versions.
     pub clock: Arc<HybridClock>,
     /// Counts the hints that the node keeps.
     pub hints: Arc<HintLedger>,

@@ -28,9 +28,9 @@ impl std::fmt::Debug for Incarnation {
 /// Identifies a request among all requests ever made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId {
-    /// The requesting process.
+    /// Incarnation of the requesting process.
     pub incarnation: Incarnation,
-    /// Its state machine that requests.
+    /// State machine that sent the request.
     pub requester: Requester,
     /// Number of the request. Its encoding is private to the requester.
     pub number: u64,
@@ -191,7 +191,7 @@ pub enum PeerFault {
     /// Too many requests of this requester, or in total, are in flight there, or a write would wait
     /// for too long.
     Busy,
-    /// It has not recovered yet, or is shutting down.
+    /// The node has not recovered yet, or is shutting down.
     NotServing,
 }
 
@@ -240,9 +240,9 @@ pub struct GenerationReport {
 /// Requests the cells of a range of keys that both nodes replicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest {
-    /// The range begins behind this key; `None`: at the first key.
+    /// Exclusive lower bound; `None`: the range begins at the first key.
     pub after: Option<Key>,
-    /// The range ends with this key; `None`: with the last key.
+    /// Inclusive upper bound; `None`: the range ends with the last key.
     pub until: Option<Key>,
     /// Cells with greater versions are left out, because they may still be in flight.
     pub cutoff: Hlc,
@@ -255,7 +255,7 @@ pub struct RangeRequest {
 /// The answer to a [`RangeRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// Both nodes hold the same.
+    /// Both nodes hold the same versions in the range.
     Same,
     /// The versions that the answering node holds, in key order.
     Versions {

@@ -3,9 +3,13 @@
 //! **Promise.** `from` replicas hold the key, `ack` of them must answer. A read and a write of the
 //! same key share at least one replica if `ack(read) + ack(write) > from`. A [`Tally`] counts each
 //! replica once, even if it answers repeatedly.
+//!
+//! All rules about how many nodes suffice are here: the majority, the replicas that hold a cell,
+//! the holders that a later read cannot miss, and the sources that cover every acknowledged write.
+//! Other modules know which nodes there are, and ask this one whether they are enough.
 
 use crate::replica_set::ReplicaSet;
-use crate::{Acks, Failure, Shortfall};
+use crate::{Acks, CommandFailure, NODES_MAX, Shortfall};
 use std::num::NonZeroU8;
 
 /// The quorum parameters of a request; those not given take their defaults.
@@ -45,7 +49,7 @@ impl QuorumChoice {
     #[inline]
     pub fn resolve(self, nodes: NonZeroU8, default_from: u8) -> Result<Quorum, QuorumError> {
         let from = self.from.unwrap_or(u32::from(default_from));
-        let ack = self.ack.unwrap_or(from / 2 + 1);
+        let ack = self.ack.unwrap_or(majority(from));
         let error = QuorumError { ack, from, nodes: nodes.get() };
         let quorum = Quorum {
             ack: u8::try_from(ack).map_err(|_| error)?,
@@ -65,6 +69,130 @@ impl Quorum {
     /// Number of replicas that hold the key.
     pub const fn from(self) -> u8 {
         self.from
+    }
+
+    /// The replicas that hold the key.
+    pub(crate) const fn replicas(self) -> ReplicaSet {
+        ReplicaSet::first(self.from)
+    }
+
+    /// Whether the replica at this index of the preference list holds the key.
+    pub(crate) const fn has_replica(self, replica_index: u8) -> bool {
+        replica_index < self.from
+    }
+
+    /// Whether one replica alone holds the key, so that its fault is that of the command.
+    pub(crate) const fn has_one_replica(self) -> bool {
+        self.from == 1
+    }
+
+    /// Whether answers of this number of replicas suffice.
+    pub(crate) const fn is_met_by(self, replicas: u8) -> bool {
+        replicas >= self.ack
+    }
+
+    /// Whether this number of replicas suffices even if one of them does not answer.
+    pub(crate) const fn has_spare_in(self, replicas: u8) -> bool {
+        replicas > self.ack
+    }
+
+    /// Number of replicas that must hold a cell so that a later read with this quorum cannot miss
+    /// it; `cell_from` is the cell's own `from`.
+    pub(crate) const fn holders_needed(self, cell_from: u8) -> u8 {
+        holders_needed(self.ack, cell_from)
+    }
+
+    /// Whether a cell with this `from` has fewer replicas than a read with this quorum takes into
+    /// account.
+    pub(crate) const fn exceeds_replicas_of(self, cell_from: u8) -> bool {
+        exceeds_replicas_of(self.from, cell_from)
+    }
+}
+
+/// Number of members that are a majority: more than half.
+pub const fn majority(members: u32) -> u32 {
+    members / 2 + 1
+}
+
+/// Whether `count` of `members` are a majority.
+pub(crate) const fn is_majority(count: usize, members: usize) -> bool {
+    count * 2 > members
+}
+
+/// Number of nodes that are a majority of `others` nodes and one more, together with that one.
+pub(crate) const fn majority_beside_one(others: usize) -> usize {
+    others.div_ceil(2)
+}
+
+/// Number of the other replicas of a key that together hold at least one copy of every write that a
+/// majority of `from` replicas acknowledged.
+pub(crate) const fn sources_needed(from: u8) -> u8 {
+    from - majority(from as u32) as u8 + 1
+}
+
+/// Number of replicas of a key in a cluster of `nodes` nodes: a cell may have been written with a
+/// greater `from`.
+pub(crate) const fn replica_count(from: u8, nodes: u8) -> u8 {
+    if from < nodes { from } else { nodes }
+}
+
+/// The replicas that should hold a cell with this `from`.
+pub(crate) const fn replicas_of_cell(cell_from: u8) -> ReplicaSet {
+    ReplicaSet::first(replica_count(cell_from, NODES_MAX as u8))
+}
+
+/// Whether keys with this number of replicas have a replica on another node, from which a node can
+/// be filled.
+pub(crate) const fn has_other_replicas(replicas: u8) -> bool {
+    replicas >= OTHER_REPLICAS_FROM
+}
+
+/// The least `from` with which [`has_other_replicas`] holds, or all nodes if they are fewer.
+pub(crate) const fn replica_count_with_others(from: u8, nodes: u8) -> u8 {
+    replica_count(if has_other_replicas(from) { from } else { OTHER_REPLICAS_FROM }, nodes)
+}
+
+/// The least `from` with another replica than this node.
+const OTHER_REPLICAS_FROM: u8 = 2;
+
+/// As [`Quorum::holders_needed`], for roles that a peer sent.
+pub(crate) const fn holders_needed(ack: u8, cell_from: u8) -> u8 {
+    if ack < cell_from { ack } else { cell_from }
+}
+
+/// As [`Quorum::exceeds_replicas_of`], for roles that a peer sent.
+pub(crate) const fn exceeds_replicas_of(from: u8, cell_from: u8) -> bool {
+    cell_from < from
+}
+
+/// Replicas of a read by their information about the newest cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CellReplicas {
+    /// The cell's own `from`.
+    pub(crate) cell_from: u8,
+    /// Replicas that hold the cell.
+    pub(crate) held: ReplicaSet,
+    /// Replicas that have answered.
+    pub(crate) answered: ReplicaSet,
+    /// Replicas that cannot be reached in time.
+    pub(crate) out_of_reach: ReplicaSet,
+}
+
+impl CellReplicas {
+    /// Whether a later read with this quorum cannot miss the cell.
+    pub(crate) const fn suffice(&self, quorum: Quorum) -> bool {
+        self.held.len() >= quorum.holders_needed(self.cell_from)
+    }
+
+    /// Whether they suffice if the cell's replicas that are out of reach are trusted to hold it. A
+    /// replica that has answered is never trusted. The `from` of the cell must be less than that of
+    /// the read, whose overlap with the write's quorum is what the trust relies on.
+    pub(crate) const fn suffice_with_trust(&self, quorum: Quorum) -> bool {
+        let intended = replicas_of_cell(self.cell_from);
+        let trusted = intended.intersection(self.out_of_reach).without(self.answered);
+        quorum.exceeds_replicas_of(self.cell_from)
+            && intended.intersection(self.answered).without(self.held).is_empty()
+            && self.held.union(trusted).len() >= quorum.holders_needed(self.cell_from)
     }
 }
 
@@ -107,20 +235,32 @@ impl Tally {
         self.acked.remove(replica) && self.failed.insert(replica)
     }
 
+    /// The same quorum without `replicas`, which count as failed like those that have failed.
+    /// `None`: the others are too few.
+    pub(crate) fn restarted_without(&self, replicas: ReplicaSet) -> Option<Self> {
+        let tally = Self { failed: self.failed.union(replicas), ..Self::new(self.quorum) };
+        (!tally.is_impossible()).then_some(tally)
+    }
+
     /// Whether enough replicas did as asked.
     pub(crate) const fn is_reached(&self) -> bool {
-        self.acked.len() >= self.quorum.ack
+        self.quorum.is_met_by(self.acked.len())
+    }
+
+    /// Whether more replicas must be asked, with this number of requests without an answer.
+    pub(crate) const fn needs_more_than(&self, open: u8) -> bool {
+        !self.quorum.is_met_by(self.acked.len() + open)
     }
 
     /// Whether too many replicas failed for the quorum ever to be reached.
     pub(crate) const fn is_impossible(&self) -> bool {
-        self.quorum.from - self.failed.len() < self.quorum.ack
+        !self.quorum.is_met_by(self.quorum.from - self.failed.len())
     }
 
     /// Whether the quorum is impossible only because the replicas in `lacking` have failed.
     pub(crate) const fn is_reachable_if_recovered(&self, lacking: ReplicaSet) -> bool {
         let failed = self.failed.without(lacking);
-        self.is_impossible() && self.quorum.from - failed.len() >= self.quorum.ack
+        self.is_impossible() && self.quorum.is_met_by(self.quorum.from - failed.len())
     }
 
     /// Number of replicas that did as asked, of those that hold the key.
@@ -129,8 +269,8 @@ impl Tally {
     }
 
     /// The failure of a command with these answers.
-    pub(crate) const fn short(&self, shortfall: Shortfall) -> Failure {
-        Failure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack, shortfall }
+    pub(crate) const fn short(&self, shortfall: Shortfall) -> CommandFailure {
+        CommandFailure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack, shortfall }
     }
 
     /// Replicas that did as asked.
@@ -145,7 +285,12 @@ impl Tally {
 
     /// Replicas that have not answered.
     pub(crate) const fn silent(&self) -> ReplicaSet {
-        ReplicaSet::first(self.quorum.from).without(self.acked).without(self.failed)
+        self.unacked().without(self.failed)
+    }
+
+    /// Replicas that have not done as asked, as far as known.
+    pub(crate) const fn unacked(&self) -> ReplicaSet {
+        self.quorum.replicas().without(self.acked)
     }
 
     /// The quorum to reach.
@@ -155,7 +300,7 @@ impl Tally {
 
     fn is_first_answer_of(&self, replica: u8) -> bool {
         let from = self.quorum.from;
-        assert!(replica < from, "replica {replica} of {from} does not hold the key");
+        assert!(self.quorum.has_replica(replica), "replica {replica} of {from} does not hold the key");
         !self.acked.contains(replica) && !self.failed.contains(replica)
     }
 }
@@ -164,22 +309,23 @@ impl Tally {
 mod tests {
     use super::*;
 
-    const NODES_MAX: u8 = 5;
+    /// Size of the largest cluster of which everything is tried.
+    const NODES_TRIED: u8 = 5;
 
     fn resolve(ack: Option<u32>, from: Option<u32>, nodes: u8) -> Result<(u8, u8), QuorumError> {
         let nodes = NonZeroU8::new(nodes).expect("at least one node");
         QuorumChoice { ack, from }.resolve(nodes, nodes.get()).map(|quorum| (quorum.ack(), quorum.from()))
     }
 
-    /// All quorums that clusters of up to [`NODES_MAX`] nodes can form.
+    /// All quorums that clusters of up to [`NODES_TRIED`] nodes can form.
     fn quorums() -> impl Iterator<Item = Quorum> {
-        (1..=NODES_MAX).flat_map(|from| (1..=from).map(move |ack| Quorum { ack, from }))
+        (1..=NODES_TRIED).flat_map(|from| (1..=from).map(move |ack| Quorum { ack, from }))
     }
 
     #[test]
     fn the_default_is_a_majority_of_all_nodes() {
         let expected = [(1, 1), (2, 2), (2, 3), (3, 4), (3, 5)];
-        for (nodes, expected) in (1..=NODES_MAX).zip(expected) {
+        for (nodes, expected) in (1..=NODES_TRIED).zip(expected) {
             assert_eq!(resolve(None, None, nodes), Ok(expected));
         }
         let choice = QuorumChoice::default().resolve(NonZeroU8::MAX, 3);
@@ -188,8 +334,8 @@ mod tests {
 
     #[test]
     fn every_choice_resolves_to_its_quorum_or_an_error() {
-        let choices = || (0..=u32::from(NODES_MAX) + 2).map(Some).chain([None, Some(256), Some(u32::MAX)]);
-        for nodes in 1..=NODES_MAX {
+        let choices = || (0..=u32::from(NODES_TRIED) + 2).map(Some).chain([None, Some(256), Some(u32::MAX)]);
+        for nodes in 1..=NODES_TRIED {
             for (ack, from) in choices().flat_map(|ack| choices().map(move |from| (ack, from))) {
                 let from_meant = from.unwrap_or(u32::from(nodes));
                 let ack_meant = ack.unwrap_or(from_meant / 2 + 1);
@@ -256,6 +402,119 @@ mod tests {
     /// Sets of replicas, as bits, that reach `quorum`.
     fn answering(quorum: Quorum) -> impl Iterator<Item = u32> {
         (0..1u32 << quorum.from).filter(move |set| set.count_ones() >= u32::from(quorum.ack))
+    }
+
+    /// Sets of replicas of `from` replicas.
+    fn subsets(from: u8) -> impl Iterator<Item = ReplicaSet> {
+        (0..1u32 << from).map(move |bits| (0..from).filter(|index| bits >> index & 1 == 1).collect())
+    }
+
+    #[test]
+    fn a_majority_is_the_least_number_of_which_any_two_share_a_member() {
+        for members in 1..=u32::from(NODES_TRIED) {
+            let least = (1..=members).find(|count| 2 * count > members).expect("all members are one");
+            assert_eq!(majority(members), least);
+            for count in 0..=members {
+                assert_eq!(is_majority(count as usize, members as usize), count >= least);
+            }
+            assert_eq!(majority_beside_one(members as usize - 1), least as usize - 1);
+        }
+    }
+
+    /// The claim that a rebuild relies on: the others include one of every majority.
+    #[test]
+    fn enough_sources_meet_every_majority_of_the_other_replicas() {
+        for from in 2..=NODES_TRIED {
+            let own = ReplicaSet::one(0);
+            let majorities: Vec<_> =
+                subsets(from).filter(|set| u32::from(set.len()) >= majority(from.into())).collect();
+            let covers = |sources: ReplicaSet| {
+                majorities.iter().all(|majority| !majority.intersection(sources).is_empty())
+            };
+            for sources in subsets(from).filter(|sources| sources.intersection(own).is_empty()) {
+                assert_eq!(covers(sources), sources.len() >= sources_needed(from), "{from} {sources:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_misses_no_cell_that_enough_replicas_hold() {
+        for quorum in quorums() {
+            for cell_from in 1..=NODES_TRIED {
+                let needed = quorum.holders_needed(cell_from);
+                assert!(needed <= quorum.ack && needed <= cell_from);
+                assert_eq!(quorum.exceeds_replicas_of(cell_from), cell_from < quorum.from);
+                for held in subsets(cell_from.min(quorum.from)) {
+                    let none = ReplicaSet::EMPTY;
+                    let cell = CellReplicas { cell_from, held, answered: held, out_of_reach: none };
+                    assert_eq!(cell.suffice(quorum), held.len() >= needed);
+                    // A quorum that overlaps with itself then meets a holder in every set.
+                    if held.len() >= quorum.ack && 2 * quorum.ack > quorum.from {
+                        let mut sets = subsets(quorum.from).filter(|set| set.len() >= quorum.ack);
+                        assert!(cell.suffice(quorum));
+                        assert!(sets.all(|set| !set.intersection(held).is_empty()), "{quorum:?} {held:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every partition of the replicas into holders, others that answered, and those out of reach.
+    #[test]
+    fn only_silent_replicas_of_a_cell_with_a_smaller_from_are_trusted() {
+        for quorum in quorums() {
+            for cell_from in 1..=NODES_TRIED {
+                for answered in subsets(quorum.from) {
+                    for held in subsets(quorum.from).filter(|held| held.without(answered).is_empty()) {
+                        for out_of_reach in subsets(quorum.from) {
+                            let cell = CellReplicas { cell_from, held, answered, out_of_reach };
+                            let lacks = |index: &u8| answered.contains(*index) && !held.contains(*index);
+                            let counts = |index: &u8| {
+                                let is_silent = out_of_reach.contains(*index) && !answered.contains(*index);
+                                held.contains(*index) || *index < cell_from && is_silent
+                            };
+                            let all = 0..quorum.from;
+                            let expected = cell_from < quorum.from
+                                && !(0..cell_from).any(|index| lacks(&index))
+                                && all.filter(counts).count() >= usize::from(quorum.ack.min(cell_from));
+                            assert_eq!(cell.suffice_with_trust(quorum), expected, "{quorum:?} {cell:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_replicas_of_a_key_are_at_most_all_nodes() {
+        for from in 0..=NODES_TRIED + 2 {
+            for nodes in 1..=NODES_TRIED {
+                assert_eq!(replica_count(from, nodes), from.min(nodes));
+                assert_eq!(replica_count_with_others(from, nodes), from.max(2).min(nodes));
+                assert_eq!(has_other_replicas(from), from > 1);
+            }
+            assert_eq!(replicas_of_cell(from), ReplicaSet::first(from));
+        }
+        assert_eq!(replicas_of_cell(u8::MAX).len(), 64);
+    }
+
+    #[test]
+    fn a_restarted_tally_counts_the_others_anew() {
+        for quorum in quorums() {
+            for (failed, without) in
+                subsets(quorum.from).flat_map(|a| subsets(quorum.from).map(move |b| (a, b)))
+            {
+                let mut tally = Tally::new(quorum);
+                failed.for_each(|replica| assert!(tally.fail(replica)));
+                tally.silent().for_each(|replica| assert!(tally.ack(replica)));
+                let left = quorum.from - failed.union(without).len();
+                let restarted = tally.restarted_without(without);
+                assert_eq!(restarted.is_some(), left >= quorum.ack);
+                let Some(restarted) = restarted else { continue };
+                assert_eq!((restarted.acks().got, restarted.silent().len()), (0, left));
+                assert!((0..=quorum.from).all(|open| restarted.needs_more_than(open) == (open < quorum.ack)));
+            }
+        }
     }
 
     #[test]

@@ -38,11 +38,11 @@ use stdx::Hlc;
 
 /// The refused keys of a node. Clones share them until one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RefusedKeys(Arc<BTreeMap<Key, Refusal>>);
+pub struct RefusedKeys(Arc<BTreeMap<Key, RefusedKey>>);
 
 /// A refused key's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedKey {
     /// The version clock of this node at the first refusal of a cell of the key.
     pub since: Hlc,
     /// Peers that held such a cell when they were last asked.
@@ -56,7 +56,7 @@ impl RefusedKeys {
     pub const BYTES_MAX: usize = 64 << 10;
 
     /// Creates a set of these keys. `None` if they exceed a bound.
-    pub fn of(keys: BTreeMap<Key, Refusal>) -> Option<Self> {
+    pub fn of(keys: BTreeMap<Key, RefusedKey>) -> Option<Self> {
         let keys = Self(Arc::new(keys));
         (keys.len() <= Self::COUNT_MAX && keys.bytes() <= Self::BYTES_MAX).then_some(keys)
     }
@@ -79,12 +79,12 @@ impl RefusedKeys {
     }
 
     /// The state of this key, if it is refused.
-    pub fn get(&self, key: &Key) -> Option<&Refusal> {
+    pub fn get(&self, key: &Key) -> Option<&RefusedKey> {
         self.0.get(key)
     }
 
     /// The keys in their order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Key, &Refusal)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Key, &RefusedKey)> {
         self.0.iter()
     }
 
@@ -104,7 +104,7 @@ impl RefusedKeys {
             None if self.bytes() + key.as_bytes().len() > Self::BYTES_MAX => return false,
             None => {}
         }
-        let empty = Refusal { since: now, holders: NodeSet::EMPTY };
+        let empty = RefusedKey { since: now, holders: NodeSet::EMPTY };
         let refusal = Arc::make_mut(&mut self.0).entry(key.clone()).or_insert(empty);
         refusal.holders = refusal.holders.union(holders);
         true
@@ -190,7 +190,7 @@ mod tests {
         let first = Hlc::from_bits(7);
         assert!(keys.try_insert(&key("k"), nodes(&[1]), first));
         assert!(keys.try_insert(&key("k"), nodes(&[2]), Hlc::from_bits(9)));
-        assert_eq!(keys.get(&key("k")), Some(&Refusal { since: first, holders: nodes(&[1, 2]) }));
+        assert_eq!(keys.get(&key("k")), Some(&RefusedKey { since: first, holders: nodes(&[1, 2]) }));
         keys.remove_holders(&key("k"), nodes(&[1]));
         assert!(keys.contains(&key("k")));
         keys.remove_holders(&key("k"), nodes(&[2]));

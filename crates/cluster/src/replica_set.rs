@@ -81,6 +81,12 @@ impl Iterator for ReplicaSet {
     }
 }
 
+impl FromIterator<u8> for ReplicaSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(indices: I) -> Self {
+        indices.into_iter().fold(Self::EMPTY, |set, index| set.union(Self::one(index)))
+    }
+}
+
 impl fmt::Debug for ReplicaSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(*self).finish()

@@ -7,9 +7,9 @@ use stdx::{Cell, Version, WallTime};
 /// Number of replicas that answered, of those that hold the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acks {
-    /// Replicas that answered.
+    /// Number of replicas that answered.
     pub got: u8,
-    /// Replicas that hold the key.
+    /// Number of replicas that hold the key.
     pub from: u8,
 }
 
@@ -20,12 +20,12 @@ pub enum Reply {
     Found {
         /// The newest cell among the answers.
         cell: Cell,
-        /// Replicas that answered.
+        /// Number of replicas that answered.
         acks: Acks,
     },
     /// A read found no live value: nothing, a tombstone, or an expired value.
     Missing {
-        /// Replicas that answered.
+        /// Number of replicas that answered.
         acks: Acks,
     },
     /// A write was stored.
@@ -34,7 +34,7 @@ pub enum Reply {
         version: Version,
         /// Whether a replica already held a greater version.
         superseded: bool,
-        /// Replicas that answered.
+        /// Number of replicas that answered.
         acks: Acks,
     },
     /// The next entries of a scan: live ones, with their values.
@@ -45,29 +45,29 @@ pub enum Reply {
         is_last: bool,
     },
     /// The command failed. A scan is over then.
-    Failed(Failure),
+    Failed(CommandFailure),
 }
 
 /// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// Fewer than `ack` replicas did their part in time.
+pub enum CommandFailure {
+    /// Fewer than `ack` replicas answered or stored the write in time.
     NotEnoughReplicas {
-        /// Replicas that answered.
+        /// Number of replicas that answered.
         acks: Acks,
         /// Replicas that had to answer.
         ack: u8,
         /// How far the command came, and so what it may have left stored.
         shortfall: Shortfall,
     },
-    /// As [`Failure::NotEnoughReplicas`], on a node that is not read-eligible yet because its
-    /// directory is new. Built by the driver, which knows the names of nodes.
+    /// As [`CommandFailure::NotEnoughReplicas`], on a node that is not read-eligible yet because
+    /// its directory is new. Built by the driver, which knows the names of nodes.
     NotEnoughHeard {
-        /// Replicas that answered.
+        /// Number of replicas that answered.
         acks: Acks,
         /// Replicas that had to answer.
         ack: u8,
-        /// As in [`Failure::NotEnoughReplicas`].
+        /// As in [`CommandFailure::NotEnoughReplicas`].
         shortfall: Shortfall,
         /// The nodes that this node has not heard, separated by commas.
         missing: String,
@@ -110,8 +110,8 @@ pub enum Failure {
         /// Whether another replica may have stored it nevertheless.
         maybe_stored: bool,
     },
-    /// As [`Failure::DiskFull`] with the own disk among them. Built by the driver, which knows the
-    /// disk's figures.
+    /// As [`CommandFailure::DiskFull`], and the disk of this node is one of the full ones. Built by
+    /// the driver, which knows the disk's figures.
     DiskFullHere {
         /// Replicas that stored it.
         acks: Acks,
@@ -161,7 +161,7 @@ pub enum Shortfall {
     MaybeStored,
 }
 
-impl From<StoreFault> for Failure {
+impl From<StoreFault> for CommandFailure {
     /// The failure of a command whose only replica had this fault.
     fn from(fault: StoreFault) -> Self {
         match fault {

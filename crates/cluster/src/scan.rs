@@ -6,7 +6,8 @@
 //! and others report whether they hold the same.
 
 use crate::{
-    Cut, Incarnation, KeyRange, Layout, NodeIndex, Page, Partition, Quorum, RangeDigest, Requester, ScanLimit,
+    Cut, Incarnation, KeyRange, Layout, NodeIndex, Page, PartitionId, Quorum, RangeDigest, Requester,
+    ScanLimit,
 };
 use stdx::WallTime;
 
@@ -17,7 +18,7 @@ pub struct ScanId(pub u64);
 /// A client's request for a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// The keys.
+    /// Keys to read.
     pub range: KeyRange,
     /// Greatest number of entries; `None`: no limit.
     pub limit: Option<u64>,
@@ -37,9 +38,9 @@ pub enum ScanScope {
 /// Identifies a snapshot that a store keeps for a scan. All stores use the same id for a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId {
-    /// The process that scans.
+    /// Incarnation of the scanning process.
     pub incarnation: Incarnation,
-    /// Its state machine.
+    /// State machine that scans.
     pub requester: Requester,
     /// Number of the scan within that state machine.
     pub number: u64,
@@ -102,10 +103,10 @@ pub struct PartitionSet {
 
 impl PartitionSet {
     /// The partitions of the layout that satisfy `is_in`.
-    pub fn of(layout: &Layout, is_in: impl Fn(Partition) -> bool) -> Self {
+    pub fn of(layout: &Layout, is_in: impl Fn(PartitionId) -> bool) -> Self {
         let partitions = layout.partitions();
         let mut bits = vec![0_u64; partitions.div_ceil(64) as usize];
-        for partition in (0..partitions).filter(|partition| is_in(Partition(*partition))) {
+        for partition in (0..partitions).filter(|partition| is_in(PartitionId(*partition))) {
             bits[partition as usize / 64] |= 1 << (partition % 64);
         }
         Self { partitions, bits: bits.into() }
@@ -113,14 +114,14 @@ impl PartitionSet {
 
     /// Whether the set contains a partition.
     #[inline]
-    pub fn contains(&self, partition: Partition) -> bool {
+    pub fn contains(&self, partition: PartitionId) -> bool {
         self.bits[partition.0 as usize / 64] & (1 << (partition.0 % 64)) != 0
     }
 
     /// Whether the set contains the partition of `key`.
     #[inline]
     pub fn contains_key(&self, key: &[u8]) -> bool {
-        self.contains(Partition::of(key, self.partitions))
+        self.contains(PartitionId::of(key, self.partitions))
     }
 
     /// Whether the set contains no partition.
@@ -150,9 +151,9 @@ impl ScanRoles {
     pub fn participants<'a>(
         &'a self,
         layout: &'a Layout,
-        partition: Partition,
+        partition: PartitionId,
     ) -> impl Iterator<Item = NodeIndex> + 'a {
-        let replicas = &layout.preference_list(partition)[..usize::from(self.from.min(layout.len()))];
+        let replicas = layout.replicas_of_partition(partition, self.from);
         self.order.iter().copied().filter(|node| replicas.contains(node)).take(usize::from(self.ack))
     }
 

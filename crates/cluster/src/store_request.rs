@@ -1,14 +1,20 @@
 //! Requests to the local store, and its responses.
 
-use crate::{Cut, Damage, Key, NodeIndex, NodeRecord, NodeSet, Page, PageRequest, SnapshotId};
+use crate::{Cut, Key, NodeIndex, NodeRecord, NodeSet, Page, PageRequest, SnapshotId, TableDamage};
 use std::time::Duration;
-use stdx::{Cell, Hlc, Version};
+use stdx::{Cell, CellMeta, Hlc, Version};
 
 /// A request to the local store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreRequest {
     /// Reads the newest durable cell of a key, tombstones and expired values included.
     Read {
+        /// The key.
+        key: Key,
+    },
+    /// As `Read`, without the value. The store does not read an oversized value for it, so an
+    /// answer does not say that the value is readable.
+    ReadMeta {
         /// The key.
         key: Key,
     },
@@ -23,9 +29,9 @@ pub enum StoreRequest {
     },
     /// Keeps hints that nodes lack a version of a key. Answered when they are durable.
     KeepHints {
-        /// The key.
+        /// Key that the nodes lack a version of.
         key: Key,
-        /// The version.
+        /// Version that the nodes lack.
         version: Version,
         /// The nodes that lack it.
         targets: NodeSet,
@@ -57,7 +63,8 @@ pub enum StoreRequest {
         until: Option<Key>,
         /// Limit of one answer.
         limit: ScanLimit,
-        /// Whether values are read; if not, the values returned are empty.
+        /// Whether values are returned; if not, the values returned are empty, and oversized ones
+        /// are not read.
         values: bool,
     },
     /// Reads the next entries of a range from a snapshot that is kept for further pages.
@@ -70,7 +77,7 @@ pub enum StoreRequest {
     /// Replaces a damaged table, in time, by its readable entries. Requested when all cells that
     /// may be lost with it were fetched from peers and are durable. Not done if by now the table
     /// has lost more than is named here.
-    AbandonTable(Damage),
+    AbandonTable(TableDamage),
     /// Makes the node's record durable.
     PersistRecord {
         /// The whole record.
@@ -88,6 +95,7 @@ impl StoreRequest {
     pub const fn is_read(&self) -> bool {
         match self {
             Self::Read { .. }
+            | Self::ReadMeta { .. }
             | Self::ReadHints { .. }
             | Self::Scan { .. }
             | Self::ReadPage(_)
@@ -106,18 +114,18 @@ impl StoreRequest {
 /// least one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimit {
-    /// Number of entries.
+    /// Maximum number of entries.
     pub entries: usize,
-    /// Bytes of keys and values.
+    /// Maximum size of keys and values, in bytes.
     pub bytes: usize,
 }
 
 /// A hint: a marker that a node lacks a version of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// The key.
+    /// Key that the node lacks a version of.
     pub key: Key,
-    /// The version.
+    /// Version that the node lacks.
     pub version: Version,
     /// The newest cell of the key, if it was requested and there is one.
     pub cell: Option<Cell>,
@@ -128,6 +136,8 @@ pub struct Hint {
 pub enum StoreResponse {
     /// Answers `Read`: the newest cell, if there is any.
     Cell(Option<Cell>),
+    /// Answers `ReadMeta`: the metadata of the newest cell, if there is any.
+    Meta(Option<CellMeta>),
     /// Answers `Write`: the cell is durable.
     Written {
         /// Whether a greater version was already stored. With concurrent writes of a key, `false`

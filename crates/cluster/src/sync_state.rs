@@ -4,7 +4,7 @@ use crate::{Incarnation, NodeIndex, NodeSet, RefusedKeys};
 use std::collections::BTreeMap;
 use stdx::{Hlc, NodeTag, WallTime};
 
-/// Decides whether a node's answers to reads count.
+/// State of a node's data, which decides whether the node's answers to reads count.
 ///
 /// A node that lost its disk has acknowledged writes that it does not hold. It must learn that from
 /// its peers, who remember the lost identity, before its answer that a key is missing counts.
@@ -48,7 +48,7 @@ impl SyncState {
 pub struct Generation {
     /// Number of the start, from 1.
     pub number: u64,
-    /// The process.
+    /// Incarnation of the process.
     pub incarnation: Incarnation,
     /// Of an own generation: the start value of its version clock. Of a peer's generation: the
     /// greatest value of its version clock that the peer has reported in it, behind which none of
@@ -117,13 +117,14 @@ impl GenerationHistory {
 /// The state that a node remembers of itself and its peers; stored as a whole at each change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {
-    /// Grows with each change.
+    /// Number of the revision, which grows with each change.
     pub revision: u64,
     /// Sync state of the node.
     pub sync_state: SyncState,
     /// Identities of its peers.
     pub peers: BTreeMap<NodeIndex, NodeTag>,
-    /// Time by the wall clock at which anti-entropy last completed a pass over all keys.
+    /// Start of the last complete round of anti-entropy, by the wall clock at that time. In a new
+    /// cluster, first the time at which the node settled.
     pub repaired_at: Option<WallTime>,
     /// Peers that hints were dropped for since then: a repair with them is pending.
     pub repair_pending: NodeSet,

@@ -5,14 +5,15 @@ use crate::{NodeIndex, NodeSet, RefusedKeys};
 /// State of a peer according to the failure detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
-    /// It has not been heard yet.
+    /// The peer has not been heard yet.
     Unknown,
-    /// It answers.
+    /// The peer answers.
     Up,
-    /// It is slow: still written to, but read from only if other replicas do not suffice.
+    /// The peer is slow: it receives writes, and is read from only if other replicas do not
+    /// suffice.
     Suspected,
-    /// It refused or reset the connection, or was silent for too long. Operations do not wait for
-    /// it.
+    /// The peer refused or reset the connection, or was silent for too long. Operations do not wait
+    /// for it.
     Unreachable,
 }
 
@@ -33,18 +34,19 @@ impl PeerState {
 pub struct PeerView {
     /// State of the peer.
     pub state: PeerState,
-    /// A link with it is open in at least one direction, and the other direction is being dialed.
-    /// It is [`Unreachable`](PeerState::Unreachable) or [`Unknown`](PeerState::Unknown) only
-    /// briefly: operations wait for it.
+    /// Whether a link with the peer is open in at least one direction, and the other direction is
+    /// being dialed. It is [`Unreachable`](PeerState::Unreachable) or
+    /// [`Unknown`](PeerState::Unknown) only briefly: operations wait for it.
     pub linking: bool,
-    /// Its answers to reads count.
+    /// Whether the peer's answers to reads count.
     pub read_eligible: bool,
-    /// It is being filled from other replicas: it will not be read-eligible soon, and no read waits
-    /// for that.
+    /// Whether the peer is being filled from other replicas: it will not be read-eligible soon, and
+    /// no read waits for that.
     pub rebuilding: bool,
-    /// Its disk is too full for values.
+    /// Whether the peer's disk is too full for values.
     pub disk_full: bool,
-    /// It is about to shut down: it is read from only if other replicas do not suffice.
+    /// Whether the peer is about to shut down: it is read from only if other replicas do not
+    /// suffice.
     pub draining: bool,
 }
 

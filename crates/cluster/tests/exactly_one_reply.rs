@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    Command, Coordinator, CoordinatorLimits, Effect, Failure, HintLedger, HybridClock, Incarnation, Key,
-    Layout, Lifetime, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, Shortfall, StoreFault,
+    Command, CommandFailure, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock, Incarnation,
+    Key, Layout, Lifetime, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, Shortfall, StoreFault,
     StoreId, StoreRequest, StoreResponse,
 };
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Cell, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
+use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
 
 const OPERATIONS_MAX: u16 = 5;
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -141,6 +141,9 @@ impl World {
             StoreRequest::Read { .. } => {
                 StoreResponse::Cell(self.written.last().map(|version| Cell::value(*version, 1, Bytes::new())))
             }
+            StoreRequest::ReadMeta { .. } => {
+                StoreResponse::Meta(self.written.last().map(|version| CellMeta::value(*version, 1)))
+            }
             StoreRequest::Write { cell, .. } => StoreResponse::Written {
                 superseded: self.written.last().is_some_and(|newest| *newest > cell.meta.version),
             },
@@ -191,11 +194,11 @@ fn check_reply(is_read: bool, reply: &Reply) {
     match reply {
         Reply::Found { acks, .. } | Reply::Missing { acks } => assert!(is_read && acks.got == acks.from),
         Reply::Written { acks, .. } => assert!(!is_read && acks.got == acks.from),
-        Reply::Failed(Failure::NotEnoughReplicas { shortfall, .. }) => {
+        Reply::Failed(CommandFailure::NotEnoughReplicas { shortfall, .. }) => {
             assert!(!(is_read && *shortfall == Shortfall::MaybeStored), "a read stores nothing");
         }
         Reply::Page { .. } => panic!("a page answers scans"),
-        Reply::Failed(Failure::ExpiryTooLate { .. }) => assert!(!is_read),
+        Reply::Failed(CommandFailure::ExpiryTooLate { .. }) => assert!(!is_read),
         Reply::Failed(_) => {}
     }
 }

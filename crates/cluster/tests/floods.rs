@@ -3,7 +3,7 @@
 
 mod coordinator_support;
 
-use cluster::{Command, CoordinatorLimits, Failure, Lifetime, Reply, RequestId, StoreRequest};
+use cluster::{Command, CommandFailure, CoordinatorLimits, Lifetime, Reply, RequestId, StoreRequest};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl Flood {
     fn sort(&self, ids: &[RequestId]) -> (Vec<RequestId>, Vec<RequestId>) {
         ids.iter().partition(|id| match &self.cluster.replies[id] {
             Reply::Written { .. } | Reply::Found { .. } | Reply::Missing { .. } => true,
-            Reply::Failed(Failure::Overloaded { .. }) => false,
+            Reply::Failed(CommandFailure::Overloaded { .. }) => false,
             reply => panic!("{reply:?} to {id:?}"),
         })
     }
@@ -155,7 +155,7 @@ fn a_query_beforehand_predicts_the_refusal() {
         let told = flood.cluster.hosts[0].coordinator.write_refusal(&key("key-0"), Some(8), quorum);
         let id = flood.write();
         let refused = match flood.cluster.replies.get(&id) {
-            Some(Reply::Failed(Failure::Overloaded { retry_after })) => Some(*retry_after),
+            Some(Reply::Failed(CommandFailure::Overloaded { retry_after })) => Some(*retry_after),
             _ => None,
         };
         assert_eq!(told, refused, "write {number}");
@@ -179,7 +179,7 @@ fn a_query_for_a_delete_ignores_that_a_busy_replica_is_full() {
         let told = flood.cluster.hosts[0].coordinator.write_refusal(&key, None, quorum);
         let id = flood.submit(Command::Delete { key, quorum });
         let refused = match flood.cluster.replies.get(&id) {
-            Some(Reply::Failed(Failure::Overloaded { retry_after })) => Some(*retry_after),
+            Some(Reply::Failed(CommandFailure::Overloaded { retry_after })) => Some(*retry_after),
             _ => None,
         };
         assert_eq!(told, refused, "delete {number}");

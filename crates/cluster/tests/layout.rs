@@ -1,6 +1,6 @@
 //! Placement is balanced, nested, equal on all nodes, and never changes by accident.
 
-use cluster::{Layout, LayoutError, NodeIndex, Partition};
+use cluster::{Layout, LayoutError, NodeIndex, PartitionId};
 use std::collections::BTreeMap;
 
 const PARTITIONS: u32 = 4_096;
@@ -15,7 +15,7 @@ fn layout(nodes: usize) -> Layout {
 }
 
 fn lists(layout: &Layout) -> impl Iterator<Item = &[NodeIndex]> {
-    (0..layout.partitions()).map(|partition| layout.preference_list(Partition(partition)))
+    (0..layout.partitions()).map(|partition| layout.preference_list(PartitionId(partition)))
 }
 
 /// Least and greatest number of times that a node is at index `place` of the lists that begin with
@@ -151,7 +151,7 @@ fn layouts_never_change() {
         [0xf734_877e_8b8c_f606, 0x003f_91f8_0879_71fe, 0x6858_f300_ab42_3b72, 0xf445_e3cb_8e22_434f,]
     );
     let key = cluster::Key::new("user:1".into()).expect("a short key");
-    assert_eq!(layout(3).partition_of(&key), Partition(949));
+    assert_eq!(layout(3).partition_of(&key), PartitionId(949));
 }
 
 #[test]

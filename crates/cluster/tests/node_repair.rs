@@ -337,7 +337,7 @@ fn replicas_converge_though_messages_are_lost_and_nodes_and_stores_fail() {
             }
             world.hosts[host].store.fails = match step % 4 {
                 0 => |request| matches!(request, StoreRequest::Write { .. } | StoreRequest::Scan { .. }),
-                1 => |request| matches!(request, StoreRequest::Read { .. }),
+                1 => |request| matches!(request, StoreRequest::Read { .. } | StoreRequest::ReadMeta { .. }),
                 _ => |_| false,
             };
         }

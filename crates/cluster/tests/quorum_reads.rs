@@ -11,8 +11,8 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Command, CoordinatorLimits, Failure, Lifetime, NodeIndex, PeerState, Quorum, Reply, RequestId, Shortfall,
-    StoreFault,
+    Command, CommandFailure, CoordinatorLimits, Lifetime, NodeIndex, PeerState, Quorum, Reply, RequestId,
+    Shortfall, StoreFault,
 };
 use coordinator_support::{Cluster, TIMEOUT, key};
 use std::collections::BTreeMap;
@@ -248,9 +248,9 @@ impl Run {
         }
     }
 
-    fn check_failure(&self, is_read: bool, asked: &Asked, failure: &Failure) {
+    fn check_failure(&self, is_read: bool, asked: &Asked, failure: &CommandFailure) {
         let is_surely_not_stored = match failure {
-            Failure::NotEnoughReplicas { shortfall, acks, ack } => {
+            CommandFailure::NotEnoughReplicas { shortfall, acks, ack } => {
                 use Shortfall::{
                     MaybeStored, NoVersion, NotFetched, NotSpread, Refused, Unanswered, Unreachable,
                 };
@@ -264,7 +264,7 @@ impl Run {
                 assert!(is_its_own, "{failure:?}, seed {}", self.seed);
                 *shortfall != MaybeStored
             }
-            Failure::Overloaded { .. } => true,
+            CommandFailure::Overloaded { .. } => true,
             _ => false,
         };
         if is_surely_not_stored && let Some(value) = &asked.value {

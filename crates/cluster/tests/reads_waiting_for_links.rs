@@ -3,8 +3,8 @@
 mod coordinator_support;
 
 use cluster::{
-    ClusterView, Command, CoordinatorLimits, Destination, Effect, Failure, LinkEvent, Message, NodeIndex,
-    NodeSet, PeerView, Reply, Shortfall,
+    ClusterView, Command, CommandFailure, CoordinatorLimits, Destination, Effect, LinkEvent, Message,
+    NodeIndex, NodeSet, PeerView, Reply, Shortfall,
 };
 use coordinator_support::{Cluster, TIMEOUT, key};
 use std::sync::Arc;
@@ -47,9 +47,9 @@ fn a_read_of_a_new_node_fails_at_once_while_peers_are_unheard() {
     coordinator.submit(now, cluster::RequestId(1), Command::Get { key: key("k"), quorum });
     let replies = std::iter::from_fn(|| coordinator.poll_effect());
     let fails = |effect: Effect| match effect {
-        Effect::Reply { reply: Reply::Failed(Failure::NotEnoughReplicas { shortfall, .. }), .. } => {
-            Some(shortfall)
-        }
+        Effect::Reply {
+            reply: Reply::Failed(CommandFailure::NotEnoughReplicas { shortfall, .. }), ..
+        } => Some(shortfall),
         _ => None,
     };
     assert_eq!(replies.filter_map(fails).collect::<Vec<_>>(), [Shortfall::Unreachable]);

@@ -5,8 +5,8 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Command, CoordinatorLimits, Cut, Failure, KeyRange, Lifetime, NodeIndex, NodeSet, Quorum, Refusal,
-    RefusedKeys, Reply, Scan, ScanId, ScanScope, Shortfall,
+    Command, CommandFailure, CoordinatorLimits, Cut, KeyRange, Lifetime, NodeIndex, NodeSet, Quorum,
+    RefusedKey, RefusedKeys, Reply, Scan, ScanId, ScanScope, Shortfall,
 };
 use coordinator_support::{Cluster, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
@@ -28,7 +28,8 @@ fn cluster() -> Cluster {
         let of_k = if node == 0 { &older } else { &newer };
         cluster.hosts[node].cells.insert(key("k"), of_k.clone());
     }
-    let refusal = Refusal { since: Hlc::at(cluster.now.wall), holders: NodeSet::from_iter([NodeIndex(1)]) };
+    let refusal =
+        RefusedKey { since: Hlc::at(cluster.now.wall), holders: NodeSet::from_iter([NodeIndex(1)]) };
     let refused = RefusedKeys::of([(key("k"), refusal)].into()).expect("one key");
     cluster.hosts[0].view.refused = refused;
     cluster.publish(0);
@@ -42,7 +43,12 @@ fn get(cluster: &mut Cluster, node: usize, name: &str, quorum: Quorum) -> Reply 
 }
 
 /// The values of all keys from `from` on, or the failure of the scan.
-fn scan(cluster: &mut Cluster, node: usize, from: &str, scope: ScanScope) -> Result<Vec<Bytes>, Failure> {
+fn scan(
+    cluster: &mut Cluster,
+    node: usize,
+    from: &str,
+    scope: ScanScope,
+) -> Result<Vec<Bytes>, CommandFailure> {
     let range = KeyRange { from: Some(Cut::Before(key(from))), to: None };
     let (id, mut values) = (ScanId(7), Vec::new());
     let mut asked = cluster.submit(node, Command::Scan { id, scan: Scan { range, limit: None, scope } });
@@ -62,8 +68,8 @@ fn scan(cluster: &mut Cluster, node: usize, from: &str, scope: ScanScope) -> Res
     }
 }
 
-fn is_short(failure: &Failure, of: Shortfall) -> bool {
-    matches!(failure, Failure::NotEnoughReplicas { shortfall, .. } if *shortfall == of)
+fn is_short(failure: &CommandFailure, of: Shortfall) -> bool {
+    matches!(failure, CommandFailure::NotEnoughReplicas { shortfall, .. } if *shortfall == of)
 }
 
 #[test]
@@ -78,7 +84,7 @@ fn a_read_counts_no_replica_that_has_refused_the_key() {
             }
         }
         let reply = get(&mut cluster, node, "k", three);
-        assert!(matches!(&reply, Reply::Failed(Failure::NotEnoughReplicas { .. })), "{reply:?}");
+        assert!(matches!(&reply, Reply::Failed(CommandFailure::NotEnoughReplicas { .. })), "{reply:?}");
         assert!(matches!(get(&mut cluster, node, "a", three), Reply::Found { .. }));
     }
 }
@@ -90,7 +96,7 @@ fn the_only_replica_fails_instead_of_reporting_a_missing_key() {
         let name = (0..100).map(|i| format!("k{i}"));
         let is_first = |name: &String| cluster.layout.replicas(&key(name), 1) == [NodeIndex(0)];
         let name = name.into_iter().find(is_first).expect("node 0 is the first replica of some key");
-        let refusal = Refusal { since: Hlc::ZERO, holders: NodeSet::from_iter([NodeIndex(1)]) };
+        let refusal = RefusedKey { since: Hlc::ZERO, holders: NodeSet::from_iter([NodeIndex(1)]) };
         cluster.hosts[0].view.refused = RefusedKeys::of([(key(&name), refusal)].into()).expect("one key");
         cluster.publish(0);
         let quorum = cluster.quorum(1, 1);

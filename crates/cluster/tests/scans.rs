@@ -10,7 +10,7 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Command, CoordinatorLimits, Cut, Failure, Key, KeyRange, Lifetime, Page, PeerState, Quorum, Reply,
+    Command, CommandFailure, CoordinatorLimits, Cut, Key, KeyRange, Lifetime, Page, PeerState, Quorum, Reply,
     RequestId, Scan, ScanId, ScanScope, StoreFault,
 };
 use coordinator_support::{Cluster, TIMEOUT, key};
@@ -300,7 +300,10 @@ impl Run {
                 (Asked::Write { .. }, Reply::Failed(_)) => {}
                 (Asked::Page(id), Reply::Page { page, is_last }) => self.take_page(id, &page, is_last),
                 (Asked::Page(id), Reply::Failed(failure)) => {
-                    assert!(!matches!(failure, Failure::ExpiryTooLate { .. } | Failure::DiskFull { .. }));
+                    assert!(!matches!(
+                        failure,
+                        CommandFailure::ExpiryTooLate { .. } | CommandFailure::DiskFull { .. }
+                    ));
                     self.scans.remove(&id).expect("it was open");
                 }
                 (_, reply) => panic!("{reply:?} does not fit, seed {}", self.seed),

@@ -26,10 +26,11 @@
 //!     with a tag: with this identity
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s]
 //! stored 0 cell 10s+1 tombstone | raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
+//! stored 0 meta none | meta 10s+0 value | meta 10s+0 tombstone
 //! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]
 //!     a value, a tombstone; the rest begins behind b. The value `large` makes its page oversized
 //! answer 0 ...
-//!     a peer answers send 0; as `stored`, and: meta none | meta 10s+0 value | hints-kept | busy |
+//!     a peer answers send 0; as `stored`, and: hints-kept | busy |
 //!     same | page .. | not-read-eligible | not-serving | clock-ahead
 //! request 5 n1 read-cell k | read-meta k | write k=v 10s+0 [hints=n2] | keep-hints k 10s+0 n2
 //! request 5 n1 cells [a,c) | check [a,c) KEYS | end-scan
@@ -45,13 +46,13 @@
 
 use bytes::Bytes;
 use cluster::{
-    Acks, ClusterView, Command, Coordinator, CoordinatorLimits, Cut, Destination, DialFailure, Effect,
-    Failure, HintLedger, HybridClock, Incarnation, Key, KeyRange, Layout, Lifetime, LinkAction, LinkEvent,
-    LinkId, Member, Message, MessageId, NodeIndex, NodeSet, Origin, Page, PageBuilder, PageContent,
-    PageRequest, Partition, PartitionSet, PeerAnswer, PeerFault, PeerHello, PeerRequest, PeerState, PeerView,
-    Quorum, QuorumChoice, RangeDigest, Reply, RequestId, Requester, Scan, ScanAnswer, ScanId, ScanLimit,
-    ScanRequest, ScanRoles, ScanScope, ScanTask, SnapshotId, StoreFault, StoreId, StoreRequest,
-    StoreResponse, SyncState, WallCeiling,
+    Acks, ClusterView, Command, CommandFailure, Coordinator, CoordinatorLimits, Cut, Destination,
+    DialFailure, Effect, HintLedger, HybridClock, Incarnation, Key, KeyRange, Layout, Lifetime, LinkAction,
+    LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeSet, Origin, Page, PageBuilder,
+    PageContent, PageRequest, PartitionId, PartitionSet, PeerAnswer, PeerFault, PeerHello, PeerRequest,
+    PeerState, PeerView, Quorum, QuorumChoice, RangeDigest, Reply, RequestId, Requester, Scan, ScanAnswer,
+    ScanId, ScanLimit, ScanRequest, ScanRoles, ScanScope, ScanTask, SnapshotId, StoreFault, StoreId,
+    StoreRequest, StoreResponse, SyncState, WallCeiling,
 };
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
@@ -417,11 +418,6 @@ fn parse_request(words: &[&str]) -> PeerRequest {
 
 fn parse_answer(words: &[&str]) -> PeerAnswer {
     match *words {
-        ["meta", "none"] => PeerAnswer::Meta(None),
-        ["meta", version, "value"] => PeerAnswer::Meta(Some(CellMeta::value(parse_version(version), FROM))),
-        ["meta", version, "tombstone"] => {
-            PeerAnswer::Meta(Some(CellMeta::tombstone(parse_version(version), FROM)))
-        }
         ["hints-kept"] => PeerAnswer::HintsKept,
         ["busy"] => PeerAnswer::Failed(PeerFault::Busy),
         ["not-read-eligible"] => PeerAnswer::Failed(PeerFault::NotReadEligible),
@@ -436,6 +432,7 @@ fn parse_answer(words: &[&str]) -> PeerAnswer {
         _ => match parse_response(None, FROM, words) {
             StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
             StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
+            StoreResponse::Meta(meta) => PeerAnswer::Meta(meta),
             StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
             response => panic!("peers do not say {response:?}"),
         },
@@ -458,6 +455,13 @@ fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> S
             let meta = CellMeta { expires_at, ..CellMeta::value(parse_version(version), from) };
             StoreResponse::Cell(Some(Cell { meta, value: Bytes::copy_from_slice(value.as_bytes()) }))
         }
+        ["meta", "none"] => StoreResponse::Meta(None),
+        ["meta", version, "value"] => {
+            StoreResponse::Meta(Some(CellMeta::value(parse_version(version), from)))
+        }
+        ["meta", version, "tombstone"] => {
+            StoreResponse::Meta(Some(CellMeta::tombstone(parse_version(version), from)))
+        }
         ["hints-kept"] => StoreResponse::HintsKept,
         ["raised"] => match request {
             Some(&StoreRequest::RaiseClockBound { bound }) => StoreResponse::ClockBoundRaised { bound },
@@ -478,6 +482,7 @@ fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> S
 fn describe_request(request: &StoreRequest) -> String {
     match request {
         StoreRequest::Read { key } => format!("read {key:?}"),
+        StoreRequest::ReadMeta { key } => format!("read-meta {key:?}"),
         StoreRequest::Write { key, cell, hints } => {
             format!("write {key:?} {}{}", describe_cell(cell), describe_hints(*hints))
         }
@@ -548,7 +553,7 @@ fn describe_limit(limit: ScanLimit) -> String {
 }
 
 fn describe_partitions(set: &PartitionSet) -> String {
-    let count = (0..PARTITIONS).filter(|partition| set.contains(Partition(*partition))).count();
+    let count = (0..PARTITIONS).filter(|partition| set.contains(PartitionId(*partition))).count();
     format!(" in {count} of {PARTITIONS} partitions")
 }
 
@@ -576,7 +581,7 @@ fn describe_reply(reply: Reply) -> String {
             format!("written {}{superseded} {}", describe_hlc(version.hlc), describe_acks(acks))
         }
         Reply::Page { page, is_last } => describe_page(&page, if is_last { "last" } else { "more" }),
-        Reply::Failed(Failure::ExpiryTooLate { expires_at }) => {
+        Reply::Failed(CommandFailure::ExpiryTooLate { expires_at }) => {
             format!("failed ExpiryTooLate at {expires_at:?}")
         }
         Reply::Failed(failure) => format!("failed {failure:?}"),

@@ -5,8 +5,8 @@ mod coordinator_support;
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Command, CoordinatorLimits, Failure, Lifetime, Message, NodeIndex, PeerRequest, PeerState, Quorum,
-    Reply, RequestId, Shortfall, StoreFault, StoreRequest,
+    Acks, Command, CommandFailure, CoordinatorLimits, Lifetime, Message, NodeIndex, PeerRequest, PeerState,
+    Quorum, Reply, RequestId, Shortfall, StoreFault, StoreRequest,
 };
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
@@ -205,7 +205,7 @@ impl Expected {
         }
     }
 
-    fn at_once(&mut self) -> Option<Failure> {
+    fn at_once(&mut self) -> Option<CommandFailure> {
         self.is_replied = self.quorum.from() - self.failed < self.quorum.ack();
         self.is_replied.then(|| self.not_enough(Shortfall::Unreachable))
     }
@@ -240,13 +240,17 @@ impl Expected {
                 |count: u8| self.quorum.from() - (self.failed - count) >= self.quorum.ack();
             let maybe_stored = self.asks_peers || self.stored > 0;
             return Some(Reply::Failed(if self.only_fault {
-                Failure::Storage { detail: String::new() }
+                CommandFailure::Storage { detail: String::new() }
             } else if self.is_alone_and_busy {
-                Failure::Overloaded { retry_after: RETRY_AFTER }
+                CommandFailure::Overloaded { retry_after: RETRY_AFTER }
             } else if is_reachable_if_recovered(self.full) {
-                Failure::DiskFull { acks: self.acks(), here: self.is_own_full, maybe_stored }
+                CommandFailure::DiskFull { acks: self.acks(), here: self.is_own_full, maybe_stored }
             } else if is_reachable_if_recovered(self.full + self.busy) {
-                Failure::ReplicasOverloaded { acks: self.acks(), retry_after: RETRY_AFTER, maybe_stored }
+                CommandFailure::ReplicasOverloaded {
+                    acks: self.acks(),
+                    retry_after: RETRY_AFTER,
+                    maybe_stored,
+                }
             } else {
                 self.not_enough(Shortfall::MaybeStored)
             }));
@@ -254,8 +258,8 @@ impl Expected {
         self.is_late.then(|| Reply::Failed(self.not_enough(Shortfall::MaybeStored)))
     }
 
-    fn not_enough(&self, shortfall: Shortfall) -> Failure {
-        Failure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack(), shortfall }
+    fn not_enough(&self, shortfall: Shortfall) -> CommandFailure {
+        CommandFailure::NotEnoughReplicas { acks: self.acks(), ack: self.quorum.ack(), shortfall }
     }
 
     fn acks(&self) -> Acks {
@@ -325,7 +329,7 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
         Reply::Failed(failure) => {
             let acks = Acks { got: 0, from: quorum.from() };
             let shortfall = Shortfall::Unreachable;
-            assert_eq!(failure, Failure::NotEnoughReplicas { acks, ack: quorum.ack(), shortfall });
+            assert_eq!(failure, CommandFailure::NotEnoughReplicas { acks, ack: quorum.ack(), shortfall });
             assert!(readable.len() < ack);
             return;
         }
@@ -350,6 +354,8 @@ enum Holding {
     Newest,
     /// Reports that it holds the newest cell, and cannot send it.
     Withheld,
+    /// Reports that it holds the newest cell, and fails to read its value.
+    ValueDamaged,
     /// Cannot be read.
     Damaged,
     IsSilent,
@@ -357,11 +363,12 @@ enum Holding {
     IsDown,
 }
 
-const HOLDINGS: [Holding; 7] = [
+const HOLDINGS: [Holding; 8] = [
     Holding::Nothing,
     Holding::NothingAndFull,
     Holding::Newest,
     Holding::Withheld,
+    Holding::ValueDamaged,
     Holding::Damaged,
     Holding::IsSilent,
     Holding::IsDown,
@@ -399,12 +406,12 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
         let host = node.as_usize();
         let is_down = *holding == Holding::IsDown && host != 0;
         by_host[host] = match holding {
-            // The coordinator reaches its own store, which only sends cells.
+            // The coordinator reaches its own store, which withholds nothing.
             Holding::IsDown if host == 0 => Holding::Nothing,
             Holding::Withheld if host == 0 => Holding::Newest,
             holding => *holding,
         };
-        if matches!(holding, Holding::Newest | Holding::Withheld) {
+        if matches!(holding, Holding::Newest | Holding::Withheld | Holding::ValueDamaged) {
             cluster.hosts[host].cells.insert(key.clone(), cell(1, quorum.from()));
         }
         if is_down {
@@ -412,6 +419,7 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
         }
     }
     cluster.publish(0);
+    let holders_before = cluster.hosts.iter().filter(|host| host.cells.contains_key(&key)).count();
     let id = cluster.submit(0, Command::Get { key: key.clone(), quorum });
     let was_sent = !cluster.on_the_way.is_empty();
     while !cluster.replies.contains_key(&id) {
@@ -438,13 +446,14 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
     }
     cluster.publish(0);
     match reply {
-        Reply::Failed(Failure::NotEnoughReplicas { acks, ack: wanted, shortfall }) => {
+        Reply::Failed(CommandFailure::NotEnoughReplicas { acks, ack: wanted, shortfall }) => {
             assert_eq!((acks.from, wanted), (quorum.from(), quorum.ack()));
             assert_eq!(shortfall == Shortfall::Unreachable, !was_sent, "{case}");
             match shortfall {
                 Shortfall::Unreachable => "unreachable",
                 Shortfall::Unanswered => {
-                    let is_answered = answering >= ack && !is_slow;
+                    let may_fail = by_host.iter().filter(|it| **it == Holding::ValueDamaged).count();
+                    let is_answered = answering - may_fail >= ack && !is_slow;
                     assert!(usize::from(acks.got) < ack && !is_answered, "{case}");
                     "unanswered"
                 }
@@ -454,7 +463,9 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
                     "not spread"
                 }
                 Shortfall::NotFetched => {
-                    assert!(answering >= ack && by_host.contains(&Holding::Withheld), "{case}");
+                    let has_damaged_value = by_host.contains(&Holding::ValueDamaged) && senders == 0;
+                    let has_reason = by_host.contains(&Holding::Withheld) || has_damaged_value;
+                    assert!(answering >= ack && has_reason, "{case}");
                     "not fetched"
                 }
                 Shortfall::Refused | Shortfall::NoVersion | Shortfall::MaybeStored => {
@@ -466,11 +477,16 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
             assert!(quorum.from() == 1 && by_host[0] != Holding::Newest, "{case}");
             "failed otherwise"
         }
+        Reply::Missing { .. } => {
+            let overlaps = holders_before + ack > usize::from(quorum.from());
+            assert!(!overlaps, "a value that every quorum contains is missing: {case}");
+            "read"
+        }
         _ => "read",
     }
 }
 
-/// Whether a replica answers a read.
+/// Whether a replica may answer a read.
 fn answers(holding: Holding) -> bool {
     !matches!(holding, Holding::Damaged | Holding::IsSilent | Holding::IsDown)
 }
@@ -491,7 +507,8 @@ fn fault_of_read(packet: &Packet, by_host: &[Holding]) -> Option<StoreFault> {
     let io = || StoreFault::Io { detail: String::new() };
     match (by_host[*node], request) {
         (Holding::NothingAndFull, StoreRequest::Write { .. }) => Some(StoreFault::Full),
-        (Holding::Damaged, StoreRequest::Read { .. }) => Some(io()),
+        (Holding::Damaged | Holding::ValueDamaged, StoreRequest::Read { .. }) => Some(io()),
+        (Holding::Damaged, StoreRequest::ReadMeta { .. }) => Some(io()),
         _ => None,
     }
 }

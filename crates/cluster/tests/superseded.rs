@@ -59,7 +59,7 @@ fn a_write_counts_though_the_read_for_a_greater_version_fails() {
     let asked = cluster.submit(0, put);
     while !cluster.on_the_way.is_empty() {
         let is_read =
-            matches!(&cluster.on_the_way[0], Packet::AtStore { request: StoreRequest::Read { .. }, .. });
+            matches!(&cluster.on_the_way[0], Packet::AtStore { request: StoreRequest::ReadMeta { .. }, .. });
         cluster.deliver(0, is_read.then(|| StoreFault::Io { detail: "as ordered".into() }));
     }
     assert!(!is_superseded(&cluster.replies[&asked]), "nothing is known");
@@ -71,7 +71,7 @@ fn a_lost_link_while_a_replica_reads_leaves_no_operation() {
     let put = put(&cluster, "k");
     cluster.submit(0, put.clone());
     let is_read_of = |packet: &Packet| {
-        matches!(packet, Packet::AtStore { node: 1, request: StoreRequest::Read { .. }, .. })
+        matches!(packet, Packet::AtStore { node: 1, request: StoreRequest::ReadMeta { .. }, .. })
     };
     while !cluster.on_the_way.iter().any(is_read_of) {
         cluster.deliver(0, None);

@@ -10,6 +10,10 @@
 //! the checkpoint does not exist. Only `checkpoints/<name>` is read, and no symbolic link below it
 //! is followed: a process that impersonates the node cannot have other directories copied.
 //!
+//! While the node refuses a checkpoint for now (`503` with `Retry-After`), the request is repeated
+//! at the time that the node says, under the same name: the node keeps a place for it. If the
+//! checkpoint is removed while it is copied, the backup begins once more with another one.
+//!
 //! **Caveats.** A user with write access to the data directory can replace a directory by a link
 //! while it is read. A node may handle the request for a checkpoint after the request to remove it,
 //! if this process was killed in between and the first request was still unread. Such a checkpoint
@@ -17,8 +21,8 @@
 
 use crate::error::CtlError;
 use crate::files;
-use crate::node::{Node, NodeCheckpoint};
-use crate::progress::Observer;
+use crate::node::{NodeAddress, NodeCheckpoint};
+use crate::progress::ProgressObserver;
 use crate::repository::{AddedBackup, Repository, RetentionReport};
 use env::Env;
 use std::io;
@@ -28,6 +32,13 @@ use std::time::Duration;
 
 /// Interval of renewing a checkpoint while it is copied. A node keeps one for at least 10 minutes.
 const RENEW_EVERY: Duration = Duration::from_secs(120);
+/// Longest wait for the removal of a checkpoint that was copied. The next backup removes one that
+/// is left.
+const REMOVE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Shortest wait before a request is repeated.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+/// Interval of polling for cancellation while waiting.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// Directory of a node's checkpoints, below its data directory.
 const CHECKPOINTS_DIR: &str = "checkpoints";
 
@@ -47,31 +58,45 @@ pub struct BackupReport {
     pub checkpoint_left: Option<CtlError>,
 }
 
-/// Adds a backup of `node` to the repository in `dir`, then removes all but the newest `keep`.
+/// Options of a backup.
+#[derive(Clone, Copy, Debug)]
+pub struct BackupOptions {
+    /// Number of backups to keep; `None` for all.
+    pub keep: Option<usize>,
+    /// Longest time, in total, to wait for a node that refuses a checkpoint for now.
+    pub wait_max: Duration,
+}
+
+/// Adds a backup of `node` to the repository in `dir`, then removes all but the newest
+/// [`BackupOptions::keep`].
 ///
 /// # Errors
 /// [`CtlError`] if there is no such backup. If only removing old backups fails, the new one exists.
 pub async fn back_up(
     env: &Env,
-    node: &Node,
+    node: &NodeAddress,
     dir: &Path,
-    keep: Option<usize>,
-    observer: &mut dyn Observer,
+    options: BackupOptions,
+    observer: &mut dyn ProgressObserver,
 ) -> Result<BackupReport, CtlError> {
     let repository = Repository::open_or_create(env, dir)?;
+    let mut patience = Patience { node, left: options.wait_max, waited: Duration::ZERO };
     if let Some(left) = repository.checkpoint_note()? {
-        node.remove_checkpoint(&left).await?;
+        patience.repeat(observer, async || node.remove_checkpoint(&left).await).await?;
         repository.remove_checkpoint_note()?;
     }
-    let checkpoint = make_checkpoint(env, node, &repository).await?;
-    let added = copy_checkpoint(env, node, &repository, &checkpoint, observer);
-    let removed = node.remove_checkpoint(&checkpoint.name).await;
-    let checkpoint_left = match removed {
-        Ok(_) => repository.remove_checkpoint_note().err(),
-        Err(error) => Some(error),
-    };
-    let added = added?;
-    let removed = match keep {
+    let mut copied = copy_new_checkpoint(env, node, &repository, &mut patience, observer).await?;
+    if copied.is_lost() {
+        copied = copy_new_checkpoint(env, node, &repository, &mut patience, observer).await?;
+    }
+    let is_lost = copied.is_lost();
+    let CopiedCheckpoint { checkpoint, added, removed } = copied;
+    let added = added.map_err(|error| match is_lost {
+        true => CtlError::CheckpointRemoved { node: node.to_string(), error: Box::new(error) },
+        false => error,
+    })?;
+    let checkpoint_left = removed.err();
+    let removed = match options.keep {
         Some(keep) => repository.keep_newest(keep.max(1)),
         // Removes only what interrupted backups left behind.
         None => repository.keep_newest(usize::MAX),
@@ -86,20 +111,61 @@ pub async fn back_up(
     Ok(BackupReport { added, removed, backups, damaged_tables: checkpoint.damaged_tables, checkpoint_left })
 }
 
+/// Outcome of copying a checkpoint and removing it.
+struct CopiedCheckpoint {
+    checkpoint: NodeCheckpoint,
+    added: Result<AddedBackup, CtlError>,
+    /// Whether the checkpoint still existed when its removal was requested.
+    removed: Result<bool, CtlError>,
+}
+
+impl CopiedCheckpoint {
+    /// Whether copying failed because the checkpoint was removed meanwhile.
+    fn is_lost(&self) -> bool {
+        let is_missing = matches!(
+            &self.added,
+            Err(CtlError::Io { source, .. } | CtlError::CheckpointUnreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotFound
+        );
+        is_missing && matches!(self.removed, Ok(false))
+    }
+}
+
+async fn copy_new_checkpoint(
+    env: &Env,
+    node: &NodeAddress,
+    repository: &Repository,
+    patience: &mut Patience<'_>,
+    observer: &mut dyn ProgressObserver,
+) -> Result<CopiedCheckpoint, CtlError> {
+    let checkpoint = make_checkpoint(env, node, repository, patience, observer).await?;
+    let added = copy_checkpoint(env, node, repository, &checkpoint, observer);
+    // A cancelled backup also removes its checkpoint.
+    let mut patience = Patience { node, left: REMOVE_WAIT_MAX, waited: Duration::ZERO };
+    let removed = patience.repeat(&mut (), async || node.remove_checkpoint(&checkpoint.name).await).await;
+    let removed = removed.and_then(|existed| repository.remove_checkpoint_note().map(|()| existed));
+    Ok(CopiedCheckpoint { checkpoint, added, removed })
+}
+
 /// Records the name of a checkpoint, then has the node make it.
 async fn make_checkpoint(
     env: &Env,
-    node: &Node,
+    node: &NodeAddress,
     repository: &Repository,
+    patience: &mut Patience<'_>,
+    observer: &mut dyn ProgressObserver,
 ) -> Result<NodeCheckpoint, CtlError> {
     let name = new_checkpoint_name(env);
     repository.store_checkpoint_note(&name)?;
-    let error = match node.make_checkpoint(&name).await {
+    let error = match patience.repeat(observer, async || node.make_checkpoint(&name).await).await {
         Ok(checkpoint) => return Ok(NodeCheckpoint { name, ..checkpoint }),
         Err(error) => error,
     };
     let is_none_there = match &error {
-        CtlError::Refused { .. } | CtlError::Unreachable { .. } => true,
+        CtlError::Refused { .. }
+        | CtlError::StillRefused { .. }
+        | CtlError::Unreachable { .. }
+        | CtlError::Cancelled => true,
         // A checkpoint that does not exist now may still be made by the pending request.
         _ => matches!(node.remove_checkpoint(&name).await, Ok(true)),
     };
@@ -109,6 +175,48 @@ async fn make_checkpoint(
     Err(error)
 }
 
+/// Waits for a node that refuses a request for now. The waits are bounded in total.
+struct Patience<'a> {
+    node: &'a NodeAddress,
+    left: Duration,
+    waited: Duration,
+}
+
+impl Patience<'_> {
+    /// Repeats a request until the node does not refuse it with `Retry-After`.
+    ///
+    /// # Errors
+    /// That of the request. [`CtlError::StillRefused`] if the node says a time beyond the bound.
+    /// [`CtlError::Cancelled`].
+    async fn repeat<T>(
+        &mut self,
+        observer: &mut dyn ProgressObserver,
+        request: impl AsyncFn() -> Result<T, CtlError>,
+    ) -> Result<T, CtlError> {
+        loop {
+            let refused = match request().await {
+                Err(error) if error.retry_after().is_some() => error,
+                answered => return answered,
+            };
+            let time = refused.retry_after().unwrap_or_default().max(WAIT_MIN);
+            if time > self.left {
+                let (node, waited) = (self.node.to_string(), self.waited);
+                return Err(CtlError::StillRefused { node, waited, refused: Box::new(refused) });
+            }
+            observer.on_wait(&refused, time);
+            self.left -= time;
+            self.waited += time;
+            let until = tokio::time::Instant::now() + time;
+            while tokio::time::Instant::now() < until {
+                if observer.is_cancelled() {
+                    return Err(CtlError::Cancelled);
+                }
+                tokio::time::sleep_until(until.min(tokio::time::Instant::now() + POLL_EVERY)).await;
+            }
+        }
+    }
+}
+
 /// Draws a unique name for a checkpoint.
 fn new_checkpoint_name(env: &Env) -> String {
     let micros = env.clock.now().wall.micros_since_unix_epoch();
@@ -116,7 +224,7 @@ fn new_checkpoint_name(env: &Env) -> String {
 }
 
 /// Refuses a checkpoint whose path is not that of a node's checkpoint with this name.
-fn check_path(env: &Env, node: &Node, checkpoint: &NodeCheckpoint) -> Result<(), CtlError> {
+fn check_path(env: &Env, node: &NodeAddress, checkpoint: &NodeCheckpoint) -> Result<(), CtlError> {
     let path = &checkpoint.path;
     let is_expected = path.is_absolute() && path.ends_with(Path::new(CHECKPOINTS_DIR).join(&checkpoint.name));
     if !is_expected {
@@ -134,10 +242,10 @@ fn check_path(env: &Env, node: &Node, checkpoint: &NodeCheckpoint) -> Result<(),
 
 fn copy_checkpoint(
     env: &Env,
-    node: &Node,
+    node: &NodeAddress,
     repository: &Repository,
     checkpoint: &NodeCheckpoint,
-    observer: &mut dyn Observer,
+    observer: &mut dyn ProgressObserver,
 ) -> Result<AddedBackup, CtlError> {
     let path = &checkpoint.path;
     check_path(env, node, checkpoint)?;
@@ -156,7 +264,7 @@ fn copy_checkpoint(
 
 /// Renews the checkpoint periodically, until `is_done` reports that it is copied. Errors are
 /// ignored: if the node removes the checkpoint meanwhile, copying it fails.
-fn renew(node: &Node, name: &str, is_done: &mpsc::Receiver<()>) {
+fn renew(node: &NodeAddress, name: &str, is_done: &mpsc::Receiver<()>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     while matches!(is_done.recv_timeout(RENEW_EVERY), Err(mpsc::RecvTimeoutError::Timeout)) {
         let _ = runtime.block_on(node.renew_checkpoint(name));

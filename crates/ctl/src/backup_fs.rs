@@ -1,6 +1,6 @@
 //! A backup presented as the data directory that it would be restored to, without copying.
 
-use crate::repository::{Manifest, Repository};
+use crate::repository::{BackupManifest, Repository};
 use env::{DirLock, File, Fs, IoCounters, OpenMode};
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) struct BackupFs {
 }
 
 impl BackupFs {
-    pub(crate) fn new(repository: &Repository, manifest: &Manifest) -> Self {
+    pub(crate) fn new(repository: &Repository, manifest: &BackupManifest) -> Self {
         let object_path = |path: &str| Path::new(ROOT).join(path);
         let files = manifest
             .files

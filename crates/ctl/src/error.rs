@@ -175,6 +175,29 @@ pub enum CtlError {
         /// Value of `Retry-After`.
         retry_after: Option<Duration>,
     },
+    /// The node still refuses a checkpoint after the longest wait for it.
+    #[error(
+        "{refused} (it was asked again for {} s; the checkpoints that it keeps: curl {node}/v0/checkpoint)",
+        waited.as_secs()
+    )]
+    StillRefused {
+        /// Address of the node.
+        node: String,
+        /// Time of waiting.
+        waited: Duration,
+        /// The last refusal.
+        refused: Box<CtlError>,
+    },
+    /// The node's checkpoint was removed while it was copied.
+    #[error(
+        "the checkpoint of {node} was removed while it was copied, and so was a second one ({error}): another          client removes checkpoints, or the node was started again; repeat the command once that has ended"
+    )]
+    CheckpointRemoved {
+        /// Address of the node.
+        node: String,
+        /// Error of copying the second one.
+        error: Box<CtlError>,
+    },
     /// The node's response is incomplete or malformed.
     #[error("the response of {node} is incomplete: {detail}")]
     BrokenAnswer {
@@ -223,8 +246,17 @@ impl CtlError {
             | Self::Refused { .. } => CtlErrorKind::Invalid,
             Self::Damaged { .. } => CtlErrorKind::Corrupt,
             Self::Full { .. } | Self::NoRoom { .. } => CtlErrorKind::Full,
-            Self::NotCleanedUp { error, .. } => error.kind(),
+            Self::CheckpointRemoved { .. } => CtlErrorKind::Retry,
+            Self::NotCleanedUp { error, .. } | Self::StillRefused { refused: error, .. } => error.kind(),
             Self::Io { .. } | Self::Output { .. } | Self::Store(_) => CtlErrorKind::Internal,
+        }
+    }
+
+    /// Time after which the node takes the same request, if it said that.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { status: 503, retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 

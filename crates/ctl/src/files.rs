@@ -99,10 +99,15 @@ pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Resu
 
 /// Creates the file `path`, and replaces one that an interrupted process left.
 pub(crate) fn create_anew(fs: &dyn Fs, path: &Path) -> Result<Arc<dyn File>, CtlError> {
-    match fs.remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CtlError::io("remove", path)(error)),
-        _ => fs.open(path, OpenMode::CreateNew).map_err(CtlError::io("create", path)),
-    }
+    let create = || fs.open(path, OpenMode::CreateNew);
+    let created = match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs.remove_file(path).map_err(CtlError::io("remove", path))?;
+            create()
+        }
+        created => created,
+    };
+    created.map_err(CtlError::io("create", path))
 }
 
 /// Refuses `path` if it is a symbolic link.

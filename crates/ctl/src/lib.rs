@@ -25,12 +25,12 @@ mod transfer;
 mod utc;
 mod verify;
 
-pub use backup::{BackupReport, back_up};
+pub use backup::{BackupOptions, BackupReport, back_up};
 pub use checksum::{Checksum, ParseChecksumError};
 pub use error::{CtlError, CtlErrorKind};
-pub use node::{Node, NodeCheckpoint};
-pub use progress::{Observer, Progress};
-pub use repository::{AddedBackup, BackupFile, BackupNumber, Manifest, Repository, RetentionReport};
+pub use node::{NodeAddress, NodeCheckpoint};
+pub use progress::{OperationProgress, ProgressObserver};
+pub use repository::{AddedBackup, BackupFile, BackupManifest, BackupNumber, Repository, RetentionReport};
 pub use restore::restore;
 pub use transfer::{
     Export, ExportReport, FAILURES_SHOWN_MAX, FailedEntry, Import, ImportReport, PartialFile,

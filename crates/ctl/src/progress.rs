@@ -1,10 +1,11 @@
 //! Progress reports and cancellation of long operations.
 
 use crate::error::CtlError;
+use std::time::Duration;
 
 /// Progress of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct OperationProgress {
     /// Bytes done.
     pub bytes_done: u64,
     /// Total bytes, if known.
@@ -14,9 +15,14 @@ pub struct Progress {
 }
 
 /// Observer of an operation, which may also cancel it.
-pub trait Observer {
+pub trait ProgressObserver {
     /// Called frequently, with numbers that never decrease.
-    fn on_progress(&mut self, progress: Progress);
+    fn on_progress(&mut self, progress: OperationProgress);
+
+    /// Called before the operation waits for `time` because of `refused`.
+    fn on_wait(&mut self, refused: &CtlError, time: Duration) {
+        let _ = (refused, time);
+    }
 
     /// Whether the operation should stop without leaving partial results. Polled frequently by
     /// backups, restores and verifications. Exports and imports end when their future is dropped.
@@ -24,23 +30,23 @@ pub trait Observer {
 }
 
 /// Observer that ignores progress and never cancels.
-impl Observer for () {
-    fn on_progress(&mut self, _: Progress) {}
+impl ProgressObserver for () {
+    fn on_progress(&mut self, _: OperationProgress) {}
 
     fn is_cancelled(&self) -> bool {
         false
     }
 }
 
-/// Counts progress for an [`Observer`].
+/// Counts progress for a [`ProgressObserver`].
 pub(crate) struct Meter<'a> {
-    observer: &'a mut dyn Observer,
-    progress: Progress,
+    observer: &'a mut dyn ProgressObserver,
+    progress: OperationProgress,
 }
 
 impl<'a> Meter<'a> {
-    pub(crate) fn new(observer: &'a mut dyn Observer, bytes_total: Option<u64>) -> Self {
-        let progress = Progress { bytes_total, ..Progress::default() };
+    pub(crate) fn new(observer: &'a mut dyn ProgressObserver, bytes_total: Option<u64>) -> Self {
+        let progress = OperationProgress { bytes_total, ..OperationProgress::default() };
         observer.on_progress(progress);
         Self { observer, progress }
     }

@@ -13,8 +13,8 @@
 
 use crate::error::CtlError;
 use crate::files;
-use crate::progress::{Meter, Observer};
-use crate::repository::{BackupFile, Manifest, Repository};
+use crate::progress::{Meter, ProgressObserver};
+use crate::repository::{BackupFile, BackupManifest, Repository};
 use crate::verify::missing_is_damage;
 use env::{Env, Fs};
 use std::collections::BTreeSet;
@@ -35,10 +35,10 @@ const ROOM_BYTES_SPARE: u64 = 1 << 20;
 pub fn restore(
     env: &Env,
     repository: &Repository,
-    manifest: &Manifest,
+    manifest: &BackupManifest,
     dir: &Path,
     after: AfterRestore,
-    observer: &mut dyn Observer,
+    observer: &mut dyn ProgressObserver,
 ) -> Result<(), CtlError> {
     let fs = &*env.fs;
     let was_there = fs.exists(dir).map_err(CtlError::io("look for", dir))?;
@@ -57,7 +57,7 @@ pub fn restore(
 /// The identity file, and all other files.
 fn split_identity<'a>(
     repository: &Repository,
-    manifest: &'a Manifest,
+    manifest: &'a BackupManifest,
 ) -> Result<(&'a BackupFile, Vec<&'a BackupFile>), CtlError> {
     let (identity, others): (Vec<_>, Vec<_>) = manifest.files.iter().partition(|file| file.path == IDENTITY);
     match identity[..] {

@@ -12,8 +12,8 @@
 use crate::backup_fs::{BackupFs, ROOT};
 use crate::error::CtlError;
 use crate::files;
-use crate::progress::{Meter, Observer, Progress};
-use crate::repository::{BackupFile, Manifest, Repository};
+use crate::progress::{Meter, OperationProgress, ProgressObserver};
+use crate::repository::{BackupFile, BackupManifest, Repository};
 use engine::{VerifyProgress, VerifyReport};
 use env::{Env, Fs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use store::StoreError;
 #[derive(Debug, Default)]
 pub struct RepositoryReport {
     /// Backups with a readable manifest, and whether no damage was found in them.
-    pub backups: Vec<(Manifest, bool)>,
+    pub backups: Vec<(BackupManifest, bool)>,
     /// Number of objects that backups name and that are unchanged.
     pub objects: usize,
     /// Their total length, in bytes.
@@ -48,7 +48,7 @@ pub struct RepositoryReport {
 pub fn verify_repository(
     env: &Env,
     repository: &Repository,
-    observer: &mut dyn Observer,
+    observer: &mut dyn ProgressObserver,
 ) -> Result<RepositoryReport, CtlError> {
     let mut report = RepositoryReport::default();
     let mut manifests = Vec::new();
@@ -79,13 +79,14 @@ pub fn verify_repository(
             }
         }
     }
-    let is_whole = |manifest: &Manifest| manifest.files.iter().all(|file| !damaged.contains(&*file.object));
+    let is_whole =
+        |manifest: &BackupManifest| manifest.files.iter().all(|file| !damaged.contains(&*file.object));
     let mut newest_reads_back = true;
     if let Some(newest) = manifests.last().filter(|newest| is_whole(newest)) {
         let checked = check_blocks(env, repository, newest, &mut |blocks| {
             let bytes_done = objects_bytes + blocks.bytes_done;
             let bytes_total = Some(objects_bytes + blocks_bytes);
-            observer.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
+            observer.on_progress(OperationProgress { bytes_done, bytes_total, entries_done: 0 });
         });
         match checked {
             Ok(verified) => report.newest = Some(verified),
@@ -98,7 +99,8 @@ pub fn verify_repository(
             }
         }
     }
-    let is_whole = |manifest: &Manifest| manifest.files.iter().all(|file| !damaged.contains(&*file.object));
+    let is_whole =
+        |manifest: &BackupManifest| manifest.files.iter().all(|file| !damaged.contains(&*file.object));
     let mut wholes: Vec<bool> = manifests.iter().map(is_whole).collect();
     if let Some(newest) = wholes.last_mut() {
         *newest &= newest_reads_back;
@@ -108,7 +110,7 @@ pub fn verify_repository(
 }
 
 /// Objects that manifests name, each once.
-fn needed_by(manifests: &[Manifest]) -> BTreeMap<&str, &BackupFile> {
+fn needed_by(manifests: &[BackupManifest]) -> BTreeMap<&str, &BackupFile> {
     let files = manifests.iter().flat_map(|manifest| &manifest.files);
     files.map(|file| (file.object.as_str(), file)).collect()
 }
@@ -121,7 +123,7 @@ fn object_of(error: &CtlError) -> Option<&str> {
     }
 }
 
-fn table_bytes(manifest: &Manifest) -> u64 {
+fn table_bytes(manifest: &BackupManifest) -> u64 {
     manifest.files.iter().filter(|file| file.path.ends_with(".sst")).map(|file| file.bytes).sum()
 }
 
@@ -136,7 +138,7 @@ fn check_object(repository: &Repository, file: &BackupFile, meter: &mut Meter<'_
 fn check_blocks(
     env: &Env,
     repository: &Repository,
-    manifest: &Manifest,
+    manifest: &BackupManifest,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport, Vec<CtlError>> {
     let mounted = Arc::new(BackupFs::new(repository, manifest));

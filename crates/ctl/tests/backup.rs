@@ -313,8 +313,8 @@ fn a_repository_is_of_one_node_and_one_process() {
 #[test]
 fn an_observer_can_cancel_a_backup() {
     struct Impatient(u32);
-    impl ctl::Observer for Impatient {
-        fn on_progress(&mut self, _: ctl::Progress) {
+    impl ctl::ProgressObserver for Impatient {
+        fn on_progress(&mut self, _: ctl::OperationProgress) {
             self.0 = self.0.saturating_sub(1);
         }
         fn is_cancelled(&self) -> bool {

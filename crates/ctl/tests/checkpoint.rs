@@ -5,15 +5,19 @@ mod fake_node;
 
 use bytes::Bytes;
 use common::{BACKUPS, DATA, Kind, entries, env, open, write};
-use ctl::{BackupReport, CtlError, Observer, Progress, back_up};
+use ctl::{BackupOptions, BackupReport, CtlError, OperationProgress, ProgressObserver, back_up};
 use env::{Fs, MemFs};
 use fake_node::with_server;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// Longer than any wait of these tests.
+const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// Requests to the node, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +27,10 @@ enum Asked {
 }
 
 /// Backs up the node. Returns the result and the requests to the node.
-fn back_up_node(disk: &MemFs, observer: &mut dyn Observer) -> (Result<BackupReport, CtlError>, Vec<Asked>) {
+fn back_up_node(
+    disk: &MemFs,
+    observer: &mut dyn ProgressObserver,
+) -> (Result<BackupReport, CtlError>, Vec<Asked>) {
     let made = disk.clone();
     back_up_answered(disk, observer, move |name| {
         let path = make_checkpoint(&made, name);
@@ -46,28 +53,43 @@ fn make_checkpoint(disk: &MemFs, name: &str) -> String {
 /// Backs up a node that responds with `made` after it has made the checkpoint.
 fn back_up_answered(
     disk: &MemFs,
-    observer: &mut dyn Observer,
+    observer: &mut dyn ProgressObserver,
     made: impl Fn(&str) -> String + Clone + 'static,
+) -> (Result<BackupReport, CtlError>, Vec<Asked>) {
+    back_up_from(disk, WAIT_MAX, observer, move |asked| match asked {
+        Asked::Make(name) => answer(StatusCode::CREATED, made(name)),
+        Asked::Remove(_) => answer(StatusCode::ACCEPTED, String::new()),
+    })
+}
+
+fn answer(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    Response::builder().status(status).body(Full::new(Bytes::from(body))).expect("a response")
+}
+
+/// Backs up a node that answers with `respond`.
+fn back_up_from(
+    disk: &MemFs,
+    wait_max: Duration,
+    observer: &mut dyn ProgressObserver,
+    respond: impl Fn(&Asked) -> Response<Full<Bytes>> + Clone + 'static,
 ) -> (Result<BackupReport, CtlError>, Vec<Asked>) {
     let asked = Rc::new(RefCell::new(Vec::new()));
     let log = Rc::clone(&asked);
     let respond = move |request: Request<Incoming>| {
         let target = request.uri().to_string();
         let name = target.strip_prefix("/v0/checkpoint?name=").expect("a name").to_owned();
-        let (status, body) = match *request.method() {
-            Method::POST => (StatusCode::CREATED, made(&name)),
-            _ => (StatusCode::ACCEPTED, String::new()),
-        };
-        log.borrow_mut().push(match *request.method() {
+        let asked = match *request.method() {
             Method::POST => Asked::Make(name),
             _ => Asked::Remove(name),
-        });
-        let response = Response::builder().status(status).body(Full::new(Bytes::from(body)));
-        async { Ok(response.expect("a response")) }
+        };
+        let response = respond(&asked);
+        log.borrow_mut().push(asked);
+        async { Ok(response) }
     };
     let env = env(disk.clone());
+    let options = BackupOptions { keep: None, wait_max };
     let done =
-        with_server(respond, async |node| back_up(&env, &node, Path::new(BACKUPS), None, observer).await);
+        with_server(respond, async |node| back_up(&env, &node, Path::new(BACKUPS), options, observer).await);
     (done, asked.take())
 }
 
@@ -144,8 +166,8 @@ fn no_other_directory_than_that_of_the_checkpoint_is_read() {
 #[test]
 fn the_checkpoint_is_removed_if_the_backup_is_cancelled() {
     struct Ended;
-    impl Observer for Ended {
-        fn on_progress(&mut self, _: Progress) {}
+    impl ProgressObserver for Ended {
+        fn on_progress(&mut self, _: OperationProgress) {}
         fn is_cancelled(&self) -> bool {
             true
         }
@@ -158,8 +180,8 @@ fn the_checkpoint_is_removed_if_the_backup_is_cancelled() {
 #[test]
 fn a_checkpoint_of_a_killed_backup_is_removed_by_the_next_backup() {
     struct Killed<'a>(&'a MemFs, Option<MemFs>);
-    impl Observer for Killed<'_> {
-        fn on_progress(&mut self, _: Progress) {
+    impl ProgressObserver for Killed<'_> {
+        fn on_progress(&mut self, _: OperationProgress) {
             self.1.get_or_insert_with(|| self.0.kill());
         }
         fn is_cancelled(&self) -> bool {
@@ -198,4 +220,96 @@ fn a_checkpoint_whose_response_was_lost_is_removed_by_the_next_backup() {
     done.expect("all is well");
     assert_eq!(asked[0], Asked::Remove(name));
     made_and_removed(&asked[1..]);
+}
+
+/// Refusals of a node that creates no checkpoint for now.
+const REFUSALS: [&str; 2] = [
+    "Checkpoints are requested too often: each costs a flush. Try again later.",
+    "Another checkpoint is being created or removed. Try again.",
+];
+
+fn refusal(detail: &str) -> Response<Full<Bytes>> {
+    let mut refused = answer(StatusCode::SERVICE_UNAVAILABLE, format!("{{\"detail\":\"{detail}\"}}"));
+    refused.headers_mut().insert("retry-after", "1".parse().expect("a value"));
+    refused
+}
+
+/// The waits of a backup, as their reasons.
+#[derive(Default)]
+struct Waits(Vec<String>);
+
+impl ProgressObserver for Waits {
+    fn on_progress(&mut self, _: OperationProgress) {}
+    fn on_wait(&mut self, refused: &CtlError, time: Duration) {
+        assert_eq!(time, Duration::from_secs(1));
+        self.0.push(refused.to_string());
+    }
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_refused_checkpoint_is_requested_again_under_its_name() {
+    for detail in REFUSALS {
+        let (disk, mut waits) = (disk(), Waits::default());
+        let (node, refused) = (disk.clone(), Rc::new(Cell::new(0)));
+        let (done, asked) = back_up_from(&disk, WAIT_MAX, &mut waits, move |asked| match asked {
+            Asked::Make(_) if refused.get() < 1 => {
+                refused.set(refused.get() + 1);
+                refusal(detail)
+            }
+            Asked::Make(name) => {
+                let path = make_checkpoint(&node, name);
+                answer(StatusCode::CREATED, format!("{{\"name\":\"{name}\",\"path\":\"{path}\"}}"))
+            }
+            Asked::Remove(_) => answer(StatusCode::ACCEPTED, String::new()),
+        });
+        done.expect("the node makes it at last");
+        assert_eq!(asked[0], asked[1], "the node keeps a place for this name");
+        made_and_removed(&asked[1..]);
+        assert!(matches!(&waits.0[..], [reason] if reason.contains(detail)), "{:?}", waits.0);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_stays_refused_ends_the_backup_with_the_reason() {
+    let (disk, mut waits) = (disk(), Waits::default());
+    let wait_max = Duration::from_millis(1_500);
+    let (done, asked) = back_up_from(&disk, wait_max, &mut waits, |_| refusal(REFUSALS[0]));
+    let error = done.expect_err("it is refused");
+    assert!(matches!(error, CtlError::StillRefused { .. }), "{error}");
+    assert!(error.to_string().contains(REFUSALS[0]) && error.to_string().contains("for 1 s"), "{error}");
+    assert_eq!((asked.len(), waits.0.len()), (2, 1));
+    assert!(!noted(&disk));
+}
+
+/// Backs up a node whose first `lost` checkpoints are removed before they are copied.
+fn back_up_losing(disk: &MemFs, lost: usize) -> (Result<BackupReport, CtlError>, Vec<Asked>) {
+    let (node, made) = (disk.clone(), Rc::new(Cell::new(0)));
+    back_up_from(disk, WAIT_MAX, &mut (), move |asked| match asked {
+        Asked::Make(name) => {
+            made.set(made.get() + 1);
+            let path = match made.get() > lost {
+                true => make_checkpoint(&node, name),
+                false => format!("/srv/node/checkpoints/{name}"),
+            };
+            answer(StatusCode::CREATED, format!("{{\"name\":\"{name}\",\"path\":\"{path}\"}}"))
+        }
+        Asked::Remove(_) if made.get() > lost => answer(StatusCode::ACCEPTED, String::new()),
+        Asked::Remove(_) => answer(StatusCode::NOT_FOUND, String::new()),
+    })
+}
+
+#[test]
+fn a_backup_begins_once_more_if_its_checkpoint_is_removed() {
+    let disk = disk();
+    let (done, asked) = back_up_losing(&disk, 1);
+    assert_eq!(done.expect("the second one is there").backups, 1);
+    assert_ne!(made_and_removed(&asked[..2]), made_and_removed(&asked[2..]));
+    let (done, asked) = back_up_losing(&disk, 2);
+    let error = done.expect_err("both are removed");
+    assert!(matches!(error, CtlError::CheckpointRemoved { .. }), "{error}");
+    assert!(error.to_string().contains("was removed while it was copied"), "{error}");
+    assert!(asked.len() == 4 && !noted(&disk));
 }

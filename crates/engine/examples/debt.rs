@@ -18,12 +18,17 @@ const MARGIN: f64 = 40.0;
 
 fn main() {
     let (flood, half) = (Duration::from_secs(600), Duration::from_secs(1_800));
-    let runs = [false, true].map(|claims| Load { keys: 16 << 10, claims, left: 0.08, flood, half }.run());
+    let load =
+        |claims| Load { keys: 16 << 10, claims, left: 0.08, flood, rest_rate: 0.5, rest: half, pauses: true };
+    let runs = [false, true].map(|claims| load(claims).run());
     for (name, run) in ["without", "with"].iter().zip(&runs) {
         let rest = || run.iter().filter(|second| !second.is_flood).skip(60);
         let (refused, written): (u64, u64) =
             (rest().map(|s| s.refused).sum(), rest().map(|s| s.accepted).sum());
+        let most = |of: fn(&Second) -> f64| rest().map(of).fold(0.0, f64::max) * 100.0;
+        let (disk, share) = (most(|second| second.busiest), most(|second| second.share_max));
         eprintln!("{name} a share: from a minute after the flood, {refused} refused, {written} accepted");
+        eprintln!("  claimed at most {share:.0} % of a processor, used at most {disk:.0} % of the disk");
     }
     println!("{}", picture(&runs, flood));
 }

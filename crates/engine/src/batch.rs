@@ -21,12 +21,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The longest key, in bytes.
+    /// Maximum length of a key, in bytes: 16 KiB.
     pub const KEY_BYTES_MAX: usize = 16 << 10;
-    /// The longest value, in bytes.
+    /// Maximum length of a value, in bytes: 512 MiB.
     pub const VALUE_BYTES_MAX: usize = crate::sstable::VALUE_BYTES_MAX;
 
-    /// An empty batch.
+    /// Returns an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -47,8 +47,8 @@ impl Batch {
         self.put_critical(key, cell);
     }
 
-    /// Adds a cell that the host cannot operate without. It may use the whole disk reserve;
-    /// otherwise as [`Batch::put`].
+    /// Adds a cell of `key` that may use the whole disk reserve, because the host cannot operate
+    /// without it. Otherwise as [`Batch::put`].
     pub fn put_critical(&mut self, key: &[u8], cell: CellRef<'_>) {
         match self.refusal_of(key, cell) {
             None => self.record.push(key, cell),

@@ -48,12 +48,12 @@ const CHECK_BYTES_MIN: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DiskSpace {
-    /// Above the soft limit.
+    /// Free space is above the soft limit.
     #[default]
     Ample,
-    /// Below the soft limit: writes are slowed.
+    /// Free space is below the soft limit: writes are slowed.
     Low,
-    /// Below the reserve: values are refused.
+    /// Free space is below the reserve: values are refused.
     Full,
 }
 
@@ -62,13 +62,13 @@ pub enum DiskSpace {
 pub struct DiskStats {
     /// State that follows from the figures.
     pub space: DiskSpace,
-    /// Free space at the last measurement.
+    /// Free space at the last measurement, in bytes.
     pub available_bytes: u64,
-    /// Below this, values are refused.
+    /// Free space below which values are refused, in bytes.
     pub reserve_bytes: u64,
-    /// Below this, writes are slowed.
+    /// Free space below which writes are slowed, in bytes.
     pub soft_bytes: u64,
-    /// From this on, refused values are admitted again.
+    /// Free space from which refused values are admitted again, in bytes.
     pub reopen_bytes: u64,
 }
 

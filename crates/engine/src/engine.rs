@@ -14,8 +14,9 @@ use crate::pinned_memtables::PinnedMemtables;
 use crate::pressure::{Backlog, Pacer, Pressure};
 use crate::signals::Signals;
 use crate::sstable::{Table, TableFiles, TableId, TableMeta};
-use crate::stats::Counters;
+use crate::stats::EngineCounters;
 use crate::throughput::BackgroundThroughput;
+use crate::urgency::StepTime;
 use crate::view::{LoggedMemtable, ReplayableMemtables, View};
 use crate::wal::{DeferredSync, LogEnd, SegmentId, Spares, Wal, WalStatus};
 use crate::{Error, Options, urgency};
@@ -25,10 +26,13 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use stdx::{Instant, Version, WallTime};
 
 /// Sample size for the write rate that the free disk space permits, in bytes.
 const RATE_UNIT: u64 = 1 << 20;
+/// Time after a sync of the log for which a compaction that begins expects the next one.
+const LOG_IS_BUSY_FOR: Duration = Duration::from_millis(10);
 
 /// A handle on an open engine. Clones share the engine; the directory is unlocked when the last one
 /// is dropped.
@@ -89,7 +93,7 @@ pub(crate) struct Shared {
     /// Compaction debt of the present levels, in bytes.
     pub(crate) debt_bytes: AtomicU64,
     pub(crate) signals: Signals,
-    pub(crate) counters: Counters,
+    pub(crate) counters: EngineCounters,
     poison: OnceLock<String>,
     _lock: Box<dyn DirLock>,
 }
@@ -142,7 +146,7 @@ impl Engine {
             replayable: Mutex::new(ReplayableMemtables::default()),
             debt_bytes: AtomicU64::new(debt.bytes),
             signals: Signals::default(),
-            counters: Counters::default(),
+            counters: EngineCounters::default(),
             poison: OnceLock::new(),
             env: components.env,
             paths: components.paths,
@@ -171,6 +175,16 @@ impl Engine {
     /// from 0 to 1. It grows with the compaction debt. For hosts that step the jobs themselves.
     pub fn compaction_share(&self) -> f64 {
         self.shared.compaction_share()
+    }
+
+    /// The pause to make after a step of a compaction. It is zero unless the log is being synced,
+    /// and falls to zero as the compaction debt grows. For hosts that step the jobs themselves, and
+    /// have other threads that write.
+    pub fn pause_after_compaction_step(&self, step: StepTime) -> Duration {
+        match self.shared.wal_status.has_synced_within(step.elapsed + LOG_IS_BUSY_FOR) {
+            true => urgency::pause_after(step, urgency::disk_share(self.shared.compaction_share())),
+            false => Duration::ZERO,
+        }
     }
 
     /// The greatest version of any cell in the memtables and tables.
@@ -398,6 +412,7 @@ impl Shared {
             table.mark_obsolete();
         }
         self.signals.compact.notify();
+        self.signals.debt.notify();
         self.signals.capacity.notify();
         Ok(())
     }

@@ -16,7 +16,7 @@
 //! there.
 
 use crate::Error;
-use crate::compaction::{FlushJob, Step};
+use crate::compaction::{CompactionStep, FlushJob};
 use crate::engine::Engine;
 use crate::iter::Cursor;
 use crate::jobs::Progress;
@@ -49,8 +49,8 @@ impl HealJob {
         match &mut self.stage {
             Stage::Scan { cursor, has_begun } => scan(cursor, has_begun, budget_bytes),
             Stage::Rewrite(job) => Ok(match job.step(budget_bytes)? {
-                Step::More => Outcome::More,
-                Step::Done(edit) => Outcome::Rewritten(job.source().damage(), edit),
+                CompactionStep::More => Outcome::More,
+                CompactionStep::Done(edit) => Outcome::Rewritten(job.source().damage(), edit),
             }),
         }
     }

@@ -12,7 +12,9 @@
 //! **Caveats.** Memtables are flushed one at a time, the oldest first.
 
 use crate::Error;
-use crate::compaction::{self, DroppedVersions, FlushJob, Job, JobContext, PlanId, RunningPlans, Step};
+use crate::compaction::{
+    self, CompactionStep, DroppedVersions, FlushJob, Job, JobContext, PlanId, RunningPlans,
+};
 use crate::damaged::DamagedTables;
 use crate::disk::{DiskSpace, DiskStats};
 use crate::engine::{Engine, Shared};
@@ -145,11 +147,11 @@ impl Engine {
         let Some(flush) = slot.as_mut() else { return Ok(Progress::Idle) };
         let stepped = flush.job.step(budget_bytes);
         match stepped {
-            Ok(Step::More) => {
+            Ok(CompactionStep::More) => {
                 self.shared.background.set_flushed_bytes(flush.job.done_bytes());
                 Ok(Progress::Worked)
             }
-            Ok(Step::Done(edit)) => {
+            Ok(CompactionStep::Done(edit)) => {
                 // The slot stays locked: until the view has changed, the same memtable would be
                 // chosen again.
                 let flush = slot.take().expect("the job was just stepped");
@@ -202,8 +204,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Compacts about `budget_bytes` in `slot`, a small index. Jobs in different slots run in
-    /// parallel.
+    /// Continues the compaction of `slot` by about `budget_bytes` of keys and values, or begins
+    /// one. A slot is a small index; jobs in different slots run in parallel.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Exhausted`], and [`Error::Corrupt`] or [`Error::Io`] of a table
@@ -221,11 +223,11 @@ impl Engine {
         let (plan, done) = (compaction.plan, compaction.job.progress());
         self.shared.background.note_compaction_step(plan, done, self.now() - began);
         match stepped {
-            Ok(Step::More) => {
+            Ok(CompactionStep::More) => {
                 *slot = Some(compaction);
                 Ok(Progress::Worked)
             }
-            Ok(Step::Done(edit)) => {
+            Ok(CompactionStep::Done(edit)) => {
                 self.shared.counters.record_merge(compaction.job.plan(), &edit);
                 *slot = self.finish_compaction(&compaction, &edit)?;
                 Ok(Progress::Worked)
@@ -307,6 +309,7 @@ impl Engine {
         self.shared.background.compaction_ended(plan, is_live, self.now());
         self.shared.jobs.busy.lock().end(plan);
         self.shared.jobs.flushed_since.lock().remove(&plan);
+        self.shared.signals.debt.notify();
     }
 
     fn note_flushed(&self, flushed: MinVersions) {

@@ -57,6 +57,7 @@
 
 mod batch;
 pub mod cache;
+mod cell_part;
 mod checkpoint;
 mod commit;
 pub mod compaction;
@@ -112,5 +113,6 @@ pub use sequence::Sequence;
 pub use snapshot::{Snapshot, SnapshotCursor};
 pub use sstable::{LargeReadPermit, read_with_admission};
 pub use stats::{JobStats, LevelStats, MemoryStats, StallStats, Stats, WalStats};
+pub use urgency::StepTime;
 pub use verify::{LogTail, VerifyProgress, VerifyReport, verify, verify_showing};
 pub use wal::{LogEnd, SegmentId};

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The moment at which a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// After `fdatasync`: the write survives the loss of power.
+    /// A write is acknowledged after `fdatasync`: it survives the loss of power.
     #[default]
     Sync,
     /// After the write to the operating system: it survives the death of the process, not the loss

@@ -103,8 +103,14 @@ impl Backlog {
     }
 
     fn debt_excess(&self, compaction_throughput: f64) -> f64 {
-        let debt_bytes = self.debt_bytes as f64;
-        DEBT.excess(debt_bytes).max(DEBT_TIME.excess(debt_bytes / compaction_throughput))
+        let of_bytes = DEBT.excess(self.debt_bytes as f64);
+        of_bytes.max(DEBT_TIME.excess(self.debt_seconds(compaction_throughput)))
+    }
+
+    /// The compaction debt in seconds of work, at this throughput of compaction in bytes per
+    /// second.
+    pub(crate) fn debt_seconds(&self, compaction_throughput: f64) -> f64 {
+        self.debt_bytes as f64 / compaction_throughput.max(1.0)
     }
 }
 
@@ -156,10 +162,6 @@ impl Pressure {
         self.level0_throughput * excess.powi(-steepness)
     }
 
-    fn debt_seconds(&self) -> f64 {
-        self.backlog.debt_bytes as f64 / self.compaction_throughput
-    }
-
     /// Estimated wait of a write that finds the memtables full and `before_bytes` of stalled writes
     /// before it.
     pub(crate) fn wait_for_room(&self, before_bytes: u64) -> Duration {
@@ -174,7 +176,7 @@ impl Pressure {
         let seconds = [
             buffered / self.flush_throughput,
             self.level0_over_bytes as f64 / self.level0_throughput,
-            self.debt_seconds() - DEBT_TIME.slowdown,
+            self.backlog.debt_seconds(self.compaction_throughput) - DEBT_TIME.slowdown,
             (self.backlog.debt_bytes as f64 - DEBT.slowdown) / self.compaction_throughput,
         ];
         let longest = seconds.into_iter().fold(0.0, f64::max);

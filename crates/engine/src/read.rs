@@ -10,40 +10,53 @@
 //! cannot be read fails the read, unless the cell found in the other sources is newer than all
 //! cells of that table.
 //!
+//! A read of metadata ([`Engine::get_meta`]) returns the metadata of the cell that a read of the
+//! key would return. It reads no oversized value to learn it, except from tables of the first
+//! format version. It says that the cell exists, not that its value is readable: damage to the
+//! block of the value is found by a read of the value and by the scrub.
+//!
 //! A caller that accounts for the memory of a read wraps it in
 //! [`read_with_admission`](crate::read_with_admission).
 
+use crate::cell_part::CellPart;
 use crate::engine::Engine;
 use crate::sstable::{LargeReadPermit, Lookup, Wait, read_admission};
 use crate::{Error, Sequence};
 use std::sync::atomic::Ordering;
-use stdx::{Cell, Version};
+use stdx::{Cell, CellMeta, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Result of a read that must not block.
+/// Result of a read that must not block, of a whole cell or of its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TryGet {
+pub enum TryGet<P = Cell> {
     /// The newest cell, or `None` when there is none.
-    Ready(Option<Cell>),
+    Ready(Option<P>),
     /// The read would have to wait for the disk.
     WouldWait,
 }
 
 /// The newest cell found so far.
-#[derive(Default)]
-struct Newest(Option<Cell>);
+struct Newest<P> {
+    found: Option<P>,
+    /// Whether another cell was found of which only the value tells whether it supersedes this one.
+    is_tied: bool,
+}
 
-impl Newest {
-    fn offer(&mut self, cell: Option<Cell>) {
+impl<P: CellPart> Newest<P> {
+    #[inline]
+    fn offer(&mut self, cell: Option<P>) {
         let Some(cell) = cell else { return };
-        if self.0.as_ref().is_none_or(|held| cell.as_ref().supersedes(&held.as_ref())) {
-            self.0 = Some(cell);
+        match self.found.as_ref().map_or(Some(true), |held| cell.supersedes(held)) {
+            Some(true) => (self.found, self.is_tied) = (Some(cell), false),
+            Some(false) => {}
+            None => self.is_tied = true,
         }
     }
 
     /// Whether cells of up to this version could still supersede the cell found.
+    #[inline]
     fn may_be_superseded_by(&self, version_max: Version) -> bool {
-        self.0.as_ref().is_none_or(|held| version_max >= held.meta.version)
+        self.found.as_ref().is_none_or(|held| version_max >= held.meta().version)
     }
 }
 
@@ -56,8 +69,8 @@ impl Engine {
     /// read; [`Error::NoRoom`] when the value is large and the host has no memory for it.
     pub fn get(&self, key: &[u8]) -> Result<Option<Cell>, Error> {
         match self.lookup(key, Wait::Allowed)? {
-            TryGet::Ready(cell) => Ok(cell),
-            TryGet::WouldWait => unreachable!("waiting is allowed"),
+            Some(newest) => Ok(newest.found),
+            None => unreachable!("waiting is allowed"),
         }
     }
 
@@ -66,7 +79,37 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`].
     pub fn try_get(&self, key: &[u8]) -> Result<TryGet, Error> {
-        self.lookup(key, Wait::Never)
+        let newest = self.lookup(key, Wait::Never)?;
+        Ok(newest.map_or(TryGet::WouldWait, |newest| TryGet::Ready(newest.found)))
+    }
+
+    /// The metadata of the cell that [`Engine::get`] returns. Reads the value only of an oversized
+    /// cell in a table of format version 1, and of cells of one version that differ. May block on
+    /// disk I/O.
+    ///
+    /// # Errors
+    /// As [`Engine::get`]. Damage to a value that is not read is not detected.
+    pub fn get_meta(&self, key: &[u8]) -> Result<Option<CellMeta>, Error> {
+        match self.lookup::<CellMeta>(key, Wait::Allowed)? {
+            Some(Newest { is_tied: true, .. }) => Ok(self.get(key)?.map(|cell| cell.meta)),
+            Some(newest) => Ok(newest.found),
+            None => unreachable!("waiting is allowed"),
+        }
+    }
+
+    /// As [`Engine::get_meta`], if the read does not have to wait for the disk.
+    ///
+    /// # Errors
+    /// As [`Engine::get_meta`].
+    pub fn try_get_meta(&self, key: &[u8]) -> Result<TryGet<CellMeta>, Error> {
+        match self.lookup::<CellMeta>(key, Wait::Never)? {
+            Some(Newest { is_tied: true, .. }) => Ok(match self.try_get(key)? {
+                TryGet::Ready(cell) => TryGet::Ready(cell.map(|cell| cell.meta)),
+                TryGet::WouldWait => TryGet::WouldWait,
+            }),
+            Some(newest) => Ok(TryGet::Ready(newest.found)),
+            None => Ok(TryGet::WouldWait),
+        }
     }
 
     /// Acquires a permit to copy a large value of `bytes`, as if it were read from a table. The
@@ -79,17 +122,18 @@ impl Engine {
         read_admission::acquire(self.shared.cache.large_reads(), bytes, bytes)
     }
 
-    fn lookup(&self, key: &[u8], wait: Wait) -> Result<TryGet, Error> {
+    /// Finds the newest cell of `key`. `None`: the read would have to wait.
+    fn lookup<P: CellPart>(&self, key: &[u8], wait: Wait) -> Result<Option<Newest<P>>, Error> {
         // The view is loaded first: it has all memtables and tables with cells up to the watermark
         // read after it.
         let view = self.shared.view.load();
         let visible = Sequence(self.shared.watermark.load(Ordering::Acquire));
         let hash = xxh3_64(key);
-        let mut newest = Newest::default();
+        let mut newest = Newest { found: None, is_tied: false };
         let mut unread: Option<(Version, Error)> = None;
         for logged in view.memtables() {
             if newest.may_be_superseded_by(logged.memtable.version_max()) {
-                newest.offer(logged.memtable.get(key, hash, visible));
+                newest.offer(P::of_memtable(&logged.memtable, key, hash, visible));
             }
         }
         for level in 0..view.levels.depth() {
@@ -100,10 +144,10 @@ impl Engine {
                 if !newest.may_be_superseded_by(table.meta().version_max) {
                     continue;
                 }
-                match table.get(key, hash, wait) {
+                match table.get_part(key, hash, wait) {
                     Ok(Lookup::Found(cell)) => newest.offer(Some(cell)),
                     Ok(Lookup::Absent) => {}
-                    Ok(Lookup::WouldWait) => return Ok(TryGet::WouldWait),
+                    Ok(Lookup::WouldWait) => return Ok(None),
                     Err(error) => {
                         self.note_failed_read(&error);
                         let version_max = table.meta().version_max;
@@ -116,7 +160,7 @@ impl Engine {
         }
         match unread {
             Some((version_max, error)) if newest.may_be_superseded_by(version_max) => Err(error),
-            _ => Ok(TryGet::Ready(newest.0)),
+            _ => Ok(Some(newest)),
         }
     }
 }

@@ -7,9 +7,9 @@
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// Before the first write: a reader at this sequence sees nothing.
+    /// The sequence before the first write: a reader at this sequence sees nothing.
     pub const ZERO: Self = Self(0);
-    /// A reader at this sequence sees everything.
+    /// The greatest sequence: a reader at this sequence sees everything.
     pub const MAX: Self = Self(u64::MAX);
 
     /// The sequence `count` after this one.

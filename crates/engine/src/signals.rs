@@ -46,6 +46,16 @@ impl Signal {
         std::mem::take(&mut *raised)
     }
 
+    /// Waits for a notification without a limit of the time. There is one waiter.
+    pub(crate) fn wait_until_notified(&self) {
+        let mut raised = self.raised.lock();
+        while !std::mem::take(&mut *raised) {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            self.changed.wait(&mut raised);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     /// Waits for a notification unless `done` holds. `done` must become true only before a
     /// notification.
     pub(crate) fn wait_unless(&self, done: impl Fn() -> bool) {
@@ -70,8 +80,10 @@ pub(crate) struct Signals {
     pub(crate) flush: Signal,
     /// The levels have changed.
     pub(crate) compact: Signal,
-    /// Ends the pauses of the urgent compaction thread when the engine closes.
-    pub(crate) urgent_compaction: Signal,
+    /// The compaction debt or the throughput of compaction may have changed.
+    pub(crate) debt: Signal,
+    /// Ends the pauses of the compaction threads when the engine closes.
+    pub(crate) compaction_pause: Signal,
     /// A memtable was flushed, or the backlog shrank.
     pub(crate) capacity: Signal,
     /// Ends the pauses of the scrub thread when the engine closes.
@@ -84,8 +96,9 @@ pub(crate) struct Signals {
 impl Signals {
     /// Wakes all threads: the engine or its workers are stopping.
     pub(crate) fn notify_all(&self) {
-        let Self { commit, committed, flush, compact, urgent_compaction, capacity, scrub, retry, .. } = self;
-        for signal in [commit, committed, flush, compact, urgent_compaction, capacity, scrub, retry] {
+        let Self { commit, committed, flush, compact, debt, compaction_pause, .. } = self;
+        let Self { capacity, scrub, retry, .. } = self;
+        for signal in [commit, committed, flush, compact, debt, compaction_pause, capacity, scrub, retry] {
             signal.notify();
         }
     }

@@ -6,10 +6,10 @@
 //!
 //! **Mechanism.** A [`Throughput`] is a moving average: work divided by time, with exponential
 //! decay. A flush is measured from begin to end, and a compaction by the duration of its steps. The
-//! throughput of level 0 is measured from the end of one of its compactions to the next, including
-//! the other compactions in between, as that is the rate that writes can rely on. The finished part
-//! of a running job counts as done, so that the backlog shrinks continuously and not at the end of
-//! each job.
+//! throughput of level 0 is measured from the end of one of its compactions to the next. That
+//! includes the other compactions in between, so it is the rate that writes can rely on. The
+//! finished part of a running job counts as done, so that the backlog shrinks continuously and not
+//! at the end of each job.
 //!
 //! **Caveats.** A change of throughput is seen at the end of a job.
 
@@ -183,6 +183,15 @@ impl BackgroundThroughput {
             self.level0_running.note(merged_bytes, compacting.worked);
         }
         self.add_up(&running);
+    }
+
+    /// Records a pause between two steps of a compaction. A compaction that runs alone does not
+    /// count it: its pauses end as the debt grows.
+    pub(crate) fn note_compaction_pause(&self, pause: Duration) {
+        let mut running = self.running.lock();
+        if running.plans.len() == 1 {
+            running.level0_since = running.level0_since + pause;
+        }
     }
 
     /// Ends a compaction. Its throughput counts only if its outputs became live.

@@ -58,12 +58,14 @@ pub struct VerifyReport {
 /// State of the end of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogTail {
-    /// With a closing record, or without a record: it was closed, or was idle for a while.
+    /// The log ends with a closing record, or has no record: it was closed, or was idle for a
+    /// while.
     #[default]
     Closed,
-    /// With a whole group and no closing record: the process or the machine stopped during writes.
+    /// The log ends with a whole group and no closing record: the process or the machine stopped
+    /// during writes.
     Open,
-    /// With an interrupted write that was never acknowledged. Recovery cuts it.
+    /// The log ends with an interrupted write that was never acknowledged. Recovery cuts it.
     Torn {
         /// Length of the interrupted write, in bytes.
         cut_bytes: u64,

@@ -4,13 +4,15 @@
 //! also heals. If scrubbing is enabled, one thread scrubs. All but the commit thread run at a lower
 //! priority, so that background work does not take processor time from serving threads. One more
 //! thread compacts at the priority of the serving threads, for a share of the time that grows with
-//! the compaction debt (see [`urgency`]). The commit thread also paces: it pauses between two
-//! groups as the backlog requires.
+//! the compaction debt (see [`urgency`]). While the log is being synced, the compaction threads at
+//! low priority pause between two steps, unless there is much debt. The commit thread also paces:
+//! it pauses between two groups as the backlog requires.
 
 use crate::Error;
 use crate::engine::Engine;
 use crate::jobs::Progress;
-use crate::urgency;
+use crate::urgency::{self, StepTime};
+use env::os_process::ThreadTime;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +27,12 @@ const IDLE_POLL: Duration = Duration::from_millis(200);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of work per step: after each, a worker checks whether it should stop.
 const STEP_BYTES: u64 = 1 << 20;
-/// The same while the urgent compaction thread is active: it and the other one alternate on the
-/// same job.
-const URGENT_STEP_BYTES: u64 = 256 << 10;
+/// The same for compaction: the urgent thread and another one alternate on the same job, and syncs
+/// of the log wait for the requests of a step.
+const COMPACTION_STEP_BYTES: u64 = 256 << 10;
+/// The same for a compaction thread that is starved of processor time: the urgent thread may wait
+/// for it.
+const STARVED_STEP_BYTES: u64 = 16 << 10;
 /// Increments of the `nice` values of background threads.
 const FLUSH_NICE: i32 = 5;
 const COMPACTION_NICE: i32 = 15;
@@ -202,19 +207,40 @@ impl Worker {
 
     fn compact(&self) {
         lower_priority(COMPACTION_NICE);
+        let mut starved_until = self.engine.now();
         while !self.is_stopping() {
             let Some(healed) = self.heal() else { return };
             let share = if self.slot == 0 { self.engine.compaction_share() } else { 0.0 };
-            if urgency::is_exclusive(share) && healed == Progress::Idle {
+            let is_starved = self.engine.now() < starved_until;
+            if urgency::is_exclusive(share, is_starved) && healed == Progress::Idle {
                 self.engine.shared.signals.compact.wait(IDLE_POLL);
                 continue;
             }
-            let step_bytes = if share > 0.0 { URGENT_STEP_BYTES } else { STEP_BYTES };
+            let step_bytes = if is_starved { STARVED_STEP_BYTES } else { COMPACTION_STEP_BYTES };
+            let (began, before) = (self.engine.now(), env::os_process::current_thread_time());
             let stepped = self.engine.step_compaction(self.slot, step_bytes);
-            let Some(compacted) = self.report(stepped, "compaction") else { return };
-            if healed == Progress::Idle && compacted == Progress::Idle {
-                self.engine.shared.signals.compact.wait(IDLE_POLL);
+            let elapsed = self.engine.now() - began;
+            let ThreadTime { running, ready } = env::os_process::current_thread_time().since(before);
+            let step = StepTime { elapsed, on_disk: elapsed.saturating_sub(running + ready), ready };
+            starved_until = starved_until.max(self.engine.now() + urgency::starved_for(step));
+            match (self.report(stepped, "compaction"), healed) {
+                (None, _) => return,
+                (Some(Progress::Worked), _) => self.leave_disk_to_log(step),
+                (Some(Progress::Idle), Progress::Worked) => {}
+                (Some(Progress::Idle), Progress::Idle) => {
+                    self.engine.shared.signals.compact.wait(IDLE_POLL);
+                }
             }
+        }
+    }
+
+    /// Pauses after a step of a compaction, if the log is being synced.
+    fn leave_disk_to_log(&self, step: StepTime) {
+        let pause = self.engine.pause_after_compaction_step(step);
+        if !pause.is_zero() {
+            let began = self.engine.now();
+            self.engine.shared.signals.compaction_pause.wait(pause);
+            self.engine.shared.background.note_compaction_pause(self.engine.now() - began);
         }
     }
 
@@ -223,11 +249,15 @@ impl Worker {
     fn compact_urgently(&self) {
         while !self.is_stopping() {
             let share = self.engine.compaction_share();
+            if share == 0.0 {
+                self.engine.shared.signals.debt.wait_until_notified();
+                continue;
+            }
             let (work, mut pause) = urgency::duty_cycle(share);
             let mut worked = Duration::ZERO;
             while worked < work && !self.is_stopping() {
                 let began = self.engine.now();
-                let stepped = self.engine.step_compaction(0, URGENT_STEP_BYTES);
+                let stepped = self.engine.step_compaction(0, COMPACTION_STEP_BYTES);
                 worked += self.engine.now() - began;
                 match self.report(stepped, "compaction") {
                     Some(Progress::Worked) => {}
@@ -239,7 +269,7 @@ impl Worker {
                 }
             }
             if !pause.is_zero() {
-                self.engine.shared.signals.urgent_compaction.wait(pause);
+                self.engine.shared.signals.compaction_pause.wait(pause);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! restore no deleted value.
 
 use engine::cache::BlockCache;
-use engine::compaction::{FlushJob, Input, Job, JobContext, Plan, Reason, Step, pick};
+use engine::compaction::{CompactionStep, FlushJob, Input, Job, JobContext, Plan, Reason, pick};
 use engine::iter::Cursor;
 use engine::manifest::{LEVELS, Levels, VersionEdit};
 use engine::memtable::Memtable;
@@ -183,9 +183,9 @@ fn collect(cursor: &mut dyn Cursor, cells: &mut BTreeMap<Vec<u8>, Cell>) {
     }
 }
 
-fn finish(mut step: impl FnMut() -> Result<Step, Error>) -> Result<VersionEdit, Error> {
+fn finish(mut step: impl FnMut() -> Result<CompactionStep, Error>) -> Result<VersionEdit, Error> {
     loop {
-        if let Step::Done(edit) = step()? {
+        if let CompactionStep::Done(edit) = step()? {
             return Ok(edit);
         }
     }
@@ -212,9 +212,11 @@ fn compactions_change_no_read_and_restore_no_deleted_value() {
             let budget = 1 + rng.below(2_000);
             let edit = loop {
                 match job.step(budget).unwrap() {
-                    Step::Done(edit) => break edit,
-                    Step::More if !store.memtables.is_empty() && rng.chance(0.1) => store.flush(0, &mut rng),
-                    Step::More => {}
+                    CompactionStep::Done(edit) => break edit,
+                    CompactionStep::More if !store.memtables.is_empty() && rng.chance(0.1) => {
+                        store.flush(0, &mut rng);
+                    }
+                    CompactionStep::More => {}
                 }
             };
             dropped += u64::from(job.dropped().version_max.is_some());

@@ -302,9 +302,8 @@ fn the_picker_matches_its_scripts() {
     assert!(scripts > 0, "no scripts in {}", dir.display());
 }
 
-/// With any tables and any concurrent plans that end in any order, the levels stay consistent
-/// (which `apply` checks), the sequence of plans terminates, and then every level is within its
-/// size.
+/// With any tables and any concurrent plans that end in any order, the levels stay consistent,
+/// which `apply` checks. The sequence of plans terminates, and then every level is within its size.
 #[test]
 fn any_levels_converge_to_their_sizes() {
     for seed in 0..60 {

@@ -194,7 +194,7 @@ fn each_range_is_read_ahead_once() {
     assert!(calls > 5 && calls <= bytes / (64 << 10), "{calls} calls for {bytes} bytes");
 }
 
-/// With many consecutive dead cells on several levels and in the memtable, a step moves each source
+/// Many consecutive dead cells are on several levels and in the memtable. A step moves each source
 /// by at most one of its entries and reads at most one block of each.
 #[test]
 fn each_step_through_consecutive_dead_cells_is_bounded() {

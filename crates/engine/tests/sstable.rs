@@ -8,7 +8,9 @@ use engine::sstable::{Lookup, ReadMode, TableId, TableOptions, Wait, check_bytes
 use engine::{Compression, ErrorKind};
 use env::{FaultFs, FaultPlan, Fs, MemFs, OperationKind};
 use proptest::prelude::*;
-use sstable_support::{Cells, Fixture, get, key_of, model, options_of, small_cells, value, walk};
+use sstable_support::{
+    Cells, Fixture, get, get_meta, key_of, metas, model, options_of, small_cells, value, walk, walk_versions,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +34,11 @@ proptest! {
         }
         for (key, cell) in &cells {
             prop_assert_eq!(get(&table, key), Lookup::Found(cell.clone()));
+            prop_assert_eq!(get_meta(&table, key), Lookup::Found(cell.meta));
         }
+        prop_assert_eq!(walk_versions(&table), metas(&cells));
         let mut cursor = table.cursor(ReadMode::Scan);
+        let mut versions = table.cursor(ReadMode::Versions);
         for probe in &probes {
             let expected = cells.range(probe.clone()..).next();
             cursor.seek(probe).unwrap();
@@ -41,6 +46,13 @@ proptest! {
             prop_assert_eq!(found.as_ref().map(|(key, cell)| (key, cell)), expected);
             let lookup = cells.get(probe).cloned().map_or(Lookup::Absent, Lookup::Found);
             prop_assert_eq!(get(&table, probe), lookup);
+            let lookup = cells.get(probe).map_or(Lookup::Absent, |cell| Lookup::Found(cell.meta));
+            prop_assert_eq!(get_meta(&table, probe), lookup);
+            versions.seek(probe).unwrap();
+            let found = versions.key_and_meta().map(|(key, meta)| (key.to_vec(), meta));
+            prop_assert_eq!(found, expected.map(|(key, cell)| (key.clone(), cell.meta)));
+            versions.reload_value().unwrap();
+            prop_assert_eq!(versions.entry(), expected.map(|(key, cell)| (&key[..], cell.as_ref())));
         }
     }
 
@@ -260,21 +272,55 @@ fn a_full_disk_is_reported_as_full() {
     assert_eq!(error.unwrap().kind(), ErrorKind::Full);
 }
 
-/// The bytes of format version 1, as written by the first release. `UPDATE=1` writes them, once.
-#[test]
-fn tables_of_format_version_1_are_still_read() {
-    let cells = sstable_support::every_kind_of_cell();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats/table-v1.sst");
-    if std::env::var_os("UPDATE").is_some() && !Path::new(path).exists() {
-        std::fs::write(
-            path,
-            Fixture::new(&cells, TableOptions { block_bytes: 512, ..TableOptions::default() }).bytes(),
-        )
-        .unwrap();
+/// Reads a file of an earlier release, or of this one, and checks that it contains these cells.
+/// `UPDATE=1` writes the file, once.
+fn check_format(name: &str, cells: &Cells) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats").join(name);
+    if std::env::var_os("UPDATE").is_some() && !path.exists() {
+        let options = TableOptions { block_bytes: 512, ..TableOptions::default() };
+        std::fs::write(&path, Fixture::new(cells, options).bytes()).unwrap();
     }
     let bytes = std::fs::read(path).unwrap();
     check_bytes(&bytes).unwrap();
-    assert_eq!(walk(&Fixture::of_bytes(&bytes).table(), ReadMode::Scan), cells);
+    let table = Fixture::of_bytes(&bytes).table();
+    assert_eq!(walk(&table, ReadMode::Scan), *cells);
+    assert_eq!(walk_versions(&table), metas(cells));
+    for (key, cell) in cells {
+        assert_eq!(get(&table, key), Lookup::Found(cell.clone()));
+        assert_eq!(get_meta(&table, key), Lookup::Found(cell.meta));
+    }
+    bytes
+}
+
+/// Format version of a table, as its header and its tail say.
+fn format_version(bytes: &[u8]) -> u8 {
+    assert_eq!(bytes[8..12], bytes[bytes.len() - 12..][..4], "header and tail agree");
+    bytes[8]
+}
+
+/// The bytes of format version 1, as written by the first release.
+#[test]
+fn tables_of_format_version_1_are_still_read() {
+    let bytes = check_format("table-v1.sst", &sstable_support::every_kind_of_cell());
+    assert_eq!(format_version(&bytes), 1);
+    let bytes = check_format("table-v1-oversized.sst", &sstable_support::with_oversized_cells());
+    assert_eq!(format_version(&bytes), 1);
+}
+
+/// The bytes of format version 2, which tables with oversized cells have.
+#[test]
+fn tables_of_format_version_2_are_still_read() {
+    let bytes = check_format("table-v2.sst", &sstable_support::with_oversized_cells());
+    assert_eq!(format_version(&bytes), 2);
+}
+
+/// Earlier releases read tables without oversized cells, because nothing in them has changed.
+#[test]
+fn a_table_without_oversized_cells_has_the_bytes_of_format_version_1() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats/table-v1.sst");
+    let options = TableOptions { block_bytes: 512, ..TableOptions::default() };
+    let written = Fixture::new(&sstable_support::every_kind_of_cell(), options).bytes();
+    assert!(written == std::fs::read(path).unwrap());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use stdx::Cell;
-use stdx::histogram::Snapshot;
+use stdx::histogram::HistogramSnapshot;
 use support::{DIR, GRACE, World, batch_of, small_options};
 
 /// Length of a group header, as in `docs/storage-format/wal.md`.
@@ -58,9 +58,9 @@ fn put(world: &mut World, engine: &Engine, key: &[u8], value_bytes: usize) {
 }
 
 /// The values of a histogram: the bound of each bucket and its count.
-fn buckets(snapshot: &Snapshot) -> Vec<(u64, u64)> {
+fn buckets(snapshot: &HistogramSnapshot) -> Vec<(u64, u64)> {
     let mut below = 0;
-    let counted = Snapshot::bounds().map(|bound| {
+    let counted = HistogramSnapshot::bounds().map(|bound| {
         let up_to = snapshot.count_up_to(bound);
         let count = up_to - std::mem::replace(&mut below, up_to);
         (bound, count)

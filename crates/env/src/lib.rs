@@ -17,7 +17,7 @@ mod mem;
 mod os;
 
 pub use clock::{Clock, ManualClock};
-pub use fault::{Fault, FaultFs, FaultPlan, Operation, OperationKind, OperationMatch};
+pub use fault::{Fault, FaultFs, FaultPlan, FsCall, OperationKind, OperationMatch};
 pub use fs::{DirLock, File, Fs, IoCounters, IoCounts, OpenMode, is_out_of_descriptors};
 pub use mem::MemFs;
 pub use os::process as os_process;

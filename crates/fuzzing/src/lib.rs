@@ -1,6 +1,6 @@
 //! The fuzz targets, their seeds, and the repair of checksums.
 //!
-//! **Promise.** Each [`Target`] is a function that returns for any input. It panics if the code
+//! **Promise.** Each [`FuzzTarget`] is a function that returns for any input. It panics if the code
 //! under test panics or violates a property that the target checks.
 //!
 //! **Mechanism.** libFuzzer calls the targets from `fuzz/`, with nightly Rust and `cargo-fuzz`.
@@ -18,7 +18,7 @@ pub mod targets;
 
 /// A fuzz target.
 #[derive(Clone, Copy)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Name of the target and of its file in `fuzz/fuzz_targets`.
     pub name: &'static str,
     /// Runs one input.
@@ -28,20 +28,28 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 11] = [
-    Target { name: "decode", run: targets::http::decode, seeds: targets::http::decode_seeds },
-    Target { name: "engine", run: targets::engine::run, seeds: targets::engine::seeds },
-    Target { name: "entries", run: targets::http::entries, seeds: targets::http::entries_seeds },
-    Target { name: "head_check", run: targets::http::head_check, seeds: targets::http::head_check_seeds },
-    Target { name: "manifest", run: targets::files::manifest, seeds: targets::files::manifest_seeds },
-    Target { name: "results", run: targets::http::results, seeds: targets::http::results_seeds },
-    Target { name: "table", run: targets::files::table, seeds: targets::files::table_seeds },
-    Target { name: "wal_record", run: targets::files::wal_record, seeds: targets::files::wal_record_seeds },
-    Target {
+pub const TARGETS: [FuzzTarget; 11] = [
+    FuzzTarget { name: "decode", run: targets::http::decode, seeds: targets::http::decode_seeds },
+    FuzzTarget { name: "engine", run: targets::engine::run, seeds: targets::engine::seeds },
+    FuzzTarget { name: "entries", run: targets::http::entries, seeds: targets::http::entries_seeds },
+    FuzzTarget { name: "head_check", run: targets::http::head_check, seeds: targets::http::head_check_seeds },
+    FuzzTarget { name: "manifest", run: targets::files::manifest, seeds: targets::files::manifest_seeds },
+    FuzzTarget { name: "results", run: targets::http::results, seeds: targets::http::results_seeds },
+    FuzzTarget { name: "table", run: targets::files::table, seeds: targets::files::table_seeds },
+    FuzzTarget {
+        name: "wal_record",
+        run: targets::files::wal_record,
+        seeds: targets::files::wal_record_seeds,
+    },
+    FuzzTarget {
         name: "wal_segment",
         run: targets::files::wal_segment,
         seeds: targets::files::wal_segment_seeds,
     },
-    Target { name: "wire_handshake", run: targets::wire::handshake, seeds: targets::wire::handshake_seeds },
-    Target { name: "wire_inbox", run: targets::wire::inbox, seeds: targets::wire::inbox_seeds },
+    FuzzTarget {
+        name: "wire_handshake",
+        run: targets::wire::handshake,
+        seeds: targets::wire::handshake_seeds,
+    },
+    FuzzTarget { name: "wire_inbox", run: targets::wire::inbox, seeds: targets::wire::inbox_seeds },
 ];

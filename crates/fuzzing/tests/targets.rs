@@ -1,6 +1,6 @@
 //! The fuzz targets without a fuzzer: seeds, mutations of them, and random bytes.
 
-use fuzzing::{TARGETS, Target, mutate, repair, targets};
+use fuzzing::{FuzzTarget, TARGETS, mutate, repair, targets};
 use stdx::Rng;
 
 const MUTATIONS: usize = 1_500;
@@ -12,7 +12,7 @@ fn seed() -> u64 {
 }
 
 /// Runs an input. Prints it before a panic of the target.
-fn run(target: &Target, input: &[u8]) {
+fn run(target: &FuzzTarget, input: &[u8]) {
     let outcome = std::panic::catch_unwind(|| (target.run)(input));
     if let Err(panic) = outcome {
         eprintln!("{}: fails at the input b\"{}\"", target.name, input.escape_ascii());

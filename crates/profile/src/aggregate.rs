@@ -3,7 +3,7 @@
 //! Stacks are counted by their addresses while the profile runs, and resolved to names at its end.
 //! Resolving an address costs far more than counting it, and is done once per address.
 
-use crate::capture::{Capture, CaptureBuilder, Kind, OTHER, Weight};
+use crate::capture::{Capture, CaptureBuilder, CaptureKind, OTHER, Weight};
 use crate::queue::SampleHeader;
 use crate::symbols::Symbols;
 use crate::threads::ThreadNames;
@@ -25,7 +25,7 @@ pub(crate) fn now_ns() -> u64 {
 
 /// Counts samples by their stack.
 pub(crate) struct SampleAggregator {
-    kind: Kind,
+    kind: CaptureKind,
     started_ns: u64,
     started_unix_ms: u64,
     threads: ThreadNames,
@@ -37,7 +37,7 @@ pub(crate) struct SampleAggregator {
 
 impl SampleAggregator {
     /// Creates an aggregator that starts now.
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: CaptureKind) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             kind,

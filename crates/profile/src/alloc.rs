@@ -19,7 +19,7 @@ use crate::periodic::{StopCondition, run_periodically};
 use crate::queue::SampleHeader;
 use crate::shared_queue::{self, QueueReader};
 use crate::stack;
-use crate::{Capture, Kind};
+use crate::{Capture, CaptureKind};
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -116,7 +116,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SamplingAllocator<A> {
 /// [`ProfileError::Busy`] while another profile uses the queue.
 pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
     let reader = QueueReader::acquire()?;
-    let mut aggregator = SampleAggregator::new(Kind::Alloc);
+    let mut aggregator = SampleAggregator::new(CaptureKind::Alloc);
     let session = Session::begin();
     drop(std::hint::black_box(Box::new(session.0)));
     if !HAS_SEEN_ALLOCATION.load(Ordering::Relaxed) {

@@ -60,7 +60,7 @@ pub fn greatest_frames(capture: &Capture, count: usize) -> GreatestFrames<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CaptureBuilder, Kind};
+    use crate::{CaptureBuilder, CaptureKind};
     use std::time::Duration;
 
     fn shares(shares: &[FrameWeight<'_>]) -> Vec<(String, u64)> {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_calls_itself_counts_once_and_one_that_passes_on_not_at_all() {
-        let mut builder = CaptureBuilder::new(Kind::Cpu, Duration::from_millis(100), 0);
+        let mut builder = CaptureBuilder::new(CaptureKind::Cpu, Duration::from_millis(100), 0);
         builder.add(0, ["io-0", "run", "a", "b", "a"], 3);
         builder.add(1, ["io-1", "run", "a"], 2);
         builder.add(1, ["io-1", "c", "d"], 1);

@@ -19,6 +19,7 @@ pub mod cpu;
 mod error;
 mod flame;
 mod greatest;
+pub mod html;
 mod page;
 mod periodic;
 mod queue;
@@ -28,7 +29,7 @@ mod symbols;
 mod threads;
 mod weight_table;
 
-pub use capture::{Capture, CaptureBuilder, CaptureError, Kind, OTHER, Stack, Weight};
+pub use capture::{Capture, CaptureBuilder, CaptureError, CaptureKind, OTHER, Stack, Weight};
 pub use error::ProfileError;
 pub use flame::flame_graph;
 pub use greatest::{FrameWeight, GreatestFrames, greatest_frames};

@@ -5,7 +5,8 @@
 //! together is bounded ([`MemoryCategory::Bodies`], [`MemoryCategory::Writes`]). It is counted as
 //! the bytes arrive and stays reserved until the requests are answered. A body is in memory once.
 //! Slow bodies do not block others: bodies that arrive with their heads have a budget of their own.
-//! When memory is short, stalled bodies are refused (`connection_activity`).
+//! When memory is short, stalled bodies are refused (`connection_activity`), those of an address
+//! with more than its share first (`memory_holders`).
 //!
 //! **Mechanism.** Most bodies arrive in the same read as their heads. They are handed on as a slice
 //! of hyper's buffer, which the store copies into its batch before the next read. Other bodies are
@@ -111,7 +112,8 @@ impl RequestBody {
         let value_bytes_max = rules.process.rules.value_bytes_max;
         let len_max = announced.map_or(value_bytes_max, |len| len.min(value_bytes_max));
         let mut reservation = rules.process.memory.empty_reservation(MemoryCategory::Bodies);
-        let _holding = HoldsMemory::begin(&self.activity, MemoryCategory::Bodies);
+        let holders = &rules.process.memory_holders;
+        let holding = HoldsMemory::begin(&self.activity, MemoryCategory::Bodies, 0, holders);
         let (mut buffer, mut piece_max) = (Vec::new(), 0);
         let mut piece = Some(first);
         while let Some(bytes) = piece {
@@ -121,7 +123,9 @@ impl RequestBody {
             let capacity = grown(buffer.capacity(), buffer.len() + bytes.len(), len_max);
             // hyper's buffer is as large as the largest chunk that it has read.
             piece_max = bytes.len().max(piece_max);
-            if !reservation.resize(BODY_OVERHEAD_BYTES + (capacity + piece_max) as u64) {
+            let with_overhead = |capacity| BODY_OVERHEAD_BYTES + (capacity + piece_max) as u64;
+            let (needed, wanted) = (with_overhead(capacity), with_overhead(announced.unwrap_or(capacity)));
+            if !holding.grow(&rules.process.memory, &mut reservation, needed, wanted).await {
                 return Err(rules.refuse());
             }
             buffer.reserve_exact(capacity - buffer.len());

@@ -2,33 +2,32 @@
 //! one at a time.
 //!
 //! A new checkpoint costs a flush of the data written since the last one. Creation is therefore
-//! rate limited by a token bucket: [`BURST_MAX`] at once, then one per [`PACE`].
+//! rate limited: see [`CheckpointPace`](crate::checkpoint_pace::CheckpointPace).
 
+use crate::checkpoint_pace::CheckpointRequester;
 use crate::local::Local;
 use crate::process::Process;
 use api::{CheckpointRequest, EncodedResponse, Problem};
 use http::StatusCode;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stdx::Instant;
 use store::{HeldCheckpoint, Renewal, StoreError};
 
 /// `Retry-After` while another checkpoint is being created or removed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Capacity of the token bucket: checkpoints that can be created in a burst.
-const BURST_MAX: u32 = 8;
-/// Interval after which the token bucket gains a token.
-const PACE: Duration = Duration::from_secs(10);
 /// `Retry-After` while the maximum number of checkpoints exists: a backup copies them, or an
 /// operator must remove them.
 const TOO_MANY_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Executes the request, without a time limit. It goes on if the client disconnects.
+/// Executes the request of the client at `address`, without a time limit. It goes on if the client
+/// disconnects.
 pub(crate) async fn answer(
     process: &Arc<Process>,
     asked: CheckpointRequest,
+    address: Option<IpAddr>,
 ) -> Result<EncodedResponse, Problem> {
     let busy =
         || Problem::unavailable(RETRY_AFTER, "Another checkpoint is being created or removed. Try again.");
@@ -37,8 +36,14 @@ pub(crate) async fn answer(
         CheckpointRequest::Renew { .. } => None,
         _ => Some(CheckpointPermit::take(process).ok_or_else(busy)?),
     };
-    let is_paced = matches!(asked, CheckpointRequest::Make { .. });
-    if is_paced && let Err(retry_after) = process.checkpoint_pace.lock().take(process.clock.now().mono) {
+    let paced = match &asked {
+        CheckpointRequest::Make { name } => Some(CheckpointRequester { address, name: name.clone() }),
+        _ => None,
+    };
+    let is_paced = paced.is_some();
+    if let Some(requester) = paced
+        && let Err(retry_after) = process.checkpoint_pace.lock().take(process.clock.now().mono, &requester)
+    {
         let detail = "Checkpoints are requested too often: each costs a flush. Try again later.";
         return Err(Problem::unavailable(retry_after, detail));
     }
@@ -138,47 +143,6 @@ fn internal(why: &str) -> Problem {
     )
 }
 
-/// Token bucket that limits the rate of checkpoint creation.
-#[derive(Debug)]
-pub(crate) struct TokenBucket {
-    tokens: u32,
-    /// Time from which the interval of the next token counts.
-    since: Instant,
-}
-
-impl TokenBucket {
-    pub(crate) const fn new(now: Instant) -> Self {
-        Self { tokens: BURST_MAX, since: now }
-    }
-
-    /// Returns the token of a checkpoint that was not created.
-    fn refund(&mut self) {
-        self.tokens = (self.tokens + 1).min(BURST_MAX);
-    }
-
-    /// Takes a token.
-    ///
-    /// # Errors
-    /// The time until the next token, if the bucket is empty.
-    fn take(&mut self, now: Instant) -> Result<(), Duration> {
-        let waited = now.saturating_since(self.since);
-        let come = u32::try_from(waited.as_nanos() / PACE.as_nanos()).unwrap_or(u32::MAX);
-        if come >= BURST_MAX - self.tokens {
-            *self = Self::new(now);
-        } else {
-            self.tokens += come;
-            self.since = self.since + PACE * come;
-        }
-        match self.tokens.checked_sub(1) {
-            Some(left) => {
-                self.tokens = left;
-                Ok(())
-            }
-            None => Err(PACE.saturating_sub(now.saturating_since(self.since))),
-        }
-    }
-}
-
 /// Exclusive permission to create or remove a checkpoint. Dropping it releases the permission.
 struct CheckpointPermit(Arc<Process>);
 
@@ -192,25 +156,5 @@ impl CheckpointPermit {
 impl Drop for CheckpointPermit {
     fn drop(&mut self) {
         self.0.checkpointing.store(false, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_burst_is_followed_by_one_checkpoint_per_interval() {
-        let at = |secs: u64| Instant::from_nanos(secs * 1_000_000_000);
-        let mut pace = TokenBucket::new(at(100));
-        (0..BURST_MAX).for_each(|number| assert_eq!(pace.take(at(100)), Ok(()), "{number}"));
-        assert_eq!(pace.take(at(104)), Err(Duration::from_secs(6)));
-        pace.refund();
-        assert_eq!(pace.take(at(104)), Ok(()), "the token was refunded");
-        assert_eq!(pace.take(at(110)), Ok(()));
-        assert_eq!(pace.take(at(110)), Err(PACE));
-        let later = 110 + PACE.as_secs() * u64::from(BURST_MAX);
-        (0..BURST_MAX).for_each(|number| assert_eq!(pace.take(at(later)), Ok(()), "{number}"));
-        assert!(pace.take(at(later)).is_err(), "the bucket holds at most one burst");
     }
 }

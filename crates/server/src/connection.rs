@@ -11,14 +11,15 @@
 //!
 //! **Mechanism.** The stream itself answers requests on the fast path. For other requests, hyper's
 //! state and buffers are created and then dropped when the stream waits for the next request. An
-//! idle connection is therefore cheap, regardless of the requests that it has served. hyper ends
-//! when the client closes the connection, at an error, or where the head check reports the end of
-//! input. Then the refusal, if there is one, is written after hyper's responses. A connection of a
-//! peer leaves this module before its first request and becomes a link (`links::accept`).
+//! idle connection is therefore cheap, regardless of the requests that it has served. Service by
+//! hyper ends when the client closes the connection, at an error, or where the head check reports
+//! the end of input. Then the refusal, if there is one, is written after hyper's responses. A
+//! connection of a peer leaves this module before its first request and becomes a link
+//! (`links::accept`).
 
 use crate::connection_activity::{CloseOrder, ConnectionActivity};
 use crate::connection_limit::ConnectionPermit;
-use crate::counters::Cut;
+use crate::counters::CloseReason;
 use crate::links::accept;
 use crate::service::Service;
 use crate::stream::{CheckedStream, StreamHandle};
@@ -66,7 +67,7 @@ enum ConnectionEnd {
     /// The client was too slow.
     TooSlow,
     /// The connection is closed without a further response.
-    Cut(Cut),
+    Cut(CloseReason),
 }
 
 /// Serves a connection until it ends or turns out to be a peer's.
@@ -100,7 +101,7 @@ async fn serve_socket(
     let ended = serve_http(&stream, thread, &activity).await;
     match ended {
         ConnectionEnd::Served | ConnectionEnd::Broken => {}
-        ConnectionEnd::TooSlow => thread.process.counters.count_cut(Cut::SlowRequest),
+        ConnectionEnd::TooSlow => thread.process.counters.count_cut(CloseReason::SlowRequest),
         ConnectionEnd::Cut(why) => thread.process.counters.count_cut(why),
     }
     let mut stream = Rc::into_inner(stream).expect("hyper has dropped its handle").into_inner();
@@ -155,16 +156,19 @@ async fn serve_http(
     let mut request_time = None;
     poll_fn(move |context| {
         activity.register_waker(context.waker());
+        activity.obey_memory_eviction();
         match activity.close_order() {
-            Some(CloseOrder::Cut) if activity.is_idle() => return Poll::Ready(ConnectionEnd::Cut(Cut::Idle)),
-            Some(CloseOrder::Cut) => return Poll::Ready(ConnectionEnd::Cut(Cut::Stalled)),
+            Some(CloseOrder::Cut) if activity.is_idle() => {
+                return Poll::Ready(ConnectionEnd::Cut(CloseReason::Idle));
+            }
+            Some(CloseOrder::Cut) => return Poll::Ready(ConnectionEnd::Cut(CloseReason::Stalled)),
             // A refusal cannot be sent in the middle of a response.
             Some(CloseOrder::Refuse) if activity.responding.get() => {
-                return Poll::Ready(ConnectionEnd::Cut(Cut::Stalled));
+                return Poll::Ready(ConnectionEnd::Cut(CloseReason::Stalled));
             }
             Some(CloseOrder::Refuse) => return Poll::Ready(ConnectionEnd::TooSlow),
             Some(CloseOrder::CloseIfIdle) if activity.awaits_head() && !stream.borrow().has_input() => {
-                return Poll::Ready(ConnectionEnd::Cut(Cut::Evicted));
+                return Poll::Ready(ConnectionEnd::Cut(CloseReason::Evicted));
             }
             Some(CloseOrder::CloseIfIdle) => activity.withdraw_close_if_idle(),
             Some(CloseOrder::Finish) => {}

@@ -6,7 +6,9 @@
 //!
 //! When memory is short, stalled clients for which memory is held are disconnected, the longest
 //! stalled first. An unread response does not block other responses, and neither does a body that
-//! does not arrive.
+//! does not arrive. The more memory a client holds, the faster it must be: it is stalled if it
+//! moves less than 1 / 15 of that memory in two seconds. If clients of one address hold too much,
+//! its slow clients are disconnected for those of others (`memory_holders`).
 //!
 //! When connection permits run short (`connection_limit`), connections are evicted in this order
 //! ([`EvictionRank`]):
@@ -16,7 +18,8 @@
 //!    connection that has had a request, it counts after a second.
 //! 2. Idle connections, the longest idle first.
 //! 3. Connections with a stalled client, the longest stalled first: bodies that do not arrive and
-//!    responses that are not read. They move less than [`Limits::PROGRESS_BYTES`] in two seconds.
+//!    responses that are not read. They move less than [`Limits::PROGRESS_BYTES`], or than 1 / 15
+//!    of the memory that they hold, in two seconds.
 //! 4. Connections that were accepted in the last 200 ms and have sent nothing, oldest first.
 //!
 //! **Mechanism.** The connection records its activity in a few cells, which costs a store each.
@@ -26,9 +29,11 @@
 use crate::budget::{MemoryBudget, MemoryCategory, Refusals};
 use crate::config::Limits;
 use crate::connection_limit::{ClientAddress, Eviction, EvictionScope};
+use crate::memory_holders::{HolderEntry, MemoryHolder, MemoryHolders};
 use crate::process::Process;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
@@ -38,8 +43,11 @@ use tokio::sync::Notify;
 /// Interval of the sweep.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A client is stalled after this number of consecutive sweeps in which it has moved less than
-/// [`Limits::PROGRESS_BYTES`] in total.
-const STALLED_SWEEPS: u32 = 2;
+/// [`Limits::PROGRESS_BYTES`] in total, or than 1 / [`HELD_DIVISOR`] of the memory that it holds.
+pub(crate) const STALLED_SWEEPS: u32 = 2;
+/// Fraction of its memory that a client must move within the stalled sweeps: at this rate it moves
+/// all of it in [`Limits::progress_time`], 30 s by default.
+const HELD_DIVISOR: u64 = 15;
 /// When memory is short, each sweep cuts this fraction of the stalled clients that hold it: 1 / 2.
 const CUT_DIVISOR: usize = 2;
 /// A new connection does not count as idle for this time, in which its first request can arrive.
@@ -107,8 +115,8 @@ pub(crate) struct ConnectionActivity {
     pub(crate) write_blocked: Cell<bool>,
     /// Number of batches that the connection must skip for its last response.
     slices_owed: Cell<usize>,
-    /// Category of the memory that is held for the client.
-    memory_category: Cell<Option<MemoryCategory>>,
+    /// The memory that is held for the client.
+    memory_holder: RefCell<Option<Arc<MemoryHolder>>>,
     /// Consecutive sweeps in which the client was stalled while the node waited for it.
     stalled_sweeps: Cell<u32>,
     /// Value of `moved_bytes` when the count began.
@@ -132,6 +140,17 @@ impl ConnectionActivity {
         self.order.set(self.order.get().max(Some(order)));
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
+        }
+    }
+
+    /// Turns an eviction for lack of memory into an order to close.
+    pub(crate) fn obey_memory_eviction(&self) {
+        let order = match &*self.memory_holder.borrow() {
+            Some(holder) if holder.is_evicted() => memory_close_order(holder.category()),
+            _ => return,
+        };
+        if self.order.get() < Some(order) {
+            self.order_close(order);
         }
     }
 
@@ -248,13 +267,26 @@ impl ConnectionActivity {
     /// Counts a sweep in which the client is stalled. Returns the number of consecutive ones.
     fn count_stalled_sweep(&self) -> u32 {
         let moved = self.moved_bytes.get() - self.stalled_since_bytes.get();
-        if !self.phase().is_waiting_for_client() || moved >= Limits::PROGRESS_BYTES {
-            self.stalled_sweeps.set(0);
+        let holder = self.memory_holder.borrow();
+        let held = holder.as_ref().map_or(0, |holder| holder.bytes());
+        let sweeps = if !self.phase().is_waiting_for_client()
+            || moved >= Limits::PROGRESS_BYTES.max(held / HELD_DIVISOR)
+        {
             self.stalled_since_bytes.set(self.moved_bytes.get());
-            return 0;
+            0
+        } else {
+            self.stalled_sweeps.get() + 1
+        };
+        self.stalled_sweeps.set(sweeps);
+        if let Some(holder) = &*holder {
+            holder.note_slow(sweeps);
         }
-        self.stalled_sweeps.set(self.stalled_sweeps.get() + 1);
-        self.stalled_sweeps.get()
+        sweeps
+    }
+
+    /// Category of the memory that is held for the client.
+    fn memory_category(&self) -> Option<MemoryCategory> {
+        self.memory_holder.borrow().as_ref().map(|holder| holder.category())
     }
 
     fn check_time_limits(&self, seconds: u64, limits: &Limits) -> Option<CloseOrder> {
@@ -331,18 +363,44 @@ impl PhaseWatch {
 
 /// Marks a client for which memory is held, for the sweep. Dropping it removes the mark.
 #[derive(Debug)]
-pub(crate) struct HoldsMemory(Rc<ConnectionActivity>);
+pub(crate) struct HoldsMemory {
+    activity: Rc<ConnectionActivity>,
+    entry: HolderEntry,
+}
 
 impl HoldsMemory {
-    pub(crate) fn begin(activity: &Rc<ConnectionActivity>, category: MemoryCategory) -> Self {
-        activity.memory_category.set(Some(category));
-        Self(Rc::clone(activity))
+    /// Marks the client of `activity` as a holder of `bytes` of `category`.
+    pub(crate) fn begin(
+        activity: &Rc<ConnectionActivity>,
+        category: MemoryCategory,
+        bytes: u64,
+        holders: &Arc<MemoryHolders>,
+    ) -> Self {
+        let unknown = || ClientAddress::of(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let client = activity.client.get().unwrap_or_else(unknown);
+        let entry = holders.register(client, category, activity.waker.borrow().clone());
+        entry.holder.note_bytes(bytes);
+        *activity.memory_holder.borrow_mut() = Some(Arc::clone(&entry.holder));
+        Self { activity: Rc::clone(activity), entry }
     }
+
+    /// The registration with the holders of the process.
+    pub(crate) const fn entry(&self) -> &HolderEntry {
+        &self.entry
+    }
+}
+
+/// The order for a client whose memory of `category` is needed.
+fn memory_close_order(category: MemoryCategory) -> CloseOrder {
+    if category == MemoryCategory::Bodies { CloseOrder::Refuse } else { CloseOrder::Cut }
 }
 
 impl Drop for HoldsMemory {
     fn drop(&mut self) {
-        self.0.memory_category.set(None);
+        let mut present = self.activity.memory_holder.borrow_mut();
+        if present.as_ref().is_some_and(|present| Arc::ptr_eq(present, &self.entry.holder)) {
+            *present = None;
+        }
     }
 }
 
@@ -430,19 +488,17 @@ impl Connections {
             }
             let looks = activity.count_stalled_sweep();
             if looks >= STALLED_SWEEPS
-                && let Some(category) = activity.memory_category.get()
+                && let Some(category) = activity.memory_category()
             {
                 still.push((looks, category, activity));
             }
         }
         let since = self.refusals.replace(memory.refusals());
         still.sort_by_key(|(looks, ..)| Reverse(*looks));
-        for (category, order) in [
-            (MemoryCategory::Bodies, CloseOrder::Refuse),
-            (MemoryCategory::Replies, CloseOrder::Cut),
-            (MemoryCategory::Ranges, CloseOrder::Cut),
-            (MemoryCategory::Batches, CloseOrder::Cut),
-        ] {
+        for category in
+            [MemoryCategory::Bodies, MemoryCategory::Replies, MemoryCategory::Ranges, MemoryCategory::Batches]
+        {
+            let order = memory_close_order(category);
             let of_category = || still.iter().filter(|(_, of, _)| *of == category);
             let cut = if memory.is_short(category, &since) {
                 of_category().count().div_ceil(CUT_DIVISOR)
@@ -470,6 +526,8 @@ impl Drop for ConnectionEntry {
 
 #[cfg(test)]
 mod hostile_arrivals;
+#[cfg(test)]
+mod hostile_bodies;
 
 #[cfg(test)]
 mod tests {

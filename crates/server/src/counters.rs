@@ -1,7 +1,7 @@
 //! Event counters. Only rare events are counted here: no common request touches these counters.
 
 use api::RequestStatus;
-use cluster::{Event, Failure, NodeIndex};
+use cluster::{CommandFailure, Event, NodeIndex};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reason for refusing a request for lack of capacity.
@@ -39,7 +39,7 @@ impl Refusal {
 
 /// Reason for closing a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub(crate) enum CloseReason {
     /// The connection was idle for [`idle_time`](crate::Limits::idle_time).
     Idle,
     /// A request arrived too slowly.
@@ -51,7 +51,7 @@ pub(crate) enum Cut {
     Evicted,
 }
 
-impl Cut {
+impl CloseReason {
     pub(crate) const ALL: [Self; 4] = [Self::Idle, Self::SlowRequest, Self::Stalled, Self::Evicted];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -81,7 +81,7 @@ impl Counter {
 
 /// Event counts since the start of the process.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct EventCounters {
     pub(crate) superseded: Counter,
     pub(crate) deadlines_passed: Counter,
     /// Operations that were not executed because their deadline had passed when their time came.
@@ -94,7 +94,7 @@ pub(crate) struct Counters {
     pub(crate) connections_accepted: Counter,
     /// Ranges that were broken off after they had begun.
     pub(crate) ranges_broken: Counter,
-    cut: [Counter; Cut::ALL.len()],
+    cut: [Counter; CloseReason::ALL.len()],
     /// Counters for each node, by index.
     peers: Box<[PeerEvents]>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct PeerEvents {
     pub(crate) cells_refused: Counter,
 }
 
-impl Counters {
+impl EventCounters {
     /// Counters of a node in a cluster of `nodes`.
     pub(crate) fn new(nodes: usize) -> Self {
         Self {
@@ -165,18 +165,19 @@ impl Counters {
     }
 
     /// Counts a failed command.
-    pub(crate) fn count_failure(&self, failure: &Failure) {
-        if matches!(failure, Failure::NotEnoughReplicas { .. } | Failure::NotEnoughHeard { .. }) {
+    pub(crate) fn count_failure(&self, failure: &CommandFailure) {
+        if matches!(failure, CommandFailure::NotEnoughReplicas { .. } | CommandFailure::NotEnoughHeard { .. })
+        {
             self.not_enough_replicas.count();
         }
     }
 
     /// Counts a client connection that this node closed.
-    pub(crate) fn count_cut(&self, why: Cut) {
+    pub(crate) fn count_cut(&self, why: CloseReason) {
         self.cut[why as usize].count();
     }
 
-    pub(crate) fn cut(&self, why: Cut) -> u64 {
+    pub(crate) fn cut(&self, why: CloseReason) -> u64 {
         self.cut[why as usize].get()
     }
 
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_status_sums_the_counts_of_all_peers() {
-        let counters = Counters::new(3);
+        let counters = EventCounters::new(3);
         for node in [0, 2, 2].map(NodeIndex) {
             counters.count(Event::HintDelivered { target: node });
             counters.count(Event::ClockAhead { node });

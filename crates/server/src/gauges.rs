@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Gauges of one I/O thread. The thread writes them with relaxed ordering, so a reader may see
 /// slightly old values.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub(crate) struct ThreadGauges {
     /// Open connections, counted from the moment when they are handed to the thread.
     pub(crate) connections: AtomicUsize,
     /// Commands in flight.
@@ -22,7 +22,7 @@ pub(crate) struct Load {
 /// Gauges of all threads.
 #[derive(Debug)]
 pub(crate) struct Gauges {
-    threads: Vec<Arc<Load>>,
+    threads: Vec<Arc<ThreadGauges>>,
     /// Links of the control thread.
     control_links: Arc<LinkCounters>,
 }
@@ -31,7 +31,7 @@ impl Gauges {
     /// Gauges of a node with `threads` I/O threads, in a cluster of `nodes`.
     pub(crate) fn new(threads: usize, nodes: usize) -> Self {
         let links = || Arc::new(LinkCounters::new(nodes));
-        let load = || Load {
+        let load = || ThreadGauges {
             connections: 0.into(),
             operations: 0.into(),
             is_evicting: false.into(),
@@ -40,7 +40,7 @@ impl Gauges {
         Self { threads: (0..threads).map(|_| Arc::new(load())).collect(), control_links: links() }
     }
 
-    pub(crate) fn of_thread(&self, number: u8) -> Arc<Load> {
+    pub(crate) fn of_thread(&self, number: u8) -> Arc<ThreadGauges> {
         Arc::clone(&self.threads[usize::from(number)])
     }
 

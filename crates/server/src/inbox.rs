@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// Answers of the store to the requests of one I/O thread.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct AnswerInbox {
     state: Mutex<State>,
     filled: Notify,
 }
@@ -33,9 +33,9 @@ pub(crate) struct Answers {
 }
 
 /// The receiving end of an inbox. Dropping it closes the inbox.
-pub(crate) struct InboxReceiver<'a>(&'a Inbox);
+pub(crate) struct InboxReceiver<'a>(&'a AnswerInbox);
 
-impl Inbox {
+impl AnswerInbox {
     /// Delivers answers. Any thread may call this.
     pub(crate) fn put(&self, answers: Answers) {
         if answers.responses.is_empty() {
@@ -91,7 +91,7 @@ mod tests {
     fn each_answer_is_received_once() {
         const THREADS: u64 = 3;
         const PUTS: u64 = 2_000;
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(AnswerInbox::default());
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let inbox = Arc::clone(&inbox);
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn answers_are_discarded_after_the_receiver_is_dropped() {
-        let inbox = Inbox::default();
+        let inbox = AnswerInbox::default();
         let put = || {
             let responses = vec![(StoreId(0), StoreResponse::Cell(None))];
             inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });

@@ -99,7 +99,7 @@ pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[Thre
     };
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => threads[least_loaded(threads)].mailbox().send(thread::Message::Peer(stream)),
+            Ok(stream) => threads[least_loaded(threads)].mailbox().send(thread::ThreadMessage::Peer(stream)),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a peer's connection could not be accepted");
@@ -236,7 +236,7 @@ async fn wait_for_permit(
         match begin {
             Begin::Peer => {
                 if let Ok(stream) = stream.into_std() {
-                    thread.send(thread::Message::Peer(stream));
+                    thread.send(thread::ThreadMessage::Peer(stream));
                 }
                 return;
             }

@@ -67,9 +67,9 @@ impl Local {
     }
 
     /// This node's part of a handshake for the state machine `requester`.
-    pub(crate) fn introduce(&self, requester: Requester) -> handshake::Local {
+    pub(crate) fn introduce(&self, requester: Requester) -> handshake::HandshakeConfig {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
-        handshake::Local {
+        handshake::HandshakeConfig {
             hello: PeerHello {
                 node: *me,
                 tag: *tag,

@@ -2,14 +2,15 @@
 
 use crate::admission::Admission;
 use crate::budget::{LargestValue, MemoryBudget};
-use crate::checkpoint::TokenBucket;
+use crate::checkpoint_pace::CheckpointPace;
 use crate::config::Config;
 use crate::connection_limit::ConnectionLimiter;
-use crate::counters::Counters;
+use crate::counters::EventCounters;
 use crate::driver::node_machine::{CONTROL_MESSAGES_MAX, ControlMessage};
 use crate::gauges::Gauges;
 use crate::links::{Handshakes, PeerWarnings, Resolver};
 use crate::local::Local;
+use crate::memory_holders::MemoryHolders;
 use crate::metrics::Metrics;
 use crate::response_memory::ReadValues;
 use crate::stages::Stages;
@@ -31,20 +32,22 @@ pub(crate) struct Process {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
     pub(crate) gauges: Gauges,
-    pub(crate) counters: Counters,
+    pub(crate) counters: EventCounters,
     pub(crate) admission: Arc<Admission>,
     /// The metrics, if they are enabled.
     pub(crate) metrics: Option<Metrics>,
     /// Latency traces of requests.
     pub(crate) stages: Stages,
     pub(crate) memory: Arc<MemoryBudget>,
+    /// The clients that hold memory.
+    pub(crate) memory_holders: Arc<MemoryHolders>,
     pub(crate) read_values: Arc<ReadValues>,
     pub(crate) ranges: Arc<OpenRanges>,
     pub(crate) limiter: Arc<ConnectionLimiter>,
     /// A checkpoint is being created or removed.
     pub(crate) checkpointing: AtomicBool,
     /// Rate limit of checkpoint creation.
-    pub(crate) checkpoint_pace: Mutex<TokenBucket>,
+    pub(crate) checkpoint_pace: Mutex<CheckpointPace>,
     /// End of the profile that is being recorded, in nanoseconds of the monotonic clock; 0: none.
     pub(crate) profiling_until: AtomicU64,
     /// Set when the store is open.
@@ -86,16 +89,17 @@ impl Process {
             clock: Arc::clone(&env.clock),
             started: env.clock.now().mono,
             gauges: Gauges::new(config.threads, usize::from(nodes.get())),
-            counters: Counters::new(usize::from(nodes.get())),
+            counters: EventCounters::new(usize::from(nodes.get())),
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             stages: Stages::new(config.slow_request),
             read_values: Arc::new(ReadValues::new(&memory, &admission)),
             limiter: Arc::new(ConnectionLimiter::new(config.limits.connections_max, &memory)),
             admission,
             memory,
+            memory_holders: Arc::default(),
             ranges: Arc::default(),
             checkpointing: AtomicBool::new(false),
-            checkpoint_pace: Mutex::new(TokenBucket::new(env.clock.now().mono)),
+            checkpoint_pace: Mutex::new(CheckpointPace::new(env.clock.now().mono)),
             profiling_until: AtomicU64::new(0),
             local: OnceLock::new(),
             control,

@@ -17,7 +17,7 @@
 //!
 //! **Caveats.** A pool of one thread cannot be halved: a point read waits for the page in progress.
 
-use crate::inbox::{Answers, Inbox};
+use crate::inbox::{AnswerInbox, Answers};
 use crate::metrics::ReadWaits;
 use crate::response_memory::ReadValues;
 use crate::stages::StoreTimes;
@@ -42,7 +42,7 @@ const WAIT_SHARE: u32 = 10;
 struct Read {
     id: StoreId,
     request: StoreRequest,
-    answer_to: Arc<Inbox>,
+    answer_to: Arc<AnswerInbox>,
     came: Instant,
     /// The read is skipped after this time.
     deadline: Option<Instant>,
@@ -118,7 +118,7 @@ impl ReadPool {
         now: Now,
         (id, request): (StoreId, StoreRequest),
         deadline: Option<Instant>,
-        answer_to: &Arc<Inbox>,
+        answer_to: &Arc<AnswerInbox>,
     ) {
         let read = Read { id, request, answer_to: Arc::clone(answer_to), came: now.mono, deadline };
         let pushed = self.shared.queue.lock().push(read, self.patience);
@@ -207,7 +207,7 @@ impl Queue {
 impl Read {
     /// Whether the request reads a page of entries.
     fn is_of_page(&self) -> bool {
-        !matches!(self.request, StoreRequest::Read { .. })
+        !matches!(self.request, StoreRequest::Read { .. } | StoreRequest::ReadMeta { .. })
     }
 }
 
@@ -238,7 +238,7 @@ impl Shared {
     fn answer(&self, store: &Store, request: &StoreRequest) -> (StoreResponse, Option<LargeReadPermit>) {
         let answer = || store.answer_blocking(request);
         match request {
-            StoreRequest::Read { .. } => self.values.read(answer),
+            StoreRequest::Read { .. } | StoreRequest::ReadMeta { .. } => self.values.read(answer),
             _ => read_with_admission(|_| Ok(()), answer),
         }
     }
@@ -356,7 +356,7 @@ mod tests {
         let memory = Arc::new(MemoryBudget::new(&limits, 0, LargestValue::default()));
         let values = Arc::new(ReadValues::new(&memory, &Arc::new(Admission::new(1))));
         let pool = ReadPool::start(&store, 2, Duration::from_secs(10), &clock, None, &values);
-        let (pool, inbox) = (pool.expect("threads"), Arc::<Inbox>::default());
+        let (pool, inbox) = (pool.expect("threads"), Arc::<AnswerInbox>::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let receiver = inbox.receiver();
         let answer = |request| {
@@ -392,6 +392,10 @@ mod tests {
         );
         let (refused, no_large_read) = point();
         assert!(matches!(refused, StoreResponse::Failed(StoreFault::Overloaded { .. })), "{refused:?}");
+        assert!(no_large_read.is_none());
+        let StoreRequest::Read { key } = read(0, false).request else { unreachable!("it is of a point") };
+        let (version, no_large_read) = answer(StoreRequest::ReadMeta { key });
+        assert!(matches!(version, StoreResponse::Meta(Some(_))), "a version needs no memory: {version:?}");
         assert!(no_large_read.is_none());
         drop((found, overcommit, large_read));
         assert_eq!(memory.reserved_bytes(MemoryCategory::Replies), 0);

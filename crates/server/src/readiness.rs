@@ -15,7 +15,7 @@
 
 use crate::process::Process;
 use api::ServingState;
-use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, Partition, PeerState};
+use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, PartitionId, PeerState, majority};
 use std::sync::Arc;
 
 /// Availability of the default quorum.
@@ -30,14 +30,13 @@ pub(crate) struct QuorumReach {
 impl QuorumReach {
     /// The availability if exactly the replicas in `counting` count.
     fn of(layout: &Layout, default_from: u8, counting: NodeSet) -> Self {
-        let from = usize::from(default_from.min(layout.len()));
-        let ack = from / 2 + 1;
         let has_quorum = |partition| {
-            let replicas = &layout.preference_list(partition)[..from];
-            replicas.iter().filter(|replica| counting.contains(**replica)).count() >= ack
+            let replicas = layout.replicas_of_partition(partition, default_from);
+            let reached = replicas.iter().filter(|replica| counting.contains(**replica)).count();
+            reached >= majority(replicas.len() as u32) as usize
         };
         let partitions = layout.partitions();
-        let lost = (0..partitions).filter(|partition| !has_quorum(Partition(*partition))).count();
+        let lost = (0..partitions).filter(|partition| !has_quorum(PartitionId(*partition))).count();
         let missing = layout.nodes().filter(|node| !counting.contains(*node)).collect();
         Self { lost: u32::try_from(lost).unwrap_or(u32::MAX), partitions, missing }
     }

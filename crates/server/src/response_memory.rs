@@ -29,7 +29,7 @@ use crate::counters::Refusal;
 use crate::process::Process;
 use api::{Action, ResponseContext};
 use bytes::Bytes;
-use cluster::{Failure, Reply, StoreFault, StoreResponse};
+use cluster::{CommandFailure, Reply, StoreFault, StoreResponse};
 use engine::{LargeReadPermit, read_with_admission};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -71,19 +71,24 @@ pub(crate) fn reserve_for(
     if value.len() <= LARGE_BYTES {
         return (reply, None);
     }
+    let bytes = value.len() as u64;
     let shared = process.read_values.reservation_of(value);
-    match shared.or_else(|| process.memory.reserve(MemoryCategory::Replies, value.len() as u64).map(Arc::new))
-    {
+    match shared.or_else(|| process.memory.reserve(MemoryCategory::Replies, bytes).map(Arc::new)) {
         Some(reservation) => (
             reply,
             Some(ResponseReservation {
                 _reservation: reservation,
-                _holds_memory: HoldsMemory::begin(activity, MemoryCategory::Replies),
+                _holds_memory: HoldsMemory::begin(
+                    activity,
+                    MemoryCategory::Replies,
+                    bytes,
+                    &process.memory_holders,
+                ),
             }),
         ),
         None => {
             process.admission.count(Refusal::Replies);
-            (Reply::Failed(Failure::Overloaded { retry_after: RETRY_AFTER }), None)
+            (Reply::Failed(CommandFailure::Overloaded { retry_after: RETRY_AFTER }), None)
         }
     }
 }

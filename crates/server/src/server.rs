@@ -18,7 +18,7 @@
 
 use crate::config::Config;
 use crate::directory_watch;
-use crate::driver::Driver;
+use crate::driver::MachineDriver;
 use crate::driver::node_machine::{ControlMessage, NodeMachine};
 use crate::error::ServerError;
 use crate::listener;
@@ -83,7 +83,7 @@ const LOOK_AT_STORE_EVERY: Duration = Duration::from_millis(100);
 const CORES_PER_COMPACTION: usize = 4;
 
 /// Receives the stages of a node's lifecycle, each at most once and in this order.
-pub trait Observer {
+pub trait LifecycleObserver {
     /// The node has bound its address and locked its data directory. Recovery follows.
     fn on_listening(&self, address: SocketAddr);
 
@@ -95,7 +95,7 @@ pub trait Observer {
 }
 
 /// Ignores all stages.
-impl Observer for () {
+impl LifecycleObserver for () {
     fn on_listening(&self, _: SocketAddr) {}
 
     fn on_serving(&self) {}
@@ -110,7 +110,7 @@ impl Observer for () {
 ///
 /// # Errors
 /// [`ServerError`]: the node could not start, or had to stop.
-pub fn run(config: Config, env: Env, observer: &dyn Observer) -> Result<(), ServerError> {
+pub fn run(config: Config, env: Env, observer: &dyn LifecycleObserver) -> Result<(), ServerError> {
     let bound = BoundServer::bind(config, env)?;
     let ended = on_control_runtime(async {
         let told_to_stop = told_to_stop().map_err(start_error("the handling of signals"))?;
@@ -288,7 +288,7 @@ struct OpenNode {
     workers: Workers,
     store: Store,
     fatal_error: Arc<FatalError>,
-    node: Rc<Driver<NodeMachine>>,
+    node: Rc<MachineDriver<NodeMachine>>,
 }
 
 /// A signal that the node must end at once: the store can no longer guarantee which data is
@@ -333,7 +333,7 @@ impl BoundServer {
         self,
         told_to_stop: impl Future<Output = ()>,
         while_recovering: WhileRecovering,
-        observer: &dyn Observer,
+        observer: &dyn LifecycleObserver,
     ) -> Result<(), EarlyExit> {
         let Self { address, listener, peer_listener, process, control_messages } = self;
         let from_std = |listener| {
@@ -379,7 +379,7 @@ async fn run_until_stopped(
     control_messages: mpsc::Receiver<ControlMessage>,
     told_to_stop: impl Future<Output = ()>,
     while_recovering: WhileRecovering,
-    observer: &dyn Observer,
+    observer: &dyn LifecycleObserver,
 ) -> Result<RunEnd, ServerError> {
     let mut told_to_stop = std::pin::pin!(told_to_stop);
     let claimed = || observer.on_listening(process.config.listen);
@@ -426,7 +426,7 @@ async fn run_until_stopped(
 /// Waits until clients can be served: the node knows the state of its peers, and operations can
 /// reach those that are up. Peers that are also starting get a moment to find out whether they are
 /// read eligible. Unreachable peers are not waited for.
-async fn until_ready(node: &Driver<NodeMachine>, threads: &[ThreadHandle]) {
+async fn until_ready(node: &MachineDriver<NodeMachine>, threads: &[ThreadHandle]) {
     let begun = tokio::time::Instant::now();
     node.until_ready().await;
     let patience = match node.is_read_eligible() {
@@ -531,7 +531,7 @@ async fn open_for_peers(
         );
     }
     let mailboxes = threads.iter().map(ThreadHandle::mailbox).collect();
-    let node = Driver::of_node(process, local, opened.record.clone(), mailboxes, control_messages);
+    let node = MachineDriver::of_node(process, local, opened.record.clone(), mailboxes, control_messages);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
     tokio::task::spawn_local(watch_presence(store.clone(), Arc::clone(&fatal_error)));
     Ok(OpenNode { workers, store, fatal_error, node })
@@ -632,7 +632,7 @@ fn log_serving(process: &Process, opened: &OpenReport) {
 
 /// Lets the threads answer the requests in flight, and the node deliver its hints. Waits for at
 /// most `time`.
-async fn finish(threads: &[ThreadHandle], node: &Driver<NodeMachine>, time: Duration) {
+async fn finish(threads: &[ThreadHandle], node: &MachineDriver<NodeMachine>, time: Duration) {
     let finished = async {
         let waits: Vec<_> = threads.iter().map(ThreadHandle::finish).collect();
         for wait in waits {

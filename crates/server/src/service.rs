@@ -11,7 +11,7 @@ use crate::body::{BodyRules, RequestBody, Value};
 use crate::checkpoint;
 use crate::connection_activity::ConnectionActivity;
 use crate::counters::Refusal;
-use crate::driver::Driver;
+use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::{Execution, OpenScan};
 use crate::driver::node_machine::ControlMessage;
@@ -27,8 +27,8 @@ use crate::streaming::batch::{BatchContext, StartedBatch};
 use crate::streaming::range::{Form, RangeStartError, StartedRange};
 use crate::thread::Thread;
 use api::{
-    BatchRequest, CheckpointRequest, DecodedRequest, EncodedResponse, EntityRequest, Problem, ProfileRequest,
-    RangeRequest, RequestKind, ResponseContext, ServingState,
+    BatchRequest, CheckpointRequest, DecodedRequest, EncodedResponse, EntityRangeRequest, EntityRequest,
+    Problem, ProfileRequest, RequestKind, ResponseContext, ServingState,
 };
 use bytes::Bytes;
 use cluster::Reply;
@@ -96,9 +96,9 @@ impl Future for Handling {
 /// A request whose head was decoded, with the driver that executes it.
 enum RoutedRequest<'a> {
     Answered(EncodedResponse),
-    Entity(&'a Rc<Driver<CoordinatorMachine>>, EntityRequest),
-    Range(&'a Rc<Driver<CoordinatorMachine>>, RangeRequest),
-    Batch(&'a Rc<Driver<CoordinatorMachine>>, BatchRequest),
+    Entity(&'a Rc<MachineDriver<CoordinatorMachine>>, EntityRequest),
+    Range(&'a Rc<MachineDriver<CoordinatorMachine>>, EntityRangeRequest),
+    Batch(&'a Rc<MachineDriver<CoordinatorMachine>>, BatchRequest),
     Checkpoint(CheckpointRequest),
     Profile(ProfileRequest),
     Repair,
@@ -136,7 +136,7 @@ impl Service {
     /// Executes a request without a body.
     fn execute(
         self: &Rc<Self>,
-        driver: &Rc<Driver<CoordinatorMachine>>,
+        driver: &Rc<MachineDriver<CoordinatorMachine>>,
         entity: EntityRequest,
         version: Version,
     ) -> Handling {
@@ -229,7 +229,8 @@ impl Service {
             }
             RoutedRequest::Checkpoint(checkpoint) => {
                 self.read_over(body).await?;
-                checkpoint::answer(&self.thread.process, checkpoint).await?
+                let address = self.stream.borrow().peer_ip();
+                checkpoint::answer(&self.thread.process, checkpoint, address).await?
             }
             RoutedRequest::Profile(profile) => {
                 self.read_over(body).await?;
@@ -257,8 +258,8 @@ impl Service {
     /// Streams a range after its first page has arrived.
     async fn answer_range(
         &self,
-        driver: &Rc<Driver<CoordinatorMachine>>,
-        range: RangeRequest,
+        driver: &Rc<MachineDriver<CoordinatorMachine>>,
+        range: EntityRangeRequest,
         parts: &Parts,
         mut body: RequestBody,
         in_flight: InFlightGuard,
@@ -281,8 +282,8 @@ impl Service {
 
     async fn begin_range(
         &self,
-        driver: &Rc<Driver<CoordinatorMachine>>,
-        range: &RangeRequest,
+        driver: &Rc<MachineDriver<CoordinatorMachine>>,
+        range: &EntityRangeRequest,
         body: &mut RequestBody,
     ) -> Result<(StartedRange, Form), EncodedResponse> {
         self.read_over(body).await.map_err(|problem| problem.to_response(false))?;
@@ -305,7 +306,7 @@ impl Service {
     /// Executes a batch and streams its results, beginning with the first one.
     async fn answer_batch(
         &self,
-        driver: &Rc<Driver<CoordinatorMachine>>,
+        driver: &Rc<MachineDriver<CoordinatorMachine>>,
         batch: BatchRequest,
         parts: &Parts,
         body: RequestBody,
@@ -326,7 +327,7 @@ impl Service {
         let begun = StartedBatch::begin(body, terms);
         match begun.first_result().await {
             Ok(()) => {
-                let body = begun.into_body(&self.activity, in_flight);
+                let body = begun.into_body(&self.activity, in_flight, &self.thread.process.memory_holders);
                 let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
                 self.stream(RequestKind::Batch, head, parts, body, true)
             }
@@ -392,7 +393,7 @@ impl Service {
     ///
     /// # Errors
     /// The response while the node starts.
-    fn serving_driver(&self) -> Result<&Rc<Driver<CoordinatorMachine>>, Problem> {
+    fn serving_driver(&self) -> Result<&Rc<MachineDriver<CoordinatorMachine>>, Problem> {
         let serving = self.thread.driver().filter(|_| self.thread.process.state() != ServingState::Starting);
         serving
             .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))

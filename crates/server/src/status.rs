@@ -5,8 +5,8 @@ use crate::local::Local;
 use crate::process::Process;
 use crate::warnings;
 use api::{
-    ClockStatus, ClusterStatus, DiskRoom, Durability, IoStatus, JobStatus, LevelStatus, LinkStatus,
-    MemoryStatus, NodeStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
+    ClockStatus, ClusterStatus, DiskRoom, DurabilityStatus, IoStatus, JobStatus, LevelStatus, LinkStatus,
+    MemberStatus, MemoryStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
 };
 use cluster::HybridClock;
 use engine::Stats;
@@ -41,14 +41,14 @@ pub(crate) fn of(process: &Process) -> Status {
     }
 }
 
-fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<NodeStatus> {
+fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<MemberStatus> {
     let names = process.config.node_names();
     let own = process.config.own_name();
     let node = |(index, url): (usize, String)| {
         let is_self = url == own;
         match account.and_then(|account| account.peers.iter().find(|peer| peer.node.as_usize() == index)) {
-            Some(peer) => NodeStatus::of(url, is_self, peer),
-            None => NodeStatus::unknown(url, is_self),
+            Some(peer) => MemberStatus::of(url, is_self, peer),
+            None => MemberStatus::unknown(url, is_self),
         }
     };
     names.into_iter().enumerate().map(node).collect()
@@ -95,8 +95,8 @@ fn storage(process: &Process, stats: &Stats) -> StorageStatus {
     });
     StorageStatus {
         durability: match process.config.engine.durability {
-            engine::Durability::Sync => Durability::Fdatasync,
-            engine::Durability::Os => Durability::Os,
+            engine::Durability::Sync => DurabilityStatus::Fdatasync,
+            engine::Durability::Os => DurabilityStatus::Os,
         },
         disk_available_bytes: process.env.fs.available_bytes(&process.config.data).unwrap_or(0),
         disk_room: match stats.disk.space {

@@ -8,15 +8,15 @@ use crate::connection;
 use crate::connection_activity::Connections;
 use crate::connection_limit::{ConnectionPermit, Eviction};
 use crate::date::DateCache;
-use crate::driver::Driver;
+use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Execution;
-use crate::gauges::Load;
+use crate::gauges::ThreadGauges;
 use crate::links::accept::{self, Admitted};
 use crate::local::Local;
-use crate::metrics::Recorder;
+use crate::metrics::RequestRecorder;
 use crate::process::Process;
-use crate::stream::refusals::Refusals;
+use crate::stream::refusals::ThreadRefusals;
 use crate::stream::shares::Shares;
 use crate::streaming::batch::OpenBatches;
 use api::{Action, EntityRequest};
@@ -40,7 +40,7 @@ const EVENT_INTERVAL: u32 = 16;
 const READ_BUFFER_BYTES: usize = 128 << 10;
 
 /// A message to an I/O thread.
-pub(crate) enum Message {
+pub(crate) enum ThreadMessage {
     /// Serve this connection.
     Connection(TcpStream, ConnectionPermit),
     /// Close connections to free permits for others.
@@ -69,7 +69,7 @@ pub(crate) struct Thread {
     pub(crate) batches: Rc<OpenBatches>,
     /// Buffer for bytes on their way from a socket to hyper.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
-    pub(crate) recorder: Rc<Recorder>,
+    pub(crate) recorder: Rc<RequestRecorder>,
     /// Buffer for responses that are encoded without hyper.
     pub(crate) write_buffer: RefCell<Vec<u8>>,
     pub(crate) date: DateCache,
@@ -77,16 +77,16 @@ pub(crate) struct Thread {
     pub(crate) writes: Rc<ThreadBudget>,
     /// Budget for small responses that wait for their reader.
     pub(crate) replies: Rc<ThreadBudget>,
-    pub(crate) refusals: Rc<Refusals>,
+    pub(crate) refusals: Rc<ThreadRefusals>,
     pub(crate) shares: Shares,
-    driver: OnceCell<Rc<Driver<CoordinatorMachine>>>,
-    load: Arc<Load>,
+    driver: OnceCell<Rc<MachineDriver<CoordinatorMachine>>>,
+    load: Arc<ThreadGauges>,
     number: u8,
 }
 
 impl Thread {
     /// The driver, once the store is open.
-    pub(crate) fn driver(&self) -> Option<&Rc<Driver<CoordinatorMachine>>> {
+    pub(crate) fn driver(&self) -> Option<&Rc<MachineDriver<CoordinatorMachine>>> {
         self.driver.get()
     }
 
@@ -118,13 +118,13 @@ impl Thread {
 
 /// A sender of messages to an I/O thread that does not keep it alive.
 pub(crate) struct Mailbox {
-    messages: mpsc::WeakUnboundedSender<Message>,
-    load: Arc<Load>,
+    messages: mpsc::WeakUnboundedSender<ThreadMessage>,
+    load: Arc<ThreadGauges>,
 }
 
 impl Mailbox {
     /// Sends a message, if the thread still runs.
-    pub(crate) fn send(&self, message: Message) {
+    pub(crate) fn send(&self, message: ThreadMessage) {
         if let Some(messages) = self.messages.upgrade() {
             let _ = messages.send(message);
         }
@@ -134,21 +134,21 @@ impl Mailbox {
     /// connections therefore does not queue more evictions than the thread can execute.
     pub(crate) fn evict(&self, eviction: Eviction) {
         if !self.load.is_evicting.swap(true, Ordering::Relaxed) {
-            self.send(Message::Evict(eviction));
+            self.send(ThreadMessage::Evict(eviction));
         }
     }
 
     /// Hands a connection to the thread.
     pub(crate) fn serve(&self, stream: TcpStream, permit: ConnectionPermit) {
         self.load.connections.fetch_add(1, Ordering::Relaxed);
-        self.send(Message::Connection(stream, permit));
+        self.send(ThreadMessage::Connection(stream, permit));
     }
 }
 
 /// The handle of an I/O thread. Dropping it ends the thread and cuts its remaining connections.
 pub(crate) struct ThreadHandle {
-    messages: Option<mpsc::UnboundedSender<Message>>,
-    load: Arc<Load>,
+    messages: Option<mpsc::UnboundedSender<ThreadMessage>>,
+    load: Arc<ThreadGauges>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -188,14 +188,14 @@ impl ThreadHandle {
     /// Makes the thread serve requests. Resolves when it does.
     pub(crate) fn open(&self, local: Arc<Local>) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
-        self.send(Message::Open(local, done));
+        self.send(ThreadMessage::Open(local, done));
         is_done
     }
 
     /// Resolves when the thread has tried to link with each peer that is up.
     pub(crate) fn when_linked(&self) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
-        self.send(Message::WhenLinked(done));
+        self.send(ThreadMessage::WhenLinked(done));
         is_done
     }
 
@@ -208,11 +208,11 @@ impl ThreadHandle {
     /// A closed channel means that the thread panicked. `stop` reports it.
     pub(crate) fn finish(&self) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
-        self.send(Message::Finish(done));
+        self.send(ThreadMessage::Finish(done));
         is_done
     }
 
-    fn send(&self, message: Message) {
+    fn send(&self, message: ThreadMessage) {
         // Makes the thread finish its connections and operations. Resolves when none are left.
         let _ = self.messages.as_ref().expect("present until the thread is stopped").send(message);
     }
@@ -238,8 +238,8 @@ impl Drop for ThreadHandle {
 async fn run(
     number: u8,
     process: Arc<Process>,
-    load: Arc<Load>,
-    mut inbox: mpsc::UnboundedReceiver<Message>,
+    load: Arc<ThreadGauges>,
+    mut inbox: mpsc::UnboundedReceiver<ThreadMessage>,
 ) {
     let thread = Rc::new(Thread::new(number, process, load));
     tokio::task::spawn_local(Rc::clone(&thread.refusals).resume());
@@ -251,7 +251,7 @@ async fn run(
 
 impl Thread {
     /// A thread with this number, without work.
-    pub(crate) fn new(number: u8, process: Arc<Process>, load: Arc<Load>) -> Self {
+    pub(crate) fn new(number: u8, process: Arc<Process>, load: Arc<ThreadGauges>) -> Self {
         let budget = |part| ThreadBudget::new(&process.memory, part, process.config.threads);
         Self {
             writes: budget(MemoryCategory::Writes),
@@ -259,7 +259,7 @@ impl Thread {
             connections: Rc::default(),
             batches: Rc::default(),
             read_buffer: RefCell::new(vec![0; READ_BUFFER_BYTES].into_boxed_slice()),
-            recorder: Rc::new(Recorder::new(
+            recorder: Rc::new(RequestRecorder::new(
                 process.metrics.as_ref().map(|metrics| metrics.of_thread(number)),
             )),
             write_buffer: RefCell::default(),
@@ -274,32 +274,33 @@ impl Thread {
     }
 
     /// Handles a message.
-    pub(crate) fn take(self: &Rc<Self>, message: Message) {
+    pub(crate) fn take(self: &Rc<Self>, message: ThreadMessage) {
         match message {
-            Message::Connection(stream, permit) => {
+            ThreadMessage::Connection(stream, permit) => {
                 tokio::task::spawn_local(connection::serve(stream, permit, Rc::clone(self)));
             }
-            Message::Evict(eviction) => {
+            ThreadMessage::Evict(eviction) => {
                 self.load.is_evicting.store(false, Ordering::Relaxed);
                 self.connections.evict(eviction, Instant::now());
             }
-            Message::Peer(stream) => {
+            ThreadMessage::Peer(stream) => {
                 tokio::task::spawn_local(accept::serve(stream, Arc::clone(&self.process)));
             }
-            Message::Open(local, done) => {
-                let start =
-                    || Driver::of_thread(&self.process, &local, self.number, &self.load, &self.recorder);
+            ThreadMessage::Open(local, done) => {
+                let start = || {
+                    MachineDriver::of_thread(&self.process, &local, self.number, &self.load, &self.recorder)
+                };
                 self.driver.get_or_init(start);
                 let _ = done.send(());
             }
-            Message::Finish(done) => {
+            ThreadMessage::Finish(done) => {
                 self.connections.finish();
                 tokio::task::spawn_local(Rc::clone(self).notify_when_finished(done));
             }
-            Message::View(view) => self.opened().handle_view(view),
-            Message::Link(admitted) => self.opened().add_link(*admitted),
-            Message::CloseLink(link) => self.opened().close_link(link),
-            Message::WhenLinked(done) => self.opened().notify_when_linked(done),
+            ThreadMessage::View(view) => self.opened().handle_view(view),
+            ThreadMessage::Link(admitted) => self.opened().add_link(*admitted),
+            ThreadMessage::CloseLink(link) => self.opened().close_link(link),
+            ThreadMessage::WhenLinked(done) => self.opened().notify_when_linked(done),
         }
     }
 
@@ -312,7 +313,7 @@ impl Thread {
         let _ = done.send(());
     }
 
-    fn opened(&self) -> &Rc<Driver<CoordinatorMachine>> {
+    fn opened(&self) -> &Rc<MachineDriver<CoordinatorMachine>> {
         self.driver.get().expect("peers are known only after the store is open")
     }
 }

@@ -6,7 +6,7 @@
 use crate::local::Local;
 use crate::process::Process;
 use crate::readiness::QuorumReach;
-use api::{NodeState, NodeStatus, NodeSyncState};
+use api::{MemberStatus, NodeState, NodeSyncState};
 use cluster::HybridClock;
 use engine::{DiskSpace, DiskStats, Stats};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) fn of(
     process: &Process,
     local: Option<&Local>,
     stats: &Stats,
-    nodes: &[NodeStatus],
+    nodes: &[MemberStatus],
     now: Now,
 ) -> Vec<String> {
     let mut warnings = of_configuration(process);
@@ -130,7 +130,7 @@ impl OwnClock {
 
 /// Warns about clocks whose difference makes nodes refuse versions. In a single-node cluster, no
 /// node refuses them.
-fn of_clocks(own: &OwnClock, nodes: &[NodeStatus]) -> Vec<String> {
+fn of_clocks(own: &OwnClock, nodes: &[MemberStatus]) -> Vec<String> {
     let peers = || nodes.iter().filter(|node| !node.is_self);
     if own.is_ahead {
         let told = "This node's clock is more than 10 s ahead of most others, or was set forward since they last agreed \
@@ -147,8 +147,8 @@ fn of_clocks(own: &OwnClock, nodes: &[NodeStatus]) -> Vec<String> {
     warnings
 }
 
-fn of_peers_clock(peer: &NodeStatus) -> Option<String> {
-    let NodeStatus { url, state, clock_ahead_ms, .. } = peer;
+fn of_peers_clock(peer: &MemberStatus) -> Option<String> {
+    let MemberStatus { url, state, clock_ahead_ms, .. } = peer;
     let is_heard = matches!(state, NodeState::Up | NodeState::Suspected);
     let apart = Duration::from_millis(clock_ahead_ms.unsigned_abs());
     if !is_heard || apart <= HybridClock::SKEW_MAX {
@@ -221,7 +221,7 @@ fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
 }
 
 /// Warns that this node is not read eligible, with the meaning of its sync state.
-fn of_sync_states(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
+fn of_sync_states(nodes: &[MemberStatus], has_started: bool) -> Option<String> {
     let sync_state = nodes.iter().find(|node| node.is_self)?.sync_state?;
     let missing: Vec<_> = (nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up))
         .map(|node| node.url.as_str())
@@ -240,15 +240,16 @@ fn of_sync_states(nodes: &[NodeStatus], has_started: bool) -> Option<String> {
              count{needs}."
         )),
         NodeSyncState::Unsettled => Some(format!(
-            "This node's directory is new, and it has not heard from all others whether it stands for a lost one (with \
-             --new-cluster, for the first start of a new cluster only, a majority is enough); until then its answers to reads do not count{needs}."
+            "This node's directory is new, and it has not heard from all others whether it stands for a lost one. \
+             With --new-cluster, for the first start of a new cluster only, a majority is enough. Until then its \
+             answers to reads do not count{needs}."
         )),
     }
 }
 
 /// Warns about nodes with different defaults: the quorums of their writes and reads may not
 /// overlap.
-fn of_default_from(own: u8, peer: &NodeStatus) -> Option<String> {
+fn of_default_from(own: u8, peer: &MemberStatus) -> Option<String> {
     let theirs = peer.default_from.filter(|theirs| *theirs != own)?;
     Some(format!(
         "Without ack and from {} keeps each key on {theirs} nodes, and this node on {own}: a read through one may miss what \
@@ -257,8 +258,8 @@ fn of_default_from(own: u8, peer: &NodeStatus) -> Option<String> {
     ))
 }
 
-fn of_peer(node: &NodeStatus) -> Vec<String> {
-    let NodeStatus { url, hints, hints_dropped, .. } = node;
+fn of_peer(node: &MemberStatus) -> Vec<String> {
+    let MemberStatus { url, hints, hints_dropped, .. } = node;
     let mut warnings = Vec::new();
     if node.disk_full {
         warnings
@@ -283,8 +284,8 @@ fn of_peer(node: &NodeStatus) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn node(url: &str, is_self: bool, state: NodeState) -> NodeStatus {
-        NodeStatus { state, ..NodeStatus::unknown(url.to_owned(), is_self) }
+    fn node(url: &str, is_self: bool, state: NodeState) -> MemberStatus {
+        MemberStatus { state, ..MemberStatus::unknown(url.to_owned(), is_self) }
     }
 
     #[test]
@@ -306,7 +307,7 @@ mod tests {
     #[test]
     fn unreachable_peers_and_dropped_hints_are_reported() {
         let peer =
-            |state, hints, hints_dropped| NodeStatus { hints, hints_dropped, ..node("b", false, state) };
+            |state, hints, hints_dropped| MemberStatus { hints, hints_dropped, ..node("b", false, state) };
         assert_eq!(of_peer(&peer(NodeState::Up, 1, 0)), Vec::<String>::new());
         let told = of_peer(&peer(NodeState::Unreachable, 7, 0));
         assert!(
@@ -333,7 +334,7 @@ mod tests {
     #[test]
     fn clock_differences_that_make_writes_refused_are_reported() {
         let me = || node("a", true, NodeState::Up);
-        let peer = |clock_ahead_ms, state| NodeStatus { clock_ahead_ms, ..node("b", false, state) };
+        let peer = |clock_ahead_ms, state| MemberStatus { clock_ahead_ms, ..node("b", false, state) };
         let told = |own, peer| of_clocks(&own, &[me(), peer]);
         let (right, up) = (OwnClock::default(), NodeState::Up);
         assert_eq!(told(right, peer(10_000, up)), Vec::<String>::new());
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_default_that_differs_is_reported() {
-        let peer = |default_from| NodeStatus { default_from, ..node("b", false, NodeState::Up) };
+        let peer = |default_from| MemberStatus { default_from, ..node("b", false, NodeState::Up) };
         assert_eq!(of_default_from(3, &peer(None)), None);
         assert_eq!(of_default_from(3, &peer(Some(3))), None);
         let told = of_default_from(3, &peer(Some(5))).expect("a warning");
@@ -378,7 +379,7 @@ mod tests {
     #[test]
     fn a_node_that_is_not_read_eligible_names_the_missing_nodes() {
         let told_when = |has_started, sync_state, state| {
-            let me = NodeStatus { sync_state: Some(sync_state), ..node("a", true, NodeState::Up) };
+            let me = MemberStatus { sync_state: Some(sync_state), ..node("a", true, NodeState::Up) };
             of_sync_states(&[me, node("b", false, state), node("c", false, NodeState::Up)], has_started)
         };
         let told = |sync_state, state| told_when(true, sync_state, state);

@@ -5,14 +5,15 @@ use crate::check::monotonic_writes::MonotonicWrites;
 use crate::check::observed_clocks::ObservedClocks;
 use crate::check::slow_disk::SlowDisk;
 use crate::check::{
-    Violation, acks, clock_bound, deadlines, expiry, monotonic_reads, no_resurrection, nothing_stored,
-    one_reply, one_snapshot, quorum_reads, ranges, replica_sets, slow_disk, unique_versions, validity,
+    InvariantViolation, acks, clock_bound, deadlines, expiry, monotonic_reads, no_resurrection,
+    nothing_stored, one_reply, one_snapshot, quorum_reads, ranges, replica_sets, slow_disk, unique_versions,
+    validity,
 };
 use crate::history::{
-    ClientOutcome, CommandKind, DurableVersions, History, IssuedCells, Operation, ScanEnd, Scans,
+    ClientOperation, ClientOutcome, CommandKind, DurableVersions, History, IssuedCells, ScanEnd, ScanHistory,
 };
 use crate::{Nanos, Scenario};
-use cluster::{Failure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope, Shortfall};
+use cluster::{CommandFailure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope, Shortfall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use store::StoreError;
 /// Records the events of a run and checks the invariants.
 pub(crate) struct Judge {
     pub(crate) history: History,
-    pub(crate) scans: Scans,
+    pub(crate) scans: ScanHistory,
     pub(crate) issued_cells: IssuedCells,
     pub(crate) durable: DurableVersions,
     pub(crate) observed_clocks: ObservedClocks,
@@ -47,7 +48,7 @@ pub(crate) struct Judge {
     /// Number of hints dropped.
     pub(crate) hints_dropped: u64,
     /// First violation of the run.
-    pub(crate) violation: Option<Violation>,
+    pub(crate) violation: Option<InvariantViolation>,
 }
 
 impl ClientOutcome {
@@ -62,10 +63,15 @@ impl ClientOutcome {
             Reply::Written { version, .. } => Self::Written { version: *version },
             Reply::Failed(failure) => {
                 let is_not_stored = match failure {
-                    Failure::NotEnoughReplicas { shortfall, .. } => *shortfall != Shortfall::MaybeStored,
-                    Failure::ClockAhead { maybe_stored, .. }
-                    | Failure::ReplicasOverloaded { maybe_stored, .. } => !maybe_stored,
-                    failure => matches!(failure, Failure::ExpiryTooLate { .. } | Failure::Overloaded { .. }),
+                    CommandFailure::NotEnoughReplicas { shortfall, .. } => {
+                        *shortfall != Shortfall::MaybeStored
+                    }
+                    CommandFailure::ClockAhead { maybe_stored, .. }
+                    | CommandFailure::ReplicasOverloaded { maybe_stored, .. } => !maybe_stored,
+                    failure => matches!(
+                        failure,
+                        CommandFailure::ExpiryTooLate { .. } | CommandFailure::Overloaded { .. }
+                    ),
                 };
                 Self::Failed { is_not_stored, reason: format!("{failure:?}") }
             }
@@ -77,7 +83,7 @@ impl Judge {
     pub(crate) fn new(scenario: &Scenario, layout: Arc<Layout>) -> Self {
         Self {
             history: History::default(),
-            scans: Scans::default(),
+            scans: ScanHistory::default(),
             issued_cells: IssuedCells::default(),
             durable: DurableVersions::default(),
             observed_clocks: ObservedClocks::default(),
@@ -98,7 +104,7 @@ impl Judge {
     }
 
     /// Records a command that begins.
-    pub(crate) fn begin(&mut self, operation: Operation) {
+    pub(crate) fn begin(&mut self, operation: ClientOperation) {
         self.in_flight.entry(operation.node).or_default().insert(operation.id);
         self.monotonic_writes.begin(&operation);
         self.history.begin(operation);
@@ -204,7 +210,7 @@ impl Judge {
         }
     }
 
-    fn check_scan(&self, id: ScanId) -> Result<(), Violation> {
+    fn check_scan(&self, id: ScanId) -> Result<(), InvariantViolation> {
         let record = self.scans.get(id);
         for seen in &record.seen {
             self.writer_of(&seen.value).map_or(Ok(()), nothing_stored::check)?;
@@ -222,7 +228,7 @@ impl Judge {
         Ok(())
     }
 
-    fn check_read(&self, read: &Operation, wall: Option<WallTime>) -> Result<(), Violation> {
+    fn check_read(&self, read: &ClientOperation, wall: Option<WallTime>) -> Result<(), InvariantViolation> {
         let (facts, issued_cells, latest_wall) = (&self.facts, &self.issued_cells, self.latest_for(wall));
         validity::check(read, issued_cells)?;
         if let Some((_, ClientOutcome::Found { value, .. })) = &read.outcome {
@@ -235,13 +241,13 @@ impl Judge {
     }
 
     /// Command that wrote a value.
-    fn writer_of(&self, value: &[u8]) -> Option<&Operation> {
+    fn writer_of(&self, value: &[u8]) -> Option<&ClientOperation> {
         let id = RequestId(u64::from_be_bytes(*value.first_chunk()?));
         self.history.get(id)
     }
 
     /// Checks a version that some replica holds.
-    pub(crate) fn check_held_version(&self, key: &Key, version: Version) -> Result<(), Violation> {
+    pub(crate) fn check_held_version(&self, key: &Key, version: Version) -> Result<(), InvariantViolation> {
         let value = self.issued_cells.get(key, version).map(|issued| &issued.value);
         value.and_then(|value| self.writer_of(value)).map_or(Ok(()), nothing_stored::check)
     }
@@ -269,7 +275,7 @@ impl Judge {
         }
     }
 
-    fn check_issued(&mut self, node: NodeIndex, key: &Key, cell: &Cell) -> Result<(), Violation> {
+    fn check_issued(&mut self, node: NodeIndex, key: &Key, cell: &Cell) -> Result<(), InvariantViolation> {
         let version = cell.meta.version;
         if unique_versions::check(&mut self.issued_cells, key, cell)? {
             clock_bound::check(key, version, self.latest_wall)?;
@@ -296,7 +302,7 @@ impl Judge {
     }
 
     /// Whether a write was acknowledged in a period that a restore of all nodes has undone.
-    pub(crate) fn is_undone(&self, write: &Operation) -> bool {
+    pub(crate) fn is_undone(&self, write: &ClientOperation) -> bool {
         let at = write.outcome.as_ref().map(|(at, _)| *at);
         at.is_some_and(|at| self.undone_periods.iter().any(|times| times.contains(&at)))
     }
@@ -310,7 +316,7 @@ impl Judge {
             StoreError::Io { .. } | StoreError::Engine(Full { .. } | Io { .. } | Poisoned { .. })
         );
         if !is_plain {
-            self.fail(Violation::new("recovery", format!("{node:?} does not start: {error}")));
+            self.fail(InvariantViolation::new("recovery", format!("{node:?} does not start: {error}")));
         }
     }
 
@@ -332,7 +338,7 @@ impl Judge {
     ///
     /// `long` counts from the outcome, since a paused process takes a command long after the client
     /// sent it, and answers later still.
-    pub(crate) fn has_outlived(&self, node: NodeIndex, write: &Operation, long: Duration) -> bool {
+    pub(crate) fn has_outlived(&self, node: NodeIndex, write: &ClientOperation, long: Duration) -> bool {
         let last_word = write.outcome.as_ref().map_or(write.began, |(at, _)| *at);
         !self.has_ended(node, write.began, last_word + long)
     }
@@ -356,7 +362,7 @@ impl Judge {
     }
 
     /// Records a violation. The first one of a run counts.
-    pub(crate) fn fail(&mut self, violation: Violation) {
+    pub(crate) fn fail(&mut self, violation: InvariantViolation) {
         self.violation.get_or_insert(violation);
     }
 }

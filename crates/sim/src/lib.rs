@@ -48,7 +48,7 @@ mod workload;
 mod world;
 
 pub use plant::Plant;
-pub use run::{Report, run};
+pub use run::{RunReport, run};
 pub use scenario::{
     Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, NarrowLinks, QuorumStyle, Scale, Scenario,
 };

@@ -5,7 +5,7 @@
 //! are of that kind, for example `--fault clock-step`. With `--with`, each run has this dimension
 //! of the world, even if its seed does not draw it, for example `--with narrow-links`.
 
-use sim::{Dimension, FaultKind, Plant, Report, Scale, Scenario};
+use sim::{Dimension, FaultKind, Plant, RunReport, Scale, Scenario};
 use std::process::ExitCode;
 
 const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND] [--with DIMENSION]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND] [--with DIMENSION]\nsim plants COUNT [--small] [--plant NAME]";
@@ -139,8 +139,8 @@ fn plants(count: u64, scale: Scale, only: Option<&String>) -> ExitCode {
     if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn print(report: &Report, options: RunOptions) {
-    let Report { seed, violation, hash, events, operations, scans, faults, took } = report;
+fn print(report: &RunReport, options: RunOptions) {
+    let RunReport { seed, violation, hash, events, operations, scans, faults, took } = report;
     let ((succeeded, submitted), (complete, begun)) = (operations, scans);
     if let Some(violation) = violation {
         println!("{violation}\n{}", replay(*seed, options));

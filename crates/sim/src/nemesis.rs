@@ -15,7 +15,7 @@ use crate::check::disk_recovery::{self, DiskState};
 use crate::check::slow_disk::SlowDisk;
 use crate::host::EndCause;
 use crate::scenario::FaultKind;
-use crate::world::{Event, World};
+use crate::world::{World, WorldEvent};
 use cluster::{NodeIndex, SyncState};
 use directories::ChangeState;
 use env::{Fs, MemFs};
@@ -116,7 +116,7 @@ impl World {
     pub(crate) fn begin_faults(&mut self, within: Duration) {
         for _ in 0..self.scenario.faults {
             let delay = self.nemesis.up_to(within);
-            self.after(delay, Event::Fault);
+            self.after(delay, WorldEvent::Fault);
         }
     }
 
@@ -126,7 +126,7 @@ impl World {
             return;
         }
         if self.now < self.nemesis.calm_until {
-            return self.at(self.nemesis.calm_until, Event::Fault);
+            return self.at(self.nemesis.calm_until, WorldEvent::Fault);
         }
         let kinds = &self.scenario.fault_kinds;
         let kind = kinds[self.nemesis.rng.below(kinds.len() as u64) as usize];
@@ -261,14 +261,14 @@ impl World {
             host.stop_next_start = None;
             host.clock.correct(error);
             if host.process.is_none() {
-                self.at(self.now, Event::Start(node));
+                self.at(self.now, WorldEvent::Start(node));
             }
         }
     }
 
     fn apply_for(&mut self, lasts: Duration, fault_end: FaultEnd, fault: impl FnOnce(&mut Self)) {
         fault(self);
-        self.after(lasts, Event::FaultEnd(fault_end));
+        self.after(lasts, WorldEvent::FaultEnd(fault_end));
     }
 
     fn release_held(&mut self) {
@@ -281,7 +281,7 @@ impl World {
         for (from, to) in &cuts {
             self.network.cut(*from, *to, true);
         }
-        self.after(lasts, Event::FaultEnd(FaultEnd::ReconnectPaths(cuts)));
+        self.after(lasts, WorldEvent::FaultEnd(FaultEnd::ReconnectPaths(cuts)));
     }
 
     /// Draws the two sides of a partition; neither is empty.
@@ -383,7 +383,7 @@ impl World {
 
     fn postpone_fault(&mut self) {
         self.nemesis.faults -= 1;
-        self.after(WAIT_FOR_REBUILT, Event::Fault);
+        self.after(WAIT_FOR_REBUILT, WorldEvent::Fault);
     }
 
     fn update_data_loss(&mut self) {
@@ -433,14 +433,14 @@ impl World {
         }
         disk.set_capacity(u64::MAX - available + room);
         self.host(node).filled = self.now;
-        self.after(lasts, Event::FaultEnd(FaultEnd::FreeDiskSpace(node)));
+        self.after(lasts, WorldEvent::FaultEnd(FaultEnd::FreeDiskSpace(node)));
     }
 
     fn free_disk_space(&mut self, node: NodeIndex) {
         self.host(node).disk.set_capacity(u64::MAX);
         let generation = self.host(node).process.as_ref().map(|process| process.generation);
         if let Some(generation) = generation {
-            self.after(disk_recovery::WITHIN, Event::DiskSpaceDue(node, generation));
+            self.after(disk_recovery::WITHIN, WorldEvent::DiskSpaceDue(node, generation));
         }
     }
 

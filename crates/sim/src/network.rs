@@ -19,14 +19,14 @@ pub struct ConnectionId(pub u64);
 
 /// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Side {
+pub enum ConnectionSide {
     /// The end that dialed. It sends requests.
     Dialer,
     /// The end that was dialed. It sends answers.
     Acceptor,
 }
 
-impl Side {
+impl ConnectionSide {
     /// The opposite end.
     pub const fn other(self) -> Self {
         match self {
@@ -75,26 +75,26 @@ pub struct ConnectionState {
 
 impl ConnectionState {
     /// State machine at this end.
-    pub const fn endpoint(&self, side: Side) -> Endpoint {
+    pub const fn endpoint(&self, side: ConnectionSide) -> Endpoint {
         match side {
-            Side::Dialer => self.dialer,
-            Side::Acceptor => self.acceptor,
+            ConnectionSide::Dialer => self.dialer,
+            ConnectionSide::Acceptor => self.acceptor,
         }
     }
 
     /// State of this end.
-    pub const fn end(&self, side: Side) -> EndState {
+    pub const fn end(&self, side: ConnectionSide) -> EndState {
         match side {
-            Side::Dialer => self.dialer_end,
-            Side::Acceptor => self.acceptor_end,
+            ConnectionSide::Dialer => self.dialer_end,
+            ConnectionSide::Acceptor => self.acceptor_end,
         }
     }
 
     /// Sets the state of this end.
-    pub const fn set_end(&mut self, side: Side, state: EndState) {
+    pub const fn set_end(&mut self, side: ConnectionSide, state: EndState) {
         match side {
-            Side::Dialer => self.dialer_end = state,
-            Side::Acceptor => self.acceptor_end = state,
+            ConnectionSide::Dialer => self.dialer_end = state,
+            ConnectionSide::Acceptor => self.acceptor_end = state,
         }
     }
 }
@@ -119,7 +119,7 @@ pub enum Delivery {
 }
 
 /// A held packet, its connection, and the end that it goes to.
-pub type HeldPacket = (ConnectionId, Side, Packet);
+pub type HeldPacket = (ConnectionId, ConnectionSide, Packet);
 
 /// All connections, and the states of the paths between nodes.
 #[derive(Debug)]
@@ -187,9 +187,9 @@ impl Network {
     }
 
     /// Ends of connections at `node` that are not closed.
-    pub fn ends_at(&self, node: NodeIndex) -> Vec<(ConnectionId, Side)> {
+    pub fn ends_at(&self, node: NodeIndex) -> Vec<(ConnectionId, ConnectionSide)> {
         let ends = self.links.iter().flat_map(|(connection, link)| {
-            [Side::Dialer, Side::Acceptor]
+            [ConnectionSide::Dialer, ConnectionSide::Acceptor]
                 .map(|side| (*connection, side, link.endpoint(side), link.end(side)))
         });
         ends.filter(|(_, _, endpoint, end)| endpoint.node == node && *end != EndState::Gone)
@@ -207,7 +207,7 @@ impl Network {
     }
 
     /// Draws the delivery of a packet that is sent now towards this end.
-    pub fn schedule(&mut self, connection: ConnectionId, toward: Side, now: Nanos) -> Delivery {
+    pub fn schedule(&mut self, connection: ConnectionId, toward: ConnectionSide, now: Nanos) -> Delivery {
         let Some(link) = self.links.get(&connection) else { return Delivery::Lost };
         let (from, to) = (link.endpoint(toward.other()).node, link.endpoint(toward).node);
         let path = self.path(from, to);
@@ -259,7 +259,7 @@ impl Network {
     }
 
     /// Holds a packet until its path is clear.
-    pub fn hold(&mut self, connection: ConnectionId, toward: Side, packet: Packet) {
+    pub fn hold(&mut self, connection: ConnectionId, toward: ConnectionSide, packet: Packet) {
         let Some(link) = self.links.get(&connection) else { return };
         let path = (link.endpoint(toward.other()).node, link.endpoint(toward).node);
         self.held.entry(path).or_default().push((connection, toward, packet));

@@ -23,10 +23,10 @@
 //! deliver the writes whose hints were dropped, and soon. The next round of anti-entropy delivers
 //! everything else.
 
-use crate::check::{Violation, complete_ranges, convergence, durability, floods, handed_over};
-use crate::history::{ClientOutcome, CommandKind, Operation, ScanEnd, ScanRecord};
+use crate::check::{InvariantViolation, complete_ranges, convergence, durability, floods, handed_over};
+use crate::history::{ClientOperation, ClientOutcome, CommandKind, ScanEnd, ScanRecord};
 use crate::host::clock::EPOCH;
-use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
+use crate::host::process::{HostProcess, ProcessInput, REQUEST_TIMEOUT};
 use crate::judge::Judge;
 use crate::network::Endpoint;
 use crate::scenario::FloodLoad;
@@ -88,11 +88,11 @@ const SNAPSHOT_EXPIRY_PERIOD: Duration = Duration::from_secs(3);
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// Seed of the run.
     pub seed: u64,
     /// Invariant that did not hold.
-    pub violation: Option<Violation>,
+    pub violation: Option<InvariantViolation>,
     /// Hash of all events.
     pub hash: u64,
     /// Number of events.
@@ -108,13 +108,13 @@ pub struct Report {
 }
 
 /// Runs a scenario. With `prints`, prints every event.
-pub fn run(scenario: Scenario, prints: bool) -> Report {
+pub fn run(scenario: Scenario, prints: bool) -> RunReport {
     let seed = scenario.seed;
     let mut world = World::new(scenario, Trace::new(prints));
     if let Err(violation) = world.run_phases() {
         world.judge.fail(violation);
     }
-    let succeeded = |operation: &&Operation| {
+    let succeeded = |operation: &&ClientOperation| {
         matches!(
             operation.outcome,
             Some((_, ClientOutcome::Found { .. } | ClientOutcome::Missing | ClientOutcome::Written { .. }))
@@ -122,7 +122,7 @@ pub fn run(scenario: Scenario, prints: bool) -> Report {
     };
     let is_complete = |record: &&ScanRecord| matches!(record.ended, Some((_, ScanEnd::Complete)));
     let (history, scans) = (&world.judge.history, &world.judge.scans);
-    Report {
+    RunReport {
         seed,
         operations: (history.iter().filter(succeeded).count() as u64, history.iter().count() as u64),
         scans: (scans.iter().filter(is_complete).count() as u64, scans.iter().count() as u64),
@@ -149,7 +149,7 @@ fn at_node(held: &HeldCells, node: NodeIndex) -> Option<CellMeta> {
 ///
 /// A scan reads no filters, while a read of a missing key reads the filters of the tables around
 /// it. So one missing key is read before the first key, and one behind each key.
-fn can_read_all(process: &Process) -> bool {
+fn can_read_all(process: &HostProcess) -> bool {
     let limit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
     let all = StoreRequest::Scan { after: None, until: None, limit, values: false };
     let StoreResponse::Scanned { entries, .. } = process.read(&all) else { return false };
@@ -162,7 +162,7 @@ fn can_read_all(process: &Process) -> bool {
 }
 
 impl World {
-    fn run_phases(&mut self) -> Result<(), Violation> {
+    fn run_phases(&mut self) -> Result<(), InvariantViolation> {
         self.note("all nodes start");
         self.wait_until("a started node does not serve", READY_WITHIN, Self::are_all_serving)?;
         match (self.scenario.flood, self.scenario.fixed) {
@@ -227,7 +227,7 @@ impl World {
         self.check_durability()
     }
 
-    fn run_random_faults(&mut self) -> Result<(), Violation> {
+    fn run_random_faults(&mut self) -> Result<(), InvariantViolation> {
         self.note("safety phase");
         let scale = self.scenario.scale;
         self.begin_workload(scale.operations, self.now + scale.duration);
@@ -235,7 +235,7 @@ impl World {
         self.run_for(scale.duration + REQUEST_TIMEOUT)
     }
 
-    fn run_flood(&mut self, load: FloodLoad) -> Result<(), Violation> {
+    fn run_flood(&mut self, load: FloodLoad) -> Result<(), InvariantViolation> {
         self.note("calm");
         let calm = self.run_load(load.calm, CALM)?;
         self.note("flood");
@@ -253,7 +253,7 @@ impl World {
     }
 
     /// Submits `a_second` commands per second for `lasts`. Returns the period.
-    fn run_load(&mut self, a_second: u64, lasts: Duration) -> Result<Range<Nanos>, Violation> {
+    fn run_load(&mut self, a_second: u64, lasts: Duration) -> Result<Range<Nanos>, InvariantViolation> {
         let (from, until) = (self.now, self.now + lasts);
         self.begin_commands(a_second * lasts.as_secs(), until);
         self.run_for(lasts)?;
@@ -265,7 +265,7 @@ impl World {
         self.trace.note(self.now, || format!("=== {phase}"));
     }
 
-    pub(crate) fn run_for(&mut self, duration: Duration) -> Result<(), Violation> {
+    pub(crate) fn run_for(&mut self, duration: Duration) -> Result<(), InvariantViolation> {
         let end = self.now + duration;
         self.run_until(end);
         self.judge.violation.clone().map_or(Ok(()), Err)
@@ -276,11 +276,11 @@ impl World {
         otherwise: &str,
         within: Duration,
         holds: impl Fn(&mut Self) -> bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         let end = self.now + within;
         while !holds(self) {
             if self.now >= end {
-                return Err(Violation::new(
+                return Err(InvariantViolation::new(
                     "liveness",
                     format!("{otherwise}, after {within:?}: {}", self.state()),
                 ));
@@ -310,20 +310,20 @@ impl World {
 
     /// Waits until the clocks come near the newest version: a version far ahead is refused by other
     /// nodes until then.
-    fn let_clocks_catch_up(&mut self) -> Result<(), Violation> {
+    fn let_clocks_catch_up(&mut self) -> Result<(), InvariantViolation> {
         self.wait_for_clock(AHEAD_MAX)
     }
 
     /// Waits until all versions are in the past. A pass of anti-entropy leaves out versions later
     /// than its own beginning, which may still be in flight. So the passes that make all replicas
     /// equal begin after the newest version.
-    fn let_versions_pass(&mut self) -> Result<(), Violation> {
+    fn let_versions_pass(&mut self) -> Result<(), InvariantViolation> {
         self.wait_for_clock(Duration::ZERO)
     }
 
     /// Waits until the newest version, and the greatest time that a node has shown, is at most
     /// `ahead` in the future.
-    fn wait_for_clock(&mut self, ahead: Duration) -> Result<(), Violation> {
+    fn wait_for_clock(&mut self, ahead: Duration) -> Result<(), InvariantViolation> {
         let first = NodeIndex(0);
         let latest = self.judge.latest_wall.max(self.judge.issued_cells.latest());
         while self.show_clocks(first).wall.saturating_add(ahead) < latest {
@@ -366,7 +366,7 @@ impl World {
 
     /// Cell of the key that each node holds. A node that fails to read after the heal phase
     /// violates liveness.
-    fn held(&mut self, key: &Key) -> Result<HeldCells, Violation> {
+    fn held(&mut self, key: &Key) -> Result<HeldCells, InvariantViolation> {
         (self.nodes())
             .map(|node| {
                 let process = self.host(node).process.as_ref();
@@ -374,7 +374,7 @@ impl World {
                 match response {
                     Some(StoreResponse::Cell(cell)) => Ok((node, cell.map(|cell| cell.meta))),
                     None => Ok((node, None)),
-                    Some(response) => Err(Violation::new(
+                    Some(response) => Err(InvariantViolation::new(
                         "liveness",
                         format!("there is no fault, and {node:?} reads {key:?} as {response:?}"),
                     )),
@@ -383,7 +383,7 @@ impl World {
             .collect()
     }
 
-    fn held_of_all(&mut self) -> Result<BTreeMap<Key, HeldCells>, Violation> {
+    fn held_of_all(&mut self) -> Result<BTreeMap<Key, HeldCells>, InvariantViolation> {
         let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
         keys.into_iter().map(|key| Ok((key.clone(), self.held(&key)?))).collect()
     }
@@ -395,7 +395,7 @@ impl World {
         is_possible.then_some(self.judge.latest_wall)
     }
 
-    fn check_handed_over(&mut self) -> Result<(), Violation> {
+    fn check_handed_over(&mut self) -> Result<(), InvariantViolation> {
         if self.judge.hints_dropped > 0 || self.nemesis.disks_lost + self.nemesis.tables_damaged > 0 {
             return Ok(());
         }
@@ -405,25 +405,28 @@ impl World {
     /// Waits until each write is on its replicas, including writes whose hints were dropped. The
     /// nodes note durably that a repair is pending, if all of them ran for a moment after the
     /// write.
-    fn wait_for_pending_repairs(&mut self) -> Result<(), Violation> {
+    fn wait_for_pending_repairs(&mut self) -> Result<(), InvariantViolation> {
         if self.nemesis.disks_lost + self.nemesis.tables_damaged > 0 {
             return Ok(());
         }
         let nodes: Vec<NodeIndex> = self.nodes().collect();
-        let is_owed = |judge: &Judge, write: &Operation| {
+        let is_owed = |judge: &Judge, write: &ClientOperation| {
             nodes.iter().all(|node| judge.has_outlived(*node, write, PENDING_NOTED_WITHIN))
         };
         let end = self.now + PENDING_REPAIRS_WITHIN;
         while let Err(violation) = self.check_handed_over_of(is_owed) {
             if self.now >= end {
-                return Err(Violation::new("pending_repairs", violation.detail));
+                return Err(InvariantViolation::new("pending_repairs", violation.detail));
             }
             self.run_for(POLL_EVERY)?;
         }
         Ok(())
     }
 
-    fn check_handed_over_of(&mut self, counts: impl Fn(&Judge, &Operation) -> bool) -> Result<(), Violation> {
+    fn check_handed_over_of(
+        &mut self,
+        counts: impl Fn(&Judge, &ClientOperation) -> bool,
+    ) -> Result<(), InvariantViolation> {
         let held = self.held_of_all()?;
         for write in self.judge.history.iter().filter(|write| counts(&self.judge, write)) {
             if let Some(held) = held.get(&write.key) {
@@ -436,12 +439,12 @@ impl World {
     fn repair_all(&mut self) {
         for node in self.nodes() {
             if let Some(endpoint) = self.endpoint(node, Requester::Node) {
-                self.step(Endpoint { ..endpoint }, Input::Repair);
+                self.step(Endpoint { ..endpoint }, ProcessInput::Repair);
             }
         }
     }
 
-    fn use_all_quorums(&mut self) -> Result<(), Violation> {
+    fn use_all_quorums(&mut self) -> Result<(), InvariantViolation> {
         let nodes = self.scenario.nodes;
         let quorums: Vec<(u8, u8)> =
             (1..=nodes).flat_map(|from| (1..=from).map(move |ack| (ack, from))).collect();
@@ -457,7 +460,7 @@ impl World {
         Ok(())
     }
 
-    fn read_all_keys(&mut self) -> Result<(), Violation> {
+    fn read_all_keys(&mut self) -> Result<(), InvariantViolation> {
         let (nodes, mut node) = (self.scenario.nodes, 0);
         let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
         for key in keys {
@@ -473,7 +476,7 @@ impl World {
         kind: CommandKind,
         key: &Key,
         of: (u8, u8),
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         const STEP: Duration = Duration::from_millis(5);
         let mut last = String::new();
         for _ in 0..TRIES {
@@ -491,11 +494,11 @@ impl World {
         let (ack, from) = of;
         let detail =
             format!("{kind:?} of {key:?} with {ack}/{from} at {node:?} although there is no fault: {last}");
-        Err(Violation::new("liveness", detail))
+        Err(InvariantViolation::new("liveness", detail))
     }
 
     /// Scans all keys at every node, with cluster scope and with node scope.
-    fn scan_all(&mut self) -> Result<(), Violation> {
+    fn scan_all(&mut self) -> Result<(), InvariantViolation> {
         let (nodes, majority, from) =
             (self.scenario.nodes, self.scenario.majority(), self.scenario.default_from);
         for node in self.nodes() {
@@ -515,7 +518,7 @@ impl World {
         node: NodeIndex,
         scope: ScanScope,
         held: Option<&BTreeMap<Key, CellMeta>>,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         const STEP: Duration = Duration::from_millis(5);
         let scan = Scan { range: KeyRange::default(), limit: None, scope };
         let mut last = "the node does not serve".to_owned();
@@ -533,7 +536,10 @@ impl World {
             }
             self.run_for(REQUEST_TIMEOUT)?;
         }
-        Err(Violation::new("liveness", format!("{scan:?} at {node:?} although there is no fault: {last}")))
+        Err(InvariantViolation::new(
+            "liveness",
+            format!("{scan:?} at {node:?} although there is no fault: {last}"),
+        ))
     }
 
     fn has_no_snapshots(&mut self) -> bool {
@@ -556,7 +562,7 @@ impl World {
         self.scenario.grace / 3 + ahead + ROUND_WITHIN
     }
 
-    fn wait_until_converged(&mut self, within: Duration) -> Result<(), Violation> {
+    fn wait_until_converged(&mut self, within: Duration) -> Result<(), InvariantViolation> {
         let end = self.now + within;
         let keys: Vec<Key> = self.judge.issued_cells.keys().cloned().collect();
         // Waits for one key after the other: checking all keys each time takes long.
@@ -575,20 +581,21 @@ impl World {
         }
     }
 
-    fn check_converged(&mut self, key: &Key) -> Result<(), Violation> {
+    fn check_converged(&mut self, key: &Key) -> Result<(), InvariantViolation> {
         let held = self.held(key)?;
         convergence::check(self.layout(), key, &held, self.scenario.grace, self.judge.latest_wall)
     }
 
-    fn check_durability(&mut self) -> Result<(), Violation> {
+    fn check_durability(&mut self) -> Result<(), InvariantViolation> {
         let held = self.held_of_all()?;
         for (key, held) in &held {
             for meta in held.iter().filter_map(|(_, meta)| meta.as_ref()) {
                 self.judge.check_held_version(key, meta.version)?;
             }
         }
-        let counts =
-            |write: &&Operation| self.judge.facts.survives(write.quorum) && !self.judge.is_undone(write);
+        let counts = |write: &&ClientOperation| {
+            self.judge.facts.survives(write.quorum) && !self.judge.is_undone(write)
+        };
         for write in self.judge.history.iter().filter(counts) {
             if let Some(held) = held.get(&write.key) {
                 durability::check(write, held, &self.judge.issued_cells, self.purged())?;

@@ -712,7 +712,7 @@ impl Scenario {
 
     /// Number of answers that are a majority of `default_from`.
     pub const fn majority(&self) -> u8 {
-        self.default_from / 2 + 1
+        cluster::majority(self.default_from as u32) as u8
     }
 
     /// Number of the `default_from` replicas that must hold a write for it to survive, in runs in

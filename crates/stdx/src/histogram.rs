@@ -8,9 +8,9 @@
 //! bucket. Each greater power of two is divided into eight buckets of equal width. A bucket holds
 //! the values above the bound of the previous bucket, up to *and including* its own bound. So a
 //! count of all values "at most `le`", as Prometheus requires, is exact for every bound in
-//! [`Snapshot::bounds`]. Every power of two up to [`Histogram::TRACKED_MAX`] is a bound. Values are
-//! whole numbers in a unit that the owner chooses: nanoseconds, bytes, items. Zero counts in the
-//! bucket of one.
+//! [`HistogramSnapshot::bounds`]. Every power of two up to [`Histogram::TRACKED_MAX`] is a bound.
+//! Values are whole numbers in a unit that the owner chooses: nanoseconds, bytes, items. Zero
+//! counts in the bucket of one.
 //!
 //! There are two ways to record. [`Histogram::record`] is for histograms that threads share.
 //! [`Histogram::record_alone`] is for histograms with a single writer: it avoids atomic
@@ -64,15 +64,15 @@ impl Histogram {
     }
 
     /// Returns the values recorded until now.
-    pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot::default();
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        let mut snapshot = HistogramSnapshot::default();
         self.add_to(&mut snapshot);
         snapshot
     }
 
     /// Adds the values recorded until now to `snapshot`. It sums many histograms without a snapshot
     /// of each.
-    pub fn add_to(&self, snapshot: &mut Snapshot) {
+    pub fn add_to(&self, snapshot: &mut HistogramSnapshot) {
         for (into, count) in snapshot.counts.iter_mut().zip(&self.counts) {
             *into += count.load(Ordering::Relaxed);
         }
@@ -94,18 +94,18 @@ impl std::fmt::Debug for Histogram {
 
 /// The counts of one or more histograms at one moment.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct HistogramSnapshot {
     counts: Box<[u64; BUCKETS]>,
     sum: u64,
 }
 
-impl Snapshot {
+impl HistogramSnapshot {
     /// The number of recorded values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The sum of all values, modulo 2^64.
+    /// The sum of all recorded values, modulo 2^64.
     pub fn sum(&self) -> u64 {
         self.sum
     }
@@ -119,7 +119,7 @@ impl Snapshot {
     }
 
     /// The number of values that are at most `bound`. Exact if `bound` is one of
-    /// [`Snapshot::bounds`]; otherwise the count up to the next lower bound.
+    /// [`HistogramSnapshot::bounds`]; otherwise the count up to the next lower bound.
     pub fn count_up_to(&self, bound: u64) -> u64 {
         let whole = BUCKET_ABOVE.min(bucket_of(bound.saturating_add(1)));
         self.counts[..whole].iter().sum()
@@ -149,15 +149,15 @@ impl Snapshot {
     }
 }
 
-impl Default for Snapshot {
+impl Default for HistogramSnapshot {
     fn default() -> Self {
         Self { counts: Box::new([0; BUCKETS]), sum: 0 }
     }
 }
 
-impl std::fmt::Debug for Snapshot {
+impl std::fmt::Debug for HistogramSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Snapshot")
+        f.debug_struct("HistogramSnapshot")
             .field("count", &self.count())
             .field("sum", &self.sum)
             .field("median", &self.quantile(0.5))
@@ -198,7 +198,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn of(values: &[u64]) -> Snapshot {
+    fn of(values: &[u64]) -> HistogramSnapshot {
         let histogram = Histogram::new();
         values.iter().for_each(|&value| histogram.record(value));
         histogram.snapshot()
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn bounds_ascend_and_have_the_powers_of_two() {
-        let bounds: Vec<u64> = Snapshot::bounds().collect();
+        let bounds: Vec<u64> = HistogramSnapshot::bounds().collect();
         assert_eq!(bounds.len(), BUCKET_ABOVE);
         assert_eq!(bounds[..20], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24]);
         assert!(bounds.is_sorted_by(|below, above| below < above));
@@ -269,7 +269,7 @@ mod tests {
 
         #[test]
         fn a_count_up_to_any_value_is_that_of_the_bound_below(values in vec(value(), 0..50), at in tracked()) {
-            let below = Snapshot::bounds().take_while(|&bound| bound <= at).last().unwrap_or(0);
+            let below = HistogramSnapshot::bounds().take_while(|&bound| bound <= at).last().unwrap_or(0);
             let expected = if below == 0 { 0 } else { of(&values).count_up_to(below) };
             prop_assert_eq!(of(&values).count_up_to(at), expected);
         }
@@ -300,7 +300,7 @@ mod tests {
         fn both_ways_to_record_count_alike(values in vec(value(), 0..50)) {
             let alone = Histogram::new();
             values.iter().for_each(|&value| alone.record_alone(value));
-            let mut snapshot = Snapshot::default();
+            let mut snapshot = HistogramSnapshot::default();
             alone.add_to(&mut snapshot);
             prop_assert_eq!(snapshot.count(), values.len() as u64);
             prop_assert_eq!(snapshot.sum(), values.iter().fold(0, |sum: u64, &value| sum.wrapping_add(value)));

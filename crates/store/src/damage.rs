@@ -3,19 +3,19 @@
 use crate::keyspace::{ENTITIES, SYSTEM_END};
 use crate::store::Store;
 use bytes::Bytes;
-use cluster::{Damage, Key, LostRange, StoreResponse};
+use cluster::{Key, LostRange, StoreResponse, TableDamage};
 use engine::DamagedTable;
 use engine::sstable::UnreadableRange;
 
 impl Store {
     /// The tables that are unreadable in part, until they are replaced.
-    pub fn damage(&self) -> Vec<Damage> {
+    pub fn damage(&self) -> Vec<TableDamage> {
         self.engine.damaged_tables().iter().map(damage_of).collect()
     }
 
     /// Allows the replacement of a damaged table by its readable part: the node has the lost cells
     /// from its peers.
-    pub(crate) fn give_up(&self, damage: &Damage) -> StoreResponse {
+    pub(crate) fn give_up(&self, damage: &TableDamage) -> StoreResponse {
         for table in self.engine.damaged_tables() {
             if damage_of(&table) == *damage {
                 self.engine.allow_replacement(table.id, &table.lost);
@@ -25,9 +25,9 @@ impl Store {
     }
 }
 
-fn damage_of(table: &DamagedTable) -> Damage {
+fn damage_of(table: &DamagedTable) -> TableDamage {
     let is_own = |lost: &UnreadableRange| lost.after.as_deref().is_none_or(|after| after < SYSTEM_END);
-    Damage {
+    TableDamage {
         table: table.id.0,
         ranges: table.lost.iter().filter_map(range_of).collect(),
         own_cells: table.lost.iter().any(is_own),
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use engine::sstable::TableId;
 
-    fn of(after: Option<&[u8]>, until: &[u8]) -> Damage {
+    fn of(after: Option<&[u8]>, until: &[u8]) -> TableDamage {
         let lost = UnreadableRange { after: after.map(<[u8]>::to_vec), until: until.to_vec() };
         damage_of(&DamagedTable { id: TableId(7), path: "7.sst".into(), lost: vec![lost], dead_from: None })
     }
@@ -65,14 +65,15 @@ mod tests {
     #[test]
     fn ranges_of_entities_are_distinguished_from_local_cells() {
         let expected =
-            Damage { table: 7, ranges: vec![range(Some("a"), "b")], own_cells: false, dead_from: None };
+            TableDamage { table: 7, ranges: vec![range(Some("a"), "b")], own_cells: false, dead_from: None };
         assert_eq!(of(Some(b"\x01a"), b"\x01b"), expected);
-        let both = Damage { table: 7, ranges: vec![range(None, "b")], own_cells: true, dead_from: None };
+        let both = TableDamage { table: 7, ranges: vec![range(None, "b")], own_cells: true, dead_from: None };
         assert_eq!(of(Some(b"\0h"), b"\x01b"), both);
         assert_eq!(of(None, b"\x01b"), both);
-        let none = Damage { table: 7, ranges: vec![], own_cells: true, dead_from: None };
+        let none = TableDamage { table: 7, ranges: vec![], own_cells: true, dead_from: None };
         assert_eq!(of(None, b"\0node-record"), none);
-        let first = Damage { table: 7, ranges: vec![range(None, "b")], own_cells: false, dead_from: None };
+        let first =
+            TableDamage { table: 7, ranges: vec![range(None, "b")], own_cells: false, dead_from: None };
         assert_eq!(of(Some(b"\x01"), b"\x01b"), first);
     }
 }

@@ -111,8 +111,8 @@ impl DataDirectory {
     ///
     /// # Errors
     /// [`StoreError`] if the directory is in use, was created for another cluster, has a corrupt
-    /// identity, is an undecided copy, has lost its data or log mark although the node is
-    /// standalone, or if the operating system refuses an operation.
+    /// identity, or is an undecided copy. Also if a standalone node has lost its data or log mark,
+    /// or if the operating system refuses an operation.
     pub fn claim(env: Env, dir: &Path, options: StoreOptions) -> Result<Self, StoreError> {
         let fs = &*env.fs;
         directory::create(fs, dir)?;

@@ -19,7 +19,13 @@ pub(crate) fn create(fs: &dyn Fs, dir: &Path) -> Result<(), StoreError> {
         }
         missing.push(ancestor);
     }
-    fs.create_dir_all(dir).map_err(StoreError::io("make the directory", dir))?;
+    fs.create_dir_all(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => StoreError::io("use", dir)(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "it is not a directory; name another path with --data",
+        )),
+        _ => StoreError::io("make the directory", dir)(error),
+    })?;
     for made in missing.into_iter().rev() {
         let parent = parent_of(made);
         fs.sync_dir(&parent).map_err(StoreError::io("sync", &parent))?;

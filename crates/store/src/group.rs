@@ -103,6 +103,7 @@ impl WriteGroup {
                 (&mut self.system, RequestKind::RaiseClockBound(*bound))
             }
             StoreRequest::Read { .. }
+            | StoreRequest::ReadMeta { .. }
             | StoreRequest::ReadHints { .. }
             | StoreRequest::Scan { .. }
             | StoreRequest::ReadPage(_)
@@ -245,10 +246,9 @@ pub(crate) fn fault_of(error: &Error) -> StoreFault {
     }
 }
 
-/// The version of the cell that holds `bound`. It is greater for a greater bound, but not ahead of
-/// the wall clock as the bound itself is, because tables with cells from the future do not let
-/// reads stop early. Bounds in the same microsecond have the same version; then the greater bytes
-/// win.
+/// The version of the cell that holds `bound`. It is greater for a greater bound. Unlike the bound
+/// it is not ahead of the wall clock, because tables with cells from the future do not let reads
+/// stop early. Bounds in the same microsecond have the same version; then the greater bytes win.
 fn clock_bound_version(bound: Hlc, tag: NodeTag) -> Version {
     Version::new(Hlc::at(bound.wall().saturating_sub(HybridClock::RESERVATION)), tag)
 }

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::keyspace::NODE_RECORD;
 use bytes::Bytes;
 use cluster::{
-    Generation, GenerationHistory, Incarnation, Key, NODES_MAX, NodeIndex, NodeRecord, NodeSet, Refusal,
+    Generation, GenerationHistory, Incarnation, Key, NODES_MAX, NodeIndex, NodeRecord, NodeSet, RefusedKey,
     RefusedKeys, SyncState,
 };
 use engine::Engine;
@@ -111,7 +111,7 @@ pub(crate) fn encode(record: &NodeRecord) -> Vec<u8> {
 
 fn put_refused(bytes: &mut Vec<u8>, refused: &RefusedKeys) {
     put_varint(bytes, refused.len() as u64);
-    for (key, Refusal { since, holders }) in refused.iter() {
+    for (key, RefusedKey { since, holders }) in refused.iter() {
         put_bytes(bytes, key.as_bytes());
         bytes.extend_from_slice(&since.to_bits().to_le_bytes());
         bytes.extend_from_slice(&holders.to_bits().to_le_bytes());
@@ -204,7 +204,7 @@ fn decode_refused(reader: &mut Reader<'_>, record: NodeRecord) -> Result<NodeRec
         let key = Key::new(key).map_err(|error| format!("it names a refused key that is none: {error}"))?;
         let since = Hlc::from_bits(reader.u64().map_err(cut)?);
         let holders = NodeSet::from_bits(reader.u64().map_err(cut)?);
-        refused.insert(key, Refusal { since, holders });
+        refused.insert(key, RefusedKey { since, holders });
     }
     let refused = RefusedKeys::of(refused).ok_or("its refused keys are too long")?;
     Ok(NodeRecord { refused, ..record })
@@ -272,7 +272,8 @@ mod tests {
 
     fn with_refused() -> NodeRecord {
         let key = Key::new(Bytes::from_static(b"k1")).expect("a key");
-        let refusal = Refusal { since: Hlc::from_bits(0x0506), holders: NodeSet::from_iter([NodeIndex(2)]) };
+        let refusal =
+            RefusedKey { since: Hlc::from_bits(0x0506), holders: NodeSet::from_iter([NodeIndex(2)]) };
         let refused = RefusedKeys::of([(key, refusal)].into()).expect("one key");
         NodeRecord { refused, ..sample() }
     }
@@ -357,7 +358,7 @@ mod tests {
             refused in proptest::collection::btree_map("[a-z]{1,20}", any::<(u64, u64)>(), 0..20),
         ) {
             let refused = refused.into_iter().map(|(key, (since, holders))| {
-                let refusal = Refusal { since: Hlc::from_bits(since), holders: NodeSet::from_bits(holders) };
+                let refusal = RefusedKey { since: Hlc::from_bits(since), holders: NodeSet::from_bits(holders) };
                 (Key::new(key.into()).expect("a short key"), refusal)
             });
             let own_generations = (1..=generations.1 as u64).map(|n| generation(generations.0 + n)).collect();

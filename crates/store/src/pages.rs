@@ -14,12 +14,16 @@
 //! it does not fit. Copying a large value out of a memtable acquires a permit like a large read, so
 //! the memory of all pages that are being built is bounded.
 //!
+//! A page of versions is read with a cursor that does not read oversized values where it can learn
+//! their versions without them.
+//!
 //! The requester's clock, which is part of the request, decides which cells are dead.
 //!
 //! **Caveats.** Whether there are entries after a large value is known only from the next page,
 //! which may be empty.
 
 use crate::keyspace::ENTITIES;
+use crate::scan::held_entry;
 use bytes::Bytes;
 use cluster::{Cut, Key, Page, PageBuilder, PageContent, PageRequest, ScanLimit};
 use engine::iter::{Cursor, OwnedValue};
@@ -54,11 +58,12 @@ pub(crate) fn seek(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), E
 }
 
 /// Resumes a cursor that is where the previous page ended: at its last entry if that was large, or
-/// else after it.
-pub(crate) fn resume(cursor: &mut impl Cursor, from: Option<&Cut>) -> Result<(), Error> {
+/// else after it. The value there is read if pages show values.
+pub(crate) fn resume(cursor: &mut impl Cursor, from: Option<&Cut>, versions_only: bool) -> Result<(), Error> {
     let stands_at = cursor.key_and_meta().and_then(|(key, _)| key.strip_prefix(&[ENTITIES]));
     match from {
         Some(Cut::After(last)) if stands_at == Some(last.as_bytes()) => cursor.advance(),
+        _ if versions_only => Ok(()),
         _ => cursor.reload_value(),
     }
 }
@@ -74,7 +79,7 @@ pub(crate) fn fill(
     let limit = ScanLimit { bytes: request.limit.bytes.min(PAGE_BYTES_MAX), ..request.limit };
     let mut page = PageBuilder::with_capacity(limit.bytes.min(PAGE_BYTES_START));
     let mut skipped = SkippedEntries::default();
-    while let Some((key, cell)) = cursor.entry() {
+    while let Some((key, cell)) = held_entry(cursor) {
         let Some(key) = key.strip_prefix(&[ENTITIES]).filter(|key| !request.range.is_passed_by(key)) else {
             break;
         };
@@ -233,6 +238,10 @@ mod tests {
             self.cells.get(self.at).map(|(key, cell)| (&key[..], cell.meta))
         }
 
+        fn holds_value(&self) -> bool {
+            !self.is_released
+        }
+
         fn release_value(&mut self) {
             self.is_released = true;
         }
@@ -275,7 +284,8 @@ mod tests {
             };
             cursor.release_value();
             request.range.from = Some(rest);
-            resume(cursor, request.range.from.as_ref()).expect("nothing fails");
+            let versions_only = matches!(content, PageContent::Cells { versions_only: true, .. });
+            resume(cursor, request.range.from.as_ref(), versions_only).expect("nothing fails");
         }
     }
 

@@ -7,15 +7,15 @@
 //! **Mechanism.** Each chunk reads a snapshot of its own, from behind the key where the last one
 //! ended. No state is kept between chunks, so a requester that disappears costs nothing.
 //!
-//! **Caveats.** Values count towards the limit even if they are not requested: tables store them
-//! beside their keys, so they are read anyway.
+//! **Caveats.** Values that are not requested count towards the limit if they are read: tables
+//! store small ones beside their keys. Oversized ones are not read, and do not count.
 
 use crate::group::fault_of;
 use crate::keyspace::{self, ENTITIES, with_entity_key};
 use bytes::Bytes;
 use cluster::{Hint, Key, NodeIndex, ScanLimit, StoreFault, StoreResponse};
 use engine::iter::Cursor;
-use engine::{Engine, Error};
+use engine::{Engine, Error, SnapshotCursor};
 use stdx::{Cell, CellKind, CellRef};
 
 /// A range of users' keys.
@@ -34,7 +34,9 @@ pub(crate) fn cells(
     values: bool,
 ) -> Result<StoreResponse, StoreFault> {
     let mut entries = Vec::new();
-    let until = walk(engine, &[ENTITIES], range, limit, |key, cell, remaining| {
+    let snapshot = engine.snapshot();
+    let cursor = if values { snapshot.cursor() } else { snapshot.version_cursor() };
+    let until = walk(engine, cursor, &[ENTITIES], range, limit, |key, cell, remaining| {
         if !remaining.try_consume(key.len() + cell.value.len()) {
             return Ok(false);
         }
@@ -56,7 +58,8 @@ pub(crate) fn hints(
 ) -> Result<StoreResponse, StoreFault> {
     let mut hints = Vec::new();
     let range = Range { after, until: None };
-    let until = walk(engine, &keyspace::hints_of(target), &range, limit, |key, marker, remaining| {
+    let (cursor, prefix) = (engine.snapshot().cursor(), keyspace::hints_of(target));
+    let until = walk(engine, cursor, &prefix, &range, limit, |key, marker, remaining| {
         if marker.meta.kind == CellKind::Tombstone {
             return Ok(remaining.try_consume(key.len()));
         }
@@ -87,9 +90,11 @@ fn readable(cell: Result<Option<Cell>, Error>) -> Result<Option<Cell>, StoreFaul
 }
 
 /// Calls `visit` with each user key in `range` of the space with this `prefix`, in order, until it
-/// refuses one. Returns the last accepted key if there are more.
+/// refuses one. A cell whose value the cursor does not hold is shown without it. Returns the last
+/// accepted key if there are more.
 fn walk(
     engine: &Engine,
+    mut cursor: SnapshotCursor,
     prefix: &[u8],
     range: &Range<'_>,
     limit: ScanLimit,
@@ -99,11 +104,10 @@ fn walk(
         engine.note_failed_read(&error);
         fault_of(&error)
     };
-    let mut cursor = engine.snapshot().cursor();
     cursor.seek(&begin_of(prefix, range.after)).map_err(fault)?;
     let mut remaining = Remaining { limit, has_visited: false };
     let mut last = Vec::new();
-    while let Some((key, cell)) = cursor.entry() {
+    while let Some((key, cell)) = held_entry(&cursor) {
         let Some(key) = key.strip_prefix(prefix) else { return Ok(None) };
         if range.until.is_some_and(|until| key > until.as_bytes()) {
             return Ok(None);
@@ -116,6 +120,15 @@ fn walk(
         cursor.advance().map_err(fault)?;
     }
     Ok(None)
+}
+
+/// The entry at the cursor, with an empty value if the cursor does not hold it.
+#[inline]
+pub(crate) fn held_entry(cursor: &impl Cursor) -> Option<(&[u8], CellRef<'_>)> {
+    match cursor.holds_value() {
+        true => cursor.entry(),
+        false => cursor.key_and_meta().map(|(key, meta)| (key, CellRef { meta, value: &[] })),
+    }
 }
 
 /// First engine key of a walk.

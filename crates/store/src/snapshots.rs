@@ -72,6 +72,7 @@ struct OpenSnapshot {
 
 struct ParkedCursor {
     position: Cut,
+    versions_only: bool,
     since: Instant,
     cursor: SnapshotCursor,
 }
@@ -80,6 +81,7 @@ struct ParkedCursor {
 pub(crate) struct BorrowedCursor {
     id: SnapshotId,
     serial: u64,
+    versions_only: bool,
     /// A cursor of the snapshot.
     pub(crate) cursor: SnapshotCursor,
     /// Whether the cursor is at the beginning of the page, or at the entry before it with its value
@@ -93,12 +95,14 @@ impl Snapshots {
         Self { clock, age_max, table: Mutex::default(), dropped_for_memory: AtomicU64::new(0) }
     }
 
-    /// Borrows a cursor in the snapshot `id` for a page that begins at `from`. Opens a new snapshot
-    /// if there is none with this id or it is too old.
+    /// Borrows a cursor in the snapshot `id` for a page that begins at `from`. With `versions_only`
+    /// it is one that does not read oversized values. Opens a new snapshot if there is none with
+    /// this id or it is too old.
     pub(crate) fn borrow(
         &self,
         engine: &Engine,
         id: SnapshotId,
+        versions_only: bool,
         from: Option<&Cut>,
     ) -> Result<BorrowedCursor, StoreFault> {
         let now = self.clock.now().mono;
@@ -122,17 +126,20 @@ impl Snapshots {
         });
         snapshot.borrowed += 1;
         let serial = snapshot.serial;
-        let there = snapshot.parked.iter().position(|parked| Some(&parked.position) == from);
+        let is_there =
+            |parked: &ParkedCursor| Some(&parked.position) == from && parked.versions_only == versions_only;
+        let there = snapshot.parked.iter().position(is_there);
         let (cursor, is_positioned) = match there {
             Some(at) => (snapshot.parked.remove(at).cursor, true),
+            None if versions_only => (snapshot.snapshot.version_cursor(), false),
             None => (snapshot.snapshot.cursor(), false),
         };
-        Ok(BorrowedCursor { id, serial, cursor, is_positioned })
+        Ok(BorrowedCursor { id, serial, versions_only, cursor, is_positioned })
     }
 
     /// Returns a cursor that is at `position`, where the next page will begin.
     pub(crate) fn park(&self, borrowed: BorrowedCursor, position: Cut) {
-        let BorrowedCursor { id, serial, mut cursor, .. } = borrowed;
+        let BorrowedCursor { id, serial, versions_only, mut cursor, .. } = borrowed;
         cursor.release_value();
         let now = self.clock.now().mono;
         let _too_old;
@@ -142,7 +149,7 @@ impl Snapshots {
         let Some(snapshot) = table.get_mut(id, serial) else { return };
         snapshot.borrowed -= 1;
         _displaced = (snapshot.parked.len() >= PARKED_MAX).then(|| snapshot.parked.remove(0));
-        snapshot.parked.push(ParkedCursor { position, since: now, cursor });
+        snapshot.parked.push(ParkedCursor { position, versions_only, since: now, cursor });
     }
 
     /// Returns a cursor that is not needed any more. The snapshot stays open for a page that may be

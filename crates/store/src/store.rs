@@ -14,7 +14,8 @@ use crate::pause::PauseDetector;
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{
-    Key, NodeRecord, Page, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
+    Key, NodeRecord, Page, PageContent, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest,
+    StoreResponse,
 };
 use engine::{CommitOutcome, CommitTimes, Engine, HorizonSource, TryGet};
 use env::{DirLock, Env};
@@ -65,6 +66,7 @@ impl Store {
     pub fn try_answer(&self, request: &StoreRequest) -> TryAnswer {
         match request {
             StoreRequest::Read { key } => self.try_read(key),
+            StoreRequest::ReadMeta { key } => self.try_read_meta(key),
             StoreRequest::EndSnapshot { id } => TryAnswer::Done(self.end_snapshot(*id)),
             StoreRequest::AbandonTable(damage) => TryAnswer::Done(self.give_up(damage)),
             StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::ReadPage(_) => {
@@ -81,6 +83,7 @@ impl Store {
     pub fn answer_blocking(&self, request: &StoreRequest) -> StoreResponse {
         let answer = match request {
             StoreRequest::Read { key } => self.read(key),
+            StoreRequest::ReadMeta { key } => self.read_meta(key),
             StoreRequest::ReadHints { target, after, limit, cells } => {
                 scan::hints(&self.engine, *target, after.as_ref(), *limit, *cells)
             }
@@ -110,14 +113,28 @@ impl Store {
         cell.map(StoreResponse::Cell).map_err(|error| fault_of(&error))
     }
 
+    fn try_read_meta(&self, key: &Key) -> TryAnswer {
+        match keyspace::with_entity_key(key.as_bytes(), |key| self.engine.try_get_meta(key)) {
+            Ok(TryGet::Ready(meta)) => TryAnswer::Done(StoreResponse::Meta(meta)),
+            Ok(TryGet::WouldWait) => TryAnswer::WouldWait,
+            Err(error) => TryAnswer::Done(StoreResponse::Failed(fault_of(&error))),
+        }
+    }
+
+    fn read_meta(&self, key: &Key) -> Result<StoreResponse, StoreFault> {
+        let meta = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get_meta(key));
+        meta.map(StoreResponse::Meta).map_err(|error| fault_of(&error))
+    }
+
     fn read_page(&self, request: &PageRequest) -> Result<StoreResponse, StoreFault> {
         if request.range.is_empty() {
             return Ok(StoreResponse::Page { page: Page::default(), rest: None });
         }
         let from = request.range.from.as_ref();
-        let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, from)?;
+        let versions_only = matches!(request.content, PageContent::Cells { versions_only: true, .. });
+        let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, versions_only, from)?;
         let sought = match borrowed.is_positioned {
-            true => pages::resume(&mut borrowed.cursor, from),
+            true => pages::resume(&mut borrowed.cursor, from, versions_only),
             false => pages::seek(&mut borrowed.cursor, from),
         };
         let begin_copy = |bytes| self.engine.begin_copy(bytes);

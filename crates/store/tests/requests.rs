@@ -2,13 +2,16 @@
 
 mod common;
 
-use cluster::{NodeRecord, StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{
+    Incarnation, KeyRange, NodeRecord, PageContent, PageRequest, Requester, ScanLimit, SnapshotId,
+    StoreFault, StoreId, StoreRequest, StoreResponse,
+};
 use common::{DATA, carry_out, commit, env, key, nodes, open, options, read, value, version, write};
-use env::{Env, FaultFs, FaultPlan, ManualClock, MemFs};
+use env::{Env, FaultFs, FaultPlan, Fs, ManualClock, MemFs};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use stdx::{Cell, Hlc, NodeTag, Rng, Version, WallTime};
+use stdx::{Cell, CellMeta, Hlc, NodeTag, Rng, Version, WallTime};
 use store::{Membership, OpenReport, Store, StoreOptions, TryAnswer};
 
 #[test]
@@ -45,6 +48,67 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
             let request = StoreRequest::Read { key: key(bytes) };
             assert_eq!(store.answer_blocking(&request), expected, "seed {seed}");
             assert_eq!(store.try_answer(&request), TryAnswer::Done(expected), "seed {seed}");
+        }
+    }
+}
+
+/// Reads of a version, of the versions of a range, and of a page of versions.
+#[test]
+fn requests_for_versions_do_not_read_a_large_value() {
+    let disk = MemFs::new();
+    let (store, _) = open(disk.clone(), 1).unwrap();
+    let mut noise = vec![0; 16 << 20];
+    Rng::new(1).fill(&mut noise);
+    let cell = Cell::value(version(7), 1, noise.into());
+    for (name, cell) in [(b"a", value(5, b"a")), (b"b", cell.clone()), (b"c", value(6, b"c"))] {
+        carry_out(&store, &write(key(name), cell));
+    }
+    store.engine().flush().unwrap();
+    let metas = vec![value(5, b"a").meta, cell.meta, value(6, b"c").meta];
+    let bytes_read = || disk.counters().counts().read_bytes;
+    let before = bytes_read();
+    let request = StoreRequest::ReadMeta { key: key(b"b") };
+    assert_eq!(store.answer_blocking(&request), StoreResponse::Meta(Some(cell.meta)));
+    assert_eq!(store.try_answer(&request), TryAnswer::Done(StoreResponse::Meta(Some(cell.meta))));
+    let limit = ScanLimit { entries: 10, bytes: 1 << 10 };
+    let request = StoreRequest::Scan { after: None, until: None, limit, values: false };
+    let StoreResponse::Scanned { entries, until: None } = store.answer_blocking(&request) else {
+        panic!("the range is within the limit")
+    };
+    assert_eq!(entries.iter().map(|(_, cell)| cell.meta).collect::<Vec<_>>(), metas);
+    assert_eq!(page_metas(&store, ScanLimit { entries: 10, bytes: 1 << 10 }), metas);
+    assert_eq!(page_metas(&store, ScanLimit { entries: 1, bytes: 1 << 10 }), metas);
+    let read = bytes_read() - before;
+    assert!(read < 64 << 10, "{read} bytes");
+    assert_eq!(common::read(&store, &key(b"b")), Some(cell));
+}
+
+/// The metadata of all cells, read in pages of this size.
+fn page_metas(store: &Store, limit: ScanLimit) -> Vec<CellMeta> {
+    let at = WallTime::EPOCH_2020;
+    let snapshot = SnapshotId {
+        incarnation: Incarnation(1),
+        requester: Requester::Coordinator(0),
+        number: limit.entries as u64,
+    };
+    let mut request = PageRequest {
+        snapshot,
+        range: KeyRange { from: None, to: None },
+        partitions: None,
+        limit,
+        content: PageContent::Cells { at, dead_since: at, versions_only: true },
+    };
+    let mut metas = Vec::new();
+    loop {
+        let StoreResponse::Page { page, rest } =
+            store.answer_blocking(&StoreRequest::ReadPage(request.clone()))
+        else {
+            panic!("it is a page")
+        };
+        metas.extend(page.entries().map(|entry| entry.cell.meta));
+        match rest {
+            Some(rest) => request.range.from = Some(rest),
+            None => return metas,
         }
     }
 }

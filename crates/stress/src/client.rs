@@ -2,7 +2,7 @@
 
 use crate::config::WriteOrder;
 use crate::expected::Expected;
-use crate::model::{Content, REGISTERS, Register};
+use crate::model::{REGISTERS, RegisterContent, RegisterId};
 use crate::verify::{CheckedSnapshot, RunFiles, check_checkpoint, permitted_since, write_floors};
 use engine::{Batch, Engine, Error};
 use parking_lot::{Mutex, MutexGuard};
@@ -35,7 +35,7 @@ pub struct Session<'a> {
 }
 
 /// A client thread.
-pub struct Client<'a> {
+pub struct ClientThread<'a> {
     session: &'a Session<'a>,
     rng: Rng,
     snapshots: Vec<CheckedSnapshot>,
@@ -43,7 +43,7 @@ pub struct Client<'a> {
 
 type Outcome = Result<(), String>;
 
-impl<'a> Client<'a> {
+impl<'a> ClientThread<'a> {
     /// Creates a client that draws from `rng`.
     pub fn new(session: &'a Session<'a>, rng: Rng) -> Self {
         Self { session, rng, snapshots: Vec::new() }
@@ -86,10 +86,10 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn register(&mut self) -> Register {
+    fn register(&mut self) -> RegisterId {
         // Half of the operations use a few registers, so that versions of one register meet.
         let count = if self.rng.chance(0.5) { REGISTERS } else { REGISTERS / 20 };
-        Register(self.rng.below(count as u64) as usize)
+        RegisterId(self.rng.below(count as u64) as usize)
     }
 
     fn note_log_end(&self) {
@@ -101,14 +101,14 @@ impl<'a> Client<'a> {
     /// Writes the next version of one or several registers in one batch.
     fn write(&mut self) -> Outcome {
         let count = if self.rng.chance(0.7) { 1 } else { 1 + self.rng.below(BATCH_REGISTERS_MAX) };
-        let registers: BTreeSet<Register> = (0..count).map(|_| self.register()).collect();
+        let registers: BTreeSet<RegisterId> = (0..count).map(|_| self.register()).collect();
         let writers = &self.session.writers;
         // Lock order: ascending registers, so that two batches do not deadlock.
         let guards: Vec<MutexGuard<'_, ()>> = match self.session.order {
             WriteOrder::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
             WriteOrder::Concurrent => Vec::new(),
         };
-        let writes: Vec<(Register, u64)> =
+        let writes: Vec<(RegisterId, u64)> =
             registers.iter().map(|register| (*register, self.session.expected.issue(*register))).collect();
         if self.commit(batch_of(&writes))? {
             for (register, version) in writes {
@@ -124,7 +124,7 @@ impl<'a> Client<'a> {
         let register = self.register();
         let floor = self.session.expected.floor_of(register);
         // A tombstone may already be dropped, and then hides no older version.
-        let is_hidden = floor > 1 && register.content(floor) == Content::Value;
+        let is_hidden = floor > 1 && register.content(floor) == RegisterContent::Value;
         if self.session.order == WriteOrder::Serial || !is_hidden {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl<'a> Client<'a> {
 
     fn scan(&mut self) -> Outcome {
         let versions = CheckedSnapshot::take(&self.session.engine, self.session.expected).check()?;
-        for (register, version) in Register::all().zip(versions) {
+        for (register, version) in RegisterId::all().zip(versions) {
             if let Some(version) = version {
                 self.session.expected.raise_floor(register, version);
             }
@@ -212,7 +212,7 @@ impl<'a> Client<'a> {
     }
 }
 
-fn batch_of(writes: &[(Register, u64)]) -> Batch {
+fn batch_of(writes: &[(RegisterId, u64)]) -> Batch {
     let mut batch = Batch::new();
     for &(register, version) in writes {
         for index in 0..register.keys() {

@@ -19,7 +19,7 @@ pub enum WriteOrder {
 
 /// Configuration of a session, which lasts from the opening of the engine to its closing.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct SessionConfig {
     /// Options of the engine.
     pub options: Options,
     /// Number of client threads.
@@ -32,7 +32,7 @@ pub struct Config {
     pub is_closed: bool,
 }
 
-impl Config {
+impl SessionConfig {
     /// Draws a configuration. `log_end` is an end that the log is known to have had.
     pub fn draw(rng: &mut Rng, log_end: Option<LogEnd>) -> Self {
         let order = if rng.chance(0.5) { WriteOrder::Serial } else { WriteOrder::Concurrent };

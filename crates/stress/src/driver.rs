@@ -1,7 +1,7 @@
 //! The driver: starts rounds, kills them, and checks the directory.
 
 use crate::expected::Expected;
-use crate::plant::Plant;
+use crate::plant::PlantedFault;
 use crate::verify::{RunFiles, check_directory};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub struct Run {
     /// End of the run.
     pub limit: RunLimit,
     /// Planted fault of the file system, which the run must find.
-    pub plant: Option<Plant>,
+    pub plant: Option<PlantedFault>,
 }
 
 /// Condition that ends a run.
@@ -47,7 +47,7 @@ pub enum RunLimit {
 
 /// Work done by a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct RunSummary {
     /// Number of processes started.
     pub rounds: u64,
     /// Number of processes killed.
@@ -85,11 +85,11 @@ impl Run {
     /// # Errors
     /// A sentence: the engine has broken a promise, or a process cannot be started. The directory
     /// is kept.
-    pub fn run(&self) -> Result<Summary, String> {
+    pub fn run(&self) -> Result<RunSummary, String> {
         std::fs::create_dir_all(&self.dir)
             .map_err(|error| format!("cannot make {}: {error}", self.dir.display()))?;
         let mut rng = Rng::new(self.seed);
-        let mut summary = Summary::default();
+        let mut summary = RunSummary::default();
         let begun = Instant::now();
         loop {
             let is_over = match self.limit {
@@ -111,7 +111,7 @@ impl Run {
             summary.rounds += 1;
         }
         let expected = open_expected(&self.dir)?;
-        Ok(Summary { operations: expected.operations(), ..summary })
+        Ok(RunSummary { operations: expected.operations(), ..summary })
     }
 
     /// Runs a round. Returns whether it was killed.

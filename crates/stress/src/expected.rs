@@ -16,7 +16,7 @@
 //! have been dropped.
 
 use crate::mapped_words::MappedWords;
-use crate::model::{Content, REGISTERS, Register};
+use crate::model::{REGISTERS, RegisterContent, RegisterId};
 use engine::{LogEnd, SegmentId};
 use std::io;
 use std::path::Path;
@@ -60,25 +60,25 @@ impl Expected {
         Ok(Self { words: MappedWords::open(path, HEADER + WORDS * REGISTERS)? })
     }
 
-    fn register(&self, register: Register) -> &[AtomicU64] {
+    fn register(&self, register: RegisterId) -> &[AtomicU64] {
         &self.words.all()[HEADER + WORDS * register.0..][..WORDS]
     }
 
-    fn issued(&self, register: Register) -> &AtomicU64 {
+    fn issued(&self, register: RegisterId) -> &AtomicU64 {
         &self.register(register)[0]
     }
 
-    fn floor(&self, register: Register) -> &AtomicU64 {
+    fn floor(&self, register: RegisterId) -> &AtomicU64 {
         &self.register(register)[1]
     }
 
     /// Issues the next version of a register, for a write that is about to begin.
-    pub fn issue(&self, register: Register) -> u64 {
+    pub fn issue(&self, register: RegisterId) -> u64 {
         self.issued(register).fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Records that a version was acknowledged or read.
-    pub fn raise_floor(&self, register: Register, version: u64) {
+    pub fn raise_floor(&self, register: RegisterId, version: u64) {
         self.floor(register).fetch_max(version, Ordering::SeqCst);
     }
 
@@ -113,16 +113,16 @@ impl Expected {
 
     /// Present floors, for a reader that begins now.
     pub fn floors(&self) -> Floors {
-        Floors(Register::all().map(|register| self.floor(register).load(Ordering::SeqCst)).collect())
+        Floors(RegisterId::all().map(|register| self.floor(register).load(Ordering::SeqCst)).collect())
     }
 
     /// Present floor of one register.
-    pub fn floor_of(&self, register: Register) -> u64 {
+    pub fn floor_of(&self, register: RegisterId) -> u64 {
         self.floor(register).load(Ordering::SeqCst)
     }
 
     /// Versions of a register that a reader may have seen that began at `floor` and has ended now.
-    pub fn permitted(&self, register: Register, floor: u64) -> Permitted {
+    pub fn permitted(&self, register: RegisterId, floor: u64) -> Permitted {
         let words = self.register(register);
         let word = |at: usize| words[at].load(Ordering::SeqCst);
         Permitted { floor, issued: word(0), gap: (word(2), word(3)) }
@@ -130,7 +130,7 @@ impl Expected {
 
     /// Settles the writes that were pending when the last process died. `found` is the version that
     /// the first read after the start returned. Must be called before any write.
-    pub fn settle(&self, register: Register, found: Option<u64>) {
+    pub fn settle(&self, register: RegisterId, found: Option<u64>) {
         if let Some(version) = found {
             self.raise_floor(register, version);
         }
@@ -149,7 +149,7 @@ impl Permitted {
     /// A sentence: the engine has broken a promise.
     pub fn check(
         &self,
-        register: Register,
+        register: RegisterId,
         index: usize,
         seen: Option<&Cell>,
     ) -> Result<Option<u64>, String> {
@@ -176,11 +176,11 @@ impl Permitted {
     }
 
     /// Whether the register may have no cell.
-    fn may_be_nothing(&self, register: Register) -> bool {
+    fn may_be_nothing(&self, register: RegisterId) -> bool {
         let Self { floor, issued, gap } = *self;
         let exists = |version: &u64| *version > 0 && !(gap.0 + 1..=gap.1).contains(version);
         let mut versions = (floor..=issued).filter(exists);
-        floor == 0 || versions.any(|version| register.content(version) != Content::Value)
+        floor == 0 || versions.any(|version| register.content(version) != RegisterContent::Value)
     }
 
     /// Checks the cells that one snapshot shows of all keys of a register. Returns the register's
@@ -188,7 +188,7 @@ impl Permitted {
     ///
     /// # Errors
     /// A sentence: the engine has broken a promise.
-    pub fn check_all(&self, register: Register, seen: &[Option<Cell>]) -> Result<Option<u64>, String> {
+    pub fn check_all(&self, register: RegisterId, seen: &[Option<Cell>]) -> Result<Option<u64>, String> {
         let mut versions = Vec::new();
         for (index, cell) in seen.iter().enumerate() {
             versions.push(self.check(register, index, cell.as_ref())?);
@@ -198,7 +198,7 @@ impl Permitted {
         // other keys have.
         let is_whole = |version: &Option<u64>| match (*version, newest) {
             (Some(version), Some(newest)) => version == newest,
-            (None, Some(newest)) => register.content(newest) != Content::Value,
+            (None, Some(newest)) => register.content(newest) != RegisterContent::Value,
             (_, None) => true,
         };
         if versions.iter().all(is_whole) {
@@ -212,9 +212,9 @@ impl Permitted {
 mod tests {
     use super::*;
 
-    const GROUP: Register = Register(7);
+    const GROUP: RegisterId = RegisterId(7);
 
-    fn first(from: u64, content: Content) -> u64 {
+    fn first(from: u64, content: RegisterContent) -> u64 {
         (from..).find(|version| GROUP.content(*version) == content).expect("each content is drawn")
     }
 
@@ -235,10 +235,10 @@ mod tests {
 
     #[test]
     fn a_missing_cell_is_permitted_only_if_a_delete_may_have_been_dropped() {
-        let value = first(1, Content::Value);
+        let value = first(1, RegisterContent::Value);
         let permitted = Permitted { floor: value, issued: value, gap: (0, 0) };
         assert!(permitted.check(GROUP, 0, None).is_err());
-        let delete = first(1, Content::Tombstone);
+        let delete = first(1, RegisterContent::Tombstone);
         let permitted = Permitted { floor: delete, issued: delete, gap: (0, 0) };
         assert_eq!(permitted.check(GROUP, 0, None), Ok(None));
         let lost = Permitted { floor: value, issued: delete.max(value), gap: (value, delete.max(value)) };
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_batch_is_refused() {
-        let (one, other) = (first(1, Content::Value), first(40, Content::Value));
+        let (one, other) = (first(1, RegisterContent::Value), first(40, RegisterContent::Value));
         let permitted = Permitted { floor: one, issued: other, gap: (0, 0) };
         assert_eq!(permitted.check_all(GROUP, &all(one)), Ok(Some(one)));
         let mut mixed = all(one);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stress::driver::{Run, RunLimit};
-use stress::plant::Plant;
+use stress::plant::PlantedFault;
 use stress::round::{Round, fail};
 use stress::verify::check_directory;
 
@@ -36,7 +36,7 @@ struct Arguments {
     seconds: Option<u64>,
     operations: Option<u64>,
     die_after: Option<u64>,
-    plant: Option<Plant>,
+    plant: Option<PlantedFault>,
 }
 
 impl Arguments {
@@ -51,7 +51,7 @@ impl Arguments {
                 "--seconds" => arguments.seconds = Some(number()?),
                 "--operations" => arguments.operations = Some(number()?),
                 "--die-after" => arguments.die_after = Some(number()?),
-                "--plant" => arguments.plant = Some(Plant::named(value).ok_or("no such plant")?),
+                "--plant" => arguments.plant = Some(PlantedFault::named(value).ok_or("no such plant")?),
                 _ => return Err(format!("{name} is unknown\n{USAGE}")),
             }
         }

@@ -14,11 +14,11 @@ pub const LOCAL_KEYS_END: u8 = b'c';
 
 /// One or several keys that are written together, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Register(pub usize);
+pub struct RegisterId(pub usize);
 
 /// Content of a version of a register. All keys of a register have the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum RegisterContent {
     /// A value that never expires.
     Value,
     /// A value whose expiry is in the past when it is written.
@@ -27,7 +27,7 @@ pub enum Content {
     Tombstone,
 }
 
-impl Register {
+impl RegisterId {
     /// All registers.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..REGISTERS).map(Self)
@@ -60,11 +60,11 @@ impl Register {
     }
 
     /// Content of this version of the register.
-    pub fn content(self, version: u64) -> Content {
+    pub fn content(self, version: u64) -> RegisterContent {
         match Self::dice(self.0 as u64, version, u64::MAX).below(100) {
-            0..18 => Content::Tombstone,
-            18..26 => Content::Expired,
-            _ => Content::Value,
+            0..18 => RegisterContent::Tombstone,
+            18..26 => RegisterContent::Expired,
+            _ => RegisterContent::Value,
         }
     }
 
@@ -72,12 +72,12 @@ impl Register {
     pub fn cell(self, index: usize, version: u64) -> Cell {
         let stamp = Version::new(Hlc::from_bits(version), NodeTag(1));
         let meta = match self.content(version) {
-            Content::Tombstone => return Cell::tombstone(stamp, 1),
-            Content::Expired => {
+            RegisterContent::Tombstone => return Cell::tombstone(stamp, 1),
+            RegisterContent::Expired => {
                 let expires_at = Some(WallTime::from_micros_since_unix_epoch(1 + version));
                 CellMeta { expires_at, ..CellMeta::value(stamp, 1) }
             }
-            Content::Value => CellMeta::value(stamp, 1),
+            RegisterContent::Value => CellMeta::value(stamp, 1),
         };
         let mut dice = Self::dice(self.0 as u64, version, index as u64);
         let bytes = match dice.below(1_000) {
@@ -99,7 +99,7 @@ impl Register {
         let version = seen.meta.version.hlc.to_bits();
         let written = self.cell(index, version);
         // Compaction replaces an expired value by a tombstone with the same version and expiry.
-        let is_buried = self.content(version) == Content::Expired
+        let is_buried = self.content(version) == RegisterContent::Expired
             && seen.value.is_empty()
             && seen.meta == written.meta.buried();
         if *seen == written || is_buried {
@@ -123,22 +123,22 @@ mod tests {
 
     #[test]
     fn every_key_belongs_to_one_register() {
-        for register in Register::all() {
+        for register in RegisterId::all() {
             for index in 0..register.keys() {
-                assert_eq!(Register::of_key(&register.key(index)), Some((register, index)));
+                assert_eq!(RegisterId::of_key(&register.key(index)), Some((register, index)));
             }
         }
-        assert_eq!(Register::of_key(b"a/00001/9"), None);
-        assert_eq!(Register::of_key(b"stray"), None);
+        assert_eq!(RegisterId::of_key(b"a/00001/9"), None);
+        assert_eq!(RegisterId::of_key(b"stray"), None);
     }
 
     #[test]
     fn a_cell_identifies_its_version_and_a_changed_cell_is_refused() {
-        let register = Register(3);
+        let register = RegisterId(3);
         for version in 1..200 {
             let cell = register.cell(2, version);
             assert_eq!(register.version_of(2, &cell), Ok(version));
-            if register.content(version) == Content::Value && !cell.value.is_empty() {
+            if register.content(version) == RegisterContent::Value && !cell.value.is_empty() {
                 let mut value = cell.value.to_vec();
                 value[0] ^= 1;
                 let changed = Cell { value: value.into(), ..cell };

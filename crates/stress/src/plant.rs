@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A planted fault of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
+pub enum PlantedFault {
     /// A write to the log reaches the kernel only together with the next one. So a killed process
     /// loses the last record that it acknowledged, and leaves a log without damage.
     LaggingLog,
@@ -18,7 +18,7 @@ pub enum Plant {
     ForgottenEdits,
 }
 
-impl Plant {
+impl PlantedFault {
     /// All planted faults.
     pub const ALL: [Self; 2] = [Self::LaggingLog, Self::ForgottenEdits];
 
@@ -54,7 +54,7 @@ impl Plant {
 /// The file system of the host, with a planted fault.
 pub struct PlantFs {
     inner: OsFs,
-    plant: Plant,
+    plant: PlantedFault,
     fault: Arc<Fault>,
 }
 
@@ -92,10 +92,10 @@ impl Fault {
 
 impl PlantFs {
     /// Creates the file system with `plant`.
-    pub fn new(plant: Plant) -> Self {
+    pub fn new(plant: PlantedFault) -> Self {
         let fault = match plant {
-            Plant::LaggingLog => Fault::Lagging(Mutex::default()),
-            Plant::ForgottenEdits => Fault::Forgetful(AtomicU64::new(0)),
+            PlantedFault::LaggingLog => Fault::Lagging(Mutex::default()),
+            PlantedFault::ForgottenEdits => Fault::Forgetful(AtomicU64::new(0)),
         };
         Self { inner: OsFs::new(), plant, fault: Arc::new(fault) }
     }

@@ -1,10 +1,10 @@
 //! A round: one process, from its start to its end or kill.
 
-use crate::client::{Client, Session};
-use crate::config::{Config, WriteOrder};
+use crate::client::{ClientThread, Session};
+use crate::config::{SessionConfig, WriteOrder};
 use crate::expected::Expected;
 use crate::model::REGISTERS;
-use crate::plant::{Plant, PlantFs};
+use crate::plant::{PlantFs, PlantedFault};
 use crate::verify::{RunFiles, check_and_remove_checkpoints, check_and_settle};
 use engine::{Engine, workers};
 use env::{Env, OsClock};
@@ -31,7 +31,7 @@ pub struct Round {
     /// Number of operations after which the process kills itself.
     pub die_after: Option<u64>,
     /// Planted fault of the file system.
-    pub plant: Option<Plant>,
+    pub plant: Option<PlantedFault>,
 }
 
 impl Round {
@@ -52,7 +52,7 @@ impl Round {
             // A planted fault must be found by the check of the values, not by the check of the
             // log's end.
             let log_end = expected.log_end().filter(|_| self.plant.is_none());
-            let config = Config::draw(&mut rng, log_end);
+            let config = SessionConfig::draw(&mut rng, log_end);
             let session = SessionPlan {
                 operations,
                 die_at: self.die_after.map(|operations| begun_at + operations),
@@ -73,9 +73,9 @@ impl Round {
 struct SessionPlan<'a> {
     operations: u64,
     die_at: Option<u64>,
-    plant: Option<Plant>,
+    plant: Option<PlantedFault>,
     is_first: bool,
-    config: &'a Config,
+    config: &'a SessionConfig,
 }
 
 impl SessionPlan<'_> {
@@ -87,7 +87,7 @@ impl SessionPlan<'_> {
     }
 
     fn run(&self, files: &RunFiles, expected: &Expected, rng: &mut Rng) -> Result<(), String> {
-        let Config { options, clients, compaction_threads, order, is_closed } = self.config;
+        let SessionConfig { options, clients, compaction_threads, order, is_closed } = self.config;
         let opened = Engine::open(self.env(), &files.engine(), options.clone());
         let (engine, _) = opened.map_err(|error| format!("the engine does not open: {error}"))?;
         check_and_settle(&engine, expected)?;
@@ -113,7 +113,7 @@ impl SessionPlan<'_> {
         };
         let outcome = std::thread::scope(|scope| {
             let spawn = |_| {
-                let client = Client::new(&session, rng.fork());
+                let client = ClientThread::new(&session, rng.fork());
                 scope.spawn(|| client.run())
             };
             let threads: Vec<_> = (0..*clients).map(spawn).collect();

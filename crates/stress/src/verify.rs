@@ -2,7 +2,7 @@
 
 use crate::config::inspection_options;
 use crate::expected::{Expected, Floors, Permitted};
-use crate::model::Register;
+use crate::model::RegisterId;
 use engine::iter::Cursor;
 use engine::{Engine, LogEnd, Snapshot};
 use env::Env;
@@ -52,13 +52,14 @@ impl CheckedSnapshot {
 
 /// Versions that a reader may see that began with these floors and ends now.
 pub fn permitted_since(expected: &Expected, floors: &Floors) -> Vec<Permitted> {
-    Register::all().zip(&floors.0).map(|(register, floor)| expected.permitted(register, *floor)).collect()
+    RegisterId::all().zip(&floors.0).map(|(register, floor)| expected.permitted(register, *floor)).collect()
 }
 
-fn all_keys() -> impl Iterator<Item = (Vec<u8>, (Register, usize))> {
-    let keys =
-        |register: Register| (0..register.keys()).map(move |index| (register.key(index), (register, index)));
-    Register::all().flat_map(keys)
+fn all_keys() -> impl Iterator<Item = (Vec<u8>, (RegisterId, usize))> {
+    let keys = |register: RegisterId| {
+        (0..register.keys()).map(move |index| (register.key(index), (register, index)))
+    };
+    RegisterId::all().flat_map(keys)
 }
 
 fn scan(snapshot: &Snapshot, start: &[u8], count: usize) -> Result<BTreeMap<Vec<u8>, Cell>, String> {
@@ -72,7 +73,7 @@ fn scan(snapshot: &Snapshot, start: &[u8], count: usize) -> Result<BTreeMap<Vec<
         if key < start || last.as_deref().is_some_and(|last| last >= key) {
             return Err(format!("a scan shows {} out of order", key.escape_ascii()));
         }
-        if Register::of_key(key).is_none() {
+        if RegisterId::of_key(key).is_none() {
             return Err(format!("a scan shows {}, which was never written", key.escape_ascii()));
         }
         last = Some(key.to_vec());
@@ -86,7 +87,7 @@ fn check_registers(
     cells: &BTreeMap<Vec<u8>, Cell>,
     permitted: &[Permitted],
 ) -> Result<Vec<Option<u64>>, String> {
-    let versions = Register::all().map(|register| {
+    let versions = RegisterId::all().map(|register| {
         let seen: Vec<_> =
             (0..register.keys()).map(|index| cells.get(&register.key(index)).cloned()).collect();
         permitted[register.0].check_all(register, &seen)
@@ -101,7 +102,7 @@ fn check_registers(
 /// A sentence: the engine has broken a promise.
 pub fn check_and_settle(engine: &Engine, expected: &Expected) -> Result<(), String> {
     let versions = CheckedSnapshot::take(engine, expected).check()?;
-    for (register, scanned) in Register::all().zip(&versions) {
+    for (register, scanned) in RegisterId::all().zip(&versions) {
         for index in 0..register.keys() {
             let seen = engine.get(&register.key(index)).map_err(|error| format!("a read failed: {error}"))?;
             let permitted = expected.permitted(register, expected.floor_of(register));

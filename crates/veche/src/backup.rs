@@ -5,8 +5,8 @@ use crate::interrupt::{self, Interrupt};
 use crate::node_url::NodeUrl;
 use crate::output::{ReportForm, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
-use crate::quantity::AtLeastOne;
-use ctl::{AddedBackup, BackupNumber, BackupReport, CtlError, Node, RetentionReport};
+use crate::quantity::{AtLeastOne, Span};
+use ctl::{AddedBackup, BackupNumber, BackupOptions, BackupReport, CtlError, NodeAddress, RetentionReport};
 use env::Env;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -14,29 +14,32 @@ use std::path::{Path, PathBuf};
 /// Back up a running node to a repository on the same machine. Tables of earlier backups are not
 /// copied again.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BackupArguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
-    url: String,
+    url: NodeUrl,
     /// The repository: a directory for the backups of this one node; created if missing
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
     /// Afterwards, remove all but the newest N backups
     #[arg(long, value_name = "N")]
     keep: Option<AtLeastOne>,
+    /// Longest time to wait for a node that refuses a checkpoint for now
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    wait_max: Span,
     #[command(flatten)]
     report: ReportForm,
     #[command(flatten)]
     progress: ProgressFlag,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
+pub(crate) fn run(arguments: &BackupArguments) -> Result<(), String> {
+    let url = arguments.url.clone();
     let interrupt = Interrupt::watch()?;
     let mut display = Display::new("copying", arguments.progress).until(&interrupt);
-    let (env, node) = (Env::os(), Node::new(url.authority()));
-    let keep = arguments.keep.map(AtLeastOne::get);
-    let backing_up = ctl::back_up(&env, &node, &arguments.to, keep, &mut display);
+    let (env, node) = (Env::os(), NodeAddress::new(url.authority()));
+    let options = BackupOptions { keep: arguments.keep.map(AtLeastOne::get), wait_max: arguments.wait_max.0 };
+    let backing_up = ctl::back_up(&env, &node, &arguments.to, options, &mut display);
     let done = interrupt::runtime()?.block_on(backing_up);
     display.end();
     let done = done.map_err(|error| match error {

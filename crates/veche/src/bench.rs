@@ -4,7 +4,7 @@
 
 use crate::node_url::NodeUrl;
 use crate::output;
-use crate::profile::ProfileRequest;
+use crate::profile::NodeProfileRequest;
 use crate::quantity::{REPLICAS_MAX, whole};
 use ::bench::goal::Goal;
 use ::bench::keys::{KEY_LEN, KeyOrder};
@@ -40,7 +40,7 @@ const ALL_KEYS: &str = "keys";
 /// stalled server does not hide it.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -204,7 +204,7 @@ impl std::str::FromStr for PreloadAmount {
 /// Value of `--profile`.
 #[derive(Clone, Debug)]
 struct ProfileOption {
-    kind: ::profile::Kind,
+    kind: ::profile::CaptureKind,
     dir: PathBuf,
 }
 
@@ -217,7 +217,7 @@ impl std::str::FromStr for ProfileOption {
     }
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+pub(crate) fn run(arguments: BenchArguments) -> Result<(), String> {
     match arguments.command {
         Some(Command::Compare(files)) => compare(&files),
         Some(Command::Presets { json: false }) => print(&presets()),
@@ -287,7 +287,8 @@ impl<'a> ProfileDuringRun<'a> {
 
     /// Starts the profile on a thread, after the warm-up that begins now.
     fn begin(&mut self) {
-        let request = ProfileRequest { url: self.url.clone(), kind: self.option.kind, seconds: self.seconds };
+        let request =
+            NodeProfileRequest { url: self.url.clone(), kind: self.option.kind, seconds: self.seconds };
         let warmup = self.warmup;
         self.thread = Some(std::thread::spawn(move || {
             std::thread::sleep(warmup);

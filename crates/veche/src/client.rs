@@ -15,7 +15,7 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Limits of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct RequestLimits {
     /// Timeout of each read and write.
     pub(crate) timeout: Duration,
     pub(crate) answer_bytes_max: u64,
@@ -53,7 +53,7 @@ pub(crate) fn fetch_status(url: &NodeUrl) -> Result<NodeReport, String> {
 /// # Errors
 /// A sentence: there is no answer, or it is not HTTP.
 pub(crate) fn request(url: &NodeUrl, method: &str, path: &str) -> Result<NodeAnswer, String> {
-    request_within(url, method, path, &Limits { timeout: TIMEOUT, answer_bytes_max: ANSWER_BYTES_MAX })
+    request_within(url, method, path, &RequestLimits { timeout: TIMEOUT, answer_bytes_max: ANSWER_BYTES_MAX })
 }
 
 /// Sends a request without a body, within `limits`.
@@ -64,7 +64,7 @@ pub(crate) fn request_within(
     url: &NodeUrl,
     method: &str,
     path: &str,
-    limits: &Limits,
+    limits: &RequestLimits,
 ) -> Result<NodeAnswer, String> {
     exchange(url, method, path, limits).map_err(|error| format!("{url} does not answer: {error}"))
 }
@@ -79,7 +79,7 @@ fn describe(error: &std::io::Error, timeout: Duration) -> String {
     }
 }
 
-fn exchange(url: &NodeUrl, method: &str, path: &str, limits: &Limits) -> Result<NodeAnswer, String> {
+fn exchange(url: &NodeUrl, method: &str, path: &str, limits: &RequestLimits) -> Result<NodeAnswer, String> {
     let host = url.authority();
     let address = host.to_socket_addrs().map_err(|error| error.to_string())?.next();
     let address = address.ok_or("its host name has no address")?;
@@ -93,7 +93,7 @@ fn exchange(url: &NodeUrl, method: &str, path: &str, limits: &Limits) -> Result<
     Ok(NodeAnswer { code, body: body.to_owned() })
 }
 
-fn exchange_text(stream: &mut TcpStream, request: &str, limits: &Limits) -> std::io::Result<String> {
+fn exchange_text(stream: &mut TcpStream, request: &str, limits: &RequestLimits) -> std::io::Result<String> {
     stream.set_read_timeout(Some(limits.timeout))?;
     stream.set_write_timeout(Some(limits.timeout))?;
     stream.write_all(request.as_bytes())?;

@@ -23,15 +23,15 @@ const SECRET_BYTES_MAX: usize = 4_096;
 /// A secret, which is never part of a log line or error.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Secret(String);
+pub(crate) struct SecretText(String);
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }
 }
 
-impl FromStr for Secret {
+impl FromStr for SecretText {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -45,7 +45,7 @@ pub(crate) struct ClusterSettings<'a> {
     pub(crate) cluster: &'a [String],
     pub(crate) self_url: Option<&'a str>,
     pub(crate) default_from: Option<u8>,
-    pub(crate) secret: Option<&'a Secret>,
+    pub(crate) secret: Option<&'a SecretText>,
     pub(crate) secret_file: Option<&'a PathBuf>,
     /// The value of `--listen`: the address of this node if `self_url` is not set.
     pub(crate) listen: &'a str,
@@ -67,6 +67,27 @@ pub(crate) struct Cluster {
 }
 
 impl ClusterSettings<'_> {
+    /// Checks the settings against each other, without reading the file of the secret.
+    ///
+    /// # Errors
+    /// A sentence about the invalid setting.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let nodes = self.nodes()?;
+        self.own(&nodes)?;
+        self.check_one_secret()?;
+        self.default_from(nodes.len().max(1) as u8).map(drop)
+    }
+
+    fn check_one_secret(&self) -> Result<(), String> {
+        match (self.secret, self.secret_file) {
+            (Some(_), Some(_)) => {
+                Err("--cluster-secret and --cluster-secret-file are both set; leave one of them out"
+                    .to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Resolves the settings of a node that listens on `addresses`.
     ///
     /// # Errors
@@ -186,13 +207,10 @@ impl ClusterSettings<'_> {
     }
 
     fn secret(&self) -> Result<Option<String>, String> {
+        self.check_one_secret()?;
         let secret = match (self.secret, self.secret_file) {
             (None, None) => return Ok(None),
-            (Some(_), Some(_)) => {
-                return Err("--cluster-secret and --cluster-secret-file are both set; leave one of them out"
-                    .to_owned());
-            }
-            (Some(secret), None) => secret.0.clone(),
+            (Some(secret), _) => secret.0.clone(),
             (None, Some(file)) => read_secret(file)?,
         };
         match secret.len() {
@@ -269,7 +287,7 @@ mod tests {
         for address in [ANYWHERE, IpAddr::from([10, 0, 0, 1]), "::".parse().unwrap()] {
             let refusal = open.resolve(&[LOOPBACK, address]).expect_err("refused");
             assert!(refusal.contains("--cluster-secret"), "{refusal}");
-            let secret = Secret("s".to_owned());
+            let secret = SecretText("s".to_owned());
             let closed = ClusterSettings { secret: Some(&secret), ..open }.resolve(&[LOOPBACK, address]);
             assert_eq!(closed.map(|cluster| cluster.secret), Ok(Some("s".to_owned())));
         }
@@ -278,7 +296,7 @@ mod tests {
     #[test]
     fn a_short_secret_is_refused_where_a_node_is_new_and_can_be_reached_and_warned_of_elsewhere() {
         let cluster = urls("http://a:1,http://b:1");
-        let (short, long) = (Secret("x".repeat(15)), Secret("x".repeat(16)));
+        let (short, long) = (SecretText("x".repeat(15)), SecretText("x".repeat(16)));
         let new =
             ClusterSettings { cluster: &cluster, listen: "a:1", secret: Some(&short), is_new: true, ..ALONE };
         let refusal = new.resolve(&[ANYWHERE]).expect_err("it is short");
@@ -314,7 +332,7 @@ mod tests {
         assert_eq!(of("of the town\n"), Ok(Some("of the town".to_owned())));
         assert!(of("\n").unwrap_err().contains("empty"));
         assert!(of(&"x".repeat(SECRET_BYTES_MAX + 1)).unwrap_err().contains("4097 bytes"));
-        let secret = Secret("s".to_owned());
+        let secret = SecretText("s".to_owned());
         let both = ClusterSettings { secret: Some(&secret), secret_file: Some(&file), ..ALONE };
         assert!(both.resolve(&[]).unwrap_err().contains("both set"));
         std::fs::remove_file(&file).unwrap();
@@ -348,7 +366,7 @@ mod tests {
                 ClusterSettings { cluster: &three, listen: "a:1", default_from: Some(4), ..ALONE },
                 "at most all 3",
             ),
-            (ClusterSettings { secret: Some(&Secret(String::new())), ..ALONE }, "empty"),
+            (ClusterSettings { secret: Some(&SecretText(String::new())), ..ALONE }, "empty"),
         ];
         for (settings, says) in cases {
             let refusal = settings.resolve(&[LOOPBACK]).expect_err(says);

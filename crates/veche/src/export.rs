@@ -1,5 +1,6 @@
 //! `veche export`: write the entries of a node or cluster to a file.
 
+use crate::Failure;
 use crate::client;
 use crate::interrupt::Interrupt;
 use crate::node_url::NodeUrl;
@@ -8,7 +9,7 @@ use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::quantity::{REPLICAS_MAX, whole};
 use api::entries::Format;
 use clap::ValueEnum;
-use ctl::{Export, ExportReport, Node, PartialFile, RequestedQuorum};
+use ctl::{Export, ExportReport, NodeAddress, PartialFile, RequestedQuorum};
 use env::Env;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -18,10 +19,10 @@ use std::path::Path;
 
 /// Write the entries of the whole cluster, or of a node, to a file.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ExportArguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
-    url: String,
+    url: NodeUrl,
     /// Only the entries that this node holds, not those of the whole cluster
     #[arg(long, conflicts_with_all = ["ack", "from_replicas"])]
     local: bool,
@@ -85,11 +86,11 @@ enum Compress {
     Zstd,
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
-    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let node = Node::new(url.authority());
+pub(crate) fn run(arguments: ExportArguments) -> Result<(), Failure> {
+    let url = arguments.url.clone();
+    let node = NodeAddress::new(url.authority());
     let (to, report, progress) = (arguments.to.clone(), arguments.report, arguments.progress);
-    let export = arguments.into_export()?;
+    let export = arguments.into_export().map_err(Failure::usage)?;
     let interrupt = Interrupt::watch()?;
     let Some(to) = to else {
         let count =
@@ -119,7 +120,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
 
 fn run_to(
     interrupt: &Interrupt,
-    node: &Node,
+    node: &NodeAddress,
     export: &Export,
     to: &mut dyn Write,
     mut display: Display,
@@ -140,7 +141,7 @@ fn summary(exported: &ExportReport, to: &str) -> String {
     format!("{to}: {}, {}{skipped}", Count(exported.entries, "entry"), Bytes(exported.bytes))
 }
 
-impl Arguments {
+impl ExportArguments {
     fn into_export(self) -> Result<Export, String> {
         let quorum = RequestedQuorum { ack: self.ack, from: self.from_replicas };
         if self.keys && self.format == Some(FileFormat::Binary) {

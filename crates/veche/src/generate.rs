@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// fish: veche completions fish > ~/.config/fish/completions/veche.fish
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionArguments {
     /// The shell
     shell: Shell,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Man {
 }
 
 /// Prints the script.
-pub(crate) fn completions(arguments: &Completions) -> Result<(), String> {
+pub(crate) fn completions(arguments: &CompletionArguments) -> Result<(), String> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut crate::Arguments::command(), "veche", &mut script);
     let script = String::from_utf8(script).map_err(|error| error.to_string())?;

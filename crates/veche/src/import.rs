@@ -6,7 +6,7 @@ use crate::node_url::NodeUrl;
 use crate::output::{ReportForm, print_note};
 use crate::progress::{Count, Display, ProgressFlag};
 use crate::quantity::{REPLICAS_MAX, whole};
-use ctl::{FailedEntry, Import, ImportReport, Node, RequestedQuorum};
+use ctl::{FailedEntry, Import, ImportReport, NodeAddress, RequestedQuorum};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,10 +16,10 @@ use std::path::Path;
 /// Write the entries of a file to a node or cluster. The format is recognized: binary or JSON
 /// lines, compressed by zstd or not.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ImportArguments {
     /// Address of the node; of a cluster, any of its nodes
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
-    url: String,
+    url: NodeUrl,
     /// The file; - is standard input
     #[arg(long, value_name = "FILE")]
     from: OsString,
@@ -39,9 +39,9 @@ pub(crate) struct Arguments {
     progress: ProgressFlag,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let node = Node::new(url.authority());
+pub(crate) fn run(arguments: &ImportArguments) -> Result<(), String> {
+    let url = arguments.url.clone();
+    let node = NodeAddress::new(url.authority());
     let quorum = RequestedQuorum { ack: arguments.ack, from: arguments.from_replicas };
     let import = arguments.open(quorum)?;
     let interrupt = Interrupt::watch()?;
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-impl Arguments {
+impl ImportArguments {
     fn open(&self, quorum: RequestedQuorum) -> Result<Import, String> {
         let skip_future = self.skip_future;
         if self.from == "-" {
@@ -83,6 +83,9 @@ impl Arguments {
         let refused = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
         let file = File::open(path).map_err(refused)?;
         let metadata = file.metadata().map_err(refused)?;
+        if metadata.is_dir() {
+            return Err(format!("cannot read {}: it is a directory; name a file of entries", path.display()));
+        }
         let bytes_total = metadata.is_file().then_some(metadata.len());
         Ok(Import {
             from: Box::new(file),

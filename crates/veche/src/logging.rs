@@ -34,18 +34,30 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts logging. `filter` is a comma-separated list of at most one level and any number of
-/// directives such as `engine=debug`.
+/// Checks a filter of the log.
 ///
 /// # Errors
 /// A sentence that names the word of `filter` that is neither a level nor `target=level`.
-pub(crate) fn start(format: LogFormat, filter: &str) -> Result<(), String> {
-    let directives = directives(filter).map_err(|word| {
+pub(crate) fn check_filter(filter: &str) -> Result<(), String> {
+    filter_of(filter).map(drop)
+}
+
+fn filter_of(filter: &str) -> Result<String, String> {
+    directives(filter).map_err(|word| {
         format!(
             "--log {filter:?}: {word:?} is neither a level (off, error, warn, info, debug, trace) nor a \
              directive such as engine=debug"
         )
-    })?;
+    })
+}
+
+/// Starts logging. `filter` is a comma-separated list of at most one level and any number of
+/// directives such as `engine=debug`.
+///
+/// # Errors
+/// That of [`check_filter`].
+pub(crate) fn start(format: LogFormat, filter: &str) -> Result<(), String> {
+    let directives = filter_of(filter)?;
     let filter = EnvFilter::try_new(&directives).map_err(|error| format!("--log {filter:?}: {error}"))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -45,29 +45,29 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a node.
-    Serve(Box<serve::Arguments>),
+    Serve(Box<serve::ServeArguments>),
     /// Show the state of a node. Exit code 0: the node serves.
-    Status(status::Arguments),
+    Status(status::StatusArguments),
     /// Compare the data of a node with the other replicas, and exchange the differences.
-    Repair(repair::Arguments),
+    Repair(repair::RepairArguments),
     /// Verify every byte of a stopped node's data directory, or of a backup repository.
-    Verify(verify::Arguments),
+    Verify(verify::VerifyArguments),
     /// Back up a running node to a repository on the same machine.
-    Backup(backup::Arguments),
+    Backup(backup::BackupArguments),
     /// Restore a data directory from a backup.
-    Restore(restore::Arguments),
+    Restore(restore::RestoreArguments),
     /// Write the entries of the whole cluster, or of one node, to a file.
-    Export(export::Arguments),
+    Export(export::ExportArguments),
     /// Write the entries of a file to a node or cluster.
-    Import(import::Arguments),
+    Import(import::ImportArguments),
     /// Load a server, at a constant rate or in a closed loop, and report its latencies.
-    Bench(Box<bench::Arguments>),
+    Bench(Box<bench::BenchArguments>),
     /// List the slow requests of a node on this machine, and where their time went.
-    Slow(slow::Arguments),
+    Slow(slow::SlowArguments),
     /// Profile a running node on this machine, as flame graphs and lists.
-    Profile(profile::Arguments),
+    Profile(profile::ProfileArguments),
     /// Print a completion script for bash, zsh, fish and other shells.
-    Completions(generate::Completions),
+    Completions(generate::CompletionArguments),
     /// Write the manual pages.
     Man(generate::Man),
 }
@@ -75,25 +75,48 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match arguments().command {
         Command::Serve(arguments) => serve::run(*arguments),
-        Command::Status(arguments) => status::run(&arguments),
-        Command::Repair(arguments) => repair::run(&arguments),
-        Command::Verify(arguments) => verify::run(&arguments),
-        Command::Backup(arguments) => backup::run(&arguments),
-        Command::Restore(arguments) => restore::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments).map_err(Failure::from),
+        Command::Repair(arguments) => repair::run(&arguments).map_err(Failure::from),
+        Command::Verify(arguments) => verify::run(&arguments).map_err(Failure::from),
+        Command::Backup(arguments) => backup::run(&arguments).map_err(Failure::from),
+        Command::Restore(arguments) => restore::run(&arguments).map_err(Failure::from),
         Command::Export(arguments) => export::run(arguments),
-        Command::Import(arguments) => import::run(&arguments),
-        Command::Bench(arguments) => bench::run(*arguments),
-        Command::Slow(arguments) => slow::run(&arguments),
-        Command::Profile(arguments) => profile::run(&arguments),
-        Command::Completions(arguments) => generate::completions(&arguments),
-        Command::Man(arguments) => generate::man(&arguments),
+        Command::Import(arguments) => import::run(&arguments).map_err(Failure::from),
+        Command::Bench(arguments) => bench::run(*arguments).map_err(Failure::from),
+        Command::Slow(arguments) => slow::run(&arguments).map_err(Failure::from),
+        Command::Profile(arguments) => profile::run(&arguments).map_err(Failure::from),
+        Command::Completions(arguments) => generate::completions(&arguments).map_err(Failure::from),
+        Command::Man(arguments) => generate::man(&arguments).map_err(Failure::from),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::print_note!("veche: {error}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            output::print_note!("veche: {}", failure.sentence);
+            ExitCode::from(failure.code)
         }
+    }
+}
+
+/// Reason why a command failed.
+#[derive(Debug)]
+struct Failure {
+    sentence: String,
+    code: u8,
+}
+
+impl Failure {
+    /// Exit code of a command line that is not understood, as clap has it.
+    const USAGE: u8 = 2;
+
+    /// The command line alone shows that the command cannot succeed.
+    const fn usage(sentence: String) -> Self {
+        Self { sentence, code: Self::USAGE }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(sentence: String) -> Self {
+        Self { sentence, code: 1 }
     }
 }
 
@@ -106,8 +129,8 @@ fn arguments() -> Arguments {
     ] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
-    let matches = command.get_matches();
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let matches = command.try_get_matches().unwrap_or_else(|answer| output::exit_with(&answer));
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| output::exit_with(&error))
 }
 
 fn without_empty_variable(argument: clap::Arg) -> clap::Arg {

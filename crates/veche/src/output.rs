@@ -173,10 +173,30 @@ pub(crate) fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, s
     Cow::Owned(escaped)
 }
 
+/// Prints the help, the version or a refusal of the command line, and exits with the code of clap.
+/// The code is 1 if standard output does not take the text.
+pub(crate) fn exit_with(answer: &clap::Error) -> ! {
+    let written = match answer.use_stderr() {
+        true => answer.print().or(Ok(())),
+        false => Stdout::open().map_err(std::io::Error::other).and_then(|mut stdout| {
+            answer.print()?;
+            stdout.flush()
+        }),
+    };
+    end_unless_written(written);
+    std::process::exit(answer.exit_code());
+}
+
 pub(crate) fn to_stdout(line: Arguments<'_>) {
     let line = escape_controls(line);
-    let mut stdout = std::io::stdout().lock();
-    let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    let written = Stdout::open().map_err(std::io::Error::other).and_then(|mut stdout| {
+        writeln!(stdout, "{line}")?;
+        stdout.flush()
+    });
+    end_unless_written(written);
+}
+
+fn end_unless_written(written: std::io::Result<()>) {
     match written {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(BROKEN_PIPE),

@@ -1,12 +1,12 @@
 //! `veche profile`: where a node spends processor time, allocates memory or waits, as flame graphs
 //! and lists.
 
-use crate::client::{self, Limits};
+use crate::client::{self, RequestLimits};
 use crate::node_url::NodeUrl;
 use crate::output::{self, ReportForm, print_note};
-use crate::progress::{ProgressFlag, Target};
+use crate::progress::{ProgressFlag, ProgressTarget};
 use crate::quantity::whole;
-use ::profile::{Capture, FrameWeight, GreatestFrames, Kind};
+use ::profile::{Capture, CaptureKind, FrameWeight, GreatestFrames};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -30,17 +30,17 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// Writes profile-KIND.svg (a flame graph), profile-KIND.html (an interactive one for any period)
 /// and profile-KIND.json, and prints the frames with the greatest shares.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ProfileArguments {
     /// Loopback address of the node
     #[arg(long, visible_alias = "url", env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
-    target: String,
+    target: NodeUrl,
     /// Duration in seconds, from 1 to 300
     #[arg(short, long, value_name = "N", default_value_t = 30, value_parser = whole::<u16>(1, 300))]
     seconds: u16,
     /// Kind of profile: cpu (processor time), alloc (memory allocations), wait (waiting times of
     /// requests) wait (what requests wait for)
     #[arg(short, long, default_value = "cpu")]
-    kind: Kind,
+    kind: CaptureKind,
     /// Directory for the files
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
@@ -50,11 +50,12 @@ pub(crate) struct Arguments {
     progress: ProgressFlag,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let url: NodeUrl = arguments.target.parse().map_err(|error| format!("--target: {error}"))?;
-    let Arguments { kind, seconds, .. } = *arguments;
+pub(crate) fn run(arguments: &ProfileArguments) -> Result<(), String> {
+    let url = arguments.target.clone();
+    make_directory(&arguments.out)?;
+    let ProfileArguments { kind, seconds, .. } = *arguments;
     let bar = Bar::new(&format!("{kind} profile of {url}"), seconds, arguments.progress.target());
-    let request = ProfileRequest { url, kind, seconds };
+    let request = NodeProfileRequest { url, kind, seconds };
     let (done, taken) = mpsc::channel();
     std::thread::spawn(move || {
         let taken = request.send();
@@ -71,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         }
     };
     drop(bar);
-    let files = save(&capture, &arguments.target, &arguments.out)?;
+    let files = save(&capture, &arguments.target.to_string(), &arguments.out)?;
     let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     arguments.report.print(
         || format!("{}\n\n{}", summary(&capture).trim_end(), files.join("\n")),
@@ -81,20 +82,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 /// A request for a profile.
-pub(crate) struct ProfileRequest {
+pub(crate) struct NodeProfileRequest {
     pub(crate) url: NodeUrl,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CaptureKind,
     pub(crate) seconds: u16,
 }
 
-impl ProfileRequest {
+impl NodeProfileRequest {
     /// Sends the request and waits for the profile.
     ///
     /// # Errors
     /// A sentence: the node does not answer, or refuses.
     pub(crate) fn send(&self) -> Result<Capture, String> {
         let Self { url, kind, seconds } = self;
-        let limits = Limits {
+        let limits = RequestLimits {
             timeout: TIMEOUT + Duration::from_secs((*seconds).into()),
             answer_bytes_max: ANSWER_BYTES_MAX,
         };
@@ -114,8 +115,7 @@ impl ProfileRequest {
 /// # Errors
 /// A sentence that names the file.
 pub(crate) fn save(capture: &Capture, target: &str, dir: &Path) -> Result<Vec<PathBuf>, String> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| format!("{}: {error}", dir.display()))?;
+    make_directory(dir)?;
     let kind = capture.kind();
     let title = format!("veche {kind} profile: {target}");
     let files: [(&str, Vec<u8>); 3] = [
@@ -129,6 +129,17 @@ pub(crate) fn save(capture: &Capture, target: &str, dir: &Path) -> Result<Vec<Pa
         Ok(path)
     };
     files.into_iter().map(save).collect()
+}
+
+/// Makes the directory `dir` unless it exists. Its parent must exist.
+///
+/// # Errors
+/// A sentence that names the directory.
+pub(crate) fn make_directory(dir: &Path) -> Result<(), String> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if !dir.is_dir() => Err(format!("cannot make the directory {}: {error}", dir.display())),
+        _ => Ok(()),
+    }
 }
 
 /// A summary with the greatest frames.
@@ -182,13 +193,13 @@ struct Bar {
 }
 
 impl Bar {
-    fn new(what: &str, seconds: u16, target: Target) -> Self {
-        let bar = (target == Target::Terminal).then(|| {
+    fn new(what: &str, seconds: u16, target: ProgressTarget) -> Self {
+        let bar = (target == ProgressTarget::Terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(seconds.into()), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos} of {len} s, {eta} left");
             bar.with_style(style.expect("a template").progress_chars("=> ")).with_message(what.to_owned())
         });
-        if target == Target::Lines {
+        if target == ProgressTarget::Lines {
             print_note!("{what}: {seconds} s");
         }
         Self { bar, begun: Instant::now(), seconds }
@@ -222,13 +233,13 @@ mod tests {
             let crate::Command::Profile(arguments) = parsed.expect("it is known").command else {
                 panic!("it is another command");
             };
-            assert_eq!(arguments.target, "http://127.0.0.1:1", "{flag}");
+            assert_eq!(arguments.target.to_string(), "http://127.0.0.1:1", "{flag}");
         }
     }
 
     #[test]
     fn the_greatest_frames_are_listed() {
-        let mut builder = CaptureBuilder::new(Kind::Alloc, Duration::from_millis(100), 0);
+        let mut builder = CaptureBuilder::new(CaptureKind::Alloc, Duration::from_millis(100), 0);
         builder.add(0, ["veche-io-0", "server::read", "bytes::grow"], 3 << 20);
         builder.add(0, ["veche-io-0", "server::read"], 1 << 20);
         builder.add_lost(2);

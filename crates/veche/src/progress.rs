@@ -7,7 +7,7 @@
 use crate::interrupt::Interrupt;
 use crate::output::print_note;
 use clap::ValueEnum;
-use ctl::{Observer, Progress};
+use ctl::{CtlError, OperationProgress, ProgressObserver};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt;
 use std::io::IsTerminal;
@@ -38,18 +38,18 @@ enum ProgressWhen {
 
 impl ProgressFlag {
     /// The target that the flag and the kind of standard error select.
-    pub(crate) fn target(self) -> Target {
+    pub(crate) fn target(self) -> ProgressTarget {
         match (self.progress, std::io::stderr().is_terminal()) {
-            (ProgressWhen::Auto | ProgressWhen::Always, true) => Target::Terminal,
-            (ProgressWhen::Always, false) => Target::Lines,
-            (ProgressWhen::Auto, false) | (ProgressWhen::Never, _) => Target::Nowhere,
+            (ProgressWhen::Auto | ProgressWhen::Always, true) => ProgressTarget::Terminal,
+            (ProgressWhen::Always, false) => ProgressTarget::Lines,
+            (ProgressWhen::Auto, false) | (ProgressWhen::Never, _) => ProgressTarget::Nowhere,
         }
     }
 }
 
 /// Target of progress reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ProgressTarget {
     Nowhere,
     /// Lines on standard error, at most one per [`LINE_EVERY`].
     Lines,
@@ -60,12 +60,12 @@ pub(crate) enum Target {
 /// Shows progress on standard error.
 pub(crate) struct Display {
     activity: &'static str,
-    target: Target,
+    target: ProgressTarget,
     /// Time of the first progress report.
     begun: Option<Instant>,
     shown: Instant,
     /// The latest progress, if it was not shown yet.
-    unshown: Option<Progress>,
+    unshown: Option<OperationProgress>,
     bar: Option<ProgressBar>,
     interrupt: Option<Interrupt>,
 }
@@ -74,14 +74,14 @@ impl Display {
     /// A display of an activity such as "copying".
     pub(crate) fn new(activity: &'static str, flag: ProgressFlag) -> Self {
         let target = flag.target();
-        let bar = (target == Target::Terminal).then(|| {
+        let bar = (target == ProgressTarget::Terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             bar.with_style(ProgressStyle::with_template("{msg}").expect("a template"))
         });
         Self { activity, target, begun: None, shown: Instant::now(), unshown: None, bar, interrupt: None }
     }
 
-    /// Makes [`Observer::is_cancelled`] follow `interrupt`.
+    /// Makes [`ProgressObserver::is_cancelled`] follow `interrupt`.
     pub(crate) fn until(mut self, interrupt: &Interrupt) -> Self {
         self.interrupt = Some(interrupt.clone());
         self
@@ -90,7 +90,9 @@ impl Display {
     /// Removes the bar, or writes the final line.
     pub(crate) fn end(&mut self) {
         self.bar.as_ref().inspect(|bar| bar.finish_and_clear());
-        if let (Target::Lines, Some(last), Some(begun)) = (self.target, self.unshown.take(), self.begun) {
+        if let (ProgressTarget::Lines, Some(last), Some(begun)) =
+            (self.target, self.unshown.take(), self.begun)
+        {
             self.show(&last, begun.elapsed());
         }
     }
@@ -98,9 +100,9 @@ impl Display {
     /// Whether the next update is due.
     fn is_due(&mut self) -> bool {
         let every = match self.target {
-            Target::Nowhere => return false,
-            Target::Lines => LINE_EVERY,
-            Target::Terminal => DRAW_EVERY,
+            ProgressTarget::Nowhere => return false,
+            ProgressTarget::Lines => LINE_EVERY,
+            ProgressTarget::Terminal => DRAW_EVERY,
         };
         let is_due = self.shown.elapsed() >= every;
         if is_due {
@@ -109,7 +111,7 @@ impl Display {
         is_due
     }
 
-    fn show(&self, progress: &Progress, elapsed: Duration) {
+    fn show(&self, progress: &OperationProgress, elapsed: Duration) {
         let line = format!("{}: {}", self.activity, line(progress, elapsed));
         match (&self.bar, progress.bytes_total) {
             (None, _) => print_note!("{line}"),
@@ -127,14 +129,23 @@ impl Display {
     }
 }
 
-impl Observer for Display {
-    fn on_progress(&mut self, progress: Progress) {
+impl ProgressObserver for Display {
+    fn on_progress(&mut self, progress: OperationProgress) {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         if self.is_due() {
             self.unshown = None;
             self.show(&progress, begun.elapsed());
         } else {
             self.unshown = Some(progress);
+        }
+    }
+
+    fn on_wait(&mut self, refused: &CtlError, time: Duration) {
+        let line = format!("waiting {} s: {refused}", time.as_secs_f64().ceil());
+        match (&self.bar, self.target) {
+            (Some(bar), _) => bar.set_message(line),
+            (None, ProgressTarget::Lines) => print_note!("{line}"),
+            (None, _) => {}
         }
     }
 
@@ -151,7 +162,7 @@ impl Drop for Display {
 
 /// Shows the progress of a node's task, which the node reports in thousandths.
 pub(crate) struct ShareDisplay {
-    target: Target,
+    target: ProgressTarget,
     begun: Instant,
     /// The first reported share, in thousandths.
     first: Option<u64>,
@@ -162,7 +173,7 @@ pub(crate) struct ShareDisplay {
 impl ShareDisplay {
     pub(crate) fn new(flag: ProgressFlag) -> Self {
         let target = flag.target();
-        let bar = (target == Target::Terminal).then(|| {
+        let bar = (target == ProgressTarget::Terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(1_000), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("[{bar:30}] {msg}").expect("a template");
             bar.with_style(style.progress_chars("=> "))
@@ -186,7 +197,7 @@ impl ShareDisplay {
                 bar.set_position(permille);
                 bar.set_message(text);
             }
-            None if self.target == Target::Lines
+            None if self.target == ProgressTarget::Lines
                 && self.shown.is_none_or(|shown| shown.elapsed() >= LINE_EVERY) =>
             {
                 self.shown = Some(Instant::now());
@@ -214,8 +225,8 @@ fn rate_of_share(done: u64, left: u64, elapsed: Duration) -> Option<String> {
 }
 
 /// The text of a progress report after `elapsed`.
-fn line(progress: &Progress, elapsed: Duration) -> String {
-    let Progress { bytes_done, bytes_total, entries_done } = *progress;
+fn line(progress: &OperationProgress, elapsed: Duration) -> String {
+    let OperationProgress { bytes_done, bytes_total, entries_done } = *progress;
     let mut parts = vec![match bytes_total {
         Some(total) => format!("{} of {}", Bytes(bytes_done), Bytes(total)),
         None => Bytes(bytes_done).to_string(),
@@ -296,8 +307,12 @@ mod tests {
 
     #[test]
     fn progress_is_human_readable() {
-        let at = |bytes_done, bytes_total, entries_done| Progress { bytes_done, bytes_total, entries_done };
-        let said = |progress: Progress, millis| line(&progress, Duration::from_millis(millis));
+        let at = |bytes_done, bytes_total, entries_done| OperationProgress {
+            bytes_done,
+            bytes_total,
+            entries_done,
+        };
+        let said = |progress: OperationProgress, millis| line(&progress, Duration::from_millis(millis));
         assert_eq!(said(at(1_000, None, 1), 1_000), "1000 bytes, 1 entry, 1000 bytes/s, size unknown");
         assert_eq!(said(at(0, Some(1 << 30), 0), 0), "0 bytes of 1.0 GiB");
         assert_eq!(

@@ -16,19 +16,19 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Compare the data of a node with the other replicas, and exchange the differences. Ends when all
 /// keys are compared.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RepairArguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
-    url: String,
+    url: NodeUrl,
     #[command(flatten)]
     report: ReportForm,
     #[command(flatten)]
     progress: ProgressFlag,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let before = client::fetch_status(&url)?.status;
+pub(crate) fn run(arguments: &RepairArguments) -> Result<(), String> {
+    let url = &arguments.url;
+    let before = client::fetch_status(url)?.status;
     if before["nodes"].as_array().is_none_or(|nodes| nodes.len() < 2) {
         arguments.report.print(
             || format!("{url} is a single node: there are no replicas to compare with"),
@@ -36,11 +36,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
         );
         return Ok(());
     }
-    let answer = client::request(&url, "POST", "/v0/repair")?;
+    let answer = client::request(url, "POST", "/v0/repair")?;
     if answer.code != 202 {
         return Err(format!("{url} answers {}: {}", answer.code, answer.body));
     }
-    let cells = follow(&url, &before["cluster"]["repaired_at_ms"], ShareDisplay::new(arguments.progress))?;
+    let cells = follow(url, &before["cluster"]["repaired_at_ms"], ShareDisplay::new(arguments.progress))?;
     arguments.report.print(
         || format!("{url}: all keys are compared; {cells} cells exchanged at the last report"),
         || json!({ "url": url.to_string(), "compared": true, "cells_exchanged": cells }),

@@ -3,7 +3,7 @@
 use crate::interrupt::Interrupt;
 use crate::output::ReportForm;
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
-use ctl::{BackupNumber, CtlError, Manifest, Repository};
+use ctl::{BackupManifest, BackupNumber, CtlError, Repository};
 use env::Env;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use store::AfterRestore;
 
 /// Restore a data directory from a backup. Every checksum is verified.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RestoreArguments {
     /// The repository
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     progress: ProgressFlag,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run(arguments: &RestoreArguments) -> Result<(), String> {
     let env = Env::os();
     let repository = Repository::open(&env, &arguments.from).map_err(|error| error.to_string())?;
     let wanted = arguments.backup.as_deref().map(str::parse::<BackupNumber>).transpose();
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-fn text_of(arguments: &Arguments, manifest: &Manifest) -> String {
+fn text_of(arguments: &RestoreArguments, manifest: &BackupManifest) -> String {
     let data = arguments.data.display().to_string();
     format!(
         "{data}: node {:016x} as of backup {}, {}, {}: all as written\n{}",
@@ -69,7 +69,7 @@ fn text_of(arguments: &Arguments, manifest: &Manifest) -> String {
     )
 }
 
-fn document_of(arguments: &Arguments, manifest: &Manifest) -> Value {
+fn document_of(arguments: &RestoreArguments, manifest: &BackupManifest) -> Value {
     json!({
         "data": arguments.data.display().to_string(),
         "backup": manifest.number.0,
@@ -93,9 +93,9 @@ fn with_readable_backup(repository: &Repository, error: &CtlError) -> String {
     }
 }
 
-impl Arguments {
+impl RestoreArguments {
     /// The decision about the peers since the backup.
-    fn after_restore(&self, manifest: &Manifest) -> Result<AfterRestore, String> {
+    fn after_restore(&self, manifest: &BackupManifest) -> Result<AfterRestore, String> {
         match (manifest.has_peers(), self.peers_went_on, self.whole_cluster) {
             (true, true, _) => Ok(AfterRestore::Rebuild),
             (true, _, true) | (false, false, false) => Ok(AfterRestore::Keep),
@@ -114,7 +114,7 @@ impl Arguments {
 }
 
 /// The command line that starts the restored node. `data` is quoted for a shell.
-fn start_command(manifest: &Manifest, data: &str) -> String {
+fn start_command(manifest: &BackupManifest, data: &str) -> String {
     if manifest.has_peers() {
         let nodes = shell_word(manifest.nodes.join(",").as_bytes());
         let own = shell_word(manifest.own.as_bytes());

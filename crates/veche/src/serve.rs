@@ -1,9 +1,10 @@
 //! `veche serve`: run a node.
 
+use crate::Failure;
 use crate::allocator;
 use crate::logging;
 use crate::sd_notify::ServiceManager;
-use crate::settings::{Machine, Settings};
+use crate::settings::{MachineProperties, Settings};
 use clap::CommandFactory;
 use env::{Env, os_process};
 use std::collections::BTreeSet;
@@ -17,7 +18,7 @@ const DEFAULT_FROM_COMMON: u8 = 5;
 
 /// Run a node.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArguments {
     #[command(flatten)]
     settings: Settings,
     /// TOML file with settings, named like the flags; flags and VECHE_... variables override it
@@ -38,7 +39,11 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     unknown
 }
 
-pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
+pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
+    arguments.settings.check_values().map_err(Failure::usage)?;
+    if arguments.config.is_none() {
+        arguments.settings.check_cluster().map_err(Failure::usage)?;
+    }
     let file = arguments.config.as_deref().map(Settings::read).transpose()?;
     let settings = arguments.settings.or(file.unwrap_or_default());
     let (format, filter) = settings.logging();
@@ -53,7 +58,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     if let Err(error) = os_process::limit_huge_pages_to_madvise() {
         tracing::debug!(%error, "cannot limit huge pages to madvise");
     }
-    let machine = Machine {
+    let machine = MachineProperties {
         memory_bytes: os_process::total_memory_bytes(),
         cores: os_process::available_cores(),
         files_max: os_process::raise_open_file_limit()
@@ -69,7 +74,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     allocator::limit_resident_memory(config.memory_bytes())
         .map_err(|error| format!("cannot start the thread that limits memory: {error}"))?;
     let notifier = StateNotifier { manager: ServiceManager::from_environment() };
-    server::run(config, Env::os(), &notifier).map_err(|error| error.to_string())
+    server::run(config, Env::os(), &notifier).map_err(|error| Failure::from(error.to_string()))
 }
 
 /// Reports the state of the node on standard output and to the service manager.
@@ -77,7 +82,7 @@ struct StateNotifier {
     manager: ServiceManager,
 }
 
-impl server::Observer for StateNotifier {
+impl server::LifecycleObserver for StateNotifier {
     fn on_listening(&self, address: SocketAddr) {
         // Read by a process that started the node with port 0. A missing reader does not stop the
         // node.

@@ -3,8 +3,8 @@
 //! One struct serves all three: clap fills it from flags and `VECHE_...` variables, serde from a
 //! TOML file whose keys are the names of the flags. [`Settings::resolve`] applies the defaults.
 
-use crate::cluster_settings::{Cluster, ClusterSettings, Secret};
-use crate::logging::LogFormat;
+use crate::cluster_settings::{Cluster, ClusterSettings, SecretText};
+use crate::logging::{self, LogFormat};
 use crate::quantity::{AtLeastOne, Replicas, Size, Span};
 use clap::ValueEnum;
 use serde::Deserialize;
@@ -20,6 +20,8 @@ pub(crate) const DATA_DEFAULT: &str = "./veche-data";
 const LOG_DEFAULT: &str = "info";
 const SCRUB_PERIOD_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
 const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
+/// Upper bound for `--request-timeout`. A request of that age holds its memory all the time.
+const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Far above the duration of a request on a healthy disk and cluster, far below its timeout.
 const SLOW_REQUEST_DEFAULT: Duration = Duration::from_millis(100);
 const ZSTD_LEVEL: i32 = 3;
@@ -77,7 +79,7 @@ pub(crate) struct Settings {
     /// listens beyond loopback
     #[arg(long, env = "VECHE_CLUSTER_SECRET", value_name = "TEXT", hide_env_values = true)]
     #[serde(alias = "cluster_secret")]
-    cluster_secret: Option<Secret>,
+    cluster_secret: Option<SecretText>,
     /// File with the secret, which keeps it out of the process list
     #[arg(long, env = "VECHE_CLUSTER_SECRET_FILE", value_name = "FILE")]
     #[serde(alias = "cluster_secret_file")]
@@ -115,7 +117,7 @@ pub(crate) struct Settings {
     /// I/O threads, at most 255 [default: one for each core]
     #[arg(long, env = "VECHE_THREADS", value_name = "N")]
     threads: Option<AtLeastOne>,
-    /// Timeout of a request, counted from its last byte [default: 1s]
+    /// Timeout of a request, counted from its last byte, at most 1h [default: 1s]
     #[arg(long, env = "VECHE_REQUEST_TIMEOUT", value_name = "TIME")]
     #[serde(alias = "request_timeout")]
     request_timeout: Option<Span>,
@@ -250,11 +252,66 @@ impl Settings {
         (self.log_format.unwrap_or_default(), self.log.as_deref().unwrap_or(LOG_DEFAULT))
     }
 
+    /// Checks each setting by itself, without looking at the machine.
+    ///
+    /// # Errors
+    /// A sentence about the invalid setting.
+    pub(crate) fn check_values(&self) -> Result<(), String> {
+        check_address("--listen", self.listen.as_deref().unwrap_or(LISTEN_DEFAULT))?;
+        self.peer_listen.as_deref().map_or(Ok(()), |text| check_address("--peer-listen", text))?;
+        logging::check_filter(self.logging().1)?;
+        if let Some(Size(bytes)) = self.memory {
+            check_memory(bytes)?;
+        }
+        self.check_value_max()?;
+        self.check_threads()?;
+        self.check_request_timeout()
+    }
+
+    /// Checks the settings of the cluster against each other, without looking at the machine.
+    ///
+    /// # Errors
+    /// A sentence about the invalid settings.
+    pub(crate) fn check_cluster(&self) -> Result<(), String> {
+        let listen = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
+        self.cluster_settings(listen, false).check()
+    }
+
+    fn check_value_max(&self) -> Result<(), String> {
+        match self.value_max {
+            Some(Size(0)) => Err("--value-max must be at least 1 byte: no value could be stored".to_owned()),
+            Some(Size(bytes)) if bytes > VALUE_BYTES_LIMIT => {
+                Err(format!("--value-max must be at most {VALUE_BYTES_LIMIT} bytes (64MiB), not {bytes}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_threads(&self) -> Result<(), String> {
+        match self.threads {
+            Some(threads) if threads.get() > THREADS_MAX => {
+                Err(format!("--threads is at most {THREADS_MAX}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_request_timeout(&self) -> Result<(), String> {
+        match self.request_timeout {
+            Some(Span(time)) if time.is_zero() => Err("--request-timeout must be longer than 0".to_owned()),
+            Some(Span(time)) if time > REQUEST_TIMEOUT_MAX => {
+                Err(format!("--request-timeout must be at most 1h, not {time:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The configuration of the node on this machine.
     ///
     /// # Errors
     /// A sentence about the invalid setting.
-    pub(crate) fn resolve(&self, machine: &Machine) -> Result<Config, String> {
+    pub(crate) fn resolve(&self, machine: &MachineProperties) -> Result<Config, String> {
+        self.check_values()?;
         let listen_text = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
         let listen = resolve_address("--listen", listen_text)?;
         let peer_listen = self.peer_listen.as_deref();
@@ -267,9 +324,6 @@ impl Settings {
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
         let threads = self.threads.map_or(machine.cores.min(THREADS_MAX), AtLeastOne::get);
-        if threads > THREADS_MAX {
-            return Err(format!("--threads is at most {THREADS_MAX}"));
-        }
         let files = FileShares::of(machine.files_max, membership.nodes.len(), threads);
         if machine.files_max < files.wanted {
             tracing::warn!(
@@ -282,9 +336,6 @@ impl Settings {
         let limits = Limits::for_process(files.connections_max, memory_bytes, value_bytes_max);
         let store_bytes = memory_bytes.saturating_sub(limits.memory_bytes).max(STORE_MEMORY_BYTES_MIN);
         let request_timeout = self.request_timeout.map_or(REQUEST_TIMEOUT_DEFAULT, |span| span.0);
-        if request_timeout.is_zero() {
-            return Err("--request-timeout must be longer than 0".to_owned());
-        }
         Ok(Config {
             listen,
             data,
@@ -325,22 +376,23 @@ impl Settings {
         }
     }
 
-    fn memory_bytes(&self, machine: &Machine) -> Result<u64, String> {
+    fn memory_bytes(&self, machine: &MachineProperties) -> Result<u64, String> {
         let default = (machine.memory_bytes / MEMORY_SHARE).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT_MAX);
-        match self.memory.map_or(default, |size| size.0) {
-            bytes if bytes < MEMORY_BYTES_MIN => {
-                Err(format!("--memory must be at least 16MiB, not {bytes} bytes"))
-            }
-            bytes => Ok(bytes),
+        let bytes = self.memory.map_or(default, |size| size.0);
+        check_memory(bytes)?;
+        if bytes > machine.memory_bytes {
+            tracing::warn!(
+                memory_bytes = bytes,
+                machine_bytes = machine.memory_bytes,
+                "--memory is more than the memory of this machine or its control group: the node may be killed for \
+                 lack of memory; a quarter is the default"
+            );
         }
+        Ok(bytes)
     }
 
     fn value_bytes_max(&self, memory_bytes: u64) -> Result<usize, String> {
         let bytes = self.value_max.map_or(cluster::VALUE_BYTES_MAX_DEFAULT as u64, |size| size.0);
-        let limit = VALUE_BYTES_LIMIT;
-        if bytes > limit {
-            return Err(format!("--value-max must be at most {limit} bytes (64MiB), not {bytes}"));
-        }
         if self.value_max.is_some() && bytes > memory_bytes / VALUE_MEMORY_SHARE {
             return Err(format!(
                 "--value-max of {bytes} bytes is more than a quarter of --memory, {memory_bytes} bytes"
@@ -387,10 +439,26 @@ fn list_or_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Opt
 
 /// Properties of the machine that determine defaults.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct MachineProperties {
     pub(crate) memory_bytes: u64,
     pub(crate) cores: usize,
     pub(crate) files_max: u64,
+}
+
+fn check_memory(bytes: u64) -> Result<(), String> {
+    match bytes {
+        ..MEMORY_BYTES_MIN => Err(format!("--memory must be at least 16MiB, not {bytes} bytes")),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses an address that is not `host:port` or `:port`. Names are not looked up.
+fn check_address(flag: &str, text: &str) -> Result<(), String> {
+    match text.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => Ok(()),
+        Some((_, port)) => Err(format!("{flag} {text:?}: {port:?} is not a port number")),
+        None => Err(format!("{flag} {text:?} is not host:port")),
+    }
 }
 
 fn resolve_address(flag: &str, text: &str) -> Result<SocketAddr, String> {

@@ -12,18 +12,18 @@ const SHOWN_SHARE: u64 = 100;
 
 /// List the slow requests of a node on this machine, the latest first, and where their time went.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SlowArguments {
     /// Loopback address of the node; the node refuses clients of other machines
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
-    url: String,
+    url: NodeUrl,
     /// Print the whole JSON document of the node
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let answer = client::request(&url, "GET", "/v0/slow")?;
+pub(crate) fn run(arguments: &SlowArguments) -> Result<(), String> {
+    let url = &arguments.url;
+    let answer = client::request(url, "GET", "/v0/slow")?;
     let document: Value = serde_json::from_str(&answer.body)
         .map_err(|_| format!("{url} does not answer as a veche node does"))?;
     if answer.code != 200 {

@@ -7,22 +7,22 @@ use serde_json::Value;
 
 /// Show the state of a node. Exit code 0: the node serves.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct StatusArguments {
     /// Address of the node
     #[arg(long, env = "VECHE_URL", value_name = "URL", default_value = client::URL_DEFAULT)]
-    url: String,
+    url: NodeUrl,
     /// Print the whole JSON document of the node
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
-    let url: NodeUrl = arguments.url.parse().map_err(|error| format!("--url: {error}"))?;
-    let NodeReport { answer, status } = client::fetch_status(&url)?;
+pub(crate) fn run(arguments: &StatusArguments) -> Result<(), String> {
+    let url = &arguments.url;
+    let NodeReport { answer, status } = client::fetch_status(url)?;
     if arguments.json {
         print_line!("{}", answer.body);
     } else {
-        print_line!("{}", summary(&url, &status));
+        print_line!("{}", summary(url, &status));
     }
     match (answer.code, status["state"].as_str()) {
         (200, _) => Ok(()),

@@ -3,7 +3,7 @@
 use crate::output::{ReportForm, print_line, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::settings::DATA_DEFAULT;
-use ctl::{Observer, Progress, Repository, RepositoryReport};
+use ctl::{OperationProgress, ProgressObserver, Repository, RepositoryReport};
 use engine::{LogEnd, LogTail};
 use env::Env;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const IDENTITY: &str = "identity";
 
 /// Verify every byte of a stopped node's data directory, or of a backup repository.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct VerifyArguments {
     /// Data directory [default: ./veche-data]
     #[arg(long, env = "VECHE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     progress: ProgressFlag,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run(arguments: &VerifyArguments) -> Result<(), String> {
     match &arguments.backup {
         Some(backup) => verify_backups(backup, arguments),
         None => verify_data(arguments.data.as_deref().unwrap_or(Path::new(DATA_DEFAULT)), arguments),
@@ -50,7 +50,7 @@ fn expect_directory(dir: &Path, flag: &str) -> Result<(), String> {
     }
 }
 
-fn verify_data(data: &Path, arguments: &Arguments) -> Result<(), String> {
+fn verify_data(data: &Path, arguments: &VerifyArguments) -> Result<(), String> {
     expect_directory(data, "--data")?;
     // Verification would create a lock file in any directory.
     if matches!(data.join(IDENTITY).try_exists(), Ok(false)) {
@@ -62,7 +62,7 @@ fn verify_data(data: &Path, arguments: &Arguments) -> Result<(), String> {
     let mut display = Display::new("checking", arguments.progress);
     let result = store::verify(&Env::os(), data, &mut |progress| {
         let (bytes_done, bytes_total) = (progress.bytes_done, Some(progress.bytes_total));
-        display.on_progress(Progress { bytes_done, bytes_total, entries_done: 0 });
+        display.on_progress(OperationProgress { bytes_done, bytes_total, entries_done: 0 });
     });
     display.end();
     let found = result.map_err(|damage| {
@@ -174,7 +174,7 @@ impl fmt::Display for LogEnds {
     }
 }
 
-fn verify_backups(dir: &Path, arguments: &Arguments) -> Result<(), String> {
+fn verify_backups(dir: &Path, arguments: &VerifyArguments) -> Result<(), String> {
     expect_directory(dir, "--backup")?;
     let env = Env::os();
     let repository = Repository::open(&env, dir).map_err(|error| error.to_string())?;
@@ -202,7 +202,7 @@ fn list(damage: &[impl fmt::Display]) {
 }
 
 fn document_of_repository(dir: &Path, report: &RepositoryReport) -> Value {
-    let backup = |(manifest, is_whole): &(ctl::Manifest, bool)| {
+    let backup = |(manifest, is_whole): &(ctl::BackupManifest, bool)| {
         json!({
             "backup": manifest.number.0,
             "node": format!("{:016x}", manifest.node.0),
@@ -224,7 +224,7 @@ fn document_of_repository(dir: &Path, report: &RepositoryReport) -> Value {
 }
 
 fn lines_of(report: &RepositoryReport) -> Vec<String> {
-    let backup = |(manifest, is_whole): &(ctl::Manifest, bool)| {
+    let backup = |(manifest, is_whole): &(ctl::BackupManifest, bool)| {
         format!(
             "backup {} of node {:016x}, {}: {}, {}: {}",
             manifest.number,

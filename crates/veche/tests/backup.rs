@@ -453,11 +453,39 @@ fn a_backup_that_finds_all_checkpoints_held_names_them_and_the_way_out() {
     }
     let backups = dir.path().join("backups");
     let (url, to) = (url(&node), text(&backups).to_owned());
-    let backup = ["backup", "--url", url.as_str(), "--to", to.as_str()];
+    let backup = ["backup", "--url", url.as_str(), "--to", to.as_str(), "--wait-max", "0s"];
     for says in names.map(|name| format!("{name} (made ")) {
         refused(&backup, &says);
     }
     refused(&backup, "DELETE /v0/checkpoint?name=held-1");
     assert_eq!(node.exchange(bare("DELETE", "/v0/checkpoint?name=held-1")).status, 202);
     done(&backup);
+}
+
+#[test]
+fn a_client_that_makes_checkpoints_in_a_loop_does_not_lock_out_a_backup() {
+    let (dir, data) = data_dir();
+    let node = Node::start(&data);
+    assert_eq!(node.put("k", "v").status, 201);
+    let (stop, refusals) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let looping = {
+        let (address, stop, refusals) = (node.address, Arc::clone(&stop), Arc::clone(&refusals));
+        std::thread::spawn(move || {
+            let mut connection = Connection::open(address);
+            while !stop.load(Ordering::Relaxed) {
+                let made = "POST /v0/checkpoint?name=mine HTTP/1.1\r\nHost: v\r\nContent-Length: 0\r\n\r\n";
+                let made = connection.exchange(made);
+                refusals.fetch_add(u32::from(made.status == 503), Ordering::Relaxed);
+                connection.exchange(bare("DELETE", "/v0/checkpoint?name=mine"));
+            }
+        })
+    };
+    eventually("checkpoints are paced", || refusals.load(Ordering::Relaxed) > 0);
+    let repository = dir.path().join("backups");
+    let (url, to) = (url(&node), text(&repository).to_owned());
+    let (code, out, err) = tool(&["backup", "--url", &url, "--to", &to, "--progress", "always"]);
+    stop.store(true, Ordering::Relaxed);
+    looping.join().expect("it ends");
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(err.contains("waiting ") && err.contains("Try again"), "it says why it waits: {err}");
 }

@@ -222,5 +222,11 @@ fn presets_are_listed_and_run_by_name() {
     assert!(text(&output).contains("Published by others"), "{output:?}");
     let report = json(&dir.path().join("p.json"));
     assert_eq!((&report["name"], &report["load"]["connections"]), (&"put-small-seq".into(), &1.into()));
-    assert_eq!(report["run"]["statuses"]["201"], 250);
+    // 500 requests per second for half a second. A busy machine may not send all of them in
+    // time; the report counts the unsent ones.
+    let run = &report["run"];
+    let created = run["statuses"]["201"].as_u64().expect("at least one value was created");
+    let failures = run["failures"].as_object().expect("the failures are counted");
+    let failed: u64 = failures.values().filter_map(Value::as_u64).sum();
+    assert_eq!(created + failed, 250, "{run}");
 }

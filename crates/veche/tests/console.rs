@@ -141,7 +141,7 @@ fn a_mistyped_log_level_is_refused_and_named() {
         command.args(["--log", word]);
         let output = command.output().expect("the binary is there");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains(&format!("{word:?} is neither a level")), "{stderr}");
     }
 }
@@ -268,4 +268,122 @@ fn fields_of_json_log_lines_are_plain_values() {
             assert!(!text.contains(" {") && !text.contains("Some("), "{name} is {text:?}");
         }
     }
+}
+
+/// Runs `veche` under a shell that redirects its standard output.
+fn redirected(arguments: &[&str], to: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new("sh");
+    let script = format!("exec \"$0\" \"$@\" {to}");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_veche")]).args(arguments);
+    run(command)
+}
+
+#[test]
+fn a_text_that_cannot_be_written_is_a_failure() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = Node::start(&dir.path().join("data"));
+    let url = format!("http://{}", node.address);
+    for arguments in [&["--version"][..], &["serve", "--help"], &["help"], &["status", "--url", &url]] {
+        for to in [">/dev/full", ">&-"] {
+            let (code, _, stderr) = redirected(arguments, to);
+            assert_eq!(code, Some(1), "{arguments:?} {to}: {stderr}");
+            assert!(
+                stderr.starts_with("veche: cannot write to standard output: "),
+                "{arguments:?}: {stderr}"
+            );
+        }
+        let (code, stdout, stderr) = redirected(arguments, "");
+        assert!(code == Some(0) && !stdout.is_empty(), "{arguments:?}: {stderr}");
+    }
+    node.stop();
+}
+
+#[test]
+fn a_command_line_that_cannot_succeed_ends_with_code_2() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    for arguments in [
+        &["--threads", "0"][..],
+        &["--threads", "256"],
+        &["--memory=-5"],
+        &["--memory", "1MiB"],
+        &["--default-from", "0"],
+        &["--default-from", "2"],
+        &["--listen", "127.0.0.1"],
+        &["--listen", "127.0.0.1:x"],
+        &["--listen", ":99999"],
+        &["--peer-listen", "127.0.0.1"],
+        &["--cluster", "foo"],
+        &["--cluster", "http://a:1,http://a:1"],
+        &["--self-url", "http://a:1"],
+        &["--log", "blah"],
+        &["--value-max", "0"],
+        &["--value-max", "1GiB"],
+        &["--request-timeout", "0s"],
+        &["--request-timeout", "999999999h"],
+        &["--request-timeout", "61m"],
+    ] {
+        let mut command = veche();
+        command.arg("serve").args(arguments).arg("--data").arg(&data);
+        let (code, _, stderr) = run(command);
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        let flag = arguments[0].split_once('=').map_or(arguments[0], |(flag, _)| flag);
+        assert!(stderr.contains(flag), "{arguments:?}: {stderr}");
+        assert!(!data.exists(), "{arguments:?}");
+    }
+    for url in ["127.0.0.1:9101", "", "https://a:1"] {
+        for arguments in [
+            &["status"][..],
+            &["slow"],
+            &["repair"],
+            &["profile"],
+            &["backup", "--to", "x"],
+            &["export", "--to", "x"],
+            &["import", "--from", "x"],
+        ] {
+            let mut command = veche();
+            command.args(arguments).args(["--url", url]).current_dir(dir.path());
+            let (code, _, stderr) = run(command);
+            assert_eq!(code, Some(2), "{arguments:?} --url {url:?}: {stderr}");
+        }
+    }
+    // The file of settings is not the command line.
+    let file = dir.path().join("veche.toml");
+    for line in ["threads = 256", "default-from = 2", "value-max = 0"] {
+        std::fs::write(&file, line).expect("a file");
+        let mut command = veche();
+        command.args(["serve", "--config"]).arg(&file).arg("--data").arg(&data);
+        let (code, _, stderr) = run(command);
+        assert_eq!(code, Some(1), "{line}: {stderr}");
+    }
+}
+
+#[test]
+fn a_refusal_names_what_is_wrong_with_the_path() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    let (code, _, stderr) = run(serve(&file));
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("it is not a directory"), "{stderr}");
+
+    let mut import = veche();
+    import.args(["import", "--from"]).arg(dir.path());
+    let (code, stdout, stderr) = run(import);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+    assert!(stderr.contains("it is a directory"), "{stderr}");
+
+    let missing = dir.path().join("missing");
+    let mut profile = veche();
+    profile.args(["profile", "--url", "http://127.0.0.1:1", "--out"]).arg(missing.join("below"));
+    let (code, _, stderr) = run(profile);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("cannot make the directory") && !missing.exists(), "{stderr}");
+}
+
+#[test]
+fn a_memory_budget_beyond_the_memory_of_the_machine_is_warned_of() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = Node::start_with(dir.path(), &["--memory", "10TiB"]).stop();
+    assert!(log.contains("--memory is more than the memory of this machine"), "{log}");
 }

@@ -9,8 +9,8 @@
 //! In the place of the release build that the page speaks of is the binary of this test: at
 //! `target/release/veche`, and behind a `cargo` that knows `run --release --` only. Values that
 //! differ from run to run are compared by their form: see [`is_alike`]. The ports of the page are
-//! used if they are free, under a lock that keeps other runs of this test away, and replaced by
-//! others of four digits if they are not.
+//! used if they are free, and replaced by others of four digits if they are not. A lock keeps other
+//! runs of this test away.
 
 mod common;
 

@@ -29,7 +29,7 @@ const CHECKED_FROM: usize = 4;
 /// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum FrameKind {
+pub(crate) enum FrameContent {
     /// Whole messages, each preceded by its length.
     Messages = 1,
     /// A fragment of one message.
@@ -39,7 +39,7 @@ pub(crate) enum FrameKind {
 /// A frame whose checksum matched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
-    pub(crate) kind: FrameKind,
+    pub(crate) kind: FrameContent,
     /// Version of the protocol that the frame is encoded in.
     pub(crate) version: u8,
     pub(crate) clock: Hlc,
@@ -50,7 +50,7 @@ pub(crate) struct Frame<'a> {
 pub(crate) fn put_frame(
     out: &mut Vec<u8>,
     version: u8,
-    kind: FrameKind,
+    kind: FrameContent,
     clock: Hlc,
     put: impl FnOnce(&mut Vec<u8>),
 ) {
@@ -93,8 +93,8 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, WireError> 
         return Err(WireError::Checksum);
     }
     let kind = match header[7] {
-        1 => FrameKind::Messages,
-        2 => FrameKind::Fragment,
+        1 => FrameContent::Messages,
+        2 => FrameContent::Fragment,
         kind => return Err(WireError::FrameKind { kind }),
     };
     let clock = u64::from_le_bytes(*header[8..].first_chunk().expect("a header is longer than that"));

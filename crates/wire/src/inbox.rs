@@ -15,7 +15,7 @@
 //! **Caveats.** The size of an inbox is not bounded by itself: the caller takes out all messages
 //! before it feeds more bytes.
 
-use crate::frame::{FRAME_HEADER_LEN, FrameKind, first_frame};
+use crate::frame::{FRAME_HEADER_LEN, FrameContent, first_frame};
 use crate::message::{decode, decode_owned};
 use crate::outbox::LENGTH_LEN;
 use crate::reassembly::Reassembly;
@@ -142,12 +142,12 @@ impl Inbox {
     fn next_frame(&mut self, has_room: &mut dyn FnMut(usize) -> bool) -> Result<Option<Incoming>, WireError> {
         let Some(frame) = first_frame(&self.bytes[self.begin..])? else { return Ok(None) };
         match frame.kind {
-            FrameKind::Messages => {
+            FrameContent::Messages => {
                 self.version = frame.version;
                 self.messages_end = self.begin + FRAME_HEADER_LEN + frame.payload.len();
                 self.begin += FRAME_HEADER_LEN;
             }
-            FrameKind::Fragment => {
+            FrameContent::Fragment => {
                 if let Some(message) = self.reassembly.add(frame.payload, has_room)? {
                     self.assembled = Some(decode_owned(&message, frame.version)?);
                 }

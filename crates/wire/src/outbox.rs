@@ -15,7 +15,7 @@
 //!
 //! **Caveats.** A shorter message may overtake a long one that was pushed before it.
 
-use crate::frame::{FRAME_PAYLOAD_MAX, FrameKind, put_frame};
+use crate::frame::{FRAME_PAYLOAD_MAX, FrameContent, put_frame};
 use crate::message::{encode_head, len_max, tail};
 use crate::reassembly::{FRAGMENT_DATA_MAX, FragmentHeader};
 use crate::{FRAGMENTED_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
@@ -188,7 +188,7 @@ impl Outbox {
     }
 
     fn put_messages(&mut self, clock: Hlc, out: &mut Vec<u8>) {
-        put_frame(out, self.version, FrameKind::Messages, clock, |out| {
+        put_frame(out, self.version, FrameContent::Messages, clock, |out| {
             out.extend_from_slice(&self.heartbeats);
             let room = FRAME_PAYLOAD_MAX - self.heartbeats.len();
             self.heartbeats.clear();
@@ -203,7 +203,7 @@ impl Outbox {
         }
         let long = &mut self.long[0];
         let sent = long.sent;
-        put_frame(out, self.version, FrameKind::Fragment, clock, |out| long.put_fragment(out));
+        put_frame(out, self.version, FrameContent::Fragment, clock, |out| long.put_fragment(out));
         self.long_bytes -= long.sent - sent;
         self.rotate();
     }

@@ -22,7 +22,7 @@ const RESPONSE_FIELDS_MAX: usize = 32;
 
 /// State of parsing the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Response {
+pub enum UpgradeResponse {
     /// The response head is incomplete.
     NeedMore,
     /// The connection is upgraded.
@@ -72,17 +72,19 @@ pub fn response() -> Vec<u8> {
 ///
 /// # Errors
 /// [`UpgradeError`].
-pub fn parse_response(bytes: &[u8]) -> Result<Response, UpgradeError> {
+pub fn parse_response(bytes: &[u8]) -> Result<UpgradeResponse, UpgradeError> {
     let mut fields = [httparse::EMPTY_HEADER; RESPONSE_FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
     let head = &bytes[..bytes.len().min(RESPONSE_BYTES_MAX)];
     let len = match response.parse(head).map_err(|_| UpgradeError::Malformed)? {
         httparse::Status::Complete(len) => len,
-        httparse::Status::Partial if bytes.len() < RESPONSE_BYTES_MAX => return Ok(Response::NeedMore),
+        httparse::Status::Partial if bytes.len() < RESPONSE_BYTES_MAX => {
+            return Ok(UpgradeResponse::NeedMore);
+        }
         httparse::Status::Partial => return Err(UpgradeError::Malformed),
     };
     match response.code {
-        Some(101) if names_protocol(response.headers) => Ok(Response::Upgraded { len }),
+        Some(101) if names_protocol(response.headers) => Ok(UpgradeResponse::Upgraded { len }),
         Some(101) => Err(UpgradeError::Protocol),
         Some(status) => Err(UpgradeError::Status { status }),
         None => Err(UpgradeError::Malformed),
@@ -106,10 +108,10 @@ mod tests {
         let len = bytes.len();
         bytes.extend_from_slice(b"vHsk");
         for end in 0..len {
-            assert_eq!(parse_response(&bytes[..end]), Ok(Response::NeedMore), "{end}");
+            assert_eq!(parse_response(&bytes[..end]), Ok(UpgradeResponse::NeedMore), "{end}");
         }
         for end in len..=bytes.len() {
-            assert_eq!(parse_response(&bytes[..end]), Ok(Response::Upgraded { len }));
+            assert_eq!(parse_response(&bytes[..end]), Ok(UpgradeResponse::Upgraded { len }));
         }
     }
 

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, ProtocolVersions, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, ProtocolVersions, Secret,
 };
 
 /// The bytes of a file. With `UPDATE` set, the file of the newest version is replaced by `written`.
@@ -251,8 +251,8 @@ fn the_time_left_is_rounded_up_to_milliseconds() {
     }
 }
 
-fn local(node: u8, versions: ProtocolVersions) -> Local {
-    Local {
+fn local(node: u8, versions: ProtocolVersions) -> HandshakeConfig {
+    HandshakeConfig {
         hello: PeerHello {
             node: NodeIndex(node),
             tag: NodeTag(0xb1b2_b3b4_b5b6_b700 + u64::from(node)),

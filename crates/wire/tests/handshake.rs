@@ -4,8 +4,8 @@ use cluster::{Incarnation, NodeIndex, PeerHello, Requester, SyncState};
 use proptest::prelude::*;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeError, Local,
-    ProtocolVersions, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeConfig,
+    HandshakeError, ProtocolVersions, Secret,
 };
 
 const DIAL_NONCE: [u8; 32] = [0xd1; 32];
@@ -17,8 +17,8 @@ fn names() -> Vec<String> {
     ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec()
 }
 
-fn local(node: u8) -> Local {
-    Local {
+fn local(node: u8) -> HandshakeConfig {
+    HandshakeConfig {
         hello: PeerHello {
             node: NodeIndex(node),
             tag: NodeTag(0x1000 + u64::from(node)),
@@ -33,7 +33,7 @@ fn local(node: u8) -> Local {
     }
 }
 
-fn peer_hello(local: &Local, requester: Requester) -> PeerHello {
+fn peer_hello(local: &HandshakeConfig, requester: Requester) -> PeerHello {
     PeerHello { requester, ..local.hello }
 }
 
@@ -56,7 +56,7 @@ impl Outcome {
 }
 
 /// Runs a handshake. `alter` receives the number and the bytes of each message before it arrives.
-fn shake(dial: Local, accept: Local, alter: impl Fn(usize, &mut Vec<u8>)) -> Outcome {
+fn shake(dial: HandshakeConfig, accept: HandshakeConfig, alter: impl Fn(usize, &mut Vec<u8>)) -> Outcome {
     let (mut dialer, hello) = Dialer::start(dial, NodeIndex(1), DIAL_NONCE);
     let mut acceptor = Acceptor::new(accept, ACCEPT_NONCE);
     let mut outcome =
@@ -117,7 +117,7 @@ fn nodes_of_one_cluster_learn_each_others_identity() {
 
 #[test]
 fn no_secret_on_both_sides_is_as_good_as_one() {
-    let without = |node| Local { secret: Secret::new(""), ..local(node) };
+    let without = |node| HandshakeConfig { secret: Secret::new(""), ..local(node) };
     assert!(shake(without(0), without(1), |_, _| ()).is_open());
     let outcome = shake(without(0), local(1), |_, _| ());
     assert_eq!(outcome.dialer, Err(HandshakeError::AnotherSecret));
@@ -125,7 +125,7 @@ fn no_secret_on_both_sides_is_as_good_as_one() {
 
 #[test]
 fn another_secret_is_detected_by_the_dialer_and_reported() {
-    let outcome = shake(Local { secret: Secret::new("other"), ..local(0) }, local(1), |_, _| ());
+    let outcome = shake(HandshakeConfig { secret: Secret::new("other"), ..local(0) }, local(1), |_, _| ());
     assert_eq!(outcome.dialer, Err(HandshakeError::AnotherSecret));
     refused_with(outcome.acceptor, "different secrets");
 }
@@ -142,7 +142,7 @@ fn another_cluster_is_detected_by_the_acceptor_and_reported() {
     ];
     for digest in digests {
         let ours = local(1).digest;
-        let outcome = shake(Local { digest, ..local(0) }, local(1), |_, _| ());
+        let outcome = shake(HandshakeConfig { digest, ..local(0) }, local(1), |_, _| ());
         assert_eq!(outcome.acceptor, Err(HandshakeError::AnotherList { ours, theirs: digest }));
         refused_with(outcome.dialer, &format!("({digest} here, {ours} there)"));
     }

@@ -1,30 +1,50 @@
 //! `cargo xtask ci`: the checks of continuous integration.
 
 use crate::seed;
-use crate::steps::{Step, run_all};
+use crate::steps::{ChoreStep, run_all};
 use std::process::ExitCode;
 
 /// Seeds of a sweep. The complete run takes less than half an hour on two cores.
 const SWEEP_SEEDS: u32 = 500;
 
-pub(crate) fn lints() -> Vec<Step> {
+pub(crate) fn lints() -> Vec<ChoreStep> {
     let clippy = "cargo clippy --workspace --all-targets --locked -- -D warnings";
-    vec![Step::new("cargo fmt --all --check"), Step::new("cargo xtask tidy"), Step::new(clippy)]
+    let of_benchmarks = "cargo clippy --manifest-path bench/Cargo.toml --all-targets --locked -- -D warnings";
+    vec![
+        ChoreStep::new("cargo fmt --all --check"),
+        ChoreStep::new("cargo fmt --manifest-path bench/Cargo.toml --check"),
+        ChoreStep::new("cargo fmt --manifest-path bench/compare/Cargo.toml --check"),
+        ChoreStep::new("cargo xtask tidy"),
+        ChoreStep::new(clippy),
+        in_shared_target(ChoreStep::new(of_benchmarks)),
+    ]
 }
 
-pub(crate) fn docs() -> Vec<Step> {
-    let docs = Step::new("cargo doc --workspace --no-deps --locked");
+/// A step of another workspace. It uses the target directory of the main one, so that dependencies
+/// are built once.
+fn in_shared_target(step: ChoreStep) -> ChoreStep {
+    const VARIABLE: &str = "CARGO_TARGET_DIR";
+    step.with(VARIABLE, std::env::var(VARIABLE).unwrap_or_else(|_| "target".to_owned()))
+}
+
+pub(crate) fn docs() -> Vec<ChoreStep> {
+    let docs = ChoreStep::new("cargo doc --workspace --no-deps --locked");
     vec![docs.with("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")]
 }
 
-pub(crate) fn tests() -> Step {
+pub(crate) fn tests() -> ChoreStep {
     // Run all crates, also after the tests of one crate failed.
-    Step::new("cargo test --workspace --locked --no-fail-fast")
+    ChoreStep::new("cargo test --workspace --locked --no-fail-fast")
 }
 
-pub(crate) fn sweep(seeds: u32, from: u64) -> Step {
+/// The tests of the benchmarks, which are a workspace of their own.
+pub(crate) fn benchmark_tests() -> ChoreStep {
+    in_shared_target(ChoreStep::new("cargo test --manifest-path bench/Cargo.toml --locked"))
+}
+
+pub(crate) fn sweep(seeds: u32, from: u64) -> ChoreStep {
     let simulator = "cargo run --quiet --locked --profile sim --package sim --";
-    Step::new(format!("{simulator} sweep {seeds} --from {from}"))
+    ChoreStep::new(format!("{simulator} sweep {seeds} --from {from}"))
 }
 
 /// Runs all checks with the seeds of this commit, or with the first seed in the environment.
@@ -39,6 +59,6 @@ pub(crate) fn run() -> ExitCode {
         seed::VARIABLE
     );
     let tests = tests().with(seed::VARIABLE, first.to_string());
-    let steps = [lints(), docs(), vec![tests, sweep(SWEEP_SEEDS, first)]].concat();
+    let steps = [lints(), docs(), vec![tests, benchmark_tests(), sweep(SWEEP_SEEDS, first)]].concat();
     run_all(&steps)
 }

@@ -12,23 +12,23 @@ mod stress;
 mod tidy;
 
 use std::process::ExitCode;
-use steps::{Step, run_all};
+use steps::{ChoreStep, run_all};
 
 /// A chore that is a list of steps.
 struct Chore {
     name: &'static str,
     does: &'static str,
-    steps: fn() -> Vec<Step>,
+    steps: fn() -> Vec<ChoreStep>,
 }
 
 const CHORES: [Chore; 5] = [
     Chore { name: "lint", does: "format, style (tidy) and lints, warnings denied", steps: ci::lints },
     Chore { name: "doc", does: "the documentation of all crates, warnings denied", steps: ci::docs },
-    Chore { name: "test", does: "all tests", steps: || vec![ci::tests()] },
+    Chore { name: "test", does: "all tests", steps: || vec![ci::tests(), ci::benchmark_tests()] },
     Chore {
         name: "deny",
         does: "licences and advisories of dependencies (needs cargo-deny)",
-        steps: || vec![Step::new("cargo deny check")],
+        steps: || vec![ChoreStep::new("cargo deny check")],
     },
     Chore {
         name: "static",
@@ -37,13 +37,13 @@ const CHORES: [Chore; 5] = [
     },
 ];
 
-fn static_binary() -> Vec<Step> {
+fn static_binary() -> Vec<ChoreStep> {
     let build = "cargo build --release --locked --package veche --target x86_64-unknown-linux-gnu";
     let flags = "-C target-feature=+crt-static -C force-frame-pointers=yes";
     // The container image copies its empty data directory from there: see
     // ops/container/Containerfile.
-    let image_root = Step::new("mkdir -p target/x86_64-unknown-linux-gnu/release/image-root/data");
-    vec![Step::new(build).with("RUSTFLAGS", flags), image_root]
+    let image_root = ChoreStep::new("mkdir -p target/x86_64-unknown-linux-gnu/release/image-root/data");
+    vec![ChoreStep::new(build).with("RUSTFLAGS", flags), image_root]
 }
 
 fn main() -> ExitCode {

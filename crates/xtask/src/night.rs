@@ -7,13 +7,12 @@
 use crate::ci;
 use crate::nightly;
 use crate::seed;
-use crate::steps::{Step, run_all};
+use crate::steps::{ChoreStep, run_all};
 use crate::stress;
 use std::process::ExitCode;
 
 /// Arguments, for the list of chores.
-pub(crate) const USAGE: &str =
-    "[--sweeps SEEDS] [--plants SEEDS] [--crashes ROUNDS] [--minutes OF-SOAK] [--seed N]";
+pub(crate) const USAGE: &str = "[--sweeps SEEDS] [--plants SEEDS] [--crashes ROUNDS] [--states OF-A-MODEL] [--minutes OF-SOAK] [--seed N]";
 
 /// The extent of each check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +20,8 @@ struct Plan {
     sweeps: u32,
     plants: u32,
     crashes: u32,
+    /// Number of states after which the search of a model stops.
+    states: u32,
     minutes: u32,
     seed: u64,
 }
@@ -31,7 +32,8 @@ impl Plan {
     /// # Errors
     /// A message, if an argument is not in [`USAGE`] or its value is not a number.
     fn parse(arguments: impl Iterator<Item = String>, seed: u64) -> Result<Self, String> {
-        let mut plan = Self { sweeps: 5_000, plants: 200, crashes: 50, minutes: 60, seed };
+        let mut plan =
+            Self { sweeps: 5_000, plants: 200, crashes: 50, states: 80_000_000, minutes: 60, seed };
         let mut arguments = arguments;
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} needs a number"))?;
@@ -41,6 +43,7 @@ impl Plan {
                 "--sweeps" => plan.sweeps = count?,
                 "--plants" => plan.plants = count?,
                 "--crashes" => plan.crashes = count?,
+                "--states" => plan.states = count?,
                 "--minutes" => plan.minutes = count?,
                 "--seed" => plan.seed = number,
                 _ => return Err(format!("{name} is unknown")),
@@ -49,29 +52,31 @@ impl Plan {
         Ok(plan)
     }
 
-    fn steps(self) -> Vec<Step> {
+    fn steps(self) -> Vec<ChoreStep> {
         /// Seeds of one round of crash tests, counted from its first seed.
         const SEEDS_OF_ROUND: u64 = 100;
         /// Seconds of the stress test on the disk, and again in memory.
         const STRESS_SECONDS: u64 = 1_800;
-        let Self { sweeps, plants, crashes, minutes, seed } = self;
+        let Self { sweeps, plants, crashes, states, minutes, seed } = self;
         let mut steps = vec![ci::tests().with(seed::VARIABLE, seed.to_string()), ci::sweep(sweeps, seed)];
-        steps.push(Step::new(format!(
+        steps.push(ChoreStep::new(format!(
             "cargo run --quiet --locked --profile sim --package sim -- plants {plants}"
         )));
         for round in 1..=u64::from(crashes) {
             let from = seed + round * SEEDS_OF_ROUND;
-            let crash = Step::new("cargo test --release --locked --package engine --test crash");
+            let crash = ChoreStep::new("cargo test --release --locked --package engine --test crash");
             steps.push(crash.with(seed::VARIABLE, from.to_string()));
             let clients = "cargo test --locked --package veche --test cluster linearizability";
-            steps.push(Step::new(clients).with(seed::VARIABLE, from.to_string()));
+            steps.push(ChoreStep::new(clients).with(seed::VARIABLE, from.to_string()));
         }
-        let disk = Step::new("cargo test --locked --package veche --test full_disk");
+        let explore = "cargo run --quiet --locked --release --package model --example explore";
+        steps.push(ChoreStep::new(format!("{explore} -- --states {states}")));
+        let disk = ChoreStep::new("cargo test --locked --package veche --test full_disk");
         steps.push(disk.with("VECHE_FULL_DISK_CYCLES", "100"));
-        steps.push(Step::new("cargo test --workspace --locked --no-fail-fast -- --ignored"));
+        steps.push(ChoreStep::new("cargo test --workspace --locked --no-fail-fast -- --ignored"));
         steps.extend(stress::steps(STRESS_SECONDS, seed));
-        steps.push(Step::new("cargo xtask netns"));
-        steps.push(Step::new(format!("bench/run soak --minutes {minutes} --seed {seed}")));
+        steps.push(ChoreStep::new("cargo xtask netns"));
+        steps.push(ChoreStep::new(format!("bench/run soak --minutes {minutes} --seed {seed}")));
         steps
     }
 }
@@ -79,10 +84,10 @@ impl Plan {
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     match Plan::parse(arguments, seed::of_time()) {
         Ok(plan) => {
-            let Plan { sweeps, plants, crashes, minutes, seed } = plan;
+            let Plan { sweeps, plants, crashes, states, minutes, seed } = plan;
             eprintln!(
                 "the first seed is {seed}; to repeat this run: cargo xtask night --sweeps {sweeps} \
-                 --plants {plants} --crashes {crashes} --minutes {minutes} --seed {seed}"
+                 --plants {plants} --crashes {crashes} --states {states} --minutes {minutes} --seed {seed}"
             );
             let (nightly, missing) = nightly::night();
             missing.iter().for_each(|missing| eprintln!("left out: {missing}"));
@@ -105,8 +110,8 @@ mod tests {
 
     #[test]
     fn numbers_are_taken_by_their_names_and_anything_else_is_refused() {
-        let plan = parse("--sweeps 10 --seed 3 --minutes 1").expect("all are known");
-        assert_eq!((plan.sweeps, plan.seed, plan.minutes), (10, 3, 1));
+        let plan = parse("--sweeps 10 --seed 3 --minutes 1 --states 1000").expect("all are known");
+        assert_eq!((plan.sweeps, plan.seed, plan.minutes, plan.states), (10, 3, 1, 1000));
         assert_eq!(parse("").expect("none is needed").seed, 7);
         for line in ["--sweeps", "--sweeps many", "--plants -1", "--sweeps 4294967296", "ten"] {
             assert!(parse(line).is_err(), "{line:?} is taken");

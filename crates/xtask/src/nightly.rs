@@ -3,7 +3,7 @@
 //! The other chores do not need it. If a component is missing, the chore prints the command that
 //! installs it.
 
-use crate::steps::{Step, run_all};
+use crate::steps::{ChoreStep, run_all};
 use std::process::{Command, ExitCode, Stdio};
 
 /// The names and descriptions of this module's chores.
@@ -78,7 +78,7 @@ pub(crate) fn run(chore: &str, words: impl Iterator<Item = String>) -> ExitCode 
 }
 
 /// The steps for `cargo xtask night`, and messages for chores that are not installed.
-pub(crate) fn night() -> (Vec<Step>, Vec<String>) {
+pub(crate) fn night() -> (Vec<ChoreStep>, Vec<String>) {
     let arguments = Arguments { seeds: Some(64), seconds: Some(300), target: None };
     let (mut steps, mut missing) = (Vec::new(), Vec::new());
     for chore in [miri, tsan, fuzz] {
@@ -90,22 +90,22 @@ pub(crate) fn night() -> (Vec<Step>, Vec<String>) {
     (steps, missing)
 }
 
-fn miri(arguments: &Arguments) -> Result<Vec<Step>, String> {
+fn miri(arguments: &Arguments) -> Result<Vec<ChoreStep>, String> {
     needs("miri", &["miri", "--version"], "rustup toolchain install nightly --component miri,rust-src")?;
     // Tests read the clock and save failing cases in files, so isolation is off.
     let flags = format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{}", arguments.seeds.unwrap_or(16));
     let test = |what: &str| {
-        let step = Step::new(format!("cargo +nightly miri test --locked --package engine {what}"));
+        let step = ChoreStep::new(format!("cargo +nightly miri test --locked --package engine {what}"));
         step.with("MIRIFLAGS", &*flags)
     };
     Ok(vec![test("--lib memtable::"), test("--test memtable_threads")])
 }
 
-fn tsan(arguments: &Arguments) -> Result<Vec<Step>, String> {
+fn tsan(arguments: &Arguments) -> Result<Vec<ChoreStep>, String> {
     needs_std_source()?;
     let seconds = arguments.seconds.unwrap_or(60);
     let cargo = |what: &str| {
-        let step = Step::new(format!("cargo +nightly {what}"));
+        let step = ChoreStep::new(format!("cargo +nightly {what}"));
         // A separate directory keeps the other builds valid.
         step.with("RUSTFLAGS", "-Zsanitizer=thread").with("CARGO_TARGET_DIR", target_dir("tsan"))
     };
@@ -118,20 +118,20 @@ fn tsan(arguments: &Arguments) -> Result<Vec<Step>, String> {
     ])
 }
 
-fn fuzz(arguments: &Arguments) -> Result<Vec<Step>, String> {
+fn fuzz(arguments: &Arguments) -> Result<Vec<ChoreStep>, String> {
     needs(
         "cargo-fuzz",
         &["fuzz", "--version"],
         "rustup toolchain install nightly && cargo install cargo-fuzz",
     )?;
     let seconds = arguments.seconds.unwrap_or(60);
-    let mut steps = vec![Step::new("cargo run --quiet --locked --package fuzzing -- seeds fuzz/corpus")];
+    let mut steps = vec![ChoreStep::new("cargo run --quiet --locked --package fuzzing -- seeds fuzz/corpus")];
     let is_chosen = |target: &&&str| arguments.target.as_ref().is_none_or(|chosen| chosen == **target);
     steps.extend(TARGETS.iter().filter(is_chosen).map(|target| {
         let limits = format!("-max_total_time={seconds} -timeout={INPUT_SECONDS_MAX}");
         // AddressSanitizer makes scripts of the engine twenty times slower. Miri checks the unsafe
         // code instead.
-        let run = Step::new(format!("cargo +nightly fuzz run --sanitizer none {target} -- {limits}"));
+        let run = ChoreStep::new(format!("cargo +nightly fuzz run --sanitizer none {target} -- {limits}"));
         run.with("CARGO_TARGET_DIR", target_dir("fuzz"))
     }));
     Ok(steps)

@@ -4,12 +4,12 @@ use std::process::{Command, ExitCode};
 
 /// One command, with additional environment variables.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub(crate) struct ChoreStep {
     pub(crate) command: String,
     pub(crate) env: Vec<(&'static str, String)>,
 }
 
-impl Step {
+impl ChoreStep {
     pub(crate) fn new(command: impl Into<String>) -> Self {
         Self { command: command.into(), env: Vec::new() }
     }
@@ -49,8 +49,8 @@ impl Step {
 }
 
 /// Runs all steps, also after failures, and lists the failed steps at the end.
-pub(crate) fn run_all(steps: &[Step]) -> ExitCode {
-    let failed: Vec<String> = steps.iter().filter(|step| !step.succeeds()).map(Step::line).collect();
+pub(crate) fn run_all(steps: &[ChoreStep]) -> ExitCode {
+    let failed: Vec<String> = steps.iter().filter(|step| !step.succeeds()).map(ChoreStep::line).collect();
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask stress`: threads that write to an engine and check it, in processes that are killed
 //! at random times.
 
-use crate::steps::{Step, run_all};
+use crate::steps::{ChoreStep, run_all};
 use std::process::ExitCode;
 
 /// The command of the stress test, without its arguments.
@@ -10,13 +10,13 @@ const STRESS: &str = "cargo run --quiet --release --locked --package stress -- r
 /// Runs the stress test with the remaining arguments.
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let words: Vec<String> = [STRESS.to_owned()].into_iter().chain(arguments).collect();
-    run_all(&[Step::new(words.join(" "))])
+    run_all(&[ChoreStep::new(words.join(" "))])
 }
 
 /// The steps for `cargo xtask night`: on the disk, and in memory, where syncs take no time and
 /// operations are more frequent.
-pub(crate) fn steps(seconds: u64, seed: u64) -> Vec<Step> {
-    let on_disk = Step::new(format!("{STRESS} --seconds {seconds} --seed {seed}"));
-    let in_memory = Step::new(format!("{STRESS} --seconds {seconds} --seed {}", seed + 1));
+pub(crate) fn steps(seconds: u64, seed: u64) -> Vec<ChoreStep> {
+    let on_disk = ChoreStep::new(format!("{STRESS} --seconds {seconds} --seed {seed}"));
+    let in_memory = ChoreStep::new(format!("{STRESS} --seconds {seconds} --seed {}", seed + 1));
     vec![on_disk, in_memory.with("TMPDIR", "/dev/shm")]
 }

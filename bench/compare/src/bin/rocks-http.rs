@@ -6,7 +6,6 @@
 //! with `--reads pool` on a blocking thread of tokio. Which is faster depends on the disk, so both
 //! are available.
 
-use bench::http_server::{Handler, HttpServer, found, key_of, not_found};
 use bench::keys::{KeyOrder, KeyPicker, KeySpace};
 use bench::units::parse_bytes;
 use bench::values::{ValueGenerator, ValueSizes};
@@ -17,6 +16,7 @@ use compare::store::{Outcome, Settings, Store};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use lab::http_server::{Handler, HttpServer, found, key_of, not_found};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;

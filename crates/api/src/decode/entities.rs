@@ -16,7 +16,7 @@ const BATCH_PARAMETERS: &[&str] = &["ack", "from", "replicas", "results"];
 
 /// A request for a range of entities.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeRequest {
+pub struct EntityRangeRequest {
     /// Range, limit and scope.
     pub scan: Scan,
     /// Requested content of the entries.
@@ -59,7 +59,7 @@ pub(super) fn decode(parts: &Parts, rules: &RequestRules) -> Result<DecodedReque
     }
 }
 
-fn decode_range(parts: &Parts, rules: &RequestRules) -> Result<RangeRequest, Problem> {
+fn decode_range(parts: &Parts, rules: &RequestRules) -> Result<EntityRangeRequest, Problem> {
     check_headers(parts, false)?;
     let parameters = Parameters::parse(parts.uri.query().unwrap_or_default(), RANGE_PARAMETERS)?;
     let range = key_range(&parameters)?;
@@ -87,7 +87,7 @@ fn decode_range(parts: &Parts, rules: &RequestRules) -> Result<RangeRequest, Pro
             Problem::new(StatusCode::NOT_ACCEPTABLE, detail)
         })?,
     };
-    Ok(RangeRequest { scan: Scan { range, limit, scope }, content, format, coding })
+    Ok(EntityRangeRequest { scan: Scan { range, limit, scope }, content, format, coding })
 }
 
 fn key_range(parameters: &Parameters<'_>) -> Result<KeyRange, Problem> {

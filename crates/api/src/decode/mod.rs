@@ -29,7 +29,7 @@ pub(crate) use byte_range::Selection;
 use bytes::Bytes;
 pub use checkpoint::CheckpointRequest;
 use cluster::{Command, Key, Lifetime, Quorum};
-pub use entities::{BatchRequest, RangeContent, RangeRequest};
+pub use entities::{BatchRequest, EntityRangeRequest, RangeContent};
 pub use fast_path::decode_fast_path;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
@@ -72,7 +72,7 @@ pub enum DecodedRequest {
     /// One entity.
     Entity(EntityRequest),
     /// A range of entities.
-    Range(RangeRequest),
+    Range(EntityRangeRequest),
     /// Writes of many entities.
     Batch(BatchRequest),
     /// Checkpoints of the node's data.

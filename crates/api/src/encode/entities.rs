@@ -1,11 +1,11 @@
 //! Heads of the responses to ranges and batches, whose bodies are streams, and responses about
 //! checkpoints.
 
-use super::{EncodedResponse, Operation, VECHE_ACKS, acks_value, json, problem_of};
+use super::{EncodedResponse, FailedOperation, VECHE_ACKS, acks_value, json, problem_of};
 use crate::entries::Format;
-use crate::{BatchRequest, Problem, RangeContent, RangeRequest};
+use crate::{BatchRequest, EntityRangeRequest, Problem, RangeContent};
 use bytes::Bytes;
-use cluster::{Acks, Failure, ScanScope};
+use cluster::{Acks, CommandFailure, ScanScope};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -18,7 +18,7 @@ const CONTENT_TYPE_TEXT: HeaderValue = HeaderValue::from_static("text/plain; cha
 ///
 /// For a range of the cluster, `Veche-Acks` states the least number of replicas that are consulted
 /// for each key. If fewer answer, the response breaks off.
-pub fn encode_range_head(range: &RangeRequest) -> Response<()> {
+pub fn encode_range_head(range: &EntityRangeRequest) -> Response<()> {
     let mut response = match range.content {
         RangeContent::Entries | RangeContent::Keys => head_of(range.format),
         RangeContent::Count => head_with(CONTENT_TYPE_TEXT),
@@ -57,13 +57,13 @@ fn head_with(content_type: HeaderValue) -> Response<()> {
 }
 
 /// Encodes the response to a range that failed before its first page.
-pub fn encode_range_failure(failure: Failure) -> EncodedResponse {
-    problem_of(failure, Operation::Range).to_response(false)
+pub fn encode_range_failure(failure: CommandFailure) -> EncodedResponse {
+    problem_of(failure, FailedOperation::Range).to_response(false)
 }
 
 /// Describes the failure of a range in a sentence.
-pub fn describe_range_failure(failure: &Failure) -> String {
-    problem_of(failure.clone(), Operation::Range).detail().to_owned()
+pub fn describe_range_failure(failure: &CommandFailure) -> String {
+    problem_of(failure.clone(), FailedOperation::Range).detail().to_owned()
 }
 
 /// A checkpoint in the list of checkpoints.

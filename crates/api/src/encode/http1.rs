@@ -139,7 +139,7 @@ fn append_number(out: &mut Vec<u8>, number: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::Failure;
+    use cluster::CommandFailure;
     use proptest::prelude::*;
     use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
 
@@ -175,9 +175,9 @@ mod tests {
             }),
             acks.prop_map(|acks| {
                 let shortfall = cluster::Shortfall::MaybeStored;
-                Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 7, shortfall })
+                Reply::Failed(CommandFailure::NotEnoughReplicas { acks, ack: 7, shortfall })
             }),
-            Just(Reply::Failed(Failure::DiskFull {
+            Just(Reply::Failed(CommandFailure::DiskFull {
                 acks: Acks { got: 1, from: 3 },
                 here: false,
                 maybe_stored: true

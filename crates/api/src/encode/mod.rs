@@ -13,7 +13,7 @@ mod shortfall;
 use crate::decode::Selection;
 use crate::{Action, Problem, ResponseContext, ServingState, SlowRequests, Status};
 use bytes::Bytes;
-use cluster::{Acks, Failure, Reply};
+use cluster::{Acks, CommandFailure, Reply};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -265,36 +265,39 @@ fn etag_text(version: Version) -> [u8; ETAG_LEN] {
 
 /// Kind of the operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum FailedOperation {
     Read,
     Write,
     Range,
 }
 
 impl ResponseContext {
-    const fn operation(&self) -> Operation {
+    const fn operation(&self) -> FailedOperation {
         match self.action {
-            Action::Get | Action::Head => Operation::Read,
-            Action::Put { .. } | Action::Delete => Operation::Write,
+            Action::Get | Action::Head => FailedOperation::Read,
+            Action::Put { .. } | Action::Delete => FailedOperation::Write,
         }
     }
 }
 
-pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
+pub(crate) fn problem_of(failure: CommandFailure, operation: FailedOperation) -> Problem {
     match failure {
-        Failure::NotEnoughReplicas { acks, ack, shortfall } => {
+        CommandFailure::NotEnoughReplicas { acks, ack, shortfall } => {
             Problem::not_enough_replicas(acks, not_enough_replicas(acks, ack, operation, shortfall))
         }
-        Failure::NotEnoughHeard { acks, ack, shortfall, missing } => {
+        CommandFailure::NotEnoughHeard { acks, ack, shortfall, missing } => {
             let text = match operation {
-                Operation::Write => not_enough_replicas(acks, ack, operation, shortfall),
-                Operation::Read | Operation::Range => not_enough_heard(&missing),
+                FailedOperation::Write => not_enough_replicas(acks, ack, operation, shortfall),
+                FailedOperation::Read | FailedOperation::Range => not_enough_heard(&missing),
             };
             Problem::not_enough_replicas(acks, text)
         }
-        Failure::Closed => internal("The reader of the range has left.".to_owned()),
-        Failure::Overloaded { retry_after } => Problem::overloaded(retry_after),
-        Failure::ReplicasOverloaded { acks, retry_after, maybe_stored } => {
+        CommandFailure::Closed => internal("The reader of the range has left.".to_owned()),
+        CommandFailure::Overloaded { retry_after } => match operation {
+            FailedOperation::Read => Problem::read_overloaded(retry_after),
+            FailedOperation::Write | FailedOperation::Range => Problem::overloaded(retry_after),
+        },
+        CommandFailure::ReplicasOverloaded { acks, retry_after, maybe_stored } => {
             let outcome = if maybe_stored {
                 "The write may have been stored on another replica: repeat it after the time in Retry-After, or read the key \
                  to find out."
@@ -306,11 +309,11 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             );
             Problem::unavailable(retry_after, detail).with_acks(acks)
         }
-        Failure::ExpiryTooLate { .. } => Problem::bad_request(
+        CommandFailure::ExpiryTooLate { .. } => Problem::bad_request(
             "The value would expire after the year 2100, which is the latest that ttl and expires_at can say. \
              Nothing was stored. Use a smaller one, or none for a value that never expires.",
         ),
-        Failure::ClockAhead { acks, maybe_stored } => {
+        CommandFailure::ClockAhead { acks, maybe_stored } => {
             let outcome = if maybe_stored { MAYBE_STORED } else { "Nothing was stored." };
             let detail = format!(
                 "The clocks of this node and of others are too far apart, or its own was set back: the versions that it \
@@ -319,7 +322,7 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             );
             Problem::unavailable(CLOCK_AHEAD_RETRY_AFTER, detail).with_acks(acks)
         }
-        Failure::DiskFull { acks, maybe_stored, .. } => {
+        CommandFailure::DiskFull { acks, maybe_stored, .. } => {
             let outcome = stored_where_room_is(maybe_stored);
             let detail = format!(
                 "Too many of the key's replicas have a full disk. {outcome} \
@@ -327,7 +330,7 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             );
             Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail).with_acks(acks)
         }
-        Failure::DiskFullHere { acks, maybe_stored, available_bytes, reserve_bytes, reopen_bytes } => {
+        CommandFailure::DiskFullHere { acks, maybe_stored, available_bytes, reserve_bytes, reopen_bytes } => {
             let outcome = stored_where_room_is(maybe_stored);
             // A job that failed for lack of space may have released what it took. Or a quota
             // applies, which the figures do not show.
@@ -343,15 +346,15 @@ pub(crate) fn problem_of(failure: Failure, operation: Operation) -> Problem {
             );
             Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail).with_acks(acks)
         }
-        Failure::Corrupt { detail } => {
+        CommandFailure::Corrupt { detail } => {
             let detail = format!(
                 "The only copy cannot be read back as it was written: {detail}. \
                  Restore the file from a backup, or run `veche verify` to see what else is damaged."
             );
             of_only_replica(internal(detail), operation)
         }
-        Failure::Storage { detail } => {
-            let is_write = operation == Operation::Write;
+        CommandFailure::Storage { detail } => {
+            let is_write = operation == FailedOperation::Write;
             let outcome = if is_write { " The write may have been stored." } else { "" };
             let detail = format!("The store failed: {detail}.{outcome} See the log of the node.");
             of_only_replica(internal(detail), operation)
@@ -383,10 +386,10 @@ const fn stored_where_room_is(maybe_stored: bool) -> &'static str {
 
 /// Adds `Veche-Acks` to a failure of the local store, which is the reply only if this node is the
 /// key's only replica. A range may be of one node alone, so it gets no count.
-fn of_only_replica(problem: Problem, operation: Operation) -> Problem {
+fn of_only_replica(problem: Problem, operation: FailedOperation) -> Problem {
     match operation {
-        Operation::Read | Operation::Write => problem.with_acks(Acks { got: 0, from: 1 }),
-        Operation::Range => problem,
+        FailedOperation::Read | FailedOperation::Write => problem.with_acks(Acks { got: 0, from: 1 }),
+        FailedOperation::Range => problem,
     }
 }
 
@@ -437,7 +440,7 @@ mod tests {
         for reply in [
             found(),
             Reply::Missing { acks: ACKS },
-            Reply::Failed(Failure::DiskFull { acks: ACKS, here: false, maybe_stored: false }),
+            Reply::Failed(CommandFailure::DiskFull { acks: ACKS, here: false, maybe_stored: false }),
         ] {
             let get = encode(reply.clone(), &asked(Action::Get)).response;
             let head = encode(reply, &asked(Action::Head)).response;
@@ -485,15 +488,23 @@ mod tests {
     }
 
     #[test]
+    fn a_read_without_capacity_names_memory() {
+        let failure = CommandFailure::Overloaded { retry_after: Duration::from_secs(1) };
+        let answer = encode(Reply::Failed(failure), &asked(Action::Get));
+        let text = String::from_utf8_lossy(answer.response.body()).into_owned();
+        assert!(text.contains("memory") && text.contains("Retry-After"), "{text}");
+    }
+
+    #[test]
     fn each_failure_has_its_status_text_and_headers() {
         let detail = || "000007.sst at 4096".to_owned();
         let acks = Acks { got: 0, from: 1 };
-        let not_enough = |shortfall| Failure::NotEnoughReplicas { acks, ack: 1, shortfall };
+        let not_enough = |shortfall| CommandFailure::NotEnoughReplicas { acks, ack: 1, shortfall };
         let cases = [
             (not_enough(Shortfall::MaybeStored), 504, "may have been stored"),
             (not_enough(Shortfall::Unreachable), 504, "Nothing was sent and nothing was stored"),
             (
-                Failure::NotEnoughHeard {
+                CommandFailure::NotEnoughHeard {
                     acks,
                     ack: 1,
                     shortfall: Shortfall::MaybeStored,
@@ -503,32 +514,36 @@ mod tests {
                 "may have been stored",
             ),
             (not_enough(Shortfall::NoVersion), 504, "Nothing was sent and nothing was stored"),
-            (Failure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
+            (CommandFailure::Overloaded { retry_after: Duration::from_secs(2) }, 503, "Nothing was done"),
             (
-                Failure::ReplicasOverloaded { acks, retry_after: Duration::ZERO, maybe_stored: true },
+                CommandFailure::ReplicasOverloaded { acks, retry_after: Duration::ZERO, maybe_stored: true },
                 503,
                 "may have been stored on another replica",
             ),
             (
-                Failure::ReplicasOverloaded { acks, retry_after: Duration::ZERO, maybe_stored: false },
+                CommandFailure::ReplicasOverloaded { acks, retry_after: Duration::ZERO, maybe_stored: false },
                 503,
                 "refused the write. Nothing was stored",
             ),
-            (Failure::ExpiryTooLate { expires_at: WallTime::EXPIRY_END }, 400, "2100"),
-            (Failure::ClockAhead { acks, maybe_stored: true }, 503, "may have been stored"),
-            (Failure::ClockAhead { acks, maybe_stored: false }, 503, "are refused. Nothing was stored"),
+            (CommandFailure::ExpiryTooLate { expires_at: WallTime::EXPIRY_END }, 400, "2100"),
+            (CommandFailure::ClockAhead { acks, maybe_stored: true }, 503, "may have been stored"),
             (
-                Failure::DiskFull { acks, here: false, maybe_stored: false },
+                CommandFailure::ClockAhead { acks, maybe_stored: false },
+                503,
+                "are refused. Nothing was stored",
+            ),
+            (
+                CommandFailure::DiskFull { acks, here: false, maybe_stored: false },
                 507,
                 "disk. Nothing was stored. Make",
             ),
             (
-                Failure::DiskFull { acks, here: false, maybe_stored: true },
+                CommandFailure::DiskFull { acks, here: false, maybe_stored: true },
                 507,
                 "may have been stored on another replica",
             ),
             (
-                Failure::DiskFullHere {
+                CommandFailure::DiskFullHere {
                     acks,
                     maybe_stored: true,
                     available_bytes: 3 << 19,
@@ -538,8 +553,8 @@ mod tests {
                 507,
                 "1.5 MiB are free, and 2.0 MiB are kept",
             ),
-            (Failure::Corrupt { detail: detail() }, 500, "000007.sst"),
-            (Failure::Storage { detail: detail() }, 500, "may have been stored"),
+            (CommandFailure::Corrupt { detail: detail() }, 500, "000007.sst"),
+            (CommandFailure::Storage { detail: detail() }, 500, "may have been stored"),
         ];
         for (failure, status, says) in cases {
             let answer = encode(Reply::Failed(failure.clone()), &put());
@@ -549,7 +564,7 @@ mod tests {
             assert_eq!(answer.reason, (status == 504).then_some("Not Enough Replicas"));
             assert_eq!(header(&answer, "retry-after").is_some(), status == 503);
             let is_of_replicas =
-                !matches!(failure, Failure::Overloaded { .. } | Failure::ExpiryTooLate { .. });
+                !matches!(failure, CommandFailure::Overloaded { .. } | CommandFailure::ExpiryTooLate { .. });
             assert_eq!(header(&answer, "veche-acks"), is_of_replicas.then_some("0/1"), "{failure:?}");
         }
     }

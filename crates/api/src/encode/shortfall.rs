@@ -7,30 +7,37 @@
 //! - A write may have been stored.
 //! - A read that was sent has no effect, since it stores nothing that was not stored before.
 
-use super::{MAYBE_STORED, Operation};
+use super::{FailedOperation, MAYBE_STORED};
 use cluster::{Acks, Shortfall};
 
 const NOTHING_SENT: &str = "Nothing was sent and nothing was stored.";
 
 /// Detail of a `504`.
-pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, shortfall: Shortfall) -> String {
+pub(super) fn not_enough_replicas(
+    acks: Acks,
+    ack: u8,
+    operation: FailedOperation,
+    shortfall: Shortfall,
+) -> String {
     let Acks { got, from } = acks;
     let retry = match operation {
         _ if ack <= 1 => "Try again.",
-        Operation::Write => "Try again, or write with a smaller ack.",
-        Operation::Read | Operation::Range => "Try again, or read with a smaller ack.",
+        FailedOperation::Write => "Try again, or write with a smaller ack.",
+        FailedOperation::Read | FailedOperation::Range => "Try again, or read with a smaller ack.",
     };
     let (of_which, replicas) = match operation {
-        Operation::Range => ("Of some keys of the range, ", format!("of the {from} replicas")),
-        Operation::Read | Operation::Write if from == 1 => ("", "of the key's single replica".to_owned()),
-        Operation::Read | Operation::Write => ("", format!("of the key's {from} replicas")),
+        FailedOperation::Range => ("Of some keys of the range, ", format!("of the {from} replicas")),
+        FailedOperation::Read | FailedOperation::Write if from == 1 => {
+            ("", "of the key's single replica".to_owned())
+        }
+        FailedOperation::Read | FailedOperation::Write => ("", format!("of the key's {from} replicas")),
     };
     let sentence = |text: String| format!("{}{}", of_which, decapitalized(&text, !of_which.is_empty()));
     match shortfall {
         Shortfall::Unreachable => {
             let can = match operation {
-                Operation::Write => format!("can be reached now: ack asks for {ack}."),
-                Operation::Read | Operation::Range => format!(
+                FailedOperation::Write => format!("can be reached now: ack asks for {ack}."),
+                FailedOperation::Read | FailedOperation::Range => format!(
                     "can be read from now: ack asks for {ack}, and the others cannot be reached or are rebuilding \
                      what they lost."
                 ),
@@ -39,8 +46,8 @@ pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, sho
         }
         Shortfall::Refused => {
             let what = match operation {
-                Operation::Range => "a key of the range",
-                Operation::Read | Operation::Write => "the key",
+                FailedOperation::Range => "a key of the range",
+                FailedOperation::Read | FailedOperation::Write => "the key",
             };
             format!(
                 "The newest state of {what} is not known at this node: a peer holds a version that lies too far in the \
@@ -54,8 +61,8 @@ pub(super) fn not_enough_replicas(acks: Acks, ack: u8, operation: Operation, sho
         ),
         Shortfall::Unanswered => {
             let count = if got == 0 { "None".to_owned() } else { got.to_string() };
-            let count = if operation == Operation::Range { "Too few".to_owned() } else { count };
-            let outcome = if operation == Operation::Write { " Nothing was stored." } else { "" };
+            let count = if operation == FailedOperation::Range { "Too few".to_owned() } else { count };
+            let outcome = if operation == FailedOperation::Write { " Nothing was stored." } else { "" };
             sentence(format!(
                 "{count} {replicas} answered in time, but ack asks for {ack}: the others cannot be reached, failed, \
                  or were too late.{outcome} {retry}"
@@ -102,7 +109,8 @@ mod tests {
         assert!(text.contains("http://b:1, http://c:1. ") && text.contains("--new-cluster"), "{text}");
     }
 
-    const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Range];
+    const OPERATIONS: [FailedOperation; 3] =
+        [FailedOperation::Read, FailedOperation::Write, FailedOperation::Range];
     const SHORTFALLS: [Shortfall; 7] = [
         Shortfall::Unreachable,
         Shortfall::Refused,
@@ -128,7 +136,7 @@ mod tests {
                 let is_open = shortfall == Shortfall::MaybeStored;
                 assert_eq!(text.contains("may have been stored"), is_open, "{text}");
                 let says_stored =
-                    is_unsent || (shortfall, operation) == (Shortfall::Unanswered, Operation::Write);
+                    is_unsent || (shortfall, operation) == (Shortfall::Unanswered, FailedOperation::Write);
                 assert_eq!(text.to_lowercase().contains("nothing was stored"), says_stored, "{text}");
                 assert!(text.starts_with(char::is_uppercase) || text.starts_with(char::is_numeric), "{text}");
                 assert!(!text.contains("  ") && text.ends_with('.'), "{text}");
@@ -138,7 +146,8 @@ mod tests {
 
     #[test]
     fn the_text_for_a_read_counts_the_answers() {
-        let said = |got, shortfall| not_enough_replicas(Acks { got, from: 3 }, 3, Operation::Read, shortfall);
+        let said =
+            |got, shortfall| not_enough_replicas(Acks { got, from: 3 }, 3, FailedOperation::Read, shortfall);
         let texts = [
             (
                 0,

@@ -55,7 +55,7 @@ fn plain_len(bytes: &[u8]) -> usize {
 
 /// A token of JSON.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(super) enum JsonToken {
     /// `{`
     Open,
     /// `}`
@@ -113,7 +113,7 @@ impl Lexer {
         &mut self,
         pieces: &mut ByteQueue,
         string_bytes_max: usize,
-    ) -> Result<Option<Token>, EntryFault> {
+    ) -> Result<Option<JsonToken>, EntryFault> {
         while let Some(&byte) = pieces.front().first() {
             let token = match self.state {
                 State::Between => self.begin(byte, pieces)?,
@@ -131,14 +131,14 @@ impl Lexer {
         Ok(None)
     }
 
-    fn begin(&mut self, byte: u8, pieces: &mut ByteQueue) -> Result<Option<Token>, EntryFault> {
+    fn begin(&mut self, byte: u8, pieces: &mut ByteQueue) -> Result<Option<JsonToken>, EntryFault> {
         let token = match byte {
             b' ' | b'\t' | b'\r' => None,
-            b'{' => Some(Token::Open),
-            b'}' => Some(Token::Close),
-            b':' => Some(Token::Colon),
-            b',' => Some(Token::Comma),
-            b'\n' => Some(Token::LineEnd),
+            b'{' => Some(JsonToken::Open),
+            b'}' => Some(JsonToken::Close),
+            b':' => Some(JsonToken::Colon),
+            b',' => Some(JsonToken::Comma),
+            b'\n' => Some(JsonToken::LineEnd),
             b'"' => {
                 self.state = State::String;
                 None
@@ -154,7 +154,7 @@ impl Lexer {
         Ok(token)
     }
 
-    fn string(&mut self, pieces: &mut ByteQueue, bytes_max: usize) -> Result<Option<Token>, EntryFault> {
+    fn string(&mut self, pieces: &mut ByteQueue, bytes_max: usize) -> Result<Option<JsonToken>, EntryFault> {
         let front = pieces.front();
         let plain = plain_len(front);
         let end = front.get(plain).copied();
@@ -174,15 +174,15 @@ impl Lexer {
         }
     }
 
-    fn end_string(&mut self) -> Result<Token, EntryFault> {
+    fn end_string(&mut self) -> Result<JsonToken, EntryFault> {
         self.expect_no_high_surrogate()?;
         self.state = State::Between;
         let text = std::mem::take(&mut self.text);
         if std::mem::take(&mut self.is_too_long) {
-            return Ok(Token::String(None));
+            return Ok(JsonToken::String(None));
         }
         let text = String::from_utf8(text).map_err(|_| "a string is not UTF-8; write bytes in base64")?;
-        Ok(Token::String(Some(text)))
+        Ok(JsonToken::String(Some(text)))
     }
 
     fn escape(
@@ -190,7 +190,7 @@ impl Lexer {
         byte: u8,
         pieces: &mut ByteQueue,
         bytes_max: usize,
-    ) -> Result<Option<Token>, EntryFault> {
+    ) -> Result<Option<JsonToken>, EntryFault> {
         pieces.advance(1);
         self.state = State::String;
         let character = match byte {
@@ -216,7 +216,7 @@ impl Lexer {
         byte: u8,
         pieces: &mut ByteQueue,
         bytes_max: usize,
-    ) -> Result<Option<Token>, EntryFault> {
+    ) -> Result<Option<JsonToken>, EntryFault> {
         let digit = char::from(byte).to_digit(16).ok_or("\\u stands before something else than 4 digits")?;
         pieces.advance(1);
         let number = number << 4 | digit as u16;
@@ -256,7 +256,7 @@ impl Lexer {
     }
 
     /// Reads a word or number, which ends before another character. No object ends with one.
-    fn word(&mut self, byte: u8, pieces: &mut ByteQueue) -> Result<Option<Token>, EntryFault> {
+    fn word(&mut self, byte: u8, pieces: &mut ByteQueue) -> Result<Option<JsonToken>, EntryFault> {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-') {
             if self.text.len() == WORD_LEN_MAX {
                 let is_number = self.text.iter().all(u8::is_ascii_digit) && byte.is_ascii_digit();
@@ -269,13 +269,13 @@ impl Lexer {
         self.state = State::Between;
         let word = std::mem::take(&mut self.text);
         match &word[..] {
-            b"true" => Ok(Some(Token::Bool(true))),
-            b"false" => Ok(Some(Token::Bool(false))),
+            b"true" => Ok(Some(JsonToken::Bool(true))),
+            b"false" => Ok(Some(JsonToken::Bool(false))),
             b"null" => Err("it has a null, which is no value of any field: leave the field out".into()),
             [b'0', _, ..] => Err(NO_NUMBER),
             digits if digits.iter().all(u8::is_ascii_digit) => {
                 let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-                number.map(Token::Number).map(Some).ok_or(LARGE_NUMBER)
+                number.map(JsonToken::Number).map(Some).ok_or(LARGE_NUMBER)
             }
             _ => Err(NO_NUMBER),
         }
@@ -294,7 +294,7 @@ mod tests {
     use bytes::Bytes;
     use proptest::prelude::*;
 
-    fn string_of(json: &[u8], bytes_max: usize) -> Result<Option<Token>, EntryFault> {
+    fn string_of(json: &[u8], bytes_max: usize) -> Result<Option<JsonToken>, EntryFault> {
         let mut pieces = ByteQueue::default();
         json.chunks(3).for_each(|piece| pieces.feed(Bytes::copy_from_slice(piece)));
         Lexer::default().next(&mut pieces, bytes_max)
@@ -307,11 +307,11 @@ mod tests {
                 let mut written = Vec::new();
                 put_string(&mut written, &text);
                 prop_assert_eq!(serde_json::from_slice::<String>(&written).expect("JSON"), text.clone());
-                prop_assert_eq!(string_of(&written, text.len()), Ok(Some(Token::String(Some(text.clone())))));
+                prop_assert_eq!(string_of(&written, text.len()), Ok(Some(JsonToken::String(Some(text.clone())))));
                 let theirs = serde_json::to_vec(&text).expect("a string");
-                prop_assert_eq!(string_of(&theirs, text.len()), Ok(Some(Token::String(Some(text.clone())))));
+                prop_assert_eq!(string_of(&theirs, text.len()), Ok(Some(JsonToken::String(Some(text.clone())))));
                 if let Some(less) = text.len().checked_sub(1) {
-                    prop_assert_eq!(string_of(&theirs, less), Ok(Some(Token::String(None))));
+                    prop_assert_eq!(string_of(&theirs, less), Ok(Some(JsonToken::String(None))));
                 }
             }
         }
@@ -321,7 +321,7 @@ mod tests {
             let mut stream = serde_json::Deserializer::from_str(&json).into_iter::<String>();
             let first = stream.next();
             match (first, string_of(json.as_bytes(), 1_000)) {
-                (Some(Ok(text)), Ok(Some(Token::String(Some(ours))))) => prop_assert_eq!(text, ours),
+                (Some(Ok(text)), Ok(Some(JsonToken::String(Some(ours))))) => prop_assert_eq!(text, ours),
                 (Some(Err(_)), Err(_)) => {}
                 (Some(Err(error)), Ok(None)) if error.is_eof() => {}
                 (first, ours) => prop_assert!(false, "{json}: {first:?}, {ours:?}"),
@@ -336,9 +336,9 @@ mod tests {
             pieces.feed(Bytes::copy_from_slice(text.as_bytes()));
             Lexer::default().next(&mut pieces, 0)
         };
-        assert_eq!(token("true}"), Ok(Some(Token::Bool(true))));
-        assert_eq!(token("0,"), Ok(Some(Token::Number(0))));
-        assert_eq!(token("18446744073709551615 "), Ok(Some(Token::Number(u64::MAX))));
+        assert_eq!(token("true}"), Ok(Some(JsonToken::Bool(true))));
+        assert_eq!(token("0,"), Ok(Some(JsonToken::Number(0))));
+        assert_eq!(token("18446744073709551615 "), Ok(Some(JsonToken::Number(u64::MAX))));
         assert_eq!(token("12"), Ok(None), "more digits may follow");
         for bad in
             ["18446744073709551616 ", "01 ", "1.5 ", "1e3 ", "null ", "True ", "-1 ", "nope ", "[", "'"]

@@ -8,7 +8,7 @@
 use super::binary::{Attributes, lifetime_of};
 use super::byte_queue::ByteQueue;
 use super::decoder::EntryFault;
-use super::json::{Lexer, Token, put_string};
+use super::json::{JsonToken, Lexer, put_string};
 use super::{BatchAction, BatchEntry};
 use crate::encode::version_digits;
 use base64::Engine as _;
@@ -197,23 +197,23 @@ impl JsonReader {
     }
 
     /// Handles a token. Returns the entry that it completes.
-    fn take(&mut self, token: Token) -> Result<Option<BatchEntry>, EntryFault> {
+    fn take(&mut self, token: JsonToken) -> Result<Option<BatchEntry>, EntryFault> {
         self.state = match (self.state, token) {
-            (State::Entry | State::LineEnd, Token::LineEnd) => State::Entry,
-            (State::Entry, Token::Open) => State::FirstField,
+            (State::Entry | State::LineEnd, JsonToken::LineEnd) => State::Entry,
+            (State::Entry, JsonToken::Open) => State::FirstField,
             (State::Entry, _) => return Err(NO_OBJECT),
             (State::LineEnd, _) => return Err("it stands on the line of the entry before it".into()),
-            (_, Token::LineEnd) => return Err("its line ends before the object does".into()),
-            (State::FirstField | State::NextField, Token::String(name)) => {
+            (_, JsonToken::LineEnd) => return Err("its line ends before the object does".into()),
+            (State::FirstField | State::NextField, JsonToken::String(name)) => {
                 State::Colon(field_of(name.as_deref())?)
             }
-            (State::Colon(field), Token::Colon) => State::Value(field),
+            (State::Colon(field), JsonToken::Colon) => State::Value(field),
             (State::Value(field), token) => {
                 self.fields.set(field, token)?;
                 State::Comma
             }
-            (State::Comma, Token::Comma) => State::NextField,
-            (State::FirstField | State::Comma, Token::Close) => {
+            (State::Comma, JsonToken::Comma) => State::NextField,
+            (State::FirstField | State::Comma, JsonToken::Close) => {
                 self.state = State::LineEnd;
                 let fields = std::mem::take(&mut self.fields);
                 self.last_version = fields.version;
@@ -236,23 +236,25 @@ fn field_of(name: Option<&str>) -> Result<Field, EntryFault> {
 }
 
 impl Fields {
-    fn set(&mut self, field: Field, token: Token) -> Result<(), EntryFault> {
+    fn set(&mut self, field: Field, token: JsonToken) -> Result<(), EntryFault> {
         let bit = 1 << field as u8;
         if self.seen & bit != 0 {
             return Err("it has a field twice".into());
         }
         self.seen |= bit;
         match (field, token) {
-            (Field::Key, Token::String(text)) => self.key = Some(text),
-            (Field::Value, Token::String(text)) => self.value = Some(text),
-            (Field::KeyEncoding, Token::String(name)) => self.key_is_base64 = is_base64(name.as_deref())?,
-            (Field::ValueEncoding, Token::String(name)) => self.value_is_base64 = is_base64(name.as_deref())?,
-            (Field::Version, Token::String(text)) => {
+            (Field::Key, JsonToken::String(text)) => self.key = Some(text),
+            (Field::Value, JsonToken::String(text)) => self.value = Some(text),
+            (Field::KeyEncoding, JsonToken::String(name)) => self.key_is_base64 = is_base64(name.as_deref())?,
+            (Field::ValueEncoding, JsonToken::String(name)) => {
+                self.value_is_base64 = is_base64(name.as_deref())?;
+            }
+            (Field::Version, JsonToken::String(text)) => {
                 self.version = text.and_then(|text| text.parse().ok());
             }
-            (Field::ExpiresAt, Token::Number(millis)) => self.expires_at_ms = Some(millis),
-            (Field::Ttl, Token::Number(millis)) => self.ttl_ms = Some(millis),
-            (Field::Delete, Token::Bool(is_delete)) => self.is_delete = is_delete,
+            (Field::ExpiresAt, JsonToken::Number(millis)) => self.expires_at_ms = Some(millis),
+            (Field::Ttl, JsonToken::Number(millis)) => self.ttl_ms = Some(millis),
+            (Field::Delete, JsonToken::Bool(is_delete)) => self.is_delete = is_delete,
             (Field::Key | Field::Value | Field::KeyEncoding | Field::ValueEncoding | Field::Version, _) => {
                 return Err("key, value, their encodings and version are strings".into());
             }

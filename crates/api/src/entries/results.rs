@@ -22,7 +22,7 @@ use super::byte_queue::ByteQueue;
 use super::json::put_string;
 use super::{EntryError, Format};
 use crate::Problem;
-use crate::encode::{Operation, problem_of, version_digits};
+use crate::encode::{FailedOperation, problem_of, version_digits};
 use bytes::Bytes;
 use cluster::Reply;
 use http::StatusCode;
@@ -79,7 +79,7 @@ impl EntryResult {
     pub fn of_reply(reply: Reply, is_delete: bool) -> Self {
         match reply {
             Reply::Written { version, superseded, .. } => Self::Done { is_delete, version, superseded },
-            Reply::Failed(failure) => problem_of(failure, Operation::Write).into(),
+            Reply::Failed(failure) => problem_of(failure, FailedOperation::Write).into(),
             Reply::Found { .. } | Reply::Missing { .. } | Reply::Page { .. } => {
                 unreachable!("entries of a batch are writes")
             }

@@ -61,7 +61,7 @@ impl HeadCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HeadLimits, Verdict};
+    use crate::{HeadLimits, HeadVerdict};
     use proptest::prelude::*;
 
     fn peek(text: &str) -> Option<(String, String, String, usize)> {
@@ -95,7 +95,7 @@ mod tests {
             let text = format!("{begin}{}\r\n{rest}", headers.concat());
             if let Some((.., len)) = peek(&text) {
                 let mut check = HeadCheck::new(HeadLimits::default());
-                prop_assert_eq!(check.check(&text.as_bytes()[..len]), Verdict::Pass(len));
+                prop_assert_eq!(check.check(&text.as_bytes()[..len]), HeadVerdict::Pass(len));
                 prop_assert!(check.awaits_head() && check.heads_passed() == 1);
             }
         }

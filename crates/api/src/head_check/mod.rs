@@ -53,7 +53,7 @@ impl Default for HeadLimits {
 
 /// Decision about the waiting bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HeadVerdict {
     /// This number of bytes may pass, at least 1, and none behind the end of a request. The caller
     /// checks the rest again.
     Pass(usize),
@@ -111,7 +111,7 @@ impl HeadCheck {
     /// Checks `waiting`: all bytes that were read from the socket and have not passed yet, in
     /// order.
     #[inline]
-    pub fn check(&mut self, waiting: &[u8]) -> Verdict {
+    pub fn check(&mut self, waiting: &[u8]) -> HeadVerdict {
         let mut passed = 0;
         while passed < waiting.len() {
             match self.step(&waiting[passed..]) {
@@ -123,14 +123,14 @@ impl HeadCheck {
                     break;
                 }
                 Ok(Step::NeedMore) => break,
-                Err(problem) if passed == 0 => return Verdict::Refuse(problem),
+                Err(problem) if passed == 0 => return HeadVerdict::Refuse(problem),
                 Err(_) => break,
             }
         }
         match self.state {
-            _ if passed > 0 => Verdict::Pass(passed),
-            State::Ended => Verdict::Ended,
-            _ => Verdict::NeedMore,
+            _ if passed > 0 => HeadVerdict::Pass(passed),
+            State::Ended => HeadVerdict::Ended,
+            _ => HeadVerdict::NeedMore,
         }
     }
 

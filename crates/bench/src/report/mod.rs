@@ -6,20 +6,18 @@
 mod compare;
 mod hgrm;
 mod page;
-mod sheet;
 mod text;
 
 pub use compare::comparison;
 pub use hgrm::hgrm;
-pub use page::{PresetGroup, escape, gallery, page, plain_page};
-pub use sheet::Sheet;
+pub use page::page;
 pub use text::text;
 
 use crate::load::LaneResult;
 use crate::machine::MachineInfo;
 use crate::recorder::{Failure, Recorder, micros};
 use crate::schedule::Pacing;
-use crate::timeline::{Buckets, CoarseBuckets, Row, Timeline, is_ok};
+use crate::timeline::{HeatBuckets, Row, RowLatency, Timeline, is_ok};
 use crate::workload::Operation;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -382,14 +380,14 @@ impl HeatReport {
     fn new(timeline: &Timeline) -> Self {
         let rows_per_column = timeline.rows().len().div_ceil(HEAT_COLUMNS_MAX).max(1);
         let column = |rows: &[Row]| {
-            let mut all = Buckets::default();
+            let mut all = RowLatency::default();
             rows.iter().for_each(|row| all.add(&row.latency));
-            all.coarse().into_iter().collect()
+            all.heat().into_iter().collect()
         };
         Self {
             seconds_per_column: timeline.seconds_per_row() * rows_per_column as u64,
-            from_us: micros(CoarseBuckets::FROM_NANOS),
-            buckets_per_octave: CoarseBuckets::PER_OCTAVE,
+            from_us: micros(HeatBuckets::FROM_NANOS),
+            buckets_per_octave: HeatBuckets::PER_OCTAVE,
             columns: timeline.rows().chunks(rows_per_column).map(column).collect(),
         }
     }

@@ -94,7 +94,7 @@ fn the_text_contains_all_results() {
         "  Failed, connection broken: 1",
         "Requests/sec:     999.67   (1,000 asked for, 99.97 % kept)",
         "  Detailed percentile spectrum of get, in milliseconds:",
-        "       1       1000       10     1.01ms     1.02ms     1.02ms    50.00ms",
+        "       1       1000       10     1.00ms     1.00ms     1.00ms    50.00ms",
         "Published by others for this load, on machines of their own: 1k/s",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
@@ -121,28 +121,6 @@ fn a_page_is_well_formed_and_needs_nothing_from_elsewhere() {
     let runs: Vec<Report> = serde_json::from_str(runs).unwrap();
     assert_eq!(runs[1].name, report(2).name, "the page's data is all of the reports");
     assert!(page.contains("&lt;/script&gt;"), "text of the server and the user is escaped");
-}
-
-#[test]
-fn a_gallery_has_the_runs_of_each_group_and_needs_nothing_from_elsewhere() {
-    let group = |number: u64| PresetGroup {
-        title: format!("load-{number}"),
-        about: "a <load>".to_owned(),
-        published: "1k/s".to_owned(),
-        runs: vec![report(number)],
-    };
-    let mut sheet = Sheet::new(&["load"], &["p50"], &[]);
-    sheet.row(vec!["load-1".to_owned(), "1 ms".to_owned()]);
-    let page = gallery("All", "of <them>", &sheet, &[group(1), group(2)]);
-    assert_balanced(&page);
-    for from_elsewhere in ["http:", "https:", "src=", "href=", "url(", "@import", "fetch(", "{{"] {
-        assert!(!page.contains(from_elsewhere), "the page holds {from_elsewhere}");
-    }
-    for number in 0..2 {
-        let shown = page.contains(&format!("data-runs=\"runs-{number}\""));
-        assert!(shown && page.contains(&format!("id=\"runs-{number}\">[{{")), "{number}");
-    }
-    assert!(page.contains("a &lt;load&gt;") && page.contains("of &lt;them&gt;"));
 }
 
 /// Asserts that every opened element is closed, in order.

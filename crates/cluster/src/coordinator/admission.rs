@@ -6,11 +6,11 @@
 //! that no value has to be copied for a write that will be refused.
 //!
 //! **Mechanism.** The local replica is treated like a peer here too. If too much work waits for its
-//! log, it is *busy*, as a peer is at its bounds, and a write is stored on the other replicas, with
-//! a hint for this node. That helps if this node's disk is slow, and does harm if all disks are:
-//! each write spared here then costs twice the work there. So while this node is busy, a peer with
-//! much waiting work counts as busy too. Each peer has a delay estimator with half of the deadline:
-//! beyond that, its answers would mostly come too late.
+//! log, it is *busy*, as a peer is at its bounds. A write is then stored on the other replicas,
+//! with a hint for this node. That helps if this node's disk is slow, and does harm if all disks
+//! are: each write spared here then costs twice the work there. So while this node is busy, a peer
+//! with much waiting work counts as busy too. Each peer has a delay estimator with half of the
+//! deadline: beyond that, its answers would mostly come too late.
 //!
 //! Batches are paced by [`Coordinator::write_capacity`], and their entries are not refused for the
 //! wait, because a refused entry is not retried. Batches may use half of the operations in flight,
@@ -22,7 +22,7 @@ use super::Coordinator;
 use super::context::{Context, Subject};
 use super::peers::Availability;
 use super::put::{WritePlan, WriteRequirements};
-use crate::{Command, Failure, Key, NodeIndex, Quorum, RequestId};
+use crate::{Command, CommandFailure, Key, NodeIndex, Quorum, RequestId};
 use std::time::Duration;
 use stdx::Now;
 
@@ -50,9 +50,9 @@ impl Coordinator {
         self.context.is_paced = false;
     }
 
-    /// If a write of this key would be refused because too much is in flight: the time after which
-    /// to retry. `value_len` is the length of the value in bytes, or `None` for a delete, which
-    /// full disks accept as well.
+    /// Returns the time after which to retry if a write of this key would be refused now, because
+    /// too much is in flight. `value_len` is the length of the value in bytes, or `None` for a
+    /// delete, which full disks accept as well.
     pub fn write_refusal(&self, key: &Key, value_len: Option<usize>, quorum: Quorum) -> Option<Duration> {
         let context = &self.context;
         if self.operations.is_full() {
@@ -66,7 +66,7 @@ impl Coordinator {
         let requirements =
             WriteRequirements { subject: &subject, quorum, bytes, is_value: value_len.is_some() };
         match WritePlan::of(context, requirements) {
-            Err(Failure::Overloaded { retry_after }) => Some(retry_after),
+            Err(CommandFailure::Overloaded { retry_after }) => Some(retry_after),
             _ => None,
         }
     }
@@ -90,8 +90,10 @@ impl Context {
     }
 
     /// Whether this node is a replica of a key, and too much work waits for its log.
-    pub(super) fn is_local_log_busy(&self, subject: &Subject, from: u8) -> bool {
-        !self.is_paced && !self.admits_local_write() && self.replica_index(subject, self.member.me) < from
+    pub(super) fn is_local_log_busy(&self, subject: &Subject, quorum: Quorum) -> bool {
+        !self.is_paced
+            && !self.admits_local_write()
+            && quorum.has_replica(self.replica_index(subject, self.member.me))
     }
 
     /// Whether `node` can be asked to store `bytes` for a client.

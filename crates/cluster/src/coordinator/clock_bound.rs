@@ -3,9 +3,9 @@
 //!
 //! The process's clock issues versions only up to a durable bound. While writes keep coming, the
 //! bound is raised in time. If it was reached (by the first write, or the first after an idle
-//! time), writes are *parked*, without a version and with nothing sent or stored, until the store
-//! has raised the bound. Each keeps its deadline, and a failed raise fails them all. So does a wall
-//! clock that is found past its ceiling while they wait.
+//! time), writes are *parked* until the store has raised the bound. A parked write has no version,
+//! and nothing of it is sent or stored. Each keeps its deadline, and a failed raise fails them all.
+//! So does a wall clock that is found past its ceiling while they wait.
 //!
 //! Writes are also parked while the node *holds writes* (`node::readiness`), until a view ends
 //! that.
@@ -14,7 +14,9 @@ use super::put::{self, WriteIntent};
 use super::request_number::own_store_id;
 use super::table::OperationId;
 use super::{Coordinator, OperationState};
-use crate::{Effect, Event, Failure, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitTarget};
+use crate::{
+    CommandFailure, Effect, Event, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitTarget,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
@@ -25,7 +27,7 @@ const CLOCK_BEHIND_MIN: Duration = Duration::from_secs(4);
 
 /// The writes that wait for the bound, and the request that raises it; one at a time.
 #[derive(Debug, Default)]
-pub(super) struct ClockBound {
+pub(super) struct ParkedWrites {
     started: u64,
     in_flight: bool,
     /// Writes that wait, oldest first; all of them are in the table.
@@ -34,7 +36,7 @@ pub(super) struct ClockBound {
     is_behind: bool,
 }
 
-impl ClockBound {
+impl ParkedWrites {
     /// Makes a write wait.
     pub(super) fn park(&mut self, id: OperationId) {
         self.parked.push_back(id);
@@ -109,7 +111,7 @@ impl Coordinator {
         self.end_parked(|intent| put::no_version_failure_for(intent, fault));
     }
 
-    fn end_parked(&mut self, failure_of: impl Fn(&WriteIntent) -> Failure) {
+    fn end_parked(&mut self, failure_of: impl Fn(&WriteIntent) -> CommandFailure) {
         while let Some(id) = self.bound.parked.pop_front() {
             let mut operation = self.operations.remove(id).expect("parked writes are in the table");
             let OperationState::Parked(intent) = &operation.state else {

@@ -3,16 +3,16 @@
 
 use super::CoordinatorLimits;
 use super::hedge::{HedgeBudget, HedgeQueue};
-use super::peers::{Availability, Peer};
+use super::peers::{Availability, CoordinatorPeer};
 use super::request_number::{self, Step};
 use super::scan::{QueuedRead, RoleAssignmentCache};
 use super::table::OperationId;
 use crate::local_writes::LocalWrites;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet, Partition,
-    PeerRequest, PeerState, Reply, RequestId, Requester, StoreId, StoreRequest, WaitTarget, WaitTrace,
-    replica,
+    ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet,
+    PartitionId, PeerRequest, PeerState, Reply, RequestId, Requester, StoreId, StoreRequest, WaitTarget,
+    WaitTrace, replica,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Context {
     /// Whether the client of the command being submitted paces itself.
     pub(super) is_paced: bool,
     /// Peers by node index.
-    pub(super) peers: Vec<Peer>,
+    pub(super) peers: Vec<CoordinatorPeer>,
     pub(super) effects: VecDeque<Effect>,
     pub(super) hedge_queue: HedgeQueue,
     pub(super) hedge_budget: HedgeBudget,
@@ -71,7 +71,7 @@ impl From<RequestId> for ReplyTo {
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) key: Key,
-    pub(super) partition: Partition,
+    pub(super) partition: PartitionId,
 }
 
 /// Addresses one request of an operation to one node.
@@ -93,7 +93,7 @@ impl Context {
         rng: Rng,
     ) -> Self {
         Self {
-            peers: member.layout.nodes().map(|_| Peer::new()).collect(),
+            peers: member.layout.nodes().map(|_| CoordinatorPeer::new()).collect(),
             member,
             limits,
             view,
@@ -128,8 +128,7 @@ impl Context {
     /// The index of a node in the preference list.
     #[inline]
     pub(super) fn replica_index(&self, subject: &Subject, node: NodeIndex) -> u8 {
-        let list = self.member.layout.preference_list(subject.partition);
-        list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
+        self.member.layout.replica_index(subject.partition, node)
     }
 
     /// The replica index of this node, if it has refused the key: its answer does not count.
@@ -305,7 +304,8 @@ impl Context {
     fn ask_local_store(&mut self, id: StoreId, request: PeerRequest, deadline: Option<Instant>) -> bool {
         let bytes = replica::size(&request);
         let request = match request {
-            PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => StoreRequest::Read { key },
+            PeerRequest::ReadCell { key } => StoreRequest::Read { key },
+            PeerRequest::ReadMeta { key } => StoreRequest::ReadMeta { key },
             PeerRequest::Write { key, cell, hints } => {
                 replica::write(&self.member, key, cell, hints, &mut self.effects)
             }

@@ -8,7 +8,9 @@
 //! **Mechanism.** One replica is asked for the cell, preferably this node, and the others for
 //! version and kind, so reads move little data. When one fails, the next is asked at once. If the
 //! newest version is held by a replica that was not asked for the cell, the cell is fetched from
-//! there. One read in a few asks all replicas, to find differences that quorums alone would miss.
+//! there. A replica that names a version may be unable to read its value: then the next holder is
+//! asked, and the read fails rather than return an older value. One read in a few asks all
+//! replicas, to find differences that quorums alone would miss.
 //!
 //! A cell may be impossible to store on enough replicas, because their disks are full or its
 //! version is in the future. Such a cell is not returned: the read restarts without the replicas
@@ -21,14 +23,14 @@ use super::context::{Context, ReplyTo, RequestTarget, Subject};
 use super::link_wait::LinkWaiter;
 use super::peers::Availability;
 use super::read_answers::ReadAnswers;
-use super::read_repair::{Repair, Spread};
+use super::read_repair::{ReadRepair, Spread};
 use super::request_number::Step;
 use super::table::OperationId;
 use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    Failure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, Shortfall, StoreFault, WaitTarget,
+    CommandFailure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, Shortfall, StoreFault, WaitTarget,
 };
 use stdx::{Instant, Now};
 
@@ -38,7 +40,7 @@ pub(super) struct Read {
     pub(super) subject: Subject,
     pub(super) tally: Tally,
     pub(super) answers: ReadAnswers,
-    pub(super) repair: Repair,
+    pub(super) repair: ReadRepair,
     /// Replicas that were asked and have not answered, by the requested form.
     pub(super) open_cell: ReplicaSet,
     pub(super) open_meta: ReplicaSet,
@@ -95,7 +97,7 @@ impl Coordinator {
         now: Now,
         id: OperationId,
         mut read: Read,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         read.fail_unavailable(&self.context);
         if read.tally.is_impossible() {
             return Err(read.failure_for(&self.context, Shortfall::Unreachable));
@@ -121,7 +123,7 @@ impl Read {
             subject,
             tally: Tally::new(quorum),
             answers: ReadAnswers::default(),
-            repair: Repair::default(),
+            repair: ReadRepair::default(),
             open_cell: ReplicaSet::EMPTY,
             open_meta: ReplicaSet::EMPTY,
             damaged: ReplicaSet::EMPTY,
@@ -145,7 +147,7 @@ impl Read {
         }
         self.timed = self.open();
         context.hedge_budget.earn();
-        if self.tally.silent().union(self.unavailable).len() > self.tally.quorum().ack() {
+        if self.tally.quorum().has_spare_in(self.tally.silent().union(self.unavailable).len()) {
             let waits = self.open().map(|replica_index| context.node(&self.subject, replica_index));
             let waits = waits.map(|node| context.peers[node.as_usize()].latency.overdue_after());
             let wait = waits.max().unwrap_or_default();
@@ -301,7 +303,7 @@ impl Read {
     }
 
     /// The failure of the read, at the deadline or before.
-    pub(super) fn failure(&mut self, context: &Context) -> Failure {
+    pub(super) fn failure(&mut self, context: &Context) -> CommandFailure {
         self.failure_for(context, self.shortfall())
     }
 
@@ -315,14 +317,14 @@ impl Read {
         }
     }
 
-    fn failure_for(&mut self, context: &Context, shortfall: Shortfall) -> Failure {
+    fn failure_for(&mut self, context: &Context, shortfall: Shortfall) -> CommandFailure {
         if let Some(fault) = self.fault.take()
-            && self.tally.quorum().from() == 1
+            && self.tally.quorum().has_one_replica()
         {
             return (*fault).into();
         }
         if self.tally.is_reachable_if_recovered(self.busy) || self.is_repair_busy() {
-            return Failure::Overloaded { retry_after: context.retry_after() };
+            return CommandFailure::Overloaded { retry_after: context.retry_after() };
         }
         let is_refused = || {
             context
@@ -367,7 +369,7 @@ impl Read {
 
     /// Asks the best replicas not asked yet, as many as the quorum needs.
     fn ask_quorum(&mut self, context: &mut Context, id: OperationId) {
-        while self.tally.acks().got + self.open().len() < self.tally.quorum().ack() {
+        while self.tally.needs_more_than(self.open().len()) {
             self.reopen_available(context);
             self.fail_unavailable(context);
             let Some(replica_index) = self.best_replica(context, self.tally.silent().without(self.open()))
@@ -384,13 +386,9 @@ impl Read {
     /// them holds it. Returns `false` if the others are too few.
     fn restart_without_holders(&mut self, context: &mut Context, id: OperationId) -> bool {
         let holders = self.answers.holders();
-        let mut tally = Tally::new(self.tally.quorum());
-        for replica_index in self.tally.failed().union(holders) {
-            tally.fail(replica_index);
-        }
-        if holders.is_empty() || tally.is_impossible() {
+        let Some(tally) = self.tally.restarted_without(holders).filter(|_| !holders.is_empty()) else {
             return false;
-        }
+        };
         for replica_index in holders {
             self.fail_replica(context, replica_index);
         }

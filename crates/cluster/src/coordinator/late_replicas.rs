@@ -122,7 +122,7 @@ impl Write {
         let acked = self.tally.acked();
         let is_hinted = self.holder.is_some_and(|holder| acked.contains(holder));
         let hinted = if is_hinted { self.hinted } else { ReplicaSet::EMPTY };
-        ReplicaSet::first(self.tally.quorum().from()).without(acked).without(hinted)
+        self.tally.unacked().without(hinted)
     }
 
     /// Of the replicas that stored the write: this node, else the one with the best read rank.

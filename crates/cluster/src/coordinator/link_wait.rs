@@ -1,9 +1,9 @@
 //! Operations that wait for links.
 //!
 //! **Promise.** An operation fails at once for lack of replicas only if the missing ones are known
-//! to be unreachable or, for a read, to be rebuilding. While a peer is alive but not linked yet, or
-//! does not know yet whether it is read-eligible, an operation that needs it waits, with nothing
-//! sent or stored, up to its deadline. So does a write while no peer has reported its time yet.
+//! to be unreachable or, for a read, to be rebuilding. A peer may be alive but not linked yet, or
+//! not know yet whether it is read-eligible. An operation that needs it then waits up to its
+//! deadline, with nothing sent or stored. So does a write while no peer has reported its time yet.
 //!
 //! **Mechanism.** Only an operation that would fail is checked, so other operations pay nothing. A
 //! waiting operation is retried at each change of the view, of a link, or of the clock's bound.
@@ -16,7 +16,7 @@ use super::table::OperationId;
 use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
-use crate::{Failure, Quorum, Reply, Shortfall, TickError, WaitTarget};
+use crate::{CommandFailure, Quorum, Reply, Shortfall, TickError, WaitTarget};
 use std::collections::VecDeque;
 use stdx::Now;
 
@@ -41,7 +41,7 @@ impl LinkWaitQueue {
 
 impl LinkWaiter {
     /// The failure of the operation at its deadline.
-    pub(super) fn deadline_failure(&self, context: &Context) -> Failure {
+    pub(super) fn deadline_failure(&self, context: &Context) -> CommandFailure {
         let shortfall = match self {
             // Its links are open, and the clock has reached its bound.
             Self::Write(intent) if WritePlan::of(context, intent.requirements()).is_ok() => {
@@ -68,7 +68,7 @@ impl Coordinator {
         now: Now,
         to: ReplyTo,
         waiter: LinkWaiter,
-        failure: Failure,
+        failure: CommandFailure,
     ) {
         if !self.may_wait_for_links(&waiter, &failure) {
             return self.context.reply(to, Reply::Failed(failure));
@@ -129,7 +129,7 @@ impl Coordinator {
         }
     }
 
-    fn fail_or_requeue(&mut self, id: OperationId, waiter: LinkWaiter, failure: Failure) {
+    fn fail_or_requeue(&mut self, id: OperationId, waiter: LinkWaiter, failure: CommandFailure) {
         if self.may_wait_for_links(&waiter, &failure) {
             self.operations.get_mut(id).expect("the operation is in the table").state =
                 OperationState::WaitingForLinks(waiter);
@@ -142,7 +142,7 @@ impl Coordinator {
     }
 
     /// Whether an operation failed only because live peers cannot be asked yet.
-    fn may_wait_for_links(&self, waiter: &LinkWaiter, failure: &Failure) -> bool {
+    fn may_wait_for_links(&self, waiter: &LinkWaiter, failure: &CommandFailure) -> bool {
         let (subject, quorum) = waiter.subject_and_quorum();
         let can_ask = |replica_index: &u8| {
             let node = self.context.node(subject, *replica_index);
@@ -159,7 +159,7 @@ impl Coordinator {
             };
             availability != Availability::Unavailable || can_link_soon
         };
-        let soon = ReplicaSet::first(quorum.from()).filter(can_ask).count();
-        matches!(failure, Failure::NotEnoughReplicas { .. }) && soon >= usize::from(quorum.ack())
+        let soon: ReplicaSet = quorum.replicas().filter(can_ask).collect();
+        matches!(failure, CommandFailure::NotEnoughReplicas { .. }) && quorum.is_met_by(soon.len())
     }
 }

@@ -59,7 +59,7 @@ mod table;
 use crate::node::GRACE_DEFAULT;
 use crate::replica::{self, Replica, ReplicaContext, RequestHeader};
 use crate::{
-    ClusterView, Command, Destination, Effect, Event, Failure, Member, Message, NodeIndex, Origin,
+    ClusterView, Command, CommandFailure, Destination, Effect, Event, Member, Message, NodeIndex, Origin,
     PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreRequest, StoreResponse, WaitTarget, WaitTrace,
 };
 use context::{Context, ReplyTo};
@@ -74,7 +74,7 @@ use table::{OperationId, OperationTable};
 /// Resource limits of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoordinatorLimits {
-    /// Greatest number of commands without a reply; one more is refused.
+    /// Maximum number of commands without a reply; further commands are refused.
     pub operations_max: u16,
     /// Greatest number of operations that have replied and still wait for replicas; beyond it the
     /// oldest stops waiting. Together with `operations_max` less than 65,534.
@@ -85,8 +85,8 @@ pub struct CoordinatorLimits {
     pub peer_requests_max: u32,
     /// Greatest size of keys and values in flight at one peer, in bytes.
     pub peer_bytes_max: usize,
-    /// One read in this number asks all replicas, and not only as many as must answer. 0: none
-    /// does.
+    /// One read in this number, at random, asks all replicas, not only as many as must answer. 0:
+    /// no read does.
     pub reads_for_one_of_all: u32,
     /// Minimum retention time of tombstones: scans do not compare cells that have been dead for
     /// longer.
@@ -107,12 +107,12 @@ impl Default for CoordinatorLimits {
     }
 }
 
-/// Takes commands to their replies. Each I/O thread has one.
+/// Executes commands of clients on the replicas, and replies. Each I/O thread has one coordinator.
 #[derive(Debug)]
 pub struct Coordinator {
     context: Context,
     operations: OperationTable<Operation>,
-    bound: clock_bound::ClockBound,
+    bound: clock_bound::ParkedWrites,
     link_waiters: link_wait::LinkWaitQueue,
     scans: scan::Scans,
     replica: Replica,
@@ -166,7 +166,7 @@ impl Coordinator {
             replica: Replica::new(member.clone()),
             context: Context::new(member, number, limits, view, rng),
             operations: OperationTable::new(limits.operations_max, limits.replied_max),
-            bound: clock_bound::ClockBound::default(),
+            bound: clock_bound::ParkedWrites::default(),
             link_waiters: link_wait::LinkWaitQueue::default(),
             scans: scan::Scans::default(),
             next_dial: None,
@@ -194,7 +194,7 @@ impl Coordinator {
         if self.operations.is_full() {
             self.context.emit(Event::Refused);
             let retry_after = self.context.retry_after();
-            return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
+            return self.context.reply(to, Reply::Failed(CommandFailure::Overloaded { retry_after }));
         }
         match command {
             Command::Get { key, quorum } => self.submit_get(now, to.into(), key, quorum),
@@ -325,7 +325,7 @@ impl Coordinator {
         let (step, answer) = match (state, response) {
             (Some(OperationState::Write(_)), StoreResponse::WrittenUnchecked { key, .. }) => {
                 let id = StoreId(request_number::number(id, Step::SupersededCheck));
-                return self.context.store(id, StoreRequest::Read { key }, None);
+                return self.context.store(id, StoreRequest::ReadMeta { key }, None);
             }
             (_, StoreResponse::WrittenUnchecked { .. }) => (step, PeerAnswer::Written { superseded: false }),
             (Some(OperationState::Write(write)), response) if step == Step::SupersededCheck => {
@@ -480,7 +480,7 @@ impl OperationState {
     }
 
     /// The failure of the operation at its deadline.
-    fn failure(&mut self, context: &Context) -> Failure {
+    fn failure(&mut self, context: &Context) -> CommandFailure {
         match self {
             Self::Read(read) => read.failure(context),
             Self::Write(write) => write.failure(context),

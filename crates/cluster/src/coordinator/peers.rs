@@ -6,14 +6,14 @@
 
 use super::latency::LatencyEstimate;
 use crate::DelayEstimator;
-use crate::dial::Dialer;
+use crate::dial::DialSchedule;
 use stdx::{Instant, NodeTag};
 
 /// This thread's state of a node. This node has an entry too, of which only the latency is used.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct CoordinatorPeer {
     /// The link to it.
-    pub(super) dialer: Dialer,
+    pub(super) dialer: DialSchedule,
     /// Identity of its data directory, as of the last link to it.
     pub(super) tag: Option<NodeTag>,
     /// Its read latency.
@@ -36,10 +36,10 @@ pub(super) enum Availability {
     Unavailable,
 }
 
-impl Peer {
+impl CoordinatorPeer {
     /// Creates a peer without a link.
     pub(super) fn new() -> Self {
-        let (dialer, delay) = (Dialer::new(), DelayEstimator::batched());
+        let (dialer, delay) = (DialSchedule::new(), DelayEstimator::batched());
         Self { dialer, tag: None, latency: LatencyEstimate::UNKNOWN, delay, bytes: 0 }
     }
 

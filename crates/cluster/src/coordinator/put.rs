@@ -21,8 +21,8 @@ use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    Event, Failure, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState, Quorum,
-    Reply, RequestId, Shortfall, StoreFault, TickError, WaitTarget,
+    CommandFailure, Event, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState,
+    Quorum, Reply, RequestId, Shortfall, StoreFault, TickError, WaitTarget,
 };
 use bytes::Bytes;
 use std::time::Duration;
@@ -89,7 +89,7 @@ pub(super) struct WriteRequirements<'a> {
 }
 
 /// Expiry of a value written at `wall`.
-pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTime>, Failure> {
+pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTime>, CommandFailure> {
     match lifetime {
         Lifetime::Forever => Ok(None),
         Lifetime::For(duration) => check_expiry(wall.saturating_add(duration)),
@@ -97,11 +97,11 @@ pub(super) fn expiry(wall: WallTime, lifetime: Lifetime) -> Result<Option<WallTi
     }
 }
 
-fn check_expiry(expires_at: WallTime) -> Result<Option<WallTime>, Failure> {
+fn check_expiry(expires_at: WallTime) -> Result<Option<WallTime>, CommandFailure> {
     if expires_at < WallTime::EXPIRY_END {
         Ok(Some(expires_at))
     } else {
-        Err(Failure::ExpiryTooLate { expires_at })
+        Err(CommandFailure::ExpiryTooLate { expires_at })
     }
 }
 
@@ -219,7 +219,7 @@ impl Coordinator {
         write.send(&mut self.context, id, deadline, cell);
     }
 
-    pub(super) fn plan(&self, now: Now, intent: &WriteIntent) -> Result<WritePlan, Failure> {
+    pub(super) fn plan(&self, now: Now, intent: &WriteIntent) -> Result<WritePlan, CommandFailure> {
         if self.context.member.clock.check_wall(now) == Err(TickError::Ahead) {
             return Err(clock_ahead_failure(intent));
         }
@@ -232,22 +232,24 @@ impl Coordinator {
 }
 
 /// The failure of a write that waited for a version in vain.
-pub(super) fn no_version_failure(intent: &WriteIntent) -> Failure {
+pub(super) fn no_version_failure(intent: &WriteIntent) -> CommandFailure {
     Tally::new(intent.quorum).short(Shortfall::NoVersion)
 }
 
 /// The failure of a write whose version too many replicas would refuse.
-pub(super) fn clock_ahead_failure(intent: &WriteIntent) -> Failure {
-    Failure::ClockAhead { acks: Tally::new(intent.quorum).acks(), maybe_stored: false }
+pub(super) fn clock_ahead_failure(intent: &WriteIntent) -> CommandFailure {
+    CommandFailure::ClockAhead { acks: Tally::new(intent.quorum).acks(), maybe_stored: false }
 }
 
 /// The failure of a write that waited for a version, when this node's store could not make the
 /// bound durable.
-pub(super) fn no_version_failure_for(intent: &WriteIntent, fault: &StoreFault) -> Failure {
+pub(super) fn no_version_failure_for(intent: &WriteIntent, fault: &StoreFault) -> CommandFailure {
     match fault {
-        StoreFault::Full => {
-            Failure::DiskFull { acks: Tally::new(intent.quorum).acks(), here: true, maybe_stored: false }
-        }
+        StoreFault::Full => CommandFailure::DiskFull {
+            acks: Tally::new(intent.quorum).acks(),
+            here: true,
+            maybe_stored: false,
+        },
         fault => fault.clone().into(),
     }
 }
@@ -260,12 +262,12 @@ pub(super) fn is_ahead(context: &Context, now: Now, hlc: Hlc) -> bool {
 
 impl WritePlan {
     /// The replicas that can be asked; the failure if these are too few.
-    pub(super) fn of(context: &Context, requirements: WriteRequirements<'_>) -> Result<Self, Failure> {
+    pub(super) fn of(context: &Context, requirements: WriteRequirements<'_>) -> Result<Self, CommandFailure> {
         let WriteRequirements { subject, quorum, bytes, is_value } = requirements;
         let (none, tally) = (ReplicaSet::EMPTY, Tally::new(quorum));
         let mut plan = Self { tally, disk_full: none, busy: none, clock_refused: none, suspected: none };
-        let is_local_log_busy = context.is_local_log_busy(subject, quorum.from());
-        for replica_index in ReplicaSet::first(quorum.from()) {
+        let is_local_log_busy = context.is_local_log_busy(subject, quorum);
+        for replica_index in quorum.replicas() {
             let node = context.node(subject, replica_index);
             match context.admits_write(node, bytes, is_value, is_local_log_busy) {
                 Availability::Ready if context.view.refusing.contains(node) => {
@@ -286,20 +288,20 @@ impl WritePlan {
         if plan.tally.is_impossible() { Err(plan.failure(context, subject)) } else { Ok(plan) }
     }
 
-    fn failure(&self, context: &Context, subject: &Subject) -> Failure {
+    fn failure(&self, context: &Context, subject: &Subject) -> CommandFailure {
         if self.tally.is_reachable_if_recovered(self.disk_full) {
-            Failure::DiskFull {
+            CommandFailure::DiskFull {
                 acks: self.tally.acks(),
                 here: context.is_own_among(subject, self.disk_full),
                 maybe_stored: false,
             }
         } else if self.tally.is_reachable_if_recovered(self.disk_full.union(self.busy)) {
-            Failure::Overloaded { retry_after: context.retry_after() }
+            CommandFailure::Overloaded { retry_after: context.retry_after() }
         } else if self
             .tally
             .is_reachable_if_recovered(self.disk_full.union(self.busy).union(self.clock_refused))
         {
-            Failure::ClockAhead { acks: self.tally.acks(), maybe_stored: false }
+            CommandFailure::ClockAhead { acks: self.tally.acks(), maybe_stored: false }
         } else {
             self.tally.short(Shortfall::Unreachable)
         }
@@ -402,26 +404,26 @@ impl Write {
     }
 
     /// The failure of the write, at the deadline or before.
-    pub(super) fn failure(&mut self, context: &Context) -> Failure {
+    pub(super) fn failure(&mut self, context: &Context) -> CommandFailure {
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
         if self.tally.is_reachable_if_recovered(self.disk_full) {
             let here = context.is_own_among(&self.subject, self.disk_full);
-            return Failure::DiskFull { acks: self.tally.acks(), here, maybe_stored };
+            return CommandFailure::DiskFull { acks: self.tally.acks(), here, maybe_stored };
         }
         if let Some(fault) = self.fault.take()
-            && self.tally.quorum().from() == 1
+            && self.tally.quorum().has_one_replica()
         {
             return (*fault).into();
         }
         let acks = self.tally.acks();
         if self.tally.is_reachable_if_recovered(self.disk_full.union(self.busy)) {
             let retry_after = context.retry_after().max(self.retry_after);
-            Failure::ReplicasOverloaded { acks, retry_after, maybe_stored }
+            CommandFailure::ReplicasOverloaded { acks, retry_after, maybe_stored }
         } else if self
             .tally
             .is_reachable_if_recovered(self.disk_full.union(self.busy).union(self.clock_refused))
         {
-            Failure::ClockAhead { acks, maybe_stored }
+            CommandFailure::ClockAhead { acks, maybe_stored }
         } else {
             self.tally.short(if maybe_stored { Shortfall::MaybeStored } else { Shortfall::Unanswered })
         }

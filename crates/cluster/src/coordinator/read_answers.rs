@@ -5,7 +5,7 @@
 //! cell that wins on every replica is the newest; but a value that has expired and the tombstone
 //! that compaction makes of it count as equal.
 
-use crate::NODES_MAX;
+use crate::quorum::replicas_of_cell;
 use crate::replica_set::ReplicaSet;
 use std::cmp::Ordering;
 use stdx::{Cell, CellMeta, WallTime};
@@ -98,8 +98,12 @@ impl ReadAnswers {
 
     /// The replicas that should hold the newest cell.
     pub(super) fn intended_replicas(&self) -> ReplicaSet {
-        let from = self.newest.map_or(0, |newest| newest.from);
-        ReplicaSet::first(from.min(NODES_MAX as u8))
+        replicas_of_cell(self.newest_from())
+    }
+
+    /// The `from` of the newest cell; 0 if there is none.
+    pub(super) fn newest_from(&self) -> u8 {
+        self.newest.map_or(0, |newest| newest.from)
     }
 
     /// The newest cell, if its value is known. A tombstone is known by its version.

@@ -1,10 +1,10 @@
 //! Read repair: sends the newest cell to replicas that answered with less.
 //!
-//! **Promise.** Before a read replies with a cell that not all of its first answers had, it is held
-//! by `min(ack, from of the cell)` of the read's replicas, so a later read of an overlapping quorum
-//! cannot miss it. A cell goes to the replicas within its own `from`, and to those that answered
-//! with an older cell of the key, to no others. It takes over the greatest `from` of these, because
-//! a replica of an older version is a replica of the newest one too.
+//! **Promise.** A read may reply with a cell that not all of its first answers had. Before it does,
+//! `min(ack, from of the cell)` of its replicas hold the cell, so a later read of an overlapping
+//! quorum cannot miss it. A cell goes to the replicas within its own `from`, and to those that
+//! answered with an older cell of the key, to no others. It takes over the greatest `from` of
+//! these, because a replica of an older version is a replica of the newest one too.
 //!
 //! A cell whose `from` is smaller than the read's may thus have no replica left to go to. Then
 //! those of its replicas that cannot be reached are trusted to hold it, as they do if its write was
@@ -16,6 +16,9 @@
 //! When a still newer cell is found, a new round begins for it, and answers to the earlier round
 //! are ignored. Differences found after the reply are repaired likewise, in the background.
 //!
+//! A replica may name the version of a cell whose value it cannot read back. It is not counted
+//! among those that hold the cell, and is sent the cell again.
+//!
 //! **Caveats.** No hints are kept for a failed repair: the next read finds the same difference.
 
 use super::context::{Context, RequestTarget, write_bytes};
@@ -26,6 +29,7 @@ use super::peers::Availability;
 use super::put::is_ahead;
 use super::request_number::{Step, WRITE_ROUNDS_MAX};
 use super::table::OperationId;
+use crate::quorum::CellReplicas;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, PeerAnswer, PeerFault, PeerRequest, Reply, StoreFault};
 use stdx::{Cell, CellKind, Now};
@@ -37,7 +41,7 @@ const KEPT_BYTES_MAX: usize = 4 << 10;
 
 /// State of the repair of the newest cell.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Repair {
+pub(super) struct ReadRepair {
     round: u8,
     /// Whether this repair has been reported as an event.
     is_reported: bool,
@@ -83,7 +87,7 @@ impl Read {
     }
 
     fn is_held_by_enough(&self) -> bool {
-        self.held().len() >= self.holders_needed()
+        self.cell_replicas(self.held()).suffice(self.tally.quorum())
     }
 
     /// Whether enough replicas hold the newest cell, if its unreachable replicas are trusted to
@@ -98,18 +102,23 @@ impl Read {
     }
 
     fn would_be_trusted_with(&self, held: ReplicaSet) -> bool {
-        let from = self.answers.newest().map_or(0, |newest| newest.from);
-        let (within, answered) = (self.answers.intended_replicas(), self.tally.acked());
-        let out_of_reach = self.tally.failed().union(self.repair.failed).union(self.repair.slow);
-        let trusted = within.intersection(out_of_reach).without(answered);
-        from < self.tally.quorum().from()
-            && within.intersection(answered).without(held).is_empty()
-            && held.union(trusted).len() >= self.holders_needed()
+        self.cell_replicas(held).suffice_with_trust(self.tally.quorum())
     }
 
-    /// Replicas that hold the newest cell now.
+    /// The replicas of the newest cell, if `held` hold it.
+    fn cell_replicas(&self, held: ReplicaSet) -> CellReplicas {
+        CellReplicas {
+            cell_from: self.answers.newest_from(),
+            held,
+            answered: self.tally.acked(),
+            out_of_reach: self.tally.failed().union(self.repair.failed).union(self.repair.slow),
+        }
+    }
+
+    /// Replicas that hold the newest cell now. A replica that names its version and cannot read its
+    /// value back is not one of them.
     fn held(&self) -> ReplicaSet {
-        self.answers.holders().union(self.repair.stored)
+        self.answers.holders().without(self.damaged).union(self.repair.stored)
     }
 
     /// Sends the newest cell to enough of the replicas that lack it; returns `false` if these are
@@ -125,7 +134,8 @@ impl Read {
         for replica_index in self.answers.stale_replicas().without(self.repair.tried()) {
             self.write(now, context, id, replica_index, &cell);
         }
-        while self.held().union(self.repair.open).len() < self.holders_needed() {
+        let quorum = self.tally.quorum();
+        while !self.cell_replicas(self.held().union(self.repair.open)).suffice(quorum) {
             if !self.write_to_another(now, context, id, &cell) {
                 return false;
             }
@@ -208,7 +218,7 @@ impl Read {
     pub(super) fn begin_round(&mut self, context: &mut Context) {
         if self.repair.is_reported {
             self.abandon_repair(context);
-            self.repair = Repair { round: self.repair.round + 1, ..Repair::default() };
+            self.repair = ReadRepair { round: self.repair.round + 1, ..ReadRepair::default() };
         }
     }
 
@@ -223,11 +233,6 @@ impl Read {
     /// busy to store it.
     pub(super) fn is_repair_busy(&self) -> bool {
         self.tally.is_reached() && !self.repair.busy.is_empty()
-    }
-
-    fn holders_needed(&self) -> u8 {
-        let from = self.answers.newest().map_or(0, |newest| newest.from);
-        self.tally.quorum().ack().min(from)
     }
 
     /// Replicas that need the newest cell and have not been sent it.
@@ -253,9 +258,9 @@ impl Read {
 
     /// Sends the newest cell to one more of its replicas, whether or not that holds it already.
     fn write_to_another(&mut self, now: Now, context: &mut Context, id: OperationId, cell: &Cell) -> bool {
-        let held = self.answers.holders().union(self.repair.tried());
+        let held = self.held().union(self.repair.tried());
         // A later read with the same `from` does not ask replicas beyond these.
-        let replicas = ReplicaSet::first(self.tally.quorum().from());
+        let replicas = self.tally.quorum().replicas();
         let mut others = self.answers.intended_replicas().intersection(replicas).without(held);
         others.any(|replica_index| self.write(now, context, id, replica_index, cell))
     }
@@ -304,7 +309,7 @@ const fn is_busy(answer: &PeerAnswer) -> bool {
     matches!(answer, PeerAnswer::Failed(PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. })))
 }
 
-impl Repair {
+impl ReadRepair {
     /// Replicas that were sent the newest cell, or cannot be.
     fn tried(&self) -> ReplicaSet {
         self.open.union(self.stored).union(self.failed)

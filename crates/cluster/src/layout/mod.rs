@@ -21,15 +21,16 @@ mod node_set;
 pub use node_set::{NodeIndex, NodeSet};
 
 use crate::Key;
+use crate::quorum::replica_count;
 
 /// Greatest number of nodes in a cluster.
 pub const NODES_MAX: usize = 64;
 
 /// A partition of the key space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Partition(pub u32);
+pub struct PartitionId(pub u32);
 
-impl Partition {
+impl PartitionId {
     /// The partition of a key, of `partitions`: the upper bits of its XXH3 hash.
     #[inline]
     pub(crate) fn of(key: &[u8], partitions: u32) -> Self {
@@ -56,7 +57,7 @@ pub enum LayoutError {
         /// Number of nodes listed.
         nodes: usize,
     },
-    /// The count is not a power of two between 1 and 65,536.
+    /// The number of partitions is not a power of two from 1 to 65,536.
     #[error("partitions are a power of two from 1 to 65536, not {partitions}")]
     Partitions {
         /// Requested number of partitions.
@@ -110,13 +111,13 @@ impl Layout {
 
     /// The partition of a key.
     #[inline]
-    pub fn partition_of(&self, key: &Key) -> Partition {
-        Partition::of(key.as_bytes(), self.partitions)
+    pub fn partition_of(&self, key: &Key) -> PartitionId {
+        PartitionId::of(key.as_bytes(), self.partitions)
     }
 
     /// All nodes in the order in which they hold the keys of `partition`.
     #[inline]
-    pub fn preference_list(&self, partition: Partition) -> &[NodeIndex] {
+    pub fn preference_list(&self, partition: PartitionId) -> &[NodeIndex] {
         let len = self.nodes.len();
         &self.lists[partition.0 as usize * len..][..len]
     }
@@ -124,7 +125,20 @@ impl Layout {
     /// The replicas of `key`: the first `from` nodes of its preference list.
     #[inline]
     pub fn replicas(&self, key: &Key, from: u8) -> &[NodeIndex] {
-        &self.preference_list(self.partition_of(key))[..usize::from(from.min(self.len()))]
+        self.replicas_of_partition(self.partition_of(key), from)
+    }
+
+    /// The replicas of the keys of `partition`, as [`Layout::replicas`].
+    #[inline]
+    pub fn replicas_of_partition(&self, partition: PartitionId, from: u8) -> &[NodeIndex] {
+        &self.preference_list(partition)[..usize::from(replica_count(from, self.len()))]
+    }
+
+    /// The index of `node` in the preference list of `partition`.
+    #[inline]
+    pub(crate) fn replica_index(&self, partition: PartitionId, node: NodeIndex) -> u8 {
+        let list = self.preference_list(partition);
+        list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
     }
 
     /// Whether `node` is among the first `from` nodes for `key`.

@@ -301,8 +301,7 @@ impl Node {
     /// Index of a node in the preference list of a key.
     fn replica_index_of(&self, node: NodeIndex, key: &Key) -> u8 {
         let layout = &self.member.layout;
-        let list = layout.preference_list(layout.partition_of(key));
-        list.iter().position(|other| *other == node).expect("a preference list names every node") as u8
+        layout.replica_index(layout.partition_of(key), node)
     }
 
     fn end_chunk(&mut self, now: Now, node: NodeIndex) {

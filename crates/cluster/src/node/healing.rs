@@ -29,7 +29,8 @@ use super::pull::PullTarget;
 use super::purpose::StorePurpose;
 use super::rebuild::IN_FLIGHT_WRITE_TIMEOUTS;
 use super::{Node, RepairKind};
-use crate::{Damage, LostRange, RepairStatus, StoreRequest, StoreResponse, SyncState};
+use crate::quorum::has_other_replicas;
+use crate::{LostRange, RepairStatus, StoreRequest, StoreResponse, SyncState, TableDamage};
 use stdx::{Instant, Now, WallTime};
 
 /// Fraction of the grace period (one in this many) by which other nodes may purge deletes before
@@ -40,13 +41,13 @@ const GRACE_MARGIN: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct Healing {
     /// Damaged tables as last reported by the store.
-    damage: Vec<Damage>,
+    damage: Vec<TableDamage>,
     job: Option<HealingJob>,
 }
 
 #[derive(Debug)]
 struct HealingJob {
-    damage: Damage,
+    damage: TableDamage,
     stage: HealingStage,
     /// Number of cells stored from other replicas.
     cells: u64,
@@ -73,7 +74,7 @@ impl Healing {
 
 impl Node {
     /// Sets the damaged tables that the store reports.
-    pub(super) fn set_damage(&mut self, damage: Vec<Damage>) {
+    pub(super) fn set_damage(&mut self, damage: Vec<TableDamage>) {
         self.healing.damage = damage;
     }
 
@@ -109,17 +110,17 @@ impl Node {
         Some(RepairStatus { kind: RepairKind::Healing, permille, cells: *cells })
     }
 
-    fn can_heal(&self, now: Now, damage: &Damage) -> bool {
+    fn can_heal(&self, now: Now, damage: &TableDamage) -> bool {
         let grace = self.limits.grace - self.limits.grace / GRACE_MARGIN;
         let is_forgotten = |dead: WallTime| dead.saturating_add(grace) <= self.latest_horizon(now);
         self.peers_count() > 0
             && !damage.dead_from.is_some_and(is_forgotten)
-            && self.limits.default_from > 1
+            && has_other_replicas(self.limits.default_from)
             && self.record.durable().sync_state == SyncState::Settled
             && self.drain.is_none()
     }
 
-    fn begin_healing(&mut self, now: Now, damage: Option<Damage>) {
+    fn begin_healing(&mut self, now: Now, damage: Option<TableDamage>) {
         self.pull.take_if(|pull| pull.target == PullTarget::Range);
         let until = now.mono + self.limits.request_timeout * IN_FLIGHT_WRITE_TIMEOUTS;
         self.healing.job = damage.map(|damage| HealingJob {

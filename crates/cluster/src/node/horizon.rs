@@ -23,11 +23,12 @@
 //! reading of a peer's clock is late by the network delay of its answer.
 
 use super::Node;
+use crate::quorum::is_majority;
 use stdx::{Now, SteadyWall, WallTime};
 
 /// The clocks of the cluster as far as a majority supports them.
 #[derive(Debug, Default)]
-pub(super) struct Horizon {
+pub(super) struct ClusterHorizon {
     /// The supported time. `None` until a majority of the clocks was heard.
     supported: Option<SteadyWall>,
 }
@@ -65,6 +66,6 @@ impl Node {
     fn majority_clocks(&self, now: Now) -> Option<Vec<WallTime>> {
         let mut clocks: Vec<_> = self.peer_wall_clocks(now).map(|(_, wall)| wall).chain([now.wall]).collect();
         clocks.sort_unstable();
-        (clocks.len() * 2 > usize::from(self.member.layout.len())).then_some(clocks)
+        is_majority(clocks.len(), usize::from(self.member.layout.len())).then_some(clocks)
     }
 }

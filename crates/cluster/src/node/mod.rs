@@ -45,18 +45,18 @@ pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, ReplicaContext, RequestHeader};
 use crate::{
-    ClusterView, Damage, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex,
-    NodeRecord, Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse,
+    ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
+    Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse, TableDamage,
 };
 use clock_bound::ClockBound;
 use drain::Drain;
 use healing::Healing;
-use horizon::Horizon;
-use outbox::Outbox;
+use horizon::ClusterHorizon;
+use outbox::NodeEffects;
 use peer::Peer;
 use pull::Pull;
 use purpose::{RequestPurpose, StorePurpose};
-use record::Record;
+use record::NodeRecordState;
 use refused_retries::RefusedRetries;
 use repair::Repair;
 use std::sync::Arc;
@@ -114,9 +114,9 @@ impl Default for NodeLimits {
 pub struct Node {
     member: Member,
     limits: NodeLimits,
-    record: Record,
+    record: NodeRecordState,
     view: Arc<ClusterView>,
-    outbox: Outbox,
+    outbox: NodeEffects,
     rng: Rng,
     replica: Replica,
     /// State of each peer, by node index. The entry of this node itself is unused.
@@ -124,7 +124,7 @@ pub struct Node {
     /// Time of the next heartbeats.
     tick_at: Instant,
     clock_comparison: ClockComparison,
-    horizon: Horizon,
+    horizon: ClusterHorizon,
     clock_bound: ClockBound,
     disk_full: bool,
     started: Instant,
@@ -152,15 +152,15 @@ impl Node {
         let pending = record.repair_pending;
         let mut node = Self {
             limits,
-            record: Record::new(record),
+            record: NodeRecordState::new(record),
             view: member.first_view(),
-            outbox: Outbox::new(member.incarnation),
+            outbox: NodeEffects::new(member.incarnation),
             rng,
             replica: Replica::new(member.clone()),
             peers: member.layout.nodes().map(|node| Peer::new(now.mono, pending.contains(node))).collect(),
             tick_at: now.mono,
             clock_comparison: ClockComparison::NoPeers,
-            horizon: Horizon::default(),
+            horizon: ClusterHorizon::default(),
             clock_bound: ClockBound::new(now.mono),
             disk_full: false,
             started: now.mono,
@@ -267,7 +267,7 @@ impl Node {
         self.advance(now);
     }
 
-    /// Sets whether the disk has no room for values. Peers learn it with the next heartbeat.
+    /// Sets whether the disk has no space for values. Peers learn it with the next heartbeat.
     pub fn handle_disk_full(&mut self, now: Now, is_full: bool) {
         self.disk_full = is_full;
         self.advance(now);
@@ -275,7 +275,7 @@ impl Node {
 
     /// Sets the tables that the store cannot read back. The driver calls this repeatedly with the
     /// current list, which no longer contains healed tables.
-    pub fn handle_damage(&mut self, now: Now, damage: Vec<Damage>) {
+    pub fn handle_damage(&mut self, now: Now, damage: Vec<TableDamage>) {
         self.set_damage(damage);
         self.advance(now);
     }

@@ -34,7 +34,7 @@ const QUICK_ANSWERS: u8 = 8;
 
 /// Effects of the node, and its requests that are in flight.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(super) struct NodeEffects {
     pub(super) effects: VecDeque<Effect>,
     incarnation: Incarnation,
     last_store: u64,
@@ -142,7 +142,7 @@ impl AdaptiveTimeout {
     }
 }
 
-impl Outbox {
+impl NodeEffects {
     pub(super) const fn new(incarnation: Incarnation) -> Self {
         Self {
             effects: VecDeque::new(),

@@ -2,7 +2,7 @@
 
 use super::handoff::Handoff;
 use super::sync_state::IdentityReport;
-use crate::dial::Dialer;
+use crate::dial::DialSchedule;
 use crate::{Generation, HeartbeatPayload, Incarnation, LinkId, PeerHello, PeerState, SyncState};
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use stdx::{ClockAnchor, Instant};
 /// State of one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) dialer: Dialer,
+    pub(super) dialer: DialSchedule,
     /// The open link that this node dialed.
     pub(super) dialed: Option<DialedLink>,
     /// The admitted link that the peer's `Node` dialed. A newer one replaces it.
@@ -92,7 +92,7 @@ pub(super) struct HintProgress {
 impl Peer {
     pub(super) fn new(now: Instant, is_repair_pending: bool) -> Self {
         Self {
-            dialer: Dialer::new(),
+            dialer: DialSchedule::new(),
             dialed: None,
             accepted: None,
             pending_link: None,

@@ -35,9 +35,10 @@
 use super::Node;
 use super::purpose::{RequestPurpose, StorePurpose};
 use super::ranges::permille;
+use crate::quorum::{has_other_replicas, replica_count, replica_count_with_others, sources_needed};
 use crate::{
-    Event, Key, LostRange, NodeIndex, NodeSet, Partition, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
-    StoreRequest, StoreResponse, SyncState,
+    Event, Key, LostRange, NodeIndex, NodeSet, PartitionId, PeerAnswer, PeerRequest, RangeAnswer,
+    RangeRequest, StoreRequest, StoreResponse, SyncState,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
@@ -368,7 +369,10 @@ impl Node {
         let is_own = |(key, cell): &(Key, Cell)| layout.is_replica(me, key, cell.meta.from);
         let own: Vec<_> = entries.into_iter().filter(is_own).collect();
         let nodes = layout.len();
-        let froms = own.iter().map(|(_, cell)| cell.meta.from.min(nodes)).filter(|&from| from >= 2);
+        let froms = own
+            .iter()
+            .map(|(_, cell)| replica_count(cell.meta.from, nodes))
+            .filter(|&from| has_other_replicas(from));
         let froms: BTreeSet<u8> = froms.collect();
         let (waiting, refused): (Vec<_>, Vec<_>) =
             (own.into_iter()).partition(|(_, cell)| self.member.clock.accepts(cell.meta.version.hlc, now));
@@ -424,7 +428,7 @@ impl Node {
     /// this `from`.
     fn other_replicas(&self, from: u8) -> BTreeSet<u64> {
         (0..self.member.layout.partitions())
-            .map(|partition| &self.member.layout.preference_list(Partition(partition))[..usize::from(from)])
+            .map(|partition| self.member.layout.replicas_of_partition(PartitionId(partition), from))
             .filter(|replicas| replicas.contains(&self.member.me))
             .map(|replicas| replicas.iter().copied().filter(|&node| node != self.member.me))
             .map(|others| others.collect::<NodeSet>().to_bits())
@@ -437,13 +441,8 @@ impl Node {
     fn default_froms(&self) -> impl Iterator<Item = u8> {
         let of_peers = self.peer_nodes().filter_map(|node| self.peer(node).default_from).map(NonZeroU8::get);
         let nodes = self.member.layout.len();
-        std::iter::once(self.limits.default_from).chain(of_peers).map(move |from| from.max(2).min(nodes))
+        std::iter::once(self.limits.default_from)
+            .chain(of_peers)
+            .map(move |from| replica_count_with_others(from, nodes))
     }
-}
-
-/// Number of the other replicas of a key that together hold at least one copy of every
-/// majority-acknowledged write.
-const fn sources_needed(from: u8) -> u8 {
-    let majority = from / 2 + 1;
-    from - majority + 1
 }

@@ -4,7 +4,7 @@
 //! effect when it is durable. Each change stores the whole record. One store request is in flight
 //! at a time; a failed one is retried.
 
-use super::outbox::Outbox;
+use super::outbox::NodeEffects;
 use super::purpose::StorePurpose;
 use crate::{NodeRecord, StoreRequest, StoreResponse};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(250);
 
 /// The node record with the state of storing it.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct NodeRecordState {
     durable: NodeRecord,
     wanted: NodeRecord,
     in_flight: Option<NodeRecord>,
@@ -25,7 +25,7 @@ pub(super) struct Record {
     forced_revision: u64,
 }
 
-impl Record {
+impl NodeRecordState {
     pub(super) fn new(durable: NodeRecord) -> Self {
         Self {
             wanted: durable.clone(),
@@ -57,7 +57,7 @@ impl Record {
     }
 
     /// Stores the record if it has changed and no store request is in flight.
-    pub(super) fn advance(&mut self, now: Instant, outbox: &mut Outbox) {
+    pub(super) fn advance(&mut self, now: Instant, outbox: &mut NodeEffects) {
         if self.in_flight.is_some() || !self.is_dirty() || now < self.retry_at {
             return;
         }
@@ -77,7 +77,7 @@ impl Record {
         }
     }
 
-    /// Time at which [`Record::advance`] is due without another event.
+    /// Time at which [`NodeRecordState::advance`] is due without another event.
     pub(super) fn due(&self) -> Option<Instant> {
         (self.in_flight.is_none() && self.is_dirty()).then_some(self.retry_at)
     }

@@ -78,7 +78,7 @@ impl Node {
         let holders_left = keys.get(&key).map_or(NodeSet::EMPTY, |refusal| refusal.holders);
         self.refused_retries.after = Some(key.clone());
         self.refused_retries.current = Some(Retry { key: key.clone(), holders_left });
-        self.outbox.request_store(StorePurpose::ReadRefusedKey, StoreRequest::Read { key });
+        self.outbox.request_store(StorePurpose::ReadRefusedKey, StoreRequest::ReadMeta { key });
     }
 
     /// Time at which the next retry is due. `None`: no key is refused, a retry is running, or the
@@ -88,12 +88,12 @@ impl Node {
         (is_idle && !self.record.wanted().refused.is_empty()).then_some(self.refused_retries.next_at)
     }
 
-    /// Handles the store's answer with the cell that this node holds of the retried key.
+    /// Handles the store's answer with the version that this node holds of the retried key.
     pub(super) fn handle_refused_key_read(&mut self, now: Now, response: &StoreResponse) {
         let key = self.current_retry_key();
         let keys = &mut self.record.wanted_mut().refused;
-        if let (StoreResponse::Cell(Some(cell)), Some(refusal)) = (response, keys.get(&key))
-            && cell.meta.version.hlc > refusal.since
+        if let (StoreResponse::Meta(Some(meta)), Some(refusal)) = (response, keys.get(&key))
+            && meta.version.hlc > refusal.since
         {
             keys.remove(&key);
         }

@@ -12,7 +12,7 @@ use stdx::WallTime;
 pub struct NodeStatus {
     /// Sync state of this node.
     pub sync_state: SyncState,
-    /// The node serves users.
+    /// Whether the node may serve users.
     pub ready: bool,
     /// Status of all nodes by index, this node included.
     pub peers: Vec<PeerStatus>,
@@ -39,9 +39,9 @@ pub struct PeerStatus {
     pub node: NodeIndex,
     /// State by the failure detector.
     pub state: PeerState,
-    /// Sync state of the peer: whether its reads count.
+    /// Sync state of the peer, which decides whether its answers to reads count.
     pub sync_state: SyncState,
-    /// The peer has no room for values.
+    /// Whether the peer has no disk space for values.
     pub disk_full: bool,
     /// Hints that this node holds for the peer.
     pub hints: HintCount,

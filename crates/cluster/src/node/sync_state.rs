@@ -59,6 +59,7 @@
 
 use super::Node;
 use super::peer::Peer;
+use crate::quorum::is_majority;
 use crate::{
     Event, Generation, GenerationReport, HeartbeatPayload, NodeIndex, NodeSet, PeerHello, PeerState,
     RebuildReason, SyncState,
@@ -284,9 +285,9 @@ impl Node {
             return;
         }
         let unheard = self.unheard_peers();
-        let heard = usize::from(self.member.layout.len()) - usize::from(unheard.len());
-        let is_majority = heard * 2 > usize::from(self.member.layout.len());
-        if !is_majority || self.is_identity_report_missing() {
+        let nodes = usize::from(self.member.layout.len());
+        let heard = nodes - usize::from(unheard.len());
+        if !is_majority(heard, nodes) || self.is_identity_report_missing() {
             return;
         }
         let is_rebuilding = |node| self.peer(node).sync_state() == SyncState::Rebuilding;

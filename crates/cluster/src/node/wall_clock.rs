@@ -31,6 +31,7 @@
 //! no other.
 
 use super::Node;
+use crate::quorum::{is_majority, majority_beside_one};
 use crate::{HeartbeatPayload, HybridClock, NODES_MAX, NodeIndex, NodeSet, PeerState, WallCeiling};
 use std::time::Duration;
 use stdx::{ClockAnchor, Now, WallTime};
@@ -121,7 +122,7 @@ impl Node {
         let walls = &mut walls[..heard];
         walls.sort_unstable_by(|a, b| b.cmp(a));
         // Number of peers that together with this node are more than half of the nodes heard.
-        let enough = walls.len().div_ceil(2);
+        let enough = majority_beside_one(walls.len());
         let fastest_of_enough = *walls.get(enough.checked_sub(1)?)?;
         let agree = walls.iter().take_while(|&&wall| is_accepted(now.wall, wall)).count();
         let disagree = walls.len() - agree;
@@ -130,7 +131,7 @@ impl Node {
         };
         if agree >= enough {
             Some(ClockComparison::Compared(up_to(walls[agree - 1])))
-        } else if disagree >= 2 && disagree * 2 > walls.len() + 1 {
+        } else if disagree >= 2 && is_majority(disagree, walls.len() + 1) {
             Some(ClockComparison::Compared(up_to(fastest_of_enough)))
         } else if !matches!(self.clock_comparison, ClockComparison::Compared(_)) {
             Some(ClockComparison::Disputed(up_to(fastest_of_enough)))

@@ -44,6 +44,8 @@ const LINK_BYTES_MAX: usize = 128 << 20;
 const LINK_PAGES_MAX: u32 = 64;
 /// Greatest number of requests in flight for all links, ended ones included.
 const REQUESTS_MAX: usize = 1 << 18;
+/// Each request in flight has an index in the slab.
+const _: () = assert!(REQUESTS_MAX as u64 <= Jobs::INDEX_MASK + 1);
 /// Set in the store ids of a replica, and in no others.
 const REPLICA_BIT: u64 = 1 << 63;
 
@@ -117,7 +119,6 @@ struct Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerKind {
     Unchanged,
-    Meta,
     /// Cells of a scan.
     Page,
     /// Whether the page has this digest.
@@ -204,7 +205,7 @@ impl Replica {
         if let StoreResponse::WrittenUnchecked { key, version } = response {
             let job = self.jobs.get_mut(id);
             job.answer_kind = AnswerKind::Superseded(version);
-            let request = StoreRequest::Read { key };
+            let request = StoreRequest::ReadMeta { key };
             effects.push_back(Effect::Store { id, request, deadline: None });
             return std::mem::take(&mut job.is_write);
         }
@@ -218,7 +219,6 @@ impl Replica {
         let is_unknown = job.scope.is_some_and(|scope| refused.are_in(&scope, &response));
         let answer = match (job.answer_kind, answer(response)) {
             _ if is_unknown => PeerAnswer::Failed(PeerFault::NotReadEligible),
-            (AnswerKind::Meta, PeerAnswer::Cell(cell)) => PeerAnswer::Meta(cell.map(|cell| cell.meta)),
             (AnswerKind::Check(digest), PeerAnswer::Scan(answer)) => {
                 PeerAnswer::Scan(scan_partitions::checked(digest, answer))
             }
@@ -260,7 +260,7 @@ impl Replica {
             PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } if is_refused(&key) => {
                 return Err(PeerAnswer::Failed(PeerFault::NotReadEligible));
             }
-            PeerRequest::ReadMeta { key } => return Ok((StoreRequest::Read { key }, AnswerKind::Meta)),
+            PeerRequest::ReadMeta { key } => StoreRequest::ReadMeta { key },
             PeerRequest::ReadCell { key } => StoreRequest::Read { key },
             PeerRequest::Write { cell, .. } if !self.member.clock.accepts(cell.meta.version.hlc, now) => {
                 effects.push_back(Effect::Event(Event::ClockAhead { node: origin.node }));
@@ -326,9 +326,9 @@ pub(crate) fn admit_hints(
     admitted
 }
 
-/// The answer to a durable write of this version, from a read of the key after the write.
+/// The answer to a durable write of this version, from a read of the key's version after the write.
 pub(crate) fn written(version: Version, read: &PeerAnswer) -> PeerAnswer {
-    let superseded = matches!(read, PeerAnswer::Cell(Some(cell)) if cell.meta.version > version);
+    let superseded = matches!(read, PeerAnswer::Meta(Some(meta)) if meta.version > version);
     PeerAnswer::Written { superseded }
 }
 
@@ -339,6 +339,7 @@ pub(crate) fn written(version: Version, read: &PeerAnswer) -> PeerAnswer {
 pub(crate) fn answer(response: StoreResponse) -> PeerAnswer {
     match response {
         StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
+        StoreResponse::Meta(meta) => PeerAnswer::Meta(meta),
         StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
         StoreResponse::HintsKept => PeerAnswer::HintsKept,
         StoreResponse::Page { page, rest } => PeerAnswer::Scan(ScanAnswer::Page { page, rest }),
@@ -374,6 +375,7 @@ struct Jobs {
 
 impl Jobs {
     const INDEX_BITS: u32 = 20;
+    const INDEX_MASK: u64 = (1 << Self::INDEX_BITS) - 1;
 
     fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -402,10 +404,60 @@ impl Jobs {
     }
 
     fn slot_of(&mut self, id: StoreId) -> (u32, &mut Option<Job>) {
-        let index = (id.0 & ((1 << Self::INDEX_BITS) - 1)) as u32;
-        let (uses, slot) = &mut self.slots[index as usize];
+        let index = (id.0 & Self::INDEX_MASK) as u32;
+        let Some((uses, slot)) = self.slots.get_mut(index as usize) else {
+            panic!("the store answered {id:?}, which no replica has made");
+        };
         let is_current = id.0 == REPLICA_BIT | *uses << Self::INDEX_BITS | u64::from(index);
         assert!(is_current, "the store answered {id:?} twice");
         (index, slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Incarnation, Requester};
+
+    fn job() -> Job {
+        let id = MessageId { incarnation: Incarnation(1), requester: Requester::Node, number: 1 };
+        let answer_kind = AnswerKind::Unchanged;
+        Job { link: LinkId(1), id, answer_kind, bytes: 0, is_write: false, scope: None }
+    }
+
+    #[test]
+    fn a_slot_that_is_used_again_has_another_id() {
+        let mut jobs = Jobs::default();
+        let first = jobs.insert(job());
+        jobs.remove(first);
+        let second = jobs.insert(job());
+        assert_ne!(first, second);
+        assert_eq!((first.0 ^ second.0) & Jobs::INDEX_MASK, 0, "the slot is the same");
+        assert!(Replica::owns(first) && Replica::owns(second));
+    }
+
+    #[test]
+    #[should_panic(expected = "answered once")]
+    fn a_second_answer_is_refused() {
+        let mut jobs = Jobs::default();
+        let id = jobs.insert(job());
+        jobs.remove(id);
+        jobs.remove(id);
+    }
+
+    #[test]
+    #[should_panic(expected = "twice")]
+    fn a_second_answer_is_refused_although_the_slot_is_used_again() {
+        let mut jobs = Jobs::default();
+        let id = jobs.insert(job());
+        jobs.remove(id);
+        jobs.insert(job());
+        jobs.remove(id);
+    }
+
+    #[test]
+    #[should_panic(expected = "no replica has made")]
+    fn an_answer_to_a_request_that_was_never_made_is_refused() {
+        Jobs::default().remove(StoreId(REPLICA_BIT | 1 << Jobs::INDEX_BITS));
     }
 }

@@ -366,6 +366,7 @@ impl Host {
     fn store(&mut self, request: StoreRequest) -> StoreResponse {
         match request {
             StoreRequest::Read { key } => StoreResponse::Cell(self.cells.get(&key).cloned()),
+            StoreRequest::ReadMeta { key } => StoreResponse::Meta(self.cells.get(&key).map(|cell| cell.meta)),
             StoreRequest::Write { key, cell, hints } => {
                 self.hints.extend(hints.iter().map(|target| (key.clone(), target)));
                 let wins = self.cells.get(&key).is_none_or(|held| cell.as_ref().supersedes(&held.as_ref()));

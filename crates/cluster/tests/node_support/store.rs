@@ -1,8 +1,8 @@
 //! A store that is a map, with faults on request.
 
 use cluster::{
-    Damage, Hint, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ScanLimit, StoreFault, StoreRequest,
-    StoreResponse,
+    Hint, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ScanLimit, StoreFault, StoreRequest, StoreResponse,
+    TableDamage,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ pub(crate) struct Store {
     pub(crate) record: NodeRecord,
     pub(crate) bound: Hlc,
     /// Damaged tables that were not abandoned yet.
-    pub(crate) damage: Vec<Damage>,
+    pub(crate) damage: Vec<TableDamage>,
     pub(crate) latency: Duration,
     /// Requests that satisfy this predicate fail.
     pub(crate) fails: fn(&StoreRequest) -> bool,
@@ -65,7 +65,7 @@ impl Store {
     /// Adds a damaged table with this range. Cells of the range that satisfy `is_lost` are lost.
     pub(crate) fn damage(&mut self, table: u64, range: LostRange, is_lost: impl Fn(&Key) -> bool) {
         self.cells.retain(|key, _| !is_in(&range, key) || !is_lost(key));
-        self.damage.push(Damage { table, ranges: vec![range], own_cells: true, dead_from: None });
+        self.damage.push(TableDamage { table, ranges: vec![range], own_cells: true, dead_from: None });
     }
 
     pub(crate) fn is_unreadable(&self, key: &Key) -> bool {
@@ -82,6 +82,8 @@ impl Store {
         match request {
             StoreRequest::Read { key } if self.is_unreadable(&key) => corrupt(),
             StoreRequest::Read { key } => StoreResponse::Cell(self.cells.get(&key).cloned()),
+            StoreRequest::ReadMeta { key } if self.is_unreadable(&key) => corrupt(),
+            StoreRequest::ReadMeta { key } => StoreResponse::Meta(self.cells.get(&key).map(|cell| cell.meta)),
             StoreRequest::Write { key, cell, hints } => {
                 let superseded = self.put(&key, &cell);
                 self.keep_hints(&key, cell.meta.version, hints);

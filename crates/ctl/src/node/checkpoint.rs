@@ -1,6 +1,6 @@
 //! Checkpoints of a running node.
 
-use super::Node;
+use super::NodeAddress;
 use crate::error::CtlError;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -29,7 +29,7 @@ pub struct NodeCheckpoint {
     pub damaged_tables: Vec<PathBuf>,
 }
 
-impl Node {
+impl NodeAddress {
     /// Has the node make a checkpoint. The name consists of letters, digits and `-`.
     ///
     /// # Errors

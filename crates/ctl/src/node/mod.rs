@@ -33,17 +33,17 @@ const PROBLEM_BYTES_MAX: usize = 64 << 10;
 
 /// Address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeAddress {
     authority: String,
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}", self.authority)
     }
 }
 
-impl Node {
+impl NodeAddress {
     /// Creates the address from `host:port`.
     pub fn new(authority: &str) -> Self {
         Self { authority: authority.to_owned() }
@@ -90,7 +90,7 @@ impl Drop for Connection {
 
 /// Response to a request, whose body may still be arriving.
 pub(crate) struct Answer {
-    node: Node,
+    node: NodeAddress,
     response: Response<Incoming>,
     _connection: Connection,
 }

@@ -1,10 +1,10 @@
 //! Taking a backup.
 
-use super::object::Origin;
-use super::{BackupFile, BackupNumber, Manifest, Repository};
+use super::object::FileOrigin;
+use super::{BackupFile, BackupManifest, BackupNumber, Repository};
 use crate::error::CtlError;
 use crate::files::{self, UNFINISHED};
-use crate::progress::{Meter, Observer};
+use crate::progress::{Meter, ProgressObserver};
 use std::path::Path;
 use stdx::WallTime;
 use store::{IDENTITY_FILE, Identity};
@@ -16,7 +16,7 @@ const LOCK: &str = "LOCK";
 #[derive(Debug)]
 pub struct AddedBackup {
     /// Manifest of the backup.
-    pub manifest: Manifest,
+    pub manifest: BackupManifest,
     /// Number of files that were copied.
     pub files_copied: usize,
     /// Total length of the copied files, in bytes.
@@ -38,7 +38,7 @@ impl Repository {
         &self,
         source: &Path,
         taken: WallTime,
-        observer: &mut dyn Observer,
+        observer: &mut dyn ProgressObserver,
     ) -> Result<AddedBackup, CtlError> {
         let fs = &**self.fs();
         let mut paths = files::tree(fs, source)?;
@@ -50,11 +50,12 @@ impl Repository {
         paths.retain(|path| path.rsplit('/').next() != Some(LOCK));
         let origins = paths
             .iter()
-            .map(|path| Origin::of(fs, source, path, identity.tag))
+            .map(|path| FileOrigin::of(fs, source, path, identity.tag))
             .collect::<Result<Vec<_>, _>>()?;
         let known = self.object_names()?;
-        let fits = |origin: &Origin, name: &str| origin.fits(fs, &self.object(name));
-        let find = |origin: &Origin| origin.find_in(&known).into_iter().find(|(name, _)| fits(origin, name));
+        let fits = |origin: &FileOrigin, name: &str| origin.fits(fs, &self.object(name));
+        let find =
+            |origin: &FileOrigin| origin.find_in(&known).into_iter().find(|(name, _)| fits(origin, name));
         let found: Vec<_> = origins.iter().map(find).collect();
         let to_copy = || origins.iter().zip(&found).filter(|(_, found)| found.is_none());
         let bytes_copied = to_copy().map(|(origin, _)| origin.bytes).sum();
@@ -81,7 +82,7 @@ impl Repository {
         let objects = self.objects();
         fs.sync_dir(&objects).map_err(CtlError::io("sync", &objects))?;
 
-        let manifest = Manifest {
+        let manifest = BackupManifest {
             number,
             node: identity.tag,
             own: identity.membership.own.unwrap_or_default(),
@@ -151,7 +152,7 @@ impl Repository {
     fn copy_in(
         &self,
         source: &Path,
-        origin: &Origin,
+        origin: &FileOrigin,
         meter: &mut Meter<'_>,
     ) -> Result<(String, files::Contents), CtlError> {
         let fs = &**self.fs();

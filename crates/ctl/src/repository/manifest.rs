@@ -37,7 +37,7 @@ impl FromStr for BackupNumber {
 
 /// A backup: its node, its time, and its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Manifest {
+pub struct BackupManifest {
     /// Number of the backup.
     pub number: BackupNumber,
     /// Tag of the node.
@@ -67,7 +67,7 @@ pub struct BackupFile {
     pub object: String,
 }
 
-impl Manifest {
+impl BackupManifest {
     /// Total length of all files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
@@ -95,7 +95,7 @@ impl Manifest {
         text.into_bytes()
     }
 
-    /// Decodes the output of [`Manifest::encode`]. The error describes the violation.
+    /// Decodes the output of [`BackupManifest::encode`]. The error describes the violation.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let mut lines = unseal(text, HEADER)?.lines();
@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    fn manifest() -> Manifest {
-        Manifest {
+    fn manifest() -> BackupManifest {
+        BackupManifest {
             number: BackupNumber(7),
             node: NodeTag(0x0123_4567_89ab_cdef),
             own: "http://a:1".to_owned(),
@@ -214,7 +214,7 @@ mod tests {
             .replace("C2", "126d3c2aab9829ad4d7abf24f60716db")
             .replace("C3", "67c5da19e9b35cbb925ff181be92c8f5");
         assert_eq!(String::from_utf8_lossy(&manifest().encode()), bytes);
-        assert_eq!(Manifest::decode(bytes.as_bytes()), Ok(manifest()));
+        assert_eq!(BackupManifest::decode(bytes.as_bytes()), Ok(manifest()));
     }
 
     #[test]
@@ -223,10 +223,10 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Manifest::decode(&flipped).is_err(), "bit {bit}");
+            assert!(BackupManifest::decode(&flipped).is_err(), "bit {bit}");
         }
         for len in 0..bytes.len() {
-            assert!(Manifest::decode(&bytes[..len]).is_err(), "{len} bytes");
+            assert!(BackupManifest::decode(&bytes[..len]).is_err(), "{len} bytes");
         }
     }
 
@@ -234,11 +234,17 @@ mod tests {
     fn a_manifest_names_nothing_outside_of_the_directory() {
         for path in ["/etc/passwd", "../x", "a/../../x", "a//b", "", ".", "a/.", "a\0"] {
             let files = vec![BackupFile { path: path.to_owned(), ..file("x", 1) }];
-            assert!(Manifest::decode(&Manifest { files, ..manifest() }.encode()).is_err(), "{path:?}");
+            assert!(
+                BackupManifest::decode(&BackupManifest { files, ..manifest() }.encode()).is_err(),
+                "{path:?}"
+            );
         }
         for object in ["..", "a/b", "", ".hidden"] {
             let files = vec![BackupFile { object: object.to_owned(), ..file("x", 1) }];
-            assert!(Manifest::decode(&Manifest { files, ..manifest() }.encode()).is_err(), "{object:?}");
+            assert!(
+                BackupManifest::decode(&BackupManifest { files, ..manifest() }.encode()).is_err(),
+                "{object:?}"
+            );
         }
     }
 
@@ -250,13 +256,13 @@ mod tests {
             let files = names.iter().map(|(path, bytes)| file(path, *bytes)).collect();
             let (number, node) = (BackupNumber(number), NodeTag(node));
             let taken = WallTime::from_micros_since_unix_epoch(taken);
-            let manifest = Manifest { number, node, taken, files, nodes: Vec::new(), own: String::new(), ..manifest() };
-            prop_assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
+            let manifest = BackupManifest { number, node, taken, files, nodes: Vec::new(), own: String::new(), ..manifest() };
+            prop_assert_eq!(BackupManifest::decode(&manifest.encode()), Ok(manifest));
         }
 
         #[test]
         fn any_bytes_are_refused(bytes: Vec<u8>) {
-            prop_assert!(Manifest::decode(&bytes).is_err());
+            prop_assert!(BackupManifest::decode(&bytes).is_err());
         }
     }
 }

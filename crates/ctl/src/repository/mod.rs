@@ -21,7 +21,7 @@ mod object;
 mod retention;
 
 pub use add_backup::AddedBackup;
-pub use manifest::{BackupFile, BackupNumber, Manifest};
+pub use manifest::{BackupFile, BackupManifest, BackupNumber};
 pub use retention::RetentionReport;
 
 use crate::error::CtlError;
@@ -135,10 +135,10 @@ impl Repository {
     ///
     /// # Errors
     /// [`CtlError::Damaged`], [`CtlError::Io`].
-    pub fn manifest(&self, number: BackupNumber) -> Result<Manifest, CtlError> {
+    pub fn manifest(&self, number: BackupNumber) -> Result<BackupManifest, CtlError> {
         let path = self.manifests().join(number.to_string());
         let bytes = files::read_small(&*self.fs, &path, MANIFEST_BYTES_MAX)?;
-        let manifest = Manifest::decode(&bytes).map_err(|detail| CtlError::damaged(&path, detail))?;
+        let manifest = BackupManifest::decode(&bytes).map_err(|detail| CtlError::damaged(&path, detail))?;
         if manifest.number != number {
             return Err(CtlError::damaged(&path, format!("it is that of backup {}", manifest.number)));
         }

@@ -28,7 +28,7 @@ const TAIL_BYTES: u64 = 4 << 10;
 
 /// Origin of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct FileOrigin {
     prefix: String,
     pub(super) bytes: u64,
     /// Checksum of the tail.
@@ -36,7 +36,7 @@ pub(super) struct Origin {
     is_immutable: bool,
 }
 
-impl Origin {
+impl FileOrigin {
     /// Computes the origin of the file at `path` below `root`, a data directory of `node`.
     pub(super) fn of(fs: &dyn Fs, root: &Path, path: &str, node: NodeTag) -> Result<Self, CtlError> {
         let (tail, bytes) = files::read_tail(fs, &root.join(path), TAIL_BYTES)?;
@@ -82,7 +82,7 @@ mod tests {
         let disk = MemFs::new();
         disk.write_file("/data/shard-000/tables/1.sst", b"a table").unwrap();
         let node = NodeTag(0x0123_4567_89ab_cdef);
-        let of = |path| Origin::of(&disk, Path::new("/data"), path, node).unwrap();
+        let of = |path| FileOrigin::of(&disk, Path::new("/data"), path, node).unwrap();
         let table = of("shard-000/tables/1.sst");
         let checksum = Checksum::of(b"a table");
         let name = format!("0123456789abcdef-shard-000-tables-1.sst-7-{checksum}-{checksum}");

@@ -12,9 +12,9 @@
 use super::zstd_decoder::ZstdDecoder;
 use super::{RequestedQuorum, VALUE_BYTES_MAX, is_in_future};
 use crate::error::CtlError;
-use crate::node::{Answer, Node, SILENCE_MAX};
+use crate::node::{Answer, NodeAddress, SILENCE_MAX};
 use crate::percent;
-use crate::progress::{Observer, Progress};
+use crate::progress::{OperationProgress, ProgressObserver};
 use api::entries::{BatchEntry, Coding, EntryDecoder, EntryEncoder, Format};
 use bytes::Bytes;
 use http::{Method, StatusCode, header};
@@ -66,10 +66,10 @@ pub struct ExportReport {
 /// # Errors
 /// [`CtlError`]; the output is then incomplete.
 pub async fn export(
-    node: &Node,
+    node: &NodeAddress,
     export: &Export,
     to: &mut dyn io::Write,
-    observer: &mut dyn Observer,
+    observer: &mut dyn ProgressObserver,
 ) -> Result<ExportReport, CtlError> {
     let coding = if export.zstd { Coding::Zstd } else { Coding::Identity };
     let request = node
@@ -101,7 +101,11 @@ pub async fn export(
             }
         }
         let ExportReport { entries, bytes, .. } = exported;
-        observer.on_progress(Progress { bytes_done: bytes, bytes_total: None, entries_done: entries });
+        observer.on_progress(OperationProgress {
+            bytes_done: bytes,
+            bytes_total: None,
+            entries_done: entries,
+        });
     }
     check.end()?;
     if let Some(filter) = &mut check.filter {
@@ -131,7 +135,7 @@ impl ExportReport {
 ///
 /// # Errors
 /// [`CtlError`].
-pub async fn count(node: &Node, export: &Export) -> Result<u64, CtlError> {
+pub async fn count(node: &NodeAddress, export: &Export) -> Result<u64, CtlError> {
     let request = node
         .request(Method::GET, &format!("{}&count=1", target(export)))
         .body(Empty::<Bytes>::new())
@@ -211,7 +215,7 @@ impl FutureFilter {
 }
 
 impl StreamCheck {
-    fn new(node: &Node, export: &Export, coding: Coding, answer: &Answer) -> Result<Self, CtlError> {
+    fn new(node: &NodeAddress, export: &Export, coding: Coding, answer: &Answer) -> Result<Self, CtlError> {
         let (node, format) = (node.to_string(), export.format);
         let is_of = |name: header::HeaderName, wanted: Option<&str>| answer.header(name) == wanted;
         if !is_of(header::CONTENT_TYPE, Some(format.media_type()))

@@ -22,8 +22,8 @@ use super::RequestedQuorum;
 use super::entry_queue::EntryQueue;
 use super::source;
 use crate::error::CtlError;
-use crate::node::{Answer, BodySender, Node, body};
-use crate::progress::{Observer, Progress};
+use crate::node::{Answer, BodySender, NodeAddress, body};
+use crate::progress::{OperationProgress, ProgressObserver};
 use api::entries::{BatchAction, BatchEntry, EntryEncoder, EntryResult, Format, ResultDecoder};
 use bytes::Bytes;
 use cluster::Key;
@@ -101,14 +101,14 @@ pub struct FailedEntry {
 }
 
 /// Writes the entries of a file to a node. Dropping the future cancels it.
-pub async fn import(node: &Node, import: Import, observer: &mut dyn Observer) -> ImportReport {
+pub async fn import(node: &NodeAddress, import: Import, observer: &mut dyn ProgressObserver) -> ImportReport {
     let Import { from, name, bytes_total, quorum, skip_future } = import;
     let mut queue = EntryQueue::new(source::read(from, name, skip_future));
     let mut importer = Importer {
         node,
         target: target(&quorum),
         imported: ImportReport::default(),
-        progress: Progress { bytes_done: 0, bytes_total, entries_done: 0 },
+        progress: OperationProgress { bytes_done: 0, bytes_total, entries_done: 0 },
         observer,
     };
     let ended_early = importer.run(&mut queue).await.err();
@@ -123,11 +123,11 @@ fn target(quorum: &RequestedQuorum) -> String {
 }
 
 struct Importer<'a> {
-    node: &'a Node,
+    node: &'a NodeAddress,
     target: String,
     imported: ImportReport,
-    progress: Progress,
-    observer: &'a mut dyn Observer,
+    progress: OperationProgress,
+    observer: &'a mut dyn ProgressObserver,
 }
 
 impl Importer<'_> {

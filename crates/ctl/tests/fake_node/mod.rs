@@ -1,7 +1,7 @@
 //! A server whose responses a test defines.
 
 use bytes::Bytes;
-use ctl::Node;
+use ctl::NodeAddress;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 /// Runs `client` against a server that answers with `respond`.
 pub(crate) fn with_server<T, F: Future<Output = Result<Response<Full<Bytes>>, hyper::Error>> + 'static>(
     respond: impl Fn(Request<Incoming>) -> F + Clone + 'static,
-    client: impl AsyncFnOnce(Node) -> T,
+    client: impl AsyncFnOnce(NodeAddress) -> T,
 ) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     tokio::task::LocalSet::new().block_on(&runtime, async {
@@ -27,6 +27,6 @@ pub(crate) fn with_server<T, F: Future<Output = Result<Response<Full<Bytes>>, hy
                 );
             }
         });
-        client(Node::new(&address)).await
+        client(NodeAddress::new(&address)).await
     })
 }

@@ -38,7 +38,7 @@ use hash::BlockHashBuilder;
 use parking_lot::Mutex;
 use quick_cache::sync::{Cache, GuardResult};
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
-use reservation::Reservation;
+use reservation::PinReservation;
 use stats::Counters;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -105,7 +105,7 @@ pub struct BlockCache {
     counters: Arc<Counters>,
     budget_bytes: u64,
     /// Held while the capacity of `blocks` changes.
-    reservation: Mutex<Reservation>,
+    reservation: Mutex<PinReservation>,
     /// Bytes that could be pinned in addition, so that a refusal needs no lock.
     pinnable_bytes: AtomicU64,
     large_reads: Arc<LargeReadLimit>,
@@ -127,7 +127,7 @@ impl BlockCache {
             .expect("capacity and estimate are set");
         let evictions = Evictions { counters: counters.clone() };
         let blocks = Cache::with_options(options, BlockWeighter, BlockHashBuilder, evictions);
-        let reservation = Reservation::of(budget_bytes);
+        let reservation = PinReservation::of(budget_bytes);
         let pinnable_bytes = AtomicU64::new(reservation.pinnable_bytes());
         let (reservation, large_reads) = (Mutex::new(reservation), Arc::default());
         Self { blocks, counters, budget_bytes, reservation, pinnable_bytes, large_reads }
@@ -243,7 +243,7 @@ impl BlockCache {
 
     /// Changes the reservation of pinned blocks, and sets the cache's capacity to the rest of the
     /// budget.
-    fn update_reservation<T>(&self, change: impl FnOnce(&mut Reservation) -> T) -> T {
+    fn update_reservation<T>(&self, change: impl FnOnce(&mut PinReservation) -> T) -> T {
         let mut reservation = self.reservation.lock();
         let before = reservation.reserved_bytes();
         let changed = change(&mut reservation);

@@ -14,13 +14,13 @@ const IDLE_STEPS_MAX: u64 = STEPS / 8;
 
 /// Bytes that are pinned, and bytes reserved for pinning.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub(super) struct PinReservation {
     step_bytes: u64,
     pinned_bytes: u64,
     reserved_bytes: u64,
 }
 
-impl Reservation {
+impl PinReservation {
     pub(super) fn of(budget_bytes: u64) -> Self {
         Self { step_bytes: budget_bytes / STEPS, pinned_bytes: 0, reserved_bytes: 0 }
     }
@@ -75,7 +75,7 @@ mod tests {
             budget in 0u64..10_000,
             blocks in prop::collection::vec((1u64..500, any::<bool>()), 0..200),
         ) {
-            let mut reservation = Reservation::of(budget);
+            let mut reservation = PinReservation::of(budget);
             let mut held = Vec::new();
             for (bytes, drops) in blocks {
                 if reservation.reserve(bytes) {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn small_changes_do_not_change_the_reservation() {
-        let mut reservation = Reservation::of(3_200);
+        let mut reservation = PinReservation::of(3_200);
         assert!(reservation.reserve(500));
         for _ in 0..10 {
             assert!(reservation.reserve(300));

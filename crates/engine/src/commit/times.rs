@@ -9,14 +9,14 @@ use stdx::Instant;
 pub struct CommitTimes {
     /// Time for which writes were paused just before this group, to keep to the permitted rate.
     pub paused: Duration,
-    /// The group was taken from the queue.
+    /// Time at which the group was taken from the queue.
     pub dequeued: Instant,
-    /// The group was written to the log, but not yet durable.
+    /// Time at which the group was written to the log, but not yet durable.
     pub written: Instant,
-    /// The group was durable. Equals `published` for a group without its own sync, as under
-    /// `Durability::Os`.
+    /// Time at which the group was durable. Equals `published` for a group without its own sync, as
+    /// under `Durability::Os`.
     pub synced: Instant,
-    /// The group was visible to readers.
+    /// Time at which the group was visible to readers.
     pub published: Instant,
 }
 

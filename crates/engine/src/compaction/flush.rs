@@ -2,7 +2,7 @@
 
 use super::job::CELL_COST_BYTES;
 use super::output::Outputs;
-use super::{JobContext, Step};
+use super::{CompactionStep, JobContext};
 use crate::Error;
 use crate::iter::Cursor;
 use crate::manifest::VersionEdit;
@@ -32,7 +32,7 @@ impl<C: Cursor> FlushJob<C> {
     ///
     /// # Errors
     /// [`Error::Full`] and [`Error::Io`] of the table that is written.
-    pub fn step(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+    pub fn step(&mut self, budget_bytes: u64) -> Result<CompactionStep, Error> {
         let stepped = self.write_some(budget_bytes);
         if stepped.is_err() {
             self.outputs.discard();
@@ -50,7 +50,7 @@ impl<C: Cursor> FlushJob<C> {
         &self.cursor
     }
 
-    fn write_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+    fn write_some(&mut self, budget_bytes: u64) -> Result<CompactionStep, Error> {
         if !self.has_begun {
             self.cursor.seek_to_first()?;
             self.has_begun = true;
@@ -58,7 +58,7 @@ impl<C: Cursor> FlushJob<C> {
         let mut spent_bytes = 0;
         while let Some((key, cell)) = self.cursor.entry() {
             if spent_bytes >= budget_bytes {
-                return Ok(Step::More);
+                return Ok(CompactionStep::More);
             }
             let cost_bytes = (key.len() + cell.value.len()) as u64 + CELL_COST_BYTES;
             spent_bytes += cost_bytes;
@@ -67,7 +67,7 @@ impl<C: Cursor> FlushJob<C> {
             self.cursor.advance()?;
         }
         let added = self.outputs.finish()?.into_iter().map(|meta| (0, meta)).collect();
-        Ok(Step::Done(VersionEdit {
+        Ok(CompactionStep::Done(VersionEdit {
             added,
             next_table_id: Some(self.outputs.next_table_id()),
             ..VersionEdit::default()

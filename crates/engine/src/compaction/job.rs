@@ -36,10 +36,10 @@ pub struct JobContext {
     pub table_options: TableOptions,
     /// Options of the engine.
     pub options: Options,
-    /// See [`Horizon::version_min`]; `None` if there is no such cell. Must be read no later than
-    /// `levels`.
+    /// The bound [`Horizon::version_min`]; `None` if there is no such cell. Must be read no later
+    /// than `levels`.
     pub memtable_version_min: Option<Version>,
-    /// See [`LocalHorizon::version_min`]; the same order of reads applies.
+    /// The bound [`LocalHorizon::version_min`]; the same order of reads applies.
     pub memtable_local_version_min: Option<Version>,
     /// The live tables.
     pub levels: Arc<Levels>,
@@ -87,7 +87,7 @@ impl JobContext {
 
 /// Result of a step.
 #[derive(Debug)]
-pub enum Step {
+pub enum CompactionStep {
     /// There is more to do.
     More,
     /// All output is written and durable. It becomes live with this edit.
@@ -150,9 +150,9 @@ impl Job {
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::Io`] of a table that is read, [`Error::Full`] and
     /// [`Error::Io`] of tables that are written.
-    pub fn step(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+    pub fn step(&mut self, budget_bytes: u64) -> Result<CompactionStep, Error> {
         if self.plan.is_move {
-            return Ok(Step::Done(self.plan.edit()));
+            return Ok(CompactionStep::Done(self.plan.edit()));
         }
         let stepped = self.merge_some(budget_bytes);
         if stepped.is_err() {
@@ -176,7 +176,7 @@ impl Job {
         (self.done_bytes as f64 / self.cost_bytes.max(1) as f64).min(1.0)
     }
 
-    fn merge_some(&mut self, budget_bytes: u64) -> Result<Step, Error> {
+    fn merge_some(&mut self, budget_bytes: u64) -> Result<CompactionStep, Error> {
         match std::mem::replace(&mut self.has_begun, true) {
             false => self.merge.seek_to_first()?,
             true => self.merge.advance()?,
@@ -213,19 +213,19 @@ impl Job {
             }
             if spent_bytes >= budget_bytes {
                 self.merge.release_value();
-                return Ok(Step::More);
+                return Ok(CompactionStep::More);
             }
             self.merge.advance()?;
         }
         self.finish()
     }
 
-    fn finish(&mut self) -> Result<Step, Error> {
+    fn finish(&mut self) -> Result<CompactionStep, Error> {
         let level = self.plan.output_level as u8;
         let mut edit = self.plan.edit();
         edit.added = self.outputs.finish()?.into_iter().map(|meta| (level, meta)).collect();
         edit.next_table_id = Some(self.outputs.next_table_id());
-        Ok(Step::Done(edit))
+        Ok(CompactionStep::Done(edit))
     }
 }
 

@@ -28,6 +28,6 @@ mod picker;
 mod plan;
 
 pub use flush::FlushJob;
-pub use job::{DroppedVersions, Job, JobContext, Step};
+pub use job::{CompactionStep, DroppedVersions, Job, JobContext};
 pub use picker::{CompactionDebt, level_target_bytes, pick, pick_within};
 pub use plan::{Horizon, Input, LocalHorizon, Plan, PlanId, Reason, RunningPlans};

@@ -16,8 +16,8 @@ pub(super) trait VersionLookup: HasMeta {
 
 impl VersionLookup for Table {
     fn version_of(&self, key: &[u8], hash: u64) -> Result<Option<Version>, Error> {
-        match self.get(key, hash, Wait::Allowed)? {
-            Lookup::Found(cell) => Ok(Some(cell.meta.version)),
+        match self.get_meta(key, hash, Wait::Allowed)? {
+            Lookup::Found(meta) => Ok(Some(meta.version)),
             Lookup::Absent => Ok(None),
             Lookup::WouldWait => unreachable!("waiting is allowed"),
         }

@@ -100,6 +100,11 @@ impl Cursor for LevelCursor {
     }
 
     #[inline]
+    fn holds_value(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.cursor.holds_value())
+    }
+
+    #[inline]
     fn release_value(&mut self) {
         if let Some(current) = &mut self.current {
             current.cursor.release_value();

@@ -19,6 +19,9 @@
 //! them, however many sources are at one. Values are compared only between cells of one version at
 //! the head.
 //!
+//! A merge for versions reads no value at the head. It compares values only if the metadata of
+//! cells of one version differ.
+//!
 //! **Caveats.** A large value that does not become the head at once is read twice. Inserting moves
 //! up to all other items by one position, which is cheap for dozens of sources and not intended for
 //! thousands.
@@ -33,6 +36,8 @@ use stdx::{CellMeta, CellRef};
 pub struct MergeCursor<C: Cursor = Box<dyn Cursor>> {
     pub(super) sources: Vec<C>,
     queue: Vec<QueueItem>,
+    /// Whether the value at the head is not needed.
+    versions_only: bool,
 }
 
 /// A source that is at an entry.
@@ -48,7 +53,13 @@ impl<C: Cursor> MergeCursor<C> {
     /// Returns a merge of `sources`, past the last entry until the first seek.
     pub fn new(sources: Vec<C>) -> Self {
         let queue = Vec::with_capacity(sources.len());
-        Self { sources, queue }
+        Self { sources, queue, versions_only: false }
+    }
+
+    /// Returns a merge for versions: as [`MergeCursor::new`], but it does not load the value at the
+    /// head. Which of several values it would load is undefined if only these differ.
+    pub fn of_versions(sources: Vec<C>) -> Self {
+        Self { versions_only: true, ..Self::new(sources) }
     }
 
     /// Moves past the last entry.
@@ -105,12 +116,12 @@ impl<C: Cursor> MergeCursor<C> {
     }
 
     /// Advances every source at the head's key except the one whose cell supersedes the others.
-    /// That one becomes the head and has its value loaded.
+    /// That one becomes the head and has its value loaded, unless the merge is for versions.
     fn skip_superseded(&mut self) -> Result<(), Error> {
         while let [first, second, ..] = self.queue[..]
             && same_key(&self.sources, &first, &second)
         {
-            if is_tied(&self.sources, &first, &second) {
+            if is_tied(&self.sources, &first, &second) && !self.is_same_version(&first, &second) {
                 self.break_tie(first, second)?;
             }
             self.head_mut().expect("the queue has two items").release_value();
@@ -119,7 +130,13 @@ impl<C: Cursor> MergeCursor<C> {
             self.queue[0].from = self.queue[0].from.max(from);
             self.advance_item(1)?;
         }
-        self.reload_value()
+        if self.versions_only { Ok(()) } else { self.reload_value() }
+    }
+
+    /// Whether the merge is for versions and does not distinguish the cells of two items.
+    fn is_same_version(&self, first: &QueueItem, second: &QueueItem) -> bool {
+        let meta_of = |item| key_and_meta_of(&self.sources, item).1;
+        self.versions_only && meta_of(first) == meta_of(second)
     }
 
     /// Orders the first two items, whose cells have the same version, so that the superseding cell
@@ -188,6 +205,10 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         let (key, mut meta) = self.sources[head.source].key_and_meta()?;
         meta.from = meta.from.max(head.from);
         Some((key, meta))
+    }
+
+    fn holds_value(&self) -> bool {
+        self.head().is_some_and(C::holds_value)
     }
 
     fn release_value(&mut self) {

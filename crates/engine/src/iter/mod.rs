@@ -5,7 +5,8 @@
 //! memtable: all visible ones). So a merge only compares sources with each other.
 //!
 //! A large value occupies memory while the cursor rests on it. [`Cursor::release_value`] frees that
-//! memory, and the cursor keeps its position. [`Cursor::take_value`] returns the value in the
+//! memory, and the cursor keeps its position. A cursor for versions does not read such a value at
+//! all, where it can learn the version without it. [`Cursor::take_value`] returns the value in the
 //! memory it was read into, so that the caller need not copy it.
 
 mod level;
@@ -51,7 +52,7 @@ pub trait Cursor: Send {
     /// Returns the entry at the position; `None` past the last entry.
     ///
     /// # Panics
-    /// If the value was released.
+    /// If the value was released or not read: see [`Cursor::holds_value`].
     fn entry(&self) -> Option<(&[u8], CellRef<'_>)>;
 
     /// Returns the entry without its value, which may be released.
@@ -60,13 +61,20 @@ pub trait Cursor: Send {
         self.entry().map(|(key, cell)| (key, cell.meta))
     }
 
+    /// Whether the cursor holds the value at the position. If not, it was released, or the cursor
+    /// is for versions and did not read it.
+    #[inline]
+    fn holds_value(&self) -> bool {
+        true
+    }
+
     /// Frees the memory of the value at the position if it is large and can be read again. The
     /// cursor can still be moved, but [`Cursor::entry`] must not be called before
     /// [`Cursor::reload_value`].
     #[inline]
     fn release_value(&mut self) {}
 
-    /// Reads the value at the position again if it was released.
+    /// Reads the value at the position if it was released or not read.
     #[inline]
     fn reload_value(&mut self) -> Result<(), Error> {
         Ok(())
@@ -99,6 +107,10 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
 
     fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
         (**self).key_and_meta()
+    }
+
+    fn holds_value(&self) -> bool {
+        (**self).holds_value()
     }
 
     fn release_value(&mut self) {

@@ -12,7 +12,7 @@ pub(super) const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ManifestFrameKind {
     /// An encoded edit.
     Edit = 1,
     /// Mark without payload: everything before it is durable.
@@ -21,12 +21,12 @@ pub(super) enum Kind {
 
 /// A valid frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Frame<'a> {
-    pub(super) kind: Kind,
+pub(super) struct ManifestFrame<'a> {
+    pub(super) kind: ManifestFrameKind,
     pub(super) payload: &'a [u8],
 }
 
-impl Frame<'_> {
+impl ManifestFrame<'_> {
     /// Length of the frame in the file, in bytes.
     pub(super) fn len(&self) -> usize {
         HEADER_BYTES + self.payload.len()
@@ -34,7 +34,13 @@ impl Frame<'_> {
 }
 
 /// Appends a frame for `offset` in manifest `number`; `write` appends its payload.
-pub(super) fn put(out: &mut Vec<u8>, number: u64, offset: u64, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn put(
+    out: &mut Vec<u8>,
+    number: u64,
+    offset: u64,
+    kind: ManifestFrameKind,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     write(out);
@@ -48,19 +54,19 @@ pub(super) fn put(out: &mut Vec<u8>, number: u64, offset: u64, kind: Kind, write
 
 /// Decodes the frame at the start of `bytes`, which are at `offset` of manifest `number`; `None`
 /// when it is not valid.
-pub(super) fn at(bytes: &[u8], number: u64, offset: u64) -> Option<Frame<'_>> {
+pub(super) fn at(bytes: &[u8], number: u64, offset: u64) -> Option<ManifestFrame<'_>> {
     let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
     let [c0, c1, c2, c3, l0, l1, l2, l3, kind] = *header;
     let kind = match kind {
-        1 => Kind::Edit,
-        2 => Kind::Mark,
+        1 => ManifestFrameKind::Edit,
+        2 => ManifestFrameKind::Mark,
         _ => return None,
     };
     let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let payload = rest.get(..payload_bytes).filter(|_| payload_bytes <= PAYLOAD_BYTES_MAX)?;
     let matches = checksum(&bytes[4..HEADER_BYTES + payload_bytes], number, offset)
         == u32::from_le_bytes([c0, c1, c2, c3]);
-    matches.then_some(Frame { kind, payload })
+    matches.then_some(ManifestFrame { kind, payload })
 }
 
 fn checksum(bytes: &[u8], number: u64, offset: u64) -> u32 {

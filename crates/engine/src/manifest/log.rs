@@ -22,7 +22,7 @@ use super::current::{
     SwitchError, current_path, header, manifest_numbers, manifest_path, read_current, read_file,
     remove_others, write_current,
 };
-use super::frame::{self, Kind};
+use super::frame::{self, ManifestFrameKind};
 use super::state::{ReplayedManifest, State, replay};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta, file_name};
@@ -43,7 +43,7 @@ const OUTGROWN_BYTES_MIN: u64 = 1 << 20;
 pub struct RecoveredState {
     /// The live tables with their levels, for [`Levels::apply`](super::Levels::apply).
     pub tables: Vec<(u8, TableMeta)>,
-    /// No table file has this id or a greater one.
+    /// Least unused id: no table file has this id or a greater one.
     pub next_table_id: TableId,
     /// The segment from which the log is replayed.
     pub wal_floor: SegmentId,
@@ -242,10 +242,10 @@ impl Tail {
         let mut bytes = header(number).to_vec();
         for edit in state.snapshot() {
             let offset = bytes.len() as u64;
-            frame::put(&mut bytes, number, offset, Kind::Edit, |out| edit.encode(out));
+            frame::put(&mut bytes, number, offset, ManifestFrameKind::Edit, |out| edit.encode(out));
         }
         let len = bytes.len() as u64;
-        frame::put(&mut bytes, number, len, Kind::Mark, |_| {});
+        frame::put(&mut bytes, number, len, ManifestFrameKind::Mark, |_| {});
         let file = fs.open(&path, OpenMode::CreateNew).map_err(|error| Error::io("create", &path, error))?;
         let written =
             file.write_at(&bytes, 0).and_then(|()| file.sync_data()).and_then(|()| fs.sync_dir(dir));
@@ -271,7 +271,7 @@ impl Tail {
 
     fn append(&mut self, edit: &VersionEdit) -> Result<(), Error> {
         let mut bytes = Vec::new();
-        frame::put(&mut bytes, self.number, self.len, Kind::Edit, |out| edit.encode(out));
+        frame::put(&mut bytes, self.number, self.len, ManifestFrameKind::Edit, |out| edit.encode(out));
         self.file.write_at(&bytes, self.len).map_err(|error| Error::io("write", &self.path, error))?;
         self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))?;
         self.len += bytes.len() as u64;
@@ -282,7 +282,7 @@ impl Tail {
     /// to it may be taken for a torn write. So a failure to write the mark is ignored.
     fn mark(&self) {
         let mut bytes = Vec::new();
-        frame::put(&mut bytes, self.number, self.len, Kind::Mark, |_| {});
+        frame::put(&mut bytes, self.number, self.len, ManifestFrameKind::Mark, |_| {});
         let _only_a_help = self.file.write_at(&bytes, self.len);
     }
 

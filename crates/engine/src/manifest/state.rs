@@ -1,6 +1,6 @@
 //! The state that a manifest describes, and its replay.
 
-use super::frame::{self, Kind};
+use super::frame::{self, ManifestFrameKind};
 use super::{Levels, RecoveredState, VersionEdit, current};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta};
@@ -126,7 +126,7 @@ pub(super) fn replay(bytes: &[u8], number: u64, path: &Path) -> Result<ReplayedM
     let mut end = offset;
     while let Some(frame) = frame::at(&bytes[offset..], number, offset as u64) {
         end = offset + frame.len();
-        if frame.kind == Kind::Mark {
+        if frame.kind == ManifestFrameKind::Mark {
             break;
         }
         let edit = VersionEdit::decode(frame.payload).and_then(|edit| state.check_edit(&edit).map(|()| edit));

@@ -1,7 +1,7 @@
 //! A lock-free hash index of the nodes of a memtable.
 //!
 //! **Promise.** After [`Index::publish`] of a node has returned, [`Index::find`] of its key returns
-//! the node or [`Lookup::Unknown`], never [`Lookup::Absent`].
+//! the node or [`IndexLookup::Unknown`], never [`IndexLookup::Absent`].
 //!
 //! **Mechanism.** A table of buckets of one cache line each. A node takes the first empty slot in a
 //! *window* of buckets that begins at the one for its hash. Slots are never emptied. So an empty
@@ -40,7 +40,7 @@ pub(super) struct Index {
 }
 
 /// Result of a lookup.
-pub(super) enum Lookup<'a> {
+pub(super) enum IndexLookup<'a> {
     /// The node of the key.
     Found(KeyNode<'a>),
     /// The key is not in the memtable.
@@ -84,21 +84,21 @@ impl Index {
     }
 
     /// Finds the node of a key with this hash. `arena` is that of the published nodes.
-    pub(super) fn find<'a>(&self, hash: u64, probe: &Probe<'_>, arena: &'a Arena) -> Lookup<'a> {
+    pub(super) fn find<'a>(&self, hash: u64, probe: &Probe<'_>, arena: &'a Arena) -> IndexLookup<'a> {
         for slot in self.window(hash) {
             let entry = slot.load(Ordering::Acquire);
             if entry.is_null() {
-                return Lookup::Absent;
+                return IndexLookup::Absent;
             }
             if entry.addr() & TAG_MASK != tag(hash) {
                 continue;
             }
             let node = node_of(entry, arena);
             if node.compare(probe) == Order::Equal {
-                return Lookup::Found(node);
+                return IndexLookup::Found(node);
             }
         }
-        Lookup::Unknown
+        IndexLookup::Unknown
     }
 
     /// Whether a key with this hash may be in the memtable. `false` is certain.

@@ -8,8 +8,8 @@
 //! **Mechanism.** Each key has one *node* in a skiplist ordered by key. The node heads a list of
 //! the key's cells, the superseding one first. A hash index finds the node of a known key in one
 //! step. So an overwrite does not search the skiplist, and a read of an absent key ends after one
-//! cache line. The keys of a batch are searched concurrently, one comparison of each in turn, so
-//! that a core waits for many cache lines at once instead of one after the other.
+//! cache line. The keys of a batch are searched concurrently, one comparison of each in turn. So a
+//! core waits for many cache lines at once instead of one after the other.
 //!
 //! All nodes are linked by compare-and-swap and never unlinked. Their memory comes from an arena
 //! that is freed as a whole, and its chunks serve the next memtable. The `unsafe` code is in

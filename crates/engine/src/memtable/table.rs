@@ -3,7 +3,7 @@
 use super::chunk_pool::ChunkPool;
 use super::cursor::MemtableCursor;
 use super::hash_key;
-use super::index::{Index, Lookup};
+use super::index::{Index, IndexLookup};
 use super::node::{CellNode, KeyNode, Probe};
 use super::skiplist::{InsertedCell, Search, Skiplist};
 use super::sync::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::sequence::Sequence;
 use parking_lot::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
-use stdx::{Cell, CellRef, Hlc, NodeTag, Version};
+use stdx::{Cell, CellMeta, CellRef, Hlc, NodeTag, Version};
 
 /// Number of keys whose searches are interleaved. A core has fewer cache misses in flight at once,
 /// but many steps hit the caches.
@@ -53,7 +53,7 @@ impl Memtable {
         }
     }
 
-    /// The id that it was created with.
+    /// Id with which the memtable was created.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -127,11 +127,11 @@ impl Memtable {
     fn locate<'c>(&self, new_cell: &NewCell<'c>) -> Location<'_, 'c> {
         let probe = Probe::new(new_cell.key);
         match self.index.find(new_cell.hash, &probe, self.skiplist.arena()) {
-            Lookup::Found(node) => {
+            IndexLookup::Found(node) => {
                 node.prefetch_cell();
                 Location::Known(node)
             }
-            Lookup::Absent | Lookup::Unknown => Location::Searching(self.skiplist.search(probe)),
+            IndexLookup::Absent | IndexLookup::Unknown => Location::Searching(self.skiplist.search(probe)),
         }
     }
 
@@ -158,12 +158,22 @@ impl Memtable {
     /// The superseding cell of the key among those committed at or before `visible`. `hash` is the
     /// key's [`hash_key`].
     pub fn get(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<Cell> {
+        self.find(key, hash, visible).map(CellNode::to_cell)
+    }
+
+    /// As [`Memtable::get`], without the value.
+    pub fn get_meta(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<CellMeta> {
+        self.find(key, hash, visible).map(|node| node.cell().meta)
+    }
+
+    #[inline]
+    fn find(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<CellNode<'_>> {
         let node = match self.index.find(hash, &Probe::new(key), self.skiplist.arena()) {
-            Lookup::Found(node) => node,
-            Lookup::Absent => return None,
-            Lookup::Unknown => self.skiplist.find(key)?,
+            IndexLookup::Found(node) => node,
+            IndexLookup::Absent => return None,
+            IndexLookup::Unknown => self.skiplist.find(key)?,
         };
-        self.visible_cell(node, visible).map(CellNode::to_cell)
+        self.visible_cell(node, visible)
     }
 
     /// Whether a key with this [`hash_key`] may be present: `false` is certain.
@@ -177,8 +187,8 @@ impl Memtable {
         MemtableCursor::new(Arc::clone(self), visible)
     }
 
-    /// Hides the cells of these sequences for ever, because their group failed. To be called before
-    /// any reader is given a sequence at or beyond them.
+    /// Hides the cells of these sequences permanently, because their group failed. To be called
+    /// before any reader is given a sequence at or beyond them.
     pub fn abort(&self, sequences: Range<Sequence>) {
         self.aborted.add(sequences);
     }

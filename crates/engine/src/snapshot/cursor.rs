@@ -1,9 +1,9 @@
 //! Iteration over a snapshot.
 //!
 //! **Promise.** A seek reads only tables whose key range contains the key; a step reads only tables
-//! that it reaches. Reading does not change the block cache. An idle cursor holds its snapshot and
-//! at most one data block per source that was reached, at most one of them with a large value (none
-//! after [`Cursor::release_value`]), and no buffers. Thousands of cursors may be idle.
+//! that it reaches. Reading does not change the block cache. An idle cursor holds its snapshot, at
+//! most one data block per source that was reached, and no buffers. At most one of the blocks has a
+//! large value, and none after [`Cursor::release_value`]. Thousands of cursors may be idle.
 //!
 //! **Mechanism.** The merge has one source per memtable and per *run*: a table of level 0, or all
 //! tables of another level, which are opened one at a time. The least key of every table is known
@@ -32,6 +32,8 @@ pub struct SnapshotCursor {
     /// Runs whose next table was not reached, in descending order of its least key: the next one to
     /// reach is last.
     unreached: Vec<usize>,
+    /// Mode in which tables are read: `Scan` or `Versions`.
+    mode: ReadMode,
 }
 
 /// Consecutive, non-overlapping tables.
@@ -48,13 +50,18 @@ impl Run {
 }
 
 impl SnapshotCursor {
-    pub(super) fn over(view: &View, visible: Sequence) -> Self {
+    pub(super) fn over(view: &View, visible: Sequence, mode: ReadMode) -> Self {
         let level0 = view.levels.level(0).iter().map(|table| Arc::from([Arc::clone(table)]));
         let deeper = (1..view.levels.depth()).map(|level| Arc::clone(view.levels.shared_level(level)));
         let runs: Vec<Run> = level0.chain(deeper).map(|tables| Run { tables, next: 0 }).collect();
         let sources = runs.iter().map(|_| Source::Unreached);
         let memtables = view.memtables().map(|logged| Source::Memtable(logged.memtable.cursor(visible)));
-        Self { merge: MergeCursor::new(sources.chain(memtables).collect()), runs, unreached: Vec::new() }
+        let sources = sources.chain(memtables).collect();
+        let merge = match mode {
+            ReadMode::Versions => MergeCursor::of_versions(sources),
+            _ => MergeCursor::new(sources),
+        };
+        Self { merge, runs, unreached: Vec::new(), mode }
     }
 
     /// Opens the next table of every run that the merge has reached.
@@ -62,7 +69,7 @@ impl SnapshotCursor {
         while let Some(run) = self.reached_run() {
             self.unreached.pop();
             let table = &self.runs[run].tables[self.runs[run].next];
-            let mut cursor = table.cursor(ReadMode::Scan);
+            let mut cursor = table.cursor(self.mode);
             // The cell at the head may be superseded by one in the table.
             self.merge.release_value();
             cursor.seek_to_first().inspect_err(|_| self.merge.clear())?;
@@ -109,7 +116,7 @@ impl Cursor for SnapshotCursor {
             *next = tables.partition_point(|table| table.meta().key_max < key);
             let around = tables.get(*next).filter(|table| table.meta().key_min <= key);
             let source = match around {
-                Some(table) => Source::Table(Box::new(table.cursor(ReadMode::Scan))),
+                Some(table) => Source::Table(Box::new(table.cursor(self.mode))),
                 None => Source::Unreached,
             };
             *next += usize::from(around.is_some());
@@ -134,6 +141,10 @@ impl Cursor for SnapshotCursor {
     #[inline]
     fn key_and_meta(&self) -> Option<(&[u8], CellMeta)> {
         self.merge.key_and_meta()
+    }
+
+    fn holds_value(&self) -> bool {
+        self.merge.holds_value()
     }
 
     fn release_value(&mut self) {
@@ -204,6 +215,14 @@ impl Cursor for Source {
             Self::Memtable(cursor) => cursor.key_and_meta(),
             Self::Table(cursor) => cursor.key_and_meta(),
             Self::Unreached => None,
+        }
+    }
+
+    #[inline]
+    fn holds_value(&self) -> bool {
+        match self {
+            Self::Table(cursor) => cursor.holds_value(),
+            Self::Memtable(_) | Self::Unreached => true,
         }
     }
 

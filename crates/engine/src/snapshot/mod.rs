@@ -10,10 +10,11 @@ pub use cursor::SnapshotCursor;
 
 use crate::Sequence;
 use crate::engine::Engine;
+use crate::sstable::ReadMode;
 use crate::view::View;
 use std::sync::Arc;
 
-/// The data as of one moment.
+/// A view of the data as of one moment.
 #[derive(Clone)]
 pub struct Snapshot {
     view: Arc<View>,
@@ -39,6 +40,13 @@ impl Snapshot {
     /// tombstones and expired values, so that the work of each step is bounded. The cursor must be
     /// positioned by a seek before it is read.
     pub fn cursor(&self) -> SnapshotCursor {
-        SnapshotCursor::over(&self.view, self.visible)
+        SnapshotCursor::over(&self.view, self.visible, ReadMode::Scan)
+    }
+
+    /// Same as [`Snapshot::cursor`], for versions: the cursor does not read an oversized value if
+    /// the index of its table has the metadata. Such an entry is read by
+    /// [`key_and_meta`](crate::iter::Cursor::key_and_meta).
+    pub fn version_cursor(&self) -> SnapshotCursor {
+        SnapshotCursor::over(&self.view, self.visible, ReadMode::Versions)
     }
 }

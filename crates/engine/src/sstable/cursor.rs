@@ -1,9 +1,10 @@
 //! Iteration over a table.
 
 use super::ReadMode;
+use super::block::Malformed;
 use super::block_reader::StoredForm;
 use super::damage::{Damage, UnreadableRange};
-use super::data_block::DataBlock;
+use super::data_block::{DataBlock, Entry};
 use super::filter::FilterBlock;
 use super::format::Extent;
 use super::frame::StoredBlock;
@@ -43,7 +44,7 @@ pub struct TableCursor {
 enum Position {
     PastLast,
     At(CurrentBlock),
-    /// At an entry whose block, which has no other entry, was released.
+    /// At an entry whose block, which has no other entry, was released or not read.
     ValueReleased(Extent),
 }
 
@@ -55,10 +56,23 @@ struct CurrentBlock {
     stored: Option<StoredForm>,
 }
 
+/// What a cursor reaches next.
+enum Reached {
+    Block(CurrentBlock),
+    /// A cell whose value is in the block at `extent`, which was not read.
+    Cell {
+        key: Vec<u8>,
+        meta: CellMeta,
+        extent: Extent,
+    },
+}
+
 /// Position among the blocks of the table.
 struct BlockIter {
     top: Arc<IndexBlock>,
     source: BlockSource,
+    /// Whether blocks of cells that are in the index are skipped.
+    skips_values: bool,
     partition_at: usize,
     partition: Option<(Partition, Arc<IndexBlock>)>,
     block_at: usize,
@@ -123,7 +137,9 @@ impl TableCursor {
     fn state(&mut self) -> Result<&mut BlockIter, Error> {
         if self.state.is_none() {
             self.state = Some(match self.mode {
-                ReadMode::Scan | ReadMode::Bulk => BlockIter::open(&self.table, self.mode)?,
+                ReadMode::Scan | ReadMode::Versions | ReadMode::Bulk => {
+                    BlockIter::open(&self.table, self.mode)?
+                }
                 ReadMode::Salvage => with_retries(|| BlockIter::open(&self.table, self.mode))?,
             });
         }
@@ -135,8 +151,12 @@ impl TableCursor {
         let table = self.table.clone();
         loop {
             match self.state().and_then(|state| state.next_block(&table)) {
-                Ok(Some(loaded)) => {
+                Ok(Some(Reached::Block(loaded))) => {
                     self.enter(loaded, 0);
+                    return Ok(());
+                }
+                Ok(Some(Reached::Cell { key, meta, extent })) => {
+                    self.enter_unread(key, meta, extent);
                     return Ok(());
                 }
                 Ok(None) => return Ok(()),
@@ -163,13 +183,28 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Reads the block at the position again after it was released.
+    /// Reads the block at the position, which was released or not read.
     #[cold]
     fn reload_block(&mut self, extent: Extent) -> Result<(), Error> {
         self.position = Position::PastLast;
         let table = self.table.clone();
-        self.position = Position::At(self.state()?.source.data_block(&table, extent)?);
+        let loaded = self.state()?.source.data_block(&table, extent)?;
+        let is_same = |entry: &Entry| {
+            let key = self.key.strip_prefix(loaded.block.prefix());
+            entry.meta == self.meta && key == Some(loaded.block.slice(&entry.key))
+        };
+        let Some(entry) = loaded.block.entry(0).filter(is_same) else {
+            return Err(table.corrupt(extent.offset, Malformed("the block has another cell than the index")));
+        };
+        (self.next, self.value) = (entry.end(), entry.value);
+        self.position = Position::At(loaded);
         Ok(())
+    }
+
+    /// Moves to a cell whose block, which has no other entry, is not read.
+    fn enter_unread(&mut self, key: Vec<u8>, meta: CellMeta, extent: Extent) {
+        (self.key, self.meta) = (key, meta);
+        self.position = Position::ValueReleased(extent);
     }
 
     /// Moves to the entry at offset `at` of a block. Returns whether there is one.
@@ -218,7 +253,11 @@ impl Cursor for TableCursor {
         self.clear_damage();
         let table = self.table.clone();
         let loaded = match self.state().and_then(|state| state.block_of(&table, key)) {
-            Ok(Some(loaded)) => loaded,
+            Ok(Some(Reached::Block(loaded))) => loaded,
+            Ok(Some(Reached::Cell { key, meta, extent })) => {
+                self.enter_unread(key, meta, extent);
+                return Ok(());
+            }
             Ok(None) => return Ok(()),
             Err(error) => {
                 self.skip_unreadable(error)?;
@@ -263,6 +302,11 @@ impl Cursor for TableCursor {
     }
 
     #[inline]
+    fn holds_value(&self) -> bool {
+        matches!(self.position, Position::At(_))
+    }
+
+    #[inline]
     fn release_value(&mut self) {
         if let Position::At(CurrentBlock { block, extent, .. }) = &self.position
             && block.is_large()
@@ -293,11 +337,12 @@ impl BlockIter {
     fn open(table: &Table, mode: ReadMode) -> Result<Self, Error> {
         let root = table.root_blocking()?;
         let source = match mode {
-            ReadMode::Scan => BlockSource::Scan(ReadAhead::default()),
+            ReadMode::Scan | ReadMode::Versions => BlockSource::Scan(ReadAhead::default()),
             ReadMode::Bulk => BlockSource::Bulk(table.window(root)),
             ReadMode::Salvage => BlockSource::Salvage { lacks_filter: false },
         };
-        Ok(Self { top: table.top(root)?, source, partition_at: 0, partition: None, block_at: 0 })
+        let (top, skips_values) = (table.top(root)?, mode == ReadMode::Versions);
+        Ok(Self { top, source, skips_values, partition_at: 0, partition: None, block_at: 0 })
     }
 
     /// Moves before the first block.
@@ -307,7 +352,7 @@ impl BlockIter {
 
     /// Returns the block that contains the first key not less than `key`, or the block before it;
     /// `None` if all keys are less.
-    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<CurrentBlock>, Error> {
+    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<Reached>, Error> {
         let at = self.top.find(key);
         if self.partition.is_none() || self.partition_at != at {
             (self.partition_at, self.partition) = (at, None);
@@ -318,14 +363,20 @@ impl BlockIter {
     }
 
     /// Returns the block at the position and moves past it; `None` past the last block.
-    fn next_block(&mut self, table: &Table) -> Result<Option<CurrentBlock>, Error> {
+    fn next_block(&mut self, table: &Table) -> Result<Option<Reached>, Error> {
         loop {
-            let block_at = self.block_at;
+            let (block_at, skips_values) = (self.block_at, self.skips_values);
             let Some((partition, index)) = self.partition(table)? else { return Ok(None) };
             if block_at < index.entries() {
                 let extent = table.data_extent(partition, index, block_at);
+                let unread = index.cell(block_at).filter(|_| skips_values);
+                let unread = unread.map(|cell| (index.key(block_at), cell.meta));
                 self.block_at += 1;
-                return self.source.data_block(table, extent?).map(Some);
+                let extent = extent?;
+                return Ok(Some(match unread {
+                    Some((key, meta)) => Reached::Cell { key, meta, extent },
+                    None => Reached::Block(self.source.data_block(table, extent)?),
+                }));
             }
             (self.partition_at, self.partition, self.block_at) = (self.partition_at + 1, None, 0);
         }

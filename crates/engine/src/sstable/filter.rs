@@ -1,10 +1,10 @@
 //! Filters: Bloom filters over the keys of a partition.
 //!
-//! All probes for one key fall into one cache line of 512 bits (Putze, Sanders and Singler,
-//! "Cache-, Hash- and Space-Efficient Bloom Filters", 2007), so a lookup costs one cache miss. The
-//! upper half of the key's hash selects the line. The lower half is multiplied repeatedly and
-//! yields nine bits per probe. Lines fill unevenly, which costs some accuracy: about 1.1 % false
-//! positives at 10 bits a key, where a classic filter has 0.8 %. A test measures it.
+//! All probes for one key fall into one cache line of 512 bits, so a lookup costs one cache miss
+//! (Putze, Sanders and Singler: "Cache-, Hash- and Space-Efficient Bloom Filters", 2007). The upper
+//! half of the key's hash selects the line. The lower half is multiplied repeatedly and yields nine
+//! bits per probe. Lines fill unevenly, which costs some accuracy: about 1.1 % false positives at
+//! 10 bits a key, where a classic filter has 0.8 %. A test measures it.
 
 use super::block::Malformed;
 

@@ -13,7 +13,6 @@ use stdx::codec::{Reader, Truncated, put_bytes, put_varint, put_version};
 use stdx::{Version, WallTime};
 
 const MAGIC: [u8; 8] = *b"vechesst";
-const FORMAT_VERSION: u32 = 1;
 /// Length of the header in bytes, and offset of the first data block.
 pub(super) const HEADER_BYTES: u64 = 24;
 /// Length of the checksum, format version and magic, which the tail's checksum does not cover, in
@@ -21,6 +20,26 @@ pub(super) const HEADER_BYTES: u64 = 24;
 const UNCOVERED_BYTES: usize = 16;
 /// Length of the tail, in bytes.
 pub(super) const TAIL_BYTES: u64 = 48;
+
+/// Version of the format of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum FormatVersion {
+    /// The indexes contain no cells.
+    V1 = 1,
+    /// The indexes contain the metadata of each oversized cell. All else is as in version 1.
+    V2 = 2,
+}
+
+impl FormatVersion {
+    fn decode(version: u32) -> Result<Self, Malformed> {
+        match version {
+            1 => Ok(Self::V1),
+            2 => Ok(Self::V2),
+            _ => Err(Malformed("the format version is unknown")),
+        }
+    }
+}
 
 /// Location of a framed block in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +63,9 @@ impl Extent {
 }
 
 /// Encodes the header of the table `id`.
-pub(super) fn header(id: TableId) -> Vec<u8> {
+pub(super) fn header(id: TableId, format: FormatVersion) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&(format as u32).to_le_bytes());
     out.extend_from_slice(&id.0.to_le_bytes());
     out.extend_from_slice(&crc_fast::crc32_iscsi(&out).to_le_bytes());
     out
@@ -58,6 +77,7 @@ pub(super) struct Tail {
     pub(super) top: Extent,
     pub(super) meta: Extent,
     pub(super) id: TableId,
+    pub(super) format: FormatVersion,
 }
 
 impl Tail {
@@ -69,7 +89,7 @@ impl Tail {
         }
         out.extend_from_slice(&self.id.0.to_le_bytes());
         out.extend_from_slice(&crc_fast::crc32_iscsi(&out).to_le_bytes());
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&(self.format as u32).to_le_bytes());
         out.extend_from_slice(&MAGIC);
         out
     }
@@ -89,16 +109,17 @@ impl Tail {
         if magic != MAGIC {
             return Ok(Err(Malformed("the file does not end with the tail of a table")));
         }
-        if format != FORMAT_VERSION {
-            return Ok(Err(Malformed("the format version is unknown")));
-        }
+        let format = match FormatVersion::decode(format) {
+            Ok(format) => format,
+            Err(unknown) => return Ok(Err(unknown)),
+        };
         if crc_fast::crc32_iscsi(covered) != crc {
             return Ok(Err(Malformed("the checksum of the tail does not match")));
         }
         let limit = file_bytes.saturating_sub(TAIL_BYTES);
         let extent = |offset: u64, len: u64| Extent::between(offset, offset.saturating_add(len), limit);
         let extents = extent(top, top_len).and_then(|top| Ok((top, extent(meta, meta_len)?)));
-        Ok(extents.map(|(top, meta)| Self { top, meta, id }))
+        Ok(extents.map(|(top, meta)| Self { top, meta, id, format }))
     }
 }
 
@@ -159,15 +180,20 @@ mod tests {
     #[test]
     fn every_flipped_bit_of_a_tail_is_detected() {
         let (top, meta) = (Extent { offset: 100, bytes: 50 }, Extent { offset: 150, bytes: 60 });
-        let tail = Tail { top, meta, id: TableId(3) };
-        let bytes: [u8; TAIL_BYTES as usize] = tail.encode().try_into().unwrap();
-        let file_bytes = 210 + TAIL_BYTES;
-        assert_eq!(Tail::decode(&bytes, file_bytes), Ok(tail));
-        assert!(Tail::decode(&bytes, file_bytes - 1).is_err(), "the meta block would reach into the tail");
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes;
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Tail::decode(&flipped, file_bytes).is_err(), "bit {bit}");
+        for format in [FormatVersion::V1, FormatVersion::V2] {
+            let tail = Tail { top, meta, id: TableId(3), format };
+            let bytes: [u8; TAIL_BYTES as usize] = tail.encode().try_into().unwrap();
+            let file_bytes = 210 + TAIL_BYTES;
+            assert_eq!(Tail::decode(&bytes, file_bytes), Ok(tail));
+            assert!(
+                Tail::decode(&bytes, file_bytes - 1).is_err(),
+                "the meta block would reach into the tail"
+            );
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(Tail::decode(&flipped, file_bytes).is_err(), "bit {bit}");
+            }
         }
     }
 

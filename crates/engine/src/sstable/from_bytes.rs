@@ -2,7 +2,7 @@
 //! tables.
 
 use super::table::{Table, read_meta};
-use super::{ReadMode, TableMeta, Wait};
+use super::{Lookup, ReadMode, TableMeta, Wait};
 use crate::Error;
 use crate::cache::BlockCache;
 use crate::iter::Cursor;
@@ -13,32 +13,51 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Reads a table in every way: its footer, all blocks, by cursor, by seek and by key.
+/// Reads a table in every way: its footer, all blocks, by cursor, by seek and by key, with and
+/// without values.
 ///
 /// # Errors
-/// If the bytes are not a valid table. It never panics.
+/// If the bytes are not a valid table.
+///
+/// # Panics
+/// If a valid table has one version for a reader of versions and another one for a reader of
+/// values.
 pub fn check_bytes(bytes: &[u8]) -> Result<TableMeta, Error> {
     let path = PathBuf::from("bytes.sst");
     let file: Arc<dyn File> = Arc::new(BytesFile(Bytes::copy_from_slice(bytes)));
     let meta = Arc::new(read_meta(&*file, &path)?);
     let cache = Arc::new(BlockCache::new(1 << 20));
     let table = Arc::new(Table::from_file(file, path, meta.clone(), cache, Arc::new(|_| ())));
-    walk(&table)?;
+    let differing = walk(&table)?;
     table.verify(&mut |_| ())?;
+    assert_eq!(differing, 0, "cells of a valid table have other versions in its index");
     Ok((*meta).clone())
 }
 
-fn walk(table: &Arc<Table>) -> Result<(), Error> {
+/// Reads all cells. Returns the number of those whose versions differ from their values' ones.
+fn walk(table: &Arc<Table>) -> Result<u64, Error> {
+    let mut differing = 0;
+    let mut versions = table.cursor(ReadMode::Versions);
+    versions.seek_to_first()?;
     let mut cursor = table.cursor(ReadMode::Scan);
     let mut other = table.cursor(ReadMode::Bulk);
     cursor.seek_to_first()?;
-    while let Some((key, _)) = cursor.entry() {
-        table.get(key, xxh3_64(key), Wait::Never)?;
-        table.may_contain(key, xxh3_64(key))?;
+    while let Some((key, cell)) = cursor.entry() {
+        let hash = xxh3_64(key);
+        let is_same_version =
+            match (table.get(key, hash, Wait::Never)?, table.get_meta(key, hash, Wait::Never)?) {
+                (Lookup::Found(cell), Lookup::Found(meta)) => cell.meta == meta,
+                (Lookup::Absent, Lookup::Found(_)) | (Lookup::Found(_), Lookup::Absent) => false,
+                _ => true,
+            };
+        let is_same_walk = versions.key_and_meta() == Some((key, cell.meta));
+        differing += u64::from(!is_same_version || !is_same_walk);
+        table.may_contain(key, hash)?;
         other.seek(key)?;
+        versions.advance()?;
         cursor.advance()?;
     }
-    Ok(())
+    Ok(differing)
 }
 
 /// Bytes as a read-only file.

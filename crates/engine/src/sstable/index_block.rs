@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! heads u64 each | ends u32 each | columns u64 each | prefix | keys
+//!     | [cells 34 each | number of cells u32]
 //!     | entries u32 | columns u8 | prefix length u16
 //! ```
+//!
+//! The highest bit of the number of columns says whether the part with cells exists (see
+//! [`indexed_cell`](super::indexed_cell)).
 //!
 //! In memory the block is a set of arrays: the *head* of each key (the eight bytes behind the
 //! prefix that all keys share, see [`head`]), the end of each key, and the columns. A search is a
@@ -11,11 +15,14 @@
 //! within a column, which is checked once when the block is decoded.
 
 use super::block::Malformed;
+use super::indexed_cell::{IndexedCell, IndexedCells, IndexedCellsBuilder};
 use super::separator::{head, shared_prefix};
 use std::cmp::Ordering;
 use stdx::codec::Reader;
 
 const TRAILER_BYTES: usize = 7;
+/// Flag in the number of columns: the index contains cells.
+const HAS_CELLS: u8 = 0x80;
 
 /// Collects the entries of one index block.
 #[derive(Default)]
@@ -23,6 +30,7 @@ pub(super) struct IndexBlockBuilder {
     keys: Vec<u8>,
     ends: Vec<usize>,
     columns: Vec<u64>,
+    cells: IndexedCellsBuilder,
 }
 
 impl IndexBlockBuilder {
@@ -34,9 +42,15 @@ impl IndexBlockBuilder {
         self.columns.extend_from_slice(columns);
     }
 
+    /// Adds the cell of the last entry, whose key is the cell's key.
+    pub(super) fn add_cell(&mut self, cell: &IndexedCell) {
+        let last = self.ends.len().checked_sub(1).expect("the entry of the cell was added");
+        self.cells.add(last, cell);
+    }
+
     /// Estimated size of the block, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.keys.len() + self.ends.len() * 12 + self.columns.len() * 8
+        self.keys.len() + self.ends.len() * 12 + self.columns.len() * 8 + self.cells.bytes()
     }
 
     /// Finishes the block and starts the next one.
@@ -57,8 +71,13 @@ impl IndexBlockBuilder {
         for entry in 0..entries {
             out.extend_from_slice(&self.key(entry)[prefix..]);
         }
+        let mut flags = 0;
+        if !self.cells.is_empty() {
+            self.cells.put(&mut out);
+            flags = HAS_CELLS;
+        }
         out.extend_from_slice(&(entries as u32).to_le_bytes());
-        out.push(columns as u8);
+        out.push(columns as u8 | flags);
         out.extend_from_slice(&(prefix as u16).to_le_bytes());
         *self = Self::default();
         out
@@ -79,6 +98,7 @@ pub(crate) struct IndexBlock {
     columns: usize,
     prefix: Box<[u8]>,
     keys: Box<[u8]>,
+    cells: IndexedCells,
 }
 
 impl IndexBlock {
@@ -87,11 +107,16 @@ impl IndexBlock {
         let (body, &[e0, e1, e2, e3, columns, p0, p1]) =
             bytes.split_last_chunk::<TRAILER_BYTES>().ok_or(too_short)?;
         let entries = u32::from_le_bytes([e0, e1, e2, e3]) as usize;
-        let columns = usize::from(columns);
+        let has_cells = columns & HAS_CELLS != 0;
+        let columns = usize::from(columns & !HAS_CELLS);
         let prefix_len = usize::from(u16::from_le_bytes([p0, p1]));
         if entries == 0 || columns == 0 {
             return Err(Malformed("the index has no entries"));
         }
+        let (body, cells) = match has_cells {
+            true => IndexedCells::split_from(body, entries)?,
+            false => (body, IndexedCells::none()),
+        };
         let mut reader = Reader::new(body);
         let mut words = |count: usize| reader.bytes(count * 8).map(numbers).map_err(|_| too_short);
         let heads = words(entries)?;
@@ -103,7 +128,7 @@ impl IndexBlock {
         if !ends.is_sorted() || ends.last().is_none_or(|&end| end as usize != keys.len()) {
             return Err(Malformed("the key lengths of the index do not match its size"));
         }
-        let block = Self { heads, ends, numbers, columns, prefix, keys };
+        let block = Self { heads, ends, numbers, columns, prefix, keys, cells };
         match (1..entries)
             .all(|entry| (0..columns).all(|c| block.number(entry - 1, c) <= block.number(entry, c)))
         {
@@ -148,6 +173,17 @@ impl IndexBlock {
         start
     }
 
+    /// The cell of an entry, if the index has it. The entry's key is the key of the cell.
+    #[inline]
+    pub(super) fn cell(&self, entry: usize) -> Option<&IndexedCell> {
+        self.cells.get(entry)
+    }
+
+    /// Whether this is the key of an entry.
+    pub(super) fn is_key(&self, entry: usize, key: &[u8]) -> bool {
+        key.strip_prefix(&*self.prefix) == Some(self.suffix(entry))
+    }
+
     /// The key of an entry.
     pub(super) fn key(&self, entry: usize) -> Vec<u8> {
         [&self.prefix, self.suffix(entry)].concat()
@@ -164,6 +200,7 @@ impl IndexBlock {
             + self.numbers.len() * 8
             + self.prefix.len()
             + self.keys.len()
+            + self.cells.bytes()
     }
 }
 

@@ -154,7 +154,9 @@ impl Inspection {
         loop {
             let position = std::mem::replace(&mut self.position, Position::End);
             let (region, next) = match position {
-                Position::Header => (Region::bytes(0, header(id)), Position::Partition(0)),
+                Position::Header => {
+                    (Region::bytes(0, header(id, self.root.tail.format)), Position::Partition(0))
+                }
                 Position::Partition(at) if at == self.top.entries() => {
                     self.position = Position::Top;
                     continue;

@@ -24,13 +24,16 @@
 //!
 //! An oversized value (64 KiB or more) has a block of its own, so that flush and compaction copy it
 //! as rarely as possible. [`TableWriter`] writes the value from the caller's memory, or appends the
-//! stored block of another table unchanged. Among the cursors of a merge, only the first one holds
-//! such a value (see `crate::iter`).
+//! stored block of another table unchanged. The index has all of the cell but the value, so a read
+//! of its version ([`Table::get_meta`], [`ReadMode::Versions`]) does not read the block. Such a
+//! read says which version the table contains, not that the value is readable. Among the cursors of
+//! a merge, only the first one holds such a value (see `crate::iter`).
 //!
 //! **Caveats.** Keys have at most 65,535 bytes and values at most 512 MiB. Blocks are decoded
 //! whole, so a value is in memory whole, and twice while it is compressed or decompressed. A block
 //! that was copied in its stored form keeps its first compression, whatever the current
-//! [`TableOptions`] are. A partition's filter is loaded whole (80 KiB at 10 bits a key).
+//! [`TableOptions`] are. Tables of format version 1 have no cells in their indexes. A partition's
+//! filter is loaded whole (80 KiB at 10 bits a key).
 
 mod block;
 mod block_reader;
@@ -44,6 +47,7 @@ mod format;
 mod frame;
 mod from_bytes;
 mod index_block;
+mod indexed_cell;
 mod inspection;
 mod large_reads;
 mod meta;
@@ -73,6 +77,7 @@ pub use large_reads::LargeReadPermit;
 pub use meta::{TableId, TableMeta};
 pub use read_admission::read_with_admission;
 pub use table::Table;
+pub(crate) use table::{find_in_block, find_meta_in_block, find_meta_in_index};
 pub use verify::VisitCell;
 pub use writer::TableWriter;
 
@@ -114,11 +119,11 @@ pub enum Wait {
     Never,
 }
 
-/// Result of a point read in one table.
+/// Result of a point read in one table, of a whole cell or of its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub enum Lookup<P = Cell> {
     /// The cell of the key, which may be a tombstone or expired.
-    Found(Cell),
+    Found(P),
     /// The table does not contain the key.
     Absent,
     /// The read needs the disk and was called with [`Wait::Never`].
@@ -133,6 +138,9 @@ pub enum ReadMode {
     /// operating system reads ahead where blocks are consecutive. Between two steps the cursor
     /// holds one data block and no other buffer.
     Scan,
+    /// Same as `Scan`, but the cursor does not read an oversized value whose metadata is in the
+    /// index. [`Cursor::reload_value`](crate::iter::Cursor::reload_value) reads it.
+    Versions,
     /// Reads large chunks and bypasses the block cache. Oversized blocks are also available in
     /// their stored form. Used by compaction.
     Bulk,

@@ -14,13 +14,14 @@ use super::window::Window;
 use super::{Lookup, OnObsolete, ReadMode, Wait};
 use crate::Error;
 use crate::cache::{BlockCache, BlockKey, FilterAnswer};
+use crate::cell_part::CellPart;
 use bytes::Bytes;
 use env::File;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use stdx::Cell;
+use stdx::{Cell, CellMeta};
 
 /// Maximum heap size of a top index that an open table keeps in memory, in bytes. A larger one goes
 /// through the cache like every other block. A table of 64 MiB with keys of 20 bytes needs about 1
@@ -132,6 +133,25 @@ impl Table {
     /// file cannot be read.
     #[inline]
     pub fn get(&self, key: &[u8], hash: u64, wait: Wait) -> Result<Lookup, Error> {
+        self.get_part(key, hash, wait)
+    }
+
+    /// Returns the metadata of the cell of `key`, whose xxh3 hash is `hash`. Does not read an
+    /// oversized value whose metadata is in the index.
+    ///
+    /// # Errors
+    /// Same as [`Table::get`]. Damage to a block that is not read is not detected.
+    pub fn get_meta(&self, key: &[u8], hash: u64, wait: Wait) -> Result<Lookup<CellMeta>, Error> {
+        self.get_part(key, hash, wait)
+    }
+
+    #[inline]
+    pub(crate) fn get_part<P: CellPart>(
+        &self,
+        key: &[u8],
+        hash: u64,
+        wait: Wait,
+    ) -> Result<Lookup<P>, Error> {
         if !self.meta.covers(key) {
             return Ok(Lookup::Absent);
         }
@@ -172,14 +192,14 @@ impl Table {
 
     /// Looks `key` up in partition `at`, without consulting the filter.
     #[inline]
-    fn find(
+    fn find<P: CellPart>(
         &self,
         root: &Root,
         at: usize,
         partition: &Partition,
         key: &[u8],
         wait: Wait,
-    ) -> Result<Lookup, Error> {
+    ) -> Result<Lookup<P>, Error> {
         let Some(index) = self.load_pinned::<IndexBlock>(root, at, partition.index, wait)? else {
             return Ok(Lookup::WouldWait);
         };
@@ -187,9 +207,12 @@ impl Table {
         if at == index.entries() {
             return Ok(Lookup::Absent);
         }
+        if let Some(found) = P::of_index(&index, at, key) {
+            return Ok(found);
+        }
         let extent = self.data_extent(partition, &index, at)?;
         let Some(block) = self.load::<DataBlock>(root, extent, wait)? else { return Ok(Lookup::WouldWait) };
-        Ok(lookup(block, key))
+        Ok(P::of_block(block, key))
     }
 
     /// Returns whether the table may contain `key`, whose xxh3 hash is `hash`. `false` is certain.
@@ -448,13 +471,25 @@ impl std::fmt::Debug for Table {
 /// Finds the cell of `key` in its block. The value is copied, or borrows the block if it is most of
 /// the block.
 #[inline]
-fn lookup(block: Arc<DataBlock>, key: &[u8]) -> Lookup {
+pub(crate) fn find_in_block(block: Arc<DataBlock>, key: &[u8]) -> Lookup {
     let Some(entry) = block.find(key) else { return Lookup::Absent };
     let value = match block.is_oversized() && entry.value.len() * 4 >= block.heap_bytes() {
         true => Bytes::from_owner(SharedBlock(block)).slice(entry.value),
         false => Bytes::copy_from_slice(block.slice(&entry.value)),
     };
     Lookup::Found(Cell { meta: entry.meta, value })
+}
+
+/// Finds the metadata of the cell of `key` in its block.
+pub(crate) fn find_meta_in_block(block: &DataBlock, key: &[u8]) -> Lookup<CellMeta> {
+    block.find(key).map_or(Lookup::Absent, |entry| Lookup::Found(entry.meta))
+}
+
+/// Finds the metadata of the cell of `key` in the entry `at` of the index that covers the key;
+/// `None` if only the block tells.
+pub(crate) fn find_meta_in_index(index: &IndexBlock, at: usize, key: &[u8]) -> Option<Lookup<CellMeta>> {
+    let cell = index.cell(at)?;
+    Some(if index.is_key(at, key) { Lookup::Found(cell.meta) } else { Lookup::Absent })
 }
 
 /// A block that a value borrows from.

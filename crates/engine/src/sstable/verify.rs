@@ -1,10 +1,11 @@
 //! Full verification of a table.
 
 use super::block::Malformed;
-use super::data_block::DataBlock;
+use super::data_block::{DataBlock, Entry, is_oversized};
 use super::filter::FilterBlock;
-use super::format::{HEADER_BYTES, header};
+use super::format::{FormatVersion, HEADER_BYTES, header};
 use super::index_block::IndexBlock;
+use super::indexed_cell::IndexedCell;
 use super::summary::Summary;
 use super::table::{INDEX_COLUMNS, Partition, Root, TOP_COLUMNS, Table, read_exact, read_meta};
 use super::window::Window;
@@ -17,8 +18,8 @@ pub type VisitCell<'a> = &'a mut dyn FnMut(&[u8], &CellMeta);
 
 impl Table {
     /// Reads every block of the table and checks that they are consistent: checksums, key order and
-    /// counts, that each filter contains its keys and each index finds them, and that the footer
-    /// agrees with the manifest.
+    /// counts. Each filter contains its keys, and each index finds them. The cells in the indexes
+    /// equal those in the blocks, and the footer agrees with the manifest.
     ///
     /// `progress` receives the bytes that were read since its last call, so that the caller can
     /// limit its rate.
@@ -68,7 +69,7 @@ impl Table {
     fn verify_header(&self, root: &Root) -> Result<(), Error> {
         let mut found = [0; HEADER_BYTES as usize];
         read_exact(&*root.file, self.path(), &mut found, 0)?;
-        match found[..] == header(self.id()) {
+        match found[..] == header(self.id(), root.tail.format) {
             true => Ok(()),
             false => Err(self.corrupt(0, Malformed("the header belongs to another table or is damaged"))),
         }
@@ -124,6 +125,7 @@ impl Walk<'_> {
             let block: DataBlock = table.read_in_window(&mut self.window, extent)?;
             let malformed = |malformed| table.corrupt(extent.offset, malformed);
             self.block(&block, filter.as_ref(), index_bounds(&index, at), show).map_err(malformed)?;
+            verify_indexed_cell(&index, at, &block, root.tail.format).map_err(malformed)?;
             end = extent.end();
             progress(extent.bytes);
         }
@@ -170,7 +172,81 @@ impl Walk<'_> {
     }
 }
 
+/// Checks that the index has the cell of block `at` if it should, and that both are equal.
+fn verify_indexed_cell(
+    index: &IndexBlock,
+    at: usize,
+    block: &DataBlock,
+    format: FormatVersion,
+) -> Result<(), Malformed> {
+    let first = block.entry(0).ok_or(Malformed("the block is empty"))?;
+    let Entry { meta, key, value } = &first;
+    let cell = CellRef { meta: *meta, value: block.slice(value) };
+    match index.cell(at) {
+        None if format == FormatVersion::V1 || !is_oversized(&cell) => Ok(()),
+        None => Err(Malformed("the index lacks an oversized cell")),
+        Some(_) if block.entry(first.end()).is_some() => {
+            Err(Malformed("the index has one cell of a block with several"))
+        }
+        Some(indexed) => {
+            let key = [block.prefix(), block.slice(key)].concat();
+            match *indexed == IndexedCell::of(&cell) && index.is_key(at, &key) {
+                true => Ok(()),
+                false => Err(Malformed("the index has another cell than its block")),
+            }
+        }
+    }
+}
+
 /// The separators before and of block `at`.
 fn index_bounds(index: &IndexBlock, at: usize) -> (Option<Vec<u8>>, Vec<u8>) {
     (at.checked_sub(1).map(|before| index.key(before)), index.key(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::BlockCache;
+    use crate::iter::Cursor;
+    use crate::sstable::{ReadMode, TableFiles, TableId, TableOptions, TableWriter};
+    use env::{Fs, MemFs, OpenMode};
+    use std::path::Path;
+    use std::sync::Arc;
+    use stdx::{Cell, Hlc, NodeTag, Version};
+
+    fn written(fs: &MemFs, number: u64, add: impl FnOnce(&mut TableWriter)) -> Arc<Table> {
+        let (path, id) = (Path::new("tables").join(number.to_string()), TableId(number));
+        let file = fs.open(&path, OpenMode::CreateNew).expect("a new file");
+        // The filter would show another key before the index does.
+        let options = TableOptions { filter_bits_per_key: 0, ..TableOptions::default() };
+        let mut writer = TableWriter::new(file, path.clone(), id, options);
+        add(&mut writer);
+        let meta = Arc::new(writer.finish().expect("the disk has space"));
+        let files = Arc::new(TableFiles::new(Arc::new(fs.clone()), 1));
+        Arc::new(Table::open(&files, path, meta, Arc::new(BlockCache::new(1 << 20)), Arc::new(|_| ())))
+    }
+
+    #[test]
+    fn a_cell_in_the_index_that_differs_from_its_block_is_detected() {
+        let fs = MemFs::new();
+        fs.create_dir_all(Path::new("tables")).expect("a new directory");
+        let cell = Cell::value(Version::new(Hlc::from_bits(5), NodeTag(1)), 2, vec![7; 100 << 10].into());
+        let table = written(&fs, 1, |writer| writer.add(b"key", cell.as_ref()).expect("add"));
+        let mut cursor = table.cursor(ReadMode::Bulk);
+        cursor.seek_to_first().expect("it is whole");
+        let stored = cursor.stored().expect("it is oversized");
+        let version = Version::new(Hlc::from_bits(6), NodeTag(1));
+        let of_other_version = CellMeta { version, ..cell.meta };
+        let of_other_from = CellMeta { from: 3, ..cell.meta };
+        let shorter = CellRef { value: &cell.value[1..], ..cell.as_ref() };
+        let others = [of_other_version, of_other_from].map(|meta| CellRef { meta, ..cell.as_ref() });
+        let others = others.into_iter().chain([shorter]).map(|other| (&b"key"[..], other));
+        for (number, (key, other)) in (2..).zip(others.chain([(&b"kez"[..], cell.as_ref())])) {
+            let table = written(&fs, number, |writer| writer.add_stored(key, other, stored).expect("add"));
+            let error = table.verify(&mut |_| ()).expect_err("they differ");
+            assert!(error.to_string().contains("the index has another cell"), "{error}");
+        }
+        let table = written(&fs, 9, |writer| writer.add_stored(b"key", cell.as_ref(), stored).expect("add"));
+        table.verify(&mut |_| ()).expect("they are equal");
+    }
 }

@@ -2,14 +2,19 @@
 //!
 //! Cells are collected in a data block, which is written when it is full. An oversized cell has a
 //! block of its own. That block is written at once, from the caller's memory or in the stored form
-//! of another table, so the only copy made here is the compressed one.
+//! of another table, so the only copy made here is the compressed one. The index gets the cell
+//! without its value.
+//!
+//! A table without oversized cells has format version 1, which earlier releases read. The header is
+//! written first, so it is replaced at the end of a table that has an oversized cell.
 
 use super::compress::{Codec, Compressor};
 use super::data_block::{DataBlockBuilder, OversizedBlock, is_oversized};
 use super::filter::FilterBlock;
-use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, Tail, encode_meta, header};
+use super::format::{Extent, FormatVersion, HEADER_BYTES, TAIL_BYTES, Tail, encode_meta, header};
 use super::frame::{FrameKind, FrameLocation, StoredBlock, Trailer, seal};
 use super::index_block::IndexBlockBuilder;
+use super::indexed_cell::IndexedCell;
 use super::meta::{TableId, TableMeta};
 use super::separator::separator_len;
 use super::summary::Summary;
@@ -43,12 +48,20 @@ pub struct TableWriter {
     compressor: Compressor,
     summary: Summary,
     block: DataBlockBuilder,
-    /// End of a block that is written but not in the index yet. `block` is empty then.
-    unindexed: Option<u64>,
+    /// A block that is written but not in the index yet. `block` is empty then.
+    unindexed: Option<UnindexedBlock>,
     /// Hashes of the keys of the current partition.
     hashes: Vec<u64>,
     index: IndexBlockBuilder,
     top: IndexBlockBuilder,
+    format: FormatVersion,
+}
+
+/// The block of a single cell that is not in the index yet.
+struct UnindexedBlock {
+    /// End of its frame.
+    end: u64,
+    cell: IndexedCell,
 }
 
 impl TableWriter {
@@ -56,7 +69,7 @@ impl TableWriter {
     /// errors.
     pub fn new(file: Arc<dyn File>, path: PathBuf, id: TableId, options: TableOptions) -> Self {
         Self {
-            file: BufferedFile::new(file, path, header(id)),
+            file: BufferedFile::new(file, path, header(id, FormatVersion::V1)),
             id,
             options,
             compressor: Compressor::new(options.compression),
@@ -66,6 +79,7 @@ impl TableWriter {
             hashes: Vec::new(),
             index: IndexBlockBuilder::default(),
             top: IndexBlockBuilder::default(),
+            format: FormatVersion::V1,
         }
     }
 
@@ -83,7 +97,7 @@ impl TableWriter {
             self.end_block_before(key)?;
             let block = OversizedBlock::of(key, cell);
             let extent = self.file.put_oversized(self.id, &block, &mut self.compressor)?;
-            self.unindexed = Some(extent.end());
+            self.unindexed = Some(UnindexedBlock { end: extent.end(), cell: IndexedCell::of(&cell) });
         } else {
             if self.must_cut_before(key, &cell) {
                 self.end_block_before(key)?;
@@ -111,7 +125,7 @@ impl TableWriter {
         self.check(key, &cell);
         self.end_block_before(key)?;
         let extent = self.file.put_stored(self.id, stored)?;
-        self.unindexed = Some(extent.end());
+        self.unindexed = Some(UnindexedBlock { end: extent.end(), cell: IndexedCell::of(&cell) });
         self.count(key, &cell);
         Ok(())
     }
@@ -145,8 +159,12 @@ impl TableWriter {
         let mut meta = std::mem::take(&mut self.summary).finish(self.id, 0);
         self.compressor = Compressor::new(Compression::None);
         let meta_extent = self.put(FrameKind::Meta, &encode_meta(&meta))?;
-        self.file.buffer.extend(Tail { top, meta: meta_extent, id: self.id }.encode());
+        let tail = Tail { top, meta: meta_extent, id: self.id, format: self.format };
+        self.file.buffer.extend(tail.encode());
         meta.file_bytes = self.file.position();
+        if self.format != FormatVersion::V1 {
+            self.file.replace_header(&header(self.id, self.format))?;
+        }
         self.file.finish()?;
         Ok(meta)
     }
@@ -182,18 +200,22 @@ impl TableWriter {
     /// the first key after it.
     fn finish_block(&mut self, next: Option<&[u8]>) -> Result<(), Error> {
         let last = self.summary.key_last().expect("a block that is not empty has a last key");
-        let separator = match next.and_then(|next| Some(&next[..separator_len(last, next)?])) {
-            Some(short) => short,
-            None => last,
-        };
-        let end = match self.unindexed.take() {
-            Some(end) => end,
+        let short = || next.and_then(|next| Some(&next[..separator_len(last, next)?]));
+        let separator = match self.unindexed.take() {
+            Some(UnindexedBlock { end, cell }) => {
+                self.index.add(last, &[end]);
+                self.index.add_cell(&cell);
+                self.format = FormatVersion::V2;
+                last
+            }
             None => {
                 let raw = self.block.finish(last);
-                self.file.put(FrameKind::Data, self.id, raw, &mut self.compressor)?.end()
+                let extent = self.file.put(FrameKind::Data, self.id, raw, &mut self.compressor)?;
+                let separator = short().unwrap_or(last);
+                self.index.add(separator, &[extent.end()]);
+                separator
             }
         };
-        self.index.add(separator, &[end]);
         let full = self.index.bytes() >= PARTITION_INDEX_BYTES || self.hashes.len() >= PARTITION_KEYS;
         if full || next.is_none() {
             let separator = separator.to_vec();
@@ -316,6 +338,20 @@ impl BufferedFile {
         buffer.clear();
         self.buffer = buffer;
         written
+    }
+
+    /// Replaces the header, which may be in the file already.
+    fn replace_header(&mut self, header: &[u8]) -> Result<(), Error> {
+        match self.written {
+            0 => {
+                self.buffer[..header.len()].copy_from_slice(header);
+                Ok(())
+            }
+            _ => {
+                let written = self.file.write_at(header, 0);
+                written.map_err(|error| Error::io("write", &self.path, error))
+            }
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use stdx::histogram::Histogram;
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct EngineCounters {
     batches: AtomicU64,
     data_bytes: AtomicU64,
     /// Recorded by the thread that holds the log, as is `group_bytes`.
@@ -33,7 +33,7 @@ pub(crate) struct Counters {
     refused_full: AtomicU64,
 }
 
-impl Counters {
+impl EngineCounters {
     /// Counts a committed group. To be called by the thread that holds the log.
     pub(crate) fn record_group(&self, size: &GroupSize) {
         add(&self.batches, size.batches);

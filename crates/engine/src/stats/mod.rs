@@ -15,7 +15,7 @@
 
 mod counters;
 
-pub(crate) use counters::Counters;
+pub(crate) use counters::EngineCounters;
 
 use crate::cache::{CacheStats, FilterStats};
 use crate::disk::DiskStats;
@@ -72,22 +72,22 @@ pub struct Stats {
 /// Memory by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Budget of all uses together.
+    /// Budget of all uses together, in bytes.
     pub budget_bytes: u64,
-    /// Memtables, including the prepared next one and the free chunks for later ones.
+    /// Bytes of memtables, including the prepared next one and the free chunks for later ones.
     pub memtable_bytes: u64,
-    /// Flushed memtables that snapshots reference.
+    /// Bytes of flushed memtables that snapshots reference.
     pub pinned_memtable_bytes: u64,
-    /// Blocks in the cache: data, indexes, filters.
+    /// Bytes of blocks in the cache: data, indexes, filters.
     pub cache_bytes: u64,
-    /// Memory per table outside of the cache.
+    /// Bytes of memory that tables use outside of the cache.
     pub table_bytes: u64,
-    /// Batches that wait for the log.
+    /// Bytes of batches that wait for the log.
     pub queue_bytes: u64,
 }
 
 impl MemoryStats {
-    /// Memory of all uses.
+    /// Memory of all uses, in bytes.
     pub fn used_bytes(&self) -> u64 {
         self.memtable_bytes
             + self.pinned_memtable_bytes
@@ -102,9 +102,9 @@ impl MemoryStats {
 pub struct LevelStats {
     /// Number of tables.
     pub tables: usize,
-    /// Total length of the table files.
+    /// Total length of the table files, in bytes.
     pub file_bytes: u64,
-    /// Total length of keys and values, before compression and prefix sharing.
+    /// Total length of keys and values in bytes, before compression and prefix sharing.
     pub data_bytes: u64,
     /// Number of cells.
     pub cells: u64,
@@ -128,13 +128,13 @@ pub struct WalStats {
     /// Bytes written to the log: batches, group headers and closing records.
     pub written_bytes: u64,
     /// Distribution of cells per group.
-    pub group_cells: histogram::Snapshot,
+    pub group_cells: histogram::HistogramSnapshot,
     /// Distribution of the encoded bytes per group.
-    pub group_bytes: histogram::Snapshot,
+    pub group_bytes: histogram::HistogramSnapshot,
     /// Durations of `fdatasync` on the log, in nanoseconds. Under
     /// [`Durability::Sync`](crate::Durability::Sync) one per group; otherwise only those at the end
     /// of a segment and before an idle period.
-    pub sync_nanos: histogram::Snapshot,
+    pub sync_nanos: histogram::HistogramSnapshot,
 }
 
 /// Background jobs.

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SegmentId(pub u64);
 
-/// Distinguishes the groups of one use of a file from remains of earlier uses.
+/// Number that distinguishes the groups of one use of a file from remains of earlier uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u64);
 
@@ -48,7 +48,7 @@ pub struct LogEnd {
 /// Properties of a log that are known before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownLog {
-    /// Segments below this one are not needed.
+    /// The first segment that is needed.
     pub floor: SegmentId,
     /// A position up to which the log was durable. A log that ends before it has lost acknowledged
     /// records. `None`: not known.
@@ -164,6 +164,10 @@ impl SegmentHeader {
                 "the checksum of the segment's header is {expected:08x}, its bytes give {got:08x}"
             ));
         }
+        let unknown = flags & !(FLAG_HAS_PREVIOUS | FLAG_UNSYNCED);
+        if unknown != 0 {
+            return Err(format!("its header has flags that this version does not know: {unknown:#x}"));
+        }
         let previous = (flags & FLAG_HAS_PREVIOUS != 0).then_some(link);
         Ok(Self { id, epoch, previous, is_unsynced: flags & FLAG_UNSYNCED != 0 })
     }
@@ -217,6 +221,17 @@ mod tests {
             let previous = link.map(|(id, len)| PreviousSegment { id: SegmentId(id), len });
             let header = SegmentHeader { id: SegmentId(id), epoch: Epoch(epoch), previous, is_unsynced };
             prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+        }
+
+        #[test]
+        fn a_segment_header_with_an_unknown_flag_is_refused(id: u64, bit in 2u32..32) {
+            let header = SegmentHeader { id: SegmentId(id), epoch: Epoch(1), previous: None, is_unsynced: false };
+            let mut bytes = header.encode();
+            bytes[12..16].copy_from_slice(&(1u32 << bit).to_le_bytes());
+            let crc = crc32c(&bytes[..SEGMENT_CHECKED_LEN]);
+            bytes[48..52].copy_from_slice(&crc.to_le_bytes());
+            let error = SegmentHeader::decode(&bytes).expect_err("the flag has no meaning");
+            prop_assert!(error.contains("flags that this version does not know"), "{}", error);
         }
 
         #[test]

@@ -25,11 +25,11 @@ use memchr::memmem;
 /// The end of the groups of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentEnd {
-    /// At this offset, which the next segment names.
+    /// The groups end at this offset, which the next segment names.
     Known(u64),
-    /// At the first group that is not whole. No segment follows.
+    /// The groups end before the first one that is not whole. No segment follows.
     Torn,
-    /// At this offset, which the next segment names, or earlier at the first group that is not
+    /// The groups end at this offset, which the next segment names, or before the first that is not
     /// whole: power loss may have taken the end before it was durable.
     Unsynced(u64),
 }
@@ -59,7 +59,7 @@ pub struct SegmentContents<'a> {
 /// Damage to a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {detail}")]
-pub struct Damage {
+pub struct SegmentDamage {
     /// Offset of the damaged part, in bytes.
     pub offset: u64,
     /// Description of the damage.
@@ -70,8 +70,8 @@ pub struct Damage {
 ///
 /// # Errors
 /// When durable data is not whole.
-pub fn replay_bytes(bytes: &[u8], end: SegmentEnd) -> Result<SegmentContents<'_>, Damage> {
-    let header = SegmentHeader::decode(bytes).map_err(|detail| Damage { offset: 0, detail })?;
+pub fn replay_bytes(bytes: &[u8], end: SegmentEnd) -> Result<SegmentContents<'_>, SegmentDamage> {
+    let header = SegmentHeader::decode(bytes).map_err(|detail| SegmentDamage { offset: 0, detail })?;
     let mut contents = SegmentContents::empty(bytes, header);
     match end {
         SegmentEnd::Known(len) => contents.walk_to(len)?,
@@ -113,12 +113,12 @@ impl<'a> SegmentContents<'a> {
     }
 
     /// Decodes groups up to exactly `len`.
-    fn walk_to(&mut self, len: u64) -> Result<(), Damage> {
+    fn walk_to(&mut self, len: u64) -> Result<(), SegmentDamage> {
         while self.len != len {
-            let group = self.next_group().map_err(|detail| Damage { offset: self.len, detail })?;
+            let group = self.next_group().map_err(|detail| SegmentDamage { offset: self.len, detail })?;
             if group.header.end() > len {
                 let detail = format!("a group ends at {}, the next segment says {len}", group.header.end());
-                return Err(Damage { offset: self.len, detail });
+                return Err(SegmentDamage { offset: self.len, detail });
             }
             self.take(&group);
         }
@@ -128,7 +128,7 @@ impl<'a> SegmentContents<'a> {
 
     /// Decodes groups while they are whole, at most up to `len`; then checks that no durable data
     /// follows.
-    fn walk_to_tail(&mut self, len: u64) -> Result<(), Damage> {
+    fn walk_to_tail(&mut self, len: u64) -> Result<(), SegmentDamage> {
         let flaw = loop {
             if self.len == len {
                 return Ok(());
@@ -145,7 +145,7 @@ impl<'a> SegmentContents<'a> {
         for header in headers_from(self.bytes, self.len as usize, self.header.epoch) {
             if header.durable > self.len {
                 let detail = format!("{flaw}, yet the group at {} names it as durable", header.offset);
-                return Err(Damage { offset: self.len, detail });
+                return Err(SegmentDamage { offset: self.len, detail });
             }
             tail_end = tail_end.max(header.end().min(self.bytes.len() as u64));
         }

@@ -5,9 +5,10 @@ use env::{Clock, File};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use stdx::Instant;
-use stdx::histogram::{Histogram, Snapshot};
+use stdx::histogram::{Histogram, HistogramSnapshot};
 
 /// Status and statistics of a log since it was opened. Written by the thread that holds the log,
 /// readable by any.
@@ -17,6 +18,8 @@ pub struct WalStatus {
     written_bytes: AtomicU64,
     /// Begin and end of the last successful sync, in nanoseconds of the clock; 0 before the first.
     last_sync: [AtomicU64; 2],
+    /// Whether a writer waits for a sync.
+    is_syncing: AtomicBool,
     /// End of the durable part of the log. Locked briefly.
     durable_end: Mutex<Option<LogEnd>>,
     /// The segment that receives groups. Locked briefly.
@@ -30,6 +33,7 @@ impl WalStatus {
             sync_nanos: Histogram::new(),
             written_bytes: AtomicU64::new(0),
             last_sync: Default::default(),
+            is_syncing: AtomicBool::new(false),
             durable_end: Mutex::new(None),
             active: Mutex::new(None),
         }
@@ -37,7 +41,7 @@ impl WalStatus {
 
     /// Durations of successful syncs, in nanoseconds: usually one per group, and none for groups
     /// that are acknowledged before they are durable. Deferred syncs are not counted.
-    pub fn sync_nanos(&self) -> Snapshot {
+    pub fn sync_nanos(&self) -> HistogramSnapshot {
         self.sync_nanos.snapshot()
     }
 
@@ -76,7 +80,10 @@ impl WalStatus {
     /// Syncs `file`, and records the duration.
     pub(super) fn sync(&self, file: &dyn File) -> io::Result<()> {
         let began = self.clock.now().mono;
-        file.sync_data()?;
+        self.is_syncing.store(true, Ordering::Relaxed);
+        let synced = file.sync_data();
+        self.is_syncing.store(false, Ordering::Relaxed);
+        synced?;
         let ended = self.clock.now().mono;
         self.sync_nanos.record_alone(ended.saturating_since(began).as_nanos() as u64);
         for (time, is) in self.last_sync.iter().zip([began, ended]) {
@@ -90,6 +97,13 @@ impl WalStatus {
     pub(super) fn last_sync(&self) -> Option<(Instant, Instant)> {
         let [began, ended] = [0, 1].map(|part: usize| self.last_sync[part].load(Ordering::Relaxed));
         (ended > 0).then(|| (Instant::from_nanos(began), Instant::from_nanos(ended)))
+    }
+
+    /// Whether a writer waits for a sync, or one ended less than `within` ago.
+    pub(crate) fn has_synced_within(&self, within: Duration) -> bool {
+        let ended = self.last_sync[1].load(Ordering::Relaxed);
+        self.is_syncing.load(Ordering::Relaxed)
+            || (ended > 0 && self.clock.now().mono.saturating_since(Instant::from_nanos(ended)) < within)
     }
 
     pub(super) fn wrote(&self, bytes: u64) {

@@ -92,6 +92,29 @@ pub(crate) fn get(table: &Table, key: &[u8]) -> Lookup {
     table.get(key, hash(key), Wait::Allowed).unwrap()
 }
 
+/// The metadata of a key's cell, by a read that does not need the value.
+pub(crate) fn get_meta(table: &Table, key: &[u8]) -> Lookup<CellMeta> {
+    table.get_meta(key, hash(key), Wait::Allowed).unwrap()
+}
+
+/// The metadata of these cells.
+pub(crate) fn metas(cells: &Cells) -> BTreeMap<Vec<u8>, CellMeta> {
+    cells.iter().map(|(key, cell)| (key.clone(), cell.meta)).collect()
+}
+
+/// The metadata of all cells, by a cursor for versions.
+pub(crate) fn walk_versions(table: &Arc<Table>) -> BTreeMap<Vec<u8>, CellMeta> {
+    let mut metas = BTreeMap::new();
+    let mut cursor = table.cursor(ReadMode::Versions);
+    cursor.seek_to_first().unwrap();
+    while let Some((key, meta)) = cursor.key_and_meta() {
+        assert!(metas.last_key_value().is_none_or(|(last, _): (&Vec<u8>, _)| last.as_slice() < key));
+        metas.insert(key.to_vec(), meta);
+        cursor.advance().unwrap();
+    }
+    metas
+}
+
 pub(crate) fn walk(table: &Arc<Table>, mode: ReadMode) -> Cells {
     let mut cells = Cells::new();
     let mut cursor = table.cursor(mode);
@@ -137,6 +160,20 @@ pub(crate) fn every_kind_of_cell() -> Cells {
         [&i.to_be_bytes()[6..], &vec![b'k'; len][..]].concat()
     };
     (0..400).map(|i| (key(i), cell(i))).collect()
+}
+
+/// As [`every_kind_of_cell`], with oversized values between them that compress well.
+pub(crate) fn with_oversized_cells() -> Cells {
+    let mut cells = every_kind_of_cell();
+    for (number, len) in [(0u64, 64 << 10), (7, 100 << 10), (8, 300 << 10), (399, 70 << 10)] {
+        let meta = CellMeta {
+            expires_at: (number > 7).then(|| WallTime::from_micros_since_unix_epoch(number << 40)),
+            ..CellMeta::value(Version::new(Hlc::from_bits(number << 50 | 1), NodeTag(number << 40)), 3)
+        };
+        let key = [&number.to_be_bytes()[6..], b"k/oversized"].concat();
+        cells.insert(key, Cell { meta, value: Bytes::from(vec![number as u8; len]) });
+    }
+    cells
 }
 
 /// Keys of few letters, so that many share prefixes; occasionally a long one.

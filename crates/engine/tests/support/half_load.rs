@@ -1,13 +1,14 @@
-//! Simulates an overload, then half its accepted rate for longer, on a machine whose processors are
-//! busy with serving.
+//! Simulates an overload, then a part of its accepted rate for longer, on a machine whose
+//! processors are busy with serving.
 //!
 //! One host steps everything in virtual time: each read and write on an injected disk advances the
 //! clock by the time that the disk needs. Compaction gets the fraction of the time that a
 //! low-priority thread gets, or, if it claims one, its share of a processor
-//! ([`Engine::compaction_share`]).
+//! ([`Engine::compaction_share`]). The low-priority thread leaves the disk to the log
+//! ([`Engine::pause_after_compaction_step`]).
 
 use crate::support::{DIR, World};
-use engine::{Batch, Engine, Error, Options, Progress};
+use engine::{Batch, Engine, Error, Options, Progress, StepTime};
 use env::{Fault, FaultFs, FaultPlan, OperationKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use stdx::{Cell, Instant, Rng};
 const VALUE_BYTES: usize = 2 << 10;
 const DISK_BYTES_PER_SECOND: u64 = 32 << 20;
 const STEP_BYTES: u64 = 64 << 10;
+/// Length of the windows of [`Second::busiest`].
+const WINDOW: Duration = Duration::from_millis(500);
 
 /// Parameters of the machine and the load.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +33,12 @@ pub(crate) struct Load {
     pub(crate) left: f64,
     /// Duration of the overload.
     pub(crate) flood: Duration,
-    /// Duration of the half load.
-    pub(crate) half: Duration,
+    /// Fraction of the rate that the overload reached, for the rest of the time.
+    pub(crate) rest_rate: f64,
+    /// Duration of the rest.
+    pub(crate) rest: Duration,
+    /// Whether compaction leaves the disk to the log after the overload.
+    pub(crate) pauses: bool,
 }
 
 /// Figures of one second.
@@ -45,19 +52,35 @@ pub(crate) struct Second {
     pub(crate) refused: u64,
     /// Compaction debt at the end of the second, in bytes.
     pub(crate) debt_bytes: u64,
+    /// Greatest fraction of a window that compaction used.
+    pub(crate) busiest: f64,
+    /// Greatest share of a processor that compaction claimed.
+    pub(crate) share_max: f64,
 }
 
 struct Machine {
     world: World,
     engine: Engine,
     load: Load,
-    claims: bool,
+    is_rest: bool,
     numbers: Rng,
     accepted: Arc<AtomicU64>,
     refused: Arc<AtomicU64>,
     /// Processor time that compaction may still use, in seconds.
     allowed: f64,
     seen: Instant,
+    /// End of the pause of compaction.
+    paused_to: Instant,
+    window: Window,
+    share_max: f64,
+}
+
+/// Use of the disk by compaction.
+struct Window {
+    began: Instant,
+    used: Duration,
+    /// Greatest fraction of a window since it was last taken.
+    busiest: f64,
 }
 
 impl Load {
@@ -67,8 +90,9 @@ impl Load {
         let mut seconds = machine.run(4_000, self.flood, true);
         let settled = &seconds[seconds.len() / 2..];
         let reached: u64 = settled.iter().map(|second| second.accepted).sum();
-        machine.claims = self.claims;
-        seconds.extend(machine.run(reached / settled.len() as u64 / 2, self.half, false));
+        machine.is_rest = true;
+        let rate = reached as f64 / settled.len() as f64 * self.rest_rate;
+        seconds.extend(machine.run(rate as u64, self.rest, false));
         seconds
     }
 }
@@ -103,14 +127,18 @@ impl Machine {
             world,
             engine,
             load,
-            claims: true,
+            is_rest: false,
             numbers: Rng::new(2),
             accepted,
             refused,
             allowed: 0.0,
             seen: Instant::ZERO,
+            paused_to: Instant::ZERO,
+            window: Window { began: Instant::ZERO, used: Duration::ZERO, busiest: 0.0 },
+            share_max: 0.0,
         };
         machine.seen = machine.now();
+        machine.window.began = machine.seen;
         machine
     }
 
@@ -136,6 +164,8 @@ impl Machine {
                     accepted: self.accepted.swap(0, Ordering::Relaxed),
                     refused: self.refused.swap(0, Ordering::Relaxed),
                     debt_bytes: self.engine.backlog().debt_bytes,
+                    busiest: std::mem::take(&mut self.window.busiest),
+                    share_max: std::mem::take(&mut self.share_max),
                 });
             }
         }
@@ -171,17 +201,42 @@ impl Machine {
 
     /// Steps compaction if it has a processor now.
     fn step_compaction(&mut self) -> Progress {
-        let claimed = if self.claims { self.engine.compaction_share() } else { 0.0 };
+        let claims = !self.is_rest || self.load.claims;
+        let share = self.engine.compaction_share();
+        self.share_max = self.share_max.max(share);
+        let claimed = if claims { share } else { 0.0 };
         let now = self.now();
+        self.window.pass(now);
         let passed = (now - self.seen).as_secs_f64();
         self.seen = now;
         // Unused time is not saved up.
         self.allowed = (self.allowed + passed * self.load.left.max(claimed)).min(0.01);
-        if self.allowed <= 0.0 {
+        if self.allowed <= 0.0 || now < self.paused_to {
             return Progress::Idle;
         }
         let stepped = self.engine.step_compaction(0, STEP_BYTES).expect("compaction");
-        self.allowed -= (self.now() - now).as_secs_f64();
+        let worked = self.now() - now;
+        self.allowed -= worked.as_secs_f64();
+        self.window.used += worked;
+        if self.is_rest && self.load.pauses && claimed < self.load.left {
+            self.paused_to = self.now()
+                + self.engine.pause_after_compaction_step(StepTime {
+                    elapsed: worked,
+                    on_disk: worked,
+                    ready: Duration::ZERO,
+                });
+        }
         stepped
+    }
+}
+
+impl Window {
+    /// Ends the window if it is over.
+    fn pass(&mut self, now: Instant) {
+        let passed = now - self.began;
+        if passed >= WINDOW {
+            self.busiest = self.busiest.max(self.used.as_secs_f64() / passed.as_secs_f64());
+            (self.began, self.used) = (now, Duration::ZERO);
+        }
     }
 }

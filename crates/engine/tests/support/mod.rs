@@ -6,7 +6,7 @@ pub mod damage;
 
 use bytes::Bytes;
 use engine::iter::Cursor;
-use engine::{Batch, Compression, Durability, Engine, Error, Options};
+use engine::{Batch, Compression, Durability, Engine, Error, Options, TryGet};
 use env::{Env, Fs, ManualClock, MemFs};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -184,6 +184,11 @@ impl World {
             "key {}: expected {expected:?}, saw {seen:?}",
             key.escape_ascii()
         );
+        let meta = engine.get_meta(key).unwrap_or_else(|error| panic!("get {}: {error}", key.escape_ascii()));
+        assert_eq!(meta, seen.map(|cell| cell.meta), "key {}", key.escape_ascii());
+        if let TryGet::Ready(read) = engine.try_get_meta(key).expect("it was just read") {
+            assert_eq!(read, meta, "key {}", key.escape_ascii());
+        }
     }
 
     /// Compares the whole engine with the model, by point reads and by a scan.
@@ -192,6 +197,8 @@ impl World {
             self.check_key(engine, key);
         }
         let seen = scan(engine);
+        let versions: BTreeMap<_, _> = seen.iter().map(|(key, cell)| (key.clone(), cell.meta)).collect();
+        assert_eq!(scan_versions(engine), versions);
         for (key, cell) in &seen {
             let expected = self.model.get(key);
             assert!(
@@ -238,6 +245,18 @@ pub fn scan(engine: &Engine) -> BTreeMap<Vec<u8>, Cell> {
         assert!(last.as_deref().is_none_or(|last| last < key), "a scan ascends");
         last = Some(key.to_vec());
         seen.insert(key.to_vec(), cell.to_cell());
+        cursor.advance().expect("advance");
+    }
+    seen
+}
+
+/// The result of a scan for versions, in key order.
+pub fn scan_versions(engine: &Engine) -> BTreeMap<Vec<u8>, CellMeta> {
+    let mut seen = BTreeMap::new();
+    let mut cursor = engine.snapshot().version_cursor();
+    cursor.seek_to_first().expect("seek");
+    while let Some((key, meta)) = cursor.key_and_meta() {
+        seen.insert(key.to_vec(), meta);
         cursor.advance().expect("advance");
     }
     seen

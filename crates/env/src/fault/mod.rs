@@ -30,7 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use plan::{Fault, FaultPlan, Operation, OperationKind, OperationMatch};
+pub use plan::{Fault, FaultPlan, FsCall, OperationKind, OperationMatch};
 
 /// A file system with faults. Clones share the plan and the counter.
 #[derive(Clone)]
@@ -200,7 +200,7 @@ impl Faults {
         let number = self.operations.fetch_add(1, Ordering::Relaxed);
         // Cloned, so that a plan can replace itself and a delay blocks no other thread.
         let plan = Arc::clone(&self.plan.read());
-        match plan.decide(&Operation { number, kind, path, to, len }) {
+        match plan.decide(&FsCall { number, kind, path, to, len }) {
             None => Ok(Execution::Normal),
             Some(Fault::Error(kind)) => Err(io::Error::new(kind, "injected fault")),
             Some(Fault::DeviceError) => Err(io::Error::from_raw_os_error(libc::EIO)),

@@ -37,7 +37,7 @@ pub enum OperationKind {
 
 /// A call that is about to be made.
 #[derive(Clone, Copy, Debug)]
-pub struct Operation<'a> {
+pub struct FsCall<'a> {
     /// The number of calls that began earlier.
     pub number: u64,
     /// The method.
@@ -105,7 +105,7 @@ pub enum Fault {
     },
 }
 
-type Hook = Box<dyn Fn(&Operation<'_>) -> Option<Fault> + Send + Sync>;
+type Hook = Box<dyn Fn(&FsCall<'_>) -> Option<Fault> + Send + Sync>;
 
 /// A function that selects a fault, or none, for each call.
 pub struct FaultPlan {
@@ -119,7 +119,7 @@ impl FaultPlan {
     }
 
     /// A plan that calls `decide` before each call. Several threads may call it concurrently.
-    pub fn on_operation(decide: impl Fn(&Operation<'_>) -> Option<Fault> + Send + Sync + 'static) -> Self {
+    pub fn on_operation(decide: impl Fn(&FsCall<'_>) -> Option<Fault> + Send + Sync + 'static) -> Self {
         Self { on_operation: Box::new(decide) }
     }
 
@@ -163,7 +163,7 @@ impl FaultPlan {
         })
     }
 
-    pub(super) fn decide(&self, operation: &Operation<'_>) -> Option<Fault> {
+    pub(super) fn decide(&self, operation: &FsCall<'_>) -> Option<Fault> {
         (self.on_operation)(operation)
     }
 }
@@ -207,7 +207,7 @@ impl OperationMatch {
         Self { sticky: true, ..self }
     }
 
-    fn names(&self, operation: &Operation<'_>) -> bool {
+    fn names(&self, operation: &FsCall<'_>) -> bool {
         let in_path = |part: &String| {
             let mut paths = std::iter::once(operation.path).chain(operation.to);
             paths.any(|path| path.to_string_lossy().contains(part.as_str()))

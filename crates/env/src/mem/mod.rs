@@ -28,7 +28,7 @@ mod pages;
 use crate::fs::{DirLock, File, Fs, IoCounters, OpenMode};
 use content::Content;
 use file::{MemFile, MemLock};
-use names::{Entry, FileId, Slot, Tree};
+use names::{DirectoryEntry, DirectoryTree, FileId, Slot};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -55,7 +55,7 @@ struct Disk {
 
 #[derive(Clone)]
 struct State {
-    tree: Tree,
+    tree: DirectoryTree,
     files: BTreeMap<FileId, Node>,
     locked: BTreeSet<FileId>,
     next_file: u64,
@@ -178,12 +178,15 @@ impl Fs for MemFs {
         let slot = state.tree.slot_at(path)?;
         let id = match (state.tree.get(&slot), mode) {
             (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (Some(Entry::Dir(_)), _) => return Err(io::ErrorKind::IsADirectory.into()),
-            (Some(Entry::File(id)), OpenMode::CreateOrTruncate) => {
+            (Some(DirectoryEntry::Dir(_)), _) => return Err(io::ErrorKind::IsADirectory.into()),
+            (Some(DirectoryEntry::File(id)), OpenMode::CreateOrTruncate) => {
                 state.resize(id, 0)?;
                 id
             }
-            (Some(Entry::File(id)), OpenMode::Read | OpenMode::ReadRegular | OpenMode::ReadWrite) => id,
+            (
+                Some(DirectoryEntry::File(id)),
+                OpenMode::Read | OpenMode::ReadRegular | OpenMode::ReadWrite,
+            ) => id,
             (None, OpenMode::CreateNew | OpenMode::CreateOrTruncate) => state.create(slot),
             (None, OpenMode::Read | OpenMode::ReadRegular | OpenMode::ReadWrite) => {
                 return Err(io::ErrorKind::NotFound.into());
@@ -221,11 +224,17 @@ impl Fs for MemFs {
         match (entry, state.tree.get(&to)) {
             // Two names of one file, or the same name twice: POSIX leaves both.
             (entry, Some(there)) if there == entry => return Ok(()),
-            (Entry::Dir(_), _) if inside => return Err(io::ErrorKind::InvalidInput.into()),
-            (Entry::Dir(_), Some(Entry::Dir(_))) => return Err(io::ErrorKind::DirectoryNotEmpty.into()),
-            (Entry::Dir(_), Some(Entry::File(_))) => return Err(io::ErrorKind::NotADirectory.into()),
-            (Entry::File(_), Some(Entry::Dir(_))) => return Err(io::ErrorKind::IsADirectory.into()),
-            (Entry::File(_), Some(Entry::File(there))) => state.drop_name(there),
+            (DirectoryEntry::Dir(_), _) if inside => return Err(io::ErrorKind::InvalidInput.into()),
+            (DirectoryEntry::Dir(_), Some(DirectoryEntry::Dir(_))) => {
+                return Err(io::ErrorKind::DirectoryNotEmpty.into());
+            }
+            (DirectoryEntry::Dir(_), Some(DirectoryEntry::File(_))) => {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+            (DirectoryEntry::File(_), Some(DirectoryEntry::Dir(_))) => {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            (DirectoryEntry::File(_), Some(DirectoryEntry::File(there))) => state.drop_name(there),
             (_, None) => {}
         }
         state.tree.rename(from, to, entry);
@@ -236,7 +245,7 @@ impl Fs for MemFs {
         let mut state = self.disk.state.lock();
         let id = state.file_at(path)?;
         let slot = state.tree.slot_at(path)?;
-        state.tree.remove(slot, Entry::File(id));
+        state.tree.remove(slot, DirectoryEntry::File(id));
         state.drop_name(id);
         Ok(())
     }
@@ -248,7 +257,7 @@ impl Fs for MemFs {
         if !state.tree.names_in(dir).is_empty() {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
-        state.tree.remove(slot, Entry::Dir(dir));
+        state.tree.remove(slot, DirectoryEntry::Dir(dir));
         Ok(())
     }
 
@@ -283,8 +292,8 @@ impl Fs for MemFs {
         let mut state = self.disk.state.lock();
         let slot = state.tree.slot_at(path)?;
         let id = match state.tree.get(&slot) {
-            Some(Entry::Dir(_)) => return Err(io::ErrorKind::IsADirectory.into()),
-            Some(Entry::File(id)) => id,
+            Some(DirectoryEntry::Dir(_)) => return Err(io::ErrorKind::IsADirectory.into()),
+            Some(DirectoryEntry::File(id)) => id,
             None => state.create(slot),
         };
         if !state.locked.insert(id) {
@@ -310,7 +319,7 @@ impl Fs for MemFs {
 impl State {
     fn new(capacity_bytes: u64) -> Self {
         Self {
-            tree: Tree::new(),
+            tree: DirectoryTree::new(),
             files: BTreeMap::new(),
             locked: BTreeSet::new(),
             next_file: 0,
@@ -329,8 +338,8 @@ impl State {
 
     fn file_at(&self, path: &Path) -> io::Result<FileId> {
         match self.tree.get(&self.tree.slot_at(path)?) {
-            Some(Entry::File(id)) => Ok(id),
-            Some(Entry::Dir(_)) => Err(io::ErrorKind::IsADirectory.into()),
+            Some(DirectoryEntry::File(id)) => Ok(id),
+            Some(DirectoryEntry::Dir(_)) => Err(io::ErrorKind::IsADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }

@@ -20,7 +20,7 @@ const ROOT: DirId = DirId(0);
 
 /// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum DirectoryEntry {
     File(FileId),
     Dir(DirId),
 }
@@ -32,7 +32,7 @@ pub(super) struct Slot {
     name: String,
 }
 
-type Entries = BTreeMap<String, Entry>;
+type Entries = BTreeMap<String, DirectoryEntry>;
 type Dirs = BTreeMap<DirId, Dir>;
 
 #[derive(Clone, Default)]
@@ -46,20 +46,20 @@ struct Dir {
 struct Change {
     from: Option<Slot>,
     to: Option<Slot>,
-    entry: Entry,
+    entry: DirectoryEntry,
     /// The first of the change's two directories that was synced after it.
     synced: Option<DirId>,
 }
 
 /// All directories of a disk.
 #[derive(Clone)]
-pub(super) struct Tree {
+pub(super) struct DirectoryTree {
     dirs: Dirs,
     unsynced: Vec<Change>,
     next_dir: u64,
 }
 
-impl Tree {
+impl DirectoryTree {
     /// Creates a tree with an empty root.
     pub(super) fn new() -> Self {
         Self { dirs: BTreeMap::from([(ROOT, Dir::default())]), unsynced: Vec::new(), next_dir: ROOT.0 + 1 }
@@ -80,7 +80,7 @@ impl Tree {
     }
 
     /// Returns the current entry of this slot.
-    pub(super) fn get(&self, slot: &Slot) -> Option<Entry> {
+    pub(super) fn get(&self, slot: &Slot) -> Option<DirectoryEntry> {
         self.dirs[&slot.dir].live.get(&slot.name).copied()
     }
 
@@ -105,17 +105,17 @@ impl Tree {
 
     /// Assigns a file to a slot.
     pub(super) fn put(&mut self, slot: Slot, file: FileId) {
-        self.change(None, Some(slot), Entry::File(file));
+        self.change(None, Some(slot), DirectoryEntry::File(file));
     }
 
     /// Frees the slot of `entry`. A directory must be empty. The tree keeps it, because a power
     /// loss may restore it.
-    pub(super) fn remove(&mut self, slot: Slot, entry: Entry) {
+    pub(super) fn remove(&mut self, slot: Slot, entry: DirectoryEntry) {
         self.change(Some(slot), None, entry);
     }
 
     /// Moves `entry` from the slot `from` to the slot `to`.
-    pub(super) fn rename(&mut self, from: Slot, to: Slot, entry: Entry) {
+    pub(super) fn rename(&mut self, from: Slot, to: Slot, entry: DirectoryEntry) {
         self.change(Some(from), Some(to), entry);
     }
 
@@ -163,7 +163,7 @@ impl Tree {
     pub(super) fn files(&self) -> Vec<(PathBuf, FileId)> {
         let mut files = Vec::new();
         self.visit(ROOT, Path::new("/"), &mut |path, entry| {
-            if let Entry::File(id) = entry {
+            if let DirectoryEntry::File(id) = entry {
                 files.push((path, id));
             }
         });
@@ -176,16 +176,16 @@ impl Tree {
         let named = self.dirs.values().flat_map(|dir| dir.live.values().chain(dir.durable.values()));
         let changed = self.unsynced.iter().map(|change| &change.entry);
         let files = named.chain(changed).filter_map(|entry| match entry {
-            Entry::File(id) => Some(*id),
-            Entry::Dir(_) => None,
+            DirectoryEntry::File(id) => Some(*id),
+            DirectoryEntry::Dir(_) => None,
         });
         files.collect()
     }
 
     fn subdir(&self, dir: DirId, name: &str) -> io::Result<DirId> {
         match self.dirs[&dir].live.get(name) {
-            Some(Entry::Dir(id)) => Ok(*id),
-            Some(Entry::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
+            Some(DirectoryEntry::Dir(id)) => Ok(*id),
+            Some(DirectoryEntry::File(_)) => Err(io::ErrorKind::NotADirectory.into()),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -194,11 +194,11 @@ impl Tree {
         let id = DirId(self.next_dir);
         self.next_dir += 1;
         self.dirs.insert(id, Dir::default());
-        self.change(None, Some(slot), Entry::Dir(id));
+        self.change(None, Some(slot), DirectoryEntry::Dir(id));
         id
     }
 
-    fn change(&mut self, from: Option<Slot>, to: Option<Slot>, entry: Entry) {
+    fn change(&mut self, from: Option<Slot>, to: Option<Slot>, entry: DirectoryEntry) {
         let change = Change { from, to, entry, synced: None };
         change.apply(&mut self.dirs, |dir| &mut dir.live);
         self.unsynced.push(change);
@@ -225,17 +225,17 @@ impl Tree {
     fn drop_lost_dirs(&mut self) {
         let mut reachable = BTreeSet::from([ROOT]);
         self.visit(ROOT, Path::new("/"), &mut |_, entry| {
-            if let Entry::Dir(id) = entry {
+            if let DirectoryEntry::Dir(id) = entry {
                 reachable.insert(id);
             }
         });
         self.dirs.retain(|id, _| reachable.contains(id));
     }
 
-    fn visit(&self, dir: DirId, path: &Path, visitor: &mut impl FnMut(PathBuf, Entry)) {
+    fn visit(&self, dir: DirId, path: &Path, visitor: &mut impl FnMut(PathBuf, DirectoryEntry)) {
         for (name, entry) in &self.dirs[&dir].live {
             let path = path.join(name);
-            if let Entry::Dir(id) = entry {
+            if let DirectoryEntry::Dir(id) = entry {
                 self.visit(*id, &path, visitor);
             }
             visitor(path, *entry);

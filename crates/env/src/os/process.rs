@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Time slice of a thread that prefers short ones, in nanoseconds: the minimum that Linux accepts.
 const SHORT_SLICE_NANOS: u64 = 100_000;
+/// Niceness of the lowest priority.
+const NICE_MAX: i32 = 19;
 /// Mount point of the control groups.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -48,9 +50,10 @@ pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Sets the niceness of the calling thread, from -20 (highest priority) to 19 (lowest). On Linux,
-/// each thread has its own niceness.
-pub fn lower_current_thread_priority(nice: i32) -> io::Result<()> {
+/// Adds `increment` to the niceness of the calling thread, up to 19, the lowest priority. On Linux,
+/// each thread has its own niceness. A new thread begins with that of its creator.
+pub fn lower_current_thread_priority(increment: i32) -> io::Result<()> {
+    let nice = getpriority_process(None)?.saturating_add(increment).min(NICE_MAX);
     Ok(setpriority_process(None, nice)?)
 }
 
@@ -103,6 +106,37 @@ struct SchedAttr {
     sched_runtime: u64,
     sched_deadline: u64,
     sched_period: u64,
+}
+
+/// Use of processors by a thread. For the rest of the time it waited for something else: a device,
+/// a lock or a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// Time for which it ran.
+    pub running: Duration,
+    /// Time for which it was ready to run and had no processor; 0 if the system does not report it.
+    pub ready: Duration,
+}
+
+impl ThreadTime {
+    /// The use since an earlier reading of the same thread.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            running: self.running.saturating_sub(earlier.running),
+            ready: self.ready.saturating_sub(earlier.ready),
+        }
+    }
+}
+
+/// Returns the use of processors by the calling thread since its start.
+pub fn current_thread_time() -> ThreadTime {
+    let ran = clock_gettime(ClockId::ThreadCPUTime);
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    ThreadTime {
+        running: Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32),
+        ready: run_delay(&stat).unwrap_or_default(),
+    }
 }
 
 /// Bytes of resident memory of this process; 0 if the system does not report it.
@@ -160,6 +194,11 @@ pub fn entropy_u64() -> u64 {
 fn threads(stat: &str) -> Option<u64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     behind_name.split_ascii_whitespace().nth(17)?.parse().ok()
+}
+
+/// The second field of `/proc/thread-self/schedstat`, in nanoseconds.
+fn run_delay(schedstat: &str) -> Option<Duration> {
+    schedstat.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
 /// The second field of `/proc/self/statm`.
@@ -228,13 +267,31 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_sleeps_neither_runs_nor_is_ready() {
+        let begun = current_thread_time();
+        while current_thread_time().since(begun).running.is_zero() {}
+        let nap = Duration::from_secs(2);
+        let (slept, before) = (std::time::Instant::now(), current_thread_time());
+        std::thread::sleep(nap);
+        let ThreadTime { running, ready } = current_thread_time().since(before);
+        let waited = slept.elapsed().saturating_sub(running + ready);
+        assert!(waited >= nap / 2, "{waited:?}");
+        assert_eq!(run_delay("17 2000 3\n"), Some(Duration::from_micros(2)));
+        assert_eq!(run_delay(""), None);
+    }
+
+    #[test]
     fn a_thread_is_lowered_alone() {
         let before = nice_of_thread();
         let lowered = std::thread::spawn(move || {
-            lower_current_thread_priority(19).unwrap();
-            nice_of_thread()
+            let increments = [3, 4, 100];
+            increments.map(|increment| {
+                lower_current_thread_priority(increment).unwrap();
+                nice_of_thread()
+            })
         });
-        assert_eq!(lowered.join().unwrap(), 19);
+        let expected = [before + 3, before + 7, NICE_MAX].map(|nice| nice.min(NICE_MAX));
+        assert_eq!(lowered.join().unwrap(), expected);
         assert_eq!(nice_of_thread(), before);
     }
 

@@ -24,7 +24,9 @@ pub fn table(bytes: &[u8]) -> Vec<u8> {
     let tail = bytes.len() - TAIL;
     let id: [u8; 8] = bytes[tail + 24..tail + 32].try_into().expect("eight bytes");
     put(&mut bytes, 0, b"vechesst");
-    put(&mut bytes, 8, &1u32.to_le_bytes());
+    // Version 2 stays version 2: it has more to verify.
+    let format = if u32_at(&bytes, tail + 36) == 2 { 2u32 } else { 1 };
+    put(&mut bytes, 8, &format.to_le_bytes());
     put(&mut bytes, 12, &id);
     put_crc(&mut bytes, 0..20, 20);
     let extent_at = |at: usize| {
@@ -51,7 +53,7 @@ pub fn table(bytes: &[u8]) -> Vec<u8> {
     // Last, because a frame may have overlapped it.
     let mut bytes = file.bytes;
     put_crc(&mut bytes, tail..tail + 32, tail + 32);
-    put(&mut bytes, tail + 36, &1u32.to_le_bytes());
+    put(&mut bytes, tail + 36, &format.to_le_bytes());
     put(&mut bytes, tail + 40, b"vechesst");
     bytes
 }

@@ -48,10 +48,17 @@ pub fn wal_segment(bytes: &[u8]) {
     }
 }
 
+fn version(number: u64) -> Version {
+    Version::new(Hlc::from_bits(number << 20), NodeTag(number % 3))
+}
+
+fn value(number: u64) -> Cell {
+    let value = vec![number as u8; (number % 40) as usize];
+    Cell::value(version(number), 1 + (number % 3) as u8, value.into())
+}
+
 fn cell(number: u64) -> Cell {
-    let version = Version::new(Hlc::from_bits(number << 20), NodeTag(number % 3));
-    let value =
-        Cell::value(version, 1 + (number % 3) as u8, vec![number as u8; (number % 40) as usize].into());
+    let (version, value) = (version(number), value(number));
     match number % 7 {
         0 => Cell::tombstone(version, 1),
         1 => {
@@ -76,15 +83,29 @@ pub fn table_seeds() -> Vec<Vec<u8>> {
         (60, TableOptions { compression: Compression::Lz4, ..none }),
         (60, TableOptions { compression: Compression::Zstd(1), ..none }),
     ];
-    all.into_iter().map(|(cells, options)| table_of(cells, options)).collect()
+    let of_small_cells = all.into_iter().map(|(cells, options)| table_of((0..cells).map(entry), options));
+    // Values that compress well, so that the seeds are short.
+    let lz4 = TableOptions { compression: Compression::Lz4, ..none };
+    let oversized = [1, 8, 30].map(|every| {
+        let entries = (0..30).map(|number| match number % every {
+            0 => (key(number), Cell { value: vec![number as u8; 64 << 10].into(), ..value(number) }),
+            _ => entry(number),
+        });
+        table_of(entries, lz4)
+    });
+    of_small_cells.chain(oversized).collect()
 }
 
-fn table_of(cells: u64, options: TableOptions) -> Vec<u8> {
+fn entry(number: u64) -> (Vec<u8>, Cell) {
+    (key(number), cell(number))
+}
+
+fn table_of(entries: impl Iterator<Item = (Vec<u8>, Cell)>, options: TableOptions) -> Vec<u8> {
     let (fs, path) = (MemFs::new(), Path::new("table.sst"));
     let file = fs.open(path, OpenMode::CreateNew).expect("memory does not fail");
     let mut writer = TableWriter::new(file, path.to_owned(), TableId(7), options);
-    for number in 0..cells {
-        writer.add(&key(number), cell(number).as_ref()).expect("memory does not fail");
+    for (key, cell) in entries {
+        writer.add(&key, cell.as_ref()).expect("memory does not fail");
     }
     writer.finish().expect("memory does not fail");
     fs.read_file(path).expect("it was written")

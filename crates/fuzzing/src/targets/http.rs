@@ -5,7 +5,7 @@ use api::entries::{
     BatchEntry, EntryDecoder, EntryEncoder, EntryError, EntryResult, Format, MAGIC, RESULTS_MAGIC,
     ResultDecoder,
 };
-use api::{HeadCheck, HeadLimits, Verdict};
+use api::{HeadCheck, HeadLimits, HeadVerdict};
 use bytes::Bytes;
 use std::num::NonZeroU8;
 
@@ -60,10 +60,10 @@ fn passed(pieces: &[&[u8]]) -> (Vec<u8>, bool) {
         waiting.extend_from_slice(piece);
         loop {
             match check.check(&waiting) {
-                Verdict::Pass(len) => passed.extend(waiting.drain(..len)),
-                Verdict::NeedMore => break,
-                Verdict::Refuse(_) => return (passed, true),
-                Verdict::Ended => return (passed, false),
+                HeadVerdict::Pass(len) => passed.extend(waiting.drain(..len)),
+                HeadVerdict::NeedMore => break,
+                HeadVerdict::Refuse(_) => return (passed, true),
+                HeadVerdict::Ended => return (passed, false),
             }
         }
     }

@@ -4,7 +4,7 @@ use super::{halves, split_number};
 use cluster::{Incarnation, NodeIndex, PeerHello, Requester, SyncState};
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, Local, ProtocolVersions, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, ProtocolVersions, Secret,
 };
 use wire::{Inbox, InboxLimits, Incoming, WireError};
 
@@ -74,8 +74,8 @@ pub fn handshake(bytes: &[u8]) {
     let _ = wire::upgrade::parse_response(first);
 }
 
-fn local(node: u8) -> Local {
-    Local {
+fn local(node: u8) -> HandshakeConfig {
+    HandshakeConfig {
         hello: PeerHello {
             node: NodeIndex(node),
             tag: NodeTag(1),

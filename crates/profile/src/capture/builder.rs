@@ -4,7 +4,7 @@
 //! [`FRAMES_MAX`] bounds the frames of a stack. Anything beyond a bound is counted under [`OTHER`].
 //! The sum of the weights always equals the sum of the added weights.
 
-use super::{Capture, Kind, Stack};
+use super::{Capture, CaptureKind, Stack};
 use crate::weight_table::{Bounds, PROFILE_BOUNDS, WeightTable};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use std::time::Duration;
 pub const OTHER: &str = "(other)";
 /// Maximum number of frames of a stack. Frames nearest to the leaf are dropped first.
 const FRAMES_MAX: usize = 256;
-/// Maximum number of notes.
+/// Maximum number of notes of a capture.
 const NOTES_MAX: usize = 16;
 
 /// Builder of a [`Capture`].
 #[derive(Debug)]
 pub struct CaptureBuilder {
-    kind: Kind,
+    kind: CaptureKind,
     started_unix_ms: u64,
     slice_ms: u32,
     lost: u64,
@@ -32,11 +32,16 @@ pub struct CaptureBuilder {
 impl CaptureBuilder {
     /// Creates an empty builder. `slice` is the length of a time slice; it is rounded down to whole
     /// milliseconds, and is at least one.
-    pub fn new(kind: Kind, slice: Duration, started_unix_ms: u64) -> Self {
+    pub fn new(kind: CaptureKind, slice: Duration, started_unix_ms: u64) -> Self {
         Self::with_bounds(kind, slice, started_unix_ms, PROFILE_BOUNDS)
     }
 
-    pub(super) fn with_bounds(kind: Kind, slice: Duration, started_unix_ms: u64, bounds: Bounds) -> Self {
+    pub(super) fn with_bounds(
+        kind: CaptureKind,
+        slice: Duration,
+        started_unix_ms: u64,
+        bounds: Bounds,
+    ) -> Self {
         Self {
             kind,
             started_unix_ms,

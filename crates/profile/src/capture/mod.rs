@@ -27,7 +27,7 @@ const VERSION: u32 = 1;
 /// Kind of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum CaptureKind {
     /// Where processor time is spent.
     Cpu,
     /// Where memory is allocated.
@@ -36,7 +36,7 @@ pub enum Kind {
     Wait,
 }
 
-impl Kind {
+impl CaptureKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Alloc, Self::Wait];
 
@@ -75,13 +75,13 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for CaptureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl std::str::FromStr for Kind {
+impl std::str::FromStr for CaptureKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -140,7 +140,7 @@ impl Stack {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "CaptureJson", try_from = "CaptureJson")]
 pub struct Capture {
-    kind: Kind,
+    kind: CaptureKind,
     started_unix_ms: u64,
     slice_ms: u32,
     slices: u32,
@@ -152,7 +152,7 @@ pub struct Capture {
 
 impl Capture {
     /// Kind of the profile.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> CaptureKind {
         self.kind
     }
 
@@ -236,7 +236,7 @@ pub enum CaptureError {
 #[derive(Clone, Serialize, Deserialize)]
 struct CaptureJson {
     version: u32,
-    kind: Kind,
+    kind: CaptureKind,
     unit: String,
     started_unix_ms: u64,
     slice_ms: u32,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 
 fn builder() -> CaptureBuilder {
-    CaptureBuilder::new(Kind::Cpu, Duration::from_millis(100), 1_700_000_000_000)
+    CaptureBuilder::new(CaptureKind::Cpu, Duration::from_millis(100), 1_700_000_000_000)
 }
 
 /// Names of the frames of a stack, and its weights by slice.
@@ -81,7 +81,7 @@ proptest! {
         spare in 0..40usize,
     ) {
         let bounds = Bounds { keys_max: stacks_max, weights_max: stacks_max + spare };
-        let mut builder = CaptureBuilder::with_bounds(Kind::Wait, Duration::from_millis(100), 0, bounds);
+        let mut builder = CaptureBuilder::with_bounds(CaptureKind::Wait, Duration::from_millis(100), 0, bounds);
         for (slice, frames, weight) in &added {
             builder.add(*slice, frames, *weight);
         }

@@ -20,7 +20,7 @@ mod timers;
 use crate::aggregate::SampleAggregator;
 use crate::error::ProfileError;
 use crate::periodic::{StopCondition, run_periodically};
-use crate::{Capture, Kind};
+use crate::{Capture, CaptureKind};
 use perf::PerfSampler;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -50,7 +50,7 @@ trait Sampler {
 /// # Errors
 /// [`ProfileError`] if the system permits neither method, or another profile uses the queue.
 pub fn record(span: Duration, cancelled: &AtomicBool) -> Result<Capture, ProfileError> {
-    let mut aggregator = SampleAggregator::new(Kind::Cpu);
+    let mut aggregator = SampleAggregator::new(CaptureKind::Cpu);
     let mut sampler: Box<dyn Sampler> = match PerfSampler::begin() {
         Ok(sampler) => Box::new(sampler),
         Err(refused) => {
@@ -117,7 +117,7 @@ mod tests {
     /// Whether the busy thread received enough samples. The samples are checked in either case.
     fn sees_busy_thread(mut sampler: impl Sampler) -> bool {
         let (not_cancelled, is_recorded) = (AtomicBool::new(false), AtomicBool::new(false));
-        let mut aggregator = SampleAggregator::new(Kind::Cpu);
+        let mut aggregator = SampleAggregator::new(CaptureKind::Cpu);
         std::thread::scope(|scope| {
             let busy = std::thread::Builder::new().name("busy-bee".to_owned());
             busy.spawn_scoped(scope, || keep_busy(&is_recorded)).expect("a thread");

@@ -9,9 +9,9 @@
 mod tree;
 
 use crate::capture::Capture;
-use ::page::escape;
+use crate::html::escape;
 use std::fmt::Write;
-use tree::{Node, Tree};
+use tree::{FrameNode, FrameTree};
 
 const SCRIPT: &str = include_str!("flame.js");
 const STYLE: &str = include_str!("flame.css");
@@ -29,7 +29,7 @@ const TEXT_WIDTH_MIN: f64 = 24.0;
 
 /// Draws the flame graph of `capture` as SVG, under `title`.
 pub fn flame_graph(capture: &Capture, title: &str) -> String {
-    let tree = Tree::of(capture);
+    let tree = FrameTree::of(capture);
     let depth = tree.drawn_depth(WIDTH_MIN / (WIDTH - 2.0 * MARGIN));
     let height = HEAD_HEIGHT + f64::from(depth) * ROW_HEIGHT + MARGIN;
     let mut out = String::new();
@@ -70,7 +70,7 @@ struct Position {
     row: u32,
 }
 
-fn draw(out: &mut String, capture: &Capture, tree: &Tree, node: &Node, position: Position) {
+fn draw(out: &mut String, capture: &Capture, tree: &FrameTree, node: &FrameNode, position: Position) {
     let width = (WIDTH - 2.0 * MARGIN) * tree.share(node);
     if width < WIDTH_MIN {
         return;
@@ -128,11 +128,11 @@ fn color(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CaptureBuilder, Kind};
+    use crate::{CaptureBuilder, CaptureKind};
     use std::time::Duration;
 
     fn capture() -> Capture {
-        let mut builder = CaptureBuilder::new(Kind::Cpu, Duration::from_millis(100), 0);
+        let mut builder = CaptureBuilder::new(CaptureKind::Cpu, Duration::from_millis(100), 0);
         builder.add(0, ["io-0", "a::read<T>", "b::sum"], 60);
         builder.add(3, ["io-0", "a::read<T>"], 20);
         builder.add(3, ["io-1", "read_[k]"], 20);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn an_empty_profile_has_a_picture() {
-        let capture = CaptureBuilder::new(Kind::Wait, Duration::from_millis(100), 0).finish(10);
+        let capture = CaptureBuilder::new(CaptureKind::Wait, Duration::from_millis(100), 0).finish(10);
         assert!(flame_graph(&capture, "nothing").contains("wait: 0.0 ns in 1 s"));
     }
 

@@ -4,7 +4,7 @@ use crate::capture::Capture;
 use std::collections::HashMap;
 
 /// A frame together with the frames that called it.
-pub(super) struct Node {
+pub(super) struct FrameNode {
     /// Index of the frame's name; `None` for the root, which stands for the whole profile.
     pub(super) name: Option<u32>,
     pub(super) weight: u64,
@@ -12,11 +12,11 @@ pub(super) struct Node {
 }
 
 /// Nodes of the tree; the first one is the root.
-pub(super) struct Tree(Vec<Node>);
+pub(super) struct FrameTree(Vec<FrameNode>);
 
-impl Tree {
+impl FrameTree {
     pub(super) fn of(capture: &Capture) -> Self {
-        let mut nodes = vec![Node { name: None, weight: 0, children: Vec::new() }];
+        let mut nodes = vec![FrameNode { name: None, weight: 0, children: Vec::new() }];
         let mut indices = HashMap::new();
         for stack in capture.stacks() {
             let weight = stack.total();
@@ -25,7 +25,7 @@ impl Tree {
             for &frame in stack.frames() {
                 let parent = at;
                 at = *indices.entry((parent, frame)).or_insert_with(|| {
-                    nodes.push(Node { name: Some(frame), weight: 0, children: Vec::new() });
+                    nodes.push(FrameNode { name: Some(frame), weight: 0, children: Vec::new() });
                     let index = nodes.len() - 1;
                     nodes[parent].children.push(index);
                     index
@@ -42,16 +42,16 @@ impl Tree {
         Self(nodes)
     }
 
-    pub(super) fn root(&self) -> &Node {
+    pub(super) fn root(&self) -> &FrameNode {
         &self.0[0]
     }
 
-    pub(super) fn children(&self, node: &Node) -> impl Iterator<Item = &Node> {
+    pub(super) fn children(&self, node: &FrameNode) -> impl Iterator<Item = &FrameNode> {
         node.children.iter().map(|child| &self.0[*child])
     }
 
     /// Fraction of the profile's weight in this frame, from 0 to 1.
-    pub(super) fn share(&self, node: &Node) -> f64 {
+    pub(super) fn share(&self, node: &FrameNode) -> f64 {
         let total = self.root().weight;
         // The root of an empty profile counts as the whole of it.
         if total == 0 { 1.0 } else { node.weight as f64 / total as f64 }
@@ -62,7 +62,7 @@ impl Tree {
         self.depth_of(self.root(), share_min)
     }
 
-    fn depth_of(&self, node: &Node, share_min: f64) -> u32 {
+    fn depth_of(&self, node: &FrameNode, share_min: f64) -> u32 {
         if self.share(node) < share_min {
             return 0;
         }

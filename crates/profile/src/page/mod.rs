@@ -6,7 +6,7 @@
 
 use crate::capture::Capture;
 use crate::greatest::greatest_frames;
-use ::page::{escape, fill};
+use crate::html::{document, escape, escape_json, fill};
 
 const BODY: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -19,10 +19,10 @@ pub fn page(capture: &Capture, title: &str) -> String {
     let json = String::from_utf8(capture.to_json()).expect("JSON is UTF-8");
     let parts = [
         ("text", escape(&list_frames(capture))),
-        ("capture", ::page::json(&json)),
+        ("capture", escape_json(&json)),
         ("script", SCRIPT.trim_end().to_owned()),
     ];
-    ::page::page(title, STYLE, &fill(BODY, &parts))
+    document(title, STYLE, &fill(BODY, &parts))
 }
 
 fn list_frames(capture: &Capture) -> String {
@@ -35,12 +35,12 @@ fn list_frames(capture: &Capture) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CaptureBuilder, Kind};
+    use crate::{CaptureBuilder, CaptureKind};
     use std::time::Duration;
 
     #[test]
     fn the_page_carries_the_capture_whole_and_harmless() {
-        let mut builder = CaptureBuilder::new(Kind::Wait, Duration::from_millis(100), 0);
+        let mut builder = CaptureBuilder::new(CaptureKind::Wait, Duration::from_millis(100), 0);
         builder.add(0, ["put", "</script><b>{{style}}"], 2_500_000);
         let capture = builder.finish(1);
         let page = page(&capture, "wait of <a>");

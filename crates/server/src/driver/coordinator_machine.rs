@@ -1,17 +1,17 @@
 //! Drives the coordinator of one I/O thread: commands in, replies out. The tasks that submit
 //! commands use the types of [`executing`](super::executing).
 
-use super::{Core, Driver, Machine};
-use crate::gauges::Load;
+use super::{Core, Machine, MachineDriver};
+use crate::gauges::ThreadGauges;
 use crate::local::Local;
-use crate::metrics::{Outcome, Recorder};
+use crate::metrics::{CommandOutcome, RequestRecorder};
 use crate::process::Process;
 use crate::replies::{CommandStart, Replies};
-use crate::stages::Request;
+use crate::stages::TracedRequest;
 use api::{EntityRequest, RequestKind};
 use cluster::{
-    ClusterView, Command, Coordinator, CoordinatorLimits, Effect, Failure, LinkEvent, Message, NodeIndex,
-    Origin, PeerState, Reply, RequestId, Requester, ScanId, StoreId, StoreResponse,
+    ClusterView, Command, CommandFailure, Coordinator, CoordinatorLimits, Effect, LinkEvent, Message,
+    NodeIndex, Origin, PeerState, Reply, RequestId, Requester, ScanId, StoreId, StoreResponse,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct CoordinatorMachine {
     coordinator: Coordinator,
     replies: Replies,
-    recorder: Rc<Recorder>,
-    load: Arc<Load>,
+    recorder: Rc<RequestRecorder>,
+    load: Arc<ThreadGauges>,
     view: Arc<ClusterView>,
     me: NodeIndex,
     wait_for_links: Vec<oneshot::Sender<()>>,
@@ -45,14 +45,14 @@ pub(crate) struct CoordinatorMachine {
     drain_is_noted: bool,
 }
 
-impl Driver<CoordinatorMachine> {
+impl MachineDriver<CoordinatorMachine> {
     /// Starts the driver of I/O thread `number`.
     pub(crate) fn of_thread(
         process: &Arc<Process>,
         local: &Arc<Local>,
         number: u8,
-        load: &Arc<Load>,
-        recorder: &Rc<Recorder>,
+        load: &Arc<ThreadGauges>,
+        recorder: &Rc<RequestRecorder>,
     ) -> Rc<Self> {
         let limits = CoordinatorLimits {
             request_timeout: process.config.request_timeout,
@@ -79,9 +79,9 @@ impl Driver<CoordinatorMachine> {
 
     /// Submits `command` to the coordinator. The caller polls or abandons its reply by the returned
     /// id.
-    pub(super) fn submit(self: &Rc<Self>, kind: RequestKind, command: Command) -> (RequestId, Request) {
+    pub(super) fn submit(self: &Rc<Self>, kind: RequestKind, command: Command) -> (RequestId, TracedRequest) {
         self.run_machine(|core, now| {
-            let request = Request::of(kind, &command, now.mono);
+            let request = TracedRequest::of(kind, &command, now.mono);
             (core.machine.submit(now, kind, command), request)
         })
     }
@@ -189,17 +189,17 @@ impl Machine for CoordinatorMachine {
         self.coordinator.poll_timeout()
     }
 
-    fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
+    fn carry_out(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now, effect: Effect) {
         match effect {
             Effect::Reply { to, reply, wait } => {
                 let reply = with_names(with_figures(reply, &driver.local.store), core, &driver.local);
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
-                    if matches!(failure, Failure::Overloaded { .. }) {
+                    if matches!(failure, CommandFailure::Overloaded { .. }) {
                         driver.process.admission.count_operation(core.machine.number);
                     }
                 }
-                let outcome = Outcome::of(&reply);
+                let outcome = CommandOutcome::of(&reply);
                 let (stages, answered) = (&driver.process.stages, core.answered.as_ref());
                 let trace = |start| stages.trace(start, &wait, answered, now.mono);
                 let start = core.machine.replies.put(to, reply, trace);
@@ -209,7 +209,7 @@ impl Machine for CoordinatorMachine {
         }
     }
 
-    fn after_effects(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, _: Now) {
+    fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, _: Now) {
         let Core { machine, links, .. } = core;
         let operations = machine.coordinator.operations();
         machine.load.operations.store(operations, Ordering::Relaxed);
@@ -234,21 +234,25 @@ impl Machine for CoordinatorMachine {
 /// hear them first.
 fn with_names(reply: Reply, core: &Core<CoordinatorMachine>, local: &Local) -> Reply {
     let unheard_peers = core.machine.view.unheard_peers;
-    let Reply::Failed(Failure::NotEnoughReplicas { acks, ack, shortfall }) = &reply else { return reply };
+    let Reply::Failed(CommandFailure::NotEnoughReplicas { acks, ack, shortfall }) = &reply else {
+        return reply;
+    };
     if unheard_peers.is_empty() {
         return reply;
     }
     let (acks, ack, shortfall) = (*acks, *ack, *shortfall);
     let names: Vec<&str> =
         unheard_peers.iter().map(|node| local.member.layout.names()[node.as_usize()].as_str()).collect();
-    Reply::Failed(Failure::NotEnoughHeard { acks, ack, shortfall, missing: names.join(", ") })
+    Reply::Failed(CommandFailure::NotEnoughHeard { acks, ack, shortfall, missing: names.join(", ") })
 }
 
 /// Adds the figures of the disk to the failure `DiskFull` if the full disk is this node's own.
 fn with_figures(reply: Reply, store: &Store) -> Reply {
-    let Reply::Failed(Failure::DiskFull { acks, here: true, maybe_stored }) = reply else { return reply };
+    let Reply::Failed(CommandFailure::DiskFull { acks, here: true, maybe_stored }) = reply else {
+        return reply;
+    };
     let disk = store.engine().disk_stats();
-    Reply::Failed(Failure::DiskFullHere {
+    Reply::Failed(CommandFailure::DiskFullHere {
         acks,
         maybe_stored,
         available_bytes: disk.available_bytes,

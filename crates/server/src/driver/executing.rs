@@ -4,11 +4,11 @@
 //! in order, and [`OpenScan`] is the sequence of commands of one scan. Dropping one of them
 //! abandons its outstanding replies; dropping a scan also closes it.
 
-use super::Driver;
+use super::MachineDriver;
 use super::coordinator_machine::CoordinatorMachine;
-use crate::stages::{LatencyTrace, Request, RequestEnd};
+use crate::stages::{LatencyTrace, RequestEnd, TracedRequest};
 use api::RequestKind;
-use cluster::{Command, Failure, Page, Reply, RequestId, Scan, ScanId};
+use cluster::{Command, CommandFailure, Page, Reply, RequestId, Scan, ScanId};
 use http::StatusCode;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use stdx::Instant;
 
-impl Driver<CoordinatorMachine> {
+impl MachineDriver<CoordinatorMachine> {
     /// Submits `command`, counted as `kind`. It is submitted at once, not when the future is first
     /// polled.
     pub(crate) fn execute(self: &Rc<Self>, kind: RequestKind, command: Command) -> Execution {
@@ -28,9 +28,9 @@ impl Driver<CoordinatorMachine> {
 
 /// Future of the reply to a command. Dropping it abandons the reply; the command is still executed.
 pub(crate) struct Execution {
-    driver: Rc<Driver<CoordinatorMachine>>,
+    driver: Rc<MachineDriver<CoordinatorMachine>>,
     waits_for: Option<RequestId>,
-    request: Request,
+    request: TracedRequest,
     /// The latency trace of a traced command; set when its reply is taken.
     trace: Option<Box<LatencyTrace>>,
     has_waited: bool,
@@ -78,13 +78,13 @@ impl Drop for Execution {
 
 /// The in-flight commands of a batch, in the order of their submission.
 pub(crate) struct Executions {
-    driver: Rc<Driver<CoordinatorMachine>>,
+    driver: Rc<MachineDriver<CoordinatorMachine>>,
     wait_for: VecDeque<RequestId>,
 }
 
 impl Executions {
     /// Creates an empty sequence.
-    pub(crate) fn new(driver: &Rc<Driver<CoordinatorMachine>>) -> Self {
+    pub(crate) fn new(driver: &Rc<MachineDriver<CoordinatorMachine>>) -> Self {
         Self { driver: Rc::clone(driver), wait_for: VecDeque::new() }
     }
 
@@ -143,7 +143,7 @@ pub(crate) struct ScanPage {
 
 /// A scan, read page by page. Dropping it closes the scan.
 pub(crate) struct OpenScan {
-    driver: Rc<Driver<CoordinatorMachine>>,
+    driver: Rc<MachineDriver<CoordinatorMachine>>,
     id: ScanId,
     /// The last page has not been received, and no failure has.
     is_open: bool,
@@ -152,7 +152,7 @@ pub(crate) struct OpenScan {
 
 impl OpenScan {
     /// Opens a scan and requests its first page.
-    pub(crate) fn begin(driver: &Rc<Driver<CoordinatorMachine>>, scan: Scan) -> Self {
+    pub(crate) fn begin(driver: &Rc<MachineDriver<CoordinatorMachine>>, scan: Scan) -> Self {
         let id = driver.next_scan();
         let asked = Some(driver.execute(RequestKind::Range, Command::Scan { id, scan }));
         Self { driver: Rc::clone(driver), id, is_open: true, asked }
@@ -160,7 +160,7 @@ impl OpenScan {
 
     /// Polls for the next page and requests it if necessary. Must not be called after the last page
     /// or a failure.
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<ScanPage, Failure>> {
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<ScanPage, CommandFailure>> {
         assert!(self.is_open, "a closed scan is not polled");
         let (driver, id) = (&self.driver, self.id);
         let next_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });

@@ -1,9 +1,9 @@
 //! Link input and output of a driver: dial, read, write, and report link events to the machine.
 
-use super::{Core, Driver, Machine};
+use super::{Core, Machine, MachineDriver};
 use crate::budget::{MemoryCategory, Reservation};
 use crate::links::accept::Admitted;
-use crate::links::dial::{self, DialedLink};
+use crate::links::dial::{self, AdmittedLink};
 use crate::links::{Blocked, LinkTask};
 use crate::socket;
 use cluster::{Destination, DialFailure, LinkEvent, LinkId, NodeIndex, Origin};
@@ -43,7 +43,7 @@ struct Source {
     reservation: Reservation,
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> MachineDriver<M> {
     pub(super) fn dial(self: &Rc<Self>, core: &mut Core<M>, node: NodeIndex) {
         let driver = Rc::clone(self);
         let task = tokio::task::spawn_local(async move {
@@ -53,13 +53,13 @@ impl<M: Machine> Driver<M> {
         core.links.dialing(node, task.abort_handle());
     }
 
-    fn handle_dialed(self: &Rc<Self>, node: NodeIndex, opened: Result<DialedLink, DialFailure>) {
+    fn handle_dialed(self: &Rc<Self>, node: NodeIndex, opened: Result<AdmittedLink, DialFailure>) {
         match opened {
             Err(reason) => self.run_machine(|core, now| {
                 core.links.dial_failed(node);
                 core.machine.handle_link(now, LinkEvent::DialFailed { node, reason });
             }),
-            Ok(DialedLink { socket, inbox, hello, version }) => {
+            Ok(AdmittedLink { socket, inbox, hello, version }) => {
                 let link = Destination::Dialed(node);
                 self.run_machine(|core, now| {
                     let new = NewLink { origin: Origin { node, link }, version, socket, inbox };

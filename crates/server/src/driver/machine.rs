@@ -1,6 +1,6 @@
 //! The interface between a driver and its state machine.
 
-use super::{Core, Driver};
+use super::{Core, MachineDriver};
 use cluster::{Effect, LinkEvent, Message, Origin, StoreId, StoreResponse};
 use std::rc::Rc;
 use stdx::{Instant, Now};
@@ -17,8 +17,8 @@ pub(crate) trait Machine: Sized + 'static {
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Carries out an effect that only one kind of machine emits.
-    fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect);
+    fn carry_out(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now, effect: Effect);
 
     /// Runs after each input, when no effect is left.
-    fn after_effects(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now);
+    fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now);
 }

@@ -13,8 +13,8 @@
 //! links. The first of an iteration wakes the flush task, which runs after the tasks that are
 //! already ready. A group whose last deadline has passed by then, as after a suspension of the
 //! process, is failed instead of submitted. Responses of other threads arrive through the
-//! [`Inbox`]. A batch with a large value also carries its [`LargeReadPermit`], which is released
-//! after the tasks that waited for the value have run.
+//! [`AnswerInbox`]. A batch with a large value also carries its [`LargeReadPermit`], which is
+//! released after the tasks that waited for the value have run.
 //!
 //! There are two kinds of driver. Each I/O thread drives its `Coordinator`
 //! ([`coordinator_machine`]); the control thread drives the `Node` ([`node_machine`]).
@@ -27,7 +27,7 @@ mod machine;
 pub(crate) mod node_machine;
 mod sync_state_log;
 
-use crate::inbox::{Answers, Inbox};
+use crate::inbox::{AnswerInbox, Answers};
 use crate::links::{LinkCounters, Links};
 use crate::local::Local;
 use crate::process::Process;
@@ -52,9 +52,9 @@ const GROUP_BYTES_MAX: usize = 1 << 20;
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// Drives one state machine on the current thread.
-pub(crate) struct Driver<M> {
+pub(crate) struct MachineDriver<M> {
     core: RefCell<Core<M>>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<AnswerInbox>,
     requester: Requester,
     process: Arc<Process>,
     local: Arc<Local>,
@@ -74,11 +74,11 @@ pub(crate) struct Core<M> {
     /// The flush task has been woken and has not run yet.
     is_flush_scheduled: bool,
     /// Timestamps of the store responses that are being handled; `None` outside of
-    /// [`Driver::handle_answers`].
+    /// [`MachineDriver::handle_answers`].
     pub(crate) answered: Option<StoreTimes>,
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> MachineDriver<M> {
     /// Starts a driver and its tasks on the current thread's runtime.
     pub(crate) fn start(
         process: Arc<Process>,

@@ -10,7 +10,7 @@
 //! links stay on the control thread. The coordinators of a peer are spread over the I/O threads by
 //! their number, so two nodes with the same number of threads link them one to one.
 
-use super::{Core, Driver, Machine};
+use super::{Core, Machine, MachineDriver};
 use crate::links::accept::Arrival;
 use crate::local::Local;
 use crate::metrics::Metrics;
@@ -77,7 +77,7 @@ pub(crate) struct NodeMachine {
     moved: Rc<Notify>,
 }
 
-impl Driver<NodeMachine> {
+impl MachineDriver<NodeMachine> {
     /// Starts the driver of the node with its durable `record`.
     pub(crate) fn of_node(
         process: &Arc<Process>,
@@ -286,7 +286,8 @@ impl Driver<NodeMachine> {
                 core.machine.admitted += 1;
                 core.machine.linked_back.insert(admitted.node);
                 let threads = &core.machine.threads;
-                threads[usize::from(number) % threads.len()].send(thread::Message::Link(Box::new(admitted)));
+                threads[usize::from(number) % threads.len()]
+                    .send(thread::ThreadMessage::Link(Box::new(admitted)));
             }
         }
     }
@@ -323,7 +324,10 @@ impl Driver<NodeMachine> {
             return arrival.refuse();
         }
         if !core.links.close(link) {
-            core.machine.threads.iter().for_each(|thread| thread.send(thread::Message::CloseLink(link)));
+            core.machine
+                .threads
+                .iter()
+                .for_each(|thread| thread.send(thread::ThreadMessage::CloseLink(link)));
         }
     }
 }
@@ -427,7 +431,7 @@ impl Machine for NodeMachine {
         if sleeps { None } else { self.node.poll_timeout() }
     }
 
-    fn carry_out(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now, effect: Effect) {
+    fn carry_out(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now, effect: Effect) {
         match effect {
             Effect::Publish(view) => {
                 let before = std::mem::replace(&mut *driver.local.view.lock(), Arc::clone(&view));
@@ -436,7 +440,7 @@ impl Machine for NodeMachine {
                 }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
-                    thread.send(thread::Message::View(Arc::clone(&view)));
+                    thread.send(thread::ThreadMessage::View(Arc::clone(&view)));
                 }
             }
             Effect::Link(LinkAction::Admit(link)) => driver.admit(core, now, link),
@@ -451,7 +455,7 @@ impl Machine for NodeMachine {
         }
     }
 
-    fn after_effects(core: &mut Core<Self>, driver: &Rc<Driver<Self>>, now: Now) {
+    fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now) {
         let machine = &mut core.machine;
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
             machine.accounted = Some(now.mono);

@@ -22,7 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use wire::handshake::{AcceptStep, Acceptor, HandshakeError};
+use wire::handshake::{AcceptStep, Acceptor, HandshakeError, refusal};
 use wire::{Inbox, InboxLimits, upgrade};
 
 /// Time limit for the head of the request.
@@ -35,15 +35,6 @@ const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// First bytes of a peer's connection.
 const REQUEST_BEGIN: &[u8] = b"GET /v0/peer ";
-/// Reason sent to a peer that the node refuses for the moment: the peer has a newer link, or the
-/// node has not registered it yet. The peer dials again.
-pub(super) const NOT_NOW: &str = "not now; it dials again";
-
-/// Reason sent to a process that identifies as a node while another process answers at that node's
-/// address.
-pub(super) const COPY: &str = "another process answers at the address of this node, and only that one is let in: stop one of the \
-                    two; if this one runs on a copy of a data directory, give it an empty --data and an own --self-url";
-
 /// An authenticated peer, before admission.
 pub(crate) struct Arrival {
     pub(crate) link: LinkId,
@@ -229,7 +220,7 @@ impl Arrival {
 
     /// Refuses the peer for the moment. The calling thread must have a runtime.
     pub(crate) fn refuse(self) {
-        self.refuse_with(NOT_NOW);
+        self.refuse_with(refusal::NOT_NOW);
     }
 
     /// Refuses the peer because another process answers at the address of the node as which it
@@ -240,7 +231,7 @@ impl Arrival {
         if process.peer_warnings.is_news(process.clock.now().mono, peer, reason) {
             tracing::warn!(peer, reason, "a peer was refused");
         }
-        self.refuse_with(COPY);
+        self.refuse_with(refusal::COPY);
     }
 
     fn refuse_with(self, reason: &str) {

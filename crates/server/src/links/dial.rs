@@ -5,14 +5,14 @@
 //! of a failure as a [`DialFailure`]. If an operator has to act, the log reports it once a minute.
 
 use super::exchange::HandshakeExchange;
-use super::{accept, nonce};
+use super::nonce;
 use crate::local::Local;
 use crate::process::Process;
 use cluster::{DialFailure, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use wire::handshake::{DialStep, Dialer, HandshakeError};
+use wire::handshake::{DialStep, Dialer, HandshakeError, refusal};
 use wire::upgrade::{self, UpgradeError};
 use wire::{Inbox, InboxLimits};
 
@@ -24,7 +24,7 @@ const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
 const STARTING: u16 = 503;
 
 /// A link that the peer has admitted.
-pub(crate) struct DialedLink {
+pub(crate) struct AdmittedLink {
     pub(crate) socket: TcpStream,
     pub(crate) inbox: Inbox,
     pub(crate) hello: PeerHello,
@@ -51,7 +51,7 @@ pub(crate) async fn dial(
     local: &Local,
     node: NodeIndex,
     requester: Requester,
-) -> Result<DialedLink, DialFailure> {
+) -> Result<AdmittedLink, DialFailure> {
     attempt(process, local, node, requester).await.map_err(|error| {
         let failure = error.failure();
         warn_of_failure(process, local, node, &error, failure);
@@ -64,7 +64,7 @@ async fn attempt(
     local: &Local,
     node: NodeIndex,
     requester: Requester,
-) -> Result<DialedLink, DialError> {
+) -> Result<AdmittedLink, DialError> {
     let socket = in_time(CONNECT_TIME, connect(process, local, node)).await?;
     let mut exchange = HandshakeExchange { socket, waiting: Vec::new() };
     let proof = local.early_proof(node, process.clock.now().wall);
@@ -79,7 +79,7 @@ async fn attempt(
     let (hello, version, rest) = shaken?;
     let mut inbox = Inbox::new(InboxLimits::default());
     inbox.feed(&rest);
-    Ok(DialedLink { socket: exchange.socket, inbox, hello, version })
+    Ok(AdmittedLink { socket: exchange.socket, inbox, hello, version })
 }
 
 async fn in_time<T>(
@@ -106,8 +106,8 @@ async fn run_handshake(
     exchange.send(&upgrade::request(&local.addresses[node.as_usize()].to_host_header(), proof)).await?;
     let answer_len = loop {
         match upgrade::parse_response(&exchange.waiting)? {
-            upgrade::Response::NeedMore => exchange.receive().await?,
-            upgrade::Response::Upgraded { len } => break len,
+            upgrade::UpgradeResponse::NeedMore => exchange.receive().await?,
+            upgrade::UpgradeResponse::Upgraded { len } => break len,
         }
     };
     exchange.waiting.drain(..answer_len);
@@ -128,10 +128,10 @@ impl DialError {
             Self::TimedOut => DialFailure::TimedOut,
             Self::Io(error) if error.kind() == io::ErrorKind::TimedOut => DialFailure::TimedOut,
             Self::Io(_) | Self::Upgrade(UpgradeError::Status { status: STARTING }) => DialFailure::Refused,
-            Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == accept::NOT_NOW => {
+            Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == refusal::NOT_NOW => {
                 DialFailure::NotAdmitted
             }
-            Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == accept::COPY => {
+            Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == refusal::COPY => {
                 DialFailure::Copy
             }
             Self::Upgrade(_) | Self::Handshake(_) => DialFailure::Rejected,

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use stdx::histogram::Snapshot;
+use stdx::histogram::HistogramSnapshot;
 
 /// A label and its value.
 pub(super) type Label<'a> = (&'static str, &'a str);
 
 /// The bucket bounds and the unit of a histogram.
-pub(super) struct Scale {
+pub(super) struct HistogramScale {
     /// Ascending; each is the bound of a recorded bucket, so that counts are exact.
     bounds: &'static [u64],
     /// Recorded values are divided by this number.
@@ -21,11 +21,11 @@ pub(super) struct Scale {
 
 /// Durations, recorded in nanoseconds and shown in seconds: two bounds for each power of two
 /// between 32 us and half a second, one outside of that.
-pub(super) const SECONDS: Scale = Scale { bounds: &TIME_BOUNDS, divisor: 1e9 };
+pub(super) const SECONDS: HistogramScale = HistogramScale { bounds: &TIME_BOUNDS, divisor: 1e9 };
 /// Counts: powers of two.
-pub(super) const COUNTS: Scale = Scale { bounds: &powers::<14>(0, 1), divisor: 1.0 };
+pub(super) const COUNTS: HistogramScale = HistogramScale { bounds: &powers::<14>(0, 1), divisor: 1.0 };
 /// Sizes in bytes: powers of four from 64 bytes to 64 MiB.
-pub(super) const BYTES: Scale = Scale { bounds: &powers::<11>(6, 2), divisor: 1.0 };
+pub(super) const BYTES: HistogramScale = HistogramScale { bounds: &powers::<11>(6, 2), divisor: 1.0 };
 
 const TIME_BOUNDS: [u64; 40] = {
     let mut bounds = [0; 40];
@@ -116,8 +116,8 @@ impl Family<'_> {
     pub(super) fn distribution(
         &mut self,
         labels: &[Label<'_>],
-        snapshot: &Snapshot,
-        scale: &Scale,
+        snapshot: &HistogramSnapshot,
+        scale: &HistogramScale,
     ) -> &mut Self {
         for &bound in scale.bounds {
             let le = Float(bound as f64 / scale.divisor).to_string();
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_bound_is_the_bound_of_a_recorded_bucket() {
-        let recorded: BTreeSet<u64> = Snapshot::bounds().collect();
+        let recorded: BTreeSet<u64> = HistogramSnapshot::bounds().collect();
         for scale in [SECONDS, COUNTS, BYTES] {
             assert!(scale.bounds.is_sorted_by(|below, above| below < above));
             assert!(scale.bounds.iter().all(|bound| recorded.contains(bound)), "{:?}", scale.bounds);

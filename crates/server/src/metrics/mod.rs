@@ -5,10 +5,10 @@
 //! also shows are read from the same counters. With `--metrics off`, values that only a scrape
 //! shows are not recorded.
 //!
-//! **Mechanism.** Each I/O thread records in cells of its own ([`Recorder`]). A scrape runs on a
-//! blocking thread, since it makes system calls. Scrapes beyond [`SCRAPES_MAX`] wait for earlier
-//! ones. The families are written by [`requests`], [`peers`], [`storage`] and [`system`]. Their
-//! names and meanings are in `docs/metrics.md`, which a test compares with the output.
+//! **Mechanism.** Each I/O thread records in cells of its own ([`RequestRecorder`]). A scrape runs
+//! on a blocking thread, since it makes system calls. Scrapes beyond [`SCRAPES_MAX`] wait for
+//! earlier ones. The families are written by [`requests`], [`peers`], [`storage`] and [`system`].
+//! Their names and meanings are in `docs/metrics.md`, which a test compares with the output.
 //!
 //! **Caveats.** Cells are read one by one during concurrent writes: a counter may include a request
 //! that its histogram does not include yet.
@@ -27,7 +27,7 @@ use cluster::NodeIndex;
 use exposition::Exposition;
 use http::StatusCode;
 use recorder::RequestMetrics;
-pub(crate) use recorder::{Outcome, Recorder};
+pub(crate) use recorder::{CommandOutcome, RequestRecorder};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::histogram::Histogram;

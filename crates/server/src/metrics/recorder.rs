@@ -10,7 +10,7 @@
 
 use crate::replies::CommandStart;
 use api::RequestKind;
-use cluster::{Failure, Reply};
+use cluster::{CommandFailure, Reply};
 use http::StatusCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,9 +67,9 @@ impl RequestMetrics {
 
 /// Records the requests of one I/O thread; does nothing if metrics are off.
 #[derive(Debug)]
-pub(crate) struct Recorder(Option<Arc<RequestMetrics>>);
+pub(crate) struct RequestRecorder(Option<Arc<RequestMetrics>>);
 
-impl Recorder {
+impl RequestRecorder {
     pub(crate) fn new(into: Option<Arc<RequestMetrics>>) -> Self {
         Self(into)
     }
@@ -87,7 +87,7 @@ impl Recorder {
 
     /// Records the duration and the outcome of a command that is replied to at `now`.
     #[inline]
-    pub(crate) fn replied(&self, start: CommandStart, now: Instant, outcome: Outcome) {
+    pub(crate) fn replied(&self, start: CommandStart, now: Instant, outcome: CommandOutcome) {
         if let Some(recorded) = &self.0 {
             let nanos = now.as_nanos().saturating_sub(start.at.as_nanos());
             recorded.latencies[start.kind as usize][outcome.class].record_alone(nanos);
@@ -100,20 +100,20 @@ impl Recorder {
 
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct CommandOutcome {
     /// Index in [`CLASSES`].
     class: usize,
     quorum: Option<QuorumKind>,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Returns the outcome of a reply. A value that the client has already (`304`) counts like any
     /// value found.
     #[inline]
     pub(crate) fn of(reply: &Reply) -> Self {
         let class = match reply {
             Reply::Found { .. } | Reply::Written { .. } | Reply::Page { .. } => 0,
-            Reply::Missing { .. } | Reply::Failed(Failure::ExpiryTooLate { .. }) => 1,
+            Reply::Missing { .. } | Reply::Failed(CommandFailure::ExpiryTooLate { .. }) => 1,
             Reply::Failed(_) => 2,
         };
         Self { class, quorum: QuorumKind::of(reply) }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn known_statuses_are_counted_separately_and_others_together() {
         let recorded = Arc::new(RequestMetrics::new());
-        let recorder = Recorder::new(Some(Arc::clone(&recorded)));
+        let recorder = RequestRecorder::new(Some(Arc::clone(&recorded)));
         for status in [200, 404, 404, 418, 599] {
             recorder.answered(RequestKind::Get, StatusCode::from_u16(status).unwrap());
         }
@@ -168,7 +168,7 @@ mod tests {
             [None, Some(QuorumKind::Read), Some(QuorumKind::Read)]
         );
         assert_eq!(
-            QuorumKind::of(&Reply::Failed(Failure::DiskFull {
+            QuorumKind::of(&Reply::Failed(CommandFailure::DiskFull {
                 acks: Acks { got: 0, from: 1 },
                 here: false,
                 maybe_stored: false
@@ -180,41 +180,41 @@ mod tests {
     #[test]
     fn a_duration_is_from_the_command_to_its_reply() {
         let recorded = Arc::new(RequestMetrics::new());
-        let recorder = Recorder::new(Some(Arc::clone(&recorded)));
+        let recorder = RequestRecorder::new(Some(Arc::clone(&recorded)));
         let start = CommandStart { kind: RequestKind::Put, at: Instant::from_nanos(100) };
         let written = |from| Reply::Written {
             version: stdx::Version::new(stdx::Hlc::from_bits(1), stdx::NodeTag(1)),
             superseded: false,
             acks: Acks { got: 1, from },
         };
-        recorder.replied(start, Instant::from_nanos(350), Outcome::of(&written(2)));
-        recorder.replied(start, Instant::from_nanos(100), Outcome::of(&written(1)));
+        recorder.replied(start, Instant::from_nanos(350), CommandOutcome::of(&written(2)));
+        recorder.replied(start, Instant::from_nanos(100), CommandOutcome::of(&written(1)));
         let took = recorded.latencies(RequestKind::Put, 0).snapshot();
         assert_eq!((took.count(), took.sum()), (2, 250));
         assert_eq!(recorded.quorum_waits[1].snapshot().count(), 1);
-        Recorder::new(None).replied(start, Instant::from_nanos(350), Outcome::of(&written(2)));
+        RequestRecorder::new(None).replied(start, Instant::from_nanos(350), CommandOutcome::of(&written(2)));
     }
 
     #[test]
     fn durations_are_recorded_by_outcome() {
         let recorded = Arc::new(RequestMetrics::new());
-        let recorder = Recorder::new(Some(Arc::clone(&recorded)));
+        let recorder = RequestRecorder::new(Some(Arc::clone(&recorded)));
         let start = CommandStart { kind: RequestKind::Get, at: Instant::from_nanos(0) };
         let missing = Reply::Missing { acks: Acks { got: 1, from: 1 } };
         for reply in [
             missing,
-            Reply::Failed(Failure::DiskFull {
+            Reply::Failed(CommandFailure::DiskFull {
                 acks: Acks { got: 0, from: 1 },
                 here: false,
                 maybe_stored: false,
             }),
-            Reply::Failed(Failure::DiskFull {
+            Reply::Failed(CommandFailure::DiskFull {
                 acks: Acks { got: 0, from: 1 },
                 here: false,
                 maybe_stored: false,
             }),
         ] {
-            recorder.replied(start, Instant::from_nanos(5), Outcome::of(&reply));
+            recorder.replied(start, Instant::from_nanos(5), CommandOutcome::of(&reply));
         }
         let counts = [0, 1, 2]
             .map(|outcome_index| recorded.latencies(RequestKind::Get, outcome_index).snapshot().count());

@@ -4,9 +4,9 @@ use super::MetricsSource;
 use super::exposition::{Exposition, SECONDS};
 use super::recorder::{CLASSES, QUORUM_KINDS, STATUSES};
 use crate::budget::MemoryCategory;
-use crate::counters::{Cut, Refusal};
+use crate::counters::{CloseReason, Refusal};
 use api::RequestKind;
-use stdx::histogram::{Histogram, Snapshot};
+use stdx::histogram::{Histogram, HistogramSnapshot};
 
 /// The kinds with latencies: those that are one command of the coordinator.
 const TIMED: [RequestKind; 7] = [
@@ -69,7 +69,7 @@ fn is_usual_class(kind: RequestKind, class: &str) -> bool {
 
 fn latencies(out: &mut Exposition, source: &MetricsSource<'_>) {
     let sum = |of: &dyn Fn(&super::RequestMetrics) -> &Histogram| {
-        let mut sum = Snapshot::default();
+        let mut sum = HistogramSnapshot::default();
         source.metrics.threads.iter().for_each(|thread| of(thread).add_to(&mut sum));
         sum
     };
@@ -136,7 +136,7 @@ fn connections(out: &mut Exposition, source: &MetricsSource<'_>) {
         .count(&[], process.counters.connections_accepted.get());
     let mut cut =
         out.counter("veche_connections_cut_total", "Connections of clients ended by the node, by reason.");
-    for why in Cut::ALL {
+    for why in CloseReason::ALL {
         cut.count(&[("reason", why.name())], process.counters.cut(why));
     }
 }

@@ -1,8 +1,8 @@
 //! Latency traces: the time of requests, by stage.
 //!
-//! **Promise.** The spans of a request are contiguous. They reach from the event-loop iteration in
-//! which its command was submitted to the coordinator to the one in which its response was written
-//! to the socket, and add up to its total time. A request that takes at least
+//! **Promise.** The spans of a request are contiguous. They begin in the event-loop iteration in
+//! which its command was submitted to the coordinator. They end in the one in which its response
+//! was written to the socket, and add up to its total time. A request that takes at least
 //! [`Config::slow_request`](crate::Config::slow_request) is counted, logged and retained with at
 //! least 95 % of its time attributed to a named stage. A request that is answered from memory pays
 //! one comparison for this.
@@ -65,7 +65,7 @@ pub(crate) struct Stages {
 
 /// The data of an in-flight request that the log shows if it is slow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub(crate) struct TracedRequest {
     pub(crate) start: CommandStart,
     pub(crate) key: KeyPrefix,
 }
@@ -81,7 +81,7 @@ pub(crate) struct KeyPrefix {
 /// A request whose response has been encoded.
 #[derive(Debug)]
 pub(crate) struct RequestEnd {
-    pub(crate) request: Request,
+    pub(crate) request: TracedRequest,
     /// The trace up to the reply, if the request is traced.
     pub(crate) trace: Option<Box<LatencyTrace>>,
     /// The reply was not available when the command was submitted.
@@ -141,7 +141,7 @@ impl Stages {
     #[inline]
     pub(crate) fn end_page(&self, trace: Option<Box<LatencyTrace>>, clock: &dyn env::Clock) {
         if let Some(trace) = trace {
-            let request = Request { start: trace.start(), key: KeyPrefix::default() };
+            let request = TracedRequest { start: trace.start(), key: KeyPrefix::default() };
             let (now, status) = (clock.now(), StatusCode::OK);
             let ending =
                 RequestEnd { request, trace: Some(trace), has_waited: true, status, answered: now.mono };
@@ -190,7 +190,7 @@ impl Stages {
     }
 }
 
-impl Request {
+impl TracedRequest {
     /// Creates the data of a request with this command, submitted at `at`.
     #[inline]
     pub(crate) fn of(kind: RequestKind, command: &Command, at: Instant) -> Self {

@@ -14,7 +14,7 @@
 use super::{LatencyTrace, RECORDED_NANOS, Stage, Stages, traced_from_nanos};
 use crate::process::Process;
 use api::RequestKind;
-use profile::{Capture, CaptureBuilder, Kind};
+use profile::{Capture, CaptureBuilder, CaptureKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ impl Recording {
 
     pub(super) fn into_capture(self, time: Duration) -> Capture {
         let started_unix_ms = self.began.wall.micros_since_unix_epoch() / 1_000;
-        let mut builder = CaptureBuilder::new(Kind::Wait, SLICE, started_unix_ms);
+        let mut builder = CaptureBuilder::new(CaptureKind::Wait, SLICE, started_unix_ms);
         for ((slice, kind, stage), nanos) in self.nanos {
             builder.add(slice, [kind.name(), &*stage.name()], nanos);
         }

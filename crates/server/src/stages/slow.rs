@@ -5,7 +5,7 @@
 //! out. The last [`RETAINED_MAX`] requests are retained in memory, of at most that many each
 //! second.
 
-use super::{LatencyTrace, Request};
+use super::{LatencyTrace, TracedRequest};
 use api::{SlowRequest, SlowRequests, SlowStage};
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ struct SlowLogState {
 
 impl SlowLog {
     /// Records a slow request.
-    pub(super) fn record(&self, request: &Request, status: StatusCode, trace: &LatencyTrace, now: Now) {
+    pub(super) fn record(&self, request: &TracedRequest, status: StatusCode, trace: &LatencyTrace, now: Now) {
         let (slow, unlogged) = {
             let mut state = self.0.lock();
             let nth = state.count(now.mono);
@@ -83,7 +83,7 @@ impl SlowLogState {
     }
 }
 
-fn describe(request: &Request, status: StatusCode, trace: &LatencyTrace, now: Now) -> SlowRequest {
+fn describe(request: &TracedRequest, status: StatusCode, trace: &LatencyTrace, now: Now) -> SlowRequest {
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     SlowRequest {
         ended_unix_ms: now.wall.micros_since_unix_epoch() / 1_000,

@@ -33,7 +33,7 @@ fn named(trace: &LatencyTrace) -> Duration {
 }
 
 fn ending(trace: Option<Box<LatencyTrace>>, has_waited: bool, answered: Instant) -> RequestEnd {
-    let request = Request { start: start(), key: KeyPrefix::of(b"user:\x001") };
+    let request = TracedRequest { start: start(), key: KeyPrefix::of(b"user:\x001") };
     RequestEnd { request, trace, has_waited, status: StatusCode::CREATED, answered }
 }
 

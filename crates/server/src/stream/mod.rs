@@ -11,8 +11,8 @@
 //! when hyper has ended. Bytes pass through a buffer of the thread: copying a request is cheap, and
 //! connections without a request hold no buffer. Only bytes that cannot pass yet (the beginning of
 //! a head) are held. Between requests, the fast path answers requests without hyper (`fast_path`).
-//! hyper gets one request at a time, because the next one may qualify for the fast path, or another
-//! connection's batch may be due.
+//! Only one request at a time is given to hyper, because the next one may qualify for the fast
+//! path, or another connection's batch may be due.
 
 mod fast_path;
 pub(crate) mod refusals;
@@ -25,7 +25,7 @@ use crate::links::accept;
 use crate::outgoing::Outgoing;
 use crate::socket;
 use crate::thread::Thread;
-use api::{HeadCheck, HeadLimits, Problem, RequestKind, Verdict};
+use api::{HeadCheck, HeadLimits, HeadVerdict, Problem, RequestKind};
 use fast_path::FastPath;
 use http::StatusCode;
 use hyper::rt::ReadBufCursor;
@@ -33,6 +33,7 @@ use refusals::Pause;
 use socket2::SockRef;
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -138,7 +139,12 @@ impl CheckedStream {
 
     /// Whether the client is on this machine.
     pub(crate) fn is_from_this_machine(&self) -> bool {
-        self.socket.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
+        self.peer_ip().is_some_and(|ip| ip.is_loopback())
+    }
+
+    /// IP address of the client; `None` if the connection has ended.
+    pub(crate) fn peer_ip(&self) -> Option<IpAddr> {
+        self.socket.peer_addr().ok().map(|peer| peer.ip().to_canonical())
     }
 
     /// Whether the client has closed the connection or its sending side. Unread input hides it.
@@ -328,16 +334,16 @@ impl CheckedStream {
     }
 
     /// Applies a verdict of the check. Returns the number of bytes that pass.
-    fn obey(&mut self, verdict: Verdict) -> usize {
+    fn obey(&mut self, verdict: HeadVerdict) -> usize {
         match verdict {
-            Verdict::Pass(len) => {
+            HeadVerdict::Pass(len) => {
                 self.is_at_start = false;
                 self.has_passed_one |= self.check.awaits_head();
                 return len;
             }
-            Verdict::NeedMore => {}
-            Verdict::Ended => self.state = InputState::Stopped,
-            Verdict::Refuse(problem) => {
+            HeadVerdict::NeedMore => {}
+            HeadVerdict::Ended => self.state = InputState::Stopped,
+            HeadVerdict::Refuse(problem) => {
                 self.state = InputState::Stopped;
                 self.refusal = Some(problem);
             }

@@ -15,7 +15,7 @@
 //! bytes that hyper has read.
 
 use api::{HttpDate, ResponseContext};
-use cluster::{Failure, Reply};
+use cluster::{CommandFailure, Reply};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The refusals of a thread.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
+pub(crate) struct ThreadRefusals {
     prepared: RefCell<Prepared>,
     /// Refusals in this tick.
     refused: Cell<u32>,
@@ -60,7 +60,7 @@ struct Pausing {
 #[derive(Debug)]
 pub(super) struct Pause(Rc<Pausing>);
 
-impl Refusals {
+impl ThreadRefusals {
     /// Appends the refusal of a request to `out`.
     pub(super) fn append(
         &self,
@@ -76,7 +76,7 @@ impl Refusals {
             let Prepared { bytes, .. } = &mut *prepared;
             bytes.clear();
             let retry_after = Duration::from_secs(retry_after_secs);
-            let reply = Reply::Failed(Failure::Overloaded { retry_after });
+            let reply = Reply::Failed(CommandFailure::Overloaded { retry_after });
             let (_, body) = api::encode_http1(reply, asked, true, date, bytes);
             bytes.extend_from_slice(&body);
             (prepared.retry_after_secs, prepared.date) = (retry_after_secs, Some(*date));
@@ -158,7 +158,7 @@ mod tests {
 
     fn encoded(retry_after: Duration, date: &HttpDate) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let reply = Reply::Failed(Failure::Overloaded { retry_after });
+        let reply = Reply::Failed(CommandFailure::Overloaded { retry_after });
         let (status, body) = api::encode_http1(reply, &asked(), true, date, &mut bytes);
         assert_eq!(status, 503);
         bytes.extend_from_slice(&body);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_prepared_refusal_equals_an_encoded_one() {
-        let refusals = Refusals::default();
+        let refusals = ThreadRefusals::default();
         for (millis, date) in [(100, DATE), (200, DATE), (1_000, DATE), (1_001, DATE), (1_001, LATER)] {
             for _ in 0..2 {
                 let (mut out, retry_after) = (Vec::new(), Duration::from_millis(millis));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_longest_pause_ends_first_and_no_pause_exceeds_the_limit() {
-        let refusals = Refusals::default();
+        let refusals = ThreadRefusals::default();
         let context = Context::from_waker(Waker::noop());
         assert_eq!((0..=REFUSED_MAX).filter(|_| refusals.count()).count(), 1);
         let pauses: Vec<_> = (0..60 * REFUSED_MAX).map(|_| refusals.pause()).collect();

@@ -8,7 +8,7 @@ use crate::connection;
 use crate::connection_limit::ClientAddress;
 use crate::process::Process;
 use crate::server::{local_of, store_options};
-use crate::thread::{Message, Thread};
+use crate::thread::{Thread, ThreadMessage};
 use env::{Env, MemFs, OsClock};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn open(thread: &Rc<Thread>) -> Store {
         .expect("the directory is free");
     let (store, opened) = claimed.open().expect("an empty disk can be opened");
     let local = local_of(&thread.process, &store, &opened, 1).expect("read threads");
-    thread.take(Message::Open(Arc::new(local), tokio::sync::oneshot::channel().0));
+    thread.take(ThreadMessage::Open(Arc::new(local), tokio::sync::oneshot::channel().0));
     thread.process.now_serves();
     store
 }

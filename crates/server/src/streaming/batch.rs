@@ -24,10 +24,11 @@ use crate::body::RequestBody;
 use crate::budget::{MemoryCategory, Reservation};
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::counters::Refusal;
-use crate::driver::Driver;
+use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Executions;
-use crate::metrics::Recorder;
+use crate::memory_holders::MemoryHolders;
+use crate::metrics::RequestRecorder;
 use crate::process::Process;
 use crate::service::InFlightGuard;
 use crate::stream::CheckedStream;
@@ -100,11 +101,11 @@ impl Drop for OpenBatch {
 #[derive(Clone, Copy)]
 pub(crate) struct BatchContext<'a> {
     pub(crate) process: &'a Arc<Process>,
-    pub(crate) driver: &'a Rc<Driver<CoordinatorMachine>>,
+    pub(crate) driver: &'a Rc<MachineDriver<CoordinatorMachine>>,
     pub(crate) open: &'a Rc<OpenBatches>,
     pub(crate) stream: &'a Rc<RefCell<CheckedStream>>,
     pub(crate) activity: &'a Rc<ConnectionActivity>,
-    pub(crate) recorder: &'a Rc<Recorder>,
+    pub(crate) recorder: &'a Rc<RequestRecorder>,
     pub(crate) entries: Format,
     pub(crate) results: Format,
     pub(crate) scope: ResultScope,
@@ -158,12 +159,17 @@ impl StartedBatch {
     }
 
     /// Converts the batch into the body of its response.
-    pub(crate) fn into_body(self, activity: &Rc<ConnectionActivity>, in_flight: InFlightGuard) -> BatchBody {
+    pub(crate) fn into_body(
+        self,
+        activity: &Rc<ConnectionActivity>,
+        in_flight: InFlightGuard,
+        holders: &Arc<MemoryHolders>,
+    ) -> BatchBody {
         BatchBody {
             results: self.results,
             _pump: self.pump,
             slices: TimeSlices::begin(activity, in_flight),
-            _holds_memory: HoldsMemory::begin(activity, MemoryCategory::Batches),
+            _holds_memory: HoldsMemory::begin(activity, MemoryCategory::Batches, 0, holders),
         }
     }
 }

@@ -12,12 +12,12 @@ use std::io::{self, Write};
 const ZSTD_LEVEL: i32 = 1;
 
 /// The compressor of a stream.
-pub(super) enum Compressor {
+pub(super) enum StreamCompressor {
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
     Gzip(GzEncoder<Vec<u8>>),
 }
 
-impl Compressor {
+impl StreamCompressor {
     /// Creates the compressor of a coding. `None` if the coding does not compress.
     pub(super) fn of(coding: Coding) -> io::Result<Option<Self>> {
         Ok(match coding {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn flushed_input_can_be_decompressed_before_the_end_of_the_stream() {
         for coding in [Coding::Zstd, Coding::Gzip] {
-            let mut compressor = Compressor::of(coding).expect("memory").expect("a compressor");
+            let mut compressor = StreamCompressor::of(coding).expect("memory").expect("a compressor");
             let mut compressed = Vec::new();
             let mut plain = Vec::new();
             for i in 0..1_000_u32 {
@@ -96,6 +96,6 @@ mod tests {
             compressed.extend(compressor.finish().expect("memory"));
             assert_eq!(decompress(coding, &compressed, plain.len()), plain);
         }
-        assert!(Compressor::of(Coding::Identity).expect("memory").is_none());
+        assert!(StreamCompressor::of(Coding::Identity).expect("memory").is_none());
     }
 }

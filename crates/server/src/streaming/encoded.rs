@@ -1,6 +1,6 @@
 //! Encoding of a range as a stream of entries, optionally compressed.
 
-use super::compress::Compressor;
+use super::compress::StreamCompressor;
 use api::RangeContent;
 use api::entries::{Coding, EntryEncoder, Format};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub(crate) struct EntryStream {
     is_of_keys: bool,
     /// Encoded entries that are neither compressed nor sent yet.
     uncompressed: Vec<u8>,
-    compressor: Option<Compressor>,
+    compressor: Option<StreamCompressor>,
 }
 
 impl EntryStream {
@@ -29,7 +29,7 @@ impl EntryStream {
             encoder: EntryEncoder::new(format),
             is_of_keys: content == RangeContent::Keys,
             uncompressed: Vec::new(),
-            compressor: Compressor::of(coding)?,
+            compressor: StreamCompressor::of(coding)?,
         })
     }
 

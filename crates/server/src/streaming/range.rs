@@ -29,7 +29,7 @@ use crate::service::InFlightGuard;
 use api::RangeContent;
 use api::entries::{Coding, Format};
 use bytes::Bytes;
-use cluster::{Failure, Page};
+use cluster::{CommandFailure, Page};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -104,7 +104,7 @@ pub(crate) struct StartedRange {
 
 /// The reason why a range cannot start.
 pub(crate) enum RangeStartError {
-    Failed(Failure),
+    Failed(CommandFailure),
     /// The budget has no memory for the first page.
     NoMemory,
 }
@@ -135,6 +135,7 @@ impl StartedRange {
         in_flight: InFlightGuard,
     ) -> RangeBody {
         let Self { scan, first, first_room, range_memory } = self;
+        let bytes = range_memory.bytes() + first_room.as_ref().map_or(0, |room| room.bytes());
         RangeBody {
             scan,
             page: first.page,
@@ -148,7 +149,12 @@ impl StartedRange {
             slices: TimeSlices::begin(activity, in_flight),
             process: Arc::clone(process),
             range_memory,
-            _holds_memory: HoldsMemory::begin(activity, MemoryCategory::Ranges),
+            _holds_memory: HoldsMemory::begin(
+                activity,
+                MemoryCategory::Ranges,
+                bytes,
+                &process.memory_holders,
+            ),
         }
     }
 }
@@ -274,7 +280,7 @@ impl RangeBody {
     }
 }
 
-fn stream_abort(failure: &Failure) -> StreamAbort {
+fn stream_abort(failure: &CommandFailure) -> StreamAbort {
     let reason = api::describe_range_failure(failure);
     tracing::warn!(reason, "a range is broken off");
     StreamAbort(reason)

@@ -95,6 +95,11 @@ impl OpenRange {
         self.reservation.resize(bytes + self.compressor_bytes)
     }
 
+    /// Memory of the range without large pages, in bytes.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.reservation.bytes()
+    }
+
     /// Returns the memory that a page needs beyond the reservation of every range, in bytes. It
     /// never exceeds the maximum of its category.
     pub(super) fn weigh(&self, page: &Page) -> u64 {

@@ -3,7 +3,7 @@
 //! Both are tasks of one thread; each wakes the other when there is work for it. The pump bounds
 //! the size of the queue.
 
-use crate::metrics::Recorder;
+use crate::metrics::RequestRecorder;
 use api::entries::{EntryResult, Format, ResultEncoder, ResultScope};
 use api::{Problem, RequestKind};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ const FRAME_BYTES_MAX: usize = 64 << 10;
 /// Encoded results that wait to be sent.
 pub(super) struct Results {
     state: RefCell<ResultsState>,
-    recorder: Rc<Recorder>,
+    recorder: Rc<RequestRecorder>,
 }
 
 struct ResultsState {
@@ -34,7 +34,7 @@ struct ResultsState {
 
 impl Results {
     /// Creates an empty queue.
-    pub(super) fn new(format: Format, scope: ResultScope, recorder: &Rc<Recorder>) -> Self {
+    pub(super) fn new(format: Format, scope: ResultScope, recorder: &Rc<RequestRecorder>) -> Self {
         let state = ResultsState {
             encoder: ResultEncoder::new(format, scope),
             bytes: Vec::new(),
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn results_are_sent_in_frames_and_each_side_wakes_the_other() {
-        let results = Results::new(Format::Ndjson, ResultScope::All, &Rc::new(Recorder::new(None)));
+        let results = Results::new(Format::Ndjson, ResultScope::All, &Rc::new(RequestRecorder::new(None)));
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_problem_with_the_first_entry_replaces_the_results() {
-        let results = Results::new(Format::Binary, ResultScope::All, &Rc::new(Recorder::new(None)));
+        let results = Results::new(Format::Binary, ResultScope::All, &Rc::new(RequestRecorder::new(None)));
         let problem = Problem::bad_request("no");
         results.end(Err(problem.clone()));
         let mut context = Context::from_waker(Waker::noop());

@@ -5,9 +5,9 @@
 //! counts fewer. A write is reported as superseded only if some replica was given a greater version
 //! of the key before the reply.
 
-use super::Violation;
-use crate::history::Operation;
-use cluster::{Acks, Failure, Key, Layout, NodeIndex, NodeSet, Reply, Shortfall};
+use super::InvariantViolation;
+use crate::history::ClientOperation;
+use cluster::{Acks, CommandFailure, Key, Layout, NodeIndex, NodeSet, Reply, Shortfall};
 use std::collections::BTreeMap;
 use stdx::Version;
 
@@ -50,14 +50,14 @@ impl Ledger {
 /// Checks the reply to a command at the moment it is sent.
 pub fn check(
     layout: &Layout,
-    operation: &Operation,
+    operation: &ClientOperation,
     reply: &Reply,
     ledger: &Ledger,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let (ack, from) = (operation.quorum.ack(), operation.quorum.from());
     let wrong = |what: &str| {
         let detail = format!("{what}: {reply:?} to {operation:?}");
-        Err(Violation::new("acks", detail))
+        Err(InvariantViolation::new("acks", detail))
     };
     let Some((acks, is_success)) = acks_of(reply) else { return Ok(()) };
     if acks.from != from || acks.got > from {
@@ -88,14 +88,14 @@ fn acks_of(reply: &Reply) -> Option<(Acks, Option<bool>)> {
         Reply::Found { acks, .. } | Reply::Missing { acks } | Reply::Written { acks, .. } => {
             Some((*acks, Some(true)))
         }
-        Reply::Failed(Failure::NotEnoughReplicas { acks, shortfall, .. }) => {
+        Reply::Failed(CommandFailure::NotEnoughReplicas { acks, shortfall, .. }) => {
             let enough_answered = matches!(shortfall, Shortfall::NotSpread | Shortfall::NotFetched);
             Some((*acks, (!enough_answered).then_some(false)))
         }
         Reply::Failed(
-            Failure::ClockAhead { acks, .. }
-            | Failure::DiskFull { acks, .. }
-            | Failure::ReplicasOverloaded { acks, .. },
+            CommandFailure::ClockAhead { acks, .. }
+            | CommandFailure::DiskFull { acks, .. }
+            | CommandFailure::ReplicasOverloaded { acks, .. },
         ) => Some((*acks, Some(false))),
         Reply::Page { .. } | Reply::Failed(_) => None,
     }
@@ -153,7 +153,7 @@ mod tests {
     fn a_failure_that_counts_enough_and_a_read_that_counts_too_few_are_caught() {
         let failed = |got, shortfall| {
             let acks = Acks { got, from: 3 };
-            let reply = Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 2, shortfall });
+            let reply = Reply::Failed(CommandFailure::NotEnoughReplicas { acks, ack: 2, shortfall });
             check(&layout(), &write(2, (2, 3), 0..1), &reply, &Ledger::default()).is_ok()
         };
         assert!(failed(1, Shortfall::MaybeStored) && !failed(2, Shortfall::MaybeStored));

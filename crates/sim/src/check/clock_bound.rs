@@ -2,7 +2,7 @@
 //! that a peer sent. Such a version would hide every later write of its key until the clocks of the
 //! other nodes come near it.
 
-use super::Violation;
+use super::InvariantViolation;
 use cluster::{HybridClock, Key};
 use std::time::Duration;
 use stdx::{Version, WallTime};
@@ -13,7 +13,7 @@ pub const AHEAD_MAX: Duration = HybridClock::SKEW_MAX.saturating_add(Duration::f
 
 /// Checks a version that was just issued or is about to be stored. `latest_wall` is the greatest
 /// time that a correct wall clock has shown.
-pub fn check(key: &Key, version: Version, latest_wall: WallTime) -> Result<(), Violation> {
+pub fn check(key: &Key, version: Version, latest_wall: WallTime) -> Result<(), InvariantViolation> {
     let issued = version.hlc.wall();
     if issued <= latest_wall.saturating_add(AHEAD_MAX) {
         return Ok(());
@@ -21,7 +21,7 @@ pub fn check(key: &Key, version: Version, latest_wall: WallTime) -> Result<(), V
     let detail = format!(
         "{version} of {key:?} has the time {issued:?}, and the greatest correct clock shows {latest_wall:?}"
     );
-    Err(Violation::new("clock_bound", detail))
+    Err(InvariantViolation::new("clock_bound", detail))
 }
 
 #[cfg(test)]

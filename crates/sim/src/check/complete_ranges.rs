@@ -3,7 +3,7 @@
 //!
 //! Each live key is returned with its newest version, and no other key is returned.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::history::ScanRecord;
 use cluster::Key;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub fn check(
     record: &ScanRecord,
     held: &BTreeMap<Key, CellMeta>,
     latest_wall: WallTime,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let earliest_wall = record.least_wall.saturating_sub(APART_MAX);
     let seen: BTreeMap<&Key, Version> = record.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
     for (key, meta) in held {
@@ -42,10 +42,10 @@ pub fn check(
     }
 }
 
-fn violation(record: &ScanRecord, found: &str) -> Violation {
+fn violation(record: &ScanRecord, found: &str) -> InvariantViolation {
     let ScanRecord { id, node, scan, seen, .. } = record;
     let detail = format!("{found}, was returned by {id:?} of {node:?} for {scan:?}, {} entries", seen.len());
-    Violation::new("complete_ranges", detail)
+    InvariantViolation::new("complete_ranges", detail)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! After the grace period, a dead cell may be missing from any replica.
 
-use super::Violation;
+use super::InvariantViolation;
 use cluster::{Key, Layout, NodeIndex};
 use std::time::Duration;
 use stdx::{CellMeta, WallTime};
@@ -16,7 +16,7 @@ pub fn check(
     held: &[(NodeIndex, Option<CellMeta>)],
     grace: Duration,
     wall: WallTime,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let Some(newest) = held.iter().filter_map(|(_, meta)| *meta).max_by_key(|meta| meta.version) else {
         return Ok(());
     };
@@ -26,7 +26,7 @@ pub fn check(
         let is_newest = at_replica.map_or(may_be_purged, |meta| meta.version == newest.version);
         if !is_newest {
             let detail = format!("the newest of {key:?} is {newest:?}, and {replica:?} has {at_replica:?}");
-            return Err(Violation::new("convergence", detail));
+            return Err(InvariantViolation::new("convergence", detail));
         }
     }
     Ok(())
@@ -39,7 +39,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(10);
 
-    fn check_held(held: [Option<CellMeta>; 3], wall: WallTime) -> Result<(), Violation> {
+    fn check_held(held: [Option<CellMeta>; 3], wall: WallTime) -> Result<(), InvariantViolation> {
         let layout = Layout::new((0..3).map(|node| format!("node-{node}")).collect(), 16).unwrap();
         let replicas = layout.replicas(&key(), 3).iter().copied();
         let held: Vec<_> = replicas.zip(held).collect();

@@ -2,23 +2,23 @@
 //!
 //! A command for a page has a deadline too, because each request that it depends on has one.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::Nanos;
-use crate::history::{Operation, PageCall};
+use crate::history::{ClientOperation, PageCall};
 
 /// Checks a command at `now`, the time by which it must have a reply.
-pub fn check(operation: &Operation, now: Nanos) -> Result<(), Violation> {
+pub fn check(operation: &ClientOperation, now: Nanos) -> Result<(), InvariantViolation> {
     match operation.outcome {
         Some(_) => Ok(()),
-        None => Err(Violation::new("deadlines", format!("no reply by {now}: {operation:?}"))),
+        None => Err(InvariantViolation::new("deadlines", format!("no reply by {now}: {operation:?}"))),
     }
 }
 
 /// Checks a command for a page at `now`, the time by which it must have a reply.
-pub fn check_page(call: &PageCall, now: Nanos) -> Result<(), Violation> {
+pub fn check_page(call: &PageCall, now: Nanos) -> Result<(), InvariantViolation> {
     match call.answered {
         Some(_) => Ok(()),
-        None => Err(Violation::new("deadlines", format!("no page by {now}: {call:?}"))),
+        None => Err(InvariantViolation::new("deadlines", format!("no page by {now}: {call:?}"))),
     }
 }
 
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn a_command_without_a_reply_is_caught() {
         assert!(check(&missing((1, 1), 0..1), Nanos(2)).is_ok());
-        assert!(check(&Operation { outcome: None, ..missing((1, 1), 0..1) }, Nanos(2)).is_err());
+        assert!(check(&ClientOperation { outcome: None, ..missing((1, 1), 0..1) }, Nanos(2)).is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Invariant: a node whose disk was full accepts values again soon after space was freed, without a
 //! restart and without a request.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::Nanos;
 use cluster::NodeIndex;
 use std::time::Duration;
@@ -27,12 +27,12 @@ pub struct DiskState {
 /// The check passes if the node was paused since, or if its disk was filled again since. Then it
 /// has not had space for the whole of [`WITHIN`], even if the second filling ended before `now`.
 /// The end of that filling has a check of its own.
-pub fn check(disk: DiskState, now: Nanos) -> Result<(), Violation> {
+pub fn check(disk: DiskState, now: Nanos) -> Result<(), InvariantViolation> {
     let DiskState { node, filled, resumed, refuses_values } = disk;
     let has_had_space = filled.max(resumed) + WITHIN < now;
     if has_had_space && refuses_values {
         let detail = format!("{node:?} has had disk space for {WITHIN:?} and refuses values");
-        return Err(Violation::new("disk_recovery", detail));
+        return Err(InvariantViolation::new("disk_recovery", detail));
     }
     Ok(())
 }

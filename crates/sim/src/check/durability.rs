@@ -1,8 +1,8 @@
 //! Invariant: an acknowledged write is not lost. Some replica holds it or a newer version, over all
 //! disks that were not replaced.
 
-use super::Violation;
-use crate::history::{ClientOutcome, IssuedCells, Operation};
+use super::InvariantViolation;
+use crate::history::{ClientOperation, ClientOutcome, IssuedCells};
 use cluster::NodeIndex;
 use stdx::{CellMeta, WallTime};
 
@@ -11,11 +11,11 @@ use stdx::{CellMeta, WallTime};
 /// No replica needs to hold anything if a dead cell of this or a newer version may have been
 /// purged.
 pub fn check(
-    write: &Operation,
+    write: &ClientOperation,
     held: &[(NodeIndex, Option<CellMeta>)],
     issued_cells: &IssuedCells,
     purged: Option<WallTime>,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let Some((_, ClientOutcome::Written { version })) = write.outcome else { return Ok(()) };
     let newest = held.iter().filter_map(|(_, meta)| meta.as_ref()).map(|meta| meta.version).max();
     if newest.is_some_and(|newest| newest >= version)
@@ -23,7 +23,10 @@ pub fn check(
     {
         return Ok(());
     }
-    Err(Violation::new("durability", format!("replicas hold {held:?}, and this was acknowledged: {write:?}")))
+    Err(InvariantViolation::new(
+        "durability",
+        format!("replicas hold {held:?}, and this was acknowledged: {write:?}"),
+    ))
 }
 
 #[cfg(test)]

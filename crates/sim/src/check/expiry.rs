@@ -1,17 +1,21 @@
 //! Invariant: a value is not returned at or after its expiry, by the wall clock of the node that
 //! answers.
 
-use super::Violation;
-use crate::history::{ClientOutcome, IssuedCells, Operation};
+use super::InvariantViolation;
+use crate::history::{ClientOperation, ClientOutcome, IssuedCells};
 use stdx::WallTime;
 
 /// Checks a read that was answered when the wall clock of the answering node showed `wall`.
-pub fn check(read: &Operation, issued_cells: &IssuedCells, wall: WallTime) -> Result<(), Violation> {
+pub fn check(
+    read: &ClientOperation,
+    issued_cells: &IssuedCells,
+    wall: WallTime,
+) -> Result<(), InvariantViolation> {
     let Some((_, ClientOutcome::Found { version, .. })) = &read.outcome else { return Ok(()) };
     match issued_cells.get(&read.key, *version).and_then(|issued| issued.expires_at) {
         Some(expires_at) if expires_at <= wall => {
             let detail = format!("it expired at {expires_at:?}, and was returned at {wall:?}: {read:?}");
-            Err(Violation::new("expiry", detail))
+            Err(InvariantViolation::new("expiry", detail))
         }
         _ => Ok(()),
     }

@@ -15,7 +15,7 @@
 //! asks. That is the case if `holders + ack > from`, with the larger `from` of the two operations.
 //! The `from` of the version itself does not count.
 
-use crate::history::{ClientOutcome, CommandKind, IssuedCells, Operation};
+use crate::history::{ClientOperation, ClientOutcome, CommandKind, IssuedCells};
 use crate::{Nanos, Scenario};
 use cluster::{Key, Quorum};
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ impl Facts {
     }
 
     /// Newest version that binds `read`, over the facts for which `counts` is true.
-    pub fn floor(&self, read: &Operation, counts: impl Fn(&Fact) -> bool) -> Option<Version> {
+    pub fn floor(&self, read: &ClientOperation, counts: impl Fn(&Fact) -> bool) -> Option<Version> {
         let facts = self.by_key.get(&read.key)?;
         floor(facts.iter().filter(|fact| counts(fact)), read.began, read.quorum)
     }
@@ -95,7 +95,7 @@ impl Facts {
     /// Newest version from `source` that binds `read` and that `read` does not respect.
     pub fn missed(
         &self,
-        read: &Operation,
+        read: &ClientOperation,
         source: FactSource,
         issued_cells: &IssuedCells,
         latest_wall: WallTime,
@@ -112,7 +112,7 @@ impl Facts {
 
     /// Adds the fact that a finished command establishes. `latest_wall` is the greatest time that
     /// any wall clock has shown.
-    pub fn learn(&mut self, operation: &Operation, issued_cells: &IssuedCells, latest_wall: WallTime) {
+    pub fn learn(&mut self, operation: &ClientOperation, issued_cells: &IssuedCells, latest_wall: WallTime) {
         let Some((since, outcome)) = &operation.outcome else { return };
         let (ack, from) = (operation.quorum.ack(), operation.quorum.from());
         let fact = match outcome {
@@ -143,7 +143,7 @@ impl Facts {
 
     fn fact_of_missing(
         &self,
-        read: &Operation,
+        read: &ClientOperation,
         since: Nanos,
         issued_cells: &IssuedCells,
         latest_wall: WallTime,
@@ -176,7 +176,7 @@ fn floor<'a>(facts: impl IntoIterator<Item = &'a Fact>, began: Nanos, quorum: Qu
 
 /// Whether the outcome of a read is possible if nothing older than `floor` may be returned.
 pub(super) fn respects(
-    read: &Operation,
+    read: &ClientOperation,
     floor: Version,
     issued_cells: &IssuedCells,
     latest_wall: WallTime,

@@ -3,9 +3,9 @@
 //! When clients ask for more than the disks bear, refusals are early and admitted commands still
 //! succeed. The cluster recovers soon after the flood.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::Nanos;
-use crate::history::{ClientOutcome, CommandKind, Operation};
+use crate::history::{ClientOperation, ClientOutcome, CommandKind};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ pub struct FloodPhases {
 
 /// Checks all commands of a run with a flood.
 pub fn check<'a>(
-    operations: impl Iterator<Item = &'a Operation>,
+    operations: impl Iterator<Item = &'a ClientOperation>,
     times: &FloodPhases,
-) -> Result<(), Violation> {
-    let operations: Vec<&Operation> = operations.collect();
+) -> Result<(), InvariantViolation> {
+    let operations: Vec<&ClientOperation> = operations.collect();
     let begun_in = |range: &Range<Nanos>| {
         let range = range.clone();
         operations.iter().copied().filter(move |operation| range.contains(&operation.began))
@@ -59,27 +59,28 @@ pub fn check<'a>(
         return violation(format!("{calm} writes a second succeed before the flood, {flooded} during it"));
     }
     let well_from = times.flood.end + RECOVERED_AFTER;
-    let failing = |operation: &&Operation| has_failed(operation) || took(operation) > RECOVERED_LATENCY_MAX;
+    let failing =
+        |operation: &&ClientOperation| has_failed(operation) || took(operation) > RECOVERED_LATENCY_MAX;
     match begun_in(&(well_from..times.after.end)).find(failing) {
         Some(failing) => violation(format!("{RECOVERED_AFTER:?} after the flood: {failing:?}")),
         None => Ok(()),
     }
 }
 
-fn violation(detail: String) -> Result<(), Violation> {
-    Err(Violation::new("floods", detail))
+fn violation(detail: String) -> Result<(), InvariantViolation> {
+    Err(InvariantViolation::new("floods", detail))
 }
 
 /// Latency of an answered command, and zero for an unanswered one, which `deadlines` checks.
-fn took(operation: &Operation) -> Duration {
+fn took(operation: &ClientOperation) -> Duration {
     operation.outcome.as_ref().map_or(Duration::ZERO, |(at, _)| *at - operation.began)
 }
 
-const fn has_failed(operation: &Operation) -> bool {
+const fn has_failed(operation: &ClientOperation) -> bool {
     matches!(operation.outcome, Some((_, ClientOutcome::Failed { .. })))
 }
 
-fn is_stored(operation: &Operation) -> bool {
+fn is_stored(operation: &ClientOperation) -> bool {
     operation.kind != CommandKind::Get
         && matches!(operation.outcome, Some((_, ClientOutcome::Written { .. })))
 }
@@ -104,20 +105,22 @@ mod tests {
 
     /// `count` writes that begin one millisecond apart from millisecond `from` on and take `took`
     /// milliseconds each.
-    fn done(count: u64, from: u64, took: u64) -> Vec<Operation> {
+    fn done(count: u64, from: u64, took: u64) -> Vec<ClientOperation> {
         (0..count)
             .map(|number| write(1, (2, 3), (from + number) * MILLI..(from + number + took) * MILLI))
             .collect()
     }
 
-    fn failed(count: u64, from: u64, took: u64) -> Vec<Operation> {
+    fn failed(count: u64, from: u64, took: u64) -> Vec<ClientOperation> {
         let outcome = || ClientOutcome::Failed { is_not_stored: true, reason: "busy".to_owned() };
-        let fail =
-            |write: Operation| Operation { outcome: write.outcome.map(|(at, _)| (at, outcome())), ..write };
+        let fail = |write: ClientOperation| ClientOperation {
+            outcome: write.outcome.map(|(at, _)| (at, outcome())),
+            ..write
+        };
         done(count, from, took).into_iter().map(fail).collect()
     }
 
-    fn passes(parts: &[Vec<Operation>; 4]) -> bool {
+    fn passes(parts: &[Vec<ClientOperation>; 4]) -> bool {
         check(parts.concat().iter(), &times()).is_ok()
     }
 

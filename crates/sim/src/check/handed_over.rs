@@ -5,8 +5,8 @@
 //! were durable. A write is also not delivered to a replica if a newer write superseded it that
 //! this replica is not to hold.
 
-use super::Violation;
-use crate::history::{ClientOutcome, IssuedCells, Operation};
+use super::InvariantViolation;
+use crate::history::{ClientOperation, ClientOutcome, IssuedCells};
 use cluster::{Layout, NodeIndex};
 use stdx::{CellMeta, WallTime};
 
@@ -16,11 +16,11 @@ use stdx::{CellMeta, WallTime};
 /// purged.
 pub fn check(
     layout: &Layout,
-    write: &Operation,
+    write: &ClientOperation,
     held: &[(NodeIndex, Option<CellMeta>)],
     issued_cells: &IssuedCells,
     purged: Option<WallTime>,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let Some((_, ClientOutcome::Written { version })) = write.outcome else { return Ok(()) };
     if issued_cells.may_be_purged(&write.key, version, purged) {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn check(
             let detail = format!(
                 "{replica:?} has {at_replica:?}, no hint is left, and this was acknowledged: {write:?}"
             );
-            return Err(Violation::new("handed_over", detail));
+            return Err(InvariantViolation::new("handed_over", detail));
         }
     }
     Ok(())

@@ -33,21 +33,21 @@ use std::fmt;
 
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
+pub struct InvariantViolation {
     /// Name of the invariant: the name of its file.
     pub invariant: &'static str,
     /// The operations, versions and cells that violate the invariant.
     pub detail: String,
 }
 
-impl Violation {
+impl InvariantViolation {
     /// Creates a violation of the invariant of this name.
     pub fn new(invariant: &'static str, detail: impl Into<String>) -> Self {
         Self { invariant, detail: detail.into() }
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for InvariantViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.invariant, self.detail)
     }

@@ -4,21 +4,21 @@
 //! Two reads overlap if the sum of their `ack` is greater than the larger `from`. For equal quorums
 //! that is `2 * ack > from`. This is the session guarantee *monotonic reads* (Terry et al., 1994).
 
-use super::Violation;
+use super::InvariantViolation;
 use super::facts::{FactSource, Facts};
-use crate::history::{IssuedCells, Operation};
+use crate::history::{ClientOperation, IssuedCells};
 use stdx::WallTime;
 
 /// Checks a finished read against the reads that ended before it began.
 pub fn check(
-    read: &Operation,
+    read: &ClientOperation,
     facts: &Facts,
     issued_cells: &IssuedCells,
     latest_wall: WallTime,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let Some(floor) = facts.missed(read, FactSource::Read, issued_cells, latest_wall) else { return Ok(()) };
     let detail = format!("a read had seen {floor} before this one began, which goes behind it: {read:?}");
-    Err(Violation::new("monotonic_reads", detail))
+    Err(InvariantViolation::new("monotonic_reads", detail))
 }
 
 #[cfg(test)]

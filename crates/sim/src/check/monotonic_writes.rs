@@ -3,8 +3,8 @@
 //!
 //! This is the session guarantee *monotonic writes* (Terry et al., 1994), for each node.
 
-use super::Violation;
-use crate::history::{ClientOutcome, Operation};
+use super::InvariantViolation;
+use crate::history::{ClientOperation, ClientOutcome};
 use cluster::{NodeIndex, RequestId};
 use std::collections::BTreeMap;
 use stdx::Version;
@@ -20,14 +20,14 @@ pub struct MonotonicWrites {
 
 impl MonotonicWrites {
     /// Records the beginning of a command.
-    pub fn begin(&mut self, operation: &Operation) {
+    pub fn begin(&mut self, operation: &ClientOperation) {
         if let Some(floor) = self.acknowledged.get(&operation.node) {
             self.floors.insert(operation.id, *floor);
         }
     }
 
     /// Records the outcome of a command, and checks its version if it is an acknowledged write.
-    pub fn end(&mut self, operation: &Operation) -> Result<(), Violation> {
+    pub fn end(&mut self, operation: &ClientOperation) -> Result<(), InvariantViolation> {
         let floor = self.floors.remove(&operation.id);
         let Some((_, ClientOutcome::Written { version })) = operation.outcome else { return Ok(()) };
         let greatest = self.acknowledged.entry(operation.node).or_insert(version);
@@ -36,7 +36,7 @@ impl MonotonicWrites {
             Some(floor) if version <= floor => {
                 let detail =
                     format!("{floor} was acknowledged by the same node before this began: {operation:?}");
-                Err(Violation::new("monotonic_writes", detail))
+                Err(InvariantViolation::new("monotonic_writes", detail))
             }
             _ => Ok(()),
         }
@@ -54,8 +54,8 @@ mod tests {
     use super::super::testing::write;
     use super::*;
 
-    fn numbered(id: u64, version: u64, node: u8) -> Operation {
-        Operation { id: RequestId(id), node: NodeIndex(node), ..write(version, (2, 3), 0..1) }
+    fn numbered(id: u64, version: u64, node: u8) -> ClientOperation {
+        ClientOperation { id: RequestId(id), node: NodeIndex(node), ..write(version, (2, 3), 0..1) }
     }
 
     #[test]

@@ -2,25 +2,25 @@
 //! no overlapping read finds a value with a smaller version. That holds even after the tombstone
 //! was purged.
 
-use super::Violation;
+use super::InvariantViolation;
 use super::facts::Facts;
-use crate::history::{ClientOutcome, IssuedCells, Operation};
+use crate::history::{ClientOperation, ClientOutcome, IssuedCells};
 use stdx::WallTime;
 
 /// Checks a finished read against the deletes established before it began.
 pub fn check(
-    read: &Operation,
+    read: &ClientOperation,
     facts: &Facts,
     issued_cells: &IssuedCells,
     latest_wall: WallTime,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let is_dead =
         |version| issued_cells.get(&read.key, version).is_some_and(|issued| issued.is_dead_at(latest_wall));
     let Some(dead) = facts.floor(read, |fact| is_dead(fact.version)) else { return Ok(()) };
     match &read.outcome {
         Some((_, ClientOutcome::Found { version, .. })) if *version < dead => {
             let detail = format!("{dead} had deleted what this read finds: {read:?}");
-            Err(Violation::new("no_resurrection", detail))
+            Err(InvariantViolation::new("no_resurrection", detail))
         }
         _ => Ok(()),
     }

@@ -1,13 +1,13 @@
 //! Invariant: a write that was refused as certainly not stored is stored nowhere. Its value is
 //! never read, and no replica holds it.
 
-use super::Violation;
-use crate::history::{ClientOutcome, Operation};
+use super::InvariantViolation;
+use crate::history::{ClientOperation, ClientOutcome};
 
 /// Checks the write whose value was found in a read, in a scan or on a replica.
-pub fn check(writer: &Operation) -> Result<(), Violation> {
+pub fn check(writer: &ClientOperation) -> Result<(), InvariantViolation> {
     match &writer.outcome {
-        Some((_, ClientOutcome::Failed { is_not_stored: true, .. })) => Err(Violation::new(
+        Some((_, ClientOutcome::Failed { is_not_stored: true, .. })) => Err(InvariantViolation::new(
             "nothing_stored",
             format!("a value is stored although its client was told that it is not: {writer:?}"),
         )),

@@ -5,7 +5,7 @@
 //! A node observes the versions of a peer through the clock that each frame carries. It ignores a
 //! clock that is too far ahead of its own.
 
-use super::Violation;
+use super::InvariantViolation;
 use cluster::{HybridClock, Key, NodeIndex};
 use std::collections::BTreeMap;
 use stdx::{Hlc, Version, WallTime};
@@ -31,13 +31,13 @@ impl ObservedClocks {
     }
 
     /// Checks a version that a node issues for the first time.
-    pub fn check(&self, node: NodeIndex, key: &Key, version: Version) -> Result<(), Violation> {
+    pub fn check(&self, node: NodeIndex, key: &Key, version: Version) -> Result<(), InvariantViolation> {
         match self.by_node.get(&node) {
             Some(observed) if version.hlc <= *observed => {
                 let detail = format!(
                     "{node:?} issued {version} for {key:?}, and had observed of {observed:?} before that"
                 );
-                Err(Violation::new("observed_clocks", detail))
+                Err(InvariantViolation::new("observed_clocks", detail))
             }
             _ => Ok(()),
         }

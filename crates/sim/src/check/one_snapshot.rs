@@ -11,7 +11,7 @@
 //! durable. A repair may write such a version again, and only then does the node report it as
 //! durable. So the version may have been there before that report.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::Nanos;
 use crate::history::{DurableVersions, IssuedCells, ScanRecord};
 use cluster::Key;
@@ -23,7 +23,7 @@ pub fn check(
     record: &ScanRecord,
     durable: &DurableVersions,
     issued_cells: &IssuedCells,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let Some((first_page_at, _)) = record.page_times else { return Ok(()) };
     let seen: BTreeMap<&Key, Version> = record.seen.iter().map(|seen| (&seen.key, seen.version)).collect();
     let expires = |key| issued_cells.range(key, ..).any(|(_, issued)| issued.expires_at.is_some());
@@ -53,7 +53,7 @@ pub fn check(
         "{:?} shows no single moment from {began} to {first_page_at}; at the beginning {:?} had {:?}, and the scan returned {:?}",
         record.id, odd.key, odd.versions, odd.seen
     );
-    Err(Violation::new("one_snapshot", detail))
+    Err(InvariantViolation::new("one_snapshot", detail))
 }
 
 /// A key that a scan has passed.

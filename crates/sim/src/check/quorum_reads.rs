@@ -3,22 +3,22 @@
 //!
 //! It returns nothing only if that write or a newer one is dead.
 
-use super::Violation;
+use super::InvariantViolation;
 use super::facts::{FactSource, Facts};
-use crate::history::{IssuedCells, Operation};
+use crate::history::{ClientOperation, IssuedCells};
 use stdx::WallTime;
 
 /// Checks a finished read against the writes acknowledged before it began.
 pub fn check(
-    read: &Operation,
+    read: &ClientOperation,
     facts: &Facts,
     issued_cells: &IssuedCells,
     latest_wall: WallTime,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let Some(floor) = facts.missed(read, FactSource::Write, issued_cells, latest_wall) else { return Ok(()) };
     let detail =
         format!("{floor} was acknowledged before this read began, and the read does not return it: {read:?}");
-    Err(Violation::new("quorum_reads", detail))
+    Err(InvariantViolation::new("quorum_reads", detail))
 }
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ mod tests {
     use super::super::testing::{NOW, found, issued_cells, missing, write};
     use super::*;
 
-    fn after(write: &Operation, issued_cells: &IssuedCells) -> Facts {
+    fn after(write: &ClientOperation, issued_cells: &IssuedCells) -> Facts {
         let mut facts = Facts::new(SurvivalRule { survives_with: None });
         facts.learn(write, issued_cells, NOW);
         facts
@@ -37,7 +37,7 @@ mod tests {
     fn a_read_that_misses_an_acknowledged_write_is_caught() {
         let issued_cells = issued_cells(&[1, 2], &[]);
         let facts = after(&write(2, (2, 3), 0..10), &issued_cells);
-        let check = |read: &Operation| check(read, &facts, &issued_cells, NOW);
+        let check = |read: &ClientOperation| check(read, &facts, &issued_cells, NOW);
         assert!(check(&found(1, (2, 3), 11..20)).is_err());
         assert!(check(&missing((2, 3), 11..20)).is_err());
         assert!(check(&found(2, (2, 3), 11..20)).is_ok());
@@ -47,7 +47,7 @@ mod tests {
     fn a_read_without_overlap_and_a_concurrent_read_are_not_bound() {
         let issued_cells = issued_cells(&[1, 2], &[]);
         let facts = after(&write(2, (2, 3), 0..10), &issued_cells);
-        let check = |read: &Operation| check(read, &facts, &issued_cells, NOW);
+        let check = |read: &ClientOperation| check(read, &facts, &issued_cells, NOW);
         assert!(check(&found(1, (1, 3), 11..20)).is_ok(), "1 + 2 replicas of 3 need not overlap");
         assert!(check(&found(1, (2, 5), 11..20)).is_ok(), "2 + 2 replicas of 5 need not overlap");
         assert!(check(&found(1, (2, 3), 9..20)).is_ok(), "it began before the write was acknowledged");

@@ -13,7 +13,7 @@
 //! [`Facts`](super::facts::Facts). For a scan of one node they are the versions that the node has
 //! made durable.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::history::{IssuedCell, IssuedCells, ScanRecord, SeenEntry};
 use cluster::Key;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub fn check(
     floors: &BTreeMap<Key, Version>,
     issued_cells: &IssuedCells,
     latest_wall: WallTime,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     check_form(record)?;
     for seen in &record.seen {
         check_entry(record, seen, issued_cells)?;
@@ -46,7 +46,7 @@ pub fn check(
     Ok(())
 }
 
-fn check_form(record: &ScanRecord) -> Result<(), Violation> {
+fn check_form(record: &ScanRecord) -> Result<(), InvariantViolation> {
     let keys: Vec<&Key> = record.seen.iter().map(|seen| &seen.key).collect();
     if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
         return Err(violation(record, &format!("{:?} is followed by {:?}", pair[0], pair[1])));
@@ -60,7 +60,11 @@ fn check_form(record: &ScanRecord) -> Result<(), Violation> {
     Ok(())
 }
 
-fn check_entry(record: &ScanRecord, seen: &SeenEntry, issued_cells: &IssuedCells) -> Result<(), Violation> {
+fn check_entry(
+    record: &ScanRecord,
+    seen: &SeenEntry,
+    issued_cells: &IssuedCells,
+) -> Result<(), InvariantViolation> {
     let SeenEntry { key, version, value } = seen;
     let is_written = |issued: &IssuedCell| issued.kind == CellKind::Value && issued.value == *value;
     let Some(issued) = issued_cells.get(key, *version).filter(|issued| is_written(issued)) else {
@@ -78,13 +82,13 @@ fn check_entry(record: &ScanRecord, seen: &SeenEntry, issued_cells: &IssuedCells
     }
 }
 
-fn violation(record: &ScanRecord, detail: &str) -> Violation {
+fn violation(record: &ScanRecord, detail: &str) -> InvariantViolation {
     let ScanRecord { id, node, scan, began, seen, ended, .. } = record;
     let detail = format!(
         "{detail}: {id:?} of {node:?} for {scan:?}, begun at {began}, {} entries, ended {ended:?}",
         seen.len()
     );
-    Violation::new("ranges", detail)
+    InvariantViolation::new("ranges", detail)
 }
 
 #[cfg(test)]

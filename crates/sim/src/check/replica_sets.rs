@@ -2,7 +2,7 @@
 //! an older cell of the key. Read repair sends a newer cell to each replica that answered with an
 //! older one.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::history::IssuedCells;
 use cluster::{Key, Layout, NodeIndex};
 use stdx::CellMeta;
@@ -14,7 +14,7 @@ pub fn check(
     node: NodeIndex,
     key: &Key,
     meta: &CellMeta,
-) -> Result<(), Violation> {
+) -> Result<(), InvariantViolation> {
     let held_older =
         || issued_cells.range(key, ..meta.version).any(|(_, older)| layout.is_replica(node, key, older.from));
     if layout.is_replica(node, key, meta.from) || held_older() {
@@ -22,7 +22,7 @@ pub fn check(
     }
     let replicas = layout.replicas(key, meta.from);
     let detail = format!("{node:?} stores {meta:?} of {key:?}, which is for {replicas:?}");
-    Err(Violation::new("replica_sets", detail))
+    Err(InvariantViolation::new("replica_sets", detail))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Invariant: a slow disk slows one replica only. No majority write fails or waits for it, unless
 //! the node of the slow disk coordinates the write.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::Nanos;
-use crate::history::{ClientOutcome, CommandKind, Operation};
+use crate::history::{ClientOperation, ClientOutcome, CommandKind};
 use cluster::NodeIndex;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct SlowDisk {
 
 /// Checks a write that was answered, in a run in which one disk at a time is slow and there is no
 /// other fault.
-pub fn check(write: &Operation, slow: &[SlowDisk]) -> Result<(), Violation> {
+pub fn check(write: &ClientOperation, slow: &[SlowDisk]) -> Result<(), InvariantViolation> {
     let Some((at, outcome)) = &write.outcome else { return Ok(()) };
     let has_slow_disk =
         |disk: &SlowDisk| disk.node == write.node && disk.from <= *at && write.began <= disk.until;
@@ -31,7 +31,7 @@ pub fn check(write: &Operation, slow: &[SlowDisk]) -> Result<(), Violation> {
     if write.kind == CommandKind::Get || is_in_time || slow.iter().any(has_slow_disk) {
         return Ok(());
     }
-    Err(Violation::new(
+    Err(InvariantViolation::new(
         "slow_disk",
         format!("a slow disk of another node delayed or failed this write: {write:?}"),
     ))
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_write_that_fails_or_waits_for_the_disk_of_another_is_caught() {
         let failed = ClientOutcome::Failed { is_not_stored: false, reason: "late".to_owned() };
-        let failed = Operation { outcome: Some((Nanos(9), failed)), ..write(1, (2, 3), 5..9) };
+        let failed = ClientOperation { outcome: Some((Nanos(9), failed)), ..write(1, (2, 3), 5..9) };
         let late = write(1, (2, 3), 5..5 + LONG);
         for bad in [failed, late] {
             assert!(check(&bad, &[slow(1, 0..LONG)]).is_err());

@@ -1,7 +1,7 @@
 //! Small histories for the tests of the invariants.
 
 use crate::Nanos;
-use crate::history::{ClientOutcome, CommandKind, IssuedCells, Operation};
+use crate::history::{ClientOperation, ClientOutcome, CommandKind, IssuedCells};
 use bytes::Bytes;
 use cluster::{Key, NodeIndex, Quorum, QuorumChoice, RequestId};
 use std::num::NonZeroU8;
@@ -40,8 +40,8 @@ pub(crate) fn operation(
     acks: (u32, u32),
     when: std::ops::Range<u64>,
     outcome: ClientOutcome,
-) -> Operation {
-    Operation {
+) -> ClientOperation {
+    ClientOperation {
         id: RequestId(0),
         node: NodeIndex(0),
         kind,
@@ -52,15 +52,15 @@ pub(crate) fn operation(
     }
 }
 
-pub(crate) fn write(number: u64, acks: (u32, u32), when: std::ops::Range<u64>) -> Operation {
+pub(crate) fn write(number: u64, acks: (u32, u32), when: std::ops::Range<u64>) -> ClientOperation {
     operation(CommandKind::Put { ttl: None }, acks, when, ClientOutcome::Written { version: version(number) })
 }
 
-pub(crate) fn found(number: u64, acks: (u32, u32), when: std::ops::Range<u64>) -> Operation {
+pub(crate) fn found(number: u64, acks: (u32, u32), when: std::ops::Range<u64>) -> ClientOperation {
     let value = Bytes::from(number.to_string());
     operation(CommandKind::Get, acks, when, ClientOutcome::Found { version: version(number), value })
 }
 
-pub(crate) fn missing(acks: (u32, u32), when: std::ops::Range<u64>) -> Operation {
+pub(crate) fn missing(acks: (u32, u32), when: std::ops::Range<u64>) -> ClientOperation {
     operation(CommandKind::Get, acks, when, ClientOutcome::Missing)
 }

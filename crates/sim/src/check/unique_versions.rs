@@ -1,14 +1,14 @@
 //! Invariant: no version is issued for two cells, by any threads and any processes of a node.
 
-use super::Violation;
+use super::InvariantViolation;
 use crate::history::IssuedCells;
 use cluster::Key;
 use stdx::Cell;
 
 /// Records a cell that a coordinator issues, and checks that its version is new or belongs to the
 /// same cell. Returns whether the version is new.
-pub fn check(issued_cells: &mut IssuedCells, key: &Key, cell: &Cell) -> Result<bool, Violation> {
-    issued_cells.note(key, cell).map_err(|detail| Violation::new("unique_versions", detail))
+pub fn check(issued_cells: &mut IssuedCells, key: &Key, cell: &Cell) -> Result<bool, InvariantViolation> {
+    issued_cells.note(key, cell).map_err(|detail| InvariantViolation::new("unique_versions", detail))
 }
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
 //! Invariant: a read returns only values that a client wrote, under the key and the version with
 //! which they were written.
 
-use super::Violation;
-use crate::history::{ClientOutcome, IssuedCells, Operation};
+use super::InvariantViolation;
+use crate::history::{ClientOperation, ClientOutcome, IssuedCells};
 use stdx::CellKind;
 
 /// Checks a finished read.
-pub fn check(read: &Operation, issued_cells: &IssuedCells) -> Result<(), Violation> {
+pub fn check(read: &ClientOperation, issued_cells: &IssuedCells) -> Result<(), InvariantViolation> {
     let Some((_, ClientOutcome::Found { version, value })) = &read.outcome else { return Ok(()) };
     match issued_cells.get(&read.key, *version) {
         Some(issued) if issued.kind == CellKind::Value && issued.value == value => Ok(()),
         Some(issued) => {
             let issued_as = format!("{:?} of {} bytes", issued.kind, issued.value.len());
-            Err(Violation::new(
+            Err(InvariantViolation::new(
                 "validity",
                 format!("the version was issued as {issued_as}, and read as {read:?}"),
             ))
         }
-        None => Err(Violation::new(
+        None => Err(InvariantViolation::new(
             "validity",
             format!("the read returned a version that was never issued: {read:?}"),
         )),

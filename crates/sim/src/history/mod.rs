@@ -5,7 +5,7 @@ mod durable_versions;
 mod scans;
 
 pub use durable_versions::DurableVersions;
-pub use scans::{PageCall, ScanEnd, ScanRecord, Scans, SeenEntry};
+pub use scans::{PageCall, ScanEnd, ScanHistory, ScanRecord, SeenEntry};
 
 use crate::Nanos;
 use bytes::Bytes;
@@ -58,7 +58,7 @@ pub enum ClientOutcome {
 
 /// A command of a client.
 #[derive(Clone, Debug)]
-pub struct Operation {
+pub struct ClientOperation {
     /// Number of the command.
     pub id: RequestId,
     /// Node that the client asked.
@@ -78,7 +78,7 @@ pub struct Operation {
 /// All commands of a run, by number.
 #[derive(Debug, Default)]
 pub struct History {
-    operations: Vec<Operation>,
+    operations: Vec<ClientOperation>,
 }
 
 impl History {
@@ -91,14 +91,14 @@ impl History {
     ///
     /// # Panics
     /// If its number is not [`History::next_id`].
-    pub fn begin(&mut self, operation: Operation) {
+    pub fn begin(&mut self, operation: ClientOperation) {
         assert_eq!(operation.id, self.next_id(), "commands are numbered as they begin");
         self.operations.push(operation);
     }
 
     /// Records the outcome of command `id`. Returns `None` if there is no such command or it has an
     /// outcome already.
-    pub fn end(&mut self, id: RequestId, at: Nanos, outcome: ClientOutcome) -> Option<&Operation> {
+    pub fn end(&mut self, id: RequestId, at: Nanos, outcome: ClientOutcome) -> Option<&ClientOperation> {
         let operation = self.operations.get_mut(usize::try_from(id.0).ok()?)?;
         if operation.outcome.is_some() {
             return None;
@@ -108,12 +108,12 @@ impl History {
     }
 
     /// Command of this number.
-    pub fn get(&self, id: RequestId) -> Option<&Operation> {
+    pub fn get(&self, id: RequestId) -> Option<&ClientOperation> {
         self.operations.get(id.0 as usize)
     }
 
     /// All commands, in the order in which they began.
-    pub fn iter(&self) -> impl Iterator<Item = &Operation> {
+    pub fn iter(&self) -> impl Iterator<Item = &ClientOperation> {
         self.operations.iter()
     }
 }

@@ -84,7 +84,7 @@ pub struct PageCall {
 
 /// All scans of a run, and the commands that requested their pages.
 #[derive(Debug, Default)]
-pub struct Scans {
+pub struct ScanHistory {
     scans: Vec<ScanRecord>,
     calls: Vec<PageCall>,
     open: BTreeSet<ScanId>,
@@ -93,7 +93,7 @@ pub struct Scans {
 /// Bit that is set in the numbers of page commands, and in no other command numbers.
 const PAGE_BIT: u64 = 1 << 63;
 
-impl Scans {
+impl ScanHistory {
     /// Number of the next scan.
     pub fn next_id(&self) -> ScanId {
         ScanId(self.scans.len() as u64)
@@ -102,7 +102,7 @@ impl Scans {
     /// Records a scan that begins.
     ///
     /// # Panics
-    /// If its number is not [`Scans::next_id`].
+    /// If its number is not [`ScanHistory::next_id`].
     pub fn begin(&mut self, record: ScanRecord) {
         assert_eq!(record.id, self.next_id(), "scans are numbered as they begin");
         self.open.insert(record.id);

@@ -1,6 +1,6 @@
 //! Faults of a host's disk, for one generation of its process.
 
-use env::{Fault, FaultPlan, Operation, OperationKind};
+use env::{Fault, FaultPlan, FsCall, OperationKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use stdx::Rng;
@@ -75,7 +75,7 @@ impl DiskFaults {
 }
 
 impl Shared {
-    fn decide(&self, operation: &Operation<'_>) -> Option<Fault> {
+    fn decide(&self, operation: &FsCall<'_>) -> Option<Fault> {
         self.next.store(operation.number + 1, Ordering::Relaxed);
         if operation.number >= self.stop_at.load(Ordering::Relaxed) {
             return Some(self.stop(operation));
@@ -91,7 +91,7 @@ impl Shared {
         }
     }
 
-    fn stop(&self, operation: &Operation<'_>) -> Fault {
+    fn stop(&self, operation: &FsCall<'_>) -> Fault {
         let is_first = !self.has_stopped.swap(true, Ordering::Relaxed);
         if is_first && operation.kind == OperationKind::Write && operation.len > 0 {
             return Fault::Tear { bytes: self.below(operation.len as u64 + 1) as usize };

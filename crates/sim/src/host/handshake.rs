@@ -1,10 +1,10 @@
 //! The shipped handshake between a dialer and an acceptor.
 
-use crate::host::process::Process;
+use crate::host::process::HostProcess;
 use cluster::{NodeIndex, PeerHello, Requester};
 use stdx::Rng;
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeError, Local, NONCE_LEN,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, NONCE_LEN,
     ProtocolVersions, Secret,
 };
 
@@ -15,9 +15,14 @@ pub(crate) struct PendingHandshake {
 }
 
 /// Local side of a handshake of a state machine.
-pub(crate) fn local(process: &Process, requester: Requester, names: &[String], partitions: u32) -> Local {
+pub(crate) fn local(
+    process: &HostProcess,
+    requester: Requester,
+    names: &[String],
+    partitions: u32,
+) -> HandshakeConfig {
     let member = &process.member;
-    Local {
+    HandshakeConfig {
         hello: PeerHello {
             node: member.me,
             tag: member.tag,
@@ -36,8 +41,8 @@ impl PendingHandshake {
     /// Exchanges messages up to the decision of the acceptor's node. Returns the dialer's hello
     /// message too.
     pub(crate) fn new(
-        dialer: Local,
-        acceptor: Local,
+        dialer: HandshakeConfig,
+        acceptor: HandshakeConfig,
         expected: NodeIndex,
         rng: &mut Rng,
     ) -> Result<(Self, PeerHello), HandshakeError> {

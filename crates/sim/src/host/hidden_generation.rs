@@ -1,11 +1,11 @@
 //! Planted bug: a node ignores which of its generations a peer remembers.
 
-use super::process::Input;
+use super::process::ProcessInput;
 use cluster::{Message, PeerAnswer, PeerRequest};
 
 /// Removes from a heartbeat the generation of the receiver that the sender remembers.
-pub(super) const fn hide(input: &mut Input) {
-    if let Input::Message(
+pub(super) const fn hide(input: &mut ProcessInput) {
+    if let ProcessInput::Message(
         _,
         Message::Request { request: PeerRequest::Heartbeat(payload), .. }
         | Message::Answer { answer: PeerAnswer::Heartbeat(payload), .. },

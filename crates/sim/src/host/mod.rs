@@ -11,13 +11,13 @@ pub(crate) mod plant_state;
 pub(crate) mod process;
 
 use crate::Nanos;
-use crate::world::Event;
+use crate::world::WorldEvent;
 use clock::HostClock;
 use cluster::NodeIndex;
 use disk::DiskFaults;
 use env::MemFs;
 use plant_state::PlantState;
-use process::Process;
+use process::HostProcess;
 use std::time::Duration;
 
 /// Cause of the end of a process.
@@ -36,7 +36,7 @@ pub(crate) struct Host {
     pub(crate) disk: MemFs,
     pub(crate) faults: DiskFaults,
     pub(crate) clock: HostClock,
-    pub(crate) process: Option<Process>,
+    pub(crate) process: Option<HostProcess>,
     /// Generation of the newest process; 0 before the first start.
     pub(crate) generation: u64,
     /// Cause of the last process end. A host without power resets no connections.
@@ -46,7 +46,7 @@ pub(crate) struct Host {
     /// Number of file operations after which the next start is stopped.
     pub(crate) stop_next_start: Option<u64>,
     /// Events that the process has not received because it is paused.
-    pub(crate) paused: Option<Vec<Event>>,
+    pub(crate) paused: Option<Vec<WorldEvent>>,
     /// Time at which the process last resumed.
     pub(crate) resumed: Nanos,
     /// Time at which the disk was last filled.

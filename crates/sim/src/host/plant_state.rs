@@ -1,11 +1,11 @@
 //! Planted bugs, implemented between the shipped state machines and the world.
 
 use crate::Plant;
-use crate::history::Operation;
+use crate::history::ClientOperation;
 use cluster::{
-    Command, Cut, Effect, Failure, HybridClock, Key, Layout, Message, NodeIndex, NodeSet, Page, PageBuilder,
-    PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply, Requester,
-    ScanAnswer, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, StoreId, StoreRequest,
+    Command, CommandFailure, Cut, Effect, HybridClock, Key, Layout, Message, NodeIndex, NodeSet, Page,
+    PageBuilder, PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply,
+    Requester, ScanAnswer, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, StoreId, StoreRequest,
     StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,7 @@ pub(crate) fn alter_command(plant: Option<Plant>, command: Command, nodes: u8) -
 pub(crate) fn alter_reply<'a>(
     plant: Option<Plant>,
     reply: &'a Reply,
-    operation: Option<&Operation>,
+    operation: Option<&ClientOperation>,
 ) -> std::borrow::Cow<'a, Reply> {
     let mut altered = std::borrow::Cow::Borrowed(reply);
     if let (Some(Plant::ReadOfOne | Plant::QuorumOffByOne), Some(operation)) = (plant, operation)
@@ -271,6 +271,18 @@ impl PlantState {
                     _ => response,
                 }
             }
+            (Some(Plant::LastArrivalWins), StoreRequest::ReadMeta { key }) => {
+                self.last.get(key).map_or(response, |last| StoreResponse::Meta(Some(last.meta)))
+            }
+            (Some(Plant::ReadBeforeSync), StoreRequest::ReadMeta { key }) => {
+                match (self.last.get(key), &response) {
+                    (Some(last), StoreResponse::Meta(Some(meta))) if meta.rank() > last.meta.rank() => {
+                        response
+                    }
+                    (Some(last), StoreResponse::Meta(_)) => StoreResponse::Meta(Some(last.meta)),
+                    _ => response,
+                }
+            }
             (Some(Plant::FullPageIsLast), StoreRequest::ReadPage(page_request))
                 if is_of_source(page_request) =>
             {
@@ -291,8 +303,10 @@ impl PlantState {
 
     /// Returns how many times this reply is sent: once, except with planted bugs.
     pub(crate) fn reply_count(&mut self, plant: Option<Plant>, reply: &Reply) -> u8 {
-        self.was_busy |=
-            matches!(reply, Reply::Failed(Failure::Overloaded { .. } | Failure::ReplicasOverloaded { .. }));
+        self.was_busy |= matches!(
+            reply,
+            Reply::Failed(CommandFailure::Overloaded { .. } | CommandFailure::ReplicasOverloaded { .. })
+        );
         const EVERY: u64 = 50;
         self.replies += 1;
         match plant {

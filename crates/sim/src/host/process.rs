@@ -23,7 +23,7 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Input of a state machine.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum ProcessInput {
     /// A command of a client. For coordinators.
     Submit(RequestId, Command),
     /// A message of a peer, with the clock of its frame.
@@ -45,10 +45,10 @@ pub(crate) enum Input {
 }
 
 /// Answers of the store, each with the state machine that waits for it.
-pub(crate) type Answers = Vec<(Requester, StoreId, StoreResponse)>;
+pub(crate) type StoreAnswers = Vec<(Requester, StoreId, StoreResponse)>;
 
 /// A process of a host.
-pub(crate) struct Process {
+pub(crate) struct HostProcess {
     /// Generation of the process: counts the starts on its host, from 1.
     pub(crate) generation: u64,
     pub(crate) store: Store,
@@ -56,7 +56,7 @@ pub(crate) struct Process {
     pub(crate) node: Node,
     coordinators: Vec<(Coordinator, Arc<HybridClock>)>,
     view: Arc<ClusterView>,
-    answers: Arc<Mutex<Answers>>,
+    answers: Arc<Mutex<StoreAnswers>>,
     /// Connections that each state machine has dialed.
     pub(crate) dialed: BTreeMap<(Requester, NodeIndex), ConnectionId>,
     /// Time of the next timer event of each state machine.
@@ -104,7 +104,7 @@ pub(crate) struct ProcessStart<'a> {
     pub(crate) rng: Rng,
 }
 
-impl Process {
+impl HostProcess {
     /// Opens the data directory and starts the state machines.
     pub(crate) fn start(start: ProcessStart<'_>) -> Result<Self, StoreError> {
         let ProcessStart { generation, env, now, me, after_absence, layout, names, scenario, mut rng } =
@@ -175,28 +175,28 @@ impl Process {
     }
 
     /// Gives a state machine its input. Returns the effects that it requests.
-    pub(crate) fn handle(&mut self, now: Now, requester: Requester, input: Input) -> Vec<Effect> {
+    pub(crate) fn handle(&mut self, now: Now, requester: Requester, input: ProcessInput) -> Vec<Effect> {
         match requester {
             Requester::Node => self.handle_as_node(now, input),
             Requester::Coordinator(number) => self.handle_as_coordinator(now, number, input),
         }
     }
 
-    fn handle_as_node(&mut self, now: Now, mut input: Input) -> Vec<Effect> {
+    fn handle_as_node(&mut self, now: Now, mut input: ProcessInput) -> Vec<Effect> {
         if self.ignores_generations {
             hidden_generation::hide(&mut input);
         }
         let node = &mut self.node;
         match input {
-            Input::Message(origin, message, clock) => {
+            ProcessInput::Message(origin, message, clock) => {
                 if !self.ignores_frame_clocks {
                     self.member.clock.observe(clock, now);
                 }
                 node.handle_message(now, origin, message);
             }
-            Input::Link(event) => node.handle_link(now, event),
-            Input::Stored(id, response) => node.handle_stored(now, id, response),
-            Input::Timeout => {
+            ProcessInput::Link(event) => node.handle_link(now, event),
+            ProcessInput::Stored(id, response) => node.handle_stored(now, id, response),
+            ProcessInput::Timeout => {
                 let mut damage = self.store.damage();
                 if self.skips_healing {
                     for damage in damage.drain(..) {
@@ -214,9 +214,9 @@ impl Process {
                     if self.drops_tombstones_early { now.wall } else { node.deletes_exchanged_to(now) };
                 self.store.set_horizon(horizon, exchanged_to);
             }
-            Input::Drain => node.begin_drain(now),
-            Input::Repair => node.begin_repair(now),
-            Input::Submit(..) | Input::CloseScan(_) | Input::View => {
+            ProcessInput::Drain => node.begin_drain(now),
+            ProcessInput::Repair => node.begin_repair(now),
+            ProcessInput::Submit(..) | ProcessInput::CloseScan(_) | ProcessInput::View => {
                 unreachable!("an input for coordinators")
             }
         }
@@ -229,23 +229,25 @@ impl Process {
         effects
     }
 
-    fn handle_as_coordinator(&mut self, now: Now, number: u8, input: Input) -> Vec<Effect> {
+    fn handle_as_coordinator(&mut self, now: Now, number: u8, input: ProcessInput) -> Vec<Effect> {
         let (coordinator, version_clock) = &mut self.coordinators[usize::from(number)];
         match input {
-            Input::Message(origin, message, clock) => {
+            ProcessInput::Message(origin, message, clock) => {
                 if !self.ignores_frame_clocks {
                     version_clock.observe(clock, now);
                 }
                 coordinator.handle_message(now, origin, message);
             }
-            Input::Link(event) => coordinator.handle_link(now, event),
-            Input::Stored(id, response) => coordinator.handle_stored(now, id, response),
-            Input::Timeout => coordinator.handle_timeout(now),
-            Input::Submit(id, command) if self.skips_admission => coordinator.submit_paced(now, id, command),
-            Input::Submit(id, command) => coordinator.submit(now, id, command),
-            Input::CloseScan(id) => coordinator.close_scan(now, id),
-            Input::View => coordinator.handle_view(now, Arc::clone(&self.view)),
-            Input::Drain | Input::Repair => unreachable!("an input for the node"),
+            ProcessInput::Link(event) => coordinator.handle_link(now, event),
+            ProcessInput::Stored(id, response) => coordinator.handle_stored(now, id, response),
+            ProcessInput::Timeout => coordinator.handle_timeout(now),
+            ProcessInput::Submit(id, command) if self.skips_admission => {
+                coordinator.submit_paced(now, id, command);
+            }
+            ProcessInput::Submit(id, command) => coordinator.submit(now, id, command),
+            ProcessInput::CloseScan(id) => coordinator.close_scan(now, id),
+            ProcessInput::View => coordinator.handle_view(now, Arc::clone(&self.view)),
+            ProcessInput::Drain | ProcessInput::Repair => unreachable!("an input for the node"),
         }
         std::iter::from_fn(|| coordinator.poll_effect()).collect()
     }
@@ -279,7 +281,7 @@ impl Process {
     }
 
     /// Takes the answers to writes that have arrived.
-    pub(crate) fn take_answers(&self) -> Answers {
+    pub(crate) fn take_answers(&self) -> StoreAnswers {
         std::mem::take(&mut *self.answers.lock().expect("no thread panics while it holds this lock"))
     }
 

@@ -7,7 +7,7 @@
 
 use super::FaultEnd;
 use crate::host::EndCause;
-use crate::world::{Event, World};
+use crate::world::{World, WorldEvent};
 use cluster::NodeIndex;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl World {
             self.host(node).clock.suspend(at);
         }
         self.pause_faults_for(lasts);
-        self.after(lasts, Event::FaultEnd(FaultEnd::Resume(node)));
+        self.after(lasts, WorldEvent::FaultEnd(FaultEnd::Resume(node)));
     }
 
     pub(super) fn stop_for_long(&mut self, node: NodeIndex) {

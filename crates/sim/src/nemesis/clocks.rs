@@ -8,7 +8,7 @@
 
 use super::{FaultEnd, Nemesis};
 use crate::host::EndCause;
-use crate::world::{Event, World};
+use crate::world::{World, WorldEvent};
 use cluster::NodeIndex;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl World {
             self.end_process(node, EndCause::Kill, Some(lasts / 4));
         }
         if self.nemesis.rng.chance(UNDONE) {
-            self.after(lasts, Event::FaultEnd(FaultEnd::CorrectClock(node)));
+            self.after(lasts, WorldEvent::FaultEnd(FaultEnd::CorrectClock(node)));
         }
     }
 

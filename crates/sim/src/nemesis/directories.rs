@@ -8,7 +8,7 @@ use super::{FaultEnd, Nemesis};
 use crate::Nanos;
 use crate::host::EndCause;
 use crate::scenario::FaultKind;
-use crate::world::{Event, World};
+use crate::world::{World, WorldEvent};
 use cluster::{NodeIndex, PeerState, SyncState};
 use env::{Env, Fs, MemFs, OpenMode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -281,7 +281,7 @@ impl World {
         }
         for (node, backup) in all.into_iter().zip(backups) {
             self.restore_backup(node, down, backup, AfterRestore::Keep);
-            self.at(self.now + down, Event::Start(node));
+            self.at(self.now + down, WorldEvent::Start(node));
         }
         self.judge.note_cluster_restore(since, self.now);
     }
@@ -331,7 +331,7 @@ impl World {
         self.nemesis.note_change(node);
         self.start_copy(node, disk, takes_address);
         self.pause_faults_for(Duration::ZERO);
-        self.after(lasts, Event::FaultEnd(FaultEnd::EndCopy(node)));
+        self.after(lasts, WorldEvent::FaultEnd(FaultEnd::EndCopy(node)));
     }
 
     /// Ends the second process of a node, if it stands for this node. The node may lack writes that
@@ -370,7 +370,7 @@ impl World {
     fn prepare_fault(&mut self, kind: FaultKind, node: NodeIndex) {
         self.nemesis.faults -= 1;
         self.nemesis.changes.prepared = Some((kind, node));
-        self.after(NEXT_STEP, Event::Fault);
+        self.after(NEXT_STEP, WorldEvent::Fault);
     }
 }
 

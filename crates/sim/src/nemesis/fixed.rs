@@ -4,7 +4,7 @@
 //! at random times do so in hardly any run. Here only the delays and the roles of the nodes are
 //! drawn. Each of these phases also passes without its bug.
 
-use crate::check::Violation;
+use crate::check::InvariantViolation;
 use crate::history::{ClientOutcome, CommandKind};
 use crate::host::process::REQUEST_TIMEOUT;
 use crate::run::PENDING_NOTED_WITHIN;
@@ -34,7 +34,7 @@ const READ_EVERY: Duration = Duration::from_millis(100);
 
 impl World {
     /// Runs a safety phase of this kind. Faults that remain at its end are ended by the heal phase.
-    pub(crate) fn run_fixed_faults(&mut self, fixed: FixedFaults) -> Result<(), Violation> {
+    pub(crate) fn run_fixed_faults(&mut self, fixed: FixedFaults) -> Result<(), InvariantViolation> {
         match fixed {
             FixedFaults::StopWithPendingRepairs => self.stop_with_pending_repairs(),
             FixedFaults::LoseDiskDuringWrites => self.lose_disk_during_writes(),
@@ -47,7 +47,7 @@ impl World {
     ///
     /// No command is submitted after the cut. A hint dropped after the start would cause a new
     /// pending repair, and the repair that settles it compares all keys.
-    fn stop_with_pending_repairs(&mut self) -> Result<(), Violation> {
+    fn stop_with_pending_repairs(&mut self) -> Result<(), InvariantViolation> {
         let away = self.nemesis.node(self.scenario.nodes);
         let others = self.nodes().filter(|node| *node != away);
         let cuts: Vec<_> = others.flat_map(|node| [(node, away), (away, node)]).collect();
@@ -72,7 +72,7 @@ impl World {
     /// once. Or its slow disk delays the rebuild too, since it must record the new identity first.
     /// So the coordinator is no replica. Second, a coordinator that reaches the new process cancels
     /// the acknowledgements of the old one. So the node with the lost disk refuses connections.
-    fn lose_disk_during_writes(&mut self) -> Result<(), Violation> {
+    fn lose_disk_during_writes(&mut self) -> Result<(), InvariantViolation> {
         self.begin_commands(LOAD, self.now + LOAD_LASTS);
         self.run_for(LOAD_LASTS + REQUEST_TIMEOUT)?;
         let (nodes, from) = (self.scenario.nodes, self.scenario.default_from);

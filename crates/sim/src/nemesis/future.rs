@@ -6,11 +6,11 @@
 //! it must be refused for a while, and so near that it is accepted before the run ends.
 
 use crate::check::clock_bound;
-use crate::history::{CommandKind, Operation};
-use crate::host::process::Process;
+use crate::history::{ClientOperation, CommandKind};
+use crate::host::process::HostProcess;
 use crate::network::Endpoint;
 use crate::workload;
-use crate::world::{Event, World};
+use crate::world::{World, WorldEvent};
 use cluster::{Key, NodeIndex, NodeSet, RequestId, Requester, StoreId, StoreRequest};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
@@ -62,7 +62,7 @@ impl World {
         let (nodes, from) = (self.scenario.nodes, self.scenario.default_from);
         let quorum = workload::quorum(1, from, nodes);
         let (key, kind) = (key.clone(), CommandKind::Put { ttl: None });
-        self.judge.begin(Operation {
+        self.judge.begin(ClientOperation {
             id,
             node,
             kind,
@@ -82,14 +82,14 @@ impl World {
         let mut group: WriteGroup = process.write_group();
         group.add(StoreId(0), &request);
         if begin_commit(process, group) {
-            self.at(self.now, Event::Commit(Endpoint { requester: Requester::Node, ..endpoint }));
+            self.at(self.now, WorldEvent::Commit(Endpoint { requester: Requester::Node, ..endpoint }));
         }
     }
 }
 
 /// Submits a group of writes to the store and discards the answers. Returns whether a commit must
 /// be scheduled.
-fn begin_commit(process: &mut Process, group: WriteGroup) -> bool {
+fn begin_commit(process: &mut HostProcess, group: WriteGroup) -> bool {
     process.store.submit(group, |_, _| {});
     !std::mem::replace(&mut process.is_committing, true)
 }

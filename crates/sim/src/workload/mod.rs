@@ -6,9 +6,9 @@
 
 mod ranges;
 
-use crate::history::{ClientOutcome, CommandKind, Operation};
+use crate::history::{ClientOperation, ClientOutcome, CommandKind};
 use crate::scenario::{Dimension, QuorumStyle};
-use crate::world::{Event, World};
+use crate::world::{World, WorldEvent};
 use crate::{Nanos, Scenario};
 use bytes::Bytes;
 use cluster::{Command, Key, Lifetime, NodeIndex, Quorum, QuorumChoice, RequestId};
@@ -19,7 +19,7 @@ use stdx::Rng;
 
 /// The clients of a run.
 #[derive(Debug)]
-pub(crate) struct Workload {
+pub(crate) struct ClientWorkload {
     rng: Rng,
     /// Number of commands still to be submitted.
     left: u64,
@@ -35,7 +35,7 @@ const LARGE: Range<u64> = 60 << 10..2 << 20;
 /// Greatest total size of the large values of a run, in bytes, so that runs stay fast.
 const LARGE_BYTES_MAX: u64 = 8 << 20;
 
-impl Workload {
+impl ClientWorkload {
     pub(crate) const fn new(rng: Rng) -> Self {
         Self { rng, left: 0, ends: Nanos::ZERO, large_left: LARGE_BYTES_MAX, chain: 0 }
     }
@@ -117,7 +117,7 @@ impl Workload {
             return chosen;
         }
         let from = scenario.default_from_of(node.as_usize());
-        quorum(from / 2 + 1, from, scenario.nodes)
+        quorum(cluster::majority(u32::from(from)) as u8, from, scenario.nodes)
     }
 
     fn value(&mut self, scenario: &Scenario, id: RequestId) -> Bytes {
@@ -162,7 +162,7 @@ impl World {
     pub(crate) fn begin_commands(&mut self, commands: u64, ends: Nanos) {
         self.workload.left = commands;
         self.workload.ends = ends;
-        self.at(self.now, Event::NextCommand(self.workload.chain));
+        self.at(self.now, WorldEvent::NextCommand(self.workload.chain));
     }
 
     /// Stops the submission of commands.
@@ -185,7 +185,7 @@ impl World {
         self.submit_command(node, kind, key, quorum);
         self.workload.left -= 1;
         let gap = self.workload.next_gap(self.now);
-        self.after(gap, Event::NextCommand(chain));
+        self.after(gap, WorldEvent::NextCommand(chain));
     }
 
     /// Submits a command to a node. A node that does not serve refuses it, and nothing is stored.
@@ -198,14 +198,14 @@ impl World {
     ) -> RequestId {
         let id = self.judge.history.next_id();
         let (command_key, began) = (key.clone(), self.now);
-        self.judge.begin(Operation { id, node, kind, key, quorum, began, outcome: None });
+        self.judge.begin(ClientOperation { id, node, kind, key, quorum, began, outcome: None });
         let Some(endpoint) = self.serving_endpoint(node) else {
             let outcome = ClientOutcome::Failed { is_not_stored: true, reason: "not serving".to_owned() };
             self.judge.end(id, self.now, outcome, None);
             return id;
         };
         let command = self.command_of(id, kind, command_key, quorum);
-        self.at(self.now, Event::Command(endpoint, id, command));
+        self.at(self.now, WorldEvent::Command(endpoint, id, command));
         id
     }
 

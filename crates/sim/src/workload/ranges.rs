@@ -4,12 +4,12 @@
 //! pause, sometimes for longer than a snapshot is kept. Some close their scan midway, with or
 //! without a page in flight.
 
-use super::Workload;
+use super::ClientWorkload;
 use crate::history::{CommandKind, ScanEnd, ScanRecord};
-use crate::host::process::Input;
+use crate::host::process::ProcessInput;
 use crate::network::Endpoint;
 use crate::scenario::Scenario;
-use crate::world::{Event, World};
+use crate::world::{World, WorldEvent};
 use cluster::{Command, Cut, Key, KeyRange, NodeIndex, Reply, RequestId, Requester, Scan, ScanId, ScanScope};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const TAKING_MAX: Duration = Duration::from_millis(2);
 /// Greatest limit of a scan that has one.
 const LIMIT_MAX: u64 = 30;
 
-impl Workload {
+impl ClientWorkload {
     fn scan(&mut self, scenario: &Scenario) -> Scan {
         let scope = match self.rng.chance(OF_NODE) {
             true => ScanScope::Node,
@@ -68,7 +68,7 @@ impl World {
         let within = (self.workload.ends - self.now).as_nanos() as u64;
         for _ in 0..self.scenario.scans {
             let delay = Duration::from_nanos(self.workload.rng.below(within));
-            self.after(delay, Event::StartScan);
+            self.after(delay, WorldEvent::StartScan);
         }
     }
 
@@ -80,7 +80,7 @@ impl World {
         let Some((id, endpoint)) = self.begin_scan(node, scan) else { return };
         if self.workload.rng.chance(LEAVING) {
             let stays = Duration::from_nanos(self.workload.rng.below(STAY_MAX.as_nanos() as u64));
-            self.after(stays, Event::CloseScan(endpoint, id));
+            self.after(stays, WorldEvent::CloseScan(endpoint, id));
         }
     }
 
@@ -102,7 +102,7 @@ impl World {
             ended: None,
         });
         let request = self.judge.scans.call(id, self.now);
-        self.at(self.now, Event::Command(endpoint, request, Command::Scan { id, scan }));
+        self.at(self.now, WorldEvent::Command(endpoint, request, Command::Scan { id, scan }));
         Some((id, endpoint))
     }
 
@@ -118,7 +118,7 @@ impl World {
     pub(crate) fn close_scan(&mut self, endpoint: Endpoint, id: ScanId) {
         if self.process(endpoint).is_some() && self.judge.scans.is_open(id) {
             self.judge.end_scan(id, self.now, ScanEnd::ClosedByClient);
-            self.step(endpoint, Input::CloseScan(id));
+            self.step(endpoint, ProcessInput::CloseScan(id));
         }
     }
 
@@ -127,7 +127,7 @@ impl World {
         let Some(id) = self.judge.page(to, self.now, reply) else { return };
         let is_over = self.now > self.workload.ends;
         let pause = if is_over { Duration::ZERO } else { self.workload.pause(&self.scenario) };
-        self.after(pause, Event::PullPage(endpoint, id));
+        self.after(pause, WorldEvent::PullPage(endpoint, id));
     }
 
     /// Coordinator that serves a client of this node; `None` if the node does not serve.

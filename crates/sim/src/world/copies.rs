@@ -3,7 +3,7 @@
 //! It runs on a host of its own, with an index behind the nodes, and stands for the same member of
 //! the cluster. It gets the messages of peers only if it answers at the node's address.
 
-use super::{Event, World};
+use super::{World, WorldEvent};
 use crate::host::EndCause;
 use crate::network::Endpoint;
 use cluster::NodeIndex;
@@ -53,7 +53,7 @@ impl World {
         host.disk = disk;
         host.clock.correct(0);
         self.copy_has_address = takes_address;
-        self.at(self.now, Event::Start(copy));
+        self.at(self.now, WorldEvent::Start(copy));
     }
 
     /// Ends the second process for good. The node answers at its own address again.

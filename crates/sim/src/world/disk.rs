@@ -11,9 +11,9 @@
 //! threads of a server. Otherwise small memtables would fill at once, and most writes would be
 //! refused until the next event.
 
-use super::{Event, World};
+use super::{World, WorldEvent};
 use crate::Plant;
-use crate::host::process::Answers;
+use crate::host::process::StoreAnswers;
 use crate::network::Endpoint;
 use crate::scenario::Dimension;
 use cluster::{NodeIndex, Requester, StoreFault, StoreId, StoreRequest, StoreResponse};
@@ -48,7 +48,7 @@ impl World {
         }
         let plant = self.scenario.plant;
         if let Some(response) = self.host(endpoint.node).plant_state.alter_read(plant, &mut request) {
-            return self.send_to_thread(Event::Stored(endpoint, id, response));
+            return self.send_to_thread(WorldEvent::Stored(endpoint, id, response));
         }
         let is_warm = self.rngs.disk.chance(self.scenario.warm_share);
         if is_warm && let Some(process) = self.process(endpoint) {
@@ -59,11 +59,11 @@ impl World {
             if let TryAnswer::Done(response) = answer {
                 let response =
                     self.host(endpoint.node).plant_state.alter_read_answer(plant, &request, response);
-                return self.send_to_thread(Event::Stored(endpoint, id, response));
+                return self.send_to_thread(WorldEvent::Stored(endpoint, id, response));
             }
         }
         let delay = self.disk_time(endpoint);
-        self.after(delay, Event::Read(endpoint, id, request, deadline));
+        self.after(delay, WorldEvent::Read(endpoint, id, request, deadline));
     }
 
     pub(super) fn read(
@@ -75,7 +75,7 @@ impl World {
     ) {
         let now = self.show_clocks(endpoint.node);
         if deadline.is_some_and(|deadline| deadline <= now.mono) {
-            return self.send_to_thread(Event::Stored(
+            return self.send_to_thread(WorldEvent::Stored(
                 endpoint,
                 id,
                 StoreResponse::Failed(StoreFault::Expired),
@@ -88,7 +88,7 @@ impl World {
         }
         let plant = self.scenario.plant;
         let response = self.host(endpoint.node).plant_state.alter_read_answer(plant, request, response);
-        self.send_to_thread(Event::Stored(endpoint, id, response));
+        self.send_to_thread(WorldEvent::Stored(endpoint, id, response));
     }
 
     /// Submits the writes of a step to the store. As in a server, none of them is executed after
@@ -109,7 +109,7 @@ impl World {
         let last = process.last_submits.entry(endpoint.requester).or_insert(now);
         *last = (*last).max(now + delay);
         let at = *last;
-        self.at(at, Event::Submit(endpoint, group.into(), deadline));
+        self.at(at, WorldEvent::Submit(endpoint, group.into(), deadline));
     }
 
     pub(super) fn submit_late(&mut self, endpoint: Endpoint, group: Box<WriteGroup>, deadline: Instant) {
@@ -121,7 +121,7 @@ impl World {
                 process.writes.remove(&(endpoint.requester, *id));
             });
             for (id, response) in responses {
-                self.send_to_thread(Event::Stored(endpoint, id, response));
+                self.send_to_thread(WorldEvent::Stored(endpoint, id, response));
             }
             return;
         }
@@ -131,7 +131,7 @@ impl World {
         self.deliver_answers(endpoint);
         if begins {
             let delay = self.disk_time(endpoint);
-            self.after(delay, Event::Commit(endpoint));
+            self.after(delay, WorldEvent::Commit(endpoint));
         }
     }
 
@@ -155,18 +155,18 @@ impl World {
             self.deliver_answers(endpoint);
         } else if let Some(process) = self.process(endpoint) {
             let answers = process.take_answers();
-            self.after(took, Event::Durable(endpoint, answers));
+            self.after(took, WorldEvent::Durable(endpoint, answers));
         }
         if goes_on {
             // Commits writes that arrived meanwhile or waited for space. A commit that finds no
             // write ends the chain.
             let delay = self.disk_time(endpoint) + took;
-            self.after(delay, Event::Commit(endpoint));
+            self.after(delay, WorldEvent::Commit(endpoint));
         }
     }
 
     /// Sends the answers of a group that the disk has written.
-    pub(super) fn durable(&mut self, endpoint: Endpoint, answers: Answers) {
+    pub(super) fn durable(&mut self, endpoint: Endpoint, answers: StoreAnswers) {
         if self.process(endpoint).is_some() {
             self.post_answers(endpoint, answers);
         }
@@ -208,7 +208,7 @@ impl World {
         let Some(process) = self.process(endpoint) else { return };
         process.has_idle_jobs = is_idle;
         let busy = self.jobs_busy();
-        self.after(if is_idle { JOBS_IDLE } else { busy }, Event::Jobs(endpoint, chain));
+        self.after(if is_idle { JOBS_IDLE } else { busy }, WorldEvent::Jobs(endpoint, chain));
     }
 
     pub(super) fn scrub(&mut self, endpoint: Endpoint) {
@@ -217,7 +217,7 @@ impl World {
         let pause = process.store.engine().step_scrub();
         if !self.end_if_stopped(endpoint) {
             let took = self.disk_time(endpoint);
-            self.after(took + pause.min(SCRUB_POLL_MAX), Event::Scrub(endpoint));
+            self.after(took + pause.min(SCRUB_POLL_MAX), WorldEvent::Scrub(endpoint));
         }
     }
 
@@ -234,7 +234,7 @@ impl World {
             process.jobs_chain += 1;
             let chain = process.jobs_chain;
             let busy = self.jobs_busy();
-            self.after(busy, Event::Jobs(Endpoint { requester: Requester::Node, ..endpoint }, chain));
+            self.after(busy, WorldEvent::Jobs(Endpoint { requester: Requester::Node, ..endpoint }, chain));
         }
     }
 
@@ -244,13 +244,13 @@ impl World {
         self.post_answers(endpoint, answers);
     }
 
-    fn post_answers(&mut self, endpoint: Endpoint, answers: Answers) {
+    fn post_answers(&mut self, endpoint: Endpoint, answers: StoreAnswers) {
         for (requester, id, response) in answers {
             self.note_stored(endpoint.node, (requester, id), &response);
             let plant = self.scenario.plant;
             let response = self.host(endpoint.node).plant_state.alter_write_answer(plant, response);
             if !self.host(endpoint.node).plant_state.take_early_answer((requester, id)) {
-                self.send_to_thread(Event::Stored(Endpoint { requester, ..endpoint }, id, response));
+                self.send_to_thread(WorldEvent::Stored(Endpoint { requester, ..endpoint }, id, response));
             }
         }
     }
@@ -273,7 +273,7 @@ impl World {
             self.end_process(endpoint.node, end_cause, Some(down));
             return true;
         }
-        if host.process.as_ref().is_some_and(crate::host::process::Process::is_poisoned) {
+        if host.process.as_ref().is_some_and(crate::host::process::HostProcess::is_poisoned) {
             self.end_process(endpoint.node, crate::host::EndCause::Kill, Some(Duration::from_millis(300)));
             return true;
         }
@@ -296,9 +296,9 @@ impl World {
     /// Schedules the jobs of an engine that was just opened.
     pub(super) fn begin_jobs(&mut self, endpoint: Endpoint) {
         let endpoint = Endpoint { requester: Requester::Node, ..endpoint };
-        self.after(JOBS_BUSY_MAX, Event::Jobs(endpoint, 0));
+        self.after(JOBS_BUSY_MAX, WorldEvent::Jobs(endpoint, 0));
         if self.scenario.scrub_period.is_some() && self.scenario.plant != Some(Plant::ScrubSkipped) {
-            self.after(JOBS_BUSY_MAX, Event::Scrub(endpoint));
+            self.after(JOBS_BUSY_MAX, WorldEvent::Scrub(endpoint));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Events of the world, in the order of their times.
 
 use crate::Nanos;
-use crate::host::process::Answers;
+use crate::host::process::StoreAnswers;
 use crate::nemesis::FaultEnd;
-use crate::network::{ConnectionId, Endpoint, Network, Side};
+use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
 use crate::packet::Packet;
 use cluster::{
     Command, DialFailure, NodeIndex, PeerHello, RequestId, ScanId, StoreId, StoreRequest, StoreResponse,
@@ -15,7 +15,7 @@ use store::WriteGroup;
 
 /// An event of the world.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum WorldEvent {
     /// The timer of a state machine expires.
     Timer(Endpoint),
     /// A command reaches a coordinator.
@@ -31,7 +31,7 @@ pub(crate) enum Event {
     /// The engine of a host commits a group of its log.
     Commit(Endpoint),
     /// A disk of bounded rate has written a group of the log.
-    Durable(Endpoint, Answers),
+    Durable(Endpoint, StoreAnswers),
     /// The engine of a host executes a job. The event belongs to the chain of this number, which
     /// ends when another chain begins.
     Jobs(Endpoint, u64),
@@ -50,9 +50,9 @@ pub(crate) enum Event {
     /// The dialer learns that its connection was refused, or times out.
     DialFailed(ConnectionId, DialFailure),
     /// This end of a connection learns that the other end is closed.
-    EndLost(ConnectionId, Side),
+    EndLost(ConnectionId, ConnectionSide),
     /// A packet reaches this end of a connection.
-    Packet(ConnectionId, Side, Packet),
+    Packet(ConnectionId, ConnectionSide, Packet),
     /// A client submits the next command of this workload.
     NextCommand(u64),
     /// A client begins a scan.
@@ -68,15 +68,15 @@ pub(crate) enum Event {
     /// The judge checks that a node of this generation noticed the free space on its disk.
     DiskSpaceDue(NodeIndex, u64),
     /// Bytes of a stream reach this end of a connection.
-    Bytes(ConnectionId, Side, Vec<u8>),
+    Bytes(ConnectionId, ConnectionSide, Vec<u8>),
     /// The send buffer towards this end of a connection may have space.
-    PipeHasRoom(ConnectionId, Side),
+    PipeHasRoom(ConnectionId, ConnectionSide),
     /// A thread submits a group of writes to the store. The group expires at this time, the
     /// deadline of its last write.
     Submit(Endpoint, Box<WriteGroup>, Instant),
 }
 
-impl Event {
+impl WorldEvent {
     /// Number of the kind of event, for the trace.
     pub(crate) const fn kind(&self) -> u64 {
         match self {
@@ -131,9 +131,9 @@ impl Event {
             | Self::Scrub(endpoint)
             | Self::Submit(endpoint, ..)
             | Self::CheckDrained(endpoint) => Some(endpoint.node),
-            Self::DialArrives(connection) => at(connection, Side::Acceptor),
+            Self::DialArrives(connection) => at(connection, ConnectionSide::Acceptor),
             Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {
-                at(connection, Side::Dialer)
+                at(connection, ConnectionSide::Dialer)
             }
             Self::EndLost(connection, side)
             | Self::Packet(connection, side, _)
@@ -159,17 +159,17 @@ pub(crate) struct EventQueue {
 struct Entry {
     at: Nanos,
     number: u64,
-    event: Event,
+    event: WorldEvent,
 }
 
 impl EventQueue {
-    pub(crate) fn put(&mut self, at: Nanos, event: Event) {
+    pub(crate) fn put(&mut self, at: Nanos, event: WorldEvent) {
         self.heap.push(Reverse(Entry { at, number: self.put, event }));
         self.put += 1;
     }
 
     /// Takes the next event if its time is before `end`.
-    pub(crate) fn take_before(&mut self, end: Nanos) -> Option<(Nanos, Event)> {
+    pub(crate) fn take_before(&mut self, end: Nanos) -> Option<(Nanos, WorldEvent)> {
         if self.heap.peek()?.0.at >= end {
             return None;
         }

@@ -1,16 +1,16 @@
 //! Connections: dialed, admitted, used and closed.
 
-use super::{Event, World, step};
+use super::{World, WorldEvent, step};
 use crate::host::EndCause;
 use crate::host::handshake::{self, PendingHandshake};
-use crate::host::process::{Input, Process};
-use crate::network::{ConnectionId, Delivery, EndState, Endpoint, Side};
+use crate::host::process::{HostProcess, ProcessInput};
+use crate::network::{ConnectionId, ConnectionSide, Delivery, EndState, Endpoint};
 use crate::packet::Packet;
 use cluster::{Destination, DialFailure, LinkEvent, LinkId, Message, NodeIndex, PeerHello, Requester};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Hlc;
-use wire::handshake::Local;
+use wire::handshake::HandshakeConfig;
 
 /// Time that a dialer waits for the end of the handshake.
 const DIAL_TIMEOUT: Duration = Duration::from_millis(500);
@@ -22,9 +22,9 @@ impl World {
         let Some(process) = self.process(endpoint) else { return };
         let dialed = process.dialed.insert((endpoint.requester, node), connection);
         assert_eq!(dialed, None, "{endpoint:?} dials {node:?} twice");
-        self.after(DIAL_TIMEOUT, Event::DialFailed(connection, DialFailure::TimedOut));
+        self.after(DIAL_TIMEOUT, WorldEvent::DialFailed(connection, DialFailure::TimedOut));
         if let Some(at) = self.network.signal(endpoint.node, host, self.now) {
-            self.at(at, Event::DialArrives(connection));
+            self.at(at, WorldEvent::DialArrives(connection));
         }
     }
 
@@ -52,7 +52,10 @@ impl World {
                 link.acceptor_end = EndState::Pending;
                 self.step(
                     endpoint,
-                    Input::Link(LinkEvent::AdmissionRequested { link: Process::link_of(connection), hello }),
+                    ProcessInput::Link(LinkEvent::AdmissionRequested {
+                        link: HostProcess::link_of(connection),
+                        hello,
+                    }),
                 );
             }
             Err(error) => {
@@ -69,12 +72,12 @@ impl World {
         let Some(link) = self.network.link(connection) else { return };
         let (from, to) = (link.acceptor.node, link.dialer.node);
         if let Some(at) = self.network.signal(from, to, self.now) {
-            self.at(at, Event::DialFailed(connection, reason));
+            self.at(at, WorldEvent::DialFailed(connection, reason));
         }
     }
 
     /// Local side of the handshake of a state machine.
-    fn local(&self, endpoint: Endpoint) -> Option<Local> {
+    fn local(&self, endpoint: Endpoint) -> Option<HandshakeConfig> {
         let process = self.hosts[endpoint.node.as_usize()].process.as_ref()?;
         (process.generation == endpoint.generation)
             .then(|| handshake::local(process, endpoint.requester, &self.names, self.layout.partitions()))
@@ -100,7 +103,7 @@ impl World {
         link.acceptor.requester = requester;
         link.acceptor_end = EndState::Open;
         if let Some(at) = self.network.signal(endpoint.node, dialer.node, self.now) {
-            self.at(at, Event::DialAnswered(connection, hello));
+            self.at(at, WorldEvent::DialAnswered(connection, hello));
         }
     }
 
@@ -119,8 +122,8 @@ impl World {
                 self.fail_dial(connection, reason);
             }
             EndState::Open => {
-                self.at(self.now, Event::EndLost(connection, Side::Acceptor));
-                self.notify_other_end(connection, Side::Acceptor);
+                self.at(self.now, WorldEvent::EndLost(connection, ConnectionSide::Acceptor));
+                self.notify_other_end(connection, ConnectionSide::Acceptor);
             }
         }
     }
@@ -130,7 +133,7 @@ impl World {
         if link.dialer_end == EndState::Pending {
             link.dialer_end = EndState::Open;
             let dialer = link.dialer;
-            self.step(dialer, Input::Link(LinkEvent::Opened(hello)));
+            self.step(dialer, ProcessInput::Link(LinkEvent::Opened(hello)));
         }
     }
 
@@ -141,11 +144,11 @@ impl World {
         }
         link.dialer_end = EndState::Gone;
         let (dialer, host) = (link.dialer, link.acceptor.node);
-        self.notify_other_end(connection, Side::Dialer);
+        self.notify_other_end(connection, ConnectionSide::Dialer);
         self.network.forget_closed(connection);
         let node = self.member_of(host);
         self.forget_dialed(dialer, node);
-        self.step(dialer, Input::Link(LinkEvent::DialFailed { node, reason }));
+        self.step(dialer, ProcessInput::Link(LinkEvent::DialFailed { node, reason }));
     }
 
     pub(super) fn hang_up(&mut self, endpoint: Endpoint, node: NodeIndex) {
@@ -154,11 +157,11 @@ impl World {
         if let Some(link) = self.network.link_mut(connection) {
             link.dialer_end = EndState::Gone;
         }
-        self.notify_other_end(connection, Side::Dialer);
+        self.notify_other_end(connection, ConnectionSide::Dialer);
         self.network.forget_closed(connection);
     }
 
-    pub(super) fn end_lost(&mut self, connection: ConnectionId, side: Side) {
+    pub(super) fn end_lost(&mut self, connection: ConnectionId, side: ConnectionSide) {
         let Some(link) = self.network.link_mut(connection) else { return };
         let (end, endpoint, host) = (link.end(side), link.endpoint(side), link.endpoint(side.other()).node);
         link.set_end(side, EndState::Gone);
@@ -166,22 +169,22 @@ impl World {
         self.network.forget_closed(connection);
         match (end, side) {
             (EndState::Gone, _) => {}
-            (EndState::Pending, Side::Acceptor) => {
+            (EndState::Pending, ConnectionSide::Acceptor) => {
                 self.pending_handshakes.remove(&connection);
             }
-            (EndState::Pending, Side::Dialer) => {
+            (EndState::Pending, ConnectionSide::Dialer) => {
                 self.forget_dialed(endpoint, peer);
                 let reason = DialFailure::Refused;
-                self.step(endpoint, Input::Link(LinkEvent::DialFailed { node: peer, reason }));
+                self.step(endpoint, ProcessInput::Link(LinkEvent::DialFailed { node: peer, reason }));
             }
-            (EndState::Open, Side::Dialer) => {
+            (EndState::Open, ConnectionSide::Dialer) => {
                 self.forget_dialed(endpoint, peer);
-                self.step(endpoint, Input::Link(LinkEvent::Closed { node: peer }));
+                self.step(endpoint, ProcessInput::Link(LinkEvent::Closed { node: peer }));
             }
-            (EndState::Open, Side::Acceptor) => {
+            (EndState::Open, ConnectionSide::Acceptor) => {
                 self.step(
                     endpoint,
-                    Input::Link(LinkEvent::AcceptedClosed { link: Process::link_of(connection) }),
+                    ProcessInput::Link(LinkEvent::AcceptedClosed { link: HostProcess::link_of(connection) }),
                 );
             }
         }
@@ -194,24 +197,24 @@ impl World {
     }
 
     /// Notifies the other end that the end at `side` is closed, if the path allows it.
-    fn notify_other_end(&mut self, connection: ConnectionId, side: Side) {
+    fn notify_other_end(&mut self, connection: ConnectionId, side: ConnectionSide) {
         let Some(link) = self.network.link(connection) else { return };
         let (from, to) = (link.endpoint(side).node, link.endpoint(side.other()).node);
         if let Some(at) = self.network.signal(from, to, self.now) {
-            self.at(at, Event::EndLost(connection, side.other()));
+            self.at(at, WorldEvent::EndLost(connection, side.other()));
         }
     }
 
     /// Closes both ends of a connection, as a router that resets it does.
     pub(crate) fn reset(&mut self, connection: ConnectionId) {
-        self.at(self.now, Event::EndLost(connection, Side::Dialer));
-        self.at(self.now, Event::EndLost(connection, Side::Acceptor));
+        self.at(self.now, WorldEvent::EndLost(connection, ConnectionSide::Dialer));
+        self.at(self.now, WorldEvent::EndLost(connection, ConnectionSide::Acceptor));
     }
 
     /// Closes the ends of connections of a host whose process has ended.
     pub(super) fn close_ends(&mut self, node: NodeIndex, end_cause: EndCause) {
         for (connection, side) in self.network.ends_at(node) {
-            if side == Side::Acceptor {
+            if side == ConnectionSide::Acceptor {
                 self.pending_handshakes.remove(&connection);
             }
             if let Some(link) = self.network.link_mut(connection) {
@@ -230,10 +233,10 @@ impl World {
             let Some(process) = self.process(endpoint) else { return };
             let (connection, side) = match to {
                 Destination::Dialed(node) => match process.dialed.get(&(endpoint.requester, node)) {
-                    Some(connection) => (*connection, Side::Dialer),
+                    Some(connection) => (*connection, ConnectionSide::Dialer),
                     None => continue,
                 },
-                Destination::Accepted(link) => (ConnectionId(link.0), Side::Acceptor),
+                Destination::Accepted(link) => (ConnectionId(link.0), ConnectionSide::Acceptor),
             };
             let clock = process.member.clock.shown();
             if self.network.link(connection).is_none_or(|link| link.end(side) != EndState::Open) {
@@ -248,20 +251,20 @@ impl World {
     }
 
     /// Sends a packet towards this end.
-    pub(crate) fn deliver(&mut self, connection: ConnectionId, toward: Side, packet: Packet) {
+    pub(crate) fn deliver(&mut self, connection: ConnectionId, toward: ConnectionSide, packet: Packet) {
         match self.network.schedule(connection, toward, self.now) {
             Delivery::Lost => {}
             Delivery::Held => self.network.hold(connection, toward, packet),
             Delivery::Arrives(at, again) => {
                 if let Some(again) = again {
-                    self.at(again, Event::Packet(connection, toward, packet.clone()));
+                    self.at(again, WorldEvent::Packet(connection, toward, packet.clone()));
                 }
-                self.at(at, Event::Packet(connection, toward, packet));
+                self.at(at, WorldEvent::Packet(connection, toward, packet));
             }
         }
     }
 
-    pub(super) fn packet(&mut self, connection: ConnectionId, side: Side, packet: &Packet) {
+    pub(super) fn packet(&mut self, connection: ConnectionId, side: ConnectionSide, packet: &Packet) {
         let messages = packet.open().expect("frames arrive as they were sent, or not at all");
         self.take_messages(connection, side, messages);
     }
@@ -271,7 +274,7 @@ impl World {
     pub(super) fn take_messages(
         &mut self,
         connection: ConnectionId,
-        side: Side,
+        side: ConnectionSide,
         messages: Vec<(Hlc, Message)>,
     ) {
         for (clock, message) in messages {
@@ -283,7 +286,7 @@ impl World {
                     let origin = step::origin(from, connection, side);
                     let wall = self.show_clocks(endpoint.node).wall;
                     self.judge.observed_clocks.note(endpoint.node, clock, wall);
-                    self.step(endpoint, Input::Message(origin, message, clock));
+                    self.step(endpoint, ProcessInput::Message(origin, message, clock));
                 }
                 // The receiver does not know the connection, and resets it.
                 EndState::Gone if self.host(endpoint.node).process.is_some() => {

@@ -17,17 +17,17 @@ mod processes;
 mod resume;
 mod step;
 
-pub(crate) use event::Event;
+pub(crate) use event::WorldEvent;
 
-use crate::history::{ClientOutcome, ScanEnd, Scans};
+use crate::history::{ClientOutcome, ScanEnd, ScanHistory};
 use crate::host::Host;
 use crate::host::handshake::PendingHandshake;
-use crate::host::process::Process;
+use crate::host::process::HostProcess;
 use crate::judge::Judge;
 use crate::nemesis::Nemesis;
-use crate::network::{ConnectionId, Endpoint, Network, Side};
+use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
 use crate::trace::Trace;
-use crate::workload::Workload;
+use crate::workload::ClientWorkload;
 use crate::{Nanos, Scenario};
 use cluster::{Layout, NodeIndex, RequestId, Requester};
 use event::EventQueue;
@@ -53,7 +53,7 @@ pub(crate) struct World {
     /// Whether the copy of a node answers at the node's address.
     copy_has_address: bool,
     pub(crate) network: Network,
-    pub(crate) workload: Workload,
+    pub(crate) workload: ClientWorkload,
     pub(crate) nemesis: Nemesis,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
@@ -62,7 +62,7 @@ pub(crate) struct World {
     /// Handshakes that wait for the acceptor's node.
     pending_handshakes: BTreeMap<ConnectionId, PendingHandshake>,
     /// Directions of connections, by the end that they go towards, in a run with narrow links.
-    pipes: BTreeMap<(ConnectionId, Side), Pipe>,
+    pipes: BTreeMap<(ConnectionId, ConnectionSide), Pipe>,
     rngs: Rngs,
 }
 
@@ -87,7 +87,7 @@ impl World {
             hosts: Vec::new(),
             copy_has_address: false,
             network: Network::new(scenario.delay_max, scenario.lossy_share, rng.fork()),
-            workload: Workload::new(rng.fork()),
+            workload: ClientWorkload::new(rng.fork()),
             nemesis: Nemesis::new(rng.fork()),
             judge: Judge::new(&scenario, Arc::clone(&layout)),
             trace,
@@ -102,7 +102,7 @@ impl World {
             let host = world.new_host(NodeIndex(node), &mut rng);
             world.hosts.push(host);
             let after = Duration::from_micros(rng.below(50_000));
-            world.at(world.now + after, Event::Start(NodeIndex(node)));
+            world.at(world.now + after, WorldEvent::Start(NodeIndex(node)));
         }
         let host_of_copies = world.new_host(NodeIndex(0), &mut rng);
         world.hosts.push(host_of_copies);
@@ -123,15 +123,15 @@ impl World {
     }
 
     /// Process of this generation on a host, if it runs.
-    pub(crate) fn process(&mut self, endpoint: Endpoint) -> Option<&mut Process> {
+    pub(crate) fn process(&mut self, endpoint: Endpoint) -> Option<&mut HostProcess> {
         self.host(endpoint.node).process.as_mut().filter(|process| process.generation == endpoint.generation)
     }
 
-    pub(crate) fn at(&mut self, at: Nanos, event: Event) {
+    pub(crate) fn at(&mut self, at: Nanos, event: WorldEvent) {
         self.queue.put(at.max(self.now), event);
     }
 
-    pub(crate) fn after(&mut self, delay: Duration, event: Event) {
+    pub(crate) fn after(&mut self, delay: Duration, event: WorldEvent) {
         self.at(self.now + delay, event);
     }
 
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    fn dispatch(&mut self, event: Event) {
+    fn dispatch(&mut self, event: WorldEvent) {
         let node = event.process(&self.network);
         if let Some(node) = node
             && let Some(unseen) = &mut self.host(node).paused
@@ -158,37 +158,37 @@ impl World {
         let node_part = node.map_or(u64::MAX, |node| u64::from(node.0));
         self.trace.event(self.now, &[event.kind(), node_part], || format!("{event:?}"));
         match event {
-            Event::Timer(endpoint) => self.fire_timer(endpoint),
-            Event::Command(endpoint, id, command) => self.command(endpoint, id, command),
-            Event::ReplyDue(endpoint, id) => self.reply_due(endpoint, id),
-            Event::Stored(endpoint, id, response) => self.stored(endpoint, id, response),
-            Event::Read(endpoint, id, request, deadline) => self.read(endpoint, id, &request, deadline),
-            Event::View(endpoint) => self.view(endpoint),
-            Event::Commit(endpoint) => self.commit(endpoint),
-            Event::Durable(endpoint, answers) => self.durable(endpoint, answers),
-            Event::Jobs(endpoint, chain) => self.jobs(endpoint, chain),
-            Event::Scrub(endpoint) => self.scrub(endpoint),
-            Event::CheckDrained(endpoint) => self.check_drained(endpoint),
-            Event::Start(node) => self.start(node),
-            Event::DialArrives(connection) => self.dial_arrives(connection),
-            Event::DialAnswered(connection, hello) => self.dial_answered(connection, hello),
-            Event::DialFailed(connection, reason) => self.dial_failed(connection, reason),
-            Event::EndLost(connection, side) => self.end_lost(connection, side),
-            Event::Packet(connection, side, packet) => self.packet(connection, side, &packet),
-            Event::Expire(endpoint) => self.expire(endpoint),
-            Event::NextCommand(chain) => self.submit_next(chain),
-            Event::StartScan => self.start_scan(),
-            Event::PullPage(endpoint, id) => self.pull_page(endpoint, id),
-            Event::CloseScan(endpoint, id) => self.close_scan(endpoint, id),
-            Event::Fault => self.inject_fault(),
-            Event::FaultEnd(fault_end) => {
+            WorldEvent::Timer(endpoint) => self.fire_timer(endpoint),
+            WorldEvent::Command(endpoint, id, command) => self.command(endpoint, id, command),
+            WorldEvent::ReplyDue(endpoint, id) => self.reply_due(endpoint, id),
+            WorldEvent::Stored(endpoint, id, response) => self.stored(endpoint, id, response),
+            WorldEvent::Read(endpoint, id, request, deadline) => self.read(endpoint, id, &request, deadline),
+            WorldEvent::View(endpoint) => self.view(endpoint),
+            WorldEvent::Commit(endpoint) => self.commit(endpoint),
+            WorldEvent::Durable(endpoint, answers) => self.durable(endpoint, answers),
+            WorldEvent::Jobs(endpoint, chain) => self.jobs(endpoint, chain),
+            WorldEvent::Scrub(endpoint) => self.scrub(endpoint),
+            WorldEvent::CheckDrained(endpoint) => self.check_drained(endpoint),
+            WorldEvent::Start(node) => self.start(node),
+            WorldEvent::DialArrives(connection) => self.dial_arrives(connection),
+            WorldEvent::DialAnswered(connection, hello) => self.dial_answered(connection, hello),
+            WorldEvent::DialFailed(connection, reason) => self.dial_failed(connection, reason),
+            WorldEvent::EndLost(connection, side) => self.end_lost(connection, side),
+            WorldEvent::Packet(connection, side, packet) => self.packet(connection, side, &packet),
+            WorldEvent::Expire(endpoint) => self.expire(endpoint),
+            WorldEvent::NextCommand(chain) => self.submit_next(chain),
+            WorldEvent::StartScan => self.start_scan(),
+            WorldEvent::PullPage(endpoint, id) => self.pull_page(endpoint, id),
+            WorldEvent::CloseScan(endpoint, id) => self.close_scan(endpoint, id),
+            WorldEvent::Fault => self.inject_fault(),
+            WorldEvent::FaultEnd(fault_end) => {
                 self.end_fault(fault_end);
                 self.pump_all();
             }
-            Event::Bytes(connection, side, bytes) => self.bytes(connection, side, &bytes),
-            Event::PipeHasRoom(connection, toward) => self.pipe_has_room(connection, toward),
-            Event::Submit(endpoint, group, deadline) => self.submit_late(endpoint, group, deadline),
-            Event::DiskSpaceDue(node, generation) => self.check_disk_space(node, generation),
+            WorldEvent::Bytes(connection, side, bytes) => self.bytes(connection, side, &bytes),
+            WorldEvent::PipeHasRoom(connection, toward) => self.pipe_has_room(connection, toward),
+            WorldEvent::Submit(endpoint, group, deadline) => self.submit_late(endpoint, group, deadline),
+            WorldEvent::DiskSpaceDue(node, generation) => self.check_disk_space(node, generation),
         }
     }
 
@@ -206,10 +206,10 @@ impl World {
             return;
         }
         let due = self.host(endpoint.node).resumed + PAGE_WITHIN;
-        match Scans::is_page_id(id) {
+        match ScanHistory::is_page_id(id) {
             false => self.judge.reply_due(id, self.now),
             // The page waits for requests that began anew when the process resumed.
-            true if due > self.now => self.at(due, Event::ReplyDue(endpoint, id)),
+            true if due > self.now => self.at(due, WorldEvent::ReplyDue(endpoint, id)),
             true => self.judge.page_due(id, self.now),
         }
     }

@@ -13,9 +13,9 @@
 //! **Caveats.** Each connection has a rate of its own: connections between two nodes do not share
 //! one.
 
-use super::{Event, World};
+use super::{World, WorldEvent};
 use crate::Nanos;
-use crate::network::{ConnectionId, EndState, Side};
+use crate::network::{ConnectionId, ConnectionSide, EndState};
 use crate::scenario::NarrowLinks;
 use cluster::Message;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl World {
     pub(super) fn push_messages(
         &mut self,
         connection: ConnectionId,
-        toward: Side,
+        toward: ConnectionSide,
         messages: &[Message],
         limits: NarrowLinks,
     ) {
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Continues this direction, whose send buffer may have space again.
-    pub(super) fn pipe_has_room(&mut self, connection: ConnectionId, toward: Side) {
+    pub(super) fn pipe_has_room(&mut self, connection: ConnectionId, toward: ConnectionSide) {
         if let Some(pipe) = self.pipes.get_mut(&(connection, toward)) {
             pipe.waits = false;
             self.pump(connection, toward);
@@ -95,7 +95,7 @@ impl World {
     pub(crate) fn pump_all(&mut self) {
         let network = &self.network;
         self.pipes.retain(|(connection, _), _| network.link(*connection).is_some());
-        let all: Vec<(ConnectionId, Side)> = self.pipes.keys().copied().collect();
+        let all: Vec<(ConnectionId, ConnectionSide)> = self.pipes.keys().copied().collect();
         for (connection, toward) in all {
             self.pump(connection, toward);
         }
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// Moves frames from the outbox to the send buffer, as far as there is space.
-    fn pump(&mut self, connection: ConnectionId, toward: Side) {
+    fn pump(&mut self, connection: ConnectionId, toward: ConnectionSide) {
         let Some(limits) = self.scenario.dimensions.narrow_links() else { return };
         let limits = self.limits_now(limits);
         let Some(link) = self.network.link(connection) else {
@@ -131,7 +131,7 @@ impl World {
             let room_at = transmission(limits, limits.send_buffer_bytes);
             if buffered >= room_at {
                 pipe.waits = true;
-                return self.after(buffered - room_at / 2, Event::PipeHasRoom(connection, toward));
+                return self.after(buffered - room_at / 2, WorldEvent::PipeHasRoom(connection, toward));
             }
             let mut bytes = Vec::new();
             pipe.outbox.fill(clock, &mut bytes, MOVED_BYTES.min(limits.send_buffer_bytes));
@@ -142,10 +142,10 @@ impl World {
             if bytes.len() >= PIECE_BYTES_MIN {
                 let cut = self.network.below(bytes.len() as u64) as usize;
                 let rest = bytes.split_off(cut);
-                self.at(first, Event::Bytes(connection, toward, bytes));
-                self.at(last, Event::Bytes(connection, toward, rest));
+                self.at(first, WorldEvent::Bytes(connection, toward, bytes));
+                self.at(last, WorldEvent::Bytes(connection, toward, rest));
             } else {
-                self.at(last, Event::Bytes(connection, toward, bytes));
+                self.at(last, WorldEvent::Bytes(connection, toward, bytes));
             }
         }
     }
@@ -153,7 +153,7 @@ impl World {
     /// Handles bytes that arrive at this end of a connection. Bytes for a process that has ended
     /// are lost. It may have missed earlier bytes while it was paused, so the rest need not begin
     /// with a frame.
-    pub(super) fn bytes(&mut self, connection: ConnectionId, side: Side, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, connection: ConnectionId, side: ConnectionSide, bytes: &[u8]) {
         let receiver = self.network.link(connection).map(|link| link.endpoint(side));
         if receiver.is_none_or(|receiver| self.process(receiver).is_none()) {
             return;
@@ -209,7 +209,7 @@ mod tests {
         world.wait_until("all nodes serve", 10 * second, World::are_all_serving).expect("no faults");
         let is_open = |connection: &ConnectionId| world.network.link(*connection).is_some();
         let connection = (0..1_000).map(ConnectionId).find(is_open).expect("the nodes are linked");
-        let side = Side::Acceptor;
+        let side = ConnectionSide::Acceptor;
         let receiver = world.network.link(connection).expect("it is open").endpoint(side);
         world.end_process(receiver.node, EndCause::Kill, None);
         // The process was paused when the first bytes of a frame arrived.

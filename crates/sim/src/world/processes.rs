@@ -1,9 +1,9 @@
 //! Processes: start, end, pause and resume.
 
-use super::{Event, World, resume};
+use super::{World, WorldEvent, resume};
 use crate::host::disk::DiskFaults;
 use crate::host::plant_state::PlantState;
-use crate::host::process::{Input, Process, ProcessStart, REQUEST_TIMEOUT};
+use crate::host::process::{HostProcess, ProcessInput, ProcessStart, REQUEST_TIMEOUT};
 use crate::host::{EndCause, Host, clock::HostClock};
 use crate::network::Endpoint;
 use crate::scenario::Dimension;
@@ -53,7 +53,7 @@ impl World {
             return;
         }
         if !self.may_start(node) {
-            return self.after(START_AGAIN, Event::Start(node));
+            return self.after(START_AGAIN, WorldEvent::Start(node));
         }
         let now = self.show_clocks(node);
         let (faults, rng) = (DiskFaults::new(self.rngs.processes.fork()), self.rngs.processes.fork());
@@ -70,7 +70,7 @@ impl World {
         // up the data.
         let after_absence = if host.clock.is_wrong() { AfterAbsence::Refuse } else { AfterAbsence::Rebuild };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
-        let started = Process::start(ProcessStart {
+        let started = HostProcess::start(ProcessStart {
             generation: host.generation,
             env,
             now,
@@ -110,7 +110,7 @@ impl World {
                 } else {
                     self.judge.start_failed(node, &error);
                 }
-                self.after(START_AGAIN, Event::Start(node));
+                self.after(START_AGAIN, WorldEvent::Start(node));
             }
         }
     }
@@ -118,12 +118,12 @@ impl World {
     fn begin_process(&mut self, node: NodeIndex) {
         let endpoint = self.endpoint(node, Requester::Node).expect("the process was just started");
         self.begin_jobs(endpoint);
-        self.after(EXPIRE_EVERY, Event::Expire(endpoint));
+        self.after(EXPIRE_EVERY, WorldEvent::Expire(endpoint));
         let requesters: Vec<Requester> =
             self.process(endpoint).expect("the process was just started").requesters().collect();
         for requester in requesters {
             // The first step of each state machine has no input: it returns the first effects.
-            self.step(Endpoint { requester, ..endpoint }, Input::Timeout);
+            self.step(Endpoint { requester, ..endpoint }, ProcessInput::Timeout);
         }
     }
 
@@ -141,7 +141,7 @@ impl World {
         self.abort_commands(node);
         self.close_ends(node, end_cause);
         if let Some(down) = down {
-            self.after(down, Event::Start(node));
+            self.after(down, WorldEvent::Start(node));
         }
     }
 
@@ -165,7 +165,7 @@ impl World {
         }
         for event in missed {
             // By its own clock the process has as much time left as when it was suspended.
-            let is_later = was_suspended && matches!(event, Event::ReplyDue(..));
+            let is_later = was_suspended && matches!(event, WorldEvent::ReplyDue(..));
             self.at(if is_later { now + REQUEST_TIMEOUT } else { now }, event);
         }
         self.pump_all();
@@ -195,7 +195,7 @@ impl World {
         if self.end_if_stopped(endpoint) {
             return;
         }
-        self.after(EXPIRE_EVERY, Event::Expire(endpoint));
+        self.after(EXPIRE_EVERY, WorldEvent::Expire(endpoint));
     }
 
     /// Drains and ends a process, and starts the next one after `down`.
@@ -204,8 +204,8 @@ impl World {
         let host = self.host(node);
         host.planned_stop.1 = down;
         host.process.as_mut().expect("the process runs").is_draining = true;
-        self.step(endpoint, Input::Drain);
-        self.after(DRAIN_POLL_EVERY, Event::CheckDrained(endpoint));
+        self.step(endpoint, ProcessInput::Drain);
+        self.after(DRAIN_POLL_EVERY, WorldEvent::CheckDrained(endpoint));
     }
 
     pub(super) fn check_drained(&mut self, endpoint: Endpoint) {
@@ -213,7 +213,7 @@ impl World {
         let is_idle = self.judge.in_flight_at(endpoint.node).is_empty();
         let Some(process) = self.process(endpoint) else { return };
         if !process.node.is_drained() || !is_idle {
-            return self.after(DRAIN_POLL_EVERY, Event::CheckDrained(endpoint));
+            return self.after(DRAIN_POLL_EVERY, WorldEvent::CheckDrained(endpoint));
         }
         // A failure would end the process as well.
         let _ = process.store.close();

@@ -5,7 +5,7 @@
 //! of a state machine, or one kind of work for a state machine. Reply checks of the judge come
 //! last, since the replies depend on the other events.
 
-use super::Event;
+use super::WorldEvent;
 use crate::network::{ConnectionId, Endpoint};
 use std::collections::{BTreeMap, VecDeque};
 use stdx::Rng;
@@ -32,16 +32,16 @@ enum EventSource {
 }
 
 /// Returns the missed events in an order in which the process may handle them.
-pub(super) fn shuffled(missed: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
+pub(super) fn shuffled(missed: Vec<WorldEvent>, rng: &mut Rng) -> Vec<WorldEvent> {
     let first = [Priority::Answers, Priority::Timeouts, Priority::Any][rng.below(3) as usize];
-    let (reply_checks, events): (Vec<Event>, Vec<Event>) =
-        missed.into_iter().partition(|event| matches!(event, Event::ReplyDue(..)));
-    let mut ranks: BTreeMap<u8, Vec<Event>> = BTreeMap::new();
+    let (reply_checks, events): (Vec<WorldEvent>, Vec<WorldEvent>) =
+        missed.into_iter().partition(|event| matches!(event, WorldEvent::ReplyDue(..)));
+    let mut ranks: BTreeMap<u8, Vec<WorldEvent>> = BTreeMap::new();
     for event in events {
         ranks.entry(rank(first, &event)).or_default().push(event);
     }
     let interleaved = ranks.into_values().flat_map(|events| interleaved(events, rng));
-    let mut order: Vec<Event> = interleaved.collect();
+    let mut order: Vec<WorldEvent> = interleaved.collect();
     order.extend(reply_checks);
     order
 }
@@ -49,8 +49,8 @@ pub(super) fn shuffled(missed: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
 /// Number of the client source of a state machine. No kind of event has this number.
 const CLIENTS: u64 = u64::MAX;
 
-const fn rank(first: Priority, event: &Event) -> u8 {
-    let is_timeout = matches!(event, Event::Timer(_));
+const fn rank(first: Priority, event: &WorldEvent) -> u8 {
+    let is_timeout = matches!(event, WorldEvent::Timer(_));
     match first {
         Priority::Answers => is_timeout as u8,
         Priority::Timeouts => !is_timeout as u8,
@@ -59,8 +59,8 @@ const fn rank(first: Priority, event: &Event) -> u8 {
 }
 
 /// Interleaves the sources: each step takes the next event of a random source.
-fn interleaved(events: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
-    let mut sources: BTreeMap<EventSource, VecDeque<Event>> = BTreeMap::new();
+fn interleaved(events: Vec<WorldEvent>, rng: &mut Rng) -> Vec<WorldEvent> {
+    let mut sources: BTreeMap<EventSource, VecDeque<WorldEvent>> = BTreeMap::new();
     for event in events {
         sources.entry(source(&event)).or_default().push_back(event);
     }
@@ -76,43 +76,43 @@ fn interleaved(events: Vec<Event>, rng: &mut Rng) -> Vec<Event> {
     order
 }
 
-const fn source(event: &Event) -> EventSource {
+const fn source(event: &WorldEvent) -> EventSource {
     match event {
-        Event::Command(endpoint, ..) | Event::PullPage(endpoint, _) | Event::CloseScan(endpoint, _) => {
-            EventSource::Machine(*endpoint, CLIENTS)
-        }
-        Event::Timer(endpoint)
-        | Event::ReplyDue(endpoint, _)
-        | Event::Stored(endpoint, ..)
-        | Event::Read(endpoint, ..)
-        | Event::View(endpoint)
-        | Event::Commit(endpoint)
-        | Event::Durable(endpoint, _)
-        | Event::Jobs(endpoint, _)
-        | Event::Expire(endpoint)
-        | Event::Scrub(endpoint)
-        | Event::Submit(endpoint, ..)
-        | Event::CheckDrained(endpoint) => EventSource::Machine(*endpoint, event.kind()),
-        Event::DialArrives(connection)
-        | Event::DialAnswered(connection, _)
-        | Event::DialFailed(connection, _)
-        | Event::EndLost(connection, _)
-        | Event::Packet(connection, ..)
-        | Event::Bytes(connection, ..)
-        | Event::PipeHasRoom(connection, _) => EventSource::Connection(*connection),
-        Event::Start(_)
-        | Event::NextCommand(_)
-        | Event::StartScan
-        | Event::Fault
-        | Event::FaultEnd(_)
-        | Event::DiskSpaceDue(..) => EventSource::World,
+        WorldEvent::Command(endpoint, ..)
+        | WorldEvent::PullPage(endpoint, _)
+        | WorldEvent::CloseScan(endpoint, _) => EventSource::Machine(*endpoint, CLIENTS),
+        WorldEvent::Timer(endpoint)
+        | WorldEvent::ReplyDue(endpoint, _)
+        | WorldEvent::Stored(endpoint, ..)
+        | WorldEvent::Read(endpoint, ..)
+        | WorldEvent::View(endpoint)
+        | WorldEvent::Commit(endpoint)
+        | WorldEvent::Durable(endpoint, _)
+        | WorldEvent::Jobs(endpoint, _)
+        | WorldEvent::Expire(endpoint)
+        | WorldEvent::Scrub(endpoint)
+        | WorldEvent::Submit(endpoint, ..)
+        | WorldEvent::CheckDrained(endpoint) => EventSource::Machine(*endpoint, event.kind()),
+        WorldEvent::DialArrives(connection)
+        | WorldEvent::DialAnswered(connection, _)
+        | WorldEvent::DialFailed(connection, _)
+        | WorldEvent::EndLost(connection, _)
+        | WorldEvent::Packet(connection, ..)
+        | WorldEvent::Bytes(connection, ..)
+        | WorldEvent::PipeHasRoom(connection, _) => EventSource::Connection(*connection),
+        WorldEvent::Start(_)
+        | WorldEvent::NextCommand(_)
+        | WorldEvent::StartScan
+        | WorldEvent::Fault
+        | WorldEvent::FaultEnd(_)
+        | WorldEvent::DiskSpaceDue(..) => EventSource::World,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::Side;
+    use crate::network::ConnectionSide;
     use crate::packet::Packet;
     use cluster::{NodeIndex, RequestId, Requester, ScanId};
 
@@ -120,25 +120,29 @@ mod tests {
         Endpoint { node: NodeIndex(0), generation: 1, requester: Requester::Coordinator(0) };
 
     /// Two packets of different connections, two client events, a timer and a reply check.
-    fn missed() -> Vec<Event> {
+    fn missed() -> Vec<WorldEvent> {
         let packet = |connection| {
-            Event::Packet(ConnectionId(connection), Side::Dialer, Packet::of(stdx::Hlc::ZERO, &[]))
+            WorldEvent::Packet(
+                ConnectionId(connection),
+                ConnectionSide::Dialer,
+                Packet::of(stdx::Hlc::ZERO, &[]),
+            )
         };
-        let lost = |connection| Event::EndLost(ConnectionId(connection), Side::Dialer);
+        let lost = |connection| WorldEvent::EndLost(ConnectionId(connection), ConnectionSide::Dialer);
         vec![
-            Event::ReplyDue(ENDPOINT, RequestId(0)),
+            WorldEvent::ReplyDue(ENDPOINT, RequestId(0)),
             packet(1),
-            Event::PullPage(ENDPOINT, ScanId(1)),
+            WorldEvent::PullPage(ENDPOINT, ScanId(1)),
             packet(2),
-            Event::Timer(ENDPOINT),
+            WorldEvent::Timer(ENDPOINT),
             lost(1),
-            Event::CloseScan(ENDPOINT, ScanId(1)),
+            WorldEvent::CloseScan(ENDPOINT, ScanId(1)),
             lost(2),
         ]
     }
 
-    fn kinds(events: &[Event]) -> Vec<u64> {
-        events.iter().map(Event::kind).collect()
+    fn kinds(events: &[WorldEvent]) -> Vec<u64> {
+        events.iter().map(WorldEvent::kind).collect()
     }
 
     #[test]
@@ -146,15 +150,15 @@ mod tests {
         for seed in 0..50 {
             let order = shuffled(missed(), &mut Rng::new(seed));
             assert_eq!(order.len(), missed().len());
-            assert!(matches!(order.last(), Some(Event::ReplyDue(..))), "seed {seed}");
-            let at = |wanted: &dyn Fn(&Event) -> bool| order.iter().position(wanted).unwrap();
+            assert!(matches!(order.last(), Some(WorldEvent::ReplyDue(..))), "seed {seed}");
+            let at = |wanted: &dyn Fn(&WorldEvent) -> bool| order.iter().position(wanted).unwrap();
             for number in [1, 2] {
                 let is_of = |connection: &ConnectionId| connection.0 == number;
-                let packet = at(&|event| matches!(event, Event::Packet(c, ..) if is_of(c)));
-                assert!(packet < at(&|event| matches!(event, Event::EndLost(c, _) if is_of(c))));
+                let packet = at(&|event| matches!(event, WorldEvent::Packet(c, ..) if is_of(c)));
+                assert!(packet < at(&|event| matches!(event, WorldEvent::EndLost(c, _) if is_of(c))));
             }
-            let pulls = at(&|event| matches!(event, Event::PullPage(..)));
-            assert!(pulls < at(&|event| matches!(event, Event::CloseScan(..))), "seed {seed}");
+            let pulls = at(&|event| matches!(event, WorldEvent::PullPage(..)));
+            assert!(pulls < at(&|event| matches!(event, WorldEvent::CloseScan(..))), "seed {seed}");
         }
     }
 
@@ -162,7 +166,7 @@ mod tests {
     fn timeouts_come_first_or_last_or_between() {
         let timers: Vec<usize> = (0..50)
             .map(|seed| shuffled(missed(), &mut Rng::new(seed)))
-            .map(|order| order.iter().position(|event| matches!(event, Event::Timer(_))).unwrap())
+            .map(|order| order.iter().position(|event| matches!(event, WorldEvent::Timer(_))).unwrap())
             .collect();
         for at in [0, 3, missed().len() - 2] {
             assert!(timers.contains(&at), "{at}");

@@ -1,10 +1,10 @@
 //! Steps of state machines: their inputs, and the execution of their effects.
 
-use super::{Event, PAGE_WITHIN, World};
-use crate::history::{ClientOutcome, Scans};
+use super::{PAGE_WITHIN, World, WorldEvent};
+use crate::history::{ClientOutcome, ScanHistory};
 use crate::host::Host;
 use crate::host::plant_state::{self, SendOutcome};
-use crate::host::process::{Input, Process, REQUEST_TIMEOUT};
+use crate::host::process::{HostProcess, ProcessInput, REQUEST_TIMEOUT};
 use crate::network::Endpoint;
 use crate::packet::Packet;
 use cluster::{
@@ -42,7 +42,7 @@ impl StepOutput {
 impl World {
     /// Gives a state machine its input and executes its effects. Does nothing if the endpoint's
     /// generation has ended.
-    pub(crate) fn step(&mut self, endpoint: Endpoint, input: Input) {
+    pub(crate) fn step(&mut self, endpoint: Endpoint, input: ProcessInput) {
         let now = self.show_clocks(endpoint.node);
         self.trace.note(self.now, || format!("  {endpoint:?} <- {input:?}"));
         let input = self.alter_input(endpoint, now, input);
@@ -60,9 +60,9 @@ impl World {
     }
 
     /// Lets a planted bug change the input of a state machine.
-    fn alter_input(&mut self, endpoint: Endpoint, now: Now, mut input: Input) -> Input {
+    fn alter_input(&mut self, endpoint: Endpoint, now: Now, mut input: ProcessInput) -> ProcessInput {
         let plant = self.scenario.plant;
-        if let Input::Message(_, message, _) = &mut input
+        if let ProcessInput::Message(_, message, _) = &mut input
             && plant.is_some()
         {
             let Host { process: Some(process), plant_state, .. } = self.host(endpoint.node) else {
@@ -84,7 +84,7 @@ impl World {
         let at = host.clock.when(wants);
         if process.timers.get(&endpoint.requester).is_none_or(|set| at < *set) {
             process.timers.insert(endpoint.requester, at);
-            self.at(at, Event::Timer(endpoint));
+            self.at(at, WorldEvent::Timer(endpoint));
         }
     }
 
@@ -99,7 +99,7 @@ impl World {
         let is_due =
             process.poll_timeout(endpoint.requester).is_some_and(|wants| host.clock.when(wants) <= now);
         if is_due {
-            self.step(endpoint, Input::Timeout);
+            self.step(endpoint, ProcessInput::Timeout);
         } else {
             self.arm_timer(endpoint);
         }
@@ -111,17 +111,17 @@ impl World {
             return;
         }
         let command = plant_state::alter_command(self.scenario.plant, command, self.scenario.nodes);
-        self.step(endpoint, Input::Submit(id, command));
-        let within = if Scans::is_page_id(id) { PAGE_WITHIN } else { REQUEST_TIMEOUT + REPLY_SLACK };
-        self.after(within, Event::ReplyDue(endpoint, id));
+        self.step(endpoint, ProcessInput::Submit(id, command));
+        let within = if ScanHistory::is_page_id(id) { PAGE_WITHIN } else { REQUEST_TIMEOUT + REPLY_SLACK };
+        self.after(within, WorldEvent::ReplyDue(endpoint, id));
     }
 
     pub(super) fn stored(&mut self, endpoint: Endpoint, id: StoreId, response: StoreResponse) {
-        self.step(endpoint, Input::Stored(id, response));
+        self.step(endpoint, ProcessInput::Stored(id, response));
     }
 
     pub(super) fn view(&mut self, endpoint: Endpoint) {
-        self.step(endpoint, Input::View);
+        self.step(endpoint, ProcessInput::View);
     }
 
     fn carry_out(&mut self, output: &mut StepOutput, effect: Effect) {
@@ -152,7 +152,7 @@ impl World {
             self.judge.note_write_request(member, key, &cell.meta);
         }
         if let Some(early) = self.host(endpoint.node).plant_state.alter_write(plant, &mut request) {
-            return self.send_to_thread(Event::Stored(endpoint, id, early));
+            return self.send_to_thread(WorldEvent::Stored(endpoint, id, early));
         }
         if let StoreRequest::Write { key, cell, .. } = &request
             && let Some(process) = self.process(endpoint)
@@ -163,7 +163,7 @@ impl World {
         if let Some(early) =
             self.host(endpoint.node).plant_state.early_answer(plant, (endpoint.requester, id), &request)
         {
-            self.send_to_thread(Event::Stored(endpoint, id, early));
+            self.send_to_thread(WorldEvent::Stored(endpoint, id, early));
         }
     }
 
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// Sends an event to another thread of the process.
-    pub(crate) fn send_to_thread(&mut self, event: Event) {
+    pub(crate) fn send_to_thread(&mut self, event: WorldEvent) {
         let delay = Duration::from_nanos(self.rngs.machines.below(THREAD_DELAY_MAX_NANOS));
         self.after(delay, event);
     }
@@ -225,7 +225,7 @@ impl World {
             return;
         };
         let packet = Packet::of(stdx::Hlc::ZERO, &[Message::Answer { id: *id, answer }]);
-        self.send_to_thread(Event::Packet(connection, crate::network::Side::Dialer, packet));
+        self.send_to_thread(WorldEvent::Packet(connection, crate::network::ConnectionSide::Dialer, packet));
     }
 
     fn reply(&mut self, endpoint: Endpoint, to: RequestId, reply: &Reply) {
@@ -233,7 +233,7 @@ impl World {
         let times = self.host(endpoint.node).plant_state.reply_count(plant, reply);
         let wall = self.show_clocks(endpoint.node).wall;
         for _ in 0..times {
-            match Scans::is_page_id(to) {
+            match ScanHistory::is_page_id(to) {
                 true => self.receive_page(endpoint, to, reply),
                 false => {
                     let reply = plant_state::alter_reply(plant, reply, self.judge.history.get(to));
@@ -249,7 +249,7 @@ impl World {
         let coordinators: Vec<Requester> =
             process.requesters().filter(|requester| *requester != Requester::Node).collect();
         for requester in coordinators {
-            self.send_to_thread(Event::View(Endpoint { requester, ..endpoint }));
+            self.send_to_thread(WorldEvent::View(Endpoint { requester, ..endpoint }));
         }
     }
 
@@ -278,11 +278,11 @@ impl World {
 pub(super) fn origin(
     node: NodeIndex,
     connection: crate::network::ConnectionId,
-    side: crate::network::Side,
+    side: crate::network::ConnectionSide,
 ) -> Origin {
     let link = match side {
-        crate::network::Side::Dialer => Destination::Dialed(node),
-        crate::network::Side::Acceptor => Destination::Accepted(Process::link_of(connection)),
+        crate::network::ConnectionSide::Dialer => Destination::Dialed(node),
+        crate::network::ConnectionSide::Acceptor => Destination::Accepted(HostProcess::link_of(connection)),
     };
     Origin { node, link }
 }

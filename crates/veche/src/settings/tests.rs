@@ -3,7 +3,7 @@
 use super::*;
 use store::Membership;
 
-const MACHINE: Machine = Machine { memory_bytes: 4 << 30, cores: 3, files_max: 1_000 };
+const MACHINE: MachineProperties = MachineProperties { memory_bytes: 4 << 30, cores: 3, files_max: 1_000 };
 
 fn settings(text: &str) -> Settings {
     Settings::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -23,7 +23,7 @@ fn nothing_set_is_a_node_on_its_own_with_a_quarter_of_the_memory() {
     assert_eq!((memory(&config), config.limits.memory_bytes), (1 << 30, 256 << 20));
     assert_eq!((config.threads, config.value_bytes_max), (3, 16 << 20));
     assert_eq!(config.limits.connections_max, 430);
-    let large = Machine { memory_bytes: 64 << 30, ..MACHINE };
+    let large = MachineProperties { memory_bytes: 64 << 30, ..MACHINE };
     let config = Settings::default().resolve(&large).unwrap();
     assert_eq!((memory(&config), config.limits.memory_bytes), (2 << 30, 384 << 20));
 }

@@ -17,12 +17,19 @@ fn keys(name: &str) -> Vec<String> {
     (0..KEYS).map(|key| format!("{name}-{key}")).collect()
 }
 
+/// Writes each key until that is acknowledged. Returns the versions. On a busy machine a write may
+/// take longer than its timeout.
 fn write(cluster: &Cluster, nodes: &[usize], keys: &[String]) -> Vec<Version> {
     let mut connections: Vec<_> = nodes.iter().map(|node| cluster.connect(*node)).collect();
     let mut write = |(number, key): (usize, &String)| {
-        let answer = connections[number % nodes.len()].exchange(put(key, key));
-        assert_eq!(answer.status, 201, "{answer:?}");
-        version(&answer)
+        let mut acknowledged = None;
+        eventually("the write is acknowledged", || {
+            let answer = connections[number % nodes.len()].exchange(put(key, key));
+            assert!(matches!(answer.status, 201 | 504), "{answer:?}");
+            acknowledged = (answer.status == 201).then(|| version(&answer));
+            acknowledged.is_some()
+        });
+        acknowledged.expect("it was acknowledged")
     };
     keys.iter().enumerate().map(|(number, key)| write((number, key))).collect()
 }

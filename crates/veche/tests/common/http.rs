@@ -1,7 +1,7 @@
 //! A raw HTTP client, which sends the bytes of the test unchanged.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 /// A node that says nothing for so long has failed the test.
@@ -59,6 +59,19 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
+        Ok(Self { stream, unread: Vec::new() })
+    }
+
+    /// A connection from another of this machine's addresses.
+    pub(crate) fn try_open_from(from: Ipv4Addr, address: SocketAddr) -> std::io::Result<Self> {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        bind(&socket, &SocketAddrV4::new(from, 0))?;
+        connect(&socket, &address)?;
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { stream, unread: Vec::new() })
     }
 

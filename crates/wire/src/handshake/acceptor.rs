@@ -1,15 +1,15 @@
 //! The accepting side of a handshake.
 
-use super::framing::{HEADER_LEN, HandshakeBuffer, Kind, pack, refused};
+use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack, refused};
 use super::hello::{acceptor_hello, read};
-use super::secret::{Direction, PROOF_LEN};
-use super::{HandshakeError, Local, NONCE_LEN};
+use super::secret::{PROOF_LEN, ProofSender};
+use super::{HandshakeConfig, HandshakeError, NONCE_LEN};
 use cluster::{PeerHello, Requester};
 
 /// The accepting side of a handshake. After an error it must not be used any more.
 #[derive(Debug)]
 pub struct Acceptor {
-    local: Local,
+    local: HandshakeConfig,
     nonce: [u8; NONCE_LEN],
     buffer: HandshakeBuffer,
     state: State,
@@ -41,8 +41,9 @@ pub enum AcceptStep {
 impl Acceptor {
     /// Creates an acceptor that waits for a dialer. The nonce must be random and used for this
     /// handshake only.
-    pub fn new(local: Local, nonce: [u8; NONCE_LEN]) -> Self {
-        let local = Local { hello: PeerHello { requester: Requester::Node, ..local.hello }, ..local };
+    pub fn new(local: HandshakeConfig, nonce: [u8; NONCE_LEN]) -> Self {
+        let local =
+            HandshakeConfig { hello: PeerHello { requester: Requester::Node, ..local.hello }, ..local };
         let version = local.versions.min;
         Self { local, nonce, buffer: HandshakeBuffer::default(), state: State::AwaitingHello, version }
     }
@@ -54,21 +55,23 @@ impl Acceptor {
     pub fn handle(&mut self, bytes: &[u8]) -> Result<AcceptStep, HandshakeError> {
         self.buffer.feed(bytes);
         match &self.state {
-            State::AwaitingHello => match self.buffer.take_only(Kind::DialerHello)? {
+            State::AwaitingHello => match self.buffer.take_only(HandshakeMessageKind::DialerHello)? {
                 None => Ok(AcceptStep::NeedMore),
                 Some(message) => self.challenge(message),
             },
-            State::AwaitingProof { peer, dial, accept } => match self.buffer.take(Kind::Proof)? {
-                None => Ok(AcceptStep::NeedMore),
-                Some(proof) => {
-                    if !self.local.secret.verify(Direction::Dial, dial, accept, &proof[HEADER_LEN..]) {
-                        return Err(HandshakeError::AnotherSecret);
+            State::AwaitingProof { peer, dial, accept } => {
+                match self.buffer.take(HandshakeMessageKind::Proof)? {
+                    None => Ok(AcceptStep::NeedMore),
+                    Some(proof) => {
+                        if !self.local.secret.verify(ProofSender::Dial, dial, accept, &proof[HEADER_LEN..]) {
+                            return Err(HandshakeError::AnotherSecret);
+                        }
+                        let peer = *peer;
+                        self.state = State::Authenticated;
+                        Ok(AcceptStep::Authenticated(peer))
                     }
-                    let peer = *peer;
-                    self.state = State::Authenticated;
-                    Ok(AcceptStep::Authenticated(peer))
                 }
-            },
+            }
             State::Authenticated => Ok(AcceptStep::NeedMore),
         }
     }
@@ -78,7 +81,7 @@ impl Acceptor {
         self.version = version;
         let mut message = acceptor_hello(&self.local, &self.nonce);
         let hello_len = message.len() - PROOF_LEN;
-        let proof = self.local.secret.prove(Direction::Accept, &dial, &message[..hello_len]);
+        let proof = self.local.secret.prove(ProofSender::Accept, &dial, &message[..hello_len]);
         message[hello_len..].copy_from_slice(&proof);
         self.state = State::AwaitingProof { peer, dial, accept: message[..hello_len].to_vec() };
         Ok(AcceptStep::Send(message))
@@ -96,7 +99,7 @@ impl Acceptor {
     /// If the dialer is not authenticated.
     pub fn admit(self) -> (Vec<u8>, Vec<u8>) {
         assert!(matches!(self.state, State::Authenticated), "only an authenticated dialer is admitted");
-        (pack(Kind::Welcome, &[]), self.buffer.into_rest())
+        (pack(HandshakeMessageKind::Welcome, &[]), self.buffer.into_rest())
     }
 
     /// Refuses the link. Returns the bytes to send before the connection is closed.

@@ -1,15 +1,15 @@
 //! The dialing side of a handshake.
 
-use super::framing::{HEADER_LEN, HandshakeBuffer, Kind, pack};
+use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack};
 use super::hello::{dialer_hello, read, split_proof};
-use super::secret::Direction;
-use super::{HandshakeError, Local, NONCE_LEN};
+use super::secret::ProofSender;
+use super::{HandshakeConfig, HandshakeError, NONCE_LEN};
 use cluster::{NodeIndex, PeerHello};
 
 /// The dialing side of a handshake. After an error it must not be used any more.
 #[derive(Debug)]
 pub struct Dialer {
-    local: Local,
+    local: HandshakeConfig,
     expected: NodeIndex,
     /// The hello that was sent.
     hello: Vec<u8>,
@@ -39,7 +39,7 @@ pub enum DialStep {
 impl Dialer {
     /// Starts a handshake with the node `expected`. Also returns the first bytes to send. The nonce
     /// must be random and used for this handshake only.
-    pub fn start(local: Local, expected: NodeIndex, nonce: [u8; NONCE_LEN]) -> (Self, Vec<u8>) {
+    pub fn start(local: HandshakeConfig, expected: NodeIndex, nonce: [u8; NONCE_LEN]) -> (Self, Vec<u8>) {
         let hello = dialer_hello(&local, &nonce);
         let version = local.versions.min;
         let buffer = HandshakeBuffer::default();
@@ -54,11 +54,11 @@ impl Dialer {
     pub fn handle(&mut self, bytes: &[u8]) -> Result<DialStep, HandshakeError> {
         self.buffer.feed(bytes);
         match self.peer {
-            None => match self.buffer.take_only(Kind::AcceptorHello)? {
+            None => match self.buffer.take_only(HandshakeMessageKind::AcceptorHello)? {
                 None => Ok(DialStep::NeedMore),
                 Some(message) => self.handle_hello(&message),
             },
-            Some(hello) => match self.buffer.take(Kind::Welcome)? {
+            Some(hello) => match self.buffer.take(HandshakeMessageKind::Welcome)? {
                 None => Ok(DialStep::NeedMore),
                 Some(welcome) if welcome.len() > HEADER_LEN => {
                     Err(HandshakeError::Malformed { what: "a welcome with a body" })
@@ -77,8 +77,8 @@ impl Dialer {
         let (hello, proof) =
             split_proof(message).filter(|(hello, _)| hello.len() >= HEADER_LEN).ok_or(NO_PROOF)?;
         let (peer, version) = read(hello, &self.local)?;
-        let Local { secret, .. } = &self.local;
-        if !secret.verify(Direction::Accept, &self.hello, hello, proof) {
+        let HandshakeConfig { secret, .. } = &self.local;
+        if !secret.verify(ProofSender::Accept, &self.hello, hello, proof) {
             return Err(HandshakeError::AnotherSecret);
         }
         if peer.node != self.expected {
@@ -86,7 +86,10 @@ impl Dialer {
         }
         self.peer = Some(peer);
         self.version = version;
-        Ok(DialStep::Send(pack(Kind::Proof, &secret.prove(Direction::Dial, &self.hello, hello))))
+        Ok(DialStep::Send(pack(
+            HandshakeMessageKind::Proof,
+            &secret.prove(ProofSender::Dial, &self.hello, hello),
+        )))
     }
 }
 

@@ -24,7 +24,7 @@ const REASON_BYTES_MAX: usize = 1_024;
 /// Kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum HandshakeMessageKind {
     DialerHello = 1,
     AcceptorHello = 2,
     Proof = 3,
@@ -33,7 +33,7 @@ pub(super) enum Kind {
 }
 
 /// Encodes a message.
-pub(super) fn pack(kind: Kind, body: &[u8]) -> Vec<u8> {
+pub(super) fn pack(kind: HandshakeMessageKind, body: &[u8]) -> Vec<u8> {
     let len = HEADER_LEN + body.len();
     assert!(len <= HANDSHAKE_BYTES_MAX, "a handshake message of {len} bytes exceeds the limit");
     let mut bytes = Vec::with_capacity(len);
@@ -46,7 +46,7 @@ pub(super) fn pack(kind: Kind, body: &[u8]) -> Vec<u8> {
 
 /// Encodes a refusal with its reason.
 pub(super) fn refused(reason: &str) -> Vec<u8> {
-    pack(Kind::Refused, &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)])
+    pack(HandshakeMessageKind::Refused, &reason.as_bytes()[..reason.floor_char_boundary(REASON_BYTES_MAX)])
 }
 
 /// Buffer of received handshake bytes.
@@ -62,7 +62,7 @@ impl HandshakeBuffer {
 
     /// Takes the first message, header included, which must be of this kind. `None`: it is
     /// incomplete.
-    pub(super) fn take(&mut self, kind: Kind) -> Result<Option<Vec<u8>>, HandshakeError> {
+    pub(super) fn take(&mut self, kind: HandshakeMessageKind) -> Result<Option<Vec<u8>>, HandshakeError> {
         let begins_right = self.bytes.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic);
         if !begins_right {
             return Err(HandshakeError::Malformed { what: "it begins with wrong bytes" });
@@ -72,7 +72,7 @@ impl HandshakeBuffer {
         if zero != 0 || len > HANDSHAKE_BYTES_MAX {
             return Err(HandshakeError::Malformed { what: "a message exceeds the limit" });
         }
-        if found != kind as u8 && found != Kind::Refused as u8 {
+        if found != kind as u8 && found != HandshakeMessageKind::Refused as u8 {
             return Err(HandshakeError::Malformed { what: "a message out of turn" });
         }
         if self.bytes.len() < len {
@@ -80,7 +80,7 @@ impl HandshakeBuffer {
         }
         let rest = self.bytes.split_off(len);
         let message = std::mem::replace(&mut self.bytes, rest);
-        match found == Kind::Refused as u8 {
+        match found == HandshakeMessageKind::Refused as u8 {
             true => Err(HandshakeError::RefusedByPeer { reason: printable(&message[HEADER_LEN..]) }),
             false => Ok(Some(message)),
         }
@@ -88,7 +88,10 @@ impl HandshakeBuffer {
 
     /// Like [`HandshakeBuffer::take`], for a message after which the other side sends nothing until
     /// it is answered.
-    pub(super) fn take_only(&mut self, kind: Kind) -> Result<Option<Vec<u8>>, HandshakeError> {
+    pub(super) fn take_only(
+        &mut self,
+        kind: HandshakeMessageKind,
+    ) -> Result<Option<Vec<u8>>, HandshakeError> {
         let message = self.take(kind)?;
         match message.is_some() && !self.bytes.is_empty() {
             true => Err(HandshakeError::Malformed { what: "a message out of turn" }),

@@ -16,9 +16,9 @@
 //! 47 32  nonce
 //! ```
 
-use super::framing::{HEADER_LEN, Kind, pack};
+use super::framing::{HEADER_LEN, HandshakeMessageKind, pack};
 use super::secret::PROOF_LEN;
-use super::{ClusterDigest, HandshakeError, Local, NONCE_LEN, ProtocolVersions};
+use super::{ClusterDigest, HandshakeConfig, HandshakeError, NONCE_LEN, ProtocolVersions};
 use crate::message::fields::{
     requester_from_number, requester_to_number, sync_state_from_number, sync_state_to_number,
 };
@@ -30,15 +30,15 @@ use stdx::{Hlc, NodeTag};
 const HELLO_LEN: usize = 47 + NONCE_LEN;
 
 /// Encodes a dialer's hello as a message.
-pub(super) fn dialer_hello(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
-    pack(Kind::DialerHello, &body(local, nonce))
+pub(super) fn dialer_hello(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+    pack(HandshakeMessageKind::DialerHello, &body(local, nonce))
 }
 
 /// Encodes an acceptor's hello as a message, with zeros in place of its proof.
-pub(super) fn acceptor_hello(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+pub(super) fn acceptor_hello(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     let mut body = body(local, nonce);
     body.extend_from_slice(&[0; PROOF_LEN]);
-    pack(Kind::AcceptorHello, &body)
+    pack(HandshakeMessageKind::AcceptorHello, &body)
 }
 
 /// Splits an acceptor's hello into the message without its proof, and the proof.
@@ -46,7 +46,7 @@ pub(super) fn split_proof(message: &[u8]) -> Option<(&[u8], &[u8; PROOF_LEN])> {
     message.split_last_chunk()
 }
 
-fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+fn body(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     let ProtocolVersions { min, max } = local.versions;
     let mut out = Vec::with_capacity(HELLO_LEN + PROOF_LEN);
     out.extend_from_slice(&[min, max]);
@@ -66,7 +66,7 @@ fn body(local: &Local, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
 
 /// Decodes the hello in `message` and checks it against `local`. Returns it with the version of the
 /// protocol that both nodes speak. The caller verifies its proof.
-pub(super) fn read(message: &[u8], local: &Local) -> Result<(PeerHello, u8), HandshakeError> {
+pub(super) fn read(message: &[u8], local: &HandshakeConfig) -> Result<(PeerHello, u8), HandshakeError> {
     let mut reader = Reader::new(&message[HEADER_LEN..]);
     let theirs = versions(&mut reader).map_err(short)?;
     let common = local.versions.common(theirs).ok_or(HandshakeError::AnotherProtocol { theirs })?;

@@ -40,6 +40,7 @@ mod early;
 mod error;
 mod framing;
 mod hello;
+pub mod refusal;
 mod secret;
 
 pub use acceptor::{AcceptStep, Acceptor};
@@ -56,7 +57,7 @@ pub const NONCE_LEN: usize = 32;
 
 /// State of this node for a handshake.
 #[derive(Clone, Debug)]
-pub struct Local {
+pub struct HandshakeConfig {
     /// Hello of this node. An acceptor always sends `Node` as the requester.
     pub hello: PeerHello,
     /// Digest of this node's cluster.

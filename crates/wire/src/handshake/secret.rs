@@ -14,7 +14,7 @@ pub struct Secret(Vec<u8>);
 
 /// The side that sends a proof.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Direction {
+pub(super) enum ProofSender {
     Dial,
     Accept,
 }
@@ -26,12 +26,12 @@ impl Secret {
     }
 
     /// Creates the proof of this side over both hellos.
-    pub(super) fn prove(&self, direction: Direction, dial: &[u8], accept: &[u8]) -> [u8; PROOF_LEN] {
+    pub(super) fn prove(&self, direction: ProofSender, dial: &[u8], accept: &[u8]) -> [u8; PROOF_LEN] {
         self.mac(direction, dial, accept).finalize().into_bytes().into()
     }
 
     /// Whether the proof of the other side is valid. Takes constant time.
-    pub(super) fn verify(&self, direction: Direction, dial: &[u8], accept: &[u8], proof: &[u8]) -> bool {
+    pub(super) fn verify(&self, direction: ProofSender, dial: &[u8], accept: &[u8], proof: &[u8]) -> bool {
         self.mac(direction, dial, accept).verify_slice(proof).is_ok()
     }
 
@@ -52,10 +52,10 @@ impl Secret {
 
     /// MAC over a label and both hellos. The hellos need no separator, since each contains its
     /// length.
-    fn mac(&self, direction: Direction, dial: &[u8], accept: &[u8]) -> Hmac<Sha256> {
+    fn mac(&self, direction: ProofSender, dial: &[u8], accept: &[u8]) -> Hmac<Sha256> {
         let label: &[u8] = match direction {
-            Direction::Dial => b"veche dial",
-            Direction::Accept => b"veche accept",
+            ProofSender::Dial => b"veche dial",
+            ProofSender::Accept => b"veche accept",
         };
         let mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("an HMAC takes keys of any length");
         mac.chain_update(label).chain_update(dial).chain_update(accept)

@@ -14,7 +14,7 @@ mod process;
 mod programs;
 mod route;
 
-use process::{Outcome, Service, free_address, output_of, until};
+use process::{ProcessResult, ServiceProcess, free_address, output_of, until};
 use programs::{Program, STEPS};
 use route::Route;
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ struct Selection {
 }
 
 impl Selection {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Self> {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> ProcessResult<Self> {
         let mut selection = Self::default();
         while let Some(flag) = arguments.next() {
             let names = arguments.next().ok_or_else(|| format!("{flag} needs names; usage: {USAGE}"))?;
@@ -94,7 +94,7 @@ struct Directories {
 }
 
 impl Directories {
-    fn make() -> Outcome<Self> {
+    fn make() -> ProcessResult<Self> {
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
         let absolute =
@@ -117,13 +117,14 @@ impl Drop for Directories {
     }
 }
 
-fn check(selection: &Selection) -> Outcome {
+fn check(selection: &Selection) -> ProcessResult {
     let directories = Directories::make()?;
     let programs = prepare(selection, &directories)?;
     let (node, address) = start_node(&directories)?;
     let routes = Route::ALL.into_iter().filter(|route| selection.wants_route(*route));
-    let routes =
-        routes.map(|route| Ok((route, route.start(&directories, address)?))).collect::<Outcome<Vec<_>>>()?;
+    let routes = routes
+        .map(|route| Ok((route, route.start(&directories, address)?)))
+        .collect::<ProcessResult<Vec<_>>>()?;
     let mut failures = Vec::new();
     for (route, proxy) in &routes {
         for program in &programs {
@@ -141,7 +142,7 @@ fn check(selection: &Selection) -> Outcome {
 }
 
 /// Builds the selected programs. The error lists all missing clients and proxies.
-fn prepare(selection: &Selection, directories: &Directories) -> Outcome<Vec<Program>> {
+fn prepare(selection: &Selection, directories: &Directories) -> ProcessResult<Vec<Program>> {
     let (mut ready, mut missing) = (Vec::new(), Vec::new());
     for name in programs::names().filter(|name| selection.wants_program(name)) {
         match Program::prepare(name, directories) {
@@ -160,7 +161,7 @@ fn prepare(selection: &Selection, directories: &Directories) -> Outcome<Vec<Prog
     Err(format!("these cannot be had; install them, or leave them out by --skip:\n{}", missing.join("\n")))
 }
 
-fn start_node(directories: &Directories) -> Outcome<(Service, SocketAddr)> {
+fn start_node(directories: &Directories) -> ProcessResult<(ServiceProcess, SocketAddr)> {
     let mut build = Command::new("cargo");
     build.args(["build", "--locked", "--package", "veche"]);
     output_of(&mut build, BUILD_TIMEOUT)?;
@@ -169,7 +170,7 @@ fn start_node(directories: &Directories) -> Outcome<(Service, SocketAddr)> {
     let mut command = Command::new(binary);
     command.args(["serve", "--listen", &address.to_string(), "--log", "warn", "--memory", "128MiB"]);
     command.arg("--data").arg(directories.dir.join("node"));
-    let node = Service::start(&mut command)?;
+    let node = ServiceProcess::start(&mut command)?;
     until("the node serves", TIMEOUT, || {
         process::status_of(address, "/v0/status").is_some_and(|code| code == 200)
     })?;
@@ -177,7 +178,7 @@ fn start_node(directories: &Directories) -> Outcome<(Service, SocketAddr)> {
 }
 
 /// Runs one program over one route. Returns a summary of its output.
-fn converse(program: &Program, route: Route, at: SocketAddr, node: SocketAddr) -> Outcome<String> {
+fn converse(program: &Program, route: Route, at: SocketAddr, node: SocketAddr) -> ProcessResult<String> {
     let before = accepted_connections(node)?;
     let prefix = format!("{}-{}", program.name, route.name());
     let mut command = program.command();
@@ -200,7 +201,7 @@ fn converse(program: &Program, route: Route, at: SocketAddr, node: SocketAddr) -
 }
 
 /// Client connections that the node has accepted since its start.
-fn accepted_connections(node: SocketAddr) -> Outcome<u64> {
+fn accepted_connections(node: SocketAddr) -> ProcessResult<u64> {
     let metrics = process::get(node, "/metrics").ok_or("the node does not tell its metrics")?;
     let line = metrics.lines().find_map(|line| line.strip_prefix("veche_connections_accepted_total "));
     line.and_then(|number| number.trim().parse().ok())
@@ -208,7 +209,7 @@ fn accepted_connections(node: SocketAddr) -> Outcome<u64> {
 }
 
 /// Finds the path of an installed program.
-fn find_program(name: &str) -> Outcome<PathBuf> {
+fn find_program(name: &str) -> ProcessResult<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian installs servers outside of the `PATH` of ordinary users.
     let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);

@@ -5,22 +5,22 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) type Outcome<T = ()> = Result<T, String>;
+pub(crate) type ProcessResult<T = ()> = Result<T, String>;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A process that is killed when this is dropped.
-pub(crate) struct Service(Child);
+pub(crate) struct ServiceProcess(Child);
 
-impl Service {
-    pub(crate) fn start(command: &mut Command) -> Outcome<Self> {
+impl ServiceProcess {
+    pub(crate) fn start(command: &mut Command) -> ProcessResult<Self> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
         child.map(Self).map_err(|error| format!("cannot start {command:?}: {error}"))
     }
 }
 
-impl Drop for Service {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
@@ -32,7 +32,7 @@ impl Drop for Service {
 ///
 /// # Errors
 /// A message, if the command cannot be started, fails, or takes longer than `timeout`.
-pub(crate) fn output_of(command: &mut Command, timeout: Duration) -> Outcome<String> {
+pub(crate) fn output_of(command: &mut Command, timeout: Duration) -> ProcessResult<String> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child =
         child.map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
@@ -76,7 +76,7 @@ fn tail(text: &str) -> String {
 }
 
 /// Waits until `happens` returns true, for at most `timeout`.
-pub(crate) fn until(what: &str, timeout: Duration, mut happens: impl FnMut() -> bool) -> Outcome {
+pub(crate) fn until(what: &str, timeout: Duration, mut happens: impl FnMut() -> bool) -> ProcessResult {
     let begun = Instant::now();
     while !happens() {
         if begun.elapsed() > timeout {
@@ -88,7 +88,7 @@ pub(crate) fn until(what: &str, timeout: Duration, mut happens: impl FnMut() -> 
 }
 
 /// Returns a loopback address whose port is free at this moment.
-pub(crate) fn free_address() -> Outcome<SocketAddr> {
+pub(crate) fn free_address() -> ProcessResult<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     listener.map_err(|error| format!("no port is free: {error}"))
 }

@@ -1,6 +1,6 @@
 //! The programs that hold the conversation, and their builds.
 
-use super::process::{Outcome, output_of};
+use super::process::{ProcessResult, output_of};
 use super::{BUILD_TIMEOUT, Directories, TIMEOUT, find_program};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ struct Recipe {
     name: &'static str,
     /// Whether one process holds the whole conversation, instead of one process per request.
     is_one_process: bool,
-    prepare: fn(&Directories) -> Outcome<Vec<OsString>>,
+    prepare: fn(&Directories) -> ProcessResult<Vec<OsString>>,
 }
 
 const RECIPES: [Recipe; 10] = [
@@ -90,7 +90,7 @@ impl Program {
     ///
     /// # Errors
     /// A message that names the missing component.
-    pub(crate) fn prepare(name: &str, directories: &Directories) -> Outcome<Self> {
+    pub(crate) fn prepare(name: &str, directories: &Directories) -> ProcessResult<Self> {
         let recipe = RECIPES.iter().find(|recipe| recipe.name == name).expect("it is one of the names");
         let words = (recipe.prepare)(directories)?;
         Ok(Self { name: recipe.name, is_one_process: recipe.is_one_process, words })
@@ -113,13 +113,13 @@ fn words<const N: usize>(words: [&Path; N]) -> Vec<OsString> {
     words.into_iter().map(|word| word.as_os_str().to_owned()).collect()
 }
 
-fn script(directories: &Directories, needs: &str, file: &str) -> Outcome<Vec<OsString>> {
+fn script(directories: &Directories, needs: &str, file: &str) -> ProcessResult<Vec<OsString>> {
     find_program(needs)?;
     Ok(words([Path::new("bash"), &directories.sources.join(file)]))
 }
 
 /// A Python program, in a virtual environment with the packages of `requirements.txt`.
-fn python(directories: &Directories, file: &str) -> Outcome<Vec<OsString>> {
+fn python(directories: &Directories, file: &str) -> ProcessResult<Vec<OsString>> {
     let environment = directories.built.join("python");
     let python = environment.join("bin/python");
     let requirements = directories.sources.join("requirements.txt");
@@ -136,7 +136,7 @@ fn python(directories: &Directories, file: &str) -> Outcome<Vec<OsString>> {
     Ok(words([&python, &directories.sources.join(file)]))
 }
 
-fn go(directories: &Directories) -> Outcome<Vec<OsString>> {
+fn go(directories: &Directories) -> ProcessResult<Vec<OsString>> {
     let binary = directories.built.join("go-client");
     let mut build = Command::new(find_program("go")?);
     build.args(["build", "-o"]).arg(&binary).arg(".").current_dir(directories.sources.join("go"));
@@ -144,7 +144,7 @@ fn go(directories: &Directories) -> Outcome<Vec<OsString>> {
     Ok(words([&binary]))
 }
 
-fn java(directories: &Directories) -> Outcome<Vec<OsString>> {
+fn java(directories: &Directories) -> ProcessResult<Vec<OsString>> {
     let classes = directories.built.join("java");
     let mut build = Command::new(find_program("javac")?);
     build.arg("-d").arg(&classes).arg(directories.sources.join("java/Conversation.java"));
@@ -152,11 +152,11 @@ fn java(directories: &Directories) -> Outcome<Vec<OsString>> {
     Ok(words([&find_program("java")?, Path::new("-cp"), &classes, Path::new("Conversation")]))
 }
 
-fn node(directories: &Directories) -> Outcome<Vec<OsString>> {
+fn node(directories: &Directories) -> ProcessResult<Vec<OsString>> {
     Ok(words([&find_program("node")?, &directories.sources.join("node_fetch.mjs")]))
 }
 
-fn reqwest(directories: &Directories) -> Outcome<Vec<OsString>> {
+fn reqwest(directories: &Directories) -> ProcessResult<Vec<OsString>> {
     let target: PathBuf = directories.built.join("reqwest");
     let mut build = Command::new("cargo");
     build.args(["build", "--locked", "--manifest-path"]).arg(directories.sources.join("reqwest/Cargo.toml"));

@@ -1,6 +1,6 @@
 //! Routes to the node: directly, and through proxies.
 
-use super::process::{Outcome, Service, free_address, status_of, until};
+use super::process::{ProcessResult, ServiceProcess, free_address, status_of, until};
 use super::{Directories, TIMEOUT, find_program};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -16,7 +16,7 @@ pub(crate) enum Route {
 /// A running proxy.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    _service: Service,
+    _service: ServiceProcess,
 }
 
 impl Route {
@@ -31,7 +31,7 @@ impl Route {
     }
 
     /// Checks that the route's proxy is installed.
-    pub(crate) fn find(self) -> Outcome {
+    pub(crate) fn find(self) -> ProcessResult {
         match self {
             Self::Direct => Ok(()),
             Self::Nginx | Self::Haproxy => find_program(self.name()).map(drop),
@@ -39,7 +39,7 @@ impl Route {
     }
 
     /// Starts the route's proxy, if it has one, in front of the node.
-    pub(crate) fn start(self, directories: &Directories, node: SocketAddr) -> Outcome<Option<Proxy>> {
+    pub(crate) fn start(self, directories: &Directories, node: SocketAddr) -> ProcessResult<Option<Proxy>> {
         let template = match self {
             Self::Direct => return Ok(None),
             Self::Nginx => "nginx.conf",
@@ -60,7 +60,7 @@ impl Route {
             }
             Self::Direct | Self::Haproxy => command.arg("-db").arg("-f").arg(&file),
         };
-        let service = Service::start(&mut command)?;
+        let service = ServiceProcess::start(&mut command)?;
         let passes = || status_of(address, "/v0/ready").is_some_and(|code| code == 200);
         until(&format!("{} passes requests on", self.name()), TIMEOUT, passes)?;
         Ok(Some(Proxy { address, _service: service }))

@@ -5,6 +5,8 @@ use std::fmt;
 /// A rule of style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rule {
+    /// Two types have one name.
+    DuplicateType,
     /// An identifier contains a retired word.
     RetiredName,
     /// Prose contains a retired phrase.
@@ -17,17 +19,26 @@ pub(crate) enum Rule {
     Reference,
     /// A file uses pronouns without a subject too often.
     Rate,
-    /// A sentence is too long. Advice, not a failure.
+    /// A sentence is too long.
     Sentence,
 }
 
 impl Rule {
     /// The rules whose findings fail the run.
-    pub(crate) const FAILING: [Self; 6] =
-        [Self::RetiredName, Self::Phrase, Self::Fragment, Self::Wide, Self::Reference, Self::Rate];
+    pub(crate) const FAILING: [Self; 8] = [
+        Self::DuplicateType,
+        Self::RetiredName,
+        Self::Phrase,
+        Self::Fragment,
+        Self::Wide,
+        Self::Reference,
+        Self::Rate,
+        Self::Sentence,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::DuplicateType => "duplicate-type",
             Self::RetiredName => "retired-name",
             Self::Phrase => "phrase",
             Self::Fragment => "fragment",

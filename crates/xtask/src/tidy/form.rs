@@ -1,15 +1,15 @@
 //! The rules `fragment` and `wide`: the form of comments in Rust.
 
 use super::finding::{Finding, Rule};
-use super::source::{Block, Language, Line, Origin, Source};
+use super::source::{Language, Line, ProseBlock, ProseOrigin, SourceFile};
 use super::words::LOWER_CASE_NAMES;
 
 /// The last column of a comment.
 const COLUMNS_MAX: usize = 100;
 
 /// Finds doc comments that begin in the middle of a sentence.
-pub(crate) fn check_fragments(source: &Source) -> Vec<Finding> {
-    let docs = source.blocks.iter().filter(|block| block.origin == Origin::Doc);
+pub(crate) fn check_fragments(source: &SourceFile) -> Vec<Finding> {
+    let docs = source.blocks.iter().filter(|block| block.origin == ProseOrigin::Doc);
     let first_lines = docs.filter_map(|block| block.lines.iter().find(|line| !line.text.is_empty()));
     let finding = |line: &Line| Finding {
         path: source.path.clone(),
@@ -32,13 +32,13 @@ fn is_fragment(word: &str) -> bool {
 
 /// Finds lines of comments that extend past [`COLUMNS_MAX`]. Lines that cannot be wrapped are
 /// exempt: rows of tables, and one long word such as a URL.
-pub(crate) fn check_width(source: &Source) -> Vec<Finding> {
+pub(crate) fn check_width(source: &SourceFile) -> Vec<Finding> {
     if source.language != Language::Rust {
         return Vec::new();
     }
     let rows: Vec<&str> = source.text.lines().collect();
     let columns = |line: &Line| rows.get(line.number - 1).map_or(0, |row| row.chars().count());
-    let lines = source.blocks.iter().flat_map(|block: &Block| &block.lines);
+    let lines = source.blocks.iter().flat_map(|block: &ProseBlock| &block.lines);
     let wide = lines.filter(|line| columns(line) > COLUMNS_MAX && can_wrap(&line.text));
     let finding = |line: &Line| Finding {
         path: source.path.clone(),
@@ -58,8 +58,8 @@ fn can_wrap(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn rust(text: &str) -> Source {
-        Source::parse("a.rs", text.to_owned()).expect("examined")
+    fn rust(text: &str) -> SourceFile {
+        SourceFile::parse("a.rs", text.to_owned()).expect("examined")
     }
 
     fn fragments(text: &str) -> Vec<usize> {

@@ -1,4 +1,5 @@
-//! A lexer for the parts of Rust source that the rules examine: comments and identifiers.
+//! A lexer for the parts of Rust source that the rules examine: comments, identifiers, string
+//! literals, and the punctuation that delimits items.
 //!
 //! It tells comments from the contents of string, character and byte literals, in all their forms,
 //! and character literals from lifetimes. It expects source that compiles: an unterminated literal
@@ -15,9 +16,9 @@ pub(crate) enum Comment {
     Plain,
 }
 
-/// A comment or an identifier.
+/// A part of the source that a rule examines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
+pub(crate) enum RustToken {
     Comment {
         kind: Comment,
         /// Line number of the first line, from 1.
@@ -31,10 +32,19 @@ pub(crate) enum Token {
         line: usize,
         name: String,
     },
+    /// A string literal.
+    Literal {
+        /// Line number of the first line, from 1.
+        line: usize,
+        /// The value: without quotes, and with escapes resolved.
+        text: String,
+    },
+    /// A brace or a semicolon.
+    Delimiter(char),
 }
 
-/// Splits `source` into its comments and identifiers, in order.
-pub(crate) fn tokens(source: &str) -> Vec<Token> {
+/// Splits `source` into its tokens, in order.
+pub(crate) fn tokens(source: &str) -> Vec<RustToken> {
     let mut lexer = Lexer { rest: source, line: 1, line_has_code: false, tokens: Vec::new() };
     while lexer.step() {}
     lexer.tokens
@@ -44,7 +54,7 @@ struct Lexer<'a> {
     rest: &'a str,
     line: usize,
     line_has_code: bool,
-    tokens: Vec<Token>,
+    tokens: Vec<RustToken>,
 }
 
 impl<'a> Lexer<'a> {
@@ -73,6 +83,10 @@ impl<'a> Lexer<'a> {
                 self.take(end);
             }
             _ if is_word(first) => self.word(),
+            '{' | '}' | ';' => {
+                self.take(1);
+                self.tokens.push(RustToken::Delimiter(first));
+            }
             _ => {
                 self.take(first.len_utf8());
             }
@@ -101,7 +115,7 @@ impl<'a> Lexer<'a> {
             [b'/', b'/', b'!', ..] => (Comment::Inner, &text[3..]),
             _ => (Comment::Plain, &text[2..]),
         };
-        self.tokens.push(Token::Comment { kind, line, text: text.to_owned(), is_trailing });
+        self.tokens.push(RustToken::Comment { kind, line, text: text.to_owned(), is_trailing });
     }
 
     fn block_comment(&mut self) {
@@ -128,22 +142,25 @@ impl<'a> Lexer<'a> {
             _ => (Comment::Plain, 2),
         };
         let text = text.get(start..).unwrap_or_default().to_owned();
-        self.tokens.push(Token::Comment { kind, line, text, is_trailing });
+        self.tokens.push(RustToken::Comment { kind, line, text, is_trailing });
     }
 
     /// A string literal with escapes, whose first quote ends at byte `start`.
     fn string(&mut self, start: usize) {
-        self.escaped(start, b'"');
+        let line = self.line;
+        let literal = self.escaped(start, b'"');
+        let text = unescaped(literal[start..].strip_suffix('"').unwrap_or_default());
+        self.tokens.push(RustToken::Literal { line, text });
     }
 
     /// Consumes a literal from `start` through its closing `quote`, past escaped characters.
-    fn escaped(&mut self, start: usize, quote: u8) {
+    fn escaped(&mut self, start: usize, quote: u8) -> &'a str {
         let bytes = self.rest.as_bytes();
         let mut end = start;
         while end < bytes.len() && bytes[end] != quote {
             end += if bytes[end] == b'\\' { 2 } else { 1 };
         }
-        self.take((end + 1).min(bytes.len()));
+        self.take((end + 1).min(bytes.len()))
     }
 
     /// A raw string literal whose prefix (`r`, `br` or `cr`) has `prefix` bytes; false if it is
@@ -157,7 +174,10 @@ impl<'a> Lexer<'a> {
         let start = prefix + hashes + 1;
         let close = format!("\"{}", "#".repeat(hashes));
         let end = self.rest[start..].find(&close).map_or(self.rest.len(), |at| start + at + close.len());
-        self.take(end);
+        let line = self.line;
+        let literal = self.take(end);
+        let text = literal[start..].strip_suffix(&close).unwrap_or_default().to_owned();
+        self.tokens.push(RustToken::Literal { line, text });
         true
     }
 
@@ -182,7 +202,10 @@ impl<'a> Lexer<'a> {
         match word {
             "r" | "br" | "cr" if self.raw_string(end) => return,
             "b" | "c" if after.starts_with('"') => return self.string(end + 1),
-            "b" if after.starts_with('\'') => return self.escaped(end + 1, b'\''),
+            "b" if after.starts_with('\'') => {
+                self.escaped(end + 1, b'\'');
+                return;
+            }
             // A raw identifier such as r#type.
             "r" if after.starts_with('#') => {
                 self.take(2);
@@ -192,8 +215,32 @@ impl<'a> Lexer<'a> {
         }
         let line = self.line;
         let name = self.take(end).to_owned();
-        self.tokens.push(Token::Identifier { line, name });
+        self.tokens.push(RustToken::Identifier { line, name });
     }
+}
+
+/// The value of a string literal. Escapes of single characters by number are omitted.
+fn unescaped(literal: &str) -> String {
+    let mut value = String::new();
+    let mut rest = literal;
+    while let Some((before, escape)) = rest.split_once('\\') {
+        value.push_str(before);
+        rest = match escape.chars().next() {
+            Some('n') => {
+                value.push('\n');
+                &escape[1..]
+            }
+            Some('\n') => escape.trim_start(),
+            Some(c @ ('"' | '\'' | '\\')) => {
+                value.push(c);
+                &escape[1..]
+            }
+            Some('u') => escape.split_once('}').map_or("", |(_, after)| after),
+            Some(c) => &escape[c.len_utf8()..],
+            None => "",
+        };
+    }
+    value + rest
 }
 
 fn is_word(c: char) -> bool {
@@ -206,16 +253,16 @@ mod tests {
 
     fn identifiers(source: &str) -> Vec<String> {
         let name = |token| match token {
-            Token::Identifier { name, .. } => Some(name),
-            Token::Comment { .. } => None,
+            RustToken::Identifier { name, .. } => Some(name),
+            _ => None,
         };
         tokens(source).into_iter().filter_map(name).collect()
     }
 
     fn comments(source: &str) -> Vec<(Comment, usize, String)> {
         let comment = |token| match token {
-            Token::Comment { kind, line, text, .. } => Some((kind, line, text)),
-            Token::Identifier { .. } => None,
+            RustToken::Comment { kind, line, text, .. } => Some((kind, line, text)),
+            _ => None,
         };
         tokens(source).into_iter().filter_map(comment).collect()
     }
@@ -253,6 +300,20 @@ mod tests {
     }
 
     #[test]
+    fn literals_have_their_values() {
+        for (literal, value) in [
+            (r#""a \"b\" \\ c""#, r#"a "b" \ c"#),
+            (r##"r#"a "\n b"#"##, r#"a "\n b"#),
+            (r#"b"a\nb\x00""#, "a\nb00"),
+            ("\"a \\\n    b\"", "a b"),
+            (r#""\u{1F600}a""#, "a"),
+        ] {
+            let found = tokens(&format!("\nx {literal}"));
+            assert_eq!(found[1], RustToken::Literal { line: 2, text: value.to_owned() }, "{literal}");
+        }
+    }
+
+    #[test]
     fn a_lifetime_opens_no_literal() {
         assert_eq!(
             identifiers("fn f<'a>(x: &'a str) -> &'static str // 'c'"),
@@ -279,8 +340,8 @@ mod tests {
         let trailing: Vec<bool> = tokens("x; // a\n  // b\n")
             .into_iter()
             .filter_map(|token| match token {
-                Token::Comment { is_trailing, .. } => Some(is_trailing),
-                Token::Identifier { .. } => None,
+                RustToken::Comment { is_trailing, .. } => Some(is_trailing),
+                _ => None,
             })
             .collect();
         assert_eq!(trailing, [true, false]);

@@ -6,34 +6,40 @@
 //!
 //! | rule | finds |
 //! |---|---|
+//! | `duplicate-type` | two visible types of the workspace with one name |
 //! | `retired-name` | identifiers that contain a word of the table [`words::NAMES`] |
 //! | `phrase` | prose that contains a phrase of the table [`words::PHRASES`] |
 //! | `fragment` | a doc comment that begins in the middle of a sentence |
 //! | `wide` | a comment that extends past column 100 |
 //! | `reference` | a file or page that prose refers to and that does not exist |
 //! | `rate` | more than 3 of the words [`words::COUNTED`] in 1,000 words of a file's prose |
+//! | `sentence` | a sentence of more than 30 words |
 //!
-//! Prose is comments in Rust, in shell scripts and in TOML, and pages of Markdown. Messages in
-//! string literals are not examined.
+//! Prose is comments in Rust, in shell scripts and in TOML, and pages of Markdown. The rules
+//! `retired-name`, `phrase` and `sentence` also examine string literals that people read.
 
 mod finding;
 mod form;
+mod items;
 mod lexer;
+mod literals;
 mod names;
 mod prose;
 mod references;
 mod source;
 mod summary;
+mod types;
 mod wording;
 mod words;
 
 use finding::Finding;
 use prose::Located;
-use references::Tree;
-use source::Source;
+use references::FileTree;
+use source::SourceFile;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use summary::Summary;
+use summary::ProseSummary;
+use types::TypeIndex;
 use wording::Rate;
 
 pub(crate) const USAGE: &str = "[--summary] [--advice] [PATH...]";
@@ -87,18 +93,20 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
 fn report(options: &Options) -> Result<usize, String> {
     let root = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?.trim_end());
     let files = list(&root)?;
-    let sources = read(&root, &files);
-    let tree = Tree::new(files.iter().map(String::as_str), &sources);
-    let mut summary = Summary::default();
+    let mut sources = read(&root, &files);
+    source::omit_tests(&mut sources);
+    let tree = FileTree::new(files.iter().map(String::as_str), &sources);
+    let types = TypeIndex::new(&sources);
+    let mut summary = ProseSummary::default();
     for source in sources.iter().filter(|source| options.includes(&source.path)) {
         let prose: Vec<Located> = source.blocks.iter().flat_map(prose::tokens).collect();
         let rate = Rate::of(&prose);
-        let findings = check(source, &prose, &rate, &tree);
+        let findings = check(source, &prose, &rate, &tree, &types);
         if !options.is_summary {
             findings.iter().for_each(|finding| println!("{finding}"));
         }
         if options.is_advice {
-            let advice = wording::advise(source, &prose, &rate);
+            let advice = wording::advise(source, &rate);
             advice.iter().for_each(|finding| println!("{finding} (advice)"));
         }
         summary.add(&source.path, &rate, &findings);
@@ -110,13 +118,23 @@ fn report(options: &Options) -> Result<usize, String> {
 }
 
 /// The findings of one file, by line.
-fn check(source: &Source, prose: &[Located], rate: &Rate, tree: &Tree) -> Vec<Finding> {
-    let mut findings = names::check(source, prose, words::NAMES);
-    findings.extend(wording::check_phrases(source, prose, words::PHRASES));
+fn check(
+    source: &SourceFile,
+    prose: &[Located],
+    rate: &Rate,
+    tree: &FileTree,
+    types: &TypeIndex,
+) -> Vec<Finding> {
+    let literals = source.literals.iter().flat_map(prose::tokens);
+    let texts: Vec<Located> = prose.iter().cloned().chain(literals).collect();
+    let mut findings = names::check(source, &texts, words::NAMES);
+    findings.extend(types::check(source, types));
+    findings.extend(wording::check_phrases(source, &texts, words::PHRASES));
     findings.extend(form::check_fragments(source));
     findings.extend(form::check_width(source));
     findings.extend(references::check(source, prose, tree));
     findings.extend(wording::check_rate(source, rate));
+    findings.extend(wording::check_sentences(source));
     findings.sort_by_key(|finding| (finding.line, finding.rule));
     findings
 }
@@ -134,8 +152,8 @@ fn list(root: &Path) -> Result<Vec<String>, String> {
 }
 
 /// Reads the files that rules examine. A file that is not UTF-8 is none of them.
-fn read(root: &Path, files: &[String]) -> Vec<Source> {
-    let source = |path: &String| Source::parse(path, std::fs::read_to_string(root.join(path)).ok()?);
+fn read(root: &Path, files: &[String]) -> Vec<SourceFile> {
+    let source = |path: &String| SourceFile::parse(path, std::fs::read_to_string(root.join(path)).ok()?);
     files.iter().filter_map(source).collect()
 }
 

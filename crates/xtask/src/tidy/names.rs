@@ -8,8 +8,8 @@
 //! path of Rust (`Queue::new`) or of a Rust file are examined; in `ARCHITECTURE.md`, all are.
 
 use super::finding::{Finding, Rule};
-use super::prose::{Located, Token};
-use super::source::{Identifier, Language, Source};
+use super::prose::{Located, ProseToken};
+use super::source::{Identifier, Language, SourceFile};
 use super::words::{Match, Name};
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 const METRIC_PREFIX: &str = "veche_";
 
 /// Finds identifiers of `source` that match an entry of `table`.
-pub(crate) fn check(source: &Source, prose: &[Located], table: &[Name]) -> Vec<Finding> {
+pub(crate) fn check(source: &SourceFile, prose: &[Located], table: &[Name]) -> Vec<Finding> {
     let table: Vec<&Name> = table.iter().filter(|name| name.scope.includes(&source.path)).collect();
     let in_path = path_identifiers(&source.path);
     let names_code = |located: &&Located| may_name_code(source, &located.token);
@@ -47,15 +47,15 @@ fn path_identifiers(path: &str) -> impl Iterator<Item = Identifier> {
 }
 
 /// Whether the code span `token` may name an item or a file of the code.
-fn may_name_code(source: &Source, token: &Token) -> bool {
-    let Token::Code { text, .. } = token else { return false };
+fn may_name_code(source: &SourceFile, token: &ProseToken) -> bool {
+    let ProseToken::Code { text, .. } = token else { return false };
     let is_rust_path = text.contains("::") || text.ends_with(".rs");
     source.language == Language::Rust || source.path == "ARCHITECTURE.md" || is_rust_path
 }
 
 /// The identifiers in a code span, without names of metrics.
 fn code_identifiers(located: &Located) -> Vec<Identifier> {
-    let Token::Code { text, .. } = &located.token else { return Vec::new() };
+    let ProseToken::Code { text, .. } = &located.token else { return Vec::new() };
     let names = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty());
     let in_code = names.filter(|name| !name.starts_with(METRIC_PREFIX));
     in_code.map(|name| Identifier { line: located.line, name: name.to_owned() }).collect()
@@ -100,7 +100,7 @@ mod tests {
     ];
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        let source = Source::parse(path, text.to_owned()).expect("examined");
+        let source = SourceFile::parse(path, text.to_owned()).expect("examined");
         let prose: Vec<Located> = source.blocks.iter().flat_map(prose::tokens).collect();
         check(&source, &prose, &TABLE).iter().map(ToString::to_string).collect()
     }

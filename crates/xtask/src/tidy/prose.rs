@@ -3,11 +3,11 @@
 //! Fenced and indented code blocks are omitted. A code span and a path in plain text are one word
 //! each, and are not compared with phrases. Targets of links are kept apart from the text.
 
-use super::source::{Block, Line};
+use super::source::{Line, ProseBlock};
 
 /// An element of prose.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
+pub(crate) enum ProseToken {
     /// A word, in lower case.
     Word(String),
     /// The content of a code span, or a path in plain text.
@@ -16,7 +16,8 @@ pub(crate) enum Token {
     Target(String),
     /// Punctuation inside a sentence.
     Pause,
-    /// The end of a sentence, a list item, a table cell or a paragraph.
+    /// The end of a sentence, of a clause before a colon or semicolon, of a list item, a table cell
+    /// or a paragraph.
     Stop,
 }
 
@@ -24,11 +25,11 @@ pub(crate) enum Token {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Located {
     pub(crate) line: usize,
-    pub(crate) token: Token,
+    pub(crate) token: ProseToken,
 }
 
 /// Splits a block into its tokens.
-pub(crate) fn tokens(block: &Block) -> Vec<Located> {
+pub(crate) fn tokens(block: &ProseBlock) -> Vec<Located> {
     let mut scanner = Scanner::default();
     for paragraph in paragraphs(&block.lines) {
         scanner.scan(&paragraph);
@@ -115,7 +116,7 @@ impl Scanner {
             self.step();
         }
         let line = paragraph.last().map_or(0, |line| line.number);
-        self.tokens.push(Located { line, token: Token::Stop });
+        self.tokens.push(Located { line, token: ProseToken::Stop });
     }
 
     fn step(&mut self) {
@@ -125,13 +126,13 @@ impl Scanner {
             ']' if self.char(1) == '(' => self.target(),
             '<' if self.is_url(1) => self.skip_through('>'),
             '.' | '!' | '?' => {
-                let token = if self.ends_sentence() { Token::Stop } else { Token::Pause };
+                let token = if self.ends_sentence() { ProseToken::Stop } else { ProseToken::Pause };
                 self.push(token);
                 self.at += 1;
             }
-            '|' => self.push_and_advance(Token::Stop),
-            ',' | ';' | ':' | '(' | ')' | '—' | '–' | '/' | '…' | '=' | '+' | '→' => {
-                self.push_and_advance(Token::Pause);
+            '|' | ';' | ':' => self.push_and_advance(ProseToken::Stop),
+            ',' | '(' | ')' | '—' | '–' | '/' | '…' | '=' | '+' | '→' => {
+                self.push_and_advance(ProseToken::Pause);
             }
             _ if self.is_url(0) => self.skip_url(),
             _ if c.is_alphanumeric() || c == '_' => self.word(),
@@ -147,12 +148,12 @@ impl Scanner {
         self.chars.get(self.at).map_or(0, |(_, line)| *line)
     }
 
-    fn push(&mut self, token: Token) {
+    fn push(&mut self, token: ProseToken) {
         let line = self.line();
         self.tokens.push(Located { line, token });
     }
 
-    fn push_and_advance(&mut self, token: Token) {
+    fn push_and_advance(&mut self, token: ProseToken) {
         self.push(token);
         self.at += 1;
     }
@@ -175,12 +176,12 @@ impl Scanner {
             }
         }
         if end >= self.chars.len() {
-            self.push(Token::Pause);
+            self.push(ProseToken::Pause);
             self.at = start;
             return;
         }
         let text = self.text(start, end);
-        self.push(Token::Code { text, is_span: true });
+        self.push(ProseToken::Code { text, is_span: true });
         self.at = end + ticks;
     }
 
@@ -189,7 +190,7 @@ impl Scanner {
         let start = self.at + 2;
         let length = self.chars[start..].iter().take_while(|(c, _)| *c != ')').count();
         let target = self.text(start, start + length);
-        self.push(Token::Target(target));
+        self.push(ProseToken::Target(target));
         self.at = (start + length + 1).min(self.chars.len());
     }
 
@@ -217,7 +218,7 @@ impl Scanner {
         let path_end = self.path_end();
         let path = self.text(self.at, path_end);
         if is_path(&path) {
-            self.push(Token::Code { text: path, is_span: false });
+            self.push(ProseToken::Code { text: path, is_span: false });
             self.at = path_end;
             return;
         }
@@ -230,7 +231,7 @@ impl Scanner {
         // A possessive counts as its noun.
         let word = word.split(['\'', '’']).next().unwrap_or_default().to_owned();
         if !word.is_empty() {
-            self.push(Token::Word(word));
+            self.push(ProseToken::Word(word));
         }
         self.at = end.max(start + 1);
     }
@@ -276,21 +277,21 @@ fn is_path(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::source::Origin;
+    use crate::tidy::source::ProseOrigin;
 
-    fn block(text: &str) -> Block {
+    fn block(text: &str) -> ProseBlock {
         let line = |(index, text): (usize, &str)| Line { number: index + 1, text: text.to_owned() };
-        Block { origin: Origin::Page, lines: text.lines().enumerate().map(line).collect() }
+        ProseBlock { origin: ProseOrigin::Page, lines: text.lines().enumerate().map(line).collect() }
     }
 
     /// The tokens as text: words as they are, code in backticks, `,` and `.` for pauses and stops.
     fn shown(text: &str) -> String {
         let shown = tokens(&block(text)).into_iter().map(|located| match located.token {
-            Token::Word(word) => word,
-            Token::Code { text, .. } => format!("`{text}`"),
-            Token::Target(target) => format!("({target})"),
-            Token::Pause => ",".to_owned(),
-            Token::Stop => ".".to_owned(),
+            ProseToken::Word(word) => word,
+            ProseToken::Code { text, .. } => format!("`{text}`"),
+            ProseToken::Target(target) => format!("({target})"),
+            ProseToken::Pause => ",".to_owned(),
+            ProseToken::Stop => ".".to_owned(),
         });
         shown.collect::<Vec<_>>().join(" ")
     }

@@ -14,8 +14,8 @@
 //! Rustdoc checks links between items of Rust.
 
 use super::finding::{Finding, Rule};
-use super::prose::{Located, Token};
-use super::source::{Language, Source};
+use super::prose::{Located, ProseToken};
+use super::source::{Language, SourceFile};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The directory of build output. Its files exist after a build only.
@@ -23,7 +23,7 @@ const BUILD_DIRECTORY: &str = "target";
 
 /// The files of the repository, and the anchors of its pages.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct FileTree {
     /// Paths of files and directories.
     paths: HashSet<String>,
     /// Names of the files, without directories.
@@ -38,9 +38,9 @@ pub(crate) struct Tree {
     anchors: HashMap<String, HashSet<String>>,
 }
 
-impl Tree {
+impl FileTree {
     /// Indexes the paths of files, and the headings of `sources`.
-    pub(crate) fn new<'a>(files: impl IntoIterator<Item = &'a str>, sources: &[Source]) -> Self {
+    pub(crate) fn new<'a>(files: impl IntoIterator<Item = &'a str>, sources: &[SourceFile]) -> Self {
         let mut tree = Self::default();
         for file in files {
             let mut components = file.split('/');
@@ -136,7 +136,7 @@ impl Tree {
     }
 
     /// The reason why the target of a link is dead, if it is.
-    fn dead_link(&self, target: &str, source: &Source) -> Option<String> {
+    fn dead_link(&self, target: &str, source: &SourceFile) -> Option<String> {
         let target = target.split_whitespace().next().unwrap_or_default();
         let (file, anchor) =
             target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
@@ -157,15 +157,15 @@ impl Tree {
 }
 
 /// Finds references of `source` to files that are not in `tree`.
-pub(crate) fn check(source: &Source, prose: &[Located], tree: &Tree) -> Vec<Finding> {
+pub(crate) fn check(source: &SourceFile, prose: &[Located], tree: &FileTree) -> Vec<Finding> {
     let dead = |located: &Located| {
         let message = match &located.token {
-            Token::Target(target) => tree.dead_link(target, source)?,
-            Token::Code { text, is_span } => {
+            ProseToken::Target(target) => tree.dead_link(target, source)?,
+            ProseToken::Code { text, is_span } => {
                 let reference = tree.dead_in_text(text, *is_span, &source.path)?;
                 format!("{reference} does not exist")
             }
-            Token::Word(_) | Token::Pause | Token::Stop => return None,
+            ProseToken::Word(_) | ProseToken::Pause | ProseToken::Stop => return None,
         };
         Some(Finding { path: source.path.clone(), line: located.line, rule: Rule::Reference, message })
     };
@@ -263,9 +263,10 @@ mod tests {
     ];
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        let testing = Source::parse("docs/testing.md", "# How it is tested\n## Rules\n## Rules\n".to_owned());
-        let source = Source::parse(path, text.to_owned()).expect("examined");
-        let tree = Tree::new(FILES, &[testing.expect("a page"), source.clone()]);
+        let testing =
+            SourceFile::parse("docs/testing.md", "# How it is tested\n## Rules\n## Rules\n".to_owned());
+        let source = SourceFile::parse(path, text.to_owned()).expect("examined");
+        let tree = FileTree::new(FILES, &[testing.expect("a page"), source.clone()]);
         let prose: Vec<Located> = source.blocks.iter().flat_map(prose::tokens).collect();
         check(&source, &prose, &tree).into_iter().map(|finding| finding.message).collect()
     }

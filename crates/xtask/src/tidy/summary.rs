@@ -39,11 +39,11 @@ impl Row {
 
 /// Figures per crate and in total.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Summary {
+pub(crate) struct ProseSummary {
     rows: BTreeMap<String, Row>,
 }
 
-impl Summary {
+impl ProseSummary {
     /// Adds the figures of one file.
     pub(crate) fn add(&mut self, path: &str, rate: &Rate, findings: &[Finding]) {
         let mut row = Row { files: 1, words: rate.words, counted: rate.counted.len(), ..Row::default() };
@@ -69,7 +69,7 @@ fn group(path: &str) -> String {
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for ProseSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rules = Rule::FAILING.map(|rule| format!(" {}", rule.name()));
         writeln!(
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn files_are_summed_per_crate_and_in_total() {
-        let mut summary = Summary::default();
+        let mut summary = ProseSummary::default();
         let rate = Rate { words: 500, counted: vec![(1, "what")] };
         let finding = Finding { path: String::new(), line: 1, rule: Rule::Wide, message: String::new() };
         summary.add("crates/engine/src/lib.rs", &rate, &[finding.clone(), finding]);
@@ -105,10 +105,10 @@ mod tests {
         summary.add("README.md", &rate, &[]);
         assert_eq!(summary.findings(), 2);
         let expected = "\
-crate            files   words counted per 1,000 retired-name phrase fragment wide reference rate
-.                    1     500       1       2.0            0      0        0    0         0    0
-crates/engine        2    1000       2       2.0            0      0        0    2         0    0
-total                3    1500       3       2.0            0      0        0    2         0    0
+crate            files   words counted per 1,000 duplicate-type retired-name phrase fragment wide reference rate sentence
+.                    1     500       1       2.0              0            0      0        0    0         0    0        0
+crates/engine        2    1000       2       2.0              0            0      0        0    2         0    0        0
+total                3    1500       3       2.0              0            0      0        0    2         0    0        0
 ";
         assert_eq!(summary.to_string(), expected);
     }

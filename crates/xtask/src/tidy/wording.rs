@@ -1,8 +1,8 @@
-//! The rules `phrase` and `rate`, and advice on sentences: how prose is worded.
+//! The rules `phrase`, `rate` and `sentence`, and advice: how prose is worded.
 
 use super::finding::{Finding, Rule};
-use super::prose::{Located, Token};
-use super::source::Source;
+use super::prose::{self, Located, ProseToken};
+use super::source::SourceFile;
 use super::words::{COUNTED, Phrase};
 use std::collections::BTreeSet;
 
@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 const COUNT_FREE: usize = 2;
 /// Occurrences of counted words per 1,000 words that a longer file may have.
 const RATE_MAX: usize = 3;
+/// Words that a sentence may have, without code spans.
+const SENTENCE_WORDS_MAX: usize = 30;
 /// Words that a sentence may have without advice.
-const SENTENCE_WORDS_MAX: usize = 25;
+const SENTENCE_WORDS_ADVISED: usize = 25;
 
 /// Finds phrases of `table` in the prose of `source`.
-pub(crate) fn check_phrases(source: &Source, prose: &[Located], table: &[Phrase]) -> Vec<Finding> {
+pub(crate) fn check_phrases(source: &SourceFile, prose: &[Located], table: &[Phrase]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for phrase in table.iter().filter(|phrase| phrase.scope.includes(&source.path)) {
         for old in phrase.old.split('|') {
@@ -36,7 +38,7 @@ fn occurrences(prose: &[Located], phrase: &str) -> Vec<usize> {
     let words: Vec<&str> = phrase.split(' ').collect();
     let is_match = |window: &&[Located]| {
         let mut pairs = window.iter().zip(&words);
-        pairs.all(|(located, word)| matches!(&located.token, Token::Word(found) if found == word))
+        pairs.all(|(located, word)| matches!(&located.token, ProseToken::Word(found) if found == word))
     };
     prose.windows(words.len()).filter(is_match).map(|window| window[0].line).collect()
 }
@@ -52,7 +54,8 @@ pub(crate) struct Rate {
 
 impl Rate {
     pub(crate) fn of(prose: &[Located]) -> Self {
-        let is_word = |located: &&Located| matches!(located.token, Token::Word(_) | Token::Code { .. });
+        let is_word =
+            |located: &&Located| matches!(located.token, ProseToken::Word(_) | ProseToken::Code { .. });
         let words = prose.iter().filter(is_word).count();
         let lines = |word: &'static str| occurrences(prose, word).into_iter().map(move |line| (line, word));
         let mut counted: Vec<_> = COUNTED.iter().copied().flat_map(lines).collect();
@@ -71,7 +74,7 @@ impl Rate {
 }
 
 /// Compares the rate of counted words with its limit.
-pub(crate) fn check_rate(source: &Source, rate: &Rate) -> Option<Finding> {
+pub(crate) fn check_rate(source: &SourceFile, rate: &Rate) -> Option<Finding> {
     let (count, max) = (rate.counted.len(), rate.counted_max());
     if count <= max {
         return None;
@@ -87,17 +90,43 @@ pub(crate) fn check_rate(source: &Source, rate: &Rate) -> Option<Finding> {
     Some(Finding { path: source.path.clone(), line, rule: Rule::Rate, message })
 }
 
+/// Finds sentences of more than [`SENTENCE_WORDS_MAX`] words. Code spans are no words, and rows of
+/// tables are no sentences. A semicolon and a colon end a sentence, so that the items of a list
+/// count one by one.
+pub(crate) fn check_sentences(source: &SourceFile) -> Vec<Finding> {
+    let long = long_sentences(source, SENTENCE_WORDS_MAX);
+    let finding = |(line, words): (usize, usize)| Finding {
+        path: source.path.clone(),
+        line,
+        rule: Rule::Sentence,
+        message: format!("{words} words; a sentence has {SENTENCE_WORDS_MAX} at most"),
+    };
+    long.into_iter().map(finding).collect()
+}
+
+/// Line number and length of each sentence of more than `words_max` words.
+fn long_sentences(source: &SourceFile, words_max: usize) -> Vec<(usize, usize)> {
+    let mut long = Vec::new();
+    for block in source.blocks.iter().chain(&source.literals) {
+        let prose = prose::tokens(&block.without_tables());
+        for sentence in prose.split(|located| located.token == ProseToken::Stop) {
+            let is_word = |located: &&Located| matches!(located.token, ProseToken::Word(_));
+            let words = sentence.iter().filter(is_word).count();
+            if words > words_max {
+                long.push((sentence[0].line, words));
+            }
+        }
+    }
+    long
+}
+
 /// Advice: long sentences, and each line with a counted word.
-pub(crate) fn advise(source: &Source, prose: &[Located], rate: &Rate) -> Vec<Finding> {
+pub(crate) fn advise(source: &SourceFile, rate: &Rate) -> Vec<Finding> {
     let finding = |line, rule, message| Finding { path: source.path.clone(), line, rule, message };
     let mut advice = Vec::new();
-    for sentence in prose.split(|located| located.token == Token::Stop) {
-        let is_word = |located: &&Located| matches!(located.token, Token::Word(_) | Token::Code { .. });
-        let words = sentence.iter().filter(is_word).count();
-        if words > SENTENCE_WORDS_MAX {
-            let message = format!("{words} words; at most {SENTENCE_WORDS_MAX} as a rule");
-            advice.push(finding(sentence[0].line, Rule::Sentence, message));
-        }
+    for (line, words) in long_sentences(source, SENTENCE_WORDS_ADVISED) {
+        let message = format!("{words} words; at most {SENTENCE_WORDS_ADVISED} as a rule");
+        advice.push(finding(line, Rule::Sentence, message));
     }
     let lines: BTreeSet<_> = rate.counted.iter().collect();
     let counted = lines.into_iter().map(|(line, word)| finding(*line, Rule::Rate, format!("\"{word}\"")));
@@ -109,11 +138,10 @@ pub(crate) fn advise(source: &Source, prose: &[Located], rate: &Rate) -> Vec<Fin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::prose;
     use crate::tidy::words::phrase;
 
-    fn prose_of(text: &str) -> (Source, Vec<Located>) {
-        let source = Source::parse("docs/a.md", text.to_owned()).expect("examined");
+    fn prose_of(text: &str) -> (SourceFile, Vec<Located>) {
+        let source = SourceFile::parse("docs/a.md", text.to_owned()).expect("examined");
         let prose = source.blocks.iter().flat_map(prose::tokens).collect();
         (source, prose)
     }
@@ -169,9 +197,22 @@ mod tests {
     }
 
     #[test]
+    fn a_sentence_has_thirty_words_at_most() {
+        let found = |text: &str| -> Vec<String> {
+            check_sentences(&prose_of(text).0).iter().map(ToString::to_string).collect()
+        };
+        let words = |count: usize| "word ".repeat(count);
+        assert!(found(&format!("{}. A {}`a` `b`.", words(29), words(29))).is_empty());
+        assert!(found(&format!("- {}\n- {}\n", words(20), words(20))).is_empty());
+        assert!(found(&format!("| {} |\n", words(40))).is_empty());
+        let expected = ["docs/a.md:2: sentence: 31 words; a sentence has 30 at most"];
+        assert_eq!(found(&format!("A title.\nA {}.", words(30))), expected);
+    }
+
+    #[test]
     fn long_sentences_are_advice() {
         let (source, prose) = prose_of(&format!("Short one. Long {}end. Short.", "word ".repeat(24)));
-        let advice = advise(&source, &prose, &Rate::of(&prose));
+        let advice = advise(&source, &Rate::of(&prose));
         let shown: Vec<String> = advice.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["docs/a.md:1: sentence: 26 words; at most 25 as a rule"]);
     }

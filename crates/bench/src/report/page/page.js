@@ -135,8 +135,8 @@ function chart(host, draw) {
   return redraw;
 }
 
-// Draws `runs` into `page`. In brief form, everything except the latencies is folded.
-function show(runs, page, isBrief) {
+// Draws `runs` into `page`.
+function show(runs, page) {
   const labelOf = i => {
     const twin = runs.some((other, j) => j !== i && other.name === runs[i].name);
     return twin ? `${String.fromCharCode(65 + i)}: ${runs[i].name}` : runs[i].name;
@@ -202,7 +202,7 @@ function show(runs, page, isBrief) {
     const lower = bucket => lowerBound(heat, bucket);
     const extent = heatExtent();
     return chart(host, width => {
-      const height = isBrief ? 190 : width < 520 ? 280 : 340;
+      const height = width < 520 ? 280 : 340;
       const floor = height - MARGIN.bottom;
       const end = run.run.elapsed_s;
       const x = timeAxis(width, Math.max(...runs.map(other => other.run.elapsed_s)));
@@ -319,8 +319,7 @@ function show(runs, page, isBrief) {
 
   function section(title, about) {
     const made = document.createElement('section');
-    const heading = isBrief ? 'h3' : 'h2';
-    made.innerHTML = `<${heading}>${title}</${heading}>${about && !isBrief ? `<p>${about}</p>` : ''}`;
+    made.innerHTML = `<h2>${title}</h2>${about ? `<p>${about}</p>` : ''}`;
     page.append(made);
     return made;
   }
@@ -500,19 +499,12 @@ function show(runs, page, isBrief) {
     runs.forEach((run, i) => { if (run.search && run.search.trials.some(trial => trial.max_us > 0)) search(run, i); });
   }
 
-  if (isBrief) {
-    if (runs.some(overall)) { byPercentile(); overTheRun(); }
-    page = add(page, '<details><summary>More</summary></details>').firstChild;
-    drawSearches();
-    if (runs.some(overall)) { rateAndErrors(); numbers(); }
-  } else {
-    head();
-    if (runs.length > 1) summary();
-    drawSearches();
-    if (runs.some(overall)) { byPercentile(); overTheRun(); rateAndErrors(); numbers(); }
-  }
+  head();
+  if (runs.length > 1) summary();
+  drawSearches();
+  if (runs.some(overall)) { byPercentile(); overTheRun(); rateAndErrors(); numbers(); }
   runs.forEach(origin);
 }
 
 for (const host of document.querySelectorAll('[data-runs]'))
-  show(JSON.parse(document.getElementById(host.dataset.runs).textContent), host, host.classList.contains('brief'));
+  show(JSON.parse(document.getElementById(host.dataset.runs).textContent), host);

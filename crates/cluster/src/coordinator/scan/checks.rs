@@ -21,7 +21,7 @@ use super::scan_context::{LostParticipant, ScanContext};
 use super::sources::{Frontier, is_answer};
 use super::window::ScanParameters;
 use crate::{
-    Cut, Key, KeyRange, Layout, NodeIndex, Page, PageEntry, Partition, PartitionSet, RangeDigest, ScanTask,
+    Cut, Key, KeyRange, Layout, NodeIndex, Page, PageEntry, PartitionId, PartitionSet, RangeDigest, ScanTask,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -135,7 +135,7 @@ impl Check {
 
     /// Whether the checker is a replica of a cell.
     fn is_replica_of(&self, layout: &Layout, key: &[u8], meta: &CellMeta) -> bool {
-        let list = layout.preference_list(Partition::of(key, layout.partitions()));
-        list[..usize::from(meta.from.min(layout.len()))].contains(&self.node)
+        let partition = PartitionId::of(key, layout.partitions());
+        layout.replicas_of_partition(partition, meta.from).contains(&self.node)
     }
 }

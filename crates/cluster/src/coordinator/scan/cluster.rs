@@ -28,9 +28,9 @@ use super::roles::{
 };
 use super::scan_context::{LostParticipant, ScanContext};
 use super::sources::{Frontier, Source};
-use super::window::{FinishedWindow, ScanParameters, Window};
+use super::window::{FinishedWindow, ScanParameters, ScanWindow};
 use crate::{
-    Acks, Event, Failure, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
+    Acks, CommandFailure, Event, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
     ScanAnswer, Shortfall, StoreFault, WaitTarget,
 };
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub(super) struct ClusterScan {
     /// The page that the reader has not requested yet.
     ready: Option<Reply>,
     /// The failure that follows the ready page.
-    failed: Option<Failure>,
+    failed: Option<CommandFailure>,
     reads_ahead: bool,
     /// Excluded nodes, with the time until which each is.
     excluded: BTreeMap<NodeIndex, Instant>,
@@ -81,7 +81,7 @@ enum Stage {
 struct GatherState {
     assignment: Arc<RoleAssignment>,
     sources: Vec<Source>,
-    window: Option<Window>,
+    window: Option<ScanWindow>,
 }
 
 impl ClusterScan {
@@ -91,7 +91,7 @@ impl ClusterScan {
         range: KeyRange,
         entries_left: Option<u64>,
         quorum: Quorum,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let limits = cx.context.limits;
         let at = cx.now.wall;
         let mut scan = Self {
@@ -135,8 +135,8 @@ impl ClusterScan {
             Some(request_state.paused_until().map_or(deadline, |until| until.min(deadline)))
         });
         let window = gathering.window.as_ref();
-        let of_reads = window.and_then(Window::reading_since).map(|since| since + timeout);
-        let paused = window.and_then(Window::reads_paused_until);
+        let of_reads = window.and_then(ScanWindow::reading_since).map(|since| since + timeout);
+        let paused = window.and_then(ScanWindow::reads_paused_until);
         of_requests.chain(of_reads).chain(paused).min()
     }
 
@@ -242,7 +242,8 @@ impl ClusterScan {
             .map(|(_, request_state)| request_state)
             .filter(|request_state| waits(*request_state, timeout))
             .collect();
-        let is_reading = |window: &Window| window.reading_since().is_some_and(|since| since + timeout <= now);
+        let is_reading =
+            |window: &ScanWindow| window.reading_since().is_some_and(|since| since + timeout <= now);
         if !overdue.is_empty() || gathering.window.as_ref().is_some_and(is_reading) {
             let is_busy = overdue.iter().all(|request_state| request_state.paused_until().is_some());
             self.run_out_of_time(cx, slow, is_busy);
@@ -251,7 +252,7 @@ impl ClusterScan {
 
     /// Begins if enough nodes are available, or waits until they are. Returns the failure if
     /// neither is possible.
-    fn begin(&mut self, cx: &mut ScanContext<'_>) -> Result<(), Failure> {
+    fn begin(&mut self, cx: &mut ScanContext<'_>) -> Result<(), CommandFailure> {
         let context = &mut *cx.context;
         let order = readable_nodes(context);
         let too_few = match context.role_assignments.find(&context.member.layout, order, self.quorum) {
@@ -265,7 +266,7 @@ impl ClusterScan {
             |is_in: &dyn Fn(NodeIndex) -> bool| can_form_quorum(&context.member.layout, self.quorum, is_in);
         let is_available = |node| context.can_read(node) != Availability::Unavailable;
         if can_form_quorum(&is_available) {
-            return Err(Failure::Overloaded { retry_after: context.retry_after() });
+            return Err(CommandFailure::Overloaded { retry_after: context.retry_after() });
         }
         if can_form_quorum(&|node| is_available(node) || context.can_read_soon(node)) {
             return Ok(());
@@ -280,7 +281,7 @@ impl ClusterScan {
         };
         let GatherState { assignment, sources, window } = &mut **gathering;
         let parameters = ScanParameters { assignment, at: self.at, dead_since: self.dead_since };
-        let is_enough = |window: &Window| {
+        let is_enough = |window: &ScanWindow| {
             window.is_oversized() || self.entries_left.is_some_and(|left| window.len() as u64 >= left)
         };
         let is_wanted = reader_waits || self.reads_ahead;
@@ -347,7 +348,7 @@ impl ClusterScan {
         order.retain(|node| !slow.contains(*node));
         let participants = participant_count(&cx.context.member.layout, order, self.quorum);
         self.fail(if is_busy {
-            Failure::Overloaded { retry_after: cx.context.retry_after() }
+            CommandFailure::Overloaded { retry_after: cx.context.retry_after() }
         } else {
             self.failure(TooFewParticipants { participants })
         });
@@ -359,20 +360,20 @@ impl ClusterScan {
         order
     }
 
-    fn failure(&self, too_few: TooFewParticipants) -> Failure {
+    fn failure(&self, too_few: TooFewParticipants) -> CommandFailure {
         let (ack, from) = (self.quorum.ack(), self.quorum.from());
         match &self.fault {
-            Some(fault) if from == 1 => fault.clone().into(),
+            Some(fault) if self.quorum.has_one_replica() => fault.clone().into(),
             _ => {
                 let acks = Acks { got: too_few.participants, from };
                 let is_begun = !matches!(self.stage, Stage::WaitingForLinks { .. });
                 let shortfall = if is_begun { Shortfall::Unanswered } else { Shortfall::Unreachable };
-                Failure::NotEnoughReplicas { acks, ack, shortfall }
+                CommandFailure::NotEnoughReplicas { acks, ack, shortfall }
             }
         }
     }
 
-    fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: CommandFailure) {
         self.stage = Stage::Finished;
         self.failed = Some(failure);
     }
@@ -410,7 +411,7 @@ impl GatherState {
                 answer => refused(cx, source.node, &mut source.request_state, answer),
             };
         }
-        let Some(Window { checks, pages, .. }) = &mut self.window else {
+        let Some(ScanWindow { checks, pages, .. }) = &mut self.window else {
             return Ok(());
         };
         let Some(check) = checks.iter_mut().find(|check| check.request_state.awaits(serial)) else {
@@ -437,13 +438,13 @@ fn next_window(
     assignment: &RoleAssignment,
     sources: &mut [Source],
     range: &KeyRange,
-) -> Window {
+) -> ScanWindow {
     let end = match sources.iter().map(Source::frontier).min() {
         Some(Frontier::To(cut)) => Some(cut.clone()),
         Some(Frontier::Nothing | Frontier::All) | None => None,
     };
     let pages = sources.iter_mut().map(|source| source.take_until(end.as_ref())).collect();
-    Window::new(layout, assignment, pages, range, end)
+    ScanWindow::new(layout, assignment, pages, range, end)
 }
 
 /// Handles a participant's failure: it is busy for now, or lost.

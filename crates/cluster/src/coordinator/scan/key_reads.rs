@@ -15,7 +15,7 @@
 use super::request_state::PAUSE;
 use super::scan_context::ScanContext;
 use super::sources::Frontier;
-use crate::{Cut, Failure, Key, Quorum, Reply, ScanLimit, Shortfall};
+use crate::{CommandFailure, Cut, Key, Quorum, Reply, ScanLimit, Shortfall};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{Cell, Instant};
 
@@ -114,25 +114,34 @@ impl KeyReads {
     }
 
     /// Handles the result of a read. Returns the failure of the scan, if it has failed.
-    pub(super) fn take_result(&mut self, now: Instant, serial: u64, reply: Reply) -> Result<(), Failure> {
+    pub(super) fn take_result(
+        &mut self,
+        now: Instant,
+        serial: u64,
+        reply: Reply,
+    ) -> Result<(), CommandFailure> {
         let Some(key) = self.in_flight.remove(&serial) else {
             return Ok(());
         };
         let cell = match reply {
             Reply::Found { cell, .. } => Some(cell),
             Reply::Missing { .. } => None,
-            Reply::Failed(Failure::Overloaded { .. }) => {
+            Reply::Failed(CommandFailure::Overloaded { .. }) => {
                 self.paused_until = Some(now + PAUSE);
                 self.queued.insert(key);
                 return Ok(());
             }
-            Reply::Failed(Failure::NotEnoughReplicas {
+            Reply::Failed(CommandFailure::NotEnoughReplicas {
                 acks,
                 ack,
                 shortfall: Shortfall::Unreachable | Shortfall::Refused,
             }) => {
                 // The scan has sent requests, unlike the read.
-                return Err(Failure::NotEnoughReplicas { acks, ack, shortfall: Shortfall::Unanswered });
+                return Err(CommandFailure::NotEnoughReplicas {
+                    acks,
+                    ack,
+                    shortfall: Shortfall::Unanswered,
+                });
             }
             Reply::Failed(failure) => return Err(failure),
             reply => unreachable!("a read was answered with {reply:?}"),

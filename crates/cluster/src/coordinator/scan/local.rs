@@ -10,7 +10,7 @@ use super::page_sizes::PageSizes;
 use super::request_state::RequestState;
 use super::scan_context::ScanContext;
 use crate::{
-    Acks, Cut, Event, Failure, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply,
+    Acks, CommandFailure, Cut, Event, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply,
     ScanAnswer, Shortfall, StoreFault, WaitTarget,
 };
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl LocalScan {
             PeerAnswer::Failed(PeerFault::NotReadEligible) => {
                 let acks = Acks { got: 0, from: 1 };
                 let shortfall = Shortfall::Refused;
-                self.end(Reply::Failed(Failure::NotEnoughReplicas { acks, ack: 1, shortfall }));
+                self.end(Reply::Failed(CommandFailure::NotEnoughReplicas { acks, ack: 1, shortfall }));
             }
             PeerAnswer::Failed(PeerFault::Store(fault)) => {
                 self.end(Reply::Failed(fault.into()));
@@ -110,7 +110,7 @@ impl LocalScan {
         if self.request_state.since().is_some_and(|since| since + retry_after <= cx.now.mono) {
             cx.context.event_source = WaitTarget::Store;
             cx.context.emit(Event::DeadlinePassed);
-            self.end(Reply::Failed(Failure::Overloaded { retry_after }));
+            self.end(Reply::Failed(CommandFailure::Overloaded { retry_after }));
         }
     }
 

@@ -36,7 +36,8 @@ mod window;
 use super::Coordinator;
 use super::context::{Context, ReplyTo};
 use crate::{
-    Event, Failure, NodeIndex, PeerAnswer, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanScope, SnapshotId,
+    CommandFailure, Event, NodeIndex, PeerAnswer, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanScope,
+    SnapshotId,
 };
 use cluster::ClusterScan;
 use in_flight::InFlightRequests;
@@ -99,7 +100,7 @@ impl Coordinator {
         let Some(&slot) = self.scans.names.get(&id) else {
             return;
         };
-        self.reply_to_reader(slot, Reply::Failed(Failure::Closed));
+        self.reply_to_reader(slot, Reply::Failed(CommandFailure::Closed));
         self.close(now, slot);
     }
 
@@ -108,7 +109,7 @@ impl Coordinator {
         if self.scans.len() == SCANS_MAX {
             self.context.emit(Event::Refused);
             let retry_after = self.context.retry_after();
-            return self.context.reply(to, Reply::Failed(Failure::Overloaded { retry_after }));
+            return self.context.reply(to, Reply::Failed(CommandFailure::Overloaded { retry_after }));
         }
         if scan.range.is_empty() || scan.limit == Some(0) {
             return self.context.reply(to, Reply::Page { page: Default::default(), is_last: true });

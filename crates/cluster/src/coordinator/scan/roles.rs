@@ -6,7 +6,8 @@
 
 use super::super::context::Context;
 use super::super::peers::Availability;
-use crate::{Layout, NodeIndex, Partition, PartitionSet, Quorum, ScanRoles};
+use crate::quorum::{exceeds_replicas_of, holders_needed};
+use crate::{Layout, NodeIndex, PartitionId, PartitionSet, Quorum, ScanRoles};
 use std::sync::Arc;
 
 /// Greatest number of cached assignments.
@@ -44,7 +45,7 @@ impl RoleAssignment {
     ) -> Result<Self, TooFewParticipants> {
         let roles = ScanRoles { order, ack: quorum.ack(), from: quorum.from() };
         let participants = fewest_participants(layout, &roles);
-        if participants < quorum.ack() {
+        if !quorum.is_met_by(participants) {
             return Err(TooFewParticipants { participants });
         }
         let role = |node: &NodeIndex| NodeRole {
@@ -59,14 +60,14 @@ impl RoleAssignment {
     /// Whether the participants alone cannot decide that a cell stays: fewer of them should hold
     /// it, by the cell's own `from`, than have to hold a cell that was read.
     pub(super) fn lacks_replica_quorum(&self, layout: &Layout, key: &[u8], from: u8) -> bool {
-        if from >= self.roles.from {
+        if !exceeds_replicas_of(self.roles.from, from) {
             return false;
         }
-        let partition = Partition::of(key, layout.partitions());
-        let replicas = &layout.preference_list(partition)[..usize::from(from)];
+        let partition = PartitionId::of(key, layout.partitions());
+        let replicas = layout.replicas_of_partition(partition, from);
         let participants = self.roles.participants(layout, partition);
         let holders = participants.filter(|node| replicas.contains(node)).count();
-        holders < usize::from(from.min(self.roles.ack))
+        holders < usize::from(holders_needed(self.roles.ack, from))
     }
 
     /// Whether `node` has a role.
@@ -138,12 +139,12 @@ pub(super) fn participant_count(layout: &Layout, order: Vec<NodeIndex>, quorum: 
 /// Whether the nodes that satisfy `is_in` suffice.
 pub(super) fn can_form_quorum(layout: &Layout, quorum: Quorum, is_in: impl Fn(NodeIndex) -> bool) -> bool {
     let order = layout.nodes().filter(|node| is_in(*node)).collect();
-    participant_count(layout, order, quorum) == quorum.ack()
+    quorum.is_met_by(participant_count(layout, order, quorum))
 }
 
 /// Number of participants of the partition that has the fewest.
 fn fewest_participants(layout: &Layout, roles: &ScanRoles) -> u8 {
-    let count = |partition| roles.participants(layout, Partition(partition)).count() as u8;
+    let count = |partition| roles.participants(layout, PartitionId(partition)).count() as u8;
     (0..layout.partitions()).map(count).min().expect("a layout has partitions")
 }
 
@@ -193,7 +194,7 @@ mod tests {
 
     fn check(layout: &Layout, order: &[NodeIndex], quorum: Quorum) {
         let readable_nodes = |partition: u32| {
-            let replicas = &layout.preference_list(Partition(partition))[..usize::from(quorum.from())];
+            let replicas = &layout.preference_list(PartitionId(partition))[..usize::from(quorum.from())];
             order.iter().filter(|node| replicas.contains(node)).copied().collect::<Vec<_>>()
         };
         let least =
@@ -208,7 +209,7 @@ mod tests {
         for partition in 0..PARTITIONS {
             let with = |has: fn(&NodeRole) -> &PartitionSet| {
                 let node_roles =
-                    assignment.node_roles.iter().filter(|role| has(role).contains(Partition(partition)));
+                    assignment.node_roles.iter().filter(|role| has(role).contains(PartitionId(partition)));
                 node_roles.map(|role| role.node).collect::<Vec<_>>()
             };
             let participants = &readable_nodes(partition)[..usize::from(quorum.ack())];

@@ -25,7 +25,8 @@ use super::roles::RoleAssignment;
 use super::scan_context::{LostParticipant, ScanContext};
 use super::sources::Frontier;
 use crate::{
-    Cut, Failure, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, Quorum, Reply, ScanRequest, ScanTask,
+    CommandFailure, Cut, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, Quorum, Reply, ScanRequest,
+    ScanTask,
 };
 use std::collections::BTreeMap;
 use stdx::{Cell, CellRef, Instant, WallTime};
@@ -42,7 +43,7 @@ pub(super) struct ScanParameters<'a> {
 
 /// Entries of the sources up to a cut, with their checks.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct ScanWindow {
     /// End of the window; `None`: the end of the range.
     end: Option<Cut>,
     /// The pages of the sources.
@@ -70,7 +71,7 @@ impl ScanParameters<'_> {
     }
 }
 
-impl Window {
+impl ScanWindow {
     /// The window of these pages in this range, up to `end`.
     pub(super) fn new(
         layout: &Layout,
@@ -146,7 +147,12 @@ impl Window {
     }
 
     /// Handles the result of a read. Returns the failure of the scan, if it has failed.
-    pub(super) fn handle_read(&mut self, now: Instant, serial: u64, reply: Reply) -> Result<(), Failure> {
+    pub(super) fn handle_read(
+        &mut self,
+        now: Instant,
+        serial: u64,
+        reply: Reply,
+    ) -> Result<(), CommandFailure> {
         self.key_reads.take_result(now, serial, reply)
     }
 
