@@ -41,6 +41,11 @@ impl AcceptQueue {
         Self { len_max, waiting: RefCell::default() }
     }
 
+    /// Whether no connection waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+
     /// Adds a connection. If the queue is full, it displaces another one.
     pub(crate) fn join(self: &Rc<Self>) -> QueueTicket {
         let mut queue = self.waiting.borrow_mut();

@@ -85,6 +85,9 @@ impl Config {
 pub struct Limits {
     /// Most open connections. Further ones get `503` and are closed.
     pub connections_max: usize,
+    /// Most handshakes of dialers that have not proved to be known peers, and most connections of
+    /// dialers whose head is read.
+    pub handshakes_max: usize,
     /// Memory that the server may hold beside the store, in bytes: connections, bodies, replies,
     /// ranges, batches, and messages between nodes. Requests beyond it get `503`.
     pub memory_bytes: u64,
@@ -125,47 +128,80 @@ impl Limits {
 /// Division of the file descriptors of the process.
 ///
 /// Links to peers and the process's own files have priority, because the node is useless without
-/// them. The rest is divided equally between tables and client connections, up to the most that
-/// each can use.
+/// them. An eighth of the rest is for handshakes of peers, up to the most that they can use. What
+/// remains is divided equally between tables and client connections, in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileShares {
     /// Most tables that are kept open.
     pub tables_max: usize,
     /// Most connections of clients.
     pub connections_max: usize,
+    /// Most handshakes of unknown dialers, and most connections of dialers whose head is read.
+    pub handshakes_max: usize,
     /// Recommended limit of open files. Below it, clients or tables get fewer descriptors than they
     /// can use.
     pub wanted: u64,
 }
 
+/// The limit of open files is too low for a node that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limit of open files is {files_max}, and this node needs at least {files_min}: raise the hard limit (ulimit -Hn \
+     {files_min}; LimitNOFILE={files_min} for systemd; --ulimit nofile={files_min} for a container); 65536 suffices for \
+     any node"
+)]
+pub struct TooFewFiles {
+    /// The limit of the process.
+    pub files_max: u64,
+    /// The lowest limit with which the node starts.
+    pub files_min: u64,
+}
+
 impl FileShares {
-    /// Descriptors of the process itself: log, manifest, locks, listeners, standard streams, files
-    /// of jobs and backups, and the reserved connections.
+    /// Descriptors of the process itself: 48 for log, manifest, locks, listeners, standard streams
+    /// and files of jobs and backups, 64 for connections that wait for a permit, and 16 for
+    /// reserved connections.
     const OWN: u64 = 128;
     /// Descriptors of each I/O thread: poller, wake-up, timer and a listener.
     const OWN_PER_THREAD: u64 = 4;
     const TABLES: std::ops::RangeInclusive<u64> = 16..=8_192;
     const CONNECTIONS: std::ops::RangeInclusive<u64> = 16..=10_240;
-    /// Descriptors that tables (512) and connections (1,024) should have at least.
-    const WANTED: u64 = 512 + 1_024;
+    /// Heads and handshakes of unknown dialers, each.
+    const HANDSHAKES: std::ops::RangeInclusive<u64> = 8..=256;
+    /// Fraction of the descriptors that heads and handshakes get, each: 1 / 16.
+    const HANDSHAKES_DIVISOR: u64 = 16;
+    /// Descriptors that tables (512), connections (1,024), heads and handshakes (256 each) should
+    /// have at least.
+    const WANTED: u64 = 512 + 1_024 + 2 * 256;
 
     /// The division for a process that may open `files_max` files, in a cluster of `nodes`, with
     /// `threads` I/O threads.
-    pub fn of(files_max: u64, nodes: usize, threads: usize) -> Self {
+    ///
+    /// # Errors
+    /// The shares do not fit into `files_max`, even at their minimums.
+    pub fn of(files_max: u64, nodes: usize, threads: usize) -> Result<Self, TooFewFiles> {
         let (threads, peers) = (threads as u64, (nodes as u64).saturating_sub(1));
         // Each thread and the node itself dial a link to each peer, and each peer dials as many to
         // this node.
         let links = 2 * (threads + 1) * peers;
         let taken = Self::OWN + Self::OWN_PER_THREAD * threads + links;
-        let left = files_max.saturating_sub(taken);
+        let files_min =
+            taken + Self::TABLES.start() + Self::CONNECTIONS.start() + 2 * Self::HANDSHAKES.start();
+        if files_max < files_min {
+            return Err(TooFewFiles { files_max, files_min });
+        }
+        let left = files_max - taken;
+        let handshakes =
+            (left / Self::HANDSHAKES_DIVISOR).clamp(*Self::HANDSHAKES.start(), *Self::HANDSHAKES.end());
+        let left = left - 2 * handshakes;
         let tables = (left / 2).clamp(*Self::TABLES.start(), *Self::TABLES.end());
-        let connections =
-            left.saturating_sub(tables).clamp(*Self::CONNECTIONS.start(), *Self::CONNECTIONS.end());
-        Self {
+        let connections = (left - tables).clamp(*Self::CONNECTIONS.start(), *Self::CONNECTIONS.end());
+        Ok(Self {
             tables_max: tables as usize,
             connections_max: connections as usize,
+            handshakes_max: handshakes as usize,
             wanted: taken + Self::WANTED,
-        }
+        })
     }
 }
 
@@ -173,6 +209,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 10_240,
+            handshakes_max: 256,
             memory_bytes: 256 << 20,
             head_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(600),
@@ -189,17 +226,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_of_descriptors_stay_within_the_limit() {
-        for (files_max, nodes, threads) in [(1_024, 1, 2), (1_024, 3, 8), (65_536, 64, 32), (1 << 20, 5, 4)] {
-            let shares = FileShares::of(files_max, nodes, threads);
-            let links = 2 * (threads + 1) * (nodes - 1);
-            let sum = shares.tables_max + shares.connections_max + links + 4 * threads + 128;
-            assert!(sum as u64 <= files_max, "{sum} of {files_max} for {nodes} nodes, {threads} threads");
+    fn the_shares_of_descriptors_stay_within_every_limit_that_is_accepted() {
+        for (nodes, threads) in [(1, 1), (1, 2), (3, 8), (64, 32), (5, 4)] {
+            let TooFewFiles { files_min, .. } =
+                FileShares::of(64, nodes, threads).expect_err("64 files are too few");
+            assert!(FileShares::of(files_min - 1, nodes, threads).is_err());
+            for files_max in (files_min..files_min + 2_000).chain([65_536, 1 << 20]) {
+                let shares = FileShares::of(files_max, nodes, threads).expect("enough files");
+                let links = 2 * (threads + 1) * (nodes - 1);
+                let own = links + 4 * threads + 128;
+                let sum = shares.tables_max + shares.connections_max + 2 * shares.handshakes_max + own;
+                assert!(sum as u64 <= files_max, "{sum} of {files_max}: {nodes} nodes, {threads} threads");
+            }
         }
-        let plenty = FileShares::of(1 << 20, 3, 4);
-        assert_eq!((plenty.tables_max, plenty.connections_max), (8_192, 10_240));
-        let few = FileShares::of(100, 3, 4);
-        assert_eq!((few.tables_max, few.connections_max), (16, 16));
-        assert!(few.wanted > 100 && FileShares::of(65_536, 64, 16).wanted < 65_536);
+        let plenty = FileShares::of(1 << 20, 3, 4).expect("enough files");
+        assert_eq!((plenty.tables_max, plenty.connections_max, plenty.handshakes_max), (8_192, 10_240, 256));
+        let few = FileShares::of(212, 3, 4).expect("enough files");
+        assert_eq!((few.tables_max, few.connections_max, few.handshakes_max), (16, 16, 8));
+        assert!(FileShares::of(65_536, 64, 16).expect("enough files").wanted < 65_536);
     }
 }

@@ -535,6 +535,7 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         connections_max: 1,
+        handshakes_max: 1,
         memory_bytes: 1,
         head_time: Duration::from_secs(10),
         idle_time: Duration::from_secs(600),

@@ -174,6 +174,12 @@ impl ConnectionLimiter {
         ConnectionAdmission { permit: Some(permit), eviction }
     }
 
+    /// The eviction when the process has no descriptor for a further connection.
+    pub(crate) fn evict_for_descriptor(&self) -> Eviction {
+        let client = self.greatest(&self.counts.lock());
+        Eviction { client, count: 1 + self.surplus(), scope: EvictionScope::Inactive }
+    }
+
     /// A reserved permit, for a request about the node itself.
     pub(crate) fn admit_reserved(self: &Arc<Self>, client: ClientAddress) -> Option<ConnectionPermit> {
         let mut counts = self.counts.lock();
@@ -201,9 +207,13 @@ impl ConnectionLimiter {
         if held(&requester) >= self.address_max() {
             return Eviction { client: Some(requester), count, scope };
         }
+        Eviction { client: self.greatest(counts), count, scope }
+    }
+
+    /// The client that holds the most permits, if it holds more than its share.
+    fn greatest(&self, counts: &PermitCounts) -> Option<ClientAddress> {
         let greatest = counts.by_address.iter().max_by_key(|(_, held)| **held);
-        let client = greatest.filter(|(_, held)| **held > self.address_max()).map(|(client, _)| *client);
-        Eviction { client, count, scope }
+        greatest.filter(|(_, held)| **held > self.address_max()).map(|(client, _)| *client)
     }
 
     /// Number of connections that are evicted beyond the excess.

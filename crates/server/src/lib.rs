@@ -14,6 +14,7 @@
 //!
 //! **Caveats.** HTTP/1 only, without TLS. The commit threads belong to the engine.
 
+mod accept_failures;
 mod accept_queue;
 mod admission;
 mod body;
@@ -53,6 +54,6 @@ mod streaming;
 mod thread;
 mod warnings;
 
-pub use config::{Config, FileShares, Limits};
+pub use config::{Config, FileShares, Limits, TooFewFiles};
 pub use error::ServerError;
 pub use server::{LifecycleObserver, Server, run};

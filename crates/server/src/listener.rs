@@ -5,6 +5,10 @@
 //! thread with the fewest. Client connections are bounded ([`connection_limit`]); connections of
 //! peers are not counted. A connection without a permit waits in a bounded queue ([`AcceptQueue`])
 //! until an evicted connection releases its permit.
+//!
+//! A connection that cannot be accepted, because other parts of the process have used up the
+//! descriptors, evicts an inactive one. If none is inactive, it is accepted with one of a few spare
+//! descriptors and refused.
 
 use crate::accept_queue::{AcceptQueue, QueueTicket};
 use crate::connection_limit::{self, ClientAddress, ConnectionAdmission, ConnectionPermit, Eviction};
@@ -16,11 +20,15 @@ use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
 use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, Socket, Type};
+use std::cell::RefCell;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -34,8 +42,10 @@ const BACKLOG: i32 = 4_096;
 const BIND_TIME: Duration = Duration::from_millis(500);
 /// Pause between two attempts to bind.
 const BIND_PAUSE: Duration = Duration::from_millis(5);
-/// Pause after a failed accept, which mostly means that descriptors ran out.
+/// Pause after a failed accept, in which evicted connections release their descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Number of spare descriptors, with which connections are refused when there are no others.
+const SPARES_MAX: usize = 4;
 /// Time limit for a refused connection to read its refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 /// Time limit for the first bytes of a connection without a permit.
@@ -80,20 +90,87 @@ pub(crate) async fn accept(
     process: &Arc<Process>,
 ) -> Infallible {
     let queue = Rc::new(AcceptQueue::new(WAITING_MAX));
+    let spares = SpareDescriptors::default();
+    let mut has_failed = false;
     loop {
+        spares.refill(listener);
         match listener.accept().await {
-            Ok((stream, from)) => hand_out(stream, from, threads, process, &queue),
+            Ok((stream, from)) => {
+                has_failed = false;
+                hand_out(stream, from, threads, process, &queue);
+                if !queue.is_empty() {
+                    // Displaced connections are closed before further ones are accepted.
+                    tokio::task::yield_now().await;
+                }
+            }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                note_failure(&error, threads, process);
+                // The first pause lets evicted connections end.
+                if !has_failed || !refuse_with_spare(listener, process, &spares).await {
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                has_failed = true;
             }
         }
     }
 }
 
+/// Counts a connection that could not be accepted, and evicts inactive ones for their descriptors.
+fn note_failure(error: &io::Error, threads: &[ThreadHandle], process: &Process) {
+    if process.accept_failures.note(process.clock.now().mono) {
+        tracing::warn!(
+            %error,
+            "a connection could not be accepted: inactive connections are closed; raise the hard limit of open files \
+             (ulimit -Hn, LimitNOFILE=)"
+        );
+    }
+    let threads: Vec<_> = threads.iter().map(ThreadHandle::mailbox).collect();
+    relieve(process.limiter.evict_for_descriptor(), &threads);
+}
+
+/// Accepts a connection in place of a spare descriptor, and refuses it. `false`: there is no spare
+/// descriptor, or no connection.
+async fn refuse_with_spare(
+    listener: &TcpListener,
+    process: &Arc<Process>,
+    spares: &SpareDescriptors,
+) -> bool {
+    let Some(spare) = spares.0.borrow_mut().pop() else {
+        return false;
+    };
+    drop(spare);
+    let accepted = poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await;
+    let Poll::Ready(Ok((stream, _))) = accepted else {
+        return false;
+    };
+    let process = Arc::clone(process);
+    tokio::task::spawn_local(async move { refuse(stream, &process).await });
+    true
+}
+
+/// Descriptors that are held for the time when there are no others.
+#[derive(Default)]
+struct SpareDescriptors(RefCell<Vec<OwnedFd>>);
+
+impl SpareDescriptors {
+    /// Acquires the missing descriptors, as far as the system has them.
+    fn refill(&self, listener: &TcpListener) {
+        let mut spares = self.0.borrow_mut();
+        while spares.len() < SPARES_MAX
+            && let Ok(spare) = listener.as_fd().try_clone_to_owned()
+        {
+            spares.push(spare);
+        }
+    }
+}
+
 /// Accepts connections of peers forever and hands them to the I/O threads.
-pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[ThreadHandle]) -> Infallible {
+pub(crate) async fn accept_peers(
+    listener: Option<&TcpListener>,
+    threads: &[ThreadHandle],
+    process: &Process,
+) -> Infallible {
     let Some(listener) = listener else {
         return std::future::pending().await;
     };
@@ -102,7 +179,7 @@ pub(crate) async fn accept_peers(listener: Option<&TcpListener>, threads: &[Thre
             Ok(stream) => threads[least_loaded(threads)].mailbox().send(thread::ThreadMessage::Peer(stream)),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a peer's connection could not be accepted");
+                note_failure(&error, threads, process);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -1,5 +1,6 @@
 //! State that the threads of a node share.
 
+use crate::accept_failures::AcceptFailures;
 use crate::admission::Admission;
 use crate::budget::{LargestValue, MemoryBudget};
 use crate::checkpoint_pace::CheckpointPace;
@@ -56,6 +57,8 @@ pub(crate) struct Process {
     pub(crate) control: mpsc::Sender<ControlMessage>,
     pub(crate) resolver: Resolver,
     pub(crate) peer_warnings: PeerWarnings,
+    /// Connections that could not be accepted.
+    pub(crate) accept_failures: AcceptFailures,
     /// Permits for handshakes with nodes that dial this one.
     pub(crate) handshakes: Arc<Handshakes>,
     /// Links that this node or the peer refused because the nodes do not fit together.
@@ -105,7 +108,8 @@ impl Process {
             control,
             resolver: Resolver::default(),
             peer_warnings: PeerWarnings::default(),
-            handshakes: Arc::new(Handshakes::new(usize::from(nodes.get()))),
+            accept_failures: AcceptFailures::default(),
+            handshakes: Arc::new(Handshakes::new(usize::from(nodes.get()), config.limits.handshakes_max)),
             refused_links: AtomicU64::new(0),
             state: AtomicU8::new(STARTING),
             env,

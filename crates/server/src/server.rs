@@ -343,7 +343,7 @@ impl BoundServer {
         let threads = start_threads(&process)?;
         let ended = tokio::select! {
             never = listener::accept(&listener, &threads, &process) => match never {},
-            never = listener::accept_peers(peer_listener.as_ref(), &threads) => match never {},
+            never = listener::accept_peers(peer_listener.as_ref(), &threads, &process) => match never {},
             ended = run_until_stopped(&process, &threads, control_messages, told_to_stop, while_recovering, observer) => ended?,
         };
         let open = match ended {

@@ -34,6 +34,14 @@ pub(crate) fn of(
     now: Now,
 ) -> Vec<String> {
     let mut warnings = of_configuration(process);
+    if process.accept_failures.is_recent(now.mono) {
+        warnings.push(
+            "Connections could not be accepted in the last minute, because the process or the machine has no file \
+             descriptors left: inactive connections are closed. Raise the hard limit of open files (ulimit -Hn, \
+             LimitNOFILE=)."
+                .to_owned(),
+        );
+    }
     warnings.extend(of_store(local, stats, now));
     warnings.extend(of_clocks(&OwnClock::of(local, now), nodes));
     if now.mono.saturating_since(process.started) > HORIZON_TIME {

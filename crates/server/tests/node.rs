@@ -518,6 +518,7 @@ const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 /// Limits under which connections end only by eviction.
 const PATIENT: Limits = Limits {
     connections_max: 64,
+    handshakes_max: 64,
     memory_bytes: 256 << 20,
     head_time: FOR_EVER,
     idle_time: FOR_EVER,

@@ -324,7 +324,8 @@ impl Settings {
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
         let threads = self.threads.map_or(machine.cores.min(THREADS_MAX), AtLeastOne::get);
-        let files = FileShares::of(machine.files_max, membership.nodes.len(), threads);
+        let files = FileShares::of(machine.files_max, membership.nodes.len(), threads)
+            .map_err(|error| error.to_string())?;
         if machine.files_max < files.wanted {
             tracing::warn!(
                 files_max = machine.files_max,
@@ -333,7 +334,10 @@ impl Settings {
                 "the limit of open files is low: raise the hard limit (ulimit -Hn, LimitNOFILE=)"
             );
         }
-        let limits = Limits::for_process(files.connections_max, memory_bytes, value_bytes_max);
+        let limits = Limits {
+            handshakes_max: files.handshakes_max,
+            ..Limits::for_process(files.connections_max, memory_bytes, value_bytes_max)
+        };
         let store_bytes = memory_bytes.saturating_sub(limits.memory_bytes).max(STORE_MEMORY_BYTES_MIN);
         let request_timeout = self.request_timeout.map_or(REQUEST_TIMEOUT_DEFAULT, |span| span.0);
         Ok(Config {

@@ -4,12 +4,12 @@
 //! of unknown dialers, even if they are silent, slow or use a wrong secret, do not block known
 //! peers. One peer does not block another.
 //!
-//! **Mechanism.** A connection passes three stages. While its head is read, it is one of
-//! [`HEADS_MAX`]. A further connection displaces the one whose head has been read for longest. The
+//! **Mechanism.** A connection passes three stages. While its head is read, it is one of a
+//! fixed number. A further connection displaces the one whose head has been read for longest. The
 //! head of a peer arrives in one piece, so it is complete before it could be displaced. It contains
 //! an early proof (`wire::handshake`), which is checked with one HMAC. With a valid proof the
-//! handshake takes one of the [`PEER_MAX`] permits of that node, without one it takes one of
-//! [`UNKNOWN_DIALERS_MAX`]. If no permit is free, the connection is dropped and counted.
+//! handshake takes one of the [`PEER_MAX`] permits of that node, without one it takes one of as
+//! many permits of unknown dialers. If no permit is free, the connection is dropped and counted.
 //!
 //! **Caveats.** Peers of releases without an early proof, and peers whose clock is hours off, count
 //! as unknown dialers. They dial again. A process that observes an early proof can use up the
@@ -22,16 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
-/// Most connections whose heads are read at a time.
-const HEADS_MAX: usize = 256;
-/// Most handshakes of unknown dialers in flight.
-const UNKNOWN_DIALERS_MAX: usize = 256;
 /// Most handshakes of one peer in flight: twice the links that a node can dial.
 const PEER_MAX: usize = 512;
 
 /// Permits for the handshakes of a process.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
+    /// Most connections whose heads are read at a time, and most handshakes of unknown dialers.
+    max: usize,
     state: Mutex<State>,
     unknown_dropped: AtomicU64,
     peers_dropped: AtomicU64,
@@ -62,11 +60,13 @@ struct Head<'a> {
 }
 
 impl Handshakes {
-    /// Permits of a node in a cluster of `nodes`.
-    pub(crate) fn new(nodes: usize) -> Self {
+    /// Permits of a node in a cluster of `nodes`, with `max` heads and as many handshakes of
+    /// unknown dialers.
+    pub(crate) fn new(nodes: usize, max: usize) -> Self {
         let (heads, peers) = (BTreeMap::new(), vec![0; nodes]);
         let state = State { heads, next_head: 0, unknown_dialers: 0, peers };
         Self {
+            max,
             state: Mutex::new(state),
             unknown_dropped: AtomicU64::new(0),
             peers_dropped: AtomicU64::new(0),
@@ -93,7 +93,7 @@ impl Handshakes {
         let mut state = self.state.lock();
         let (taken, max, dropped) = match dialer {
             Some(node) => (&mut state.peers[node.as_usize()], PEER_MAX, &self.peers_dropped),
-            None => (&mut state.unknown_dialers, UNKNOWN_DIALERS_MAX, &self.unknown_dropped),
+            None => (&mut state.unknown_dialers, self.max, &self.unknown_dropped),
         };
         if *taken == max {
             dropped.fetch_add(1, Ordering::Relaxed);
@@ -115,7 +115,7 @@ impl Handshakes {
 
     fn begin_head(&self, displaces: oneshot::Sender<()>) -> Head<'_> {
         let mut state = self.state.lock();
-        if state.heads.len() == HEADS_MAX {
+        if state.heads.len() == self.max {
             state.heads.pop_first();
         }
         let number = state.next_head;
@@ -147,11 +147,13 @@ mod tests {
     use std::future::pending;
     use tokio::task::JoinSet;
 
+    const MAX: usize = 32;
+
     #[test]
     fn unknown_dialers_and_other_peers_take_no_permits_of_a_peer() {
-        let handshakes = Arc::new(Handshakes::new(3));
+        let handshakes = Arc::new(Handshakes::new(3, MAX));
         let unknown_dialers: Vec<_> =
-            (0..UNKNOWN_DIALERS_MAX).map(|_| handshakes.admit(None).expect("a free permit")).collect();
+            (0..MAX).map(|_| handshakes.admit(None).expect("a free permit")).collect();
         assert!(handshakes.admit(None).is_none());
         let first = Some(NodeIndex(1));
         let peers: Vec<_> = (0..PEER_MAX).map(|_| handshakes.admit(first).expect("a free permit")).collect();
@@ -166,9 +168,9 @@ mod tests {
     fn a_head_above_the_limit_displaces_the_oldest() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let handshakes = Arc::new(Handshakes::new(1));
+            let handshakes = Arc::new(Handshakes::new(1, MAX));
             let mut silent = JoinSet::new();
-            for number in 0..HEADS_MAX + 1 {
+            for number in 0..MAX + 1 {
                 let handshakes = Arc::clone(&handshakes);
                 silent.spawn(async move { (number, handshakes.while_reading_head(pending::<()>()).await) });
                 tokio::task::yield_now().await;

@@ -134,6 +134,8 @@ fn connections(out: &mut Exposition, source: &MetricsSource<'_>) {
     out.gauge("veche_connections_max", "Connections of clients that may be open.").count(&[], max);
     out.counter("veche_connections_accepted_total", "Connections of clients and peers taken in.")
         .count(&[], process.counters.connections_accepted.get());
+    out.counter("veche_accept_failures_total", "Failed attempts to accept a connection.")
+        .count(&[], process.accept_failures.count());
     let mut cut =
         out.counter("veche_connections_cut_total", "Connections of clients ended by the node, by reason.");
     for why in CloseReason::ALL {

@@ -22,7 +22,7 @@ fn nothing_set_is_a_node_on_its_own_with_a_quarter_of_the_memory() {
     let memory = |config: &Config| config.engine.memory_bytes + config.limits.memory_bytes;
     assert_eq!((memory(&config), config.limits.memory_bytes), (1 << 30, 256 << 20));
     assert_eq!((config.threads, config.value_bytes_max), (3, 16 << 20));
-    assert_eq!(config.limits.connections_max, 430);
+    assert_eq!(config.limits.connections_max, 377);
     let large = MachineProperties { memory_bytes: 64 << 30, ..MACHINE };
     let config = Settings::default().resolve(&large).unwrap();
     assert_eq!((memory(&config), config.limits.memory_bytes), (2 << 30, 384 << 20));

@@ -108,6 +108,19 @@ impl Node {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
     }
 
+    /// Number of open files and sockets.
+    pub(crate) fn open_files(&self) -> u64 {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("Linux tells").count() as u64
+    }
+
+    /// Sets the soft limit of open files; `None`: to the hard limit.
+    pub(crate) fn limit_open_files(&self, files_max: Option<u64>) {
+        use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: files_max.or(maximum), maximum };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).expect("the limit of a child");
+    }
+
     /// `kill -9`, and waits for the end.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
