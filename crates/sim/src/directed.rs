@@ -16,8 +16,13 @@ const FIRST: NodeIndex = NodeIndex(0);
 
 /// Creates a cluster of two nodes that has served a few small writes and keeps them in tables.
 fn two_nodes_with_tables() -> World {
+    nodes_with_tables(2)
+}
+
+/// Creates a cluster that has served a few small writes and keeps them in tables.
+fn nodes_with_tables(nodes: u8) -> World {
     let mut scenario = Scenario::draw(7, Scale::SMALL, None);
-    scenario.nodes = 2;
+    scenario.nodes = nodes;
     scenario.default_from = 2;
     scenario.scans = 0;
     scenario.faults = 0;
@@ -165,4 +170,21 @@ fn the_only_replica_of_a_write_sends_it_to_a_replica_of_the_older_write() {
     let read = process.read(&StoreRequest::Read { key });
     let StoreResponse::Cell(Some(read)) = read else { panic!("the replica did not get the write: {read:?}") };
     assert_eq!(read.meta.version, cell(2, 1).meta.version);
+}
+
+#[test]
+fn a_node_with_an_admitted_copy_starts_when_it_reaches_a_peer_that_knows() {
+    let mut world = nodes_with_tables(3);
+    let (peer, other) = (NodeIndex(1), NodeIndex(2));
+    world.end_process(FIRST, EndCause::Kill, None);
+    world.run_for(2 * SECOND).expect("the peers detect the end of the process");
+    let disk = world.host(FIRST).disk.kill();
+    world.start_copy(FIRST, disk, false);
+    world.run_for(2 * SECOND).expect("the peers admit the copy");
+    world.end_process(other, EndCause::Kill, None);
+    assert!(world.may_start(FIRST), "one peer that admitted the copy runs");
+    world.end_process(peer, EndCause::Kill, Some(SECOND));
+    world.end_copy();
+    assert!(!world.may_start(FIRST), "nothing tells the node that it lacks writes");
+    world.wait_until("it may start", 2 * SECOND, |world| world.may_start(FIRST)).expect("the peer is back");
 }

@@ -36,8 +36,8 @@ pub(crate) struct ChangeState {
     /// Nodes whose directories hold less than they acknowledged, and since when they seem
     /// recovered.
     changed: BTreeMap<NodeIndex, Option<Nanos>>,
-    /// Peers that were linked with the lost generation, for each node whose directory was rolled
-    /// back.
+    /// Peers that know what a directory lacks: those linked with the lost generation, for each node
+    /// whose directory was rolled back, and those that admitted the copy of a node.
     witnesses: BTreeMap<NodeIndex, BTreeSet<NodeIndex>>,
     /// Earlier states of disks, with their generations.
     earlier: BTreeMap<NodeIndex, EarlierState>,
@@ -172,11 +172,28 @@ impl World {
         self.nodes().filter(|peer| *peer != node).filter(|peer| is_linked(self, *peer)).collect()
     }
 
+    /// Notes the peers that have admitted the copy of a node.
+    ///
+    /// Call this before a process ends, since a peer keeps what it knows, and at a node's start.
+    pub(crate) fn note_copy_witnesses(&mut self) {
+        let copy = self.copy();
+        let Some(process) = self.host(copy).process.as_ref() else { return };
+        let (states, original) = (process.node.status().peers, self.member_of(copy));
+        // A peer that admits the copy answers it, also while it does not reach the node's address.
+        let is_admitting = |peer: &NodeIndex| states[peer.as_usize()].state == PeerState::Up;
+        let admitting: Vec<_> = self.nodes().filter(|peer| *peer != original).filter(is_admitting).collect();
+        if !admitting.is_empty() {
+            self.nemesis.changes.witnesses.entry(original).or_default().extend(admitting);
+        }
+    }
+
     /// Whether a node may start.
     ///
-    /// A node whose directory was rolled back must learn that from a peer that knows. So it starts
-    /// only when it reaches such a peer, and no fault begins for a moment then.
+    /// A node whose directory was rolled back, or whose peers admitted its copy, must learn that
+    /// from a peer that knows. So it starts only when it reaches such a peer, and no fault begins
+    /// for a moment then.
     pub(crate) fn may_start(&mut self, node: NodeIndex) -> bool {
+        self.note_copy_witnesses();
         let witnesses = self.nemesis.changes.witnesses.get(&node).cloned().unwrap_or_default();
         if witnesses.is_empty() || self.nemesis.is_over {
             return true;

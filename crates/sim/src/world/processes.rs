@@ -129,6 +129,7 @@ impl World {
 
     /// Ends the process of a host, and starts the next one after `down`, if given.
     pub(crate) fn end_process(&mut self, node: NodeIndex, end_cause: EndCause, down: Option<Duration>) {
+        self.note_copy_witnesses();
         let host = &mut self.hosts[node.as_usize()];
         if host.process.take().is_none() {
             return;
