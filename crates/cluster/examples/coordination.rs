@@ -11,8 +11,8 @@ use bytes::Bytes;
 use cluster::{
     ClusterView, Command, Coordinator, CoordinatorLimits, Destination, Effect, HintLedger, HybridClock,
     Incarnation, Key, Layout, Lifetime, LinkAction, LinkEvent, Member, Message, NodeIndex, Origin,
-    PeerAnswer, PeerHello, PeerRequest, PeerView, QuorumChoice, RequestId, Requester, StoreRequest,
-    StoreResponse, SyncState,
+    PeerAnswer, PeerHello, PeerRequest, PeerView, QuorumChoice, ReplicaRequest, ReplicaResponse, RequestId,
+    Requester, StoreRequest, StoreResponse, SyncState,
 };
 use std::collections::VecDeque;
 use std::num::NonZeroU8;
@@ -126,18 +126,26 @@ impl Bench {
             Effect::Reply { .. } => self.replies += 1,
             Effect::Store { id, request, .. } => {
                 let response = match request {
-                    StoreRequest::Read { .. } => StoreResponse::Cell(Some(self.cell.clone())),
-                    StoreRequest::ReadMeta { .. } => StoreResponse::Meta(Some(self.cell.meta)),
+                    StoreRequest::Replica(ReplicaRequest::Read { .. }) => {
+                        StoreResponse::Replica(ReplicaResponse::Cell(Some(self.cell.clone())))
+                    }
+                    StoreRequest::Replica(ReplicaRequest::ReadMeta { .. }) => {
+                        StoreResponse::Replica(ReplicaResponse::Meta(Some(self.cell.meta)))
+                    }
                     StoreRequest::RaiseClockBound { bound } => StoreResponse::ClockBoundRaised { bound },
-                    _ => StoreResponse::Written { superseded: false },
+                    _ => StoreResponse::Replica(ReplicaResponse::Written { superseded: false }),
                 };
                 self.coordinator.handle_stored(self.now, id, response);
             }
             Effect::Send { to: Destination::Dialed(node), message: Message::Request { id, request, .. } } => {
                 let answer = match request {
-                    PeerRequest::ReadCell { .. } => PeerAnswer::Cell(Some(self.cell.clone())),
-                    PeerRequest::ReadMeta { .. } => PeerAnswer::Meta(Some(self.cell.meta)),
-                    _ => PeerAnswer::Written { superseded: false },
+                    PeerRequest::Replica(ReplicaRequest::Read { .. }) => {
+                        PeerAnswer::Replica(ReplicaResponse::Cell(Some(self.cell.clone())))
+                    }
+                    PeerRequest::Replica(ReplicaRequest::ReadMeta { .. }) => {
+                        PeerAnswer::Replica(ReplicaResponse::Meta(Some(self.cell.meta)))
+                    }
+                    _ => PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }),
                 };
                 let origin = Origin { node, link: Destination::Dialed(node) };
                 self.coordinator.handle_message(self.now, origin, Message::Answer { id, answer });

@@ -36,6 +36,7 @@ mod page;
 mod quorum;
 mod refused;
 mod replica;
+mod replica_request;
 mod replica_set;
 mod reply;
 mod scan;
@@ -56,19 +57,20 @@ pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, PartitionId
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
 pub use message::{
-    Destination, GenerationReport, HeartbeatPayload, Incarnation, LinkId, Message, MessageId, Origin,
-    PeerAnswer, PeerFault, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Requester,
+    Destination, GenerationReport, HeartbeatPayload, Incarnation, LinkId, Message, MessageId, NodeRequest,
+    NodeResponse, Origin, PeerAnswer, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Requester,
 };
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use quorum::{Quorum, QuorumChoice, QuorumError, majority};
 pub use refused::{RefusedKey, RefusedKeys};
+pub use replica_request::{ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, StoreFault};
 pub use reply::{Acks, CommandFailure, Reply, Shortfall};
 pub use scan::{
-    PageContent, PageRequest, PartitionSet, Scan, ScanAnswer, ScanId, ScanRequest, ScanRoles, ScanScope,
-    ScanTask, SnapshotId,
+    PageContent, PageRequest, PartitionSet, Scan, ScanId, ScanRequest, ScanRoles, ScanScope, ScanTask,
+    SnapshotId,
 };
-pub use store_request::{Hint, ScanLimit, StoreFault, StoreRequest, StoreResponse};
+pub use store_request::{Hint, ScanLimit, StoreRequest, StoreResponse};
 pub use sync_state::{Generation, GenerationHistory, NodeRecord, SyncState};
 pub use view::{ClusterView, PeerState, PeerView};
 pub use wait_trace::{WaitSpan, WaitTarget, WaitTrace};

@@ -9,11 +9,12 @@
 //! so that a process never accepts an answer to an earlier process of its node.
 
 use crate::{
-    Generation, Key, NodeIndex, NodeSet, ScanAnswer, ScanRequest, SnapshotId, StoreFault, SyncState,
+    Generation, Key, NodeIndex, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, ScanRequest,
+    SyncState,
 };
 use std::num::NonZeroU8;
 use std::time::Duration;
-use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
+use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, WallTime};
 
 /// Identifies a process of a node: 64 random bits, drawn at its start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,11 +96,9 @@ impl Message {
     /// its deadline. `None` for requests, for answers that are as short, and for acknowledgements.
     pub fn refusal(&self) -> Option<Self> {
         match self {
-            Self::Answer {
-                id,
-                answer:
-                    PeerAnswer::Cell(Some(_)) | PeerAnswer::Range(_) | PeerAnswer::Scan(ScanAnswer::Page { .. }),
-            } => Some(Self::Answer { id: *id, answer: PeerAnswer::Failed(PeerFault::Busy) }),
+            Self::Answer { id, answer } if answer.carries_data() => {
+                Some(Self::Answer { id: *id, answer: PeerAnswer::Failed(ReplicaFault::Busy) })
+            }
             _ => None,
         }
     }
@@ -108,91 +107,89 @@ impl Message {
 /// A request to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerRequest {
-    /// Reads the newest durable cell of a key, tombstones and expired values included.
-    ReadCell {
-        /// The key.
-        key: Key,
-    },
-    /// As `ReadCell`, without the value.
-    ReadMeta {
-        /// The key.
-        key: Key,
-    },
-    /// Stores a cell durably, and in the same batch hints for nodes that lack it.
-    Write {
-        /// The key.
-        key: Key,
-        /// The cell.
-        cell: Cell,
-        /// Nodes to keep hints for.
-        hints: NodeSet,
-    },
-    /// Keeps hints that nodes lack a version of a key that the receiver holds.
-    KeepHints {
-        /// The key.
-        key: Key,
-        /// The version.
-        version: Version,
-        /// The nodes that lack it.
-        targets: NodeSet,
-    },
-    /// Probes a peer and reports the sender's state. From `Node` to `Node`.
-    Heartbeat(HeartbeatPayload),
-    /// Reads the keys of a range that both nodes replicate. From `Node` to `Node`.
-    Range(RangeRequest),
+    /// A request to the node as a replica. A `Node` that moves cells sends these too.
+    Replica(ReplicaRequest),
     /// Requests the receiver's part of a scan.
     Scan(ScanRequest),
-    /// Releases the snapshot of a finished scan.
-    EndScan {
-        /// Identifies the scan.
-        snapshot: SnapshotId,
-    },
+    /// A request from `Node` to `Node`.
+    Node(NodeRequest),
+}
+
+/// A request between the `Node`s of two processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeRequest {
+    /// Probes a peer and reports the sender's state.
+    Heartbeat(HeartbeatPayload),
+    /// Reads the keys of a range that both nodes replicate.
+    Range(RangeRequest),
 }
 
 /// The answer to a [`PeerRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerAnswer {
-    /// Answers `ReadCell`.
-    Cell(Option<Cell>),
-    /// Answers `ReadMeta`.
-    Meta(Option<CellMeta>),
-    /// Answers `Write`: the cell is durable, with its hints.
-    Written {
-        /// Whether a greater version was already stored. `false` may be wrong.
-        superseded: bool,
-    },
-    /// Answers `KeepHints`: the hints are durable.
-    HintsKept,
+    /// Answers `Replica` and `Scan`.
+    Replica(ReplicaResponse),
+    /// Answers `Node`.
+    Node(NodeResponse),
+    /// The request was not carried out.
+    Failed(ReplicaFault),
+}
+
+/// The answer to a [`NodeRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeResponse {
     /// Answers `Heartbeat`.
     Heartbeat(HeartbeatPayload),
     /// Answers `Range`.
     Range(RangeAnswer),
-    /// Answers `Scan`.
-    Scan(ScanAnswer),
-    /// Answers `EndScan`.
-    ScanEnded,
-    /// The request was not carried out.
-    Failed(PeerFault),
 }
 
-/// The reason why a node did not carry out a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerFault {
-    /// Its store failed.
-    Store(StoreFault),
-    /// It is not read-eligible, as a whole or for this key: [`SyncState`],
-    /// [`RefusedKeys`](crate::RefusedKeys).
-    NotReadEligible,
-    /// The version is too far ahead of the receiver's clock.
-    ClockAhead {
-        /// Time of the receiver's wall clock.
-        wall: WallTime,
-    },
-    /// Too many requests of this requester, or in total, are in flight there, or a write would wait
-    /// for too long.
-    Busy,
-    /// The node has not recovered yet, or is shutting down.
-    NotServing,
+impl PeerAnswer {
+    /// The outcome of a request to a replica. An answer to another kind of request is a fault of
+    /// the peer.
+    pub(crate) fn into_outcome(self) -> ReplicaOutcome {
+        match self {
+            Self::Replica(response) => Ok(response),
+            Self::Failed(fault) => Err(fault),
+            Self::Node(_) => Err(ReplicaFault::NotServing),
+        }
+    }
+
+    /// Whether the answer is about as large as the data that it carries.
+    const fn carries_data(&self) -> bool {
+        match self {
+            Self::Replica(response) => response.carries_data(),
+            Self::Node(NodeResponse::Range(_)) => true,
+            Self::Node(NodeResponse::Heartbeat(_)) | Self::Failed(_) => false,
+        }
+    }
+}
+
+impl From<ReplicaRequest> for PeerRequest {
+    fn from(request: ReplicaRequest) -> Self {
+        Self::Replica(request)
+    }
+}
+
+impl From<NodeRequest> for PeerRequest {
+    fn from(request: NodeRequest) -> Self {
+        Self::Node(request)
+    }
+}
+
+impl From<ReplicaOutcome> for PeerAnswer {
+    fn from(outcome: ReplicaOutcome) -> Self {
+        match outcome {
+            Ok(response) => Self::Replica(response),
+            Err(fault) => Self::Failed(fault),
+        }
+    }
+}
+
+impl From<NodeResponse> for PeerAnswer {
+    fn from(response: NodeResponse) -> Self {
+        Self::Node(response)
+    }
 }
 
 /// The state of a node, as it reports it to its peers in each heartbeat and in each answer to one.

@@ -9,7 +9,7 @@
 //!
 //! | path | behaviour |
 //! |---|---|
-//! | a client's read, here or through a coordinator of a peer | the replica counts as failed: here it is not asked, a peer receives [`PeerFault::NotReadEligible`](crate::PeerFault) |
+//! | a client's read, here or through a coordinator of a peer | the replica counts as failed: here it is not asked, a peer receives [`ReplicaFault::NotReadEligible`](crate::ReplicaFault) |
 //! | a scan of this node | fails at the first page whose part of the range holds the key |
 //! | a scan of the cluster | the replica loses its role in the scan from that page on; others take it |
 //! | writes, hints, read repair to this node | stored as usual: they win or lose by their version |
@@ -30,7 +30,9 @@
 //! that peer loses its disk while it is the only holder of a refused cell, the cell is lost with
 //! it.
 
-use crate::{Cut, Key, KeyRange, NodeSet, PageRequest, PartitionSet, StoreResponse};
+use crate::{
+    Cut, Key, KeyRange, NodeSet, PageRequest, PartitionSet, ReplicaFault, ReplicaOutcome, ReplicaResponse,
+};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -134,14 +136,20 @@ impl RefusedKeys {
         (!self.is_empty()).then(|| Box::new(scope()))
     }
 
-    /// Whether the page that a store returned for a request of this scope covers a refused key.
-    pub(crate) fn are_in(&self, scope: &PageScope, response: &StoreResponse) -> bool {
-        let StoreResponse::Page { rest, .. } = response else { return false };
-        self.are_before(scope, rest.as_ref())
+    /// The outcome of a request of this scope: a page that covers a refused key is a failure.
+    pub(crate) fn judge(&self, scope: Option<&PageScope>, outcome: ReplicaOutcome) -> ReplicaOutcome {
+        match (scope, &outcome) {
+            (Some(scope), Ok(ReplicaResponse::Page { rest, .. }))
+                if self.are_before(scope, rest.as_ref()) =>
+            {
+                Err(ReplicaFault::NotReadEligible)
+            }
+            _ => outcome,
+        }
     }
 
     /// Whether a refused key of this scope lies before `rest`.
-    pub(crate) fn are_before(&self, scope: &PageScope, rest: Option<&Cut>) -> bool {
+    fn are_before(&self, scope: &PageScope, rest: Option<&Cut>) -> bool {
         let begin = match &scope.range.from {
             None => Bound::Unbounded,
             Some(Cut::Before(key)) => Bound::Included(key),

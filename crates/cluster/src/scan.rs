@@ -6,10 +6,12 @@
 //! and others report whether they hold the same.
 
 use crate::{
-    Cut, Incarnation, KeyRange, Layout, NodeIndex, Page, PartitionId, Quorum, RangeDigest, Requester,
-    ScanLimit,
+    Cut, Incarnation, KeyRange, Layout, NodeIndex, PartitionId, Quorum, RangeDigest, Requester, ScanLimit,
 };
 use stdx::WallTime;
+
+/// Limit of a comparison; more than sources send at once.
+const CHECK_LIMIT: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
 
 /// Identifies a scan of a coordinator. Chosen by the submitter, unique among open scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,6 +189,19 @@ pub struct ScanRequest {
     pub task: ScanTask,
 }
 
+impl ScanRequest {
+    /// The request to the store of a node for its part, which is in these partitions.
+    pub(crate) fn into_page(self, partitions: PartitionSet) -> PageRequest {
+        let Self { snapshot, range, at, dead_since, task, .. } = self;
+        let (limit, versions_only) = match task {
+            ScanTask::Cells { limit } => (limit, false),
+            ScanTask::Check { .. } => (CHECK_LIMIT, true),
+        };
+        let content = PageContent::Cells { at, dead_since, versions_only };
+        PageRequest { snapshot, range, partitions: Some(partitions), limit, content }
+    }
+}
+
 /// The part of a scan that a node is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanTask {
@@ -202,19 +217,4 @@ pub enum ScanTask {
         /// `from`.
         digest: RangeDigest,
     },
-}
-
-/// The answer to a [`ScanRequest`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ScanAnswer {
-    /// Answers `Cells`, and a `Check` that found a difference: then without values, with all that
-    /// the node holds there.
-    Page {
-        /// The entries.
-        page: Page,
-        /// End of the part of the range that was read; `None`: the end of the range.
-        rest: Option<Cut>,
-    },
-    /// Answers `Check`: the node holds exactly the same.
-    Same,
 }

@@ -1,41 +1,16 @@
 //! Requests to the local store, and its responses.
 
-use crate::{Cut, Key, NodeIndex, NodeRecord, NodeSet, Page, PageRequest, SnapshotId, TableDamage};
-use std::time::Duration;
-use stdx::{Cell, CellMeta, Hlc, Version};
+use crate::{
+    Key, NodeIndex, NodeRecord, PageRequest, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse,
+    StoreFault, TableDamage,
+};
+use stdx::{Cell, Hlc, Version};
 
 /// A request to the local store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreRequest {
-    /// Reads the newest durable cell of a key, tombstones and expired values included.
-    Read {
-        /// The key.
-        key: Key,
-    },
-    /// As `Read`, without the value. The store does not read an oversized value for it, so an
-    /// answer does not say that the value is readable.
-    ReadMeta {
-        /// The key.
-        key: Key,
-    },
-    /// Stores a cell; it wins or loses by its version. Answered when it is durable.
-    Write {
-        /// The key.
-        key: Key,
-        /// The cell.
-        cell: Cell,
-        /// Nodes for which hints are kept in the same batch, because they lack the cell.
-        hints: NodeSet,
-    },
-    /// Keeps hints that nodes lack a version of a key. Answered when they are durable.
-    KeepHints {
-        /// Key that the nodes lack a version of.
-        key: Key,
-        /// Version that the nodes lack.
-        version: Version,
-        /// The nodes that lack it.
-        targets: NodeSet,
-    },
+    /// A request as peers send it too.
+    Replica(ReplicaRequest),
     /// Removes hints: each that is not newer than the version named here.
     ForgetHints {
         /// The node that they were kept for.
@@ -69,11 +44,6 @@ pub enum StoreRequest {
     },
     /// Reads the next entries of a range from a snapshot that is kept for further pages.
     ReadPage(PageRequest),
-    /// Releases a snapshot, if it is held.
-    EndSnapshot {
-        /// The snapshot.
-        id: SnapshotId,
-    },
     /// Replaces a damaged table, in time, by its readable entries. Requested when all cells that
     /// may be lost with it were fetched from peers and are durable. Not done if by now the table
     /// has lost more than is named here.
@@ -94,18 +64,9 @@ impl StoreRequest {
     /// Whether the request writes nothing that its requester waits for.
     pub const fn is_read(&self) -> bool {
         match self {
-            Self::Read { .. }
-            | Self::ReadMeta { .. }
-            | Self::ReadHints { .. }
-            | Self::Scan { .. }
-            | Self::ReadPage(_)
-            | Self::EndSnapshot { .. }
-            | Self::AbandonTable(_) => true,
-            Self::Write { .. }
-            | Self::KeepHints { .. }
-            | Self::ForgetHints { .. }
-            | Self::PersistRecord { .. }
-            | Self::RaiseClockBound { .. } => false,
+            Self::Replica(request) => request.is_read(),
+            Self::ReadHints { .. } | Self::Scan { .. } | Self::ReadPage(_) | Self::AbandonTable(_) => true,
+            Self::ForgetHints { .. } | Self::PersistRecord { .. } | Self::RaiseClockBound { .. } => false,
         }
     }
 }
@@ -134,16 +95,8 @@ pub struct Hint {
 /// The answer to a [`StoreRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreResponse {
-    /// Answers `Read`: the newest cell, if there is any.
-    Cell(Option<Cell>),
-    /// Answers `ReadMeta`: the metadata of the newest cell, if there is any.
-    Meta(Option<CellMeta>),
-    /// Answers `Write`: the cell is durable.
-    Written {
-        /// Whether a greater version was already stored. With concurrent writes of a key, `false`
-        /// may be wrong.
-        superseded: bool,
-    },
+    /// Answers `Replica` and `ReadPage`.
+    Replica(ReplicaResponse),
     /// Answers `Write`: the cell is durable, but only a read of the key tells whether a greater
     /// version was already stored. This is so for a version that is not greater than all versions
     /// in the store's tables.
@@ -153,8 +106,6 @@ pub enum StoreResponse {
         /// The version that was written.
         version: Version,
     },
-    /// Answers `KeepHints`: the hints are durable.
-    HintsKept,
     /// Answers `ForgetHints`: the hints are removed.
     HintsForgotten,
     /// Answers `ReadHints`.
@@ -171,16 +122,6 @@ pub enum StoreResponse {
         /// Last key of the part of the range that was read; `None`: all of it was read.
         until: Option<Key>,
     },
-    /// Answers `ReadPage`.
-    Page {
-        /// The entries.
-        page: Page,
-        /// End of the part of the range that was read; `None`: the end of the range. The snapshot
-        /// is then released unless it [continues](PageRequest::continues_at).
-        rest: Option<Cut>,
-    },
-    /// Answers `EndSnapshot`.
-    SnapshotEnded,
     /// Answers `AbandonTable`: the table will be replaced.
     TableAbandoned,
     /// Answers `PersistRecord`: the record is durable.
@@ -198,26 +139,28 @@ pub enum StoreResponse {
     Failed(StoreFault),
 }
 
-/// The reason why the local store did not carry out a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreFault {
-    /// The disk is full. The write is not stored.
-    Full,
-    /// Too many requests are waiting. The write is not stored.
-    Overloaded {
-        /// Time after which a retry is expected to succeed.
-        retry_after: Duration,
-    },
-    /// The deadline passed before the request was started. The write is not stored.
-    Expired,
-    /// A checksum did not match.
-    Corrupt {
-        /// The file and its fault.
-        detail: String,
-    },
-    /// The disk failed.
-    Io {
-        /// Description of the failure.
-        detail: String,
-    },
+impl StoreResponse {
+    /// The outcome of a request as peers send it too.
+    ///
+    /// # Panics
+    /// If the request was not one of those.
+    pub(crate) fn into_outcome(self) -> ReplicaOutcome {
+        match self {
+            Self::Replica(response) => Ok(response),
+            Self::Failed(fault) => Err(ReplicaFault::Store(fault)),
+            response => unreachable!("the store answered a request to a replica with {response:?}"),
+        }
+    }
+}
+
+impl From<ReplicaRequest> for StoreRequest {
+    fn from(request: ReplicaRequest) -> Self {
+        Self::Replica(request)
+    }
+}
+
+impl From<ReplicaResponse> for StoreResponse {
+    fn from(response: ReplicaResponse) -> Self {
+        Self::Replica(response)
+    }
 }

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use cluster::{
     Command, CommandFailure, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock, Incarnation,
-    Key, Layout, Lifetime, Member, NodeIndex, Quorum, QuorumChoice, Reply, RequestId, Shortfall, StoreFault,
-    StoreId, StoreRequest, StoreResponse,
+    Key, Layout, Lifetime, Member, NodeIndex, Quorum, QuorumChoice, ReplicaRequest, ReplicaResponse, Reply,
+    RequestId, Shortfall, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,15 +138,19 @@ impl World {
             return StoreResponse::Failed(fault);
         }
         match request {
-            StoreRequest::Read { .. } => {
-                StoreResponse::Cell(self.written.last().map(|version| Cell::value(*version, 1, Bytes::new())))
+            StoreRequest::Replica(ReplicaRequest::Read { .. }) => {
+                StoreResponse::Replica(ReplicaResponse::Cell(
+                    self.written.last().map(|version| Cell::value(*version, 1, Bytes::new())),
+                ))
             }
-            StoreRequest::ReadMeta { .. } => {
-                StoreResponse::Meta(self.written.last().map(|version| CellMeta::value(*version, 1)))
+            StoreRequest::Replica(ReplicaRequest::ReadMeta { .. }) => StoreResponse::Replica(
+                ReplicaResponse::Meta(self.written.last().map(|version| CellMeta::value(*version, 1))),
+            ),
+            StoreRequest::Replica(ReplicaRequest::Write { cell, .. }) => {
+                StoreResponse::Replica(ReplicaResponse::Written {
+                    superseded: self.written.last().is_some_and(|newest| *newest > cell.meta.version),
+                })
             }
-            StoreRequest::Write { cell, .. } => StoreResponse::Written {
-                superseded: self.written.last().is_some_and(|newest| *newest > cell.meta.version),
-            },
             StoreRequest::RaiseClockBound { bound } => {
                 self.durable_bound = self.durable_bound.max(bound);
                 StoreResponse::ClockBoundRaised { bound }
@@ -160,7 +164,7 @@ impl World {
             match effect {
                 Effect::Store { id, request, .. } => {
                     assert!(self.store_ids.insert(id), "{id:?} was used before");
-                    if let StoreRequest::Write { cell, .. } = &request {
+                    if let StoreRequest::Replica(ReplicaRequest::Write { cell, .. }) = &request {
                         let version = cell.meta.version;
                         assert!(version.hlc <= self.durable_bound, "a version past the durable bound");
                         assert!(self.written.insert(version), "{version} was used before");

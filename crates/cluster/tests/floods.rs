@@ -3,7 +3,9 @@
 
 mod coordinator_support;
 
-use cluster::{Command, CommandFailure, CoordinatorLimits, Lifetime, Reply, RequestId, StoreRequest};
+use cluster::{
+    Command, CommandFailure, CoordinatorLimits, Lifetime, ReplicaRequest, Reply, RequestId, StoreRequest,
+};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +57,7 @@ impl Flood {
     /// Advances the time by a millisecond.
     fn pass(&mut self) {
         let slow_nodes = usize::from(self.slow_nodes);
-        let is_slow = |packet: &Packet| matches!(packet, Packet::AtStore { node, request: StoreRequest::Write { .. }, .. } if *node < slow_nodes);
+        let is_slow = |packet: &Packet| matches!(packet, Packet::AtStore { node, request: StoreRequest::Replica(ReplicaRequest::Write { .. }), .. } if *node < slow_nodes);
         while self.cluster.deliver_first(|packet| !is_slow(packet)) {}
         self.cluster.pass(MILLISECOND);
         for _ in 0..self.writes_per_ms {

@@ -2,7 +2,7 @@
 
 mod node_support;
 
-use cluster::{Key, LostRange, NodeIndex, NodeSet, RepairKind, StoreRequest};
+use cluster::{Key, LostRange, NodeIndex, NodeSet, RepairKind, ReplicaRequest, StoreRequest};
 use node_support::{SECOND, World, key};
 use std::time::Duration;
 use stdx::{Version, WallTime};
@@ -75,7 +75,7 @@ fn only_the_lost_range_is_fetched() {
     damage(&mut world, range("k0999", "k1010"));
     world.run_until(30 * SECOND, "the table is abandoned", is_abandoned);
     let written = world.hosts[0].store_requests.iter().filter_map(|request| match request {
-        StoreRequest::Write { key, .. } => Some(key.clone()),
+        StoreRequest::Replica(ReplicaRequest::Write { key, .. }) => Some(key.clone()),
         _ => None,
     });
     let mut written: Vec<Key> = written.collect();

@@ -3,8 +3,8 @@
 mod node_support;
 
 use cluster::{
-    Event, HintCount, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, StoreRequest,
-    hint_bytes,
+    Event, HintCount, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, ReplicaRequest,
+    ReplicaResponse, StoreRequest, hint_bytes,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
@@ -16,8 +16,12 @@ fn dropped(world: &World, host: usize) -> usize {
 
 /// Number of writes that `from` has sent to `to`.
 fn writes(world: &World, from: usize, to: usize) -> usize {
-    let is_write =
-        |message: &Message| matches!(message, Message::Request { request: PeerRequest::Write { .. }, .. });
+    let is_write = |message: &Message| {
+        matches!(
+            message,
+            Message::Request { request: PeerRequest::Replica(ReplicaRequest::Write { .. }), .. }
+        )
+    };
     world.sent.iter().filter(|(a, b, message)| (*a, *b) == (from, to) && is_write(message)).count()
 }
 
@@ -103,7 +107,8 @@ fn a_newer_hint_is_not_deleted_with_the_older() {
 #[test]
 fn no_hint_is_deleted_before_its_target_acknowledged_it() {
     let mut world = World::started(2, 5);
-    world.hosts[1].store.fails = |request| matches!(request, StoreRequest::Write { .. });
+    world.hosts[1].store.fails =
+        |request| matches!(request, StoreRequest::Replica(ReplicaRequest::Write { .. }));
     let version = world.write(0, "k", 2, &[1]);
     world.run(5 * SECOND);
     assert!(writes(&world, 0, 1) >= 2, "it was tried again");
@@ -256,7 +261,8 @@ fn a_drain_delivers_the_hints_of_reachable_peers() {
 #[test]
 fn a_drain_without_progress_ends() {
     let mut world = World::started(2, 12);
-    world.hosts[1].store.fails = |request| matches!(request, StoreRequest::Write { .. });
+    world.hosts[1].store.fails =
+        |request| matches!(request, StoreRequest::Replica(ReplicaRequest::Write { .. }));
     world.write(0, "k", 2, &[1]);
     world.run(SECOND);
     let (now, node) = world.node_mut(0);
@@ -278,7 +284,10 @@ fn an_unexpected_answer_is_ignored() {
         number,
     };
     let answers: Vec<Message> = (0..50)
-        .map(|number| Message::Answer { id: id(number), answer: PeerAnswer::Written { superseded: false } })
+        .map(|number| Message::Answer {
+            id: id(number),
+            answer: PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }),
+        })
         .collect();
     for answer in answers {
         let (now, node) = world.node_mut(0);

@@ -4,8 +4,8 @@ mod node_support;
 
 use bytes::Bytes;
 use cluster::{
-    Event, Key, LostRange, Message, NodeIndex, PeerAnswer, PeerRequest, RangeAnswer, RangeRequest,
-    StoreRequest, SyncState, hint_bytes,
+    Event, Key, LostRange, Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
+    RangeAnswer, RangeRequest, ReplicaRequest, StoreRequest, SyncState, hint_bytes,
 };
 use node_support::{MILLISECOND, Net, SECOND, World, key};
 use std::collections::BTreeMap;
@@ -173,7 +173,7 @@ fn a_rebuild_completes_despite_crashes_losses_and_faults() {
                 _ => {}
             }
             world.hosts[2].store.fails = match step % 4 {
-                0 => |request| matches!(request, StoreRequest::Write { .. }),
+                0 => |request| matches!(request, StoreRequest::Replica(ReplicaRequest::Write { .. })),
                 1 => |request| matches!(request, StoreRequest::PersistRecord { .. }),
                 _ => |_| false,
             };
@@ -336,8 +336,19 @@ fn replicas_converge_though_messages_are_lost_and_nodes_and_stores_fail() {
                 world.restart(host);
             }
             world.hosts[host].store.fails = match step % 4 {
-                0 => |request| matches!(request, StoreRequest::Write { .. } | StoreRequest::Scan { .. }),
-                1 => |request| matches!(request, StoreRequest::Read { .. } | StoreRequest::ReadMeta { .. }),
+                0 => |request| {
+                    matches!(
+                        request,
+                        StoreRequest::Replica(ReplicaRequest::Write { .. }) | StoreRequest::Scan { .. }
+                    )
+                },
+                1 => |request| {
+                    matches!(
+                        request,
+                        StoreRequest::Replica(ReplicaRequest::Read { .. })
+                            | StoreRequest::Replica(ReplicaRequest::ReadMeta { .. })
+                    )
+                },
                 _ => |_| false,
             };
         }
@@ -549,9 +560,10 @@ fn a_range_answer_is_bounded_and_states_its_end() {
     world.run_until(60 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
     assert_eq!(world.hosts[0].store.cells.len(), 5_000);
     let sizes = world.sent.iter().filter_map(|(_, _, message)| match message {
-        Message::Answer { answer: PeerAnswer::Range(RangeAnswer::Versions { entries, .. }), .. } => {
-            Some(entries.len())
-        }
+        Message::Answer {
+            answer: PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Versions { entries, .. })),
+            ..
+        } => Some(entries.len()),
         _ => None,
     });
     assert!(sizes.max().expect("ranges were answered") <= 1_024);
@@ -569,7 +581,8 @@ fn the_cells_that_wait_for_their_exchange_are_bounded() {
     world.run_until(300 * SECOND, "the pass has ended", |world| {
         for (_, _, message) in &world.sent[seen..] {
             if let Message::Answer {
-                answer: PeerAnswer::Range(RangeAnswer::Versions { entries, .. }), ..
+                answer: PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Versions { entries, .. })),
+                ..
             } = message
             {
                 listed += entries.len();
@@ -593,7 +606,7 @@ fn nodes_with_equal_shared_cells_answer_same() {
     world.run_until(60 * SECOND, "the pass has ended", |world| !is_repairing(world, 0));
     let answers: Vec<&RangeAnswer> = (world.sent.iter())
         .filter_map(|(_, _, message)| match message {
-            Message::Answer { answer: PeerAnswer::Range(answer), .. } => Some(answer),
+            Message::Answer { answer: PeerAnswer::Node(NodeResponse::Range(answer)), .. } => Some(answer),
             _ => None,
         })
         .collect();
@@ -611,7 +624,11 @@ fn the_range_requests_of_a_peer_in_flight_are_bounded() {
             requester: cluster::Requester::Node,
             number,
         };
-        world.inject(1, 0, &Message::Request { id, request: PeerRequest::Range(range), within: None });
+        world.inject(
+            1,
+            0,
+            &Message::Request { id, request: PeerRequest::Node(NodeRequest::Range(range)), within: None },
+        );
     }
     world.run(100 * MILLISECOND);
     let scans =
@@ -868,7 +885,9 @@ fn a_cell_whose_transfer_breaks_the_link_does_not_block_other_cells() {
     world.run(3 * SECOND);
     repair(&mut world, 0);
     let breaks = |message: &Message| match message {
-        Message::Request { request: PeerRequest::Write { key: sent, .. }, .. } => *sent == key("b"),
+        Message::Request {
+            request: PeerRequest::Replica(ReplicaRequest::Write { key: sent, .. }), ..
+        } => *sent == key("b"),
         _ => false,
     };
     let mut broken = 0;

@@ -4,7 +4,9 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, CoordinatorLimits, Key, PeerState, Reply, RequestId, StoreRequest};
+use cluster::{
+    Command, CoordinatorLimits, Key, PeerRequest, PeerState, ReplicaRequest, Reply, RequestId, StoreRequest,
+};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
@@ -99,7 +101,10 @@ fn the_newest_cell_is_fetched_while_another_replica_hangs() {
         matches!(
             packet,
             Packet::Message {
-                message: cluster::Message::Request { request: cluster::PeerRequest::ReadCell { .. }, .. },
+                message: cluster::Message::Request {
+                    request: PeerRequest::Replica(ReplicaRequest::Read { .. }),
+                    ..
+                },
                 ..
             }
         )
@@ -136,8 +141,9 @@ fn a_read_spreads_its_result_within_its_quorum_so_that_the_next_cannot_miss_it()
     cluster.hosts[first].view.peers[third].state = PeerState::Unreachable;
     cluster.publish(first);
     let id = get(&mut cluster, first, &key, 2, 3);
-    let is_write =
-        |packet: &Packet| matches!(packet, Packet::AtStore { request: StoreRequest::Write { .. }, .. });
+    let is_write = |packet: &Packet| {
+        matches!(packet, Packet::AtStore { request: StoreRequest::Replica(ReplicaRequest::Write { .. }), .. })
+    };
     // The second replica does not store the cell that it is sent.
     deliver(&mut cluster, |packet| !(is_write(packet) && packet.concerns(second)));
     cluster.pass(Duration::from_millis(200));

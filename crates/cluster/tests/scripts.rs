@@ -49,10 +49,10 @@ use cluster::{
     Acks, ClusterView, Command, CommandFailure, Coordinator, CoordinatorLimits, Cut, Destination,
     DialFailure, Effect, HintLedger, HybridClock, Incarnation, Key, KeyRange, Layout, Lifetime, LinkAction,
     LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeSet, Origin, Page, PageBuilder,
-    PageContent, PageRequest, PartitionId, PartitionSet, PeerAnswer, PeerFault, PeerHello, PeerRequest,
-    PeerState, PeerView, Quorum, QuorumChoice, RangeDigest, Reply, RequestId, Requester, Scan, ScanAnswer,
-    ScanId, ScanLimit, ScanRequest, ScanRoles, ScanScope, ScanTask, SnapshotId, StoreFault, StoreId,
-    StoreRequest, StoreResponse, SyncState, WallCeiling,
+    PageContent, PageRequest, PartitionId, PartitionSet, PeerAnswer, PeerHello, PeerRequest, PeerState,
+    PeerView, Quorum, QuorumChoice, RangeDigest, ReplicaFault, ReplicaRequest, ReplicaResponse, Reply,
+    RequestId, Requester, Scan, ScanId, ScanLimit, ScanRequest, ScanRoles, ScanScope, ScanTask, SnapshotId,
+    StoreFault, StoreId, StoreRequest, StoreResponse, SyncState, WallCeiling,
 };
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
@@ -383,13 +383,17 @@ fn parse_page(words: &[&str], from: u8) -> (Page, Option<Cut>) {
 
 fn parse_request(words: &[&str]) -> PeerRequest {
     match *words {
-        ["read-cell", name] => PeerRequest::ReadCell { key: key(name) },
-        ["read-meta", name] => PeerRequest::ReadMeta { key: key(name) },
+        ["read-cell", name] => PeerRequest::Replica(ReplicaRequest::Read { key: key(name) }),
+        ["read-meta", name] => PeerRequest::Replica(ReplicaRequest::ReadMeta { key: key(name) }),
         ["write", pair, version, ref hints @ ..] => {
             let (name, value) = pair.split_once('=').expect("key=value");
             let value = Bytes::copy_from_slice(value.as_bytes());
             let hints = hints.iter().map(|hint| node(hint.strip_prefix("hints=").expect("hints="))).collect();
-            PeerRequest::Write { key: key(name), cell: Cell::value(parse_version(version), 3, value), hints }
+            PeerRequest::Replica(ReplicaRequest::Write {
+                key: key(name),
+                cell: Cell::value(parse_version(version), 3, value),
+                hints,
+            })
         }
         ["cells", range] | ["check", range, ..] => PeerRequest::Scan(ScanRequest {
             snapshot: SnapshotId { incarnation: PEER, requester: Requester::Coordinator(0), number: 0 },
@@ -404,36 +408,42 @@ fn parse_request(words: &[&str]) -> PeerRequest {
                 _ => ScanTask::Cells { limit: ScanLimit { entries: 64, bytes: 16 << 10 } },
             },
         }),
-        ["end-scan"] => PeerRequest::EndScan {
-            snapshot: SnapshotId { incarnation: PEER, requester: Requester::Coordinator(0), number: 0 },
-        },
-        ["keep-hints", name, version, target] => PeerRequest::KeepHints {
+        ["end-scan"] => PeerRequest::Replica(ReplicaRequest::EndSnapshot {
+            id: SnapshotId { incarnation: PEER, requester: Requester::Coordinator(0), number: 0 },
+        }),
+        ["keep-hints", name, version, target] => PeerRequest::Replica(ReplicaRequest::KeepHints {
             key: key(name),
             version: parse_version(version),
             targets: [node(target)].into_iter().collect(),
-        },
+        }),
         _ => panic!("not a request: {words:?}"),
     }
 }
 
 fn parse_answer(words: &[&str]) -> PeerAnswer {
     match *words {
-        ["hints-kept"] => PeerAnswer::HintsKept,
-        ["busy"] => PeerAnswer::Failed(PeerFault::Busy),
-        ["not-read-eligible"] => PeerAnswer::Failed(PeerFault::NotReadEligible),
-        ["not-serving"] => PeerAnswer::Failed(PeerFault::NotServing),
-        ["same"] => PeerAnswer::Scan(ScanAnswer::Same),
+        ["hints-kept"] => PeerAnswer::Replica(ReplicaResponse::HintsKept),
+        ["busy"] => PeerAnswer::Failed(ReplicaFault::Busy),
+        ["not-read-eligible"] => PeerAnswer::Failed(ReplicaFault::NotReadEligible),
+        ["not-serving"] => PeerAnswer::Failed(ReplicaFault::NotServing),
+        ["same"] => PeerAnswer::Replica(ReplicaResponse::SamePage),
         ["page", ref entries @ ..] => {
             let (page, rest) = parse_page(entries, FROM);
-            PeerAnswer::Scan(ScanAnswer::Page { page, rest })
+            PeerAnswer::Replica(ReplicaResponse::Page { page, rest })
         }
-        ["scan-ended"] => PeerAnswer::ScanEnded,
-        ["clock-ahead"] => PeerAnswer::Failed(PeerFault::ClockAhead { wall: WallTime::EPOCH_2020 }),
+        ["scan-ended"] => PeerAnswer::Replica(ReplicaResponse::SnapshotEnded),
+        ["clock-ahead"] => PeerAnswer::Failed(ReplicaFault::ClockAhead { wall: WallTime::EPOCH_2020 }),
         _ => match parse_response(None, FROM, words) {
-            StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
-            StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
-            StoreResponse::Meta(meta) => PeerAnswer::Meta(meta),
-            StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
+            StoreResponse::Replica(ReplicaResponse::Written { superseded }) => {
+                PeerAnswer::Replica(ReplicaResponse::Written { superseded })
+            }
+            StoreResponse::Replica(ReplicaResponse::Cell(cell)) => {
+                PeerAnswer::Replica(ReplicaResponse::Cell(cell))
+            }
+            StoreResponse::Replica(ReplicaResponse::Meta(meta)) => {
+                PeerAnswer::Replica(ReplicaResponse::Meta(meta))
+            }
+            StoreResponse::Failed(fault) => PeerAnswer::Failed(ReplicaFault::Store(fault)),
             response => panic!("peers do not say {response:?}"),
         },
     }
@@ -441,11 +451,11 @@ fn parse_answer(words: &[&str]) -> PeerAnswer {
 
 fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> StoreResponse {
     match *words {
-        ["written"] => StoreResponse::Written { superseded: false },
-        ["written", "superseded"] => StoreResponse::Written { superseded: true },
-        ["cell", "none"] => StoreResponse::Cell(None),
+        ["written"] => StoreResponse::Replica(ReplicaResponse::Written { superseded: false }),
+        ["written", "superseded"] => StoreResponse::Replica(ReplicaResponse::Written { superseded: true }),
+        ["cell", "none"] => StoreResponse::Replica(ReplicaResponse::Cell(None)),
         ["cell", version, "tombstone"] => {
-            StoreResponse::Cell(Some(Cell::tombstone(parse_version(version), from)))
+            StoreResponse::Replica(ReplicaResponse::Cell(Some(Cell::tombstone(parse_version(version), from))))
         }
         ["cell", version, "value", value, ref expires @ ..] => {
             let expires_at = match *expires {
@@ -453,23 +463,26 @@ fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> S
                 _ => None,
             };
             let meta = CellMeta { expires_at, ..CellMeta::value(parse_version(version), from) };
-            StoreResponse::Cell(Some(Cell { meta, value: Bytes::copy_from_slice(value.as_bytes()) }))
+            StoreResponse::Replica(ReplicaResponse::Cell(Some(Cell {
+                meta,
+                value: Bytes::copy_from_slice(value.as_bytes()),
+            })))
         }
-        ["meta", "none"] => StoreResponse::Meta(None),
+        ["meta", "none"] => StoreResponse::Replica(ReplicaResponse::Meta(None)),
         ["meta", version, "value"] => {
-            StoreResponse::Meta(Some(CellMeta::value(parse_version(version), from)))
+            StoreResponse::Replica(ReplicaResponse::Meta(Some(CellMeta::value(parse_version(version), from))))
         }
-        ["meta", version, "tombstone"] => {
-            StoreResponse::Meta(Some(CellMeta::tombstone(parse_version(version), from)))
-        }
-        ["hints-kept"] => StoreResponse::HintsKept,
+        ["meta", version, "tombstone"] => StoreResponse::Replica(ReplicaResponse::Meta(Some(
+            CellMeta::tombstone(parse_version(version), from),
+        ))),
+        ["hints-kept"] => StoreResponse::Replica(ReplicaResponse::HintsKept),
         ["raised"] => match request {
             Some(&StoreRequest::RaiseClockBound { bound }) => StoreResponse::ClockBoundRaised { bound },
             request => panic!("{request:?} raises nothing"),
         },
         ["page", ref entries @ ..] => {
             let (page, rest) = parse_page(entries, from);
-            StoreResponse::Page { page, rest }
+            StoreResponse::Replica(ReplicaResponse::Page { page, rest })
         }
         ["full"] => StoreResponse::Failed(StoreFault::Full),
         ["overloaded", time] => StoreResponse::Failed(StoreFault::Overloaded { retry_after: duration(time) }),
@@ -481,12 +494,12 @@ fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> S
 
 fn describe_request(request: &StoreRequest) -> String {
     match request {
-        StoreRequest::Read { key } => format!("read {key:?}"),
-        StoreRequest::ReadMeta { key } => format!("read-meta {key:?}"),
-        StoreRequest::Write { key, cell, hints } => {
+        StoreRequest::Replica(ReplicaRequest::Read { key }) => format!("read {key:?}"),
+        StoreRequest::Replica(ReplicaRequest::ReadMeta { key }) => format!("read-meta {key:?}"),
+        StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
             format!("write {key:?} {}{}", describe_cell(cell), describe_hints(*hints))
         }
-        StoreRequest::KeepHints { key, version, targets } => {
+        StoreRequest::Replica(ReplicaRequest::KeepHints { key, version, targets }) => {
             format!("keep-hints {key:?} {} {targets:?}", describe_hlc(version.hlc))
         }
         StoreRequest::ReadPage(request) => {
@@ -501,7 +514,9 @@ fn describe_request(request: &StoreRequest) -> String {
             let (range, limit) = (describe_range(range), describe_limit(*limit));
             format!("read-page {name} {range} {content} {limit}{partitions}")
         }
-        StoreRequest::EndSnapshot { id } => format!("end-snapshot {}", describe_snapshot(*id)),
+        StoreRequest::Replica(ReplicaRequest::EndSnapshot { id }) => {
+            format!("end-snapshot {}", describe_snapshot(*id))
+        }
         StoreRequest::RaiseClockBound { bound } => format!("raise-clock-bound {}", describe_hlc(*bound)),
         request => panic!("a coordinator does not ask for {request:?}"),
     }
@@ -509,12 +524,12 @@ fn describe_request(request: &StoreRequest) -> String {
 
 fn describe_peer_request(request: &PeerRequest) -> String {
     match request {
-        PeerRequest::ReadCell { key } => format!("read-cell {key:?}"),
-        PeerRequest::ReadMeta { key } => format!("read-meta {key:?}"),
-        PeerRequest::Write { key, cell, hints } => {
+        PeerRequest::Replica(ReplicaRequest::Read { key }) => format!("read-cell {key:?}"),
+        PeerRequest::Replica(ReplicaRequest::ReadMeta { key }) => format!("read-meta {key:?}"),
+        PeerRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
             format!("write {key:?} {}{}", describe_cell(cell), describe_hints(*hints))
         }
-        PeerRequest::KeepHints { key, version, targets } => {
+        PeerRequest::Replica(ReplicaRequest::KeepHints { key, version, targets }) => {
             format!("keep-hints {key:?} {} {targets:?}", describe_hlc(version.hlc))
         }
         PeerRequest::Scan(ScanRequest { snapshot, range, roles, task, .. }) => {
@@ -525,7 +540,9 @@ fn describe_peer_request(request: &PeerRequest) -> String {
             };
             format!("{task} {name} {range} {:?} {}/{}", roles.order, roles.ack, roles.from)
         }
-        PeerRequest::EndScan { snapshot } => format!("end-scan {}", describe_snapshot(*snapshot)),
+        PeerRequest::Replica(ReplicaRequest::EndSnapshot { id: snapshot }) => {
+            format!("end-scan {}", describe_snapshot(*snapshot))
+        }
         request => panic!("a coordinator does not ask for {request:?}"),
     }
 }
@@ -559,11 +576,14 @@ fn describe_partitions(set: &PartitionSet) -> String {
 
 fn describe_answer(answer: PeerAnswer) -> String {
     match answer {
-        PeerAnswer::Cell(Some(cell)) => format!("cell {}", describe_cell(&cell)),
-        PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
+        PeerAnswer::Replica(ReplicaResponse::Cell(Some(cell))) => format!("cell {}", describe_cell(&cell)),
+        PeerAnswer::Replica(ReplicaResponse::Page { page, rest }) => {
             describe_page(&page, if rest.is_some() { "more" } else { "last" })
         }
-        PeerAnswer::Meta(Some(meta)) => format!("meta {} {:?}", describe_hlc(meta.version.hlc), meta.kind),
+        PeerAnswer::Replica(ReplicaResponse::Meta(Some(meta))) => {
+            format!("meta {} {:?}", describe_hlc(meta.version.hlc), meta.kind)
+        }
+        PeerAnswer::Replica(response) => format!("{response:?}"),
         answer => format!("{answer:?}"),
     }
 }

@@ -6,7 +6,7 @@ mod coordinator_support;
 use bytes::Bytes;
 use cluster::{
     Acks, Command, CommandFailure, CoordinatorLimits, Lifetime, Message, NodeIndex, PeerRequest, PeerState,
-    Quorum, Reply, RequestId, Shortfall, StoreFault, StoreRequest,
+    Quorum, ReplicaRequest, Reply, RequestId, Shortfall, StoreFault, StoreRequest,
 };
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
             None,
         );
     }
-    let is_write = |packet: &Packet| matches!(packet, Packet::AtStore { node: at, request: StoreRequest::Write { .. }, .. } if *at == node);
+    let is_write = |packet: &Packet| matches!(packet, Packet::AtStore { node: at, request: StoreRequest::Replica(ReplicaRequest::Write { .. }), .. } if *at == node);
     deliver(cluster, is_write, fault);
     if node != 0 {
         deliver(
@@ -494,7 +494,7 @@ fn answers(holding: Holding) -> bool {
 fn is_held_back(packet: &Packet, by_host: &[Holding]) -> bool {
     let is_silent = |host: usize| by_host[host] == Holding::IsSilent && packet.concerns(host);
     let is_withheld = |acceptor: usize, message: &Message| {
-        let asks = |body: &PeerRequest| matches!(body, PeerRequest::ReadCell { .. });
+        let asks = |body: &PeerRequest| matches!(body, PeerRequest::Replica(ReplicaRequest::Read { .. }));
         by_host[acceptor] == Holding::Withheld
             && matches!(message, Message::Request { request, .. } if asks(request))
     };
@@ -506,9 +506,13 @@ fn fault_of_read(packet: &Packet, by_host: &[Holding]) -> Option<StoreFault> {
     let Packet::AtStore { node, request, .. } = packet else { return None };
     let io = || StoreFault::Io { detail: String::new() };
     match (by_host[*node], request) {
-        (Holding::NothingAndFull, StoreRequest::Write { .. }) => Some(StoreFault::Full),
-        (Holding::Damaged | Holding::ValueDamaged, StoreRequest::Read { .. }) => Some(io()),
-        (Holding::Damaged, StoreRequest::ReadMeta { .. }) => Some(io()),
+        (Holding::NothingAndFull, StoreRequest::Replica(ReplicaRequest::Write { .. })) => {
+            Some(StoreFault::Full)
+        }
+        (Holding::Damaged | Holding::ValueDamaged, StoreRequest::Replica(ReplicaRequest::Read { .. })) => {
+            Some(io())
+        }
+        (Holding::Damaged, StoreRequest::Replica(ReplicaRequest::ReadMeta { .. })) => Some(io()),
         _ => None,
     }
 }

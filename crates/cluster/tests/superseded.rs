@@ -4,7 +4,7 @@
 mod coordinator_support;
 
 use bytes::Bytes;
-use cluster::{Command, CoordinatorLimits, Lifetime, Reply, StoreFault, StoreRequest};
+use cluster::{Command, CoordinatorLimits, Lifetime, ReplicaRequest, Reply, StoreFault, StoreRequest};
 use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version};
@@ -58,8 +58,10 @@ fn a_write_counts_though_the_read_for_a_greater_version_fails() {
     let put = put(&cluster, "k");
     let asked = cluster.submit(0, put);
     while !cluster.on_the_way.is_empty() {
-        let is_read =
-            matches!(&cluster.on_the_way[0], Packet::AtStore { request: StoreRequest::ReadMeta { .. }, .. });
+        let is_read = matches!(
+            &cluster.on_the_way[0],
+            Packet::AtStore { request: StoreRequest::Replica(ReplicaRequest::ReadMeta { .. }), .. }
+        );
         cluster.deliver(0, is_read.then(|| StoreFault::Io { detail: "as ordered".into() }));
     }
     assert!(!is_superseded(&cluster.replies[&asked]), "nothing is known");
@@ -71,7 +73,10 @@ fn a_lost_link_while_a_replica_reads_leaves_no_operation() {
     let put = put(&cluster, "k");
     cluster.submit(0, put.clone());
     let is_read_of = |packet: &Packet| {
-        matches!(packet, Packet::AtStore { node: 1, request: StoreRequest::ReadMeta { .. }, .. })
+        matches!(
+            packet,
+            Packet::AtStore { node: 1, request: StoreRequest::Replica(ReplicaRequest::ReadMeta { .. }), .. }
+        )
     };
     while !cluster.on_the_way.iter().any(is_read_of) {
         cluster.deliver(0, None);

@@ -85,6 +85,7 @@ impl Drop for InboxReceiver<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::ReplicaResponse;
     use std::sync::Arc;
 
     #[test]
@@ -97,7 +98,10 @@ mod tests {
                 let inbox = Arc::clone(&inbox);
                 std::thread::spawn(move || {
                     for put in 0..PUTS {
-                        let responses = vec![(StoreId(thread * PUTS + put), StoreResponse::Cell(None))];
+                        let responses = vec![(
+                            StoreId(thread * PUTS + put),
+                            StoreResponse::Replica(ReplicaResponse::Cell(None)),
+                        )];
                         inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
                     }
                 })
@@ -121,7 +125,7 @@ mod tests {
     fn answers_are_discarded_after_the_receiver_is_dropped() {
         let inbox = AnswerInbox::default();
         let put = || {
-            let responses = vec![(StoreId(0), StoreResponse::Cell(None))];
+            let responses = vec![(StoreId(0), StoreResponse::Replica(ReplicaResponse::Cell(None)))];
             inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
         };
         let receiver = inbox.receiver();

@@ -207,7 +207,7 @@ impl Queue {
 impl Read {
     /// Whether the request reads a page of entries.
     fn is_of_page(&self) -> bool {
-        !matches!(self.request, StoreRequest::Read { .. } | StoreRequest::ReadMeta { .. })
+        !matches!(self.request, StoreRequest::Replica(_))
     }
 }
 
@@ -238,7 +238,7 @@ impl Shared {
     fn answer(&self, store: &Store, request: &StoreRequest) -> (StoreResponse, Option<LargeReadPermit>) {
         let answer = || store.answer_blocking(request);
         match request {
-            StoreRequest::Read { .. } | StoreRequest::ReadMeta { .. } => self.values.read(answer),
+            StoreRequest::Replica(_) => self.values.read(answer),
             _ => read_with_admission(|_| Ok(()), answer),
         }
     }
@@ -270,7 +270,8 @@ mod tests {
     use crate::config::Limits;
     use bytes::Bytes;
     use cluster::{
-        Incarnation, Key, KeyRange, NodeSet, PageContent, PageRequest, Requester, ScanLimit, SnapshotId,
+        Incarnation, Key, KeyRange, NodeSet, PageContent, PageRequest, ReplicaRequest, ReplicaResponse,
+        Requester, ScanLimit, SnapshotId,
     };
     use env::{Env, ManualClock, MemFs};
     use std::path::Path;
@@ -282,7 +283,7 @@ mod tests {
         let limit = ScanLimit { entries: 1, bytes: 1 };
         let request = match is_page {
             true => StoreRequest::Scan { after: None, until: None, limit, values: true },
-            false => StoreRequest::Read { key },
+            false => StoreRequest::Replica(ReplicaRequest::Read { key }),
         };
         Read { id: StoreId(number), request, answer_to: Arc::default(), came: Instant::ZERO, deadline: None }
     }
@@ -337,10 +338,15 @@ mod tests {
             snapshot_age: Duration::from_secs(60),
         };
         let (store, _) = Store::open(env, Path::new("/data"), options).expect("an empty disk");
-        let StoreRequest::Read { key } = read(0, false).request else { unreachable!("it is of a point") };
+        let StoreRequest::Replica(ReplicaRequest::Read { key }) = read(0, false).request else {
+            unreachable!("it is of a point")
+        };
         let cell = Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 1, value);
         let mut group = store.write_group();
-        group.add(StoreId(0), &StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+        group.add(
+            StoreId(0),
+            &StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints: NodeSet::EMPTY }),
+        );
         store.submit(group, |_, _| ());
         store.engine().flush().expect("space on the disk");
         store
@@ -377,25 +383,34 @@ mod tests {
             content: PageContent::Live { at: WallTime::EPOCH_2020 },
         };
         let (paged, large_read) = answer(StoreRequest::ReadPage(page));
-        assert!(matches!(paged, StoreResponse::Page { .. }) && large_read.is_some(), "{paged:?}");
+        assert!(
+            matches!(paged, StoreResponse::Replica(ReplicaResponse::Page { .. })) && large_read.is_some(),
+            "{paged:?}"
+        );
         drop((paged, large_read));
         let (found, large_read) = point();
         assert!(
-            matches!(found, StoreResponse::Cell(Some(_))) && large_read.is_none(),
+            matches!(found, StoreResponse::Replica(ReplicaResponse::Cell(Some(_)))) && large_read.is_none(),
             "its memory is reserved"
         );
         assert_eq!(memory.reserved_bytes(MemoryCategory::Replies), MIB as u64);
         let (overcommit, large_read) = point();
         assert!(
-            matches!(overcommit, StoreResponse::Cell(Some(_))) && large_read.is_some(),
+            matches!(overcommit, StoreResponse::Replica(ReplicaResponse::Cell(Some(_))))
+                && large_read.is_some(),
             "one value is read in overcommit"
         );
         let (refused, no_large_read) = point();
         assert!(matches!(refused, StoreResponse::Failed(StoreFault::Overloaded { .. })), "{refused:?}");
         assert!(no_large_read.is_none());
-        let StoreRequest::Read { key } = read(0, false).request else { unreachable!("it is of a point") };
-        let (version, no_large_read) = answer(StoreRequest::ReadMeta { key });
-        assert!(matches!(version, StoreResponse::Meta(Some(_))), "a version needs no memory: {version:?}");
+        let StoreRequest::Replica(ReplicaRequest::Read { key }) = read(0, false).request else {
+            unreachable!("it is of a point")
+        };
+        let (version, no_large_read) = answer(StoreRequest::Replica(ReplicaRequest::ReadMeta { key }));
+        assert!(
+            matches!(version, StoreResponse::Replica(ReplicaResponse::Meta(Some(_)))),
+            "a version needs no memory: {version:?}"
+        );
         assert!(no_large_read.is_none());
         drop((found, overcommit, large_read));
         assert_eq!(memory.reserved_bytes(MemoryCategory::Replies), 0);

@@ -29,7 +29,7 @@ use crate::counters::Refusal;
 use crate::process::Process;
 use api::{Action, ResponseContext};
 use bytes::Bytes;
-use cluster::{CommandFailure, Reply, StoreFault, StoreResponse};
+use cluster::{CommandFailure, ReplicaResponse, Reply, StoreFault, StoreResponse};
 use engine::{LargeReadPermit, read_with_admission};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -159,11 +159,13 @@ impl ReadValues {
         let (response, large_read) = read_with_admission(consent, read);
         let permit = permit.take();
         let large_read = large_read.filter(|_| matches!(permit, Some(ReadPermit::Overcommitted(_))));
-        let StoreResponse::Cell(Some(cell)) = response else {
+        let StoreResponse::Replica(ReplicaResponse::Cell(Some(cell))) = response else {
             return (response, None);
         };
         match self.share(cell.value, permit) {
-            Ok(value) => (StoreResponse::Cell(Some(Cell { value, ..cell })), large_read),
+            Ok(value) => {
+                (StoreResponse::Replica(ReplicaResponse::Cell(Some(Cell { value, ..cell }))), large_read)
+            }
             Err(retry_after) => (StoreResponse::Failed(StoreFault::Overloaded { retry_after }), None),
         }
     }
@@ -308,7 +310,7 @@ mod tests {
     /// The value in a response.
     fn value_of(response: StoreResponse) -> Option<Bytes> {
         match response {
-            StoreResponse::Cell(Some(cell)) => Some(cell.value),
+            StoreResponse::Replica(ReplicaResponse::Cell(Some(cell))) => Some(cell.value),
             StoreResponse::Failed(StoreFault::Overloaded { retry_after: RETRY_AFTER }) => None,
             response => panic!("{response:?}"),
         }
@@ -330,7 +332,7 @@ mod tests {
                 }
                 *reads.borrow_mut() += 1;
                 assert!(reserved() >= block_bytes || values.is_overcommitted.load(Ordering::Relaxed));
-                StoreResponse::Cell(Some(cell(len)))
+                StoreResponse::Replica(ReplicaResponse::Cell(Some(cell(len))))
             });
             (value_of(response), large_read)
         };
@@ -367,7 +369,7 @@ mod tests {
                 engine.begin_copy(bytes * LARGE as u64).expect("free memory");
                 assert_eq!(reserved(), most * LARGE as u64);
             }
-            StoreResponse::Cell(Some(cell(LARGE)))
+            StoreResponse::Replica(ReplicaResponse::Cell(Some(cell(LARGE))))
         });
         assert!(large_read.is_none());
         assert_eq!(reserved(), LARGE as u64);

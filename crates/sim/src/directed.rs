@@ -5,7 +5,7 @@ use crate::host::EndCause;
 use crate::trace::Trace;
 use crate::world::World;
 use crate::{FaultKind, Scale, Scenario};
-use cluster::{Key, NodeIndex, StoreRequest, StoreResponse};
+use cluster::{Key, NodeIndex, ReplicaRequest, ReplicaResponse, StoreRequest, StoreResponse};
 use env::Fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn reads_when_healed(table: usize, byte: usize) -> Vec<StoreResponse> {
     let process = world.host(FIRST).process.as_ref().expect("the node serves");
     let missing = ["alive", "cold-1-and-more", "key-0-and-more"];
     let key = |name: &'static str| Key::new(name.into()).expect("a short key");
-    missing.map(|name| process.read(&StoreRequest::Read { key: key(name) })).to_vec()
+    missing.map(|name| process.read(&StoreRequest::Replica(ReplicaRequest::Read { key: key(name) }))).to_vec()
 }
 
 #[test]
@@ -86,7 +86,10 @@ fn a_healed_node_can_read_missing_keys_after_any_byte_of_a_table_flips() {
     for (table, len) in lens.into_iter().enumerate() {
         for byte in (0..len).step_by(16) {
             for read in reads_when_healed(table, byte) {
-                assert!(matches!(read, StoreResponse::Cell(_)), "table {table}, byte {byte}: {read:?}");
+                assert!(
+                    matches!(read, StoreResponse::Replica(ReplicaResponse::Cell(_))),
+                    "table {table}, byte {byte}: {read:?}"
+                );
             }
         }
     }
@@ -167,8 +170,10 @@ fn the_only_replica_of_a_write_sends_it_to_a_replica_of_the_older_write() {
     world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("the node starts");
     world.wait_until("all are settled", 60 * SECOND, World::is_settled).expect("the node is rebuilt");
     let process = world.host(second).process.as_ref().expect("the node serves");
-    let read = process.read(&StoreRequest::Read { key });
-    let StoreResponse::Cell(Some(read)) = read else { panic!("the replica did not get the write: {read:?}") };
+    let read = process.read(&StoreRequest::Replica(ReplicaRequest::Read { key }));
+    let StoreResponse::Replica(ReplicaResponse::Cell(Some(read))) = read else {
+        panic!("the replica did not get the write: {read:?}")
+    };
     assert_eq!(read.meta.version, cell(2, 1).meta.version);
 }
 

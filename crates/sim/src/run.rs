@@ -35,7 +35,8 @@ use crate::workload::quorum;
 use crate::world::World;
 use crate::{Nanos, Scenario};
 use cluster::{
-    Key, KeyRange, NodeIndex, RequestId, Requester, Scan, ScanLimit, ScanScope, StoreRequest, StoreResponse,
+    Key, KeyRange, NodeIndex, ReplicaRequest, ReplicaResponse, RequestId, Requester, Scan, ScanLimit,
+    ScanScope, StoreRequest, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -156,7 +157,7 @@ fn can_read_all(process: &HostProcess) -> bool {
     let behind = |key: &Key| [key.as_bytes(), &[0]].concat();
     let missing = std::iter::once(vec![0]).chain(entries.iter().map(|(key, _)| behind(key)));
     missing.map(|key| Key::new(key.into()).expect("keys of a run are short")).all(|key| {
-        let read = process.read(&StoreRequest::Read { key });
+        let read = process.read(&StoreRequest::Replica(ReplicaRequest::Read { key }));
         !matches!(read, StoreResponse::Failed(_))
     })
 }
@@ -370,9 +371,13 @@ impl World {
         (self.nodes())
             .map(|node| {
                 let process = self.host(node).process.as_ref();
-                let response = process.map(|process| process.read(&StoreRequest::Read { key: key.clone() }));
+                let response = process.map(|process| {
+                    process.read(&StoreRequest::Replica(ReplicaRequest::Read { key: key.clone() }))
+                });
                 match response {
-                    Some(StoreResponse::Cell(cell)) => Ok((node, cell.map(|cell| cell.meta))),
+                    Some(StoreResponse::Replica(ReplicaResponse::Cell(cell))) => {
+                        Ok((node, cell.map(|cell| cell.meta)))
+                    }
                     None => Ok((node, None)),
                     Some(response) => Err(InvariantViolation::new(
                         "liveness",

@@ -4,7 +4,8 @@ use crate::error::StoreError;
 use crate::keyspace::{self, CLOCK_BOUND, NODE_RECORD};
 use crate::node_record::{self, RecordVersions};
 use cluster::{
-    HybridClock, Key, NodeIndex, NodeRecord, NodeSet, StoreFault, StoreId, StoreRequest, StoreResponse,
+    HybridClock, Key, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse, StoreFault, StoreId,
+    StoreRequest, StoreResponse,
 };
 use engine::{Batch, CommitOutcome, Engine, Error, PossiblySuperseded};
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl WriteGroup {
     #[inline]
     pub fn add(&mut self, id: StoreId, request: &StoreRequest) {
         let (batch, kind) = match request {
-            StoreRequest::Write { key, cell, hints } => {
+            StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
                 let batch = match cell.meta.kind {
                     CellKind::Value => &mut self.values,
                     CellKind::Tombstone => &mut self.essentials,
@@ -84,7 +85,7 @@ impl WriteGroup {
                 batch.put_hints(key, cell.meta.version, *hints);
                 (batch, RequestKind::Write { position })
             }
-            StoreRequest::KeepHints { key, version, targets } => {
+            StoreRequest::Replica(ReplicaRequest::KeepHints { key, version, targets }) => {
                 self.essentials.put_hints(key, *version, *targets);
                 (&mut self.essentials, RequestKind::KeepHints)
             }
@@ -102,15 +103,7 @@ impl WriteGroup {
                 self.put_clock_bound(*bound);
                 (&mut self.system, RequestKind::RaiseClockBound(*bound))
             }
-            StoreRequest::Read { .. }
-            | StoreRequest::ReadMeta { .. }
-            | StoreRequest::ReadHints { .. }
-            | StoreRequest::Scan { .. }
-            | StoreRequest::ReadPage(_)
-            | StoreRequest::EndSnapshot { .. }
-            | StoreRequest::AbandonTable(_) => {
-                panic!("{request:?} writes nothing")
-            }
+            _ => panic!("{request:?} writes nothing"),
         };
         batch.requests.push(PendingRequest { id, kind });
     }
@@ -214,9 +207,9 @@ impl PendingResponses {
         let mut respond = |kind| match kind {
             RequestKind::Write { position } => match unsure_at(position) {
                 Some(unsure) => written_unsure(unsure),
-                None => StoreResponse::Written { superseded: is_superseded(position) },
+                None => ReplicaResponse::Written { superseded: is_superseded(position) }.into(),
             },
-            RequestKind::KeepHints => StoreResponse::HintsKept,
+            RequestKind::KeepHints => ReplicaResponse::HintsKept.into(),
             RequestKind::ForgetHints => StoreResponse::HintsForgotten,
             RequestKind::Remember { revision } => StoreResponse::RecordPersisted { revision },
             RequestKind::RaiseClockBound(bound) => StoreResponse::ClockBoundRaised { bound },

@@ -14,8 +14,8 @@ use crate::pause::PauseDetector;
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{
-    Key, NodeRecord, Page, PageContent, PageRequest, SnapshotId, StoreFault, StoreId, StoreRequest,
-    StoreResponse,
+    Key, NodeRecord, Page, PageContent, PageRequest, ReplicaRequest, ReplicaResponse, SnapshotId, StoreFault,
+    StoreId, StoreRequest, StoreResponse,
 };
 use engine::{CommitOutcome, CommitTimes, Engine, HorizonSource, TryGet};
 use env::{DirLock, Env};
@@ -65,13 +65,21 @@ impl Store {
     #[inline]
     pub fn try_answer(&self, request: &StoreRequest) -> TryAnswer {
         match request {
-            StoreRequest::Read { key } => self.try_read(key),
-            StoreRequest::ReadMeta { key } => self.try_read_meta(key),
-            StoreRequest::EndSnapshot { id } => TryAnswer::Done(self.end_snapshot(*id)),
+            StoreRequest::Replica(request) => self.try_replica_request(request),
             StoreRequest::AbandonTable(damage) => TryAnswer::Done(self.give_up(damage)),
             StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::ReadPage(_) => {
                 TryAnswer::WouldWait
             }
+            _ => panic!("{request:?} is not a read"),
+        }
+    }
+
+    #[inline]
+    fn try_replica_request(&self, request: &ReplicaRequest) -> TryAnswer {
+        match request {
+            ReplicaRequest::Read { key } => self.try_read(key),
+            ReplicaRequest::ReadMeta { key } => self.try_read_meta(key),
+            ReplicaRequest::EndSnapshot { id } => TryAnswer::Done(self.end_snapshot(*id).into()),
             _ => panic!("{request:?} is not a read"),
         }
     }
@@ -82,8 +90,7 @@ impl Store {
     /// If `request` writes: see [`StoreRequest::is_read`].
     pub fn answer_blocking(&self, request: &StoreRequest) -> StoreResponse {
         let answer = match request {
-            StoreRequest::Read { key } => self.read(key),
-            StoreRequest::ReadMeta { key } => self.read_meta(key),
+            StoreRequest::Replica(request) => self.replica_response(request).map(StoreResponse::Replica),
             StoreRequest::ReadHints { target, after, limit, cells } => {
                 scan::hints(&self.engine, *target, after.as_ref(), *limit, *cells)
             }
@@ -91,44 +98,52 @@ impl Store {
                 let range = scan::Range { after: after.as_ref(), until: until.as_ref() };
                 scan::cells(&self.engine, &range, *limit, *values)
             }
-            StoreRequest::ReadPage(request) => self.read_page(request),
-            StoreRequest::EndSnapshot { id } => Ok(self.end_snapshot(*id)),
+            StoreRequest::ReadPage(request) => self.read_page(request).map(StoreResponse::Replica),
             StoreRequest::AbandonTable(damage) => Ok(self.give_up(damage)),
             _ => panic!("{request:?} is not a read"),
         };
         answer.unwrap_or_else(StoreResponse::Failed)
     }
 
+    fn replica_response(&self, request: &ReplicaRequest) -> Result<ReplicaResponse, StoreFault> {
+        match request {
+            ReplicaRequest::Read { key } => self.read(key),
+            ReplicaRequest::ReadMeta { key } => self.read_meta(key),
+            ReplicaRequest::EndSnapshot { id } => Ok(self.end_snapshot(*id)),
+            _ => panic!("{request:?} is not a read"),
+        }
+    }
+
     #[inline]
     fn try_read(&self, key: &Key) -> TryAnswer {
         match keyspace::with_entity_key(key.as_bytes(), |key| self.engine.try_get(key)) {
-            Ok(TryGet::Ready(cell)) => TryAnswer::Done(StoreResponse::Cell(cell)),
+            Ok(TryGet::Ready(cell)) => TryAnswer::Done(ReplicaResponse::Cell(cell).into()),
             Ok(TryGet::WouldWait) => TryAnswer::WouldWait,
             Err(error) => TryAnswer::Done(StoreResponse::Failed(fault_of(&error))),
         }
     }
 
-    fn read(&self, key: &Key) -> Result<StoreResponse, StoreFault> {
+    fn read(&self, key: &Key) -> Result<ReplicaResponse, StoreFault> {
         let cell = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get(key));
-        cell.map(StoreResponse::Cell).map_err(|error| fault_of(&error))
+        cell.map(ReplicaResponse::Cell).map_err(|error| fault_of(&error))
     }
 
     fn try_read_meta(&self, key: &Key) -> TryAnswer {
         match keyspace::with_entity_key(key.as_bytes(), |key| self.engine.try_get_meta(key)) {
-            Ok(TryGet::Ready(meta)) => TryAnswer::Done(StoreResponse::Meta(meta)),
+            Ok(TryGet::Ready(meta)) => TryAnswer::Done(ReplicaResponse::Meta(meta).into()),
             Ok(TryGet::WouldWait) => TryAnswer::WouldWait,
             Err(error) => TryAnswer::Done(StoreResponse::Failed(fault_of(&error))),
         }
     }
 
-    fn read_meta(&self, key: &Key) -> Result<StoreResponse, StoreFault> {
+    fn read_meta(&self, key: &Key) -> Result<ReplicaResponse, StoreFault> {
         let meta = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get_meta(key));
-        meta.map(StoreResponse::Meta).map_err(|error| fault_of(&error))
+        meta.map(ReplicaResponse::Meta).map_err(|error| fault_of(&error))
     }
 
-    fn read_page(&self, request: &PageRequest) -> Result<StoreResponse, StoreFault> {
+    fn read_page(&self, request: &PageRequest) -> Result<ReplicaResponse, StoreFault> {
         if request.range.is_empty() {
-            return Ok(StoreResponse::Page { page: Page::default(), rest: None });
+            return Ok(ReplicaResponse::Page { page: Page::default(), rest: None });
         }
         let from = request.range.from.as_ref();
         let versions_only = matches!(request.content, PageContent::Cells { versions_only: true, .. });
@@ -148,16 +163,16 @@ impl Store {
             },
             Err(_) => self.snapshots.finish(borrowed),
         }
-        let page = |FilledPage { page, rest }| StoreResponse::Page { page, rest };
+        let page = |FilledPage { page, rest }| ReplicaResponse::Page { page, rest };
         filled.map(page).map_err(|error| {
             self.engine.note_failed_read(&error);
             fault_of(&error)
         })
     }
 
-    fn end_snapshot(&self, id: SnapshotId) -> StoreResponse {
+    fn end_snapshot(&self, id: SnapshotId) -> ReplicaResponse {
         self.snapshots.end(id);
-        StoreResponse::SnapshotEnded
+        ReplicaResponse::SnapshotEnded
     }
 
     /// Submits `group` to the engine. Each of its requests is answered in exactly one call of

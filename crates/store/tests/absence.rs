@@ -3,7 +3,7 @@
 
 mod common;
 
-use cluster::{NodeRecord, StoreRequest, SyncState};
+use cluster::{NodeRecord, ReplicaRequest, StoreRequest, SyncState};
 use common::{DATA, carry_out, env, hints_for, key, nodes, options, read, value, version, write};
 use env::{Clock, Env, FaultFs, FaultPlan, Fs, ManualClock, MemFs};
 use std::path::{Path, PathBuf};
@@ -322,7 +322,11 @@ fn a_later_record_takes_precedence_over_a_renamed_shard() {
     let mut record = opened.record;
     (record.revision, record.sync_state) = (1, SyncState::Settled);
     remember(&store, record.clone());
-    let hint = StoreRequest::KeepHints { key: key(b"h"), version: version(1), targets: nodes(&[1]) };
+    let hint = StoreRequest::Replica(ReplicaRequest::KeepHints {
+        key: key(b"h"),
+        version: version(1),
+        targets: nodes(&[1]),
+    });
     carry_out(&store, &hint);
     drop(store);
     let (store, opened) = open_at(Arc::new(disk.kill()), 3, peers(), back).unwrap();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use cluster::{Key, StoreRequest, StoreResponse};
+use cluster::{Key, ReplicaRequest, StoreRequest, StoreResponse};
 use common::{ALL, DATA, carry_out, copy_of, env, key, nodes, open, options, read, value, version, write};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, ManualClock, MemFs, OperationMatch};
 use std::io;
@@ -31,7 +31,11 @@ fn filled(fs: impl Fs + 'static) -> Store {
         carry_out(&store, &write(key(&[number]), value(5, b"in a table")));
     }
     store.engine().flush().unwrap();
-    let hinted = StoreRequest::Write { key: key(b"h"), cell: value(6, b"hinted"), hints: nodes(&[3]) };
+    let hinted = StoreRequest::Replica(ReplicaRequest::Write {
+        key: key(b"h"),
+        cell: value(6, b"hinted"),
+        hints: nodes(&[3]),
+    });
     carry_out(&store, &hinted);
     carry_out(&store, &write(key(&[4]), Cell::tombstone(version(7), 1)));
     carry_out(&store, &StoreRequest::RaiseClockBound { bound: Hlc::from_bits(1 << 40) });

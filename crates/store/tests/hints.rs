@@ -2,7 +2,10 @@
 
 mod common;
 
-use cluster::{Hint, NodeIndex, ScanLimit, StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{
+    Hint, NodeIndex, ReplicaRequest, ReplicaResponse, ScanLimit, StoreFault, StoreId, StoreRequest,
+    StoreResponse,
+};
 use common::{
     ALL, DATA, DISK_BYTES, carry_out, commit, env, fill, hints_for, key, nodes, open, read, value, version,
     write,
@@ -17,11 +20,15 @@ use store::{Store, TryAnswer};
 const SEEDS: u64 = 16;
 
 fn hinted(name: &[u8], cell: Cell, targets: &[u8]) -> StoreRequest {
-    StoreRequest::Write { key: key(name), cell, hints: nodes(targets) }
+    StoreRequest::Replica(ReplicaRequest::Write { key: key(name), cell, hints: nodes(targets) })
 }
 
 fn keep(name: &[u8], hlc: u64, targets: &[u8]) -> StoreRequest {
-    StoreRequest::KeepHints { key: key(name), version: version(hlc), targets: nodes(targets) }
+    StoreRequest::Replica(ReplicaRequest::KeepHints {
+        key: key(name),
+        version: version(hlc),
+        targets: nodes(targets),
+    })
 }
 
 fn forget(target: u8, hints: &[(&[u8], u64)]) -> StoreRequest {
@@ -32,11 +39,14 @@ fn forget(target: u8, hints: &[(&[u8], u64)]) -> StoreRequest {
 #[test]
 fn the_newest_hint_of_each_key_and_node_is_found() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
-    let written = StoreResponse::Written { superseded: false };
+    let written = StoreResponse::Replica(ReplicaResponse::Written { superseded: false });
     assert_eq!(carry_out(&store, &hinted(b"b", value(5, b"five"), &[0, 63])), written);
-    assert_eq!(carry_out(&store, &keep(b"b", 7, &[63])), StoreResponse::HintsKept);
-    assert_eq!(carry_out(&store, &keep(b"b", 6, &[63])), StoreResponse::HintsKept);
-    assert_eq!(carry_out(&store, &keep(b"a", 9, &[0, 1])), StoreResponse::HintsKept);
+    assert_eq!(carry_out(&store, &keep(b"b", 7, &[63])), StoreResponse::Replica(ReplicaResponse::HintsKept));
+    assert_eq!(carry_out(&store, &keep(b"b", 6, &[63])), StoreResponse::Replica(ReplicaResponse::HintsKept));
+    assert_eq!(
+        carry_out(&store, &keep(b"a", 9, &[0, 1])),
+        StoreResponse::Replica(ReplicaResponse::HintsKept)
+    );
     assert_eq!(hints_for(&store, 0), [(key(b"a"), version(9)), (key(b"b"), version(5))]);
     assert_eq!(hints_for(&store, 1), [(key(b"a"), version(9))]);
     assert_eq!(hints_for(&store, 63), [(key(b"b"), version(7))]);
@@ -157,7 +167,7 @@ fn the_longest_keys_can_be_hinted() {
 #[test]
 fn requests_without_targets_are_answered() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
-    assert_eq!(carry_out(&store, &keep(b"a", 1, &[])), StoreResponse::HintsKept);
+    assert_eq!(carry_out(&store, &keep(b"a", 1, &[])), StoreResponse::Replica(ReplicaResponse::HintsKept));
     assert_eq!(carry_out(&store, &forget(1, &[])), StoreResponse::HintsForgotten);
 }
 
@@ -180,14 +190,14 @@ fn each_write_of_a_mixed_group_learns_whether_it_was_superseded() {
     }
     assert_eq!(group.len(), requests.len());
     let answers: Vec<_> = commit(&store, group).into_iter().map(|(_, answer)| answer).collect();
-    let written = |superseded| StoreResponse::Written { superseded };
+    let written = |superseded| StoreResponse::Replica(ReplicaResponse::Written { superseded });
     let expected = [
         written(false),
         written(true),
         written(false),
         written(true),
         written(true),
-        StoreResponse::HintsKept,
+        StoreResponse::Replica(ReplicaResponse::HintsKept),
         written(false),
     ];
     assert_eq!(answers, expected);
@@ -205,7 +215,7 @@ fn forgotten_hints_leave_the_disk_long_before_deleted_values_do() {
     let (mut keeping, mut forgetting) = (store.write_group(), store.write_group());
     for number in 0..HINTS {
         let (cell, hints) = (Cell::tombstone(version(number), 1), nodes(&[1]));
-        let request = StoreRequest::Write { key: name(number), cell, hints };
+        let request = StoreRequest::Replica(ReplicaRequest::Write { key: name(number), cell, hints });
         keeping.add(StoreId(number), &request);
         let hints = vec![(name(number), version(number))];
         forgetting.add(StoreId(number), &StoreRequest::ForgetHints { target: NodeIndex(1), hints });
@@ -240,8 +250,9 @@ fn scenario() -> Vec<StoreRequest> {
 fn a_crash_at_any_operation_leaves_a_cell_with_all_its_hints_or_without_any() {
     let run = |fs: FaultFs| -> Option<usize> {
         let (store, _) = open(fs, 1).ok()?;
-        let answered =
-            |request: &StoreRequest| matches!(carry_out(&store, request), StoreResponse::Written { .. });
+        let answered = |request: &StoreRequest| {
+            matches!(carry_out(&store, request), StoreResponse::Replica(ReplicaResponse::Written { .. }))
+        };
         Some(scenario().iter().take_while(|request| answered(request)).count())
     };
     let operations = {
@@ -263,7 +274,9 @@ fn a_crash_at_any_operation_leaves_a_cell_with_all_its_hints_or_without_any() {
 
 fn check_whole(store: &Store, acknowledged: usize, place: &str) {
     for (nth, request) in scenario().into_iter().enumerate() {
-        let StoreRequest::Write { key, cell, hints } = request else { unreachable!("all are writes") };
+        let StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) = request else {
+            unreachable!("all are writes")
+        };
         let held = read(store, &key).filter(|held| held.meta.version >= cell.meta.version);
         assert!(held.is_some() || nth >= acknowledged, "{place}: write {nth} is lost");
         for target in hints.iter() {
@@ -284,9 +297,9 @@ fn on_a_full_disk_values_are_refused_with_their_hints_and_deletes_succeed_with_t
     let full = StoreResponse::Failed(StoreFault::Full);
     assert_eq!(carry_out(&store, &hinted(b"a", value(2, b"a2"), &[3])), full);
     assert_eq!(carry_out(&store, &write(key(b"b"), value(2, b"b2"))), full);
-    let written = StoreResponse::Written { superseded: false };
+    let written = StoreResponse::Replica(ReplicaResponse::Written { superseded: false });
     assert_eq!(carry_out(&store, &hinted(b"a", Cell::tombstone(version(3), 1), &[3])), written);
-    assert_eq!(carry_out(&store, &keep(b"a", 3, &[4])), StoreResponse::HintsKept);
+    assert_eq!(carry_out(&store, &keep(b"a", 3, &[4])), StoreResponse::Replica(ReplicaResponse::HintsKept));
     assert_eq!(carry_out(&store, &forget(1, &[(b"a", 1)])), StoreResponse::HintsForgotten);
     let expected = [(1, 0), (2, 1), (3, 1), (4, 1)];
     assert_eq!(expected.map(|(target, _)| (target, hints_for(&store, target).len())), expected);

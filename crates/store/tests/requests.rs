@@ -3,8 +3,8 @@
 mod common;
 
 use cluster::{
-    Incarnation, KeyRange, NodeRecord, PageContent, PageRequest, Requester, ScanLimit, SnapshotId,
-    StoreFault, StoreId, StoreRequest, StoreResponse,
+    Incarnation, KeyRange, NodeRecord, PageContent, PageRequest, ReplicaRequest, ReplicaResponse, Requester,
+    ScanLimit, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use common::{DATA, carry_out, commit, env, key, nodes, open, options, read, value, version, write};
 use env::{Env, FaultFs, FaultPlan, Fs, ManualClock, MemFs};
@@ -27,8 +27,8 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
     assert_eq!(group.len(), 3);
     let answers = commit(&store, group);
     let expected = vec![
-        (StoreId(1), StoreResponse::Written { superseded: false }),
-        (StoreId(2), StoreResponse::Written { superseded: false }),
+        (StoreId(1), StoreResponse::Replica(ReplicaResponse::Written { superseded: false })),
+        (StoreId(2), StoreResponse::Replica(ReplicaResponse::Written { superseded: false })),
         (StoreId(3), StoreResponse::ClockBoundRaised { bound: Hlc::from_bits(99) }),
     ];
     assert_eq!(answers, expected);
@@ -37,15 +37,21 @@ fn a_group_is_answered_write_by_write_and_survives_power_loss() {
     late.add(StoreId(4), &write(key(b"a"), value(5, b"older")));
     late.add(StoreId(5), &write(key(b"c"), value(5, b"c")));
     let answers = commit(&store, late);
-    assert_eq!(answers[0], (StoreId(4), StoreResponse::Written { superseded: true }));
-    assert_eq!(answers[1], (StoreId(5), StoreResponse::Written { superseded: false }));
+    assert_eq!(
+        answers[0],
+        (StoreId(4), StoreResponse::Replica(ReplicaResponse::Written { superseded: true }))
+    );
+    assert_eq!(
+        answers[1],
+        (StoreId(5), StoreResponse::Replica(ReplicaResponse::Written { superseded: false }))
+    );
 
     for seed in 0..4 {
         let (store, _) = open(disk.crash(&mut Rng::new(seed)), 2).unwrap();
         for (bytes, expected) in [(b"a", Some(newer.clone())), (b"b", Some(tombstone.clone())), (b"d", None)]
         {
-            let expected = StoreResponse::Cell(expected);
-            let request = StoreRequest::Read { key: key(bytes) };
+            let expected = StoreResponse::Replica(ReplicaResponse::Cell(expected));
+            let request = StoreRequest::Replica(ReplicaRequest::Read { key: key(bytes) });
             assert_eq!(store.answer_blocking(&request), expected, "seed {seed}");
             assert_eq!(store.try_answer(&request), TryAnswer::Done(expected), "seed {seed}");
         }
@@ -67,9 +73,15 @@ fn requests_for_versions_do_not_read_a_large_value() {
     let metas = vec![value(5, b"a").meta, cell.meta, value(6, b"c").meta];
     let bytes_read = || disk.counters().counts().read_bytes;
     let before = bytes_read();
-    let request = StoreRequest::ReadMeta { key: key(b"b") };
-    assert_eq!(store.answer_blocking(&request), StoreResponse::Meta(Some(cell.meta)));
-    assert_eq!(store.try_answer(&request), TryAnswer::Done(StoreResponse::Meta(Some(cell.meta))));
+    let request = StoreRequest::Replica(ReplicaRequest::ReadMeta { key: key(b"b") });
+    assert_eq!(
+        store.answer_blocking(&request),
+        StoreResponse::Replica(ReplicaResponse::Meta(Some(cell.meta)))
+    );
+    assert_eq!(
+        store.try_answer(&request),
+        TryAnswer::Done(StoreResponse::Replica(ReplicaResponse::Meta(Some(cell.meta))))
+    );
     let limit = ScanLimit { entries: 10, bytes: 1 << 10 };
     let request = StoreRequest::Scan { after: None, until: None, limit, values: false };
     let StoreResponse::Scanned { entries, until: None } = store.answer_blocking(&request) else {
@@ -100,7 +112,7 @@ fn page_metas(store: &Store, limit: ScanLimit) -> Vec<CellMeta> {
     };
     let mut metas = Vec::new();
     loop {
-        let StoreResponse::Page { page, rest } =
+        let StoreResponse::Replica(ReplicaResponse::Page { page, rest }) =
             store.answer_blocking(&StoreRequest::ReadPage(request.clone()))
         else {
             panic!("it is a page")
@@ -118,7 +130,7 @@ fn only_a_write_that_older_tables_may_supersede_needs_a_read() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
     let put = |name: &'static [u8], hlc| carry_out(&store, &write(key(name), value(hlc, name)));
     let unsure = |name, hlc| StoreResponse::WrittenUnchecked { key: key(name), version: version(hlc) };
-    let sure = |superseded| StoreResponse::Written { superseded };
+    let sure = |superseded| StoreResponse::Replica(ReplicaResponse::Written { superseded });
     assert_eq!(put(b"a", 70), sure(false));
     store.engine().flush().unwrap();
     assert_eq!(put(b"b", 90), sure(false), "an ordinary write is newer than all tables");
@@ -128,8 +140,12 @@ fn only_a_write_that_older_tables_may_supersede_needs_a_read() {
     assert_eq!(put(b"a", 60), unsure(b"a", 60), "it came twice");
     assert_eq!(read(&store, &key(b"a")), Some(value(70, b"a")));
     assert_eq!(read(&store, &key(b"c")), Some(value(60, b"c")));
-    let hints = StoreRequest::KeepHints { key: key(b"a"), version: version(50), targets: nodes(&[3]) };
-    assert_eq!(carry_out(&store, &hints), StoreResponse::HintsKept);
+    let hints = StoreRequest::Replica(ReplicaRequest::KeepHints {
+        key: key(b"a"),
+        version: version(50),
+        targets: nodes(&[3]),
+    });
+    assert_eq!(carry_out(&store, &hints), StoreResponse::Replica(ReplicaResponse::HintsKept));
 }
 
 /// Opens the directory of a node with a peer.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use cluster::{Key, ScanLimit, StoreRequest, StoreResponse};
+use cluster::{Key, ReplicaRequest, ScanLimit, StoreRequest, StoreResponse};
 use common::{ALL, carry_out, key, nodes, open, value, version, write};
 use env::MemFs;
 use proptest::prelude::*;
@@ -25,7 +25,11 @@ fn chunk(store: &Store, request: &StoreRequest) -> (Vec<(Key, Cell)>, Option<Key
 #[test]
 fn a_scan_shows_tombstones_and_empty_values_and_no_system_cells() {
     let (store, _) = open(MemFs::new(), 1).unwrap();
-    let hinted = StoreRequest::Write { key: key(b"b"), cell: value(2, b""), hints: nodes(&[0, 63]) };
+    let hinted = StoreRequest::Replica(ReplicaRequest::Write {
+        key: key(b"b"),
+        cell: value(2, b""),
+        hints: nodes(&[0, 63]),
+    });
     carry_out(&store, &hinted);
     carry_out(&store, &write(key(b"a"), Cell::tombstone(version(1), 2)));
     carry_out(&store, &write(key(&[0]), value(3, b"least")));

@@ -3,7 +3,7 @@
 
 mod common;
 
-use cluster::{Key, NodeSet, StoreId, StoreRequest};
+use cluster::{Key, NodeSet, ReplicaRequest, StoreId, StoreRequest};
 use common::{Node, data_dir, run, veche};
 use env::Env;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn leave_future_value(data: &Path, key: &str) {
     let cell = Cell::value(Version::new(hlc, NodeTag(7)), 1, "of next year".into());
     let key = Key::new(key.to_owned().into()).expect("a short key");
     let mut group = store.write_group();
-    group.add(StoreId(1), &StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+    group.add(StoreId(1), &StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints: NodeSet::EMPTY }));
     store.submit(group, |_, _| {});
     while store.engine().step_commit().expect("the disk works") {}
     store.close().expect("the disk works");

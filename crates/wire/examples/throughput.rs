@@ -5,7 +5,10 @@
 //! other side.
 
 use bytes::Bytes;
-use cluster::{Incarnation, Key, Message, MessageId, NodeSet, PeerAnswer, PeerRequest, Requester};
+use cluster::{
+    Incarnation, Key, Message, MessageId, NodeSet, PeerAnswer, PeerRequest, ReplicaRequest, ReplicaResponse,
+    Requester,
+};
 use std::hint::black_box;
 #[expect(clippy::disallowed_types, reason = "time is what is measured")]
 use std::time::Instant;
@@ -22,7 +25,11 @@ fn main() {
         report("read of a key of 16 bytes", batch, &read());
         report("write of 100 bytes", batch, &write(100));
         report("write of 4 KiB", batch, &write(4 << 10));
-        report("answer to a write", batch, &answer(PeerAnswer::Written { superseded: false }));
+        report(
+            "answer to a write",
+            batch,
+            &answer(PeerAnswer::Replica(ReplicaResponse::Written { superseded: false })),
+        );
     }
     report("write of 16 MiB", 1, &write(16 << 20));
 }
@@ -36,12 +43,16 @@ fn key() -> Key {
 }
 
 fn read() -> Message {
-    Message::Request { id: id(), request: PeerRequest::ReadCell { key: key() }, within: None }
+    Message::Request {
+        id: id(),
+        request: PeerRequest::Replica(ReplicaRequest::Read { key: key() }),
+        within: None,
+    }
 }
 
 fn write(value_len: usize) -> Message {
     let cell = Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3, vec![7; value_len].into());
-    let request = PeerRequest::Write { key: key(), cell, hints: NodeSet::EMPTY };
+    let request = PeerRequest::Replica(ReplicaRequest::Write { key: key(), cell, hints: NodeSet::EMPTY });
     Message::Request { id: id(), request, within: None }
 }
 

@@ -20,7 +20,7 @@ use crate::message::{encode_head, len_max, tail};
 use crate::reassembly::{FRAGMENT_DATA_MAX, FragmentHeader};
 use crate::{FRAGMENTED_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use bytes::Bytes;
-use cluster::{Message, PeerAnswer, PeerRequest};
+use cluster::{Message, NodeRequest, NodeResponse, PeerAnswer, PeerRequest};
 use std::collections::VecDeque;
 use stdx::Hlc;
 
@@ -232,8 +232,8 @@ impl Outbox {
 
 fn is_heartbeat(message: &Message) -> bool {
     match message {
-        Message::Request { request, .. } => matches!(request, PeerRequest::Heartbeat(_)),
-        Message::Answer { answer, .. } => matches!(answer, PeerAnswer::Heartbeat(_)),
+        Message::Request { request, .. } => matches!(request, PeerRequest::Node(NodeRequest::Heartbeat(_))),
+        Message::Answer { answer, .. } => matches!(answer, PeerAnswer::Node(NodeResponse::Heartbeat(_))),
     }
 }
 

@@ -7,9 +7,10 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    Cut, Generation, GenerationReport, HeartbeatPayload, Incarnation, KeyRange, Message, NodeIndex, NodeSet,
-    PeerAnswer, PeerFault, PeerHello, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Requester,
-    ScanAnswer, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
+    Cut, Generation, GenerationReport, HeartbeatPayload, Incarnation, KeyRange, Message, NodeIndex,
+    NodeRequest, NodeResponse, NodeSet, PeerAnswer, PeerHello, PeerRequest, RangeAnswer, RangeDigest,
+    RangeRequest, ReplicaFault, ReplicaRequest, ReplicaResponse, Requester, ScanLimit, ScanRequest,
+    ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
 };
 use common::{decode, encode, encode_in, id, key, page_of, write};
 use std::num::NonZeroU8;
@@ -76,25 +77,37 @@ fn requests() -> Vec<PeerRequest> {
     let expiring = CellMeta { expires_at: Some(wall(0x6162_6364)), ..CellMeta::value(version(1), 3) };
     let cell = Cell { meta: expiring, value: Bytes::from_static(b"value") };
     vec![
-        PeerRequest::ReadCell { key: key(b"a") },
-        PeerRequest::ReadMeta { key: key(b"b") },
-        PeerRequest::Write { key: key(b"c"), cell, hints: NodeSet::from_bits(0b110) },
-        PeerRequest::Write { key: key(b"d"), cell: Cell::tombstone(version(2), 2), hints: NodeSet::EMPTY },
-        PeerRequest::KeepHints { key: key(b"e"), version: version(3), targets: NodeSet::first(64) },
-        PeerRequest::Range(RangeRequest {
+        PeerRequest::Replica(ReplicaRequest::Read { key: key(b"a") }),
+        PeerRequest::Replica(ReplicaRequest::ReadMeta { key: key(b"b") }),
+        PeerRequest::Replica(ReplicaRequest::Write {
+            key: key(b"c"),
+            cell,
+            hints: NodeSet::from_bits(0b110),
+        }),
+        PeerRequest::Replica(ReplicaRequest::Write {
+            key: key(b"d"),
+            cell: Cell::tombstone(version(2), 2),
+            hints: NodeSet::EMPTY,
+        }),
+        PeerRequest::Replica(ReplicaRequest::KeepHints {
+            key: key(b"e"),
+            version: version(3),
+            targets: NodeSet::first(64),
+        }),
+        PeerRequest::Node(NodeRequest::Range(RangeRequest {
             after: Some(key(b"f")),
             until: None,
             cutoff: Hlc::from_bits(0x7172_7374),
             digest: Some(RangeDigest { keys: 0x8182, sum: 0x9192_9394 }),
             cells: false,
-        }),
-        PeerRequest::Range(RangeRequest {
+        })),
+        PeerRequest::Node(NodeRequest::Range(RangeRequest {
             after: None,
             until: Some(key(b"g")),
             cutoff: Hlc::MAX,
             digest: None,
             cells: true,
-        }),
+        })),
         PeerRequest::Scan(scan(
             KeyRange { from: Some(Cut::Before(key(b"l"))), to: Some(Cut::After(key(b"m"))) },
             ScanTask::Cells { limit: ScanLimit { entries: 0x0102, bytes: 0x0304 } },
@@ -103,7 +116,7 @@ fn requests() -> Vec<PeerRequest> {
             KeyRange::default(),
             ScanTask::Check { digest: RangeDigest { keys: 0x0506, sum: 0x0708_090a } },
         )),
-        PeerRequest::EndScan { snapshot: snapshot() },
+        PeerRequest::Replica(ReplicaRequest::EndSnapshot { id: snapshot() }),
     ]
 }
 
@@ -128,22 +141,22 @@ fn answers() -> Vec<PeerAnswer> {
     let live = Cell::value(version(5), 5, Bytes::from_static(b"live"));
     let detail = "a file is däm\u{e4}ged".to_owned();
     let mut answers = vec![
-        PeerAnswer::Cell(None),
-        PeerAnswer::Cell(Some(live.clone())),
-        PeerAnswer::Meta(None),
-        PeerAnswer::Meta(Some(dead)),
-        PeerAnswer::Written { superseded: false },
-        PeerAnswer::Written { superseded: true },
-        PeerAnswer::HintsKept,
-        PeerAnswer::Range(RangeAnswer::Same),
-        PeerAnswer::Range(RangeAnswer::Versions {
+        PeerAnswer::Replica(ReplicaResponse::Cell(None)),
+        PeerAnswer::Replica(ReplicaResponse::Cell(Some(live.clone()))),
+        PeerAnswer::Replica(ReplicaResponse::Meta(None)),
+        PeerAnswer::Replica(ReplicaResponse::Meta(Some(dead))),
+        PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }),
+        PeerAnswer::Replica(ReplicaResponse::Written { superseded: true }),
+        PeerAnswer::Replica(ReplicaResponse::HintsKept),
+        PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Same)),
+        PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Versions {
             entries: vec![(key(b"h"), dead), (key(b"i"), live.meta)],
             until: Some(key(b"i")),
-        }),
-        PeerAnswer::Range(RangeAnswer::Cells {
+        })),
+        PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells {
             entries: vec![(key(b"j"), live.clone()), (key(b"k"), Cell::tombstone(version(6), 2))],
             until: None,
-        }),
+        })),
     ];
     let expiring = CellMeta { expires_at: Some(wall(8)), ..live.meta };
     let page = page_of(&[
@@ -152,20 +165,20 @@ fn answers() -> Vec<PeerAnswer> {
         (key(b"p"), Cell { meta: expiring, value: Bytes::from_static(b"\n") }),
     ]);
     answers.extend([
-        PeerAnswer::Scan(ScanAnswer::Page { page, rest: Some(Cut::After(key(b"q"))) }),
-        PeerAnswer::Scan(ScanAnswer::Page { page: page_of(&[]), rest: None }),
-        PeerAnswer::Scan(ScanAnswer::Same),
-        PeerAnswer::ScanEnded,
+        PeerAnswer::Replica(ReplicaResponse::Page { page, rest: Some(Cut::After(key(b"q"))) }),
+        PeerAnswer::Replica(ReplicaResponse::Page { page: page_of(&[]), rest: None }),
+        PeerAnswer::Replica(ReplicaResponse::SamePage),
+        PeerAnswer::Replica(ReplicaResponse::SnapshotEnded),
     ]);
     let faults = [
-        PeerFault::Store(StoreFault::Full),
-        PeerFault::Store(StoreFault::Overloaded { retry_after: Duration::from_millis(1_500) }),
-        PeerFault::Store(StoreFault::Corrupt { detail: detail.clone() }),
-        PeerFault::Store(StoreFault::Io { detail }),
-        PeerFault::NotReadEligible,
-        PeerFault::ClockAhead { wall: wall(0xa1a2_a3a4) },
-        PeerFault::Busy,
-        PeerFault::NotServing,
+        ReplicaFault::Store(StoreFault::Full),
+        ReplicaFault::Store(StoreFault::Overloaded { retry_after: Duration::from_millis(1_500) }),
+        ReplicaFault::Store(StoreFault::Corrupt { detail: detail.clone() }),
+        ReplicaFault::Store(StoreFault::Io { detail }),
+        ReplicaFault::NotReadEligible,
+        ReplicaFault::ClockAhead { wall: wall(0xa1a2_a3a4) },
+        ReplicaFault::Busy,
+        ReplicaFault::NotServing,
     ];
     answers.extend(faults.map(PeerAnswer::Failed));
     answers
@@ -180,16 +193,34 @@ fn messages(version: u8) -> Vec<Message> {
         Message::Request { id: id(number), request, within }
     };
     let heartbeats = [
-        request(1, PeerRequest::Heartbeat(heartbeat_payload_in(version, SyncState::Unsettled, None))),
-        request(2, PeerRequest::Heartbeat(heartbeat_payload_in(version, SyncState::Rebuilding, Some(9)))),
+        request(
+            1,
+            PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload_in(
+                version,
+                SyncState::Unsettled,
+                None,
+            ))),
+        ),
+        request(
+            2,
+            PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload_in(
+                version,
+                SyncState::Rebuilding,
+                Some(9),
+            ))),
+        ),
         Message::Answer {
             id: id(2),
-            answer: PeerAnswer::Heartbeat(heartbeat_payload_in(version, SyncState::Settled, Some(8))),
+            answer: PeerAnswer::Node(NodeResponse::Heartbeat(heartbeat_payload_in(
+                version,
+                SyncState::Settled,
+                Some(8),
+            ))),
         },
     ];
     let requests = (100..).zip(requests()).map(|(number, asked)| request(number, asked));
     let answers = (200..).zip(answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
-    let expired = PeerAnswer::Failed(PeerFault::Store(StoreFault::Expired));
+    let expired = PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Expired));
     let expired = knows_time.then_some(Message::Answer { id: id(299), answer: expired });
     heartbeats.into_iter().chain(requests).chain(answers).chain(expired).chain([write(300, 66_000)]).collect()
 }
@@ -220,7 +251,7 @@ fn frames_of_version_3_are_read_and_written() {
 fn fields_that_version_2_lacks_are_left_out() {
     let heartbeat = |heartbeat_payload| Message::Request {
         id: id(1),
-        request: PeerRequest::Heartbeat(heartbeat_payload),
+        request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload)),
         within: None,
     };
     let sent = [heartbeat(heartbeat_payload_in(3, SyncState::Settled, Some(9)))];
@@ -234,8 +265,8 @@ fn fields_that_version_2_lacks_are_left_out() {
 #[test]
 fn version_1_gets_its_closest_fault_and_no_time_left() {
     let expired = |fault| Message::Answer { id: id(1), answer: PeerAnswer::Failed(fault) };
-    let sent = [expired(PeerFault::Store(StoreFault::Expired))];
-    assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [expired(PeerFault::Busy)]);
+    let sent = [expired(ReplicaFault::Store(StoreFault::Expired))];
+    assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [expired(ReplicaFault::Busy)]);
     let request = |within| Message::Request { id: id(1), request: requests().swap_remove(0), within };
     let sent = [request(Some(Duration::from_millis(5)))];
     assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [request(None)]);

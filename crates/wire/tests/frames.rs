@@ -4,8 +4,8 @@ mod common;
 
 use bytes::Bytes;
 use cluster::{
-    Cut, HeartbeatPayload, Key, Message, Page, PeerAnswer, PeerFault, PeerRequest, ScanAnswer, StoreFault,
-    SyncState, VALUE_BYTES_MAX_DEFAULT,
+    Cut, HeartbeatPayload, Key, Message, NodeRequest, NodeResponse, Page, PeerAnswer, PeerRequest,
+    ReplicaFault, ReplicaResponse, StoreFault, SyncState, VALUE_BYTES_MAX_DEFAULT,
 };
 use common::{
     any_heartbeat_payload, any_message, decode, drain, encode, id, key, outbox, page_of, take_all, take_into,
@@ -41,7 +41,7 @@ fn heartbeat_payload(hints_for_you: u64) -> HeartbeatPayload {
 fn heartbeat(number: u64) -> Message {
     Message::Request {
         id: id(number),
-        request: PeerRequest::Heartbeat(heartbeat_payload(number)),
+        request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload(number))),
         within: None,
     }
 }
@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn heartbeats_in_any_state_arrive(heartbeat_payload in any_heartbeat_payload()) {
-        let message = Message::Answer { id: id(1), answer: PeerAnswer::Heartbeat(heartbeat_payload) };
+        let message = Message::Answer { id: id(1), answer: PeerAnswer::Node(NodeResponse::Heartbeat(heartbeat_payload)) };
         prop_assert_eq!(decode(&encode(std::slice::from_ref(&message))), Ok(vec![message]));
     }
 }
@@ -283,10 +283,11 @@ fn a_host_may_limit_an_outbox_and_an_inbox_further() {
 #[test]
 fn the_text_of_a_fault_is_truncated_to_its_limit() {
     let detail = "ü".repeat(5_000);
-    let fault = PeerAnswer::Failed(PeerFault::Store(StoreFault::Io { detail }));
+    let fault = PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Io { detail }));
     let arrived = decode(&encode(&[Message::Answer { id: id(1), answer: fault }])).unwrap();
-    let Message::Answer { answer: PeerAnswer::Failed(PeerFault::Store(StoreFault::Io { detail })), .. } =
-        &arrived[0]
+    let Message::Answer {
+        answer: PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Io { detail })), ..
+    } = &arrived[0]
     else {
         panic!("{arrived:?}");
     };
@@ -334,7 +335,7 @@ fn frames_of_another_kind_or_version_are_reported() {
 }
 
 fn page_answer(page: Page, rest: Option<Cut>) -> Message {
-    Message::Answer { id: id(1), answer: PeerAnswer::Scan(ScanAnswer::Page { page, rest }) }
+    Message::Answer { id: id(1), answer: PeerAnswer::Replica(ReplicaResponse::Page { page, rest }) }
 }
 
 /// A page of values with these lengths under ascending keys.
@@ -446,7 +447,7 @@ fn an_answer_that_does_not_fit_becomes_a_refusal_and_an_acknowledgement_does_not
     let answer = |number, answer| Message::Answer { id: id(number), answer };
     let cell = |len: usize| {
         let meta = CellMeta::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3);
-        PeerAnswer::Cell(Some(Cell { meta, value: vec![7; len].into() }))
+        PeerAnswer::Replica(ReplicaResponse::Cell(Some(Cell { meta, value: vec![7; len].into() })))
     };
     let mut outbox = Outbox::new(OutboxLimits { bytes_max: 200_000 });
     let first = answer(1, cell(150_000));
@@ -455,13 +456,13 @@ fn an_answer_that_does_not_fit_becomes_a_refusal_and_an_acknowledgement_does_not
     assert_eq!(outbox.push_or_refuse(&second, |_| true), Ok(PushOutcome::Refusal), "the outbox is full");
     let third = answer(3, cell(100));
     assert_eq!(outbox.push_or_refuse(&third, |_| false), Ok(PushOutcome::Refusal), "the host has no room");
-    let stored = answer(4, PeerAnswer::Written { superseded: false });
+    let stored = answer(4, PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }));
     assert_eq!(
         outbox.push_or_refuse(&stored, |_| false),
         Err(OutboxFull),
         "an acknowledgement has no refusal"
     );
-    let busy = |number| answer(number, PeerAnswer::Failed(PeerFault::Busy));
+    let busy = |number| answer(number, PeerAnswer::Failed(ReplicaFault::Busy));
     let arrived = decode(&drain(&mut outbox, 1)).expect("whole");
     assert_eq!(sorted(arrived), sorted(vec![first, busy(2), busy(3)]));
 }

@@ -11,12 +11,12 @@ use crate::local_writes::LocalWrites;
 use crate::replica_set::ReplicaSet;
 use crate::{
     ClusterView, Destination, Effect, Event, Key, Member, Message, MessageId, NodeIndex, NodeSet,
-    PartitionId, PeerRequest, PeerState, Reply, RequestId, Requester, StoreId, StoreRequest, WaitTarget,
-    WaitTrace, replica,
+    PartitionId, PeerRequest, PeerState, ReplicaRequest, Reply, RequestId, Requester, StoreId, StoreRequest,
+    WaitTarget, WaitTrace, replica,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use stdx::{Cell, Instant, Rng};
+use stdx::{Instant, Rng};
 
 /// Shared state of the operations and scans of a coordinator.
 #[derive(Debug)]
@@ -203,17 +203,25 @@ impl Context {
         (class, self.peers[node.as_usize()].latency.mean_nanos())
     }
 
-    /// Sends a request to a node, which may be this one. Returns `false` if there was nothing to
-    /// do.
+    /// Sends a request of an operation to a replica, which may be this node. Returns `false` if
+    /// there was nothing to do.
     #[inline]
-    pub(super) fn ask(&mut self, target: RequestTarget, request: PeerRequest, bytes: usize) -> bool {
-        let number = request_number::number(target.operation, target.step);
+    pub(super) fn ask(&mut self, target: RequestTarget, request: ReplicaRequest, bytes: usize) -> bool {
+        let RequestTarget { operation, step, node, deadline } = target;
         self.requests_sent += 1;
-        if target.node == self.member.me {
-            return self.ask_local_store(StoreId(number), request, target.deadline);
-        }
-        self.peers[target.node.as_usize()].begin(self.now, bytes);
-        self.send(target.node, number, request, target.deadline);
+        let request = if node == self.member.me {
+            let Some(request) = replica::admit_hints(&self.member, request, &mut self.effects) else {
+                return false;
+            };
+            if !request.is_read() {
+                self.writes.begin(self.now, request.size());
+            }
+            request
+        } else {
+            self.begin_request(node, bytes);
+            request
+        };
+        self.send(node, request_number::number(operation, step), request, deadline);
         true
     }
 
@@ -236,9 +244,26 @@ impl Context {
         if node == self.member.me { WaitTarget::Store } else { WaitTarget::Peer(node) }
     }
 
-    /// Sends a request to a peer. The caller counts it as in flight, if at all.
+    /// Sends a request to a replica, which may be this node. The caller counts it as in flight, if
+    /// at all.
     #[inline]
     pub(super) fn send(
+        &mut self,
+        node: NodeIndex,
+        number: u64,
+        request: ReplicaRequest,
+        deadline: Option<Instant>,
+    ) {
+        if node == self.member.me {
+            self.store(StoreId(number), request.into(), deadline);
+        } else {
+            self.send_to_peer(node, number, request.into(), deadline);
+        }
+    }
+
+    /// Sends a request to a peer. The caller counts it as in flight, if at all.
+    #[inline]
+    pub(super) fn send_to_peer(
         &mut self,
         node: NodeIndex,
         number: u64,
@@ -255,6 +280,14 @@ impl Context {
     pub(super) const fn next_scan_request(&mut self) -> u64 {
         self.scan_requests += 1;
         self.scan_requests & request_number::USES_MASK
+    }
+
+    /// Counts a request that is sent.
+    #[inline]
+    pub(super) fn begin_request(&mut self, node: NodeIndex, bytes: usize) {
+        if node != self.member.me {
+            self.peers[node.as_usize()].begin(self.now, bytes);
+        }
     }
 
     /// Counts a request that was answered or abandoned.
@@ -299,37 +332,4 @@ impl Context {
             Availability::Busy
         }
     }
-
-    /// Asks the local store for what a peer would be asked, under the same rules.
-    fn ask_local_store(&mut self, id: StoreId, request: PeerRequest, deadline: Option<Instant>) -> bool {
-        let bytes = replica::size(&request);
-        let request = match request {
-            PeerRequest::ReadCell { key } => StoreRequest::Read { key },
-            PeerRequest::ReadMeta { key } => StoreRequest::ReadMeta { key },
-            PeerRequest::Write { key, cell, hints } => {
-                replica::write(&self.member, key, cell, hints, &mut self.effects)
-            }
-            PeerRequest::KeepHints { key, version, targets } => {
-                let targets = replica::admit_hints(&self.member, &key, targets, &mut self.effects);
-                if targets.is_empty() {
-                    return false;
-                }
-                StoreRequest::KeepHints { key, version, targets }
-            }
-            PeerRequest::Heartbeat(_)
-            | PeerRequest::Range(_)
-            | PeerRequest::Scan(_)
-            | PeerRequest::EndScan { .. } => unreachable!("operations request single keys"),
-        };
-        if !request.is_read() {
-            self.writes.begin(self.now, bytes);
-        }
-        self.store(id, request, deadline);
-        true
-    }
-}
-
-/// Approximate size of a message that writes this cell, in bytes of memory.
-pub(super) fn write_bytes(key: &Key, cell: &Cell) -> usize {
-    key.as_bytes().len() + cell.value.len()
 }

@@ -30,7 +30,8 @@ use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    CommandFailure, Key, PeerAnswer, PeerFault, PeerRequest, Quorum, Reply, Shortfall, StoreFault, WaitTarget,
+    CommandFailure, Key, Quorum, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply,
+    Shortfall, StoreFault, WaitTarget,
 };
 use stdx::{Instant, Now};
 
@@ -155,20 +156,20 @@ impl Read {
         }
     }
 
-    /// Handles the answer of a replica to one of its requests.
-    pub(super) fn handle_answer(
+    /// Handles the outcome of one of its requests to a replica.
+    pub(super) fn handle_outcome(
         &mut self,
         now: Now,
         context: &mut Context,
         replica_index: u8,
         step: Step,
-        answer: PeerAnswer,
+        outcome: ReplicaOutcome,
     ) {
         let was_open = match step {
             Step::Cell => self.open_cell.remove(replica_index),
             Step::Meta => self.open_meta.remove(replica_index),
             Step::Write { round } => {
-                return self.handle_repair_answer(context, replica_index, round, &answer);
+                return self.handle_repair_outcome(context, replica_index, round, &outcome);
             }
             Step::Hints { .. } | Step::SupersededCheck => false,
         };
@@ -180,12 +181,12 @@ impl Read {
         if self.timed.remove(replica_index) {
             context.peers[node.as_usize()].latency.observe(now.mono - self.times.started);
         }
-        let (meta, cell) = match answer {
-            PeerAnswer::Cell(cell) => (cell.as_ref().map(|cell| cell.meta), cell),
-            PeerAnswer::Meta(meta) if step == Step::Meta => (meta, None),
-            PeerAnswer::Failed(fault) => return self.record_fault(replica_index, fault),
-            answer => {
-                assert!(node != context.member.me, "the store answered a read with {answer:?}");
+        let (meta, cell) = match outcome {
+            Ok(ReplicaResponse::Cell(cell)) => (cell.as_ref().map(|cell| cell.meta), cell),
+            Ok(ReplicaResponse::Meta(meta)) if step == Step::Meta => (meta, None),
+            Err(fault) => return self.record_fault(replica_index, fault),
+            Ok(response) => {
+                assert!(node != context.member.me, "the store answered a read with {response:?}");
                 return self.fail(replica_index);
             }
         };
@@ -410,8 +411,8 @@ impl Read {
     fn ask(&mut self, context: &mut Context, id: OperationId, replica_index: u8, step: Step) {
         let key = self.subject.key.clone();
         let request = match step {
-            Step::Cell => PeerRequest::ReadCell { key },
-            _ => PeerRequest::ReadMeta { key },
+            Step::Cell => ReplicaRequest::Read { key },
+            _ => ReplicaRequest::ReadMeta { key },
         };
         let open = if step == Step::Cell { &mut self.open_cell } else { &mut self.open_meta };
         open.insert(replica_index);
@@ -420,20 +421,15 @@ impl Read {
         context.ask(RequestTarget { operation: id, step, node, deadline }, request, 0);
     }
 
-    fn record_fault(&mut self, replica_index: u8, fault: PeerFault) {
+    fn record_fault(&mut self, replica_index: u8, fault: ReplicaFault) {
         match &fault {
-            PeerFault::Store(StoreFault::Corrupt { .. } | StoreFault::Io { .. }) => {
+            ReplicaFault::Store(StoreFault::Corrupt { .. } | StoreFault::Io { .. }) => {
                 self.damaged.insert(replica_index)
             }
-            PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired) | PeerFault::Busy => {
-                self.busy.insert(replica_index)
-            }
-            PeerFault::Store(StoreFault::Full)
-            | PeerFault::NotReadEligible
-            | PeerFault::ClockAhead { .. }
-            | PeerFault::NotServing => false,
+            fault if fault.is_busy() => self.busy.insert(replica_index),
+            _ => false,
         };
-        if let PeerFault::Store(fault) = fault {
+        if let ReplicaFault::Store(fault) = fault {
             self.fault = Some(Box::new(fault));
         }
         self.fail(replica_index);

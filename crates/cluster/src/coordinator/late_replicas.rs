@@ -18,7 +18,7 @@ use super::put::Write;
 use super::request_number::Step;
 use super::table::OperationId;
 use crate::replica_set::ReplicaSet;
-use crate::{Event, PeerAnswer, PeerRequest};
+use crate::{Event, ReplicaOutcome, ReplicaRequest, ReplicaResponse};
 
 /// Greatest number of attempts to store hints.
 const ATTEMPTS_MAX: u8 = 2;
@@ -64,17 +64,17 @@ impl Write {
         }
     }
 
-    /// Handles the answer of a replica that was asked to keep hints.
-    pub(super) fn handle_hints_answer(
+    /// Handles the outcome of asking a replica to keep hints.
+    pub(super) fn handle_hints_outcome(
         &mut self,
         context: &mut Context,
         replica_index: u8,
         attempt: u8,
-        answer: &PeerAnswer,
+        outcome: &ReplicaOutcome,
     ) {
         if self.deferred_hints.keeper == Some(replica_index) && self.deferred_hints.attempts == attempt + 1 {
             self.release_hint_keeper(context, replica_index);
-            self.deferred_hints.is_done = *answer == PeerAnswer::HintsKept;
+            self.deferred_hints.is_done = *outcome == Ok(ReplicaResponse::HintsKept);
         }
     }
 
@@ -105,7 +105,7 @@ impl Write {
             let (key, version) = (self.subject.key.clone(), self.version);
             let node = context.node(&self.subject, replica_index);
             let target = RequestTarget { operation: id, step, node, deadline: None };
-            let asked = context.ask(target, PeerRequest::KeepHints { key, version, targets }, 0);
+            let asked = context.ask(target, ReplicaRequest::KeepHints { key, version, targets }, 0);
             self.deferred_hints.keeper = asked.then_some(replica_index);
             return asked;
         }

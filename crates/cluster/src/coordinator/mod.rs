@@ -57,10 +57,11 @@ mod scan;
 mod table;
 
 use crate::node::GRACE_DEFAULT;
-use crate::replica::{self, Replica, ReplicaContext, RequestHeader};
+use crate::replica::{Replica, ReplicaContext, RequestHeader};
 use crate::{
     ClusterView, Command, CommandFailure, Destination, Effect, Event, Member, Message, NodeIndex, Origin,
-    PeerAnswer, Reply, RequestId, StoreFault, StoreId, StoreRequest, StoreResponse, WaitTarget, WaitTrace,
+    ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply, RequestId, StoreFault, StoreId, StoreResponse,
+    WaitTarget, WaitTrace,
 };
 use context::{Context, ReplyTo};
 use late_replicas::FollowUp;
@@ -235,10 +236,10 @@ impl Coordinator {
                 if step.is_write() {
                     self.context.writes.end(now.mono);
                 }
-                self.handle_local_answer(now, id, step, response);
+                self.handle_local_response(now, id, step, response);
             }
             Some(RequestOwner::Scan { slot, serial }) => {
-                self.handle_scan_answer(now, slot, serial, replica::answer(response));
+                self.handle_scan_outcome(now, slot, serial, response.into_outcome());
             }
             None => self.handle_bound_raised(now, response),
         }
@@ -262,10 +263,10 @@ impl Coordinator {
             (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.is_own_request(id) => {
                 match request_number::parse(id.number) {
                     Some(RequestOwner::Operation(id, step)) => {
-                        self.handle_answer(now, id, step, origin.node, answer);
+                        self.handle_outcome(now, id, step, origin.node, answer.into_outcome());
                     }
                     Some(RequestOwner::Scan { slot, serial }) => {
-                        self.handle_scan_answer(now, slot, serial, answer);
+                        self.handle_scan_outcome(now, slot, serial, answer.into_outcome());
                     }
                     None => {}
                 }
@@ -317,26 +318,37 @@ impl Coordinator {
         self.operations.waiting() + self.scans.waiting()
     }
 
-    /// Handles an answer of this node's store. A write of which only a read tells whether it was
+    /// Handles a response of this node's store. A write of which only a read tells whether it was
     /// superseded counts when that read is answered.
-    fn handle_local_answer(&mut self, now: Now, id: OperationId, step: Step, response: StoreResponse) {
+    fn handle_local_response(&mut self, now: Now, id: OperationId, step: Step, response: StoreResponse) {
         let me = self.context.member.me;
         let state = self.operations.get_mut(id).map(|operation| &operation.state);
-        let (step, answer) = match (state, response) {
+        let (step, outcome) = match (state, response) {
             (Some(OperationState::Write(_)), StoreResponse::WrittenUnchecked { key, .. }) => {
                 let id = StoreId(request_number::number(id, Step::SupersededCheck));
-                return self.context.store(id, StoreRequest::ReadMeta { key }, None);
+                return self.context.store(id, ReplicaRequest::ReadMeta { key }.into(), None);
             }
-            (_, StoreResponse::WrittenUnchecked { .. }) => (step, PeerAnswer::Written { superseded: false }),
+            (_, StoreResponse::WrittenUnchecked { .. }) => {
+                (step, Ok(ReplicaResponse::Written { superseded: false }))
+            }
             (Some(OperationState::Write(write)), response) if step == Step::SupersededCheck => {
-                (Step::Write { round: 0 }, replica::written(write.version, &replica::answer(response)))
+                let read = response.into_outcome();
+                (Step::Write { round: 0 }, Ok(ReplicaResponse::written(write.version, &read)))
             }
-            (_, response) => (step, replica::answer(response)),
+            (_, response) => (step, response.into_outcome()),
         };
-        self.handle_answer(now, id, step, me, answer);
+        self.handle_outcome(now, id, step, me, outcome);
     }
 
-    fn handle_answer(&mut self, now: Now, id: OperationId, step: Step, node: NodeIndex, answer: PeerAnswer) {
+    /// Handles the outcome of a request to a replica.
+    fn handle_outcome(
+        &mut self,
+        now: Now,
+        id: OperationId,
+        step: Step,
+        node: NodeIndex,
+        outcome: ReplicaOutcome,
+    ) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
@@ -344,11 +356,11 @@ impl Coordinator {
         match &mut operation.state {
             OperationState::Read(read) => {
                 let replica_index = context.replica_index(&read.subject, node);
-                read.handle_answer(now, context, replica_index, step, answer);
+                read.handle_outcome(now, context, replica_index, step, outcome);
             }
             OperationState::Write(write) => {
                 let replica_index = context.replica_index(&write.subject, node);
-                write.handle_answer(context, replica_index, step, answer);
+                write.handle_outcome(context, replica_index, step, outcome);
             }
             OperationState::Parked(_) | OperationState::WaitingForLinks(_) | OperationState::Starting => {
                 return;

@@ -11,7 +11,7 @@
 //! reason, the first that applies: full disks, overload, this node's clock being ahead. Work after
 //! the reply is in `late_replicas`.
 
-use super::context::{Context, RequestTarget, Subject, write_bytes};
+use super::context::{Context, RequestTarget, Subject};
 use super::late_replicas::DeferredHints;
 use super::link_wait::LinkWaiter;
 use super::peers::Availability;
@@ -19,10 +19,11 @@ use super::request_number::Step;
 use super::table::OperationId;
 use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
+use crate::replica_request::write_size;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    CommandFailure, Event, HybridClock, Lifetime, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState,
-    Quorum, Reply, RequestId, Shortfall, StoreFault, TickError, WaitTarget,
+    CommandFailure, Event, HybridClock, Lifetime, NodeSet, PeerState, Quorum, ReplicaFault, ReplicaOutcome,
+    ReplicaRequest, ReplicaResponse, Reply, RequestId, Shortfall, StoreFault, TickError, WaitTarget,
 };
 use bytes::Bytes;
 use std::time::Duration;
@@ -313,7 +314,7 @@ impl Write {
         let WritePlan { tally, disk_full, busy, clock_refused, suspected } = plan;
         Self {
             version: cell.meta.version,
-            bytes: write_bytes(&subject.key, cell),
+            bytes: write_size(&subject.key, cell),
             subject,
             open: tally.silent(),
             tally,
@@ -342,7 +343,7 @@ impl Write {
             let hints = if self.holder == Some(replica_index) { targets } else { NodeSet::EMPTY };
             let node = context.node(&self.subject, replica_index);
             self.may_be_stored |= node != context.member.me;
-            let request = PeerRequest::Write { key: self.subject.key.clone(), cell, hints };
+            let request = ReplicaRequest::Write { key: self.subject.key.clone(), cell, hints };
             let target = RequestTarget { operation: id, step: Step::Write { round: 0 }, node, deadline };
             context.ask(target, request, self.bytes);
         }
@@ -356,20 +357,20 @@ impl Write {
             .or_else(|| self.open.first_index())
     }
 
-    /// Handles the answer of a replica to one of its requests.
-    pub(super) fn handle_answer(
+    /// Handles the outcome of one of its requests to a replica.
+    pub(super) fn handle_outcome(
         &mut self,
         context: &mut Context,
         replica_index: u8,
         step: Step,
-        answer: PeerAnswer,
+        outcome: ReplicaOutcome,
     ) {
         match step {
             Step::Write { .. } if self.open.remove(replica_index) => {
                 context.end_request(context.node(&self.subject, replica_index), self.bytes);
-                self.record_outcome(context, replica_index, answer);
+                self.record_outcome(context, replica_index, outcome);
             }
-            Step::Hints { attempt } => self.handle_hints_answer(context, replica_index, attempt, &answer),
+            Step::Hints { attempt } => self.handle_hints_outcome(context, replica_index, attempt, &outcome),
             _ => {}
         }
     }
@@ -429,23 +430,23 @@ impl Write {
         }
     }
 
-    fn record_outcome(&mut self, context: &Context, replica_index: u8, answer: PeerAnswer) {
+    fn record_outcome(&mut self, context: &Context, replica_index: u8, outcome: ReplicaOutcome) {
         let is_own = context.node(&self.subject, replica_index) == context.member.me;
-        match answer {
-            PeerAnswer::Written { superseded } => {
+        match outcome {
+            Ok(ReplicaResponse::Written { superseded }) => {
                 self.superseded |= superseded;
                 self.tally.ack(replica_index);
                 return;
             }
-            PeerAnswer::Failed(PeerFault::Store(fault)) => self.note_fault(replica_index, fault, is_own),
-            PeerAnswer::Failed(PeerFault::ClockAhead { .. }) => {
+            Err(ReplicaFault::Store(fault)) => self.note_fault(replica_index, fault, is_own),
+            Err(ReplicaFault::ClockAhead { .. }) => {
                 self.clock_refused.insert(replica_index);
             }
-            PeerAnswer::Failed(PeerFault::Busy) => {
+            Err(ReplicaFault::Busy) => {
                 self.busy.insert(replica_index);
             }
-            PeerAnswer::Failed(PeerFault::NotReadEligible | PeerFault::NotServing) => {}
-            answer => assert!(!is_own, "the store answered a write with {answer:?}"),
+            Err(ReplicaFault::NotReadEligible | ReplicaFault::NotServing) => {}
+            Ok(response) => assert!(!is_own, "the store answered a write with {response:?}"),
         }
         self.tally.fail(replica_index);
     }

@@ -21,7 +21,7 @@
 //!
 //! **Caveats.** No hints are kept for a failed repair: the next read finds the same difference.
 
-use super::context::{Context, RequestTarget, write_bytes};
+use super::context::{Context, RequestTarget};
 use super::get::Read;
 use super::late_replicas::FollowUp;
 use super::latency::OVERDUE_MAX;
@@ -30,8 +30,9 @@ use super::put::is_ahead;
 use super::request_number::{Step, WRITE_ROUNDS_MAX};
 use super::table::OperationId;
 use crate::quorum::CellReplicas;
+use crate::replica_request::write_size;
 use crate::replica_set::ReplicaSet;
-use crate::{Event, PeerAnswer, PeerFault, PeerRequest, Reply, StoreFault};
+use crate::{Event, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply};
 use stdx::{Cell, CellKind, Now};
 
 /// Greatest size in bytes of a value that is kept after the reply while an answer is outstanding. A
@@ -182,23 +183,23 @@ impl Read {
         if self.open().union(self.repair.open).is_empty() { FollowUp::Done } else { FollowUp::AwaitsReplicas }
     }
 
-    /// Handles the answer of a replica that was sent the newest cell.
-    pub(super) fn handle_repair_answer(
+    /// Handles the outcome of sending the newest cell to a replica.
+    pub(super) fn handle_repair_outcome(
         &mut self,
         context: &mut Context,
         replica_index: u8,
         round: u8,
-        answer: &PeerAnswer,
+        outcome: &ReplicaOutcome,
     ) {
         if round != self.repair.round || !self.repair.open.remove(replica_index) {
             return;
         }
         context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
-        match answer {
-            PeerAnswer::Written { .. } => self.repair.stored.insert(replica_index),
+        match outcome {
+            Ok(ReplicaResponse::Written { .. }) => self.repair.stored.insert(replica_index),
             _ => self.repair.failed.insert(replica_index),
         };
-        if is_busy(answer) {
+        if outcome.as_ref().is_err_and(ReplicaFault::is_busy) {
             self.repair.busy.insert(replica_index);
         }
     }
@@ -274,7 +275,7 @@ impl Read {
         cell: &Cell,
     ) -> bool {
         let node = context.node(&self.subject, replica_index);
-        let bytes = write_bytes(&self.subject.key, cell);
+        let bytes = write_size(&self.subject.key, cell);
         let is_value = cell.meta.kind == CellKind::Value;
         let is_refused = node == context.member.me && is_ahead(context, now, cell.meta.version.hlc);
         let has_rounds = self.repair.round < WRITE_ROUNDS_MAX;
@@ -291,7 +292,7 @@ impl Read {
         let step = Step::Write { round: self.repair.round };
         let (key, cell) = (self.subject.key.clone(), cell.clone());
         let cell = cell.with_from_of_at_least(self.answers.greatest_from());
-        let request = PeerRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
+        let request = ReplicaRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
         context.ask(RequestTarget { operation: id, step, node, deadline: None }, request, bytes);
         true
     }
@@ -302,11 +303,6 @@ impl Read {
             context.emit(Event::ReadRepaired { blocking });
         }
     }
-}
-
-/// Whether a replica is temporarily unable to do as asked.
-const fn is_busy(answer: &PeerAnswer) -> bool {
-    matches!(answer, PeerAnswer::Failed(PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. })))
 }
 
 impl ReadRepair {

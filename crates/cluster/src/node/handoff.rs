@@ -28,8 +28,8 @@
 use super::Node;
 use super::purpose::{RequestPurpose, StorePurpose};
 use crate::{
-    Event, Hint, HintCount, Key, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState,
-    ScanLimit, StoreRequest, StoreResponse, hint_bytes,
+    Event, Hint, HintCount, Key, NodeIndex, NodeSet, PeerAnswer, PeerState, ReplicaFault, ReplicaRequest,
+    ReplicaResponse, ScanLimit, StoreRequest, StoreResponse, hint_bytes,
 };
 use std::time::Duration;
 use stdx::{Cell, Instant, Now, Version};
@@ -219,12 +219,12 @@ impl Node {
         let pass = &mut self.handoff_mut(node).pass;
         pass.answers_pending -= 1;
         match answer {
-            Some(PeerAnswer::Written { .. }) => {
+            Some(PeerAnswer::Replica(ReplicaResponse::Written { .. })) => {
                 pass.forgettable.push((key, version));
                 self.outbox.emit_event(Event::HintDelivered { target: node });
             }
             // The target refuses this version; it may accept others.
-            Some(PeerAnswer::Failed(PeerFault::ClockAhead { .. })) => {}
+            Some(PeerAnswer::Failed(ReplicaFault::ClockAhead { .. })) => {}
             _ => pass.is_stalled = true,
         }
     }
@@ -286,7 +286,7 @@ impl Node {
             Some(cell) if !is_too_old && is_reachable => {
                 pass.answers_pending += 1;
                 let purpose = RequestPurpose::DeliverHint { key: hint.key.clone(), version: hint.version };
-                let request = PeerRequest::Write { key: hint.key, cell, hints: NodeSet::EMPTY };
+                let request = ReplicaRequest::Write { key: hint.key, cell, hints: NodeSet::EMPTY };
                 self.outbox.request_peer(now.mono, node, purpose, request);
             }
             Some(_) if !is_too_old => pass.is_stalled = true,

@@ -15,8 +15,8 @@
 
 use super::Node;
 use crate::{
-    ClusterView, Effect, HeartbeatPayload, LinkId, MessageId, NodeIndex, PeerAnswer, PeerRequest, PeerState,
-    PeerView, SyncState,
+    ClusterView, Effect, HeartbeatPayload, LinkId, MessageId, NodeIndex, NodeRequest, NodeResponse,
+    PeerState, PeerView, SyncState,
 };
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Node {
 
     pub(super) fn send_heartbeat(&mut self, now: Now, node: NodeIndex) {
         let heartbeat = self.heartbeat_payload_for(now, node, now.mono);
-        self.outbox.send_untracked_request(node, PeerRequest::Heartbeat(heartbeat));
+        self.outbox.send_untracked_request(node, NodeRequest::Heartbeat(heartbeat));
     }
 
     /// Handles a peer's heartbeat that came over its admitted link.
@@ -59,7 +59,7 @@ impl Node {
             self.record_identity_report(node, &its);
         }
         let heartbeat = self.heartbeat_payload_for(now, node, its.sent);
-        self.outbox.answer(link, id, PeerAnswer::Heartbeat(heartbeat));
+        self.outbox.answer(link, id, NodeResponse::Heartbeat(heartbeat));
     }
 
     /// Handles a peer's answer to a heartbeat.

@@ -46,7 +46,8 @@ pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 use crate::replica::{Replica, ReplicaContext, RequestHeader};
 use crate::{
     ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
-    Origin, PeerAnswer, PeerRequest, StoreId, StoreResponse, TableDamage,
+    NodeRequest, NodeResponse, Origin, PeerAnswer, PeerRequest, ReplicaResponse, StoreId, StoreResponse,
+    TableDamage,
 };
 use clock_bound::ClockBound;
 use drain::Drain;
@@ -214,7 +215,7 @@ impl Node {
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         // The node moves cells; it has no use for whether one was superseded.
         let response = match response {
-            StoreResponse::WrittenUnchecked { .. } => StoreResponse::Written { superseded: false },
+            StoreResponse::WrittenUnchecked { .. } => ReplicaResponse::Written { superseded: false }.into(),
             response => response,
         };
         if Replica::owns(id) {
@@ -370,8 +371,12 @@ impl Node {
     fn handle_request(&mut self, now: Now, link: LinkId, header: RequestHeader, request: PeerRequest) {
         let RequestHeader { origin, id, .. } = header;
         match request {
-            PeerRequest::Heartbeat(heartbeat) => self.handle_heartbeat(now, link, id, origin.node, heartbeat),
-            PeerRequest::Range(range) => self.handle_range_request(origin.node, link, id, range),
+            PeerRequest::Node(NodeRequest::Heartbeat(heartbeat)) => {
+                self.handle_heartbeat(now, link, id, origin.node, heartbeat);
+            }
+            PeerRequest::Node(NodeRequest::Range(range)) => {
+                self.handle_range_request(origin.node, link, id, range);
+            }
             request => {
                 let read_eligible = self.is_read_eligible();
                 let effects = &mut self.outbox.effects;
@@ -383,7 +388,7 @@ impl Node {
 
     fn handle_answer(&mut self, now: Now, node: NodeIndex, id: MessageId, answer: PeerAnswer) {
         let Some(number) = self.outbox.own_request_number(id) else { return };
-        if let PeerAnswer::Heartbeat(heartbeat) = answer {
+        if let PeerAnswer::Node(NodeResponse::Heartbeat(heartbeat)) = answer {
             self.handle_heartbeat_answer(now, node, number, heartbeat);
         } else if let Some(purpose) = self.outbox.complete_request(now.mono, node, number) {
             self.complete_request(now, node, purpose, Some(answer));

@@ -15,8 +15,8 @@
 
 use super::purpose::{RequestPurpose, StorePurpose};
 use crate::{
-    Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex, PeerAnswer,
-    PeerRequest, Requester, StoreId, StoreRequest,
+    Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex, NodeRequest,
+    PeerAnswer, PeerRequest, ReplicaRequest, Requester, StoreId, StoreRequest,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -87,11 +87,13 @@ struct AdaptiveTimeout {
 impl Payload {
     fn of(request: &PeerRequest) -> Self {
         match request {
-            PeerRequest::Write { key, cell, .. } => {
+            PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }) => {
                 Self::InRequest { bytes: (key.as_bytes().len() + cell.value.len()) as u64 }
             }
-            PeerRequest::ReadCell { .. } => Self::InAnswer { kind: 0, doublings: 0 },
-            PeerRequest::Range(range) => Self::InAnswer { kind: 2 - usize::from(range.cells), doublings: 0 },
+            PeerRequest::Replica(ReplicaRequest::Read { .. }) => Self::InAnswer { kind: 0, doublings: 0 },
+            PeerRequest::Node(NodeRequest::Range(range)) => {
+                Self::InAnswer { kind: 2 - usize::from(range.cells), doublings: 0 }
+            }
             _ => Self::None,
         }
     }
@@ -156,7 +158,8 @@ impl NodeEffects {
         }
     }
 
-    pub(super) fn request_store(&mut self, purpose: StorePurpose, request: StoreRequest) {
+    pub(super) fn request_store(&mut self, purpose: StorePurpose, request: impl Into<StoreRequest>) {
+        let request = request.into();
         self.last_store += 1;
         let id = StoreId(self.last_store);
         self.stores.insert(id, purpose);
@@ -177,8 +180,9 @@ impl NodeEffects {
         now: Instant,
         node: NodeIndex,
         purpose: RequestPurpose,
-        request: PeerRequest,
+        request: impl Into<PeerRequest>,
     ) {
+        let request = request.into();
         let mut payload = Payload::of(&request);
         let number = self.send_untracked_request(node, request);
         let deadline = now + self.timeouts.entry(node).or_default().begin(&mut payload);
@@ -187,7 +191,8 @@ impl NodeEffects {
     }
 
     /// Sends a request without tracking its answer; returns its number.
-    pub(super) fn send_untracked_request(&mut self, node: NodeIndex, request: PeerRequest) -> u64 {
+    pub(super) fn send_untracked_request(&mut self, node: NodeIndex, request: impl Into<PeerRequest>) -> u64 {
+        let request = request.into();
         self.last_message += 1;
         let number = self.last_message;
         let id = MessageId { incarnation: self.incarnation, requester: Requester::Node, number };
@@ -196,7 +201,8 @@ impl NodeEffects {
         number
     }
 
-    pub(super) fn answer(&mut self, link: LinkId, id: MessageId, answer: PeerAnswer) {
+    pub(super) fn answer(&mut self, link: LinkId, id: MessageId, answer: impl Into<PeerAnswer>) {
+        let answer = answer.into();
         let message = Message::Answer { id, answer };
         self.effects.push_back(Effect::Send { to: Destination::Accepted(link), message });
     }

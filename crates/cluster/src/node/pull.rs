@@ -37,8 +37,8 @@ use super::purpose::{RequestPurpose, StorePurpose};
 use super::ranges::permille;
 use crate::quorum::{has_other_replicas, replica_count, replica_count_with_others, sources_needed};
 use crate::{
-    Event, Key, LostRange, NodeIndex, NodeSet, PartitionId, PeerAnswer, PeerRequest, RangeAnswer,
-    RangeRequest, StoreRequest, StoreResponse, SyncState,
+    Event, Key, LostRange, NodeIndex, NodeRequest, NodeResponse, NodeSet, PartitionId, PeerAnswer,
+    RangeAnswer, RangeRequest, ReplicaRequest, StoreResponse, SyncState,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
@@ -245,7 +245,7 @@ impl Node {
         let Some(pull) = self.pull.as_mut().filter(|pull| pull.number == number) else { return };
         let source = &mut pull.sources[node.as_usize()];
         match answer {
-            Some(PeerAnswer::Range(RangeAnswer::Cells { entries, until }))
+            Some(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells { entries, until })))
                 if until.is_none() || until.as_ref() > source.after() =>
             {
                 self.begin_storing(now, node, entries, until);
@@ -361,7 +361,7 @@ impl Node {
             source.ranges_left.front().expect("a source that is not done").clone();
         let purpose = RequestPurpose::PullRange { pull: pull.number };
         let request = RangeRequest { after, until, cutoff: Hlc::MAX, digest: None, cells: true };
-        self.outbox.request_peer(now.mono, node, purpose, PeerRequest::Range(request));
+        self.outbox.request_peer(now.mono, node, purpose, NodeRequest::Range(request));
     }
 
     fn begin_storing(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
@@ -405,7 +405,7 @@ impl Node {
             let (pull, source) = (pull.number, node);
             let purpose =
                 StorePurpose::StorePulledCell { pull, source, key: key.clone(), cell: cell.clone() };
-            self.outbox.request_store(purpose, StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+            self.outbox.request_store(purpose, ReplicaRequest::Write { key, cell, hints: NodeSet::EMPTY });
         }
         if *in_flight == 0 && waiting.is_empty() {
             let (until, has_refused) = (until.take(), *has_refused);

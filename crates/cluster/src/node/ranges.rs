@@ -21,8 +21,8 @@
 use super::Node;
 use super::purpose::StorePurpose;
 use crate::{
-    Key, LinkId, MessageId, NodeIndex, PeerAnswer, PeerFault, RangeAnswer, RangeDigest, RangeRequest,
-    ScanLimit, StoreRequest, StoreResponse,
+    Key, LinkId, MessageId, NodeIndex, NodeResponse, PeerAnswer, RangeAnswer, RangeDigest, RangeRequest,
+    ReplicaFault, ScanLimit, StoreRequest, StoreResponse,
 };
 use stdx::{Cell, CellMeta, Hlc, Now};
 
@@ -54,7 +54,7 @@ impl Node {
     ) {
         let peer = self.peer_mut(node);
         if peer.ranges_in_flight == RANGES_MAX {
-            return self.outbox.answer(link, id, PeerAnswer::Failed(PeerFault::Busy));
+            return self.outbox.answer(link, id, PeerAnswer::Failed(ReplicaFault::Busy));
         }
         peer.ranges_in_flight += 1;
         let RangeRequest { after, until, cutoff, digest, cells } = request;
@@ -68,9 +68,9 @@ impl Node {
         self.peer_mut(pending.node).ranges_in_flight -= 1;
         let answer = match response {
             StoreResponse::Scanned { entries, until } => {
-                PeerAnswer::Range(self.range_answer(now, pending, entries, until))
+                PeerAnswer::Node(NodeResponse::Range(self.range_answer(now, pending, entries, until)))
             }
-            StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
+            StoreResponse::Failed(fault) => PeerAnswer::Failed(ReplicaFault::Store(fault)),
             response => unreachable!("the store answered Scan with {response:?}"),
         };
         if self.is_admitted(pending.node, pending.link) {

@@ -21,7 +21,7 @@
 
 use super::Node;
 use super::purpose::{RequestPurpose, StorePurpose};
-use crate::{Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
+use crate::{Key, NodeIndex, NodeSet, PeerAnswer, ReplicaRequest, ReplicaResponse, StoreResponse};
 use std::time::Duration;
 use stdx::{Hlc, Instant, Now};
 
@@ -78,7 +78,7 @@ impl Node {
         let holders_left = keys.get(&key).map_or(NodeSet::EMPTY, |refusal| refusal.holders);
         self.refused_retries.after = Some(key.clone());
         self.refused_retries.current = Some(Retry { key: key.clone(), holders_left });
-        self.outbox.request_store(StorePurpose::ReadRefusedKey, StoreRequest::ReadMeta { key });
+        self.outbox.request_store(StorePurpose::ReadRefusedKey, ReplicaRequest::ReadMeta { key });
     }
 
     /// Time at which the next retry is due. `None`: no key is refused, a retry is running, or the
@@ -92,7 +92,8 @@ impl Node {
     pub(super) fn handle_refused_key_read(&mut self, now: Now, response: &StoreResponse) {
         let key = self.current_retry_key();
         let keys = &mut self.record.wanted_mut().refused;
-        if let (StoreResponse::Meta(Some(meta)), Some(refusal)) = (response, keys.get(&key))
+        if let (StoreResponse::Replica(ReplicaResponse::Meta(Some(meta))), Some(refusal)) =
+            (response, keys.get(&key))
             && meta.version.hlc > refusal.since
         {
             keys.remove(&key);
@@ -104,8 +105,10 @@ impl Node {
     pub(super) fn handle_holder_answer(&mut self, now: Now, node: NodeIndex, answer: Option<PeerAnswer>) {
         let key = self.current_retry_key();
         let (meta, cell) = match answer {
-            Some(PeerAnswer::Meta(meta)) => (meta, None),
-            Some(PeerAnswer::Cell(cell)) => (cell.as_ref().map(|cell| cell.meta), cell),
+            Some(PeerAnswer::Replica(ReplicaResponse::Meta(meta))) => (meta, None),
+            Some(PeerAnswer::Replica(ReplicaResponse::Cell(cell))) => {
+                (cell.as_ref().map(|cell| cell.meta), cell)
+            }
             _ => return self.ask_next_holder(now),
         };
         let own = meta.filter(|meta| self.member.layout.is_replica(self.member.me, &key, meta.from));
@@ -118,14 +121,14 @@ impl Node {
         }
         match cell {
             Some(cell) => {
-                let request = StoreRequest::Write { key, cell, hints: NodeSet::EMPTY };
+                let request = ReplicaRequest::Write { key, cell, hints: NodeSet::EMPTY };
                 self.outbox.request_store(StorePurpose::StoreRefusedKey { holder: node }, request);
             }
             None => self.outbox.request_peer(
                 now.mono,
                 node,
                 RequestPurpose::RetryRefusedKey,
-                PeerRequest::ReadCell { key },
+                ReplicaRequest::Read { key },
             ),
         }
     }
@@ -137,7 +140,7 @@ impl Node {
         holder: NodeIndex,
         response: &StoreResponse,
     ) {
-        if matches!(response, StoreResponse::Written { .. }) {
+        if matches!(response, StoreResponse::Replica(ReplicaResponse::Written { .. })) {
             let key = self.current_retry_key();
             self.record.wanted_mut().refused.remove_holders(&key, NodeSet::from_iter([holder]));
         }
@@ -163,7 +166,7 @@ impl Node {
             now.mono,
             node,
             RequestPurpose::RetryRefusedKey,
-            PeerRequest::ReadMeta { key },
+            ReplicaRequest::ReadMeta { key },
         );
     }
 

@@ -16,8 +16,8 @@
 //! order to move them, and gets the stored cells.
 //!
 //! Requests whose deadline has passed are dropped: the store is told the deadline. If a coordinator
-//! drives the replica, a write that would wait too long is refused as [`PeerFault::Busy`]. Requests
-//! between `Node`s are paced by the requesters.
+//! drives the replica, a write that would wait too long is refused as [`ReplicaFault::Busy`].
+//! Requests between `Node`s are paced by the requesters.
 //!
 //! **Caveats.** Requests of a link that has ended are still carried out; their answers are dropped.
 
@@ -27,15 +27,15 @@ use crate::local_writes::LocalWrites;
 use crate::refused::PageScope;
 use crate::{
     Destination, Effect, Event, Key, LinkId, Member, Message, MessageId, NodeSet, Origin, PeerAnswer,
-    PeerFault, PeerRequest, RangeDigest, RefusedKeys, ScanAnswer, ScanTask, StoreId, StoreRequest,
-    StoreResponse, hint_bytes,
+    PeerRequest, RangeDigest, RefusedKeys, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse,
+    ScanTask, StoreId, StoreRequest, StoreResponse, hint_bytes,
 };
 use scan_partitions::ScanPartitions;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-use stdx::{Cell, Now, Version};
+use stdx::{Now, Version};
 
-/// Greatest number of requests in flight per link; one more is refused as [`PeerFault::Busy`].
+/// Greatest number of requests in flight per link; one more is refused as [`ReplicaFault::Busy`].
 const LINK_REQUESTS_MAX: u32 = 16_384;
 /// Greatest size of keys and values in flight per link, in bytes. Further requests are refused
 /// alike, except for one that is alone.
@@ -155,15 +155,19 @@ impl Replica {
         let Destination::Accepted(link) = origin.link else {
             return;
         };
-        let bytes = size(&request);
-        let is_page = matches!(request, PeerRequest::Scan(_));
-        let waits_too_long = matches!(request, PeerRequest::Write { .. }) && cx.is_busy(within);
-        let outcome = if self.can_admit(link, bytes, is_page) && !waits_too_long {
+        let (bytes, waits_for_log, is_page) = match &request {
+            PeerRequest::Replica(request) => {
+                (request.size(), matches!(request, ReplicaRequest::Write { .. }), false)
+            }
+            PeerRequest::Scan(_) => (0, false, true),
+            PeerRequest::Node(_) => (0, false, false),
+        };
+        let planned = if self.can_admit(link, bytes, is_page) && !(waits_for_log && cx.is_busy(within)) {
             self.plan_request(&mut cx, origin, request)
         } else {
-            Err(PeerAnswer::Failed(PeerFault::Busy))
+            Err(Err(ReplicaFault::Busy))
         };
-        match outcome {
+        match planned {
             Ok((request, answer_kind)) => {
                 let load = self.links.entry(link).or_default();
                 load.requests += 1;
@@ -181,7 +185,7 @@ impl Replica {
                 let deadline = within.map(|within| cx.now.mono + within);
                 cx.effects.push_back(Effect::Store { id, request, deadline });
             }
-            Err(answer) => cx.effects.push_back(send(link, id, answer)),
+            Err(outcome) => cx.effects.push_back(send(link, id, outcome)),
         }
     }
 
@@ -205,7 +209,7 @@ impl Replica {
         if let StoreResponse::WrittenUnchecked { key, version } = response {
             let job = self.jobs.get_mut(id);
             job.answer_kind = AnswerKind::Superseded(version);
-            let request = StoreRequest::ReadMeta { key };
+            let request = ReplicaRequest::ReadMeta { key }.into();
             effects.push_back(Effect::Store { id, request, deadline: None });
             return std::mem::take(&mut job.is_write);
         }
@@ -216,16 +220,12 @@ impl Replica {
         load.requests -= 1;
         load.bytes -= job.bytes;
         load.pages -= u32::from(job.answer_kind.is_page());
-        let is_unknown = job.scope.is_some_and(|scope| refused.are_in(&scope, &response));
-        let answer = match (job.answer_kind, answer(response)) {
-            _ if is_unknown => PeerAnswer::Failed(PeerFault::NotReadEligible),
-            (AnswerKind::Check(digest), PeerAnswer::Scan(answer)) => {
-                PeerAnswer::Scan(scan_partitions::checked(digest, answer))
-            }
-            (AnswerKind::Superseded(version), answer) => written(version, &answer),
-            (_, answer) => answer,
+        let outcome = match (job.answer_kind, refused.judge(job.scope.as_deref(), response.into_outcome())) {
+            (AnswerKind::Check(digest), Ok(page)) => Ok(scan_partitions::checked(digest, page)),
+            (AnswerKind::Superseded(version), read) => Ok(ReplicaResponse::written(version, &read)),
+            (_, outcome) => outcome,
         };
-        effects.push_back(send(job.link, job.id, answer));
+        effects.push_back(send(job.link, job.id, outcome));
         job.is_write
     }
 
@@ -242,74 +242,68 @@ impl Replica {
         fits_link && self.jobs.len() < REQUESTS_MAX
     }
 
-    /// The store request for a peer's request; or the answer, if the store is not needed.
+    /// The store request for a peer's request; or the outcome, if the store is not needed.
     fn plan_request(
         &mut self,
         cx: &mut ReplicaContext<'_>,
         origin: Origin,
         request: PeerRequest,
-    ) -> Result<(StoreRequest, AnswerKind), PeerAnswer> {
-        let (now, read_eligible, effects) = (cx.now, cx.read_eligible, &mut *cx.effects);
-        let is_refused = |key| cx.refused.is_some_and(|refused| refused.contains(key));
-        let request = match request {
-            PeerRequest::ReadCell { .. } | PeerRequest::ReadMeta { .. } | PeerRequest::Scan(_)
-                if !read_eligible =>
-            {
-                return Err(PeerAnswer::Failed(PeerFault::NotReadEligible));
-            }
-            PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } if is_refused(&key) => {
-                return Err(PeerAnswer::Failed(PeerFault::NotReadEligible));
-            }
-            PeerRequest::ReadMeta { key } => StoreRequest::ReadMeta { key },
-            PeerRequest::ReadCell { key } => StoreRequest::Read { key },
-            PeerRequest::Write { cell, .. } if !self.member.clock.accepts(cell.meta.version.hlc, now) => {
-                effects.push_back(Effect::Event(Event::ClockAhead { node: origin.node }));
-                return Err(PeerAnswer::Failed(PeerFault::ClockAhead { wall: now.wall }));
-            }
-            PeerRequest::Write { key, cell, hints } => write(&self.member, key, cell, hints, effects),
-            PeerRequest::KeepHints { key, version, targets } => {
-                let targets = admit_hints(&self.member, &key, targets, effects);
-                if targets.is_empty() {
-                    return Err(PeerAnswer::HintsKept);
+    ) -> Result<(StoreRequest, AnswerKind), ReplicaOutcome> {
+        match request {
+            PeerRequest::Replica(request) => {
+                if let Some(key) = request.read_key()
+                    && (!cx.read_eligible || cx.refused.is_some_and(|refused| refused.contains(key)))
+                {
+                    return Err(Err(ReplicaFault::NotReadEligible));
                 }
-                StoreRequest::KeepHints { key, version, targets }
+                if let ReplicaRequest::Write { cell, .. } = &request
+                    && !self.member.clock.accepts(cell.meta.version.hlc, cx.now)
+                {
+                    cx.effects.push_back(Effect::Event(Event::ClockAhead { node: origin.node }));
+                    return Err(Err(ReplicaFault::ClockAhead { wall: cx.now.wall }));
+                }
+                match admit_hints(&self.member, request, cx.effects) {
+                    Some(request) => Ok((request.into(), AnswerKind::Unchanged)),
+                    None => Err(Ok(ReplicaResponse::HintsKept)),
+                }
             }
+            PeerRequest::Scan(_) if !cx.read_eligible => Err(Err(ReplicaFault::NotReadEligible)),
             PeerRequest::Scan(request) => {
                 let answer_kind = match request.task {
                     ScanTask::Cells { .. } => AnswerKind::Page,
                     ScanTask::Check { digest } => AnswerKind::Check(digest),
                 };
-                return Ok((self.scan_partitions.page(&self.member, request), answer_kind));
+                let page = self.scan_partitions.page(&self.member, request);
+                Ok((StoreRequest::ReadPage(page), answer_kind))
             }
-            PeerRequest::EndScan { snapshot } => StoreRequest::EndSnapshot { id: snapshot },
-            PeerRequest::Heartbeat(_) | PeerRequest::Range(_) => {
-                return Err(PeerAnswer::Failed(PeerFault::NotServing));
-            }
-        };
-        Ok((request, AnswerKind::Unchanged))
+            PeerRequest::Node(_) => Err(Err(ReplicaFault::NotServing)),
+        }
     }
 }
 
-/// The store request that writes `cell` and keeps those hints that fit into the ledger.
-pub(crate) fn write(
-    member: &Member,
-    key: Key,
-    cell: Cell,
-    hints: NodeSet,
-    effects: &mut VecDeque<Effect>,
-) -> StoreRequest {
-    let hints = admit_hints(member, &key, hints, effects);
-    StoreRequest::Write { key, cell, hints }
-}
-
-/// Those of `targets` whose hints fit into the ledger, counted there; the others are counted as
-/// dropped.
+/// The request with those of its hints that fit into the ledger, counted there; the others are
+/// counted as dropped. `None`: no hint of a request to keep hints is left.
 pub(crate) fn admit_hints(
     member: &Member,
-    key: &Key,
-    targets: NodeSet,
+    mut request: ReplicaRequest,
     effects: &mut VecDeque<Effect>,
-) -> NodeSet {
+) -> Option<ReplicaRequest> {
+    match &mut request {
+        ReplicaRequest::Write { key, hints, .. } => *hints = admitted_targets(member, key, *hints, effects),
+        ReplicaRequest::KeepHints { key, targets, .. } => {
+            *targets = admitted_targets(member, key, *targets, effects);
+            if targets.is_empty() {
+                return None;
+            }
+        }
+        ReplicaRequest::Read { .. }
+        | ReplicaRequest::ReadMeta { .. }
+        | ReplicaRequest::EndSnapshot { .. } => {}
+    }
+    Some(request)
+}
+
+fn admitted_targets(member: &Member, key: &Key, targets: NodeSet, effects: &mut VecDeque<Effect>) -> NodeSet {
     if targets.is_empty() {
         return targets;
     }
@@ -326,44 +320,9 @@ pub(crate) fn admit_hints(
     admitted
 }
 
-/// The answer to a durable write of this version, from a read of the key's version after the write.
-pub(crate) fn written(version: Version, read: &PeerAnswer) -> PeerAnswer {
-    let superseded = matches!(read, PeerAnswer::Meta(Some(meta)) if meta.version > version);
-    PeerAnswer::Written { superseded }
-}
-
-/// The answer to a peer for a response of the store.
-///
-/// # Panics
-/// If the response is not one to a request that peers can cause.
-pub(crate) fn answer(response: StoreResponse) -> PeerAnswer {
-    match response {
-        StoreResponse::Cell(cell) => PeerAnswer::Cell(cell),
-        StoreResponse::Meta(meta) => PeerAnswer::Meta(meta),
-        StoreResponse::Written { superseded } => PeerAnswer::Written { superseded },
-        StoreResponse::HintsKept => PeerAnswer::HintsKept,
-        StoreResponse::Page { page, rest } => PeerAnswer::Scan(ScanAnswer::Page { page, rest }),
-        StoreResponse::SnapshotEnded => PeerAnswer::ScanEnded,
-        StoreResponse::Failed(fault) => PeerAnswer::Failed(PeerFault::Store(fault)),
-        response => unreachable!("the store answered a request of a replica with {response:?}"),
-    }
-}
-
-fn send(link: LinkId, id: MessageId, answer: PeerAnswer) -> Effect {
-    Effect::Send { to: Destination::Accepted(link), message: Message::Answer { id, answer } }
-}
-
-/// Approximate size of a request in memory, in bytes.
-pub(crate) fn size(request: &PeerRequest) -> usize {
-    match request {
-        PeerRequest::ReadCell { key } | PeerRequest::ReadMeta { key } => key.as_bytes().len(),
-        PeerRequest::Write { key, cell, .. } => key.as_bytes().len() + cell.value.len(),
-        PeerRequest::KeepHints { key, .. } => key.as_bytes().len(),
-        PeerRequest::Heartbeat(_)
-        | PeerRequest::Range(_)
-        | PeerRequest::Scan(_)
-        | PeerRequest::EndScan { .. } => 0,
-    }
+fn send(link: LinkId, id: MessageId, outcome: ReplicaOutcome) -> Effect {
+    let message = Message::Answer { id, answer: PeerAnswer::from(outcome) };
+    Effect::Send { to: Destination::Accepted(link), message }
 }
 
 /// Jobs by their store ids: a slab whose slots count their uses, so that no id is issued twice.

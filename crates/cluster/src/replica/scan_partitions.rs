@@ -6,16 +6,14 @@
 //! roles are cached.
 
 use crate::{
-    Member, PageContent, PageRequest, PartitionSet, RangeDigest, ScanAnswer, ScanLimit, ScanRequest,
-    ScanRoles, ScanTask, StoreRequest,
+    Member, PageRequest, PartitionSet, RangeDigest, ReplicaResponse, ScanLimit, ScanRequest, ScanRoles,
+    ScanTask,
 };
 
 /// Number of cached roles.
 const CACHED_MAX: usize = 8;
 /// Greatest limit of a request for cells.
 const CELLS_MAX: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
-/// Limit of a comparison; more than sources send at once.
-const CHECK: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
 
 /// Cache of the partitions that follow from roles.
 #[derive(Debug, Default)]
@@ -33,39 +31,28 @@ struct RolePartitions {
 }
 
 impl ScanPartitions {
-    /// The store request for a request of a scan.
-    pub(super) fn page(&mut self, member: &Member, request: ScanRequest) -> StoreRequest {
-        let ScanRequest { snapshot, range, roles, at, dead_since, task } = request;
-        let parts = self.partitions_of(member, roles);
-        let content = |versions_only| PageContent::Cells { at, dead_since, versions_only };
-        StoreRequest::ReadPage(match task {
-            ScanTask::Cells { limit } => PageRequest {
-                snapshot,
-                range,
-                partitions: Some(parts.sourced.clone()),
-                limit: ScanLimit {
-                    entries: limit.entries.min(CELLS_MAX.entries),
-                    bytes: limit.bytes.min(CELLS_MAX.bytes),
-                },
-                content: content(false),
-            },
-            ScanTask::Check { .. } => PageRequest {
-                snapshot,
-                range,
-                partitions: Some(parts.checked.clone()),
-                limit: CHECK,
-                content: content(true),
-            },
-        })
+    /// The request to the store for a request of a scan.
+    pub(super) fn page(&mut self, member: &Member, mut request: ScanRequest) -> PageRequest {
+        let parts = self.partitions_of(member, &request.roles);
+        let partitions = match &mut request.task {
+            ScanTask::Cells { limit } => {
+                limit.entries = limit.entries.min(CELLS_MAX.entries);
+                limit.bytes = limit.bytes.min(CELLS_MAX.bytes);
+                &parts.sourced
+            }
+            ScanTask::Check { .. } => &parts.checked,
+        };
+        let partitions = partitions.clone();
+        request.into_page(partitions)
     }
 
-    fn partitions_of(&mut self, member: &Member, roles: ScanRoles) -> &RolePartitions {
-        let parts = match self.cached.iter().position(|cached| cached.roles == roles) {
+    fn partitions_of(&mut self, member: &Member, roles: &ScanRoles) -> &RolePartitions {
+        let parts = match self.cached.iter().position(|cached| cached.roles == *roles) {
             Some(at) => self.cached.remove(at),
             None => {
                 let sourced = roles.sourced_by(&member.layout, member.me);
                 let checked = roles.checked_by(&member.layout, member.me);
-                RolePartitions { roles, sourced, checked }
+                RolePartitions { roles: roles.clone(), sourced, checked }
             }
         };
         if self.cached.len() == CACHED_MAX {
@@ -76,13 +63,13 @@ impl ScanPartitions {
     }
 }
 
-/// The answer to a check for this digest, from the store's answer.
-pub(super) fn checked(digest: RangeDigest, answer: ScanAnswer) -> ScanAnswer {
+/// The response to a check for this digest, from the store's response.
+pub(super) fn checked(digest: RangeDigest, response: ReplicaResponse) -> ReplicaResponse {
     // The digest covers the whole range: the digest of a part of it proves nothing.
-    if let ScanAnswer::Page { page, rest: None } = &answer
+    if let ReplicaResponse::Page { page, rest: None } = &response
         && digest == RangeDigest::of(page.entries().map(|entry| (entry.key, entry.cell.meta.version)))
     {
-        return ScanAnswer::Same;
+        return ReplicaResponse::SamePage;
     }
-    answer
+    response
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use cluster::{
     ClusterView, Command, Coordinator, CoordinatorLimits, Destination, Effect, HintLedger, HybridClock,
     Incarnation, Key, Layout, LinkAction, LinkEvent, LinkId, Member, Message, NodeIndex, Origin, PeerHello,
-    PeerRequest, PeerView, Quorum, QuorumChoice, Reply, RequestId, Requester, ScanId, StoreFault, StoreId,
-    StoreRequest, StoreResponse, SyncState, WaitTrace,
+    PeerRequest, PeerView, Quorum, QuorumChoice, ReplicaRequest, ReplicaResponse, Reply, RequestId,
+    Requester, ScanId, StoreFault, StoreId, StoreRequest, StoreResponse, SyncState, WaitTrace,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU8;
@@ -210,7 +210,10 @@ impl Cluster {
 
     /// Whether the packet at `index` is a write at a store.
     pub(crate) fn is_write_at_store(&self, index: usize) -> bool {
-        matches!(&self.on_the_way[index], Packet::AtStore { request: StoreRequest::Write { .. }, .. })
+        matches!(
+            &self.on_the_way[index],
+            Packet::AtStore { request: StoreRequest::Replica(ReplicaRequest::Write { .. }), .. }
+        )
     }
 
     /// The commands that were submitted at a node, with or without a reply.
@@ -312,7 +315,7 @@ impl Cluster {
     fn carry_out_one(&mut self, node: usize, effect: Effect, opened: &mut VecDeque<PeerHello>) {
         match effect {
             Effect::Store { id, request, .. } => {
-                if let StoreRequest::Write { key, cell, .. } = &request {
+                if let StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. }) = &request {
                     self.note_issued(key, cell);
                 }
                 self.on_the_way.push(Packet::AtStore { node, id, request });
@@ -320,7 +323,11 @@ impl Cluster {
             Effect::Send { to: Destination::Dialed(peer), message } => {
                 let acceptor = peer.as_usize();
                 let link = self.hosts[node].links[acceptor].expect("only open links are sent over");
-                if let Message::Request { request: PeerRequest::Write { key, cell, .. }, .. } = &message {
+                if let Message::Request {
+                    request: PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }),
+                    ..
+                } = &message
+                {
                     self.note_issued(key, cell);
                 }
                 self.on_the_way.push(Packet::Message { dialer: node, acceptor, link, message });
@@ -365,9 +372,13 @@ impl Host {
     /// Carries out a request as a store does.
     fn store(&mut self, request: StoreRequest) -> StoreResponse {
         match request {
-            StoreRequest::Read { key } => StoreResponse::Cell(self.cells.get(&key).cloned()),
-            StoreRequest::ReadMeta { key } => StoreResponse::Meta(self.cells.get(&key).map(|cell| cell.meta)),
-            StoreRequest::Write { key, cell, hints } => {
+            StoreRequest::Replica(ReplicaRequest::Read { key }) => {
+                StoreResponse::Replica(ReplicaResponse::Cell(self.cells.get(&key).cloned()))
+            }
+            StoreRequest::Replica(ReplicaRequest::ReadMeta { key }) => {
+                StoreResponse::Replica(ReplicaResponse::Meta(self.cells.get(&key).map(|cell| cell.meta)))
+            }
+            StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
                 self.hints.extend(hints.iter().map(|target| (key.clone(), target)));
                 let wins = self.cells.get(&key).is_none_or(|held| cell.as_ref().supersedes(&held.as_ref()));
                 let superseded =
@@ -378,21 +389,21 @@ impl Host {
                 }
                 match self.is_unsure {
                     true => StoreResponse::WrittenUnchecked { key, version },
-                    false => StoreResponse::Written { superseded },
+                    false => StoreResponse::Replica(ReplicaResponse::Written { superseded }),
                 }
             }
-            StoreRequest::KeepHints { key, targets, version } => {
+            StoreRequest::Replica(ReplicaRequest::KeepHints { key, targets, version }) => {
                 assert!(
                     self.cells.get(&key).is_some_and(|cell| cell.meta.version >= version),
                     "the keeper of a hint holds the cell"
                 );
                 self.hints.extend(targets.iter().map(|target| (key.clone(), target)));
-                StoreResponse::HintsKept
+                StoreResponse::Replica(ReplicaResponse::HintsKept)
             }
             StoreRequest::ReadPage(request) => self.snapshots.read(&self.cells, &request),
-            StoreRequest::EndSnapshot { id } => {
+            StoreRequest::Replica(ReplicaRequest::EndSnapshot { id }) => {
                 self.snapshots.end(id);
-                StoreResponse::SnapshotEnded
+                StoreResponse::Replica(ReplicaResponse::SnapshotEnded)
             }
             StoreRequest::RaiseClockBound { bound } => {
                 self.bound = self.bound.max(bound);

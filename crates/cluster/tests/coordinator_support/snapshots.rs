@@ -1,6 +1,6 @@
 //! Snapshots of a model store, read page by page.
 
-use cluster::{Cut, Key, PageBuilder, PageContent, PageRequest, SnapshotId, StoreResponse};
+use cluster::{Cut, Key, PageBuilder, PageContent, PageRequest, ReplicaResponse, SnapshotId, StoreResponse};
 use std::collections::BTreeMap;
 use stdx::{Cell, CellMeta, CellRef};
 
@@ -30,7 +30,10 @@ impl Snapshots {
             let len = page.bytes_len() + key.as_bytes().len() + 1 + shown.map_or(0, |cell| cell.value.len());
             let is_full = page.len() == request.limit.entries || len > request.limit.bytes;
             if passed >= self.passed_max || shown.is_some() && !page.is_empty() && is_full {
-                return StoreResponse::Page { page: page.finish(), rest: Some(Cut::Before(key.clone())) };
+                return StoreResponse::Replica(ReplicaResponse::Page {
+                    page: page.finish(),
+                    rest: Some(Cut::Before(key.clone())),
+                });
             }
             if let Some(cell) = shown {
                 page.push(key.as_bytes(), cell);
@@ -39,7 +42,7 @@ impl Snapshots {
         if request.continues_at().is_none() {
             self.kept.remove(&request.snapshot);
         }
-        StoreResponse::Page { page: page.finish(), rest: None }
+        StoreResponse::Replica(ReplicaResponse::Page { page: page.finish(), rest: None })
     }
 
     /// Releases a snapshot.

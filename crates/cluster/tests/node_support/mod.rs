@@ -14,9 +14,9 @@ pub(crate) use store::Store;
 use bytes::Bytes;
 use cluster::{
     ClusterView, Destination, DialFailure, Effect, Event, HintLedger, HybridClock, Incarnation, Key, Layout,
-    LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, NodeSet, Origin, PeerAnswer,
-    PeerHello, PeerRequest, PeerState, PeerView, RangeAnswer, Requester, StoreId, StoreRequest, SyncState,
-    hint_bytes,
+    LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, NodeResponse, NodeSet,
+    Origin, PeerAnswer, PeerHello, PeerRequest, PeerState, PeerView, RangeAnswer, ReplicaRequest,
+    ReplicaResponse, Requester, StoreId, StoreRequest, SyncState, hint_bytes,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -391,7 +391,7 @@ impl World {
     }
 
     fn check_for_stray_cells(&mut self, host: usize, request: &StoreRequest) {
-        if let StoreRequest::Write { key, cell, .. } = request
+        if let StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. }) = request
             && !self.layout.is_replica(NodeIndex(host as u8), key, cell.meta.from)
             && !self.hosts[host].store.cells.contains_key(key)
         {
@@ -428,7 +428,8 @@ impl World {
 
     fn store(&mut self, host: usize, id: StoreId, request: StoreRequest) {
         self.hosts[host].store_requests.push(request.clone());
-        self.hosts[host].store.writes_under_way += usize::from(matches!(request, StoreRequest::Write { .. }));
+        self.hosts[host].store.writes_under_way +=
+            usize::from(matches!(request, StoreRequest::Replica(ReplicaRequest::Write { .. })));
         let generation = self.hosts[host].generation;
         let at = self.now + self.hosts[host].store.latency;
         self.at(at, NetworkEvent::Store { host, generation, id, request });
@@ -582,11 +583,16 @@ impl World {
 
 fn value_bytes(message: &Message) -> u64 {
     let bytes = match message {
-        Message::Request { request: PeerRequest::Write { cell, .. }, .. } => cell.value.len(),
-        Message::Answer { answer: PeerAnswer::Cell(Some(cell)), .. } => cell.value.len(),
-        Message::Answer { answer: PeerAnswer::Range(RangeAnswer::Cells { entries, .. }), .. } => {
-            entries.iter().map(|(_, cell)| cell.value.len()).sum()
+        Message::Request { request: PeerRequest::Replica(ReplicaRequest::Write { cell, .. }), .. } => {
+            cell.value.len()
         }
+        Message::Answer { answer: PeerAnswer::Replica(ReplicaResponse::Cell(Some(cell))), .. } => {
+            cell.value.len()
+        }
+        Message::Answer {
+            answer: PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells { entries, .. })),
+            ..
+        } => entries.iter().map(|(_, cell)| cell.value.len()).sum(),
         _ => 0,
     };
     bytes as u64

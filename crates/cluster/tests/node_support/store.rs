@@ -1,8 +1,8 @@
 //! A store that is a map, with faults on request.
 
 use cluster::{
-    Hint, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ScanLimit, StoreFault, StoreRequest, StoreResponse,
-    TableDamage,
+    Hint, Key, LostRange, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse, ScanLimit,
+    StoreFault, StoreRequest, StoreResponse, TableDamage,
 };
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -73,25 +73,29 @@ impl Store {
     }
 
     pub(crate) fn carry_out(&mut self, request: StoreRequest) -> StoreResponse {
-        let is_write = matches!(request, StoreRequest::Write { .. });
+        let is_write = matches!(request, StoreRequest::Replica(ReplicaRequest::Write { .. }));
         let is_too_much = is_write && self.writes_under_way > self.writes_max;
         self.writes_under_way -= usize::from(is_write);
         if is_too_much || (self.fails)(&request) {
             return StoreResponse::Failed(StoreFault::Io { detail: "as ordered".into() });
         }
         match request {
-            StoreRequest::Read { key } if self.is_unreadable(&key) => corrupt(),
-            StoreRequest::Read { key } => StoreResponse::Cell(self.cells.get(&key).cloned()),
-            StoreRequest::ReadMeta { key } if self.is_unreadable(&key) => corrupt(),
-            StoreRequest::ReadMeta { key } => StoreResponse::Meta(self.cells.get(&key).map(|cell| cell.meta)),
-            StoreRequest::Write { key, cell, hints } => {
+            StoreRequest::Replica(ReplicaRequest::Read { key }) if self.is_unreadable(&key) => corrupt(),
+            StoreRequest::Replica(ReplicaRequest::Read { key }) => {
+                StoreResponse::Replica(ReplicaResponse::Cell(self.cells.get(&key).cloned()))
+            }
+            StoreRequest::Replica(ReplicaRequest::ReadMeta { key }) if self.is_unreadable(&key) => corrupt(),
+            StoreRequest::Replica(ReplicaRequest::ReadMeta { key }) => {
+                StoreResponse::Replica(ReplicaResponse::Meta(self.cells.get(&key).map(|cell| cell.meta)))
+            }
+            StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
                 let superseded = self.put(&key, &cell);
                 self.keep_hints(&key, cell.meta.version, hints);
-                StoreResponse::Written { superseded }
+                StoreResponse::Replica(ReplicaResponse::Written { superseded })
             }
-            StoreRequest::KeepHints { key, version, targets } => {
+            StoreRequest::Replica(ReplicaRequest::KeepHints { key, version, targets }) => {
                 self.keep_hints(&key, version, targets);
-                StoreResponse::HintsKept
+                StoreResponse::Replica(ReplicaResponse::HintsKept)
             }
             StoreRequest::ForgetHints { target, hints } => {
                 for (key, version) in hints {
@@ -119,7 +123,7 @@ impl Store {
                 self.bound = self.bound.max(bound);
                 StoreResponse::ClockBoundRaised { bound: self.bound }
             }
-            StoreRequest::ReadPage(_) | StoreRequest::EndSnapshot { .. } => {
+            StoreRequest::ReadPage(_) | StoreRequest::Replica(ReplicaRequest::EndSnapshot { .. }) => {
                 panic!("a node sends no such request: {request:?}")
             }
         }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use cluster::{Key, NodeSet, StoreId, StoreRequest, StoreResponse};
+use cluster::{Key, NodeSet, ReplicaRequest, StoreId, StoreRequest, StoreResponse};
 use ctl::{AddedBackup, CtlError, Repository};
 use env::{Env, Fs, ManualClock, MemFs};
 use std::collections::BTreeMap;
@@ -72,7 +72,10 @@ pub(crate) fn write(store: &Store, hlc: u64, entries: &Contents) {
         let version = Version::new(Hlc::from_bits(hlc + at as u64), NodeTag(1));
         let key = Key::new(key.clone().into()).expect("a key");
         let cell = Cell::value(version, 1, value.clone().into());
-        group.add(StoreId(at as u64), &StoreRequest::Write { key, cell, hints: NodeSet::EMPTY });
+        group.add(
+            StoreId(at as u64),
+            &StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints: NodeSet::EMPTY }),
+        );
     }
     let acknowledged = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&acknowledged);

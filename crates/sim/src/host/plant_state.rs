@@ -3,10 +3,10 @@
 use crate::Plant;
 use crate::history::ClientOperation;
 use cluster::{
-    Command, CommandFailure, Cut, Effect, HybridClock, Key, Layout, Message, NodeIndex, NodeSet, Page,
-    PageBuilder, PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum, QuorumChoice, RangeAnswer, Reply,
-    Requester, ScanAnswer, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, StoreId, StoreRequest,
-    StoreResponse,
+    Command, CommandFailure, Cut, Effect, HybridClock, Key, Layout, Message, NodeIndex, NodeRequest,
+    NodeResponse, NodeSet, Page, PageBuilder, PageContent, PageRequest, PeerAnswer, PeerRequest, Quorum,
+    QuorumChoice, RangeAnswer, ReplicaRequest, ReplicaResponse, Reply, Requester, ScanRequest, ScanRoles,
+    ScanTask, SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
@@ -88,7 +88,9 @@ impl PlantState {
         request: &mut StoreRequest,
     ) -> Option<StoreResponse> {
         match (plant?, request) {
-            (Plant::SnapshotsKept, StoreRequest::EndSnapshot { .. }) => Some(StoreResponse::SnapshotEnded),
+            (Plant::SnapshotsKept, StoreRequest::Replica(ReplicaRequest::EndSnapshot { .. })) => {
+                Some(StoreResponse::Replica(ReplicaResponse::SnapshotEnded))
+            }
             (Plant::SnapshotPerPage, StoreRequest::ReadPage(page)) => {
                 self.pages += 1;
                 page.snapshot.number += self.pages << 32;
@@ -125,12 +127,16 @@ impl PlantState {
         message: &Message,
         tag: NodeTag,
     ) -> Option<PeerAnswer> {
-        let Message::Request { request: PeerRequest::Write { cell, .. }, .. } = message else { return None };
+        let Message::Request { request: PeerRequest::Replica(ReplicaRequest::Write { cell, .. }), .. } =
+            message
+        else {
+            return None;
+        };
         let version = cell.meta.version;
         let is_write_back = requester != Requester::Node && version.tag != tag;
         let is_too_small = plant == Some(Plant::WriteBackTooSmall) && is_write_back;
         (is_too_small && !self.written_back.insert(version))
-            .then_some(PeerAnswer::Written { superseded: false })
+            .then_some(PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }))
     }
 
     /// Lets a planted bug hide from a pull that versions are too far ahead of `clock`.
@@ -143,7 +149,10 @@ impl PlantState {
     ) {
         let (
             Some(Plant::PullsUnchecked),
-            Message::Answer { answer: PeerAnswer::Range(RangeAnswer::Cells { entries, .. }), .. },
+            Message::Answer {
+                answer: PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells { entries, .. })),
+                ..
+            },
         ) = (plant, message)
         else {
             return;
@@ -160,7 +169,7 @@ impl PlantState {
     /// Restores the version that a planted bug has hidden from the state machine, in a write to the
     /// store.
     pub(crate) fn restore_versions(&mut self, request: &mut StoreRequest) {
-        if let StoreRequest::Write { key, cell, .. } = request
+        if let StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. }) = request
             && let Some(version) = self.hidden_versions.get(&(key.clone(), cell.meta.version))
         {
             cell.meta.version = *version;
@@ -174,28 +183,32 @@ impl PlantState {
         request: &mut StoreRequest,
     ) -> Option<StoreResponse> {
         match (plant?, request) {
-            (Plant::HintLost, StoreRequest::Write { hints, .. }) => {
+            (Plant::HintLost, StoreRequest::Replica(ReplicaRequest::Write { hints, .. })) => {
                 *hints = NodeSet::EMPTY;
                 None
             }
-            (Plant::DiskFullNeverEnds, StoreRequest::Write { cell, .. })
+            (Plant::DiskFullNeverEnds, StoreRequest::Replica(ReplicaRequest::Write { cell, .. }))
                 if self.was_full && cell.meta.kind == CellKind::Value =>
             {
                 Some(StoreResponse::Failed(StoreFault::Full))
             }
-            (Plant::OverloadNeverEnds, StoreRequest::Write { .. }) if self.was_busy => {
+            (Plant::OverloadNeverEnds, StoreRequest::Replica(ReplicaRequest::Write { .. }))
+                if self.was_busy =>
+            {
                 Some(StoreResponse::Failed(StoreFault::Overloaded { retry_after: Duration::from_secs(1) }))
             }
             (Plant::PendingRepairForgotten, StoreRequest::PersistRecord { record }) => {
                 record.repair_pending = NodeSet::EMPTY;
                 None
             }
-            (Plant::HintLost, StoreRequest::KeepHints { .. }) => Some(StoreResponse::HintsKept),
-            (Plant::LastArrivalWins, StoreRequest::Write { key, cell, .. }) => {
+            (Plant::HintLost, StoreRequest::Replica(ReplicaRequest::KeepHints { .. })) => {
+                Some(StoreResponse::Replica(ReplicaResponse::HintsKept))
+            }
+            (Plant::LastArrivalWins, StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. })) => {
                 self.last.insert(key.clone(), cell.clone());
                 None
             }
-            (Plant::ReadBeforeSync, StoreRequest::Write { key, cell, .. }) => {
+            (Plant::ReadBeforeSync, StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. })) => {
                 let supersedes =
                     self.last.get(key).is_none_or(|last| cell.as_ref().supersedes(&last.as_ref()));
                 if supersedes {
@@ -214,10 +227,11 @@ impl PlantState {
         id: (Requester, StoreId),
         request: &StoreRequest,
     ) -> Option<StoreResponse> {
-        let is_early = plant == Some(Plant::AckBeforeSync) && matches!(request, StoreRequest::Write { .. });
+        let is_early = plant == Some(Plant::AckBeforeSync)
+            && matches!(request, StoreRequest::Replica(ReplicaRequest::Write { .. }));
         is_early.then(|| {
             self.early_answers.insert(id);
-            StoreResponse::Written { superseded: false }
+            StoreResponse::Replica(ReplicaResponse::Written { superseded: false })
         })
     }
 
@@ -229,7 +243,7 @@ impl PlantState {
     ) -> StoreResponse {
         match (plant, &response) {
             (Some(Plant::DiskFullAcknowledged), StoreResponse::Failed(StoreFault::Full)) => {
-                StoreResponse::Written { superseded: false }
+                StoreResponse::Replica(ReplicaResponse::Written { superseded: false })
             }
             (Some(Plant::DiskFullNeverEnds), StoreResponse::Failed(StoreFault::Full)) => {
                 self.was_full = true;
@@ -257,29 +271,37 @@ impl PlantState {
         response: StoreResponse,
     ) -> StoreResponse {
         match (plant, request) {
-            (Some(Plant::LastArrivalWins), StoreRequest::Read { key }) => {
-                self.last.get(key).map_or(response, |last| StoreResponse::Cell(Some(last.clone())))
-            }
-            (Some(Plant::ReadBeforeSync), StoreRequest::Read { key }) => {
+            (Some(Plant::LastArrivalWins), StoreRequest::Replica(ReplicaRequest::Read { key })) => self
+                .last
+                .get(key)
+                .map_or(response, |last| StoreResponse::Replica(ReplicaResponse::Cell(Some(last.clone())))),
+            (Some(Plant::ReadBeforeSync), StoreRequest::Replica(ReplicaRequest::Read { key })) => {
                 match (self.last.get(key), &response) {
-                    (Some(last), StoreResponse::Cell(Some(cell)))
+                    (Some(last), StoreResponse::Replica(ReplicaResponse::Cell(Some(cell))))
                         if cell.as_ref().supersedes(&last.as_ref()) =>
                     {
                         response
                     }
-                    (Some(last), StoreResponse::Cell(_)) => StoreResponse::Cell(Some(last.clone())),
+                    (Some(last), StoreResponse::Replica(ReplicaResponse::Cell(_))) => {
+                        StoreResponse::Replica(ReplicaResponse::Cell(Some(last.clone())))
+                    }
                     _ => response,
                 }
             }
-            (Some(Plant::LastArrivalWins), StoreRequest::ReadMeta { key }) => {
-                self.last.get(key).map_or(response, |last| StoreResponse::Meta(Some(last.meta)))
-            }
-            (Some(Plant::ReadBeforeSync), StoreRequest::ReadMeta { key }) => {
+            (Some(Plant::LastArrivalWins), StoreRequest::Replica(ReplicaRequest::ReadMeta { key })) => self
+                .last
+                .get(key)
+                .map_or(response, |last| StoreResponse::Replica(ReplicaResponse::Meta(Some(last.meta)))),
+            (Some(Plant::ReadBeforeSync), StoreRequest::Replica(ReplicaRequest::ReadMeta { key })) => {
                 match (self.last.get(key), &response) {
-                    (Some(last), StoreResponse::Meta(Some(meta))) if meta.rank() > last.meta.rank() => {
+                    (Some(last), StoreResponse::Replica(ReplicaResponse::Meta(Some(meta))))
+                        if meta.rank() > last.meta.rank() =>
+                    {
                         response
                     }
-                    (Some(last), StoreResponse::Meta(_)) => StoreResponse::Meta(Some(last.meta)),
+                    (Some(last), StoreResponse::Replica(ReplicaResponse::Meta(_))) => {
+                        StoreResponse::Replica(ReplicaResponse::Meta(Some(last.meta)))
+                    }
                     _ => response,
                 }
             }
@@ -287,13 +309,15 @@ impl PlantState {
                 if is_of_source(page_request) =>
             {
                 match response {
-                    StoreResponse::Page { page, .. } => StoreResponse::Page { page, rest: None },
+                    StoreResponse::Replica(ReplicaResponse::Page { page, .. }) => {
+                        StoreResponse::Replica(ReplicaResponse::Page { page, rest: None })
+                    }
                     response => response,
                 }
             }
             (Some(Plant::TombstonesShown), StoreRequest::ReadPage(_)) => match response {
-                StoreResponse::Page { page, rest } => {
-                    StoreResponse::Page { page: without_tombstones(&page), rest }
+                StoreResponse::Replica(ReplicaResponse::Page { page, rest }) => {
+                    StoreResponse::Replica(ReplicaResponse::Page { page: without_tombstones(&page), rest })
                 }
                 response => response,
             },
@@ -363,20 +387,29 @@ pub(crate) fn alter_send(
         return SendOutcome::Unchanged;
     };
     match (plant, request) {
-        (Plant::HintLost, PeerRequest::KeepHints { .. }) => SendOutcome::Answered(PeerAnswer::HintsKept),
-        (Plant::ReadRepairSkipped, PeerRequest::Write { cell, .. }) if cell.meta.version.tag != tag => {
-            SendOutcome::Answered(PeerAnswer::Written { superseded: false })
+        (Plant::HintLost, PeerRequest::Replica(ReplicaRequest::KeepHints { .. })) => {
+            SendOutcome::Answered(PeerAnswer::Replica(ReplicaResponse::HintsKept))
         }
-        (Plant::RepairSkipped, PeerRequest::Range(range)) if range.digest.is_some() => {
-            SendOutcome::Answered(PeerAnswer::Range(RangeAnswer::Same))
+        (Plant::ReadRepairSkipped, PeerRequest::Replica(ReplicaRequest::Write { cell, .. }))
+            if cell.meta.version.tag != tag =>
+        {
+            SendOutcome::Answered(PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }))
         }
-        (Plant::RebuildSkipped, PeerRequest::Range(range)) if range.cells => {
-            SendOutcome::Answered(PeerAnswer::Range(RangeAnswer::Cells { entries: Vec::new(), until: None }))
+        (Plant::RepairSkipped, PeerRequest::Node(NodeRequest::Range(range))) if range.digest.is_some() => {
+            SendOutcome::Answered(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Same)))
+        }
+        (Plant::RebuildSkipped, PeerRequest::Node(NodeRequest::Range(range))) if range.cells => {
+            SendOutcome::Answered(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells {
+                entries: Vec::new(),
+                until: None,
+            })))
         }
         (Plant::ScanChecksIgnored, PeerRequest::Scan(ScanRequest { task: ScanTask::Check { .. }, .. })) => {
-            SendOutcome::Answered(PeerAnswer::Scan(ScanAnswer::Same))
+            SendOutcome::Answered(PeerAnswer::Replica(ReplicaResponse::SamePage))
         }
-        (Plant::ExtraReplica, PeerRequest::Write { key, cell, .. }) if cell.meta.version.tag == tag => {
+        (Plant::ExtraReplica, PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }))
+            if cell.meta.version.tag == tag =>
+        {
             let list = layout.replicas(key, layout.len());
             list.get(usize::from(cell.meta.from))
                 .map_or(SendOutcome::Unchanged, |next| SendOutcome::Duplicated(*next))

@@ -11,7 +11,7 @@ use crate::host::process::HostProcess;
 use crate::network::Endpoint;
 use crate::workload;
 use crate::world::{World, WorldEvent};
-use cluster::{Key, NodeIndex, NodeSet, RequestId, Requester, StoreId, StoreRequest};
+use cluster::{Key, NodeIndex, NodeSet, ReplicaRequest, RequestId, Requester, StoreId, StoreRequest};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
 use store::WriteGroup;
@@ -77,7 +77,11 @@ impl World {
 
     pub(crate) fn put_into_store(&mut self, node: NodeIndex, key: &Key, cell: &Cell) {
         let Some(endpoint) = self.endpoint(node, Requester::Node) else { return };
-        let request = StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: NodeSet::EMPTY };
+        let request = StoreRequest::Replica(ReplicaRequest::Write {
+            key: key.clone(),
+            cell: cell.clone(),
+            hints: NodeSet::EMPTY,
+        });
         let process = self.process(endpoint).expect("the process runs");
         let mut group: WriteGroup = process.write_group();
         group.add(StoreId(0), &request);

@@ -16,7 +16,7 @@ use crate::Plant;
 use crate::host::process::StoreAnswers;
 use crate::network::Endpoint;
 use crate::scenario::Dimension;
-use cluster::{NodeIndex, Requester, StoreFault, StoreId, StoreRequest, StoreResponse};
+use cluster::{NodeIndex, ReplicaResponse, Requester, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
 use std::time::Duration;
 use stdx::Instant;
@@ -258,7 +258,10 @@ impl World {
     fn note_stored(&mut self, node: NodeIndex, id: (Requester, StoreId), response: &StoreResponse) {
         let process = self.host(node).process.as_mut();
         let Some((key, version)) = process.and_then(|process| process.writes.remove(&id)) else { return };
-        if matches!(response, StoreResponse::Written { .. } | StoreResponse::WrittenUnchecked { .. }) {
+        if matches!(
+            response,
+            StoreResponse::Replica(ReplicaResponse::Written { .. }) | StoreResponse::WrittenUnchecked { .. }
+        ) {
             let member = self.member_of(node);
             self.judge.note_durable(node, member, key, self.now, version);
         }

@@ -187,7 +187,7 @@ mod tests {
     use crate::scenario::Dimension;
     use crate::trace::Trace;
     use crate::{Scale, Scenario};
-    use cluster::{Incarnation, MessageId, PeerAnswer, Requester};
+    use cluster::{Incarnation, MessageId, PeerAnswer, ReplicaResponse, Requester};
     use stdx::{Cell, CellMeta, Hlc, NodeTag, Version};
 
     const NARROW: NarrowLinks =
@@ -197,7 +197,7 @@ mod tests {
         let id = MessageId { incarnation: Incarnation(1), requester: Requester::Node, number: 1 };
         let meta = CellMeta::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3);
         let cell = Cell { meta, value: vec![0; value_len].into() };
-        Message::Answer { id, answer: PeerAnswer::Cell(Some(cell)) }
+        Message::Answer { id, answer: PeerAnswer::Replica(ReplicaResponse::Cell(Some(cell))) }
     }
 
     #[test]

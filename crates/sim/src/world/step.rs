@@ -9,7 +9,7 @@ use crate::network::Endpoint;
 use crate::packet::Packet;
 use cluster::{
     Command, Destination, DialFailure, Effect, Event as Notice, LinkAction, Message, NodeIndex, Origin,
-    PeerRequest, Reply, RequestId, Requester, StoreId, StoreRequest, StoreResponse,
+    PeerRequest, ReplicaRequest, Reply, RequestId, Requester, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -147,14 +147,14 @@ impl World {
         let plant = self.scenario.plant;
         self.host(endpoint.node).plant_state.restore_versions(&mut request);
         self.note_issued(endpoint, &request);
-        if let StoreRequest::Write { key, cell, .. } = &request {
+        if let StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. }) = &request {
             let member = self.member_of(endpoint.node);
             self.judge.note_write_request(member, key, &cell.meta);
         }
         if let Some(early) = self.host(endpoint.node).plant_state.alter_write(plant, &mut request) {
             return self.send_to_thread(WorldEvent::Stored(endpoint, id, early));
         }
-        if let StoreRequest::Write { key, cell, .. } = &request
+        if let StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. }) = &request
             && let Some(process) = self.process(endpoint)
         {
             process.writes.insert((endpoint.requester, id), (key.clone(), cell.meta.version));
@@ -169,7 +169,7 @@ impl World {
 
     /// Records a cell as issued if its version has the tag of the node that stores or sends it.
     fn note_issued(&mut self, endpoint: Endpoint, request: &StoreRequest) {
-        let StoreRequest::Write { key, cell, .. } = request else { return };
+        let StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. }) = request else { return };
         let tag = self.process(endpoint).map(|process| process.member.tag);
         if tag == Some(cell.meta.version.tag) && endpoint.requester != Requester::Node {
             self.judge.note_issued(endpoint.node, key, cell);
@@ -185,9 +185,16 @@ impl World {
     fn send(&mut self, output: &mut StepOutput, to: Destination, mut message: Message) {
         let (endpoint, plant) = (output.endpoint, self.scenario.plant);
         self.host(endpoint.node).plant_state.alter_peer_request(plant, &mut message);
-        if let Message::Request { request: PeerRequest::Write { key, cell, .. }, .. } = &message {
-            let request =
-                StoreRequest::Write { key: key.clone(), cell: cell.clone(), hints: cluster::NodeSet::EMPTY };
+        if let Message::Request {
+            request: PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }),
+            ..
+        } = &message
+        {
+            let request = StoreRequest::Replica(ReplicaRequest::Write {
+                key: key.clone(),
+                cell: cell.clone(),
+                hints: cluster::NodeSet::EMPTY,
+            });
             self.note_issued(endpoint, &request);
         }
         let Some(process) = self.process(endpoint) else { return };

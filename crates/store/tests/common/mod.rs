@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use cluster::{Key, NodeIndex, NodeSet, ScanLimit, StoreId, StoreRequest, StoreResponse};
+use cluster::{
+    Key, NodeIndex, NodeSet, ReplicaRequest, ReplicaResponse, ScanLimit, StoreId, StoreRequest, StoreResponse,
+};
 use engine::Options;
 use env::{Env, Fs, ManualClock, MemFs};
 use std::path::Path;
@@ -51,7 +53,11 @@ pub(crate) fn copy_of(disk: &MemFs, from: &Path) -> MemFs {
 /// Whether a write was stored and found no greater version, as far as that was checked. Tables of
 /// the store contain versions of its own that are greater than those in tests.
 pub(crate) fn is_stored(answer: &StoreResponse) -> bool {
-    matches!(answer, StoreResponse::Written { superseded: false } | StoreResponse::WrittenUnchecked { .. })
+    matches!(
+        answer,
+        StoreResponse::Replica(ReplicaResponse::Written { superseded: false })
+            | StoreResponse::WrittenUnchecked { .. }
+    )
 }
 
 pub(crate) fn key(bytes: &[u8]) -> Key {
@@ -72,7 +78,7 @@ pub(crate) fn nodes(indexes: &[u8]) -> NodeSet {
 
 /// A write without hints.
 pub(crate) fn write(key: Key, cell: Cell) -> StoreRequest {
-    StoreRequest::Write { key, cell, hints: NodeSet::EMPTY }
+    StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints: NodeSet::EMPTY })
 }
 
 pub(crate) const ALL: ScanLimit = ScanLimit { entries: usize::MAX, bytes: usize::MAX };
@@ -97,8 +103,8 @@ pub(crate) fn carry_out(store: &Store, request: &StoreRequest) -> StoreResponse 
 }
 
 pub(crate) fn read(store: &Store, key: &Key) -> Option<Cell> {
-    match store.answer_blocking(&StoreRequest::Read { key: key.clone() }) {
-        StoreResponse::Cell(cell) => cell,
+    match store.answer_blocking(&StoreRequest::Replica(ReplicaRequest::Read { key: key.clone() })) {
+        StoreResponse::Replica(ReplicaResponse::Cell(cell)) => cell,
         other => panic!("not a cell: {other:?}"),
     }
 }

@@ -4,8 +4,8 @@
 
 use super::common::{ALL, DATA, options};
 use cluster::{
-    Cut, Incarnation, Key, KeyRange, Page, PageContent, PageRequest, Requester, ScanLimit, SnapshotId,
-    StoreFault, StoreRequest, StoreResponse,
+    Cut, Incarnation, Key, KeyRange, Page, PageContent, PageRequest, ReplicaRequest, ReplicaResponse,
+    Requester, ScanLimit, SnapshotId, StoreFault, StoreRequest, StoreResponse,
 };
 use env::{Clock, Env, ManualClock, MemFs};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) fn request(number: u64, range: KeyRange, limit: ScanLimit, content: P
 
 pub(crate) fn page(store: &Store, request: &PageRequest) -> (Page, Option<Cut>) {
     match store.answer_blocking(&StoreRequest::ReadPage(request.clone())) {
-        StoreResponse::Page { page, rest } => (page, rest),
+        StoreResponse::Replica(ReplicaResponse::Page { page, rest }) => (page, rest),
         other => panic!("not a page: {other:?}"),
     }
 }
@@ -41,8 +41,9 @@ pub(crate) fn fault(store: &Store, request: &PageRequest) -> StoreFault {
 }
 
 pub(crate) fn end(store: &Store, number: u64) {
-    let ended = store.try_answer(&StoreRequest::EndSnapshot { id: snapshot(number) });
-    assert_eq!(ended, TryAnswer::Done(StoreResponse::SnapshotEnded));
+    let ended =
+        store.try_answer(&StoreRequest::Replica(ReplicaRequest::EndSnapshot { id: snapshot(number) }));
+    assert_eq!(ended, TryAnswer::Done(StoreResponse::Replica(ReplicaResponse::SnapshotEnded)));
 }
 
 pub(crate) fn entries(page: &Page) -> Vec<(Key, Cell)> {

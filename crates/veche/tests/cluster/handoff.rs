@@ -3,7 +3,7 @@
 use crate::common::http::{delete, get, put};
 use crate::common::{eventually, run, veche};
 use crate::harness::{Cluster, key, version};
-use cluster::{NodeSet, StoreId, StoreRequest};
+use cluster::{NodeSet, ReplicaRequest, StoreId, StoreRequest};
 use std::sync::mpsc;
 use stdx::{Cell, CellKind, Version};
 
@@ -97,7 +97,8 @@ fn make_diverge(cluster: &mut Cluster) -> (Vec<String>, Vec<Version>) {
             0 => Cell::tombstone(version, 3),
             _ => Cell::value(version, 3, format!("newer {number}").into()),
         };
-        let request = StoreRequest::Write { key: key(text), cell, hints: NodeSet::EMPTY };
+        let request =
+            StoreRequest::Replica(ReplicaRequest::Write { key: key(text), cell, hints: NodeSet::EMPTY });
         group.add(StoreId(number), &request);
         versions.push(version);
     }

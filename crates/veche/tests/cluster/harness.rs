@@ -3,7 +3,7 @@
 use crate::common::http::{Connection, Response, bare, exchange};
 use crate::common::{REQUEST_TIMEOUT, eventually, veche};
 use bytes::Bytes;
-use cluster::{Key, StoreRequest, StoreResponse};
+use cluster::{Key, ReplicaRequest, ReplicaResponse, StoreRequest, StoreResponse};
 use env::Env;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -330,8 +330,8 @@ pub(crate) fn key(text: &str) -> Key {
 }
 
 fn copy(store: &Store, text: &str) -> Option<Cell> {
-    match store.answer_blocking(&StoreRequest::Read { key: key(text) }) {
-        StoreResponse::Cell(cell) => cell,
+    match store.answer_blocking(&StoreRequest::Replica(ReplicaRequest::Read { key: key(text) })) {
+        StoreResponse::Replica(ReplicaResponse::Cell(cell)) => cell,
         other => panic!("{text}: {other:?}"),
     }
 }

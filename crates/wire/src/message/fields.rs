@@ -1,14 +1,18 @@
 //! Encoding and decoding of the fields that several messages share.
 
-use super::{ABSENT, GENERATIONS_SINCE, PRESENT, cell_flag, heartbeat_flag};
+use super::{ABSENT, PRESENT};
 use crate::WireError;
 use bytes::Bytes;
-use cluster::{
-    Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, MessageId, Requester, SyncState,
-};
-use std::num::NonZeroU8;
+use cluster::{Cut, Incarnation, Key, MessageId, Requester, SyncState};
 use stdx::codec::{Reader, put_version};
-use stdx::{CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
+use stdx::{CellKind, CellMeta, Version, WallTime};
+
+/// Bits of the first byte of a cell.
+mod cell_flag {
+    pub(super) const TOMBSTONE: u8 = 1 << 0;
+    pub(super) const EXPIRES: u8 = 1 << 1;
+    pub(super) const ALL: u8 = TOMBSTONE | EXPIRES;
+}
 
 pub(super) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
@@ -122,75 +126,6 @@ pub(super) fn wall(reader: &mut Reader<'_>) -> Result<WallTime, WireError> {
     Ok(WallTime::from_micros_since_unix_epoch(reader.u64()?))
 }
 
-pub(super) fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload, version: u8) {
-    let remembered_generation =
-        heartbeat_payload.remembered_generation_of_you.filter(|_| version >= GENERATIONS_SINCE);
-    let mut flags = sync_state_to_number(heartbeat_payload.sync_state);
-    flags |= if heartbeat_payload.draining { heartbeat_flag::DRAINING } else { 0 };
-    flags |= if heartbeat_payload.disk_full { heartbeat_flag::DISK_FULL } else { 0 };
-    flags |= if heartbeat_payload.repair_pending { heartbeat_flag::REPAIR_OWED } else { 0 };
-    flags |=
-        if heartbeat_payload.remembered_tag_of_you.is_some() { heartbeat_flag::REMEMBERS_TAG } else { 0 };
-    flags |= if remembered_generation.is_some() { heartbeat_flag::REMEMBERS_GENERATION } else { 0 };
-    out.push(flags);
-    put_u64(out, heartbeat_payload.sent.as_nanos());
-    put_u64(out, heartbeat_payload.wall.micros_since_unix_epoch());
-    put_u64(out, heartbeat_payload.hints_for_you);
-    if let Some(NodeTag(tag)) = heartbeat_payload.remembered_tag_of_you {
-        put_u64(out, tag);
-    }
-    if version >= GENERATIONS_SINCE {
-        out.push(heartbeat_payload.default_from.map_or(0, NonZeroU8::get));
-        put_u64(out, heartbeat_payload.generation.map_or(0, |generation| generation.number));
-        put_u64(out, heartbeat_payload.generation.map_or(0, |generation| generation.clock.to_bits()));
-    }
-    if let Some(Generation { number, incarnation, clock }) = remembered_generation {
-        put_u64(out, number);
-        put_u64(out, incarnation.0);
-        put_u64(out, clock.to_bits());
-    }
-}
-
-pub(super) fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPayload, WireError> {
-    let flags = reader.u8()?;
-    let known = if version >= GENERATIONS_SINCE { heartbeat_flag::ALL } else { heartbeat_flag::FIRST };
-    if flags & !known != 0 {
-        return Err(WireError::Field { field: "state of a node" });
-    }
-    let mut heartbeat_payload = HeartbeatPayload {
-        sent: Instant::from_nanos(reader.u64()?),
-        wall: wall(reader)?,
-        sync_state: sync_state_from_number(flags & heartbeat_flag::SYNC_STATE)
-            .ok_or(WireError::Field { field: "sync state" })?,
-        draining: flags & heartbeat_flag::DRAINING != 0,
-        disk_full: flags & heartbeat_flag::DISK_FULL != 0,
-        hints_for_you: reader.u64()?,
-        repair_pending: flags & heartbeat_flag::REPAIR_OWED != 0,
-        remembered_tag_of_you: match flags & heartbeat_flag::REMEMBERS_TAG {
-            0 => None,
-            _ => Some(NodeTag(reader.u64()?)),
-        },
-        remembered_generation_of_you: None,
-        generation: None,
-        default_from: None,
-    };
-    if version >= GENERATIONS_SINCE {
-        heartbeat_payload.default_from = NonZeroU8::new(reader.u8()?);
-        let (number, clock) = (reader.u64()?, Hlc::from_bits(reader.u64()?));
-        heartbeat_payload.generation = (number > 0).then_some(GenerationReport { number, clock });
-        if heartbeat_payload.generation.is_none() && clock != Hlc::ZERO {
-            return Err(WireError::Field { field: "generation" });
-        }
-    }
-    if flags & heartbeat_flag::REMEMBERS_GENERATION != 0 {
-        let number = reader.u64()?;
-        let incarnation = Incarnation(reader.u64()?);
-        let clock = Hlc::from_bits(reader.u64()?);
-        heartbeat_payload.remembered_generation_of_you = Some(Generation { number, incarnation, clock });
-    }
-    Ok(heartbeat_payload)
-}
-
 pub(crate) fn sync_state_to_number(sync_state: SyncState) -> u8 {
     match sync_state {
         SyncState::Unsettled => 0,
@@ -206,4 +141,20 @@ pub(crate) fn sync_state_from_number(number: u8) -> Option<SyncState> {
         2 => Some(SyncState::Settled),
         _ => None,
     }
+}
+
+/// Appends a count that fits a `u32`: of entries or bytes, which a message bounds, or of
+/// milliseconds.
+pub(super) fn put_count(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(&(count as u32).to_le_bytes());
+}
+
+/// Length of the bytes of an optional key.
+pub(super) fn key_len(key: Option<&Key>) -> usize {
+    key.map_or(0, |key| key.as_bytes().len())
+}
+
+/// Length of the key of an optional cut.
+pub(super) fn cut_len(cut: Option<&Cut>) -> usize {
+    key_len(cut.map(Cut::key))
 }

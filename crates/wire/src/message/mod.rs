@@ -4,14 +4,25 @@
 //! little-endian order; versions are big-endian everywhere. If a message has exactly one value, the
 //! value comes last and extends to the end of the message. The same holds for the bytes of a page.
 //! So long ones are sent and received without a copy.
+//!
+//! Each family of messages has a module with its kinds, and the encoding, decoding and length of
+//! each: `replica` and `scan` for what coordinators ask, `node` for what nodes ask, `fault` for
+//! refusals. The first byte of a message is its kind. A family decodes its own kinds and leaves
+//! others to the next one; no kind occurs in two families.
 
-mod decode;
-mod encode;
+mod decoder;
+mod fault;
 pub(crate) mod fields;
+mod node;
+mod replica;
 mod scan;
 
-pub(crate) use decode::{decode, decode_owned};
-pub(crate) use encode::{encode_head, len_max, tail};
+use crate::WireError;
+use bytes::Bytes;
+use cluster::{Message, MessageId, PeerAnswer, PeerRequest};
+use decoder::Decoder;
+use fields::{head, put_count, put_head};
+use std::time::Duration;
 
 /// First version of the protocol in which requests carry their remaining time.
 const TIME_LEFT_SINCE: u8 = 2;
@@ -20,92 +31,153 @@ const TIME_LEFT_SINCE: u8 = 2;
 /// replicas.
 const GENERATIONS_SINCE: u8 = 3;
 
-/// The first byte of a message. The upper bit is set in answers.
-mod kind {
-    pub(super) const READ_CELL: u8 = 0x01;
-    pub(super) const READ_META: u8 = 0x02;
-    pub(super) const WRITE: u8 = 0x03;
-    pub(super) const KEEP_HINTS: u8 = 0x04;
-    pub(super) const HEARTBEAT: u8 = 0x05;
-    pub(super) const RANGE: u8 = 0x06;
-    pub(super) const SCAN: u8 = 0x07;
-    pub(super) const END_SCAN: u8 = 0x08;
+/// Bit that is set in the kinds of answers.
+const ANSWER: u8 = 0x80;
 
-    /// Bit that is set in the kinds of answers.
-    pub(super) const ANSWER: u8 = 0x80;
-
-    pub(super) const CELL: u8 = 0x81;
-    pub(super) const META: u8 = 0x82;
-    pub(super) const WRITTEN: u8 = 0x83;
-    pub(super) const HINTS_KEPT: u8 = 0x84;
-    pub(super) const HEARTBEAT_ANSWER: u8 = 0x85;
-    pub(super) const RANGE_SAME: u8 = 0x86;
-    pub(super) const RANGE_VERSIONS: u8 = 0x87;
-    pub(super) const RANGE_CELLS: u8 = 0x88;
-    pub(super) const SCAN_PAGE: u8 = 0x89;
-    pub(super) const SCAN_SAME: u8 = 0x8a;
-    pub(super) const SCAN_ENDED: u8 = 0x8b;
-    pub(super) const FAILED: u8 = 0x8f;
-}
-
-/// The first byte of a fault.
-mod fault {
-    pub(super) const STORE_FULL: u8 = 1;
-    pub(super) const STORE_OVERLOADED: u8 = 2;
-    pub(super) const STORE_CORRUPT: u8 = 3;
-    pub(super) const STORE_IO: u8 = 4;
-    pub(super) const NOT_READ_ELIGIBLE: u8 = 5;
-    pub(super) const CLOCK_AHEAD: u8 = 6;
-    pub(super) const BUSY: u8 = 7;
-    pub(super) const NOT_SERVING: u8 = 8;
-    /// Since version 2.
-    pub(super) const STORE_EXPIRED: u8 = 9;
-}
-
-/// Bits of the first byte of a cell.
-mod cell_flag {
-    pub(super) const TOMBSTONE: u8 = 1 << 0;
-    pub(super) const EXPIRES: u8 = 1 << 1;
-    pub(super) const ALL: u8 = TOMBSTONE | EXPIRES;
-}
-
-/// Bits of the flags of a heartbeat. The lower two are the sync state.
-mod heartbeat_flag {
-    pub(super) const SYNC_STATE: u8 = 0b11;
-    pub(super) const DRAINING: u8 = 1 << 2;
-    pub(super) const DISK_FULL: u8 = 1 << 3;
-    pub(super) const REMEMBERS_TAG: u8 = 1 << 4;
-    pub(super) const REPAIR_OWED: u8 = 1 << 5;
-    /// Since version 3.
-    pub(super) const REMEMBERS_GENERATION: u8 = 1 << 6;
-    /// The bits of versions 1 and 2.
-    pub(super) const FIRST: u8 = SYNC_STATE | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
-    pub(super) const ALL: u8 = FIRST | REMEMBERS_GENERATION;
-}
-
-/// Bits of the first byte of a range request.
-mod range_flag {
-    pub(super) const DIGEST: u8 = 1 << 0;
-    pub(super) const CELLS: u8 = 1 << 1;
-    pub(super) const ALL: u8 = DIGEST | CELLS;
-}
-
-/// The first byte of a cut that is present.
-mod cut_side {
-    pub(super) const BEFORE: u8 = 1;
-    pub(super) const AFTER: u8 = 2;
-}
-
-/// The first byte of a scan's task.
-mod scan_task {
-    pub(super) const CELLS: u8 = 0;
-    pub(super) const CHECK: u8 = 1;
-}
-
-/// Maximum number of bytes of a fault's text that are sent.
-const DETAIL_BYTES_MAX: usize = 1_024;
+/// Upper bound of the length of a message in bytes, without its keys, values and entries.
+const FIXED_LEN_MAX: usize = 128;
+/// Upper bound of the length of an entry of a range or page in bytes, without its key and value.
+const ENTRY_LEN_MAX: usize = 40;
 
 /// Marks an absent optional cell or cut.
 const ABSENT: u8 = 0;
 /// Marks a present optional cell.
 const PRESENT: u8 = 1;
+
+/// The fields with which a message begins, except for its kind.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    id: MessageId,
+    /// Time for which the requester waits, if the message is a request.
+    within: Option<Option<Duration>>,
+    /// Version of the protocol.
+    version: u8,
+}
+
+impl Head {
+    /// Appends the start of a message of this kind.
+    fn put(&self, out: &mut Vec<u8>, kind: u8) {
+        put_head(out, kind, self.id);
+        if let Some(within) = self.within.filter(|_| self.version >= TIME_LEFT_SINCE) {
+            put_time_left(out, within);
+        }
+    }
+}
+
+/// Upper bound of the length of `message` in bytes, close to the actual length.
+pub(crate) fn len_max(message: &Message) -> usize {
+    let variable = match message {
+        Message::Request { request, .. } => match request {
+            PeerRequest::Replica(request) => replica::request_len_max(request),
+            PeerRequest::Scan(request) => scan::request_len_max(request),
+            PeerRequest::Node(request) => node::request_len_max(request),
+        },
+        Message::Answer { answer, .. } => match answer {
+            PeerAnswer::Replica(response) => replica::response_len_max(response),
+            PeerAnswer::Node(response) => node::response_len_max(response),
+            PeerAnswer::Failed(_) => fault::DETAIL_BYTES_MAX,
+        },
+    };
+    FIXED_LEN_MAX + variable
+}
+
+/// The value or the bytes of a page at the end of `message`.
+pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
+    match message {
+        Message::Request { request: PeerRequest::Replica(request), .. } => replica::request_tail(request),
+        Message::Answer { answer: PeerAnswer::Replica(response), .. } => replica::response_tail(response),
+        _ => None,
+    }
+}
+
+/// Appends `message` without its [`tail`] in this version of the protocol; returns the tail.
+pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: u8) -> Option<&'a Bytes> {
+    match message {
+        Message::Request { id, request, within } => {
+            let head = Head { id: *id, within: Some(*within), version };
+            match request {
+                PeerRequest::Replica(request) => replica::put_request(out, head, request),
+                PeerRequest::Scan(request) => scan::put_request(out, head, request),
+                PeerRequest::Node(request) => node::put_request(out, head, request),
+            }
+        }
+        Message::Answer { id, answer } => {
+            let head = Head { id: *id, within: None, version };
+            match answer {
+                PeerAnswer::Replica(response) => replica::put_response(out, head, response),
+                PeerAnswer::Node(response) => node::put_response(out, head, response),
+                PeerAnswer::Failed(fault) => fault::put(out, head, fault),
+            }
+        }
+    }
+    tail(message)
+}
+
+/// Appends the remaining time, rounded up to milliseconds so that no request is dropped early.
+fn put_time_left(out: &mut Vec<u8>, within: Option<Duration>) {
+    let millis =
+        within.map_or(0, |within| within.as_nanos().div_ceil(1_000_000).clamp(1, u128::from(u32::MAX)));
+    put_count(out, millis as usize);
+}
+
+/// Decodes a message in this version of the protocol. Keys and values are copied out of `bytes`.
+///
+/// # Errors
+/// [`WireError`].
+pub(crate) fn decode(bytes: &[u8], version: u8) -> Result<Message, WireError> {
+    message(Decoder::new(bytes, version))
+}
+
+/// Decodes a message like [`decode`], but keeps a value or page at its end as a slice of `bytes`.
+///
+/// # Errors
+/// [`WireError`].
+pub(crate) fn decode_owned(bytes: &Bytes, version: u8) -> Result<Message, WireError> {
+    message(Decoder::of_owner(bytes, version))
+}
+
+fn message(mut from: Decoder<'_>) -> Result<Message, WireError> {
+    let (kind, id) = head(&mut from.reader)?;
+    let message = match kind & ANSWER {
+        0 => {
+            let within = time_left(&mut from)?;
+            Message::Request { id, request: request(kind, &mut from)?, within }
+        }
+        _ => Message::Answer { id, answer: answer(kind, &mut from)? },
+    };
+    match from.reader.is_empty() {
+        true => Ok(message),
+        false => Err(WireError::Field { field: "length" }),
+    }
+}
+
+/// Time for which the requester waits. `None`: unlimited, or not sent by this version.
+fn time_left(from: &mut Decoder<'_>) -> Result<Option<Duration>, WireError> {
+    if from.version < TIME_LEFT_SINCE {
+        return Ok(None);
+    }
+    Ok(match from.reader.u32()? {
+        0 => None,
+        millis => Some(Duration::from_millis(u64::from(millis))),
+    })
+}
+
+fn request(kind: u8, from: &mut Decoder<'_>) -> Result<PeerRequest, WireError> {
+    if let Some(request) = replica::request(kind, from)? {
+        return Ok(PeerRequest::Replica(request));
+    }
+    if let Some(request) = scan::request(kind, from)? {
+        return Ok(PeerRequest::Scan(request));
+    }
+    node::request(kind, from)?.map(PeerRequest::Node).ok_or(WireError::MessageKind { kind })
+}
+
+fn answer(kind: u8, from: &mut Decoder<'_>) -> Result<PeerAnswer, WireError> {
+    if let Some(response) = replica::response(kind, from)? {
+        return Ok(PeerAnswer::Replica(response));
+    }
+    if let Some(response) = node::response(kind, from)? {
+        return Ok(PeerAnswer::Node(response));
+    }
+    fault::fault(kind, from)?.map(PeerAnswer::Failed).ok_or(WireError::MessageKind { kind })
+}

@@ -1,20 +1,36 @@
-//! Encoding and decoding of the fields of scans.
+//! Requests for parts of scans, and pages.
 //!
 //! A page is encoded as the heads of its entries, followed by its bytes in one piece. So a long
 //! page is sent from its own memory, and its entries are slices of the received bytes.
 //! [`Page::assemble`] checks the invariants of pages.
 
+use super::decoder::Decoder;
 use super::fields::{
-    META_LEN_MIN, key, meta, put_key, put_meta, put_u64, requester_from_number, requester_to_number, wall,
+    META_LEN_MIN, cut_len, key, meta, put_key, put_meta, put_u64, requester_from_number, requester_to_number,
+    wall,
 };
-use super::{ABSENT, cut_side, scan_task};
+use super::{ABSENT, Head};
 use crate::{MESSAGE_BYTES_MAX, WireError};
-use bytes::Bytes;
 use cluster::{
     Cut, Incarnation, KeyRange, NODES_MAX, NodeIndex, NodeSet, Page, PageEntryHead, RangeDigest, ScanLimit,
     ScanRequest, ScanRoles, ScanTask, SnapshotId,
 };
 use stdx::codec::Reader;
+
+/// Kind of the request for a part of a scan.
+const SCAN: u8 = 0x07;
+
+/// The first byte of a cut that is present.
+mod cut_side {
+    pub(super) const BEFORE: u8 = 1;
+    pub(super) const AFTER: u8 = 2;
+}
+
+/// The first byte of a scan's task.
+mod scan_task {
+    pub(super) const CELLS: u8 = 0;
+    pub(super) const CHECK: u8 = 1;
+}
 
 /// Minimum length of the head of a page entry in bytes.
 const PAGE_ENTRY_HEAD_LEN_MIN: usize = META_LEN_MIN + 2 + 4;
@@ -31,7 +47,12 @@ pub(super) fn snapshot(reader: &mut Reader<'_>) -> Result<SnapshotId, WireError>
     Ok(SnapshotId { incarnation, requester, number: reader.u64()? })
 }
 
-pub(super) fn put_scan_request(out: &mut Vec<u8>, request: &ScanRequest) {
+pub(super) fn request_len_max(request: &ScanRequest) -> usize {
+    cut_len(request.range.from.as_ref()) + cut_len(request.range.to.as_ref()) + request.roles.order.len()
+}
+
+pub(super) fn put_request(out: &mut Vec<u8>, head: Head, request: &ScanRequest) {
+    head.put(out, SCAN);
     put_snapshot(out, request.snapshot);
     put_cut(out, request.range.from.as_ref());
     put_cut(out, request.range.to.as_ref());
@@ -52,15 +73,20 @@ pub(super) fn put_scan_request(out: &mut Vec<u8>, request: &ScanRequest) {
     }
 }
 
-pub(super) fn scan_request(reader: &mut Reader<'_>) -> Result<ScanRequest, WireError> {
-    Ok(ScanRequest {
+/// Decodes a request; `None`: it is of another family.
+pub(super) fn request(kind: u8, from: &mut Decoder<'_>) -> Result<Option<ScanRequest>, WireError> {
+    if kind != SCAN {
+        return Ok(None);
+    }
+    let reader = &mut from.reader;
+    Ok(Some(ScanRequest {
         snapshot: snapshot(reader)?,
         range: range(reader)?,
         roles: roles(reader)?,
         at: wall(reader)?,
         dead_since: wall(reader)?,
         task: task(reader)?,
-    })
+    }))
 }
 
 fn task(reader: &mut Reader<'_>) -> Result<ScanTask, WireError> {
@@ -98,7 +124,7 @@ fn put_cut(out: &mut Vec<u8>, cut: Option<&Cut>) {
     }
 }
 
-pub(super) fn cut(reader: &mut Reader<'_>) -> Result<Option<Cut>, WireError> {
+fn cut(reader: &mut Reader<'_>) -> Result<Option<Cut>, WireError> {
     Ok(match reader.u8()? {
         ABSENT => None,
         cut_side::BEFORE => Some(Cut::Before(key(reader)?)),
@@ -149,38 +175,32 @@ pub(super) fn put_page_head(out: &mut Vec<u8>, page: &Page, rest: Option<&Cut>) 
     }
 }
 
-/// Decodes the heads of a page's entries.
-pub(super) fn page_heads(reader: &mut Reader<'_>) -> Result<Vec<PageEntryHead>, WireError> {
-    let count = reader.u32()? as usize;
-    if count > reader.rest().len() / PAGE_ENTRY_HEAD_LEN_MIN {
-        return Err(WireError::Field { field: "count of entries" });
-    }
+/// Decodes an answer with a page, and the end of the part of the range that was read.
+pub(super) fn page(from: &mut Decoder<'_>) -> Result<(Page, Option<Cut>), WireError> {
+    let rest = cut(&mut from.reader)?;
+    let count = from.count_of(PAGE_ENTRY_HEAD_LEN_MIN)?;
     let mut heads = Vec::with_capacity(count);
     for _ in 0..count {
-        let meta = meta(reader)?;
-        let key_len = usize::from(reader.u16()?);
-        heads.push(PageEntryHead { key_len, value_len: reader.u32()? as usize, meta });
+        let meta = meta(&mut from.reader)?;
+        let key_len = usize::from(from.reader.u16()?);
+        heads.push(PageEntryHead { key_len, value_len: from.reader.u32()? as usize, meta });
     }
-    Ok(heads)
-}
-
-/// Assembles a page from its heads and bytes.
-pub(super) fn page_of(bytes: Bytes, heads: &[PageEntryHead]) -> Result<Page, WireError> {
-    Page::assemble(bytes, heads).ok_or(WireError::Field { field: "page" })
+    let page = Page::assemble(from.tail()?, &heads).ok_or(WireError::Field { field: "page" })?;
+    Ok((page, rest))
 }
 
 #[cfg(test)]
 mod tests {
     use crate::message::{decode_owned, encode_head};
     use bytes::Bytes;
-    use cluster::{Incarnation, Message, MessageId, PageBuilder, PeerAnswer, Requester, ScanAnswer};
+    use cluster::{Incarnation, Message, MessageId, PageBuilder, PeerAnswer, ReplicaResponse, Requester};
     use stdx::{Cell, Version};
 
     #[test]
     fn a_page_is_a_slice_of_its_message() {
         let mut builder = PageBuilder::default();
         builder.push(b"key", Cell::value(Version::MIN, 1, Bytes::from_static(b"value")).as_ref());
-        let answer = PeerAnswer::Scan(ScanAnswer::Page { page: builder.finish(), rest: None });
+        let answer = PeerAnswer::Replica(ReplicaResponse::Page { page: builder.finish(), rest: None });
         let id = MessageId { incarnation: Incarnation(1), requester: Requester::Node, number: 1 };
         let message = Message::Answer { id, answer };
         let mut head = Vec::new();
@@ -188,7 +208,8 @@ mod tests {
         let bytes = Bytes::from([&head[..], tail].concat());
         let arrived = decode_owned(&bytes, crate::PROTOCOL_VERSION).expect("a message");
         assert_eq!(arrived, message);
-        let Message::Answer { answer: PeerAnswer::Scan(ScanAnswer::Page { page, .. }), .. } = arrived else {
+        let Message::Answer { answer: PeerAnswer::Replica(ReplicaResponse::Page { page, .. }), .. } = arrived
+        else {
             panic!("another message arrived");
         };
         assert_eq!(page.bytes().as_ptr(), bytes[head.len()..].as_ptr());

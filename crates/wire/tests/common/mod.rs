@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use cluster::{
     Cut, Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, KeyRange, Message, MessageId,
-    NODES_MAX, NodeIndex, NodeSet, Page, PageBuilder, PeerAnswer, PeerFault, PeerRequest, RangeAnswer,
-    RangeDigest, RangeRequest, Requester, ScanAnswer, ScanLimit, ScanRequest, ScanRoles, ScanTask,
-    SnapshotId, StoreFault, SyncState,
+    NODES_MAX, NodeIndex, NodeRequest, NodeResponse, NodeSet, Page, PageBuilder, PeerAnswer, PeerRequest,
+    RangeAnswer, RangeDigest, RangeRequest, ReplicaFault, ReplicaRequest, ReplicaResponse, Requester,
+    ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -34,7 +34,11 @@ pub(crate) fn write(number: u64, value_len: usize) -> Message {
     let cell = Cell::value(Version::new(Hlc::from_bits(number), NodeTag(7)), 3, value.into());
     Message::Request {
         id: id(number),
-        request: PeerRequest::Write { key: key(b"key"), cell, hints: NodeSet::EMPTY },
+        request: PeerRequest::Replica(ReplicaRequest::Write {
+            key: key(b"key"),
+            cell,
+            hints: NodeSet::EMPTY,
+        }),
         within: None,
     }
 }
@@ -112,57 +116,55 @@ fn any_id() -> impl Strategy<Value = MessageId> {
 
 fn any_request() -> impl Strategy<Value = PeerRequest> {
     prop_oneof![
-        any_key().prop_map(|key| PeerRequest::ReadCell { key }),
-        any_key().prop_map(|key| PeerRequest::ReadMeta { key }),
-        (any_key(), any_cell(), any_nodes()).prop_map(|(key, cell, hints)| PeerRequest::Write {
-            key,
-            cell,
-            hints
-        }),
-        (any_key(), any_version(), any_nodes()).prop_map(|(key, version, targets)| PeerRequest::KeepHints {
-            key,
-            version,
-            targets
-        }),
-        any_heartbeat_payload().prop_map(PeerRequest::Heartbeat),
-        any_range_request().prop_map(PeerRequest::Range),
+        any_key().prop_map(|key| PeerRequest::Replica(ReplicaRequest::Read { key })),
+        any_key().prop_map(|key| PeerRequest::Replica(ReplicaRequest::ReadMeta { key })),
+        (any_key(), any_cell(), any_nodes())
+            .prop_map(|(key, cell, hints)| PeerRequest::Replica(ReplicaRequest::Write { key, cell, hints })),
+        (any_key(), any_version(), any_nodes()).prop_map(|(key, version, targets)| PeerRequest::Replica(
+            ReplicaRequest::KeepHints { key, version, targets }
+        )),
+        any_heartbeat_payload().prop_map(|payload| NodeRequest::Heartbeat(payload).into()),
+        any_range_request().prop_map(|range| NodeRequest::Range(range).into()),
         any_scan_request().prop_map(PeerRequest::Scan),
-        any_snapshot().prop_map(|snapshot| PeerRequest::EndScan { snapshot }),
+        any_snapshot()
+            .prop_map(|snapshot| PeerRequest::Replica(ReplicaRequest::EndSnapshot { id: snapshot })),
     ]
 }
 
 fn any_answer() -> impl Strategy<Value = PeerAnswer> {
     prop_oneof![
-        option::of(any_cell()).prop_map(PeerAnswer::Cell),
-        option::of(any_meta()).prop_map(PeerAnswer::Meta),
-        any::<bool>().prop_map(|superseded| PeerAnswer::Written { superseded }),
-        Just(PeerAnswer::HintsKept),
-        any_heartbeat_payload().prop_map(PeerAnswer::Heartbeat),
-        Just(PeerAnswer::Range(RangeAnswer::Same)),
-        (vec((any_key(), any_meta()), 0..8), option::of(any_key()))
-            .prop_map(|(entries, until)| PeerAnswer::Range(RangeAnswer::Versions { entries, until })),
-        (vec((any_key(), any_cell()), 0..8), option::of(any_key()))
-            .prop_map(|(entries, until)| PeerAnswer::Range(RangeAnswer::Cells { entries, until })),
+        option::of(any_cell()).prop_map(|cell| PeerAnswer::Replica(ReplicaResponse::Cell(cell))),
+        option::of(any_meta()).prop_map(|meta| PeerAnswer::Replica(ReplicaResponse::Meta(meta))),
+        any::<bool>().prop_map(|superseded| PeerAnswer::Replica(ReplicaResponse::Written { superseded })),
+        Just(PeerAnswer::Replica(ReplicaResponse::HintsKept)),
+        any_heartbeat_payload().prop_map(|payload| PeerAnswer::Node(NodeResponse::Heartbeat(payload))),
+        Just(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Same))),
+        (vec((any_key(), any_meta()), 0..8), option::of(any_key())).prop_map(|(entries, until)| {
+            PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Versions { entries, until }))
+        }),
+        (vec((any_key(), any_cell()), 0..8), option::of(any_key())).prop_map(|(entries, until)| {
+            PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells { entries, until }))
+        }),
         (any_page(), option::of(any_cut()))
-            .prop_map(|(page, rest)| PeerAnswer::Scan(ScanAnswer::Page { page, rest })),
-        Just(PeerAnswer::Scan(ScanAnswer::Same)),
-        Just(PeerAnswer::ScanEnded),
+            .prop_map(|(page, rest)| PeerAnswer::Replica(ReplicaResponse::Page { page, rest })),
+        Just(PeerAnswer::Replica(ReplicaResponse::SamePage)),
+        Just(PeerAnswer::Replica(ReplicaResponse::SnapshotEnded)),
         any_fault().prop_map(PeerAnswer::Failed),
     ]
 }
 
-fn any_fault() -> impl Strategy<Value = PeerFault> {
+fn any_fault() -> impl Strategy<Value = ReplicaFault> {
     prop_oneof![
-        Just(PeerFault::Store(StoreFault::Full)),
+        Just(ReplicaFault::Store(StoreFault::Full)),
         any::<u64>().prop_map(|nanos| {
-            PeerFault::Store(StoreFault::Overloaded { retry_after: Duration::from_nanos(nanos) })
+            ReplicaFault::Store(StoreFault::Overloaded { retry_after: Duration::from_nanos(nanos) })
         }),
-        ".{0,40}".prop_map(|detail| PeerFault::Store(StoreFault::Corrupt { detail })),
-        ".{0,40}".prop_map(|detail| PeerFault::Store(StoreFault::Io { detail })),
-        Just(PeerFault::NotReadEligible),
-        any_wall().prop_map(|wall| PeerFault::ClockAhead { wall }),
-        Just(PeerFault::Busy),
-        Just(PeerFault::NotServing),
+        ".{0,40}".prop_map(|detail| ReplicaFault::Store(StoreFault::Corrupt { detail })),
+        ".{0,40}".prop_map(|detail| ReplicaFault::Store(StoreFault::Io { detail })),
+        Just(ReplicaFault::NotReadEligible),
+        any_wall().prop_map(|wall| ReplicaFault::ClockAhead { wall }),
+        Just(ReplicaFault::Busy),
+        Just(ReplicaFault::NotServing),
     ]
 }
 

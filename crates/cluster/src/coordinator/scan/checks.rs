@@ -68,7 +68,7 @@ impl Check {
             self.checked(pages, None).filter(|entry| self.is_replica_of(layout, entry.key, &entry.cell.meta));
         let digest = RangeDigest::of(held.map(|entry| (entry.key, entry.cell.meta.version)));
         let request = parameters.request(cx, self.range.clone(), ScanTask::Check { digest });
-        cx.ask_peer(&mut self.request_state, self.node, request)
+        cx.ask(&mut self.request_state, self.node, request, &self.partitions)
     }
 
     /// Handles the answer that the checker holds the same.

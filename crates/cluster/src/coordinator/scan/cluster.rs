@@ -30,8 +30,8 @@ use super::scan_context::{LostParticipant, ScanContext};
 use super::sources::{Frontier, Source};
 use super::window::{FinishedWindow, ScanParameters, ScanWindow};
 use crate::{
-    Acks, CommandFailure, Event, KeyRange, Layout, NodeIndex, NodeSet, PeerAnswer, PeerFault, Quorum, Reply,
-    ScanAnswer, Shortfall, StoreFault, WaitTarget,
+    Acks, CommandFailure, Event, KeyRange, Layout, NodeIndex, NodeSet, Quorum, ReplicaFault, ReplicaOutcome,
+    ReplicaResponse, Reply, Shortfall, StoreFault, WaitTarget,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -159,10 +159,10 @@ impl ClusterScan {
         }
     }
 
-    /// Handles the answer of a participant.
-    pub(super) fn handle_answer(&mut self, cx: &mut ScanContext<'_>, serial: u64, answer: PeerAnswer) {
+    /// Handles the outcome of a request to a participant.
+    pub(super) fn handle_outcome(&mut self, cx: &mut ScanContext<'_>, serial: u64, outcome: ReplicaOutcome) {
         if let Stage::Gathering(gathering) = &mut self.stage
-            && let Err(lost) = gathering.handle_answer(cx, serial, answer)
+            && let Err(lost) = gathering.handle_outcome(cx, serial, outcome)
         {
             self.replace_participant(cx, lost);
         }
@@ -394,21 +394,21 @@ impl GatherState {
         sources.chain(checks.map(|check| (check.node, check.request_state)))
     }
 
-    fn handle_answer(
+    fn handle_outcome(
         &mut self,
         cx: &mut ScanContext<'_>,
         serial: u64,
-        answer: PeerAnswer,
+        outcome: ReplicaOutcome,
     ) -> Result<(), LostParticipant> {
         if let Some(source) = self.sources.iter_mut().find(|source| source.request_state.awaits(serial)) {
-            return match answer {
-                PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
+            return match outcome {
+                Ok(ReplicaResponse::Page { page, rest }) => {
                     if rest.is_none() && !page.is_oversized() && source.node == cx.context.member.me {
                         cx.in_flight.forget_snapshot(source.node);
                     }
                     source.take_page(page, rest)
                 }
-                answer => refused(cx, source.node, &mut source.request_state, answer),
+                outcome => refused(cx, source.node, &mut source.request_state, outcome),
             };
         }
         let Some(ScanWindow { checks, pages, .. }) = &mut self.window else {
@@ -417,15 +417,15 @@ impl GatherState {
         let Some(check) = checks.iter_mut().find(|check| check.request_state.awaits(serial)) else {
             return Ok(());
         };
-        let differing = match answer {
-            PeerAnswer::Scan(ScanAnswer::Same) => {
+        let differing = match outcome {
+            Ok(ReplicaResponse::SamePage) => {
                 check.take_same();
                 return Ok(());
             }
-            PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
+            Ok(ReplicaResponse::Page { page, rest }) => {
                 check.take_page(&cx.context.member.layout, pages, &page, rest)?
             }
-            answer => return refused(cx, check.node, &mut check.request_state, answer),
+            outcome => return refused(cx, check.node, &mut check.request_state, outcome),
         };
         self.window.as_mut().expect("the window is being checked").add_differing(differing);
         Ok(())
@@ -452,19 +452,17 @@ fn refused(
     cx: &ScanContext<'_>,
     node: NodeIndex,
     request_state: &mut RequestState,
-    answer: PeerAnswer,
+    outcome: ReplicaOutcome,
 ) -> Result<(), LostParticipant> {
-    match answer {
-        PeerAnswer::Failed(
-            PeerFault::Busy | PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired),
-        ) => {
+    match outcome {
+        Err(fault) if fault.is_busy() => {
             request_state.pause(cx.now.mono);
             Ok(())
         }
-        PeerAnswer::Failed(PeerFault::Store(fault)) => Err(LostParticipant { node, fault: Some(fault) }),
-        PeerAnswer::Failed(PeerFault::NotReadEligible) => Err(LostParticipant { node, fault: None }),
-        answer => {
-            assert!(node != cx.context.member.me, "the store answered ReadPage with {answer:?}");
+        Err(ReplicaFault::Store(fault)) => Err(LostParticipant { node, fault: Some(fault) }),
+        Err(ReplicaFault::NotReadEligible) => Err(LostParticipant { node, fault: None }),
+        outcome => {
+            assert!(node != cx.context.member.me, "the store answered ReadPage with {outcome:?}");
             Err(LostParticipant { node, fault: None })
         }
     }

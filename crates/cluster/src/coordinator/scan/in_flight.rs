@@ -11,7 +11,7 @@ use super::super::context::Context;
 use super::super::request_number;
 use crate::refused::PageScope;
 use crate::{
-    Key, NodeIndex, NodeSet, PageRequest, PeerAnswer, PeerFault, PeerRequest, Quorum, ScanAnswer,
+    Key, NodeIndex, NodeSet, PageRequest, PartitionSet, PeerRequest, Quorum, ReplicaOutcome, ReplicaRequest,
     ScanRequest, SnapshotId, StoreId, StoreRequest,
 };
 
@@ -61,30 +61,32 @@ impl InFlightRequests {
         self.snapshot
     }
 
+    /// Asks a node for its part, which is in these partitions. Returns the number that identifies
+    /// the answer.
+    pub(super) fn ask(
+        &mut self,
+        context: &mut Context,
+        node: NodeIndex,
+        request: ScanRequest,
+        partitions: &PartitionSet,
+    ) -> u64 {
+        if node == context.member.me {
+            return self.ask_store(context, request.into_page(partitions.clone()));
+        }
+        let serial = self.begin(context, node, None);
+        let number = request_number::scan_number(self.slot, serial);
+        let deadline = Some(context.now + context.limits.request_timeout);
+        context.send_to_peer(node, number, PeerRequest::Scan(request), deadline);
+        serial
+    }
+
     /// Asks this node's store for a page. Returns the number that identifies the answer.
     pub(super) fn ask_store(&mut self, context: &mut Context, request: PageRequest) -> u64 {
         let scope = context.view.refused.scope_of(&request);
         let serial = self.begin(context, context.member.me, scope);
+        let id = StoreId(request_number::scan_number(self.slot, serial));
         let deadline = Some(context.now + context.limits.request_timeout);
-        context.store(
-            StoreId(request_number::scan_number(self.slot, serial)),
-            StoreRequest::ReadPage(request),
-            deadline,
-        );
-        serial
-    }
-
-    /// Asks a peer for its part. Returns the number that identifies the answer.
-    pub(super) fn ask_peer(&mut self, context: &mut Context, node: NodeIndex, request: ScanRequest) -> u64 {
-        let serial = self.begin(context, node, None);
-        context.peers[node.as_usize()].begin(context.now, 0);
-        let deadline = Some(context.now + context.limits.request_timeout);
-        context.send(
-            node,
-            request_number::scan_number(self.slot, serial),
-            PeerRequest::Scan(request),
-            deadline,
-        );
+        context.store(id, StoreRequest::ReadPage(request), deadline);
         serial
     }
 
@@ -95,25 +97,18 @@ impl InFlightRequests {
         serial
     }
 
-    /// Matches an answer with its request. Returns the sender and the answer; a page of this node
+    /// Matches an outcome with its request. Returns the node and the outcome; a page of this node
     /// that covers a refused key is a failure. `None`: the request was abandoned.
-    pub(super) fn take_answer(
+    pub(super) fn take_outcome(
         &mut self,
         context: &mut Context,
         serial: u64,
-        answer: PeerAnswer,
-    ) -> Option<(NodeIndex, PeerAnswer)> {
+        outcome: ReplicaOutcome,
+    ) -> Option<(NodeIndex, ReplicaOutcome)> {
         let at = self.requests.iter().position(|request| request.serial == serial)?;
         let InFlightRequest { node, scope, .. } = self.requests.swap_remove(at);
         context.end_request(node, 0);
-        let is_unknown = match (&answer, &scope) {
-            (PeerAnswer::Scan(ScanAnswer::Page { rest, .. }), Some(scope)) => {
-                context.view.refused.are_before(scope, rest.as_ref())
-            }
-            _ => false,
-        };
-        let unknown = || PeerAnswer::Failed(PeerFault::NotReadEligible);
-        Some((node, if is_unknown { unknown() } else { answer }))
+        Some((node, context.view.refused.judge(scope.as_deref(), outcome)))
     }
 
     /// Records that a store has reached the end of its range and holds no snapshot, unless other
@@ -141,11 +136,7 @@ impl InFlightRequests {
         for node in self.snapshot_holders.without(busy).iter() {
             self.snapshot_holders.remove(node);
             let number = request_number::scan_number(self.slot, context.next_scan_request());
-            if node == context.member.me {
-                context.store(StoreId(number), StoreRequest::EndSnapshot { id: snapshot }, None);
-            } else {
-                context.send(node, number, PeerRequest::EndScan { snapshot }, None);
-            }
+            context.send(node, number, ReplicaRequest::EndSnapshot { id: snapshot }, None);
         }
         self.requests.is_empty()
     }
@@ -159,6 +150,7 @@ impl InFlightRequests {
 
     fn begin(&mut self, context: &mut Context, node: NodeIndex, scope: Option<Box<PageScope>>) -> u64 {
         let serial = context.next_scan_request();
+        context.begin_request(node, 0);
         self.requests.push(InFlightRequest { serial, node, scope });
         self.snapshot_holders.insert(node);
         serial

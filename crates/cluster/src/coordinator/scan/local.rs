@@ -10,8 +10,8 @@ use super::page_sizes::PageSizes;
 use super::request_state::RequestState;
 use super::scan_context::ScanContext;
 use crate::{
-    Acks, CommandFailure, Cut, Event, KeyRange, Page, PageContent, PageRequest, PeerAnswer, PeerFault, Reply,
-    ScanAnswer, Shortfall, StoreFault, WaitTarget,
+    Acks, CommandFailure, Cut, Event, KeyRange, Page, PageContent, PageRequest, ReplicaFault, ReplicaOutcome,
+    ReplicaResponse, Reply, Shortfall, WaitTarget,
 };
 use std::time::Duration;
 use stdx::Instant;
@@ -63,19 +63,20 @@ impl LocalScan {
         None
     }
 
-    /// Handles the store's answer; `reader_waits` says whether the reader has requested the page.
-    pub(super) fn handle_answer(
+    /// Handles the outcome of a request for a page; `reader_waits` says whether the reader has
+    /// requested the page.
+    pub(super) fn handle_outcome(
         &mut self,
         cx: &mut ScanContext<'_>,
         serial: u64,
-        answer: PeerAnswer,
+        outcome: ReplicaOutcome,
         reader_waits: bool,
     ) {
         if !self.request_state.awaits(serial) {
             return;
         }
-        match answer {
-            PeerAnswer::Scan(ScanAnswer::Page { page, rest }) => {
+        match outcome {
+            Ok(ReplicaResponse::Page { page, rest }) => {
                 // The store keeps its snapshot after an oversized page, because it may be read
                 // again.
                 if rest.is_none() && !page.is_oversized() {
@@ -87,20 +88,16 @@ impl LocalScan {
                     (self.request_state, self.reads_ahead) = (RequestState::Idle, false);
                 }
             }
-            PeerAnswer::Failed(PeerFault::Store(StoreFault::Overloaded { .. } | StoreFault::Expired))
-                if self.has_begun =>
-            {
-                self.request_state.pause(cx.now.mono);
-            }
-            PeerAnswer::Failed(PeerFault::NotReadEligible) => {
+            Err(fault) if self.has_begun && fault.is_busy() => self.request_state.pause(cx.now.mono),
+            Err(ReplicaFault::NotReadEligible) => {
                 let acks = Acks { got: 0, from: 1 };
                 let shortfall = Shortfall::Refused;
                 self.end(Reply::Failed(CommandFailure::NotEnoughReplicas { acks, ack: 1, shortfall }));
             }
-            PeerAnswer::Failed(PeerFault::Store(fault)) => {
+            Err(ReplicaFault::Store(fault)) => {
                 self.end(Reply::Failed(fault.into()));
             }
-            answer => unreachable!("the store answered ReadPage with {answer:?}"),
+            outcome => unreachable!("the store answered ReadPage with {outcome:?}"),
         }
     }
 

@@ -36,8 +36,8 @@ mod window;
 use super::Coordinator;
 use super::context::{Context, ReplyTo};
 use crate::{
-    CommandFailure, Event, NodeIndex, PeerAnswer, Reply, RequestId, Scan, ScanAnswer, ScanId, ScanScope,
-    SnapshotId,
+    CommandFailure, Event, NodeIndex, ReplicaOutcome, ReplicaResponse, Reply, RequestId, Scan, ScanId,
+    ScanScope, SnapshotId,
 };
 use cluster::ClusterScan;
 use in_flight::InFlightRequests;
@@ -140,21 +140,21 @@ impl Coordinator {
         self.attach_reader(now, slot, to);
     }
 
-    /// Handles the answer to a request of a scan; an answer to an abandoned request is ignored.
-    pub(super) fn handle_scan_answer(&mut self, now: Now, slot: u16, serial: u64, answer: PeerAnswer) {
+    /// Handles the outcome of a request of a scan; that of an abandoned request is ignored.
+    pub(super) fn handle_scan_outcome(&mut self, now: Now, slot: u16, serial: u64, outcome: ReplicaOutcome) {
         let Some(scan) = self.scans.find(slot) else {
             return;
         };
-        let Some((node, answer)) = scan.in_flight.take_answer(&mut self.context, serial, answer) else {
+        let Some((node, outcome)) = scan.in_flight.take_outcome(&mut self.context, serial, outcome) else {
             return;
         };
         let waits = scan.reader.is_some();
         let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
         match state {
-            ScanState::Local(local) => local.handle_answer(&mut cx, serial, answer, waits),
-            ScanState::Cluster(cluster) => cluster.handle_answer(&mut cx, serial, answer),
+            ScanState::Local(local) => local.handle_outcome(&mut cx, serial, outcome, waits),
+            ScanState::Cluster(cluster) => cluster.handle_outcome(&mut cx, serial, outcome),
             ScanState::Closing { .. } => {
-                if let PeerAnswer::Scan(ScanAnswer::Page { rest: None, .. }) = answer
+                if let Ok(ReplicaResponse::Page { rest: None, .. }) = outcome
                     && node == cx.context.member.me
                 {
                     cx.in_flight.forget_snapshot(node);

@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::super::peers::Availability;
 use super::in_flight::InFlightRequests;
 use super::request_state::RequestState;
-use crate::{Key, NodeIndex, PageRequest, Quorum, ScanRequest, StoreFault};
+use crate::{Key, NodeIndex, PageRequest, PartitionSet, Quorum, ScanRequest, StoreFault};
 use stdx::Now;
 
 /// The context of a scan: the time, the coordinator's state, and the scan's requests in flight.
@@ -30,16 +30,17 @@ impl ScanContext<'_> {
         request_state.begin(self.now.mono, serial);
     }
 
-    /// Asks a peer for its part; a busy peer, after a pause.
-    pub(super) fn ask_peer(
+    /// Asks a node for its part, which is in these partitions; a busy node, after a pause.
+    pub(super) fn ask(
         &mut self,
         request_state: &mut RequestState,
         node: NodeIndex,
         request: ScanRequest,
+        partitions: &PartitionSet,
     ) -> Result<(), LostParticipant> {
         match self.context.can_read(node) {
             Availability::Ready => {
-                let serial = self.in_flight.ask_peer(self.context, node, request);
+                let serial = self.in_flight.ask(self.context, node, request, partitions);
                 request_state.begin(self.now.mono, serial);
             }
             Availability::Busy => request_state.pause(self.now.mono),

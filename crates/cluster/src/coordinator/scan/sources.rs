@@ -7,7 +7,7 @@
 use super::request_state::RequestState;
 use super::scan_context::{LostParticipant, ScanContext};
 use super::window::{ScanParameters, take_until};
-use crate::{Cut, KeyRange, NodeIndex, Page, PageContent, PageRequest, PartitionSet, ScanLimit, ScanTask};
+use crate::{Cut, KeyRange, NodeIndex, Page, PartitionSet, ScanLimit, ScanTask};
 
 /// A source of a scan, with its unused page.
 #[derive(Debug)]
@@ -51,23 +51,8 @@ impl Source {
         if self.frontier != Frontier::Nothing || !self.request_state.is_due(cx.now.mono) {
             return Ok(());
         }
-        if self.node != cx.context.member.me {
-            let request = parameters.request(cx, self.range.clone(), ScanTask::Cells { limit });
-            return cx.ask_peer(&mut self.request_state, self.node, request);
-        }
-        let request = PageRequest {
-            snapshot: cx.in_flight.snapshot(),
-            range: self.range.clone(),
-            partitions: Some(self.partitions.clone()),
-            limit,
-            content: PageContent::Cells {
-                at: parameters.at,
-                dead_since: parameters.dead_since,
-                versions_only: false,
-            },
-        };
-        cx.ask_store(&mut self.request_state, request);
-        Ok(())
+        let request = parameters.request(cx, self.range.clone(), ScanTask::Cells { limit });
+        cx.ask(&mut self.request_state, self.node, request, &self.partitions)
     }
 
     /// Handles the requested page.

@@ -18,7 +18,7 @@
 
 use super::{ATTEMPTS_MAX, Chunk, DEFERRED_KEYS_MAX, Node, PassStage, Progress, Repair, RepairPass};
 use crate::node::purpose::{RequestPurpose, StorePurpose};
-use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, PeerRequest, StoreRequest, StoreResponse};
+use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, ReplicaRequest, ReplicaResponse, StoreResponse};
 use std::collections::BTreeMap;
 use stdx::{Cell, CellMeta, Now};
 
@@ -123,17 +123,17 @@ impl Node {
                 Direction::CheckedPush(_) if self.is_usable(transfer.node) => {
                     let (node, key) = (transfer.node, transfer.key.clone());
                     let purpose = RequestPurpose::CheckCell { pass: number, transfer };
-                    self.outbox.request_peer(now.mono, node, purpose, PeerRequest::ReadMeta { key });
+                    self.outbox.request_peer(now.mono, node, purpose, ReplicaRequest::ReadMeta { key });
                 }
                 Direction::Push => {
                     let key = transfer.key.clone();
                     let purpose = StorePurpose::ReadCellToPush { pass: number, transfer };
-                    self.outbox.request_store(purpose, StoreRequest::Read { key });
+                    self.outbox.request_store(purpose, ReplicaRequest::Read { key });
                 }
                 Direction::Pull if self.is_usable(transfer.node) => {
                     let (node, key) = (transfer.node, transfer.key.clone());
                     let purpose = RequestPurpose::PullCell { pass: number, transfer };
-                    self.outbox.request_peer(now.mono, node, purpose, PeerRequest::ReadCell { key });
+                    self.outbox.request_peer(now.mono, node, purpose, ReplicaRequest::Read { key });
                 }
                 Direction::CheckedPush(_) | Direction::Pull => self.end_transfer(number, transfer, false),
             }
@@ -156,7 +156,9 @@ impl Node {
         transfer: Transfer,
         answer: Option<&PeerAnswer>,
     ) {
-        let (Direction::CheckedPush(own), Some(PeerAnswer::Meta(its))) = (transfer.direction, answer) else {
+        let (Direction::CheckedPush(own), Some(PeerAnswer::Replica(ReplicaResponse::Meta(its)))) =
+            (transfer.direction, answer)
+        else {
             return self.end_transfer(number, transfer, false);
         };
         let transfer = match its {
@@ -191,14 +193,16 @@ impl Node {
     ) {
         let node = transfer.node;
         match response {
-            StoreResponse::Cell(Some(cell)) if self.is_transfer_allowed(node, &transfer, &cell) => {
+            StoreResponse::Replica(ReplicaResponse::Cell(Some(cell)))
+                if self.is_transfer_allowed(node, &transfer, &cell) =>
+            {
                 let cell = cell.with_from_of_at_least(transfer.from);
                 self.repair.record_cell_size(cell.value.len());
                 if !self.is_usable(node) {
                     return self.end_transfer(number, transfer, false);
                 }
                 let key = transfer.key.clone();
-                let request = PeerRequest::Write { key, cell, hints: NodeSet::EMPTY };
+                let request = ReplicaRequest::Write { key, cell, hints: NodeSet::EMPTY };
                 self.outbox.request_peer(
                     now.mono,
                     node,
@@ -207,7 +211,7 @@ impl Node {
                 );
             }
             // The cell was purged meanwhile, or overwritten by one that is not for this peer.
-            StoreResponse::Cell(_) => self.release_transfer(number),
+            StoreResponse::Replica(ReplicaResponse::Cell(_)) => self.release_transfer(number),
             StoreResponse::Failed(_) => self.end_transfer(number, transfer, false),
             response => unreachable!("the store answered Read with {response:?}"),
         }
@@ -220,7 +224,7 @@ impl Node {
         transfer: Transfer,
         answer: Option<&PeerAnswer>,
     ) {
-        let is_stored = matches!(answer, Some(PeerAnswer::Written { .. }));
+        let is_stored = matches!(answer, Some(PeerAnswer::Replica(ReplicaResponse::Written { .. })));
         self.end_transfer(number, transfer, is_stored);
     }
 
@@ -234,20 +238,23 @@ impl Node {
     ) {
         match answer {
             // Treated like a cell past the cutoff, which the comparison leaves out.
-            Some(PeerAnswer::Cell(Some(cell))) if !self.member.clock.accepts(cell.meta.version.hlc, now) => {
+            Some(PeerAnswer::Replica(ReplicaResponse::Cell(Some(cell))))
+                if !self.member.clock.accepts(cell.meta.version.hlc, now) =>
+            {
                 self.outbox.emit_event(Event::CellRefused { node: transfer.node });
                 self.release_transfer(number);
             }
-            Some(PeerAnswer::Cell(Some(cell)))
+            Some(PeerAnswer::Replica(ReplicaResponse::Cell(Some(cell))))
                 if self.is_transfer_allowed(self.member.me, &transfer, &cell) =>
             {
                 let cell = cell.with_from_of_at_least(transfer.from);
                 self.repair.record_cell_size(cell.value.len());
-                let request = StoreRequest::Write { key: transfer.key.clone(), cell, hints: NodeSet::EMPTY };
+                let request =
+                    ReplicaRequest::Write { key: transfer.key.clone(), cell, hints: NodeSet::EMPTY };
                 self.outbox
                     .request_store(StorePurpose::StoreReceivedCell { pass: number, transfer }, request);
             }
-            Some(PeerAnswer::Cell(_)) => self.release_transfer(number),
+            Some(PeerAnswer::Replica(ReplicaResponse::Cell(_))) => self.release_transfer(number),
             _ => self.end_transfer(number, transfer, false),
         }
     }
@@ -259,7 +266,7 @@ impl Node {
         transfer: Transfer,
         response: &StoreResponse,
     ) {
-        let is_stored = matches!(response, StoreResponse::Written { .. });
+        let is_stored = matches!(response, StoreResponse::Replica(ReplicaResponse::Written { .. }));
         if let Some(chunk) = self.repair.chunk(number) {
             chunk.has_received_cells |= is_stored;
         }

@@ -42,8 +42,9 @@ use super::purpose::{RequestPurpose, StorePurpose};
 use super::ranges::{CHUNK, permille};
 use super::{Node, RepairKind};
 use crate::{
-    Event, HybridClock, Key, LostRange, NodeIndex, NodeSet, PeerAnswer, PeerFault, PeerRequest, PeerState,
-    RangeAnswer, RangeDigest, RangeRequest, RepairStatus, StoreFault, StoreRequest, StoreResponse,
+    Event, HybridClock, Key, LostRange, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, PeerState,
+    RangeAnswer, RangeDigest, RangeRequest, RepairStatus, ReplicaFault, StoreFault, StoreRequest,
+    StoreResponse,
 };
 use delete_exchange::DeleteExchange;
 pub(super) use exchange::Transfer;
@@ -308,11 +309,11 @@ impl Node {
         let Some(chunk) = self.repair.chunk(number) else { return };
         let Some(progress) = chunk.open_peers.get_mut(&node) else { return };
         match answer {
-            Some(PeerAnswer::Range(RangeAnswer::Same)) => {
+            Some(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Same))) => {
                 let end = progress.narrowed_to.take().or_else(|| chunk.until.clone());
                 chunk.advance_peer(node, end);
             }
-            Some(PeerAnswer::Range(RangeAnswer::Versions { entries, until }))
+            Some(PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Versions { entries, until })))
                 if until.is_none() || until > progress.after =>
             {
                 let requested_until = progress.narrowed_to.take().or_else(|| chunk.until.clone());
@@ -322,7 +323,7 @@ impl Node {
                 chunk.advance_peer(node, end.clone());
                 self.compare_range(now, number, node, after.as_ref(), end.as_ref(), entries);
             }
-            Some(PeerAnswer::Failed(PeerFault::Store(StoreFault::Corrupt { .. }))) => {
+            Some(PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Corrupt { .. }))) => {
                 self.skip_unreadable(now, number, node);
             }
             _ => {
@@ -478,7 +479,7 @@ impl Node {
             .filter(|(key, meta)| is_in_rest(key) && self.is_exchanged(now, node, key, meta, *cutoff));
         let digest = Some(RangeDigest::of(rest.map(|(key, meta)| (key.as_bytes(), meta.version))));
         let cutoff = *cutoff;
-        let request = PeerRequest::Range(RangeRequest { after, until, cutoff, digest, cells: false });
+        let request = NodeRequest::Range(RangeRequest { after, until, cutoff, digest, cells: false });
         self.outbox.request_peer(now.mono, node, RequestPurpose::CompareRange { pass: number }, request);
     }
 

@@ -1,0 +1,266 @@
+//! Requests between the nodes of two processes and their responses.
+
+use super::decoder::Decoder;
+use super::fields::{
+    META_LEN_MIN, key_len, meta, optional_key, put_count, put_key, put_meta, put_optional_key, put_u64,
+    sync_state_from_number, sync_state_to_number, wall,
+};
+use super::{ENTRY_LEN_MAX, GENERATIONS_SINCE, Head};
+use crate::WireError;
+use cluster::{
+    Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, NodeRequest, NodeResponse, RangeAnswer,
+    RangeDigest, RangeRequest,
+};
+use std::num::NonZeroU8;
+use stdx::codec::Reader;
+use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag};
+
+mod kind {
+    pub(super) const HEARTBEAT: u8 = 0x05;
+    pub(super) const RANGE: u8 = 0x06;
+
+    pub(super) const HEARTBEAT_ANSWER: u8 = 0x85;
+    pub(super) const RANGE_SAME: u8 = 0x86;
+    pub(super) const RANGE_VERSIONS: u8 = 0x87;
+    pub(super) const RANGE_CELLS: u8 = 0x88;
+}
+
+/// Bits of the flags of a heartbeat. The lower two are the sync state.
+mod heartbeat_flag {
+    pub(super) const SYNC_STATE: u8 = 0b11;
+    pub(super) const DRAINING: u8 = 1 << 2;
+    pub(super) const DISK_FULL: u8 = 1 << 3;
+    pub(super) const REMEMBERS_TAG: u8 = 1 << 4;
+    pub(super) const REPAIR_OWED: u8 = 1 << 5;
+    /// Since version 3.
+    pub(super) const REMEMBERS_GENERATION: u8 = 1 << 6;
+    /// The bits of versions 1 and 2.
+    pub(super) const FIRST: u8 = SYNC_STATE | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
+    pub(super) const ALL: u8 = FIRST | REMEMBERS_GENERATION;
+}
+
+/// Bits of the first byte of a range request.
+mod range_flag {
+    pub(super) const DIGEST: u8 = 1 << 0;
+    pub(super) const CELLS: u8 = 1 << 1;
+    pub(super) const ALL: u8 = DIGEST | CELLS;
+}
+
+pub(super) fn request_len_max(request: &NodeRequest) -> usize {
+    match request {
+        NodeRequest::Heartbeat(_) => 0,
+        NodeRequest::Range(request) => key_len(request.after.as_ref()) + key_len(request.until.as_ref()),
+    }
+}
+
+pub(super) fn put_request(out: &mut Vec<u8>, head: Head, request: &NodeRequest) {
+    match request {
+        NodeRequest::Heartbeat(payload) => {
+            head.put(out, kind::HEARTBEAT);
+            put_heartbeat_payload(out, payload, head.version);
+        }
+        NodeRequest::Range(request) => {
+            head.put(out, kind::RANGE);
+            put_range_request(out, request);
+        }
+    }
+}
+
+/// Decodes a request; `None`: it is of another family.
+pub(super) fn request(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeRequest>, WireError> {
+    Ok(Some(match kind {
+        kind::HEARTBEAT => NodeRequest::Heartbeat(heartbeat_payload(&mut from.reader, from.version)?),
+        kind::RANGE => NodeRequest::Range(range_request(from)?),
+        _ => return Ok(None),
+    }))
+}
+
+pub(super) fn response_len_max(response: &NodeResponse) -> usize {
+    match response {
+        NodeResponse::Heartbeat(_) => 0,
+        NodeResponse::Range(answer) => range_answer_len_max(answer),
+    }
+}
+
+pub(super) fn put_response(out: &mut Vec<u8>, head: Head, response: &NodeResponse) {
+    match response {
+        NodeResponse::Heartbeat(payload) => {
+            head.put(out, kind::HEARTBEAT_ANSWER);
+            put_heartbeat_payload(out, payload, head.version);
+        }
+        NodeResponse::Range(RangeAnswer::Same) => head.put(out, kind::RANGE_SAME),
+        NodeResponse::Range(RangeAnswer::Versions { entries, until }) => {
+            head.put(out, kind::RANGE_VERSIONS);
+            put_versions(out, entries, until.as_ref());
+        }
+        NodeResponse::Range(RangeAnswer::Cells { entries, until }) => {
+            head.put(out, kind::RANGE_CELLS);
+            put_cells(out, entries, until.as_ref());
+        }
+    }
+}
+
+/// Decodes a response; `None`: it is of another family.
+pub(super) fn response(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeResponse>, WireError> {
+    Ok(Some(match kind {
+        kind::HEARTBEAT_ANSWER => NodeResponse::Heartbeat(heartbeat_payload(&mut from.reader, from.version)?),
+        kind::RANGE_SAME => NodeResponse::Range(RangeAnswer::Same),
+        kind::RANGE_VERSIONS => NodeResponse::Range(versions(from)?),
+        kind::RANGE_CELLS => NodeResponse::Range(cells(from)?),
+        _ => return Ok(None),
+    }))
+}
+
+fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload, version: u8) {
+    let remembered_generation =
+        heartbeat_payload.remembered_generation_of_you.filter(|_| version >= GENERATIONS_SINCE);
+    let mut flags = sync_state_to_number(heartbeat_payload.sync_state);
+    flags |= if heartbeat_payload.draining { heartbeat_flag::DRAINING } else { 0 };
+    flags |= if heartbeat_payload.disk_full { heartbeat_flag::DISK_FULL } else { 0 };
+    flags |= if heartbeat_payload.repair_pending { heartbeat_flag::REPAIR_OWED } else { 0 };
+    flags |=
+        if heartbeat_payload.remembered_tag_of_you.is_some() { heartbeat_flag::REMEMBERS_TAG } else { 0 };
+    flags |= if remembered_generation.is_some() { heartbeat_flag::REMEMBERS_GENERATION } else { 0 };
+    out.push(flags);
+    put_u64(out, heartbeat_payload.sent.as_nanos());
+    put_u64(out, heartbeat_payload.wall.micros_since_unix_epoch());
+    put_u64(out, heartbeat_payload.hints_for_you);
+    if let Some(NodeTag(tag)) = heartbeat_payload.remembered_tag_of_you {
+        put_u64(out, tag);
+    }
+    if version >= GENERATIONS_SINCE {
+        out.push(heartbeat_payload.default_from.map_or(0, NonZeroU8::get));
+        put_u64(out, heartbeat_payload.generation.map_or(0, |generation| generation.number));
+        put_u64(out, heartbeat_payload.generation.map_or(0, |generation| generation.clock.to_bits()));
+    }
+    if let Some(Generation { number, incarnation, clock }) = remembered_generation {
+        put_u64(out, number);
+        put_u64(out, incarnation.0);
+        put_u64(out, clock.to_bits());
+    }
+}
+
+fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPayload, WireError> {
+    let flags = reader.u8()?;
+    let known = if version >= GENERATIONS_SINCE { heartbeat_flag::ALL } else { heartbeat_flag::FIRST };
+    if flags & !known != 0 {
+        return Err(WireError::Field { field: "state of a node" });
+    }
+    let mut heartbeat_payload = HeartbeatPayload {
+        sent: Instant::from_nanos(reader.u64()?),
+        wall: wall(reader)?,
+        sync_state: sync_state_from_number(flags & heartbeat_flag::SYNC_STATE)
+            .ok_or(WireError::Field { field: "sync state" })?,
+        draining: flags & heartbeat_flag::DRAINING != 0,
+        disk_full: flags & heartbeat_flag::DISK_FULL != 0,
+        hints_for_you: reader.u64()?,
+        repair_pending: flags & heartbeat_flag::REPAIR_OWED != 0,
+        remembered_tag_of_you: match flags & heartbeat_flag::REMEMBERS_TAG {
+            0 => None,
+            _ => Some(NodeTag(reader.u64()?)),
+        },
+        remembered_generation_of_you: None,
+        generation: None,
+        default_from: None,
+    };
+    if version >= GENERATIONS_SINCE {
+        heartbeat_payload.default_from = NonZeroU8::new(reader.u8()?);
+        let (number, clock) = (reader.u64()?, Hlc::from_bits(reader.u64()?));
+        heartbeat_payload.generation = (number > 0).then_some(GenerationReport { number, clock });
+        if heartbeat_payload.generation.is_none() && clock != Hlc::ZERO {
+            return Err(WireError::Field { field: "generation" });
+        }
+    }
+    if flags & heartbeat_flag::REMEMBERS_GENERATION != 0 {
+        let number = reader.u64()?;
+        let incarnation = Incarnation(reader.u64()?);
+        let clock = Hlc::from_bits(reader.u64()?);
+        heartbeat_payload.remembered_generation_of_you = Some(Generation { number, incarnation, clock });
+    }
+    Ok(heartbeat_payload)
+}
+
+fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {
+    let digest = if request.digest.is_some() { range_flag::DIGEST } else { 0 };
+    let cells = if request.cells { range_flag::CELLS } else { 0 };
+    out.push(digest | cells);
+    put_u64(out, request.cutoff.to_bits());
+    if let Some(digest) = request.digest {
+        put_u64(out, digest.keys);
+        put_u64(out, digest.sum);
+    }
+    put_optional_key(out, request.after.as_ref());
+    put_optional_key(out, request.until.as_ref());
+}
+
+fn range_request(from: &mut Decoder<'_>) -> Result<RangeRequest, WireError> {
+    let flags = from.reader.u8()?;
+    if flags & !range_flag::ALL != 0 {
+        return Err(WireError::Field { field: "kind of range" });
+    }
+    let cutoff = Hlc::from_bits(from.reader.u64()?);
+    let digest = match flags & range_flag::DIGEST {
+        0 => None,
+        _ => Some(RangeDigest { keys: from.reader.u64()?, sum: from.reader.u64()? }),
+    };
+    let after = optional_key(&mut from.reader)?;
+    let until = optional_key(&mut from.reader)?;
+    Ok(RangeRequest { after, until, cutoff, digest, cells: flags & range_flag::CELLS != 0 })
+}
+
+fn versions(from: &mut Decoder<'_>) -> Result<RangeAnswer, WireError> {
+    const ENTRY_LEN_MIN: usize = 2 + 1 + META_LEN_MIN;
+    let until = optional_key(&mut from.reader)?;
+    let count = from.count_of(ENTRY_LEN_MIN)?;
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        entries.push((from.key()?, meta(&mut from.reader)?));
+    }
+    Ok(RangeAnswer::Versions { entries, until })
+}
+
+fn cells(from: &mut Decoder<'_>) -> Result<RangeAnswer, WireError> {
+    const ENTRY_LEN_MIN: usize = 2 + 1 + META_LEN_MIN + 4;
+    let until = optional_key(&mut from.reader)?;
+    let count = from.count_of(ENTRY_LEN_MIN)?;
+    let mut entries = Vec::with_capacity(count);
+    for _ in 0..count {
+        entries.push((from.key()?, from.cell()?));
+    }
+    Ok(RangeAnswer::Cells { entries, until })
+}
+
+fn range_answer_len_max(answer: &RangeAnswer) -> usize {
+    match answer {
+        RangeAnswer::Same => 0,
+        RangeAnswer::Versions { entries, until } => {
+            let entries = entries.iter().map(|(key, _)| ENTRY_LEN_MAX + key.as_bytes().len());
+            key_len(until.as_ref()) + entries.sum::<usize>()
+        }
+        RangeAnswer::Cells { entries, until } => {
+            let entries =
+                entries.iter().map(|(key, cell)| ENTRY_LEN_MAX + key.as_bytes().len() + cell.value.len());
+            key_len(until.as_ref()) + entries.sum::<usize>()
+        }
+    }
+}
+
+fn put_versions(out: &mut Vec<u8>, entries: &[(Key, CellMeta)], until: Option<&Key>) {
+    put_optional_key(out, until);
+    put_count(out, entries.len());
+    for (key, meta) in entries {
+        put_key(out, key);
+        put_meta(out, meta);
+    }
+}
+
+fn put_cells(out: &mut Vec<u8>, entries: &[(Key, Cell)], until: Option<&Key>) {
+    put_optional_key(out, until);
+    put_count(out, entries.len());
+    for (key, cell) in entries {
+        put_key(out, key);
+        put_meta(out, &cell.meta);
+        put_count(out, cell.value.len());
+        out.extend_from_slice(&cell.value);
+    }
+}
