@@ -11,12 +11,9 @@
 //! that.
 
 use super::put::{self, WriteIntent};
-use super::request_number::own_store_id;
-use super::table::OperationId;
+use super::request_number::{OperationId, own_store_id};
 use super::{Coordinator, OperationState};
-use crate::{
-    CommandFailure, Effect, Event, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitTarget,
-};
+use crate::{CommandFailure, Event, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitTarget};
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
@@ -55,7 +52,7 @@ impl Coordinator {
         self.bound.in_flight = false;
         match response {
             StoreResponse::ClockBoundRaised { bound } => {
-                self.context.member.clock.raise_bound(bound);
+                self.context.peers.member.clock.raise_bound(bound);
                 self.resume_parked(now);
                 self.resume_link_waiters(now);
             }
@@ -76,9 +73,9 @@ impl Coordinator {
 
     /// The next version, unless the clock has reached its bound or the node holds writes.
     pub(super) fn tick(&self, now: Now) -> Result<Hlc, TickError> {
-        match self.context.member.clock.check_wall(now) {
-            Ok(()) if self.context.view.holds_writes => Err(TickError::Exhausted),
-            _ => self.context.member.clock.tick(now),
+        match self.context.peers.member.clock.check_wall(now) {
+            Ok(()) if self.context.peers.view.holds_writes => Err(TickError::Exhausted),
+            _ => self.context.peers.member.clock.tick(now),
         }
     }
 
@@ -86,7 +83,7 @@ impl Coordinator {
     pub(super) fn report_clock_setback(&mut self, now: Now, issued: Hlc) {
         let is_behind = now.wall.saturating_add(CLOCK_BEHIND_MIN) < issued.wall();
         if is_behind && !self.bound.is_behind {
-            self.context.effects.push_back(Effect::Event(Event::ClockBehind { issued }));
+            self.context.outbox.emit(Event::ClockBehind { issued });
         }
         self.bound.is_behind = is_behind;
     }
@@ -127,11 +124,11 @@ impl Coordinator {
         if self.bound.in_flight {
             return;
         }
-        if let Some(bound) = self.context.member.clock.bound_wanted(now) {
+        if let Some(bound) = self.context.peers.member.clock.bound_wanted(now) {
             let id = own_store_id(self.bound.started);
             self.bound.started += 1;
             self.bound.in_flight = true;
-            self.context.store(id, StoreRequest::RaiseClockBound { bound }, None);
+            self.context.outbox.store(id, StoreRequest::RaiseClockBound { bound }, None);
         }
     }
 }

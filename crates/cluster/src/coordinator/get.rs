@@ -19,21 +19,18 @@
 //! **Caveats.** Whether the value is still live is decided by this node's clock when the reply
 //! leaves.
 
-use super::context::{Context, ReplyTo, RequestTarget, Subject};
-use super::link_wait::LinkWaiter;
-use super::peers::Availability;
+use super::context::{OperationContext, RequestTarget};
+use super::peers::{Availability, Peers, Subject};
 use super::read_answers::ReadAnswers;
 use super::read_repair::{ReadRepair, Spread};
 use super::request_number::Step;
-use super::table::OperationId;
-use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    CommandFailure, Key, Quorum, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply,
+    CommandFailure, Event, Quorum, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply,
     Shortfall, StoreFault, WaitTarget,
 };
-use stdx::{Instant, Now};
+use stdx::Instant;
 
 /// A read in progress.
 #[derive(Debug)]
@@ -73,51 +70,6 @@ pub(super) struct ReadTimes {
     pub(super) deadline: Instant,
 }
 
-impl Coordinator {
-    pub(super) fn submit_get(&mut self, now: Now, to: ReplyTo, key: Key, quorum: Quorum) {
-        let context = &mut self.context;
-        let deadline = now.mono + context.limits.request_timeout;
-        let mut read = Read::new(ReadTimes { started: now.mono, deadline }, context.subject(key), quorum);
-        read.fail_unavailable(context);
-        if read.tally.is_impossible() {
-            let failure = read.failure_for(context, Shortfall::Unreachable);
-            return self.fail_or_wait_for_links(
-                now,
-                to,
-                LinkWaiter::Read { subject: read.subject, quorum },
-                failure,
-            );
-        }
-        let id = self.operations.insert(deadline, Operation::new(to, OperationState::Read(read)));
-        self.begin_read(now, id);
-    }
-
-    /// Begins a read that waited for links, or returns its failure.
-    pub(super) fn try_begin_read(
-        &mut self,
-        now: Now,
-        id: OperationId,
-        mut read: Read,
-    ) -> Result<(), CommandFailure> {
-        read.fail_unavailable(&self.context);
-        if read.tally.is_impossible() {
-            return Err(read.failure_for(&self.context, Shortfall::Unreachable));
-        }
-        self.operations.get_mut(id).expect("the operation is in the table").state =
-            OperationState::Read(read);
-        self.begin_read(now, id);
-        Ok(())
-    }
-
-    fn begin_read(&mut self, now: Now, id: OperationId) {
-        let operation = self.operations.get_mut(id).expect("it was just inserted");
-        let OperationState::Read(read) = &mut operation.state else {
-            unreachable!("it is a read");
-        };
-        read.begin(now, &mut self.context, id);
-    }
-}
-
 impl Read {
     pub(super) fn new(times: ReadTimes, subject: Subject, quorum: Quorum) -> Self {
         Self {
@@ -139,28 +91,28 @@ impl Read {
         }
     }
 
-    fn begin(&mut self, now: Now, context: &mut Context, id: OperationId) {
-        self.ask_quorum(context, id);
-        if self.tally.silent() != self.open() && asks_all(context) {
+    /// Sends the first requests.
+    pub(super) fn begin(&mut self, cx: &mut OperationContext<'_>) {
+        self.ask_quorum(cx);
+        if self.tally.silent() != self.open() && cx.hedges.asks_all(cx.rng) {
             for replica_index in self.tally.silent().without(self.open()) {
-                self.ask(context, id, replica_index, Step::Meta);
+                self.ask(cx, replica_index, Step::Meta);
             }
         }
         self.timed = self.open();
-        context.hedge_budget.earn();
+        cx.hedges.budget.earn();
         if self.tally.quorum().has_spare_in(self.tally.silent().union(self.unavailable).len()) {
-            let waits = self.open().map(|replica_index| context.node(&self.subject, replica_index));
-            let waits = waits.map(|node| context.peers[node.as_usize()].latency.overdue_after());
+            let waits = self.open().map(|replica_index| cx.peers.node(&self.subject, replica_index));
+            let waits = waits.map(|node| cx.peers.states[node.as_usize()].latency.overdue_after());
             let wait = waits.max().unwrap_or_default();
-            self.overdue_at = context.hedge_queue.watch(now.mono, wait, id);
+            self.overdue_at = cx.hedges.queue.watch(cx.now.mono, wait, cx.id);
         }
     }
 
     /// Handles the outcome of one of its requests to a replica.
     pub(super) fn handle_outcome(
         &mut self,
-        now: Now,
-        context: &mut Context,
+        cx: &mut OperationContext<'_>,
         replica_index: u8,
         step: Step,
         outcome: ReplicaOutcome,
@@ -169,45 +121,45 @@ impl Read {
             Step::Cell => self.open_cell.remove(replica_index),
             Step::Meta => self.open_meta.remove(replica_index),
             Step::Write { round } => {
-                return self.handle_repair_outcome(context, replica_index, round, &outcome);
+                return self.handle_repair_outcome(cx, replica_index, round, &outcome);
             }
             Step::Hints { .. } | Step::SupersededCheck => false,
         };
         if !was_open {
             return;
         }
-        let node = context.node(&self.subject, replica_index);
-        context.end_request(node, 0);
+        let node = cx.peers.node(&self.subject, replica_index);
+        cx.end_request(node, 0);
         if self.timed.remove(replica_index) {
-            context.peers[node.as_usize()].latency.observe(now.mono - self.times.started);
+            cx.peers.states[node.as_usize()].latency.observe(cx.now.mono - self.times.started);
         }
         let (meta, cell) = match outcome {
             Ok(ReplicaResponse::Cell(cell)) => (cell.as_ref().map(|cell| cell.meta), cell),
             Ok(ReplicaResponse::Meta(meta)) if step == Step::Meta => (meta, None),
             Err(fault) => return self.record_fault(replica_index, fault),
             Ok(response) => {
-                assert!(node != context.member.me, "the store answered a read with {response:?}");
+                assert!(node != cx.peers.member.me, "the store answered a read with {response:?}");
                 return self.fail(replica_index);
             }
         };
         self.tally.ack(replica_index);
         if self.tally.acked().contains(replica_index)
-            && self.answers.record(replica_index, meta, cell, now.wall)
+            && self.answers.record(replica_index, meta, cell, cx.now.wall)
         {
-            self.begin_round(context);
+            self.begin_round(cx);
         }
     }
 
     /// Fails the requests in flight at this replica, which will not be answered. Returns whether
     /// there were any.
-    pub(super) fn fail_replica(&mut self, context: &mut Context, replica_index: u8) -> bool {
-        let node = context.node(&self.subject, replica_index);
+    pub(super) fn fail_replica(&mut self, cx: &mut OperationContext<'_>, replica_index: u8) -> bool {
+        let node = cx.peers.node(&self.subject, replica_index);
         let open = [self.open_cell.remove(replica_index), self.open_meta.remove(replica_index)];
         for _ in open.iter().filter(|was_open| **was_open) {
-            context.end_request(node, 0);
+            cx.end_request(node, 0);
             self.fail(replica_index);
         }
-        self.fail_repair(context, replica_index) || open.contains(&true)
+        self.fail_repair(cx, replica_index) || open.contains(&true)
     }
 
     /// Replicas that were asked for their cell or version and have not answered.
@@ -217,95 +169,122 @@ impl Read {
 
     /// Asks further replicas until the quorum can be reached. Returns the reply once the answers
     /// decide it.
-    pub(super) fn advance(&mut self, now: Now, context: &mut Context, id: OperationId) -> Option<Reply> {
+    pub(super) fn advance(&mut self, cx: &mut OperationContext<'_>) -> Option<Reply> {
         if !self.tally.is_reached() {
-            self.ask_quorum(context, id);
-            return self.tally.is_impossible().then(|| Reply::Failed(self.failure(context)));
+            self.ask_quorum(cx);
+            return self.tally.is_impossible().then(|| Reply::Failed(self.failure(cx.peers)));
         }
         let acks = self.tally.acks();
         let Some(newest) = self.answers.newest() else {
             return Some(Reply::Missing { acks });
         };
         if self.answers.are_divergent() {
-            match self.ensure_spread(now, context, id) {
+            match self.ensure_spread(cx) {
                 Spread::Sufficient => {}
                 Spread::InProgress => return None,
                 Spread::Insufficient => {
                     self.spread_failure = Some(self.shortfall());
-                    let goes_on = self.restart_without_holders(context, id);
-                    return (!goes_on).then(|| Reply::Failed(self.failure(context)));
+                    let goes_on = self.restart_without_holders(cx);
+                    return (!goes_on).then(|| Reply::Failed(self.failure(cx.peers)));
                 }
             }
         }
-        if !newest.is_live_at(now.wall) {
+        if !newest.is_live_at(cx.now.wall) {
             return Some(Reply::Missing { acks });
         }
         if let Some(cell) = self.answers.take_cell() {
             return Some(self.found(cell));
         }
-        let goes_on = self.fetch(now, context, id);
-        (!goes_on).then(|| Reply::Failed(self.failure(context)))
+        let goes_on = self.fetch(cx);
+        (!goes_on).then(|| Reply::Failed(self.failure(cx.peers)))
     }
 
     /// Ensures that the newest cell is requested; returns `false` if no replica can send it.
-    pub(super) fn fetch(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
+    pub(super) fn fetch(&mut self, cx: &mut OperationContext<'_>) -> bool {
         let is_asked = !self.open_cell.is_empty();
-        if is_asked && now.mono < self.overdue_at {
+        if is_asked && cx.now.mono < self.overdue_at {
             return true;
         }
-        self.fetch_elsewhere(now, context, id) || is_asked
+        self.fetch_elsewhere(cx) || is_asked
     }
 
     /// Asks one more replica for the newest cell; returns `false` if there is none.
-    pub(super) fn fetch_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
+    pub(super) fn fetch_elsewhere(&mut self, cx: &mut OperationContext<'_>) -> bool {
         let holders = self.answers.holders().without(self.unfetchable).without(self.open_cell);
         let others = self.tally.silent().without(self.open());
         let replica_index =
-            self.best_replica(context, holders).or_else(|| self.best_replica(context, others));
+            self.best_replica(cx.peers, holders).or_else(|| self.best_replica(cx.peers, others));
         if let Some(replica_index) = replica_index {
-            let node = context.node(&self.subject, replica_index);
-            let wait = context.peers[node.as_usize()].latency.overdue_after();
-            self.overdue_at = context.hedge_queue.watch(now.mono, wait, id);
-            self.ask(context, id, replica_index, Step::Cell);
+            let node = cx.peers.node(&self.subject, replica_index);
+            let wait = cx.peers.states[node.as_usize()].latency.overdue_after();
+            self.overdue_at = cx.hedges.queue.watch(cx.now.mono, wait, cx.id);
+            self.ask(cx, replica_index, Step::Cell);
         }
         replica_index.is_some()
     }
 
     /// Asks one more replica that has not been asked; returns `false` if there is none.
-    pub(super) fn ask_another(&mut self, context: &mut Context, id: OperationId) -> bool {
-        let replica_index = self.best_replica(context, self.tally.silent().without(self.open()));
+    pub(super) fn ask_another(&mut self, cx: &mut OperationContext<'_>) -> bool {
+        let replica_index = self.best_replica(cx.peers, self.tally.silent().without(self.open()));
         if let Some(replica_index) = replica_index {
             let step = if self.answers.cell().is_some() { Step::Meta } else { Step::Cell };
-            self.ask(context, id, replica_index, step);
+            self.ask(cx, replica_index, step);
         }
         replica_index.is_some()
     }
 
-    /// Records the elapsed time as the latency of replicas that were asked at the start and have
-    /// not answered.
-    pub(super) fn record_overdue_latencies(&mut self, now: Now, context: &mut Context) {
-        for replica_index in self.timed.intersection(self.open()) {
-            let node = context.node(&self.subject, replica_index);
-            context.peers[node.as_usize()].latency.observe(now.mono - self.times.started);
+    /// Asks one more replica for the missing answer, because an answer is overdue.
+    pub(super) fn hedge(&mut self, cx: &mut OperationContext<'_>) {
+        if cx.now.mono < self.overdue_at {
+            // The answer that this was set for has come, and the read waits for another.
+            return;
+        }
+        self.record_overdue_latencies(cx);
+        self.reopen_available(cx.peers);
+        if self.is_repairing() {
+            return self.repair_elsewhere(cx);
+        }
+        if self.tally.is_reached() {
+            if self.fetch_elsewhere(cx) {
+                cx.outbox.emit(Event::Hedged);
+            }
+        } else if cx.hedges.budget.has_one() && self.ask_another(cx) {
+            cx.hedges.budget.spend();
+            cx.outbox.emit(Event::Hedged);
         }
     }
 
-    /// The target that the read waits for now.
-    pub(super) fn wait_target(&self, context: &Context) -> WaitTarget {
-        context.wait_target(&self.subject, self.awaited())
+    /// Records the elapsed time as the latency of replicas that were asked at the start and have
+    /// not answered.
+    pub(super) fn record_overdue_latencies(&mut self, cx: &mut OperationContext<'_>) {
+        for replica_index in self.timed.intersection(self.open()) {
+            let node = cx.peers.node(&self.subject, replica_index);
+            cx.peers.states[node.as_usize()].latency.observe(cx.now.mono - self.times.started);
+        }
+    }
+
+    /// The target that the read waits for now, if there is any.
+    pub(super) fn wait_target(&self, peers: &Peers) -> Option<WaitTarget> {
+        peers.wait_target(&self.subject, self.awaited())
     }
 
     /// Stops waiting for answers.
-    pub(super) fn abandon(&mut self, context: &mut Context) {
+    pub(super) fn abandon(&mut self, cx: &mut OperationContext<'_>) {
         for replica_index in std::mem::take(&mut self.open_cell).chain(std::mem::take(&mut self.open_meta)) {
-            context.end_request(context.node(&self.subject, replica_index), 0);
+            cx.end_request(cx.peers.node(&self.subject, replica_index), 0);
         }
-        self.abandon_repair(context);
+        self.abandon_repair(cx);
     }
 
     /// The failure of the read, at the deadline or before.
-    pub(super) fn failure(&mut self, context: &Context) -> CommandFailure {
-        self.failure_for(context, self.shortfall())
+    pub(super) fn failure(&mut self, peers: &Peers) -> CommandFailure {
+        self.failure_for(peers, self.shortfall())
+    }
+
+    /// The failure of a read that has sent nothing, if the replicas that can be asked are too few.
+    pub(super) fn fail_at_once(&mut self, peers: &Peers) -> Option<CommandFailure> {
+        self.fail_unavailable(peers);
+        self.tally.is_impossible().then(|| self.failure_for(peers, Shortfall::Unreachable))
     }
 
     /// The reason why a read that has sent requests cannot reply.
@@ -318,17 +297,17 @@ impl Read {
         }
     }
 
-    fn failure_for(&mut self, context: &Context, shortfall: Shortfall) -> CommandFailure {
+    fn failure_for(&mut self, peers: &Peers, shortfall: Shortfall) -> CommandFailure {
         if let Some(fault) = self.fault.take()
             && self.tally.quorum().has_one_replica()
         {
             return (*fault).into();
         }
         if self.tally.is_reachable_if_recovered(self.busy) || self.is_repair_busy() {
-            return CommandFailure::Overloaded { retry_after: context.retry_after() };
+            return CommandFailure::Overloaded { retry_after: peers.retry_after() };
         }
         let is_refused = || {
-            context
+            peers
                 .refused_replica_index(&self.subject)
                 .is_some_and(|replica_index| self.tally.failed().contains(replica_index))
         };
@@ -339,14 +318,14 @@ impl Read {
     }
 
     /// Counts replicas as failed that have not been asked and cannot be.
-    fn fail_unavailable(&mut self, context: &Context) {
-        if let Some(replica_index) = context.refused_replica_index(&self.subject)
+    fn fail_unavailable(&mut self, peers: &Peers) {
+        if let Some(replica_index) = peers.refused_replica_index(&self.subject)
             && self.tally.silent().contains(replica_index)
         {
             self.tally.fail(replica_index);
         }
         for replica_index in self.tally.silent().without(self.open()) {
-            match context.can_read(context.node(&self.subject, replica_index)) {
+            match peers.can_read(peers.node(&self.subject, replica_index)) {
                 Availability::Ready => continue,
                 Availability::Busy => self.busy.insert(replica_index),
                 Availability::Full | Availability::Unavailable => false,
@@ -358,9 +337,9 @@ impl Read {
 
     /// Counts replicas as not asked that could not be asked and now can be: a peer that has just
     /// linked, or has just become read-eligible.
-    pub(super) fn reopen_available(&mut self, context: &Context) {
+    pub(super) fn reopen_available(&mut self, peers: &Peers) {
         for replica_index in self.unavailable {
-            if context.can_read(context.node(&self.subject, replica_index)) == Availability::Ready {
+            if peers.can_read(peers.node(&self.subject, replica_index)) == Availability::Ready {
                 self.unavailable.remove(replica_index);
                 self.busy.remove(replica_index);
                 self.tally.reopen(replica_index);
@@ -369,46 +348,46 @@ impl Read {
     }
 
     /// Asks the best replicas not asked yet, as many as the quorum needs.
-    fn ask_quorum(&mut self, context: &mut Context, id: OperationId) {
+    fn ask_quorum(&mut self, cx: &mut OperationContext<'_>) {
         while self.tally.needs_more_than(self.open().len()) {
-            self.reopen_available(context);
-            self.fail_unavailable(context);
-            let Some(replica_index) = self.best_replica(context, self.tally.silent().without(self.open()))
+            self.reopen_available(cx.peers);
+            self.fail_unavailable(cx.peers);
+            let Some(replica_index) = self.best_replica(cx.peers, self.tally.silent().without(self.open()))
             else {
                 return;
             };
             let is_cell_coming = !self.open_cell.is_empty() || self.answers.cell().is_some();
-            self.ask(context, id, replica_index, if is_cell_coming { Step::Meta } else { Step::Cell });
+            self.ask(cx, replica_index, if is_cell_coming { Step::Meta } else { Step::Cell });
         }
     }
 
     /// Restarts the read without the replicas that hold the newest cell, which cannot spread. Any
     /// `ack` other replicas are a quorum too, and if the cell was ever acknowledged or read, one of
     /// them holds it. Returns `false` if the others are too few.
-    fn restart_without_holders(&mut self, context: &mut Context, id: OperationId) -> bool {
+    fn restart_without_holders(&mut self, cx: &mut OperationContext<'_>) -> bool {
         let holders = self.answers.holders();
         let Some(tally) = self.tally.restarted_without(holders).filter(|_| !holders.is_empty()) else {
             return false;
         };
         for replica_index in holders {
-            self.fail_replica(context, replica_index);
+            self.fail_replica(cx, replica_index);
         }
-        self.begin_round(context);
+        self.begin_round(cx);
         self.tally = tally;
         self.answers = ReadAnswers::default();
-        self.ask_quorum(context, id);
+        self.ask_quorum(cx);
         !self.tally.is_impossible()
     }
 
     /// The best of these replicas to read from.
-    fn best_replica(&self, context: &Context, replicas: ReplicaSet) -> Option<u8> {
-        (replicas.map(|replica_index| (replica_index, context.node(&self.subject, replica_index))))
-            .filter(|&(_, node)| context.can_read(node) == Availability::Ready)
-            .min_by_key(|&(_, node)| context.read_rank(node))
+    fn best_replica(&self, peers: &Peers, replicas: ReplicaSet) -> Option<u8> {
+        (replicas.map(|replica_index| (replica_index, peers.node(&self.subject, replica_index))))
+            .filter(|&(_, node)| peers.can_read(node) == Availability::Ready)
+            .min_by_key(|&(_, node)| peers.read_rank(node))
             .map(|(replica_index, _)| replica_index)
     }
 
-    fn ask(&mut self, context: &mut Context, id: OperationId, replica_index: u8, step: Step) {
+    fn ask(&mut self, cx: &mut OperationContext<'_>, replica_index: u8, step: Step) {
         let key = self.subject.key.clone();
         let request = match step {
             Step::Cell => ReplicaRequest::Read { key },
@@ -416,9 +395,9 @@ impl Read {
         };
         let open = if step == Step::Cell { &mut self.open_cell } else { &mut self.open_meta };
         open.insert(replica_index);
-        let node = context.node(&self.subject, replica_index);
+        let node = cx.peers.node(&self.subject, replica_index);
         let deadline = Some(self.times.deadline);
-        context.ask(RequestTarget { operation: id, step, node, deadline }, request, 0);
+        cx.ask(RequestTarget { step, node, deadline }, request, 0);
     }
 
     fn record_fault(&mut self, replica_index: u8, fault: ReplicaFault) {
@@ -439,10 +418,4 @@ impl Read {
         self.tally.fail(replica_index);
         self.unfetchable.insert(replica_index);
     }
-}
-
-/// Whether this read asks all replicas.
-fn asks_all(context: &mut Context) -> bool {
-    let one_in = context.limits.reads_for_one_of_all;
-    one_in > 0 && context.rng.below(u64::from(one_in)) == 0
 }

@@ -9,14 +9,11 @@
 //! first-out queue of its own, so this takes constant time. Reads that have ended meanwhile are
 //! skipped. (Dean and Barroso, "The tail at scale", 2013, on hedged requests.)
 
-use super::context::Context;
-use super::get::Read;
 use super::latency::{OVERDUE_MAX, OVERDUE_MIN};
-use super::table::OperationId;
-use crate::Event;
+use super::request_number::OperationId;
 use std::collections::VecDeque;
 use std::time::Duration;
-use stdx::{Instant, Now};
+use stdx::{Instant, Rng};
 
 /// The waiting times, in milliseconds.
 const WAITS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
@@ -24,6 +21,15 @@ const WAITS_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
 const READS_FOR_ONE_HEDGE: u32 = 20;
 /// Greatest number of saved hedges.
 const HEDGES_SAVED_MAX: u32 = 16;
+
+/// The hedging of the reads of a coordinator.
+#[derive(Debug)]
+pub(super) struct Hedges {
+    pub(super) queue: HedgeQueue,
+    pub(super) budget: HedgeBudget,
+    /// One read in this number asks all replicas at once; 0: no read does.
+    reads_for_one_of_all: u32,
+}
 
 /// Reads to check again, in the order of due times.
 #[derive(Debug)]
@@ -38,26 +44,17 @@ pub(super) struct HedgeBudget {
     saved: u32,
 }
 
-impl Read {
-    /// Asks one more replica for the missing answer, because an answer is overdue.
-    pub(super) fn hedge(&mut self, now: Now, context: &mut Context, id: OperationId) {
-        if now.mono < self.overdue_at {
-            // The answer that this was set for has come, and the read waits for another.
-            return;
-        }
-        self.record_overdue_latencies(now, context);
-        self.reopen_available(context);
-        if self.is_repairing() {
-            return self.repair_elsewhere(now, context, id);
-        }
-        if self.tally.is_reached() {
-            if self.fetch_elsewhere(now, context, id) {
-                context.emit(Event::Hedged);
-            }
-        } else if context.hedge_budget.has_one() && self.ask_another(context, id) {
-            context.hedge_budget.spend();
-            context.emit(Event::Hedged);
-        }
+impl Hedges {
+    /// Creates the hedging of a coordinator of at most `operations_max` reads at once.
+    pub(super) fn new(operations_max: u16, reads_for_one_of_all: u32) -> Self {
+        let (queue, budget) = (HedgeQueue::new(operations_max), HedgeBudget::new());
+        Self { queue, budget, reads_for_one_of_all }
+    }
+
+    /// Whether the next read asks all replicas.
+    pub(super) fn asks_all(&self, rng: &mut Rng) -> bool {
+        let one_in = self.reads_for_one_of_all;
+        one_in > 0 && rng.below(u64::from(one_in)) == 0
     }
 }
 

@@ -12,11 +12,10 @@
 //! and does not wait for confirmation of its hints. If the process dies, its pending hints are
 //! lost, until a read or anti-entropy finds the difference.
 
-use super::context::{Context, RequestTarget};
-use super::peers::Availability;
+use super::context::{FollowUp, OperationContext, RequestTarget};
+use super::peers::{Availability, Peers};
 use super::put::Write;
 use super::request_number::Step;
-use super::table::OperationId;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, ReplicaOutcome, ReplicaRequest, ReplicaResponse};
 
@@ -34,84 +33,73 @@ pub(super) struct DeferredHints {
     is_done: bool,
 }
 
-/// Remaining work of an operation after its reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FollowUp {
-    /// There is none.
-    Done,
-    /// Answers are outstanding.
-    AwaitsReplicas,
-    /// A new request was sent, which has the whole time of a new operation.
-    DeadlineExtended,
-}
-
 impl Write {
     /// Does the work after the reply.
-    pub(super) fn follow_up(&mut self, context: &mut Context, id: OperationId) -> FollowUp {
+    pub(super) fn follow_up(&mut self, cx: &mut OperationContext<'_>) -> FollowUp {
         if !self.open.is_empty() || self.deferred_hints.keeper.is_some() {
             return FollowUp::AwaitsReplicas;
         }
-        if self.request_hints(context, id) { FollowUp::DeadlineExtended } else { FollowUp::Done }
+        if self.request_hints(cx) { FollowUp::DeadlineExtended } else { FollowUp::Done }
     }
 
     /// Stops waiting for answers.
-    pub(super) fn abandon(&mut self, context: &mut Context) {
+    pub(super) fn abandon(&mut self, cx: &mut OperationContext<'_>) {
         for replica_index in std::mem::take(&mut self.open) {
-            context.end_request(context.node(&self.subject, replica_index), self.bytes);
+            cx.end_request(cx.peers.node(&self.subject, replica_index), self.bytes);
         }
         if let Some(keeper) = self.deferred_hints.keeper.take() {
-            context.end_request(context.node(&self.subject, keeper), 0);
+            cx.end_request(cx.peers.node(&self.subject, keeper), 0);
         }
     }
 
     /// Handles the outcome of asking a replica to keep hints.
     pub(super) fn handle_hints_outcome(
         &mut self,
-        context: &mut Context,
+        cx: &mut OperationContext<'_>,
         replica_index: u8,
         attempt: u8,
         outcome: &ReplicaOutcome,
     ) {
         if self.deferred_hints.keeper == Some(replica_index) && self.deferred_hints.attempts == attempt + 1 {
-            self.release_hint_keeper(context, replica_index);
+            self.release_hint_keeper(cx, replica_index);
             self.deferred_hints.is_done = *outcome == Ok(ReplicaResponse::HintsKept);
         }
     }
 
     /// Stops waiting for the hint keeper if it is this replica, which will not answer. Returns
     /// whether it was.
-    pub(super) fn release_hint_keeper(&mut self, context: &mut Context, replica_index: u8) -> bool {
+    pub(super) fn release_hint_keeper(&mut self, cx: &mut OperationContext<'_>, replica_index: u8) -> bool {
         let was_asked = self.deferred_hints.keeper.take_if(|keeper| *keeper == replica_index).is_some();
         if was_asked {
-            context.end_request(context.node(&self.subject, replica_index), 0);
+            cx.end_request(cx.peers.node(&self.subject, replica_index), 0);
         }
         was_asked
     }
 
     /// Asks a replica to keep the missing hints; returns `false` if none are missing, or no replica
     /// can keep them.
-    fn request_hints(&mut self, context: &mut Context, id: OperationId) -> bool {
+    fn request_hints(&mut self, cx: &mut OperationContext<'_>) -> bool {
         let missing = self.missing();
         if missing.is_empty() || self.deferred_hints.is_done || self.tally.acked().is_empty() {
             return false;
         }
-        let targets = context.nodes(&self.subject, missing);
+        let targets = cx.peers.nodes(&self.subject, missing);
         if self.deferred_hints.attempts < ATTEMPTS_MAX
-            && let Some(replica_index) = self.choose_keeper(context)
+            && let Some(replica_index) = self.choose_keeper(cx.peers)
         {
             let step = Step::Hints { attempt: self.deferred_hints.attempts };
             self.deferred_hints.attempts += 1;
             self.deferred_hints.tried.insert(replica_index);
             let (key, version) = (self.subject.key.clone(), self.version);
-            let node = context.node(&self.subject, replica_index);
-            let target = RequestTarget { operation: id, step, node, deadline: None };
-            let asked = context.ask(target, ReplicaRequest::KeepHints { key, version, targets }, 0);
+            let node = cx.peers.node(&self.subject, replica_index);
+            let target = RequestTarget { step, node, deadline: None };
+            let asked = cx.ask(target, ReplicaRequest::KeepHints { key, version, targets }, 0);
             self.deferred_hints.keeper = asked.then_some(replica_index);
             return asked;
         }
         for target in targets.iter() {
-            context.member.hints.count_dropped(target, 1);
-            context.emit(Event::HintDropped { target });
+            cx.peers.member.hints.count_dropped(target, 1);
+            cx.outbox.emit(Event::HintDropped { target });
         }
         false
     }
@@ -126,11 +114,11 @@ impl Write {
     }
 
     /// Of the replicas that stored the write: this node, else the one with the best read rank.
-    fn choose_keeper(&self, context: &Context) -> Option<u8> {
+    fn choose_keeper(&self, peers: &Peers) -> Option<u8> {
         (self.tally.acked().without(self.deferred_hints.tried))
-            .map(|replica_index| (replica_index, context.node(&self.subject, replica_index)))
-            .filter(|&(_, node)| context.can_write(node, 0, false) == Availability::Ready)
-            .min_by_key(|&(_, node)| context.read_rank(node))
+            .map(|replica_index| (replica_index, peers.node(&self.subject, replica_index)))
+            .filter(|&(_, node)| peers.can_write(node, 0, false) == Availability::Ready)
+            .min_by_key(|&(_, node)| peers.read_rank(node))
             .map(|(replica_index, _)| replica_index)
     }
 }

@@ -8,11 +8,11 @@
 //! **Mechanism.** Only an operation that would fail is checked, so other operations pay nothing. A
 //! waiting operation is retried at each change of the view, of a link, or of the clock's bound.
 
-use super::context::{Context, ReplyTo, Subject};
+use super::context::{CoordinatorInput, ReplyTo};
 use super::get::{Read, ReadTimes};
-use super::peers::Availability;
+use super::peers::{Availability, Peers, Subject, WritePacing};
 use super::put::{self, WriteIntent, WritePlan};
-use super::table::OperationId;
+use super::request_number::OperationId;
 use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_set::ReplicaSet;
@@ -41,10 +41,12 @@ impl LinkWaitQueue {
 
 impl LinkWaiter {
     /// The failure of the operation at its deadline.
-    pub(super) fn deadline_failure(&self, context: &Context) -> CommandFailure {
+    pub(super) fn deadline_failure(&self, peers: &Peers) -> CommandFailure {
         let shortfall = match self {
             // Its links are open, and the clock has reached its bound.
-            Self::Write(intent) if WritePlan::of(context, intent.requirements()).is_ok() => {
+            Self::Write(intent)
+                if WritePlan::of(peers, intent.requirements(WritePacing::Unpaced)).is_ok() =>
+            {
                 Shortfall::NoVersion
             }
             Self::Read { .. } | Self::Write(_) => Shortfall::Unreachable,
@@ -65,15 +67,15 @@ impl Coordinator {
     /// Fails an operation that cannot be started now, or makes it wait for links.
     pub(super) fn fail_or_wait_for_links(
         &mut self,
-        now: Now,
+        input: CoordinatorInput,
         to: ReplyTo,
         waiter: LinkWaiter,
         failure: CommandFailure,
     ) {
         if !self.may_wait_for_links(&waiter, &failure) {
-            return self.context.reply(to, Reply::Failed(failure));
+            return self.context.reply(input, to, Reply::Failed(failure));
         }
-        let deadline = now.mono + self.context.limits.request_timeout;
+        let deadline = input.now.mono + self.context.peers.limits.request_timeout;
         let state = OperationState::WaitingForLinks(waiter);
         let id = self.operations.insert(deadline, Operation::new(to, state));
         self.link_waiters.0.push_back(id);
@@ -106,55 +108,54 @@ impl Coordinator {
     }
 
     fn resume_waiting_write(&mut self, now: Now, id: OperationId, intent: Box<WriteIntent>) {
-        if let Err(failure) = self.plan(now, &intent) {
-            return self.fail_or_requeue(id, LinkWaiter::Write(intent), failure);
-        }
-        self.maintain_clock_bound(now);
-        let set_state = |operations: &mut super::OperationTable<Operation>, state| {
-            operations.get_mut(id).expect("the operation is in the table").state = state;
+        let plan = match self.plan(now, &intent, WritePacing::Unpaced) {
+            Ok(plan) => plan,
+            Err(failure) => return self.fail_or_requeue(id, LinkWaiter::Write(intent), failure),
         };
         match self.tick(now) {
-            Ok(hlc) => {
-                set_state(&mut self.operations, OperationState::Parked(intent));
-                self.resume_write(now, id, hlc);
+            Ok(hlc) if self.context.peers.is_ahead(now, hlc) => {
+                self.fail_operation(id, WaitTarget::ClockBound, put::clock_ahead_failure(&intent));
             }
+            Ok(hlc) => self.begin_write(now, id, *intent, plan, hlc),
             Err(TickError::Ahead) => {
                 let failure = put::clock_ahead_failure(&intent);
                 self.fail_or_requeue(id, LinkWaiter::Write(intent), failure);
             }
-            Err(TickError::Exhausted | TickError::Unheard) => {
-                set_state(&mut self.operations, OperationState::WaitingForLinks(LinkWaiter::Write(intent)));
-                self.link_waiters.0.push_back(id);
-            }
+            Err(TickError::Exhausted | TickError::Unheard) => self.requeue(id, LinkWaiter::Write(intent)),
         }
+        self.maintain_clock_bound(now);
     }
 
     fn fail_or_requeue(&mut self, id: OperationId, waiter: LinkWaiter, failure: CommandFailure) {
         if self.may_wait_for_links(&waiter, &failure) {
-            self.operations.get_mut(id).expect("the operation is in the table").state =
-                OperationState::WaitingForLinks(waiter);
-            self.link_waiters.0.push_back(id);
+            self.requeue(id, waiter);
         } else {
-            let mut operation = self.operations.remove(id).expect("the operation is in the table");
-            let wait = operation.wait.take(WaitTarget::Links);
-            self.context.reply_after(wait, operation.to, Reply::Failed(failure));
+            self.fail_operation(id, WaitTarget::Links, failure);
         }
+    }
+
+    fn requeue(&mut self, id: OperationId, waiter: LinkWaiter) {
+        self.operations.get_mut(id).expect("the operation is in the table").state =
+            OperationState::WaitingForLinks(waiter);
+        self.link_waiters.0.push_back(id);
     }
 
     /// Whether an operation failed only because live peers cannot be asked yet.
     fn may_wait_for_links(&self, waiter: &LinkWaiter, failure: &CommandFailure) -> bool {
         let (subject, quorum) = waiter.subject_and_quorum();
         let can_ask = |replica_index: &u8| {
-            let node = self.context.node(subject, *replica_index);
+            let node = self.context.peers.node(subject, *replica_index);
             if matches!(waiter, LinkWaiter::Read { .. })
-                && self.context.refused_replica_index(subject) == Some(*replica_index)
+                && self.context.peers.refused_replica_index(subject) == Some(*replica_index)
             {
                 return false;
             }
             let (availability, can_link_soon) = match waiter {
-                LinkWaiter::Read { .. } => (self.context.can_read(node), self.context.can_read_soon(node)),
+                LinkWaiter::Read { .. } => {
+                    (self.context.peers.can_read(node), self.context.peers.can_read_soon(node))
+                }
                 LinkWaiter::Write(_) => {
-                    (self.context.can_write(node, 0, false), self.context.can_link_soon(node))
+                    (self.context.peers.can_write(node, 0, false), self.context.peers.can_link_soon(node))
                 }
             };
             availability != Availability::Unavailable || can_link_soon

@@ -7,6 +7,7 @@
 //! A peer that comes back with another identity has lost its disk. Acknowledgements that it gave
 //! before are revoked from the writes that still wait for their quorum, and count as failures.
 
+use super::context::{Context, CoordinatorInput};
 use super::{Coordinator, OperationState};
 use crate::{ClusterView, Effect, LinkAction, LinkEvent, NodeIndex, PeerState, WaitTarget};
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use stdx::{Instant, Now};
 impl Coordinator {
     /// Handles a new view of the cluster from the node of this process.
     pub fn handle_view(&mut self, now: Now, view: Arc<ClusterView>) {
-        self.context.event_source = WaitTarget::Links;
-        self.begin_input(now);
-        let before = std::mem::replace(&mut self.context.view, view);
+        let input = CoordinatorInput { now, source: WaitTarget::Links };
+        self.begin_input(input);
+        let before = std::mem::replace(&mut self.context.peers.view, view);
         for node in self.others() {
-            let state = self.context.view.peer(node).state;
-            let dialer = &mut self.context.peers[node.as_usize()].dialer;
+            let state = self.context.peers.view.peer(node).state;
+            let dialer = &mut self.context.peers.states[node.as_usize()].dialer;
             if state == PeerState::Up && before.peer(node).state != PeerState::Up {
                 dialer.end_back_off();
             }
@@ -28,26 +29,26 @@ impl Coordinator {
                 self.hang_up(now, node);
             }
         }
-        self.drop_ineligible_participants(now);
+        self.drop_ineligible_participants(input);
         self.dial(now);
         self.resume_parked(now);
         self.resume_link_waiters(now);
-        self.resume_scans(now);
-        self.finish_input(now);
+        self.resume_scans(input);
+        self.finish_input(input);
     }
 
     /// Handles an event of a link of this thread.
     pub fn handle_link(&mut self, now: Now, event: LinkEvent) {
-        self.context.event_source = WaitTarget::Links;
-        self.begin_input(now);
+        let input = CoordinatorInput { now, source: WaitTarget::Links };
+        self.begin_input(input);
         match event {
             LinkEvent::Opened(hello) => {
-                let peer = &mut self.context.peers[hello.node.as_usize()];
+                let peer = &mut self.context.peers.states[hello.node.as_usize()];
                 peer.dialer.opened();
                 if peer.tag.replace(hello.tag).is_some_and(|tag| tag != hello.tag) {
                     self.revoke_acks(now, hello.node);
                 }
-                if self.context.view.peer(hello.node).state == PeerState::Unreachable {
+                if self.context.peers.view.peer(hello.node).state == PeerState::Unreachable {
                     self.hang_up(now, hello.node);
                 }
             }
@@ -57,24 +58,24 @@ impl Coordinator {
         }
         self.dial(now);
         self.resume_link_waiters(now);
-        self.resume_scans(now);
-        self.finish_input(now);
+        self.resume_scans(input);
+        self.finish_input(input);
     }
 
     /// Whether there is a link to every peer that is up.
     pub fn is_linked(&self) -> bool {
         self.others().all(|node| {
-            self.context.view.peer(node).state != PeerState::Up
-                || self.context.peers[node.as_usize()].dialer.is_open()
+            self.context.peers.view.peer(node).state != PeerState::Up
+                || self.context.peers.states[node.as_usize()].dialer.is_open()
         })
     }
 
     /// Dials the peers that are due.
     pub(super) fn dial(&mut self, now: Now) {
         for node in self.others() {
-            let dialer = &mut self.context.peers[node.as_usize()].dialer;
-            if is_wanted(&self.context.view, node) && dialer.start(now.mono) {
-                self.context.effects.push_back(Effect::Link(LinkAction::Dial(node)));
+            let dialer = &mut self.context.peers.states[node.as_usize()].dialer;
+            if is_wanted(&self.context.peers.view, node) && dialer.start(now.mono) {
+                self.context.outbox.effects.push_back(Effect::Link(LinkAction::Dial(node)));
             }
         }
         self.next_dial = self.find_next_dial();
@@ -83,65 +84,65 @@ impl Coordinator {
     /// Time at which the next peer is to be dialed.
     pub(super) fn find_next_dial(&self) -> Option<Instant> {
         (self.others())
-            .filter(|&node| is_wanted(&self.context.view, node))
-            .filter_map(|node| self.context.peers[node.as_usize()].dialer.due())
+            .filter(|&node| is_wanted(&self.context.peers.view, node))
+            .filter_map(|node| self.context.peers.states[node.as_usize()].dialer.due())
             .min()
     }
 
     fn hang_up(&mut self, now: Now, node: NodeIndex) {
-        self.context.effects.push_back(Effect::Link(LinkAction::HangUp(node)));
+        self.context.outbox.effects.push_back(Effect::Link(LinkAction::HangUp(node)));
         self.link_ended(now, node);
     }
 
     fn link_ended(&mut self, now: Now, node: NodeIndex) {
-        let context = &mut self.context;
-        context.peers[node.as_usize()].dialer.failed(now.mono, &mut context.rng);
+        let Context { peers, rng, .. } = &mut self.context;
+        peers.states[node.as_usize()].dialer.failed(now.mono, rng);
         self.fail_requests_to(now, node);
     }
 
     /// Fails the requests in flight at a peer.
     fn fail_requests_to(&mut self, now: Now, node: NodeIndex) {
-        self.context.event_source = WaitTarget::Peer(node);
+        let input = CoordinatorInput { now, source: WaitTarget::Peer(node) };
         for slot in 0..self.operations.slots() {
             let Some((id, operation)) = self.operations.at(slot) else {
                 continue;
             };
             let was_waiting = match &mut operation.state {
                 OperationState::Read(read) => {
-                    let replica_index = self.context.replica_index(&read.subject, node);
-                    read.fail_replica(&mut self.context, replica_index)
+                    let replica_index = self.context.peers.replica_index(&read.subject, node);
+                    read.fail_replica(&mut self.context.of(now, id), replica_index)
                 }
                 OperationState::Write(write) => {
-                    let replica_index = self.context.replica_index(&write.subject, node);
-                    write.fail_replica(&mut self.context, replica_index)
+                    let replica_index = self.context.peers.replica_index(&write.subject, node);
+                    write.fail_replica(&mut self.context.of(now, id), replica_index)
                 }
                 OperationState::Parked(_) | OperationState::WaitingForLinks(_) | OperationState::Starting => {
                     false
                 }
             };
             if was_waiting {
-                self.advance_operation(now, id);
+                self.advance_operation(input, id);
             }
         }
-        self.fail_scan_requests(now, node);
+        self.fail_scan_requests(input, node);
     }
 
     /// Revokes the acknowledgements of a peer that has lost its disk.
     fn revoke_acks(&mut self, now: Now, node: NodeIndex) {
-        self.context.event_source = WaitTarget::Peer(node);
+        let input = CoordinatorInput { now, source: WaitTarget::Peer(node) };
         for slot in 0..self.operations.slots() {
             if let Some((id, operation)) = self.operations.at(slot)
                 && let OperationState::Write(write) = &mut operation.state
-                && write.revoke_ack(self.context.replica_index(&write.subject, node))
+                && write.revoke_ack(self.context.peers.replica_index(&write.subject, node))
             {
-                self.advance_operation(now, id);
+                self.advance_operation(input, id);
             }
         }
     }
 
     fn others(&self) -> impl Iterator<Item = NodeIndex> + use<> {
-        let me = self.context.member.me;
-        self.context.member.layout.nodes().filter(move |node| *node != me)
+        let me = self.context.peers.member.me;
+        self.context.peers.member.layout.nodes().filter(move |node| *node != me)
     }
 }
 

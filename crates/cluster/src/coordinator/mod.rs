@@ -10,8 +10,13 @@
 //! **Mechanism.** A table of fixed size holds the operations in progress; a request to the store or
 //! to a peer carries the id of its operation. The local replica is treated like any other.
 //!
+//! Operations share the state in `context`: the replicas with their availability (`peers`), the
+//! effects (`outbox`), the hedging of reads (`hedge`) and the reads of scans (`scan_reads`). The
+//! time and the source of an input are arguments.
+//!
 //! | module | is |
 //! |---|---|
+//! | `submit` | the beginning of reads and writes |
 //! | `put` | writes |
 //! | `clock_bound` | the durable bound of the version clock, and the writes that wait for it |
 //! | `late_replicas` | the work of a write after its reply |
@@ -46,67 +51,35 @@ mod get;
 mod hedge;
 mod late_replicas;
 mod latency;
+mod limits;
 mod link_wait;
 mod links;
+mod outbox;
 mod peers;
 mod put;
 mod read_answers;
 mod read_repair;
 mod request_number;
 mod scan;
+mod scan_reads;
+mod submit;
 mod table;
 
-use crate::node::GRACE_DEFAULT;
+pub use limits::CoordinatorLimits;
+
 use crate::replica::{Replica, ReplicaContext, RequestHeader};
 use crate::{
     ClusterView, Command, CommandFailure, Destination, Effect, Event, Member, Message, NodeIndex, Origin,
     ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply, RequestId, StoreFault, StoreId, StoreResponse,
     WaitTarget, WaitTrace,
 };
-use context::{Context, ReplyTo};
-use late_replicas::FollowUp;
+use context::{Context, CoordinatorInput, FollowUp, OperationContext, ReplyTo};
+use peers::{Peers, WritePacing};
 use put::WriteIntent;
-use request_number::{RequestOwner, Step};
+use request_number::{OperationId, RequestOwner, Step};
 use std::sync::Arc;
-use std::time::Duration;
 use stdx::{Instant, Now, Rng};
-use table::{OperationId, OperationTable};
-
-/// Resource limits of a coordinator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CoordinatorLimits {
-    /// Maximum number of commands without a reply; further commands are refused.
-    pub operations_max: u16,
-    /// Greatest number of operations that have replied and still wait for replicas; beyond it the
-    /// oldest stops waiting. Together with `operations_max` less than 65,534.
-    pub replied_max: u16,
-    /// Time from `submit` to the reply, at most.
-    pub request_timeout: Duration,
-    /// Greatest number of requests in flight at one peer; beyond it the peer counts as unavailable.
-    pub peer_requests_max: u32,
-    /// Greatest size of keys and values in flight at one peer, in bytes.
-    pub peer_bytes_max: usize,
-    /// One read in this number, at random, asks all replicas, not only as many as must answer. 0:
-    /// no read does.
-    pub reads_for_one_of_all: u32,
-    /// Minimum retention time of tombstones: scans do not compare cells that have been dead for
-    /// longer.
-    pub grace: Duration,
-}
-
-impl Default for CoordinatorLimits {
-    fn default() -> Self {
-        Self {
-            operations_max: 16_384,
-            replied_max: 16_384,
-            request_timeout: Duration::from_secs(1),
-            peer_requests_max: 16_384,
-            peer_bytes_max: 64 << 20,
-            reads_for_one_of_all: 10,
-            grace: GRACE_DEFAULT,
-        }
-    }
-}
+use table::OperationTable;
 
 /// Executes commands of clients on the replicas, and replies. Each I/O thread has one coordinator.
 #[derive(Debug)]
@@ -181,37 +154,18 @@ impl Coordinator {
     /// # Panics
     /// If a scan is begun with the id of an open one, or a scan is continued that is not open.
     pub fn submit(&mut self, now: Now, to: RequestId, command: Command) {
-        self.context.event_source = WaitTarget::Nothing;
-        self.begin_input(now);
-        match command {
-            Command::Scan { id, scan } => self.submit_scan(now, to, id, scan),
-            Command::NextPage { id } => self.submit_next_page(now, to, id),
-            command => self.submit_operation(now, to, command),
-        }
-        self.run_queued_reads(now);
+        self.submit_with(now, to, command, WritePacing::Unpaced);
     }
 
-    fn submit_operation(&mut self, now: Now, to: RequestId, command: Command) {
-        if self.operations.is_full() {
-            self.context.emit(Event::Refused);
-            let retry_after = self.context.retry_after();
-            return self.context.reply(to, Reply::Failed(CommandFailure::Overloaded { retry_after }));
-        }
+    fn submit_with(&mut self, now: Now, to: RequestId, command: Command, pacing: WritePacing) {
+        let input = CoordinatorInput { now, source: WaitTarget::Nothing };
+        self.begin_input(input);
         match command {
-            Command::Get { key, quorum } => self.submit_get(now, to.into(), key, quorum),
-            Command::Put { key, value, lifetime, quorum } => match put::expiry(now.wall, lifetime) {
-                Ok(expires_at) => {
-                    let subject = self.context.subject(key);
-                    self.submit_write(now, to, WriteIntent::value(subject, value, expires_at, quorum));
-                }
-                Err(failure) => self.context.reply(to, Reply::Failed(failure)),
-            },
-            Command::Delete { key, quorum } => {
-                let subject = self.context.subject(key);
-                self.submit_write(now, to, WriteIntent::tombstone(subject, quorum));
-            }
-            Command::Scan { .. } | Command::NextPage { .. } => unreachable!("scans are handled before"),
+            Command::Scan { id, scan } => self.submit_scan(input, to, id, scan),
+            Command::NextPage { id } => self.submit_next_page(input, to, id),
+            command => self.submit_operation(input, to, command, pacing),
         }
+        self.run_queued_reads(input);
     }
 
     /// Handles the store's answer to the request `id`; each is answered once.
@@ -219,58 +173,63 @@ impl Coordinator {
     /// # Panics
     /// If the answer does not fit the request.
     pub fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
-        self.context.event_source = WaitTarget::Store;
-        self.begin_input(now);
+        let input = CoordinatorInput { now, source: WaitTarget::Store };
+        self.begin_input(input);
         if matches!(response, StoreResponse::Failed(StoreFault::Expired)) {
-            self.context.emit(Event::Expired);
+            self.context.outbox.emit(Event::Expired);
         }
         if Replica::owns(id) {
-            let Context { view, effects, .. } = &mut self.context;
-            if self.replica.handle_stored(id, response, &view.refused, effects) {
-                self.context.writes.end(now.mono);
+            let Context { peers, outbox, .. } = &mut self.context;
+            if self.replica.handle_stored(id, response, &peers.view.refused, &mut outbox.effects) {
+                peers.writes.end(now.mono);
             }
             return;
         }
         match request_number::parse(id.0) {
             Some(RequestOwner::Operation(id, step)) => {
                 if step.is_write() {
-                    self.context.writes.end(now.mono);
+                    self.context.peers.writes.end(now.mono);
                 }
-                self.handle_local_response(now, id, step, response);
+                self.handle_local_response(input, id, step, response);
             }
             Some(RequestOwner::Scan { slot, serial }) => {
-                self.handle_scan_outcome(now, slot, serial, response.into_outcome());
+                self.handle_scan_outcome(input, slot, serial, response.into_outcome());
             }
             None => self.handle_bound_raised(now, response),
         }
-        self.finish_input(now);
+        self.finish_input(input);
     }
 
     /// Handles a message. The caller has passed the frame's clock to `HybridClock::observe`.
     pub fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
-        self.context.event_source = WaitTarget::Peer(origin.node);
-        self.begin_input(now);
+        let input = CoordinatorInput { now, source: WaitTarget::Peer(origin.node) };
+        self.begin_input(input);
         match (origin.link, message) {
             (Destination::Accepted(_), Message::Request { id, request, within }) => {
-                let read_eligible = self.context.view.peer(self.context.member.me).read_eligible;
-                let wait_max = self.context.replica_wait_max();
-                let Context { writes, effects, view, .. } = &mut self.context;
-                let refused = Some(&view.refused);
-                let cx =
-                    ReplicaContext { now, read_eligible, refused, writes: Some((writes, wait_max)), effects };
+                let Context { peers, outbox, .. } = &mut self.context;
+                let wait_max = peers.replica_wait_max();
+                let cx = ReplicaContext {
+                    now,
+                    read_eligible: peers.view.peer(peers.member.me).read_eligible,
+                    refused: Some(&peers.view.refused),
+                    writes: Some((&mut peers.writes, wait_max)),
+                    effects: &mut outbox.effects,
+                };
                 self.replica.handle_request(cx, RequestHeader { origin, id, within }, request);
             }
-            (Destination::Dialed(_), Message::Answer { id, answer }) if self.context.is_own_request(id) => {
+            (Destination::Dialed(_), Message::Answer { id, answer })
+                if self.context.outbox.is_own_request(id) =>
+            {
                 match request_number::parse(id.number) {
                     Some(RequestOwner::Operation(id, step)) => {
-                        self.handle_outcome(now, id, step, origin.node, answer.into_outcome());
+                        self.handle_outcome(input, id, step, origin.node, answer.into_outcome());
                     }
                     Some(RequestOwner::Scan { slot, serial }) => {
-                        self.handle_scan_outcome(now, slot, serial, answer.into_outcome());
+                        self.handle_scan_outcome(input, slot, serial, answer.into_outcome());
                     }
                     None => {}
                 }
-                self.finish_input(now);
+                self.finish_input(input);
             }
             _ => {}
         }
@@ -278,38 +237,39 @@ impl Coordinator {
 
     /// Does the work that is due: fails operations at their deadline, hedges overdue reads, dials.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.context.event_source = WaitTarget::Nothing;
-        self.context.writes.advance(now.mono);
-        self.begin_input(now);
-        while let Some(id) = self.context.hedge_queue.take_due(now.mono) {
+        let input = CoordinatorInput { now, source: WaitTarget::Nothing };
+        self.context.peers.writes.advance(now.mono);
+        self.begin_input(input);
+        while let Some(id) = self.context.hedges.queue.take_due(now.mono) {
             if let Some(Operation { replied: false, state: OperationState::Read(read), wait, .. }) =
                 self.operations.get_mut(id)
             {
-                let (late, asked) = (read.wait_target(&self.context), self.context.requests_made());
-                read.hedge(now, &mut self.context, id);
+                let late = read.wait_target(&self.context.peers).unwrap_or(input.source);
+                let mut cx = self.context.of(now, id);
+                read.hedge(&mut cx);
                 let is_due = read.is_repairing() && read.is_trusted();
-                if self.context.requests_made() != asked {
+                if cx.has_asked {
                     wait.end_span(late, now.mono);
                 }
                 if is_due {
-                    self.advance_operation(now, id);
+                    self.advance_operation(input, id);
                 }
             }
         }
-        self.run_due_scans(now);
+        self.run_due_scans(input);
         self.dial(now);
-        self.finish_input(now);
+        self.finish_input(input);
     }
 
     /// The next effect to carry out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.context.effects.pop_front()
+        self.context.outbox.effects.pop_front()
     }
 
     /// Time at which to call [`Coordinator::handle_timeout`]; `None` while nothing is in progress.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.operations.oldest().map(|(_, deadline)| deadline);
-        let late = self.context.hedge_queue.next_due();
+        let late = self.context.hedges.queue.next_due();
         [deadline, late, self.scans.next_due(), self.next_dial].into_iter().flatten().min()
     }
 
@@ -320,13 +280,19 @@ impl Coordinator {
 
     /// Handles a response of this node's store. A write of which only a read tells whether it was
     /// superseded counts when that read is answered.
-    fn handle_local_response(&mut self, now: Now, id: OperationId, step: Step, response: StoreResponse) {
-        let me = self.context.member.me;
+    fn handle_local_response(
+        &mut self,
+        input: CoordinatorInput,
+        id: OperationId,
+        step: Step,
+        response: StoreResponse,
+    ) {
+        let me = self.context.peers.member.me;
         let state = self.operations.get_mut(id).map(|operation| &operation.state);
         let (step, outcome) = match (state, response) {
             (Some(OperationState::Write(_)), StoreResponse::WrittenUnchecked { key, .. }) => {
                 let id = StoreId(request_number::number(id, Step::SupersededCheck));
-                return self.context.store(id, ReplicaRequest::ReadMeta { key }.into(), None);
+                return self.context.outbox.store(id, ReplicaRequest::ReadMeta { key }.into(), None);
             }
             (_, StoreResponse::WrittenUnchecked { .. }) => {
                 (step, Ok(ReplicaResponse::Written { superseded: false }))
@@ -337,13 +303,13 @@ impl Coordinator {
             }
             (_, response) => (step, response.into_outcome()),
         };
-        self.handle_outcome(now, id, step, me, outcome);
+        self.handle_outcome(input, id, step, me, outcome);
     }
 
     /// Handles the outcome of a request to a replica.
     fn handle_outcome(
         &mut self,
-        now: Now,
+        input: CoordinatorInput,
         id: OperationId,
         step: Step,
         node: NodeIndex,
@@ -352,56 +318,55 @@ impl Coordinator {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
-        let context = &mut self.context;
+        let mut cx = self.context.of(input.now, id);
         match &mut operation.state {
             OperationState::Read(read) => {
-                let replica_index = context.replica_index(&read.subject, node);
-                read.handle_outcome(now, context, replica_index, step, outcome);
+                let replica_index = cx.peers.replica_index(&read.subject, node);
+                read.handle_outcome(&mut cx, replica_index, step, outcome);
             }
             OperationState::Write(write) => {
-                let replica_index = context.replica_index(&write.subject, node);
-                write.handle_outcome(context, replica_index, step, outcome);
+                let replica_index = cx.peers.replica_index(&write.subject, node);
+                write.handle_outcome(&mut cx, replica_index, step, outcome);
             }
             OperationState::Parked(_) | OperationState::WaitingForLinks(_) | OperationState::Starting => {
                 return;
             }
         }
-        self.advance_operation(now, id);
+        self.advance_operation(input, id);
     }
 
     /// Ends the operations whose deadline has passed, before any other effect of the input.
     #[inline]
-    fn begin_input(&mut self, now: Now) {
-        self.context.now = now.mono;
+    fn begin_input(&mut self, input: CoordinatorInput) {
         while let Some((id, deadline)) = self.operations.oldest()
-            && deadline <= now.mono
+            && deadline <= input.now.mono
         {
-            self.expire(now, id);
+            self.expire(input, id);
         }
     }
 
     /// Replies if the operation is decided, and does its work after the reply.
-    fn advance_operation(&mut self, now: Now, id: OperationId) {
+    fn advance_operation(&mut self, input: CoordinatorInput, id: OperationId) {
         let operation = self.operations.get_mut(id).expect("the operation is in the table");
+        let mut cx = self.context.of(input.now, id);
         let mut replies = false;
         if !operation.replied {
-            let (event_source, asked) = (self.context.event_source, self.context.requests_made());
-            let Some(reply) = operation.state.advance(now, &mut self.context, id) else {
-                if self.context.requests_made() != asked {
-                    operation.wait.end_span(event_source, now.mono);
+            let Some(reply) = operation.state.advance(&mut cx) else {
+                if cx.has_asked {
+                    operation.wait.end_span(input.source, input.now.mono);
                 }
                 return;
             };
-            self.context.reply_after(operation.wait.take(event_source), operation.to, reply);
+            self.context.reply_after(operation.wait.take(input.source), operation.to, reply);
             operation.replied = true;
             replies = true;
         }
-        let follow_up = operation.state.follow_up(now, &mut self.context, id);
-        self.retain_or_remove(now, id, follow_up, replies);
+        let follow_up = operation.state.follow_up(&mut self.context.of(input.now, id));
+        self.retain_or_remove(input.now, id, follow_up, replies);
     }
 
     /// Ends the wait of an operation whose deadline has passed.
-    fn expire(&mut self, now: Now, id: OperationId) {
+    fn expire(&mut self, input: CoordinatorInput, id: OperationId) {
         let operation = self.operations.get_mut(id).expect("it is the oldest in the table");
         let replies = !operation.replied;
         match &mut operation.state {
@@ -420,18 +385,19 @@ impl Coordinator {
                 );
             }
             // The next read then avoids the replicas that this one has waited for.
-            OperationState::Read(read) => read.record_overdue_latencies(now, &mut self.context),
+            OperationState::Read(read) => read.record_overdue_latencies(&mut self.context.of(input.now, id)),
             OperationState::Write(_) | OperationState::Starting => {}
         }
         if replies {
-            let wait = operation.wait.take(operation.state.wait_target(&self.context));
-            let failure = operation.state.failure(&self.context);
-            self.context.emit(Event::DeadlinePassed);
+            let peers = &self.context.peers;
+            let wait = operation.wait.take(operation.state.wait_target(peers).unwrap_or(input.source));
+            let failure = operation.state.failure(peers);
+            self.context.outbox.emit(Event::DeadlinePassed);
             self.context.reply_after(wait, operation.to, Reply::Failed(failure));
             operation.replied = true;
         }
-        let follow_up = operation.state.end(&mut self.context, id);
-        self.retain_or_remove(now, id, follow_up, replies);
+        let follow_up = operation.state.end(&mut self.context.of(input.now, id));
+        self.retain_or_remove(input.now, id, follow_up, replies);
     }
 
     /// Retains an operation that has replied while it has work left, or removes it.
@@ -441,80 +407,81 @@ impl Coordinator {
             return;
         }
         if follow_up == FollowUp::DeadlineExtended {
-            self.operations.postpone(id, now.mono + self.context.limits.request_timeout);
+            self.operations.postpone(id, now.mono + self.context.peers.limits.request_timeout);
         }
         if replies && let Some(oldest) = self.operations.mark_replied(id) {
             let mut operation = self.operations.remove(oldest).expect("it is the oldest that has replied");
-            operation.state.end(&mut self.context, oldest);
-            operation.state.abandon(&mut self.context);
+            let mut cx = self.context.of(now, oldest);
+            operation.state.end(&mut cx);
+            operation.state.abandon(&mut cx);
         }
     }
 
     /// Does the work that may follow from any input.
-    fn finish_input(&mut self, now: Now) {
-        self.run_queued_reads(now);
+    fn finish_input(&mut self, input: CoordinatorInput) {
+        self.run_queued_reads(input);
         self.forget_finished_reads();
     }
 
     /// Stops watching reads that have replied, so that no timer is set for them.
     fn forget_finished_reads(&mut self) {
         let operations = &self.operations;
-        self.context.hedge_queue.forget(|id| operations.is_waiting(id));
+        self.context.hedges.queue.forget(|id| operations.is_waiting(id));
     }
 }
 
 impl OperationState {
-    fn advance(&mut self, now: Now, context: &mut Context, id: OperationId) -> Option<Reply> {
+    fn advance(&mut self, cx: &mut OperationContext<'_>) -> Option<Reply> {
         match self {
-            Self::Read(read) => read.advance(now, context, id),
-            Self::Write(write) => write.advance(context),
+            Self::Read(read) => read.advance(cx),
+            Self::Write(write) => write.advance(cx),
             Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => None,
         }
     }
 
-    fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> FollowUp {
+    fn follow_up(&mut self, cx: &mut OperationContext<'_>) -> FollowUp {
         match self {
-            Self::Read(read) => read.follow_up(now, context, id),
-            Self::Write(write) => write.follow_up(context, id),
+            Self::Read(read) => read.follow_up(cx),
+            Self::Write(write) => write.follow_up(cx),
             Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => FollowUp::Done,
         }
     }
 
-    /// The target that the operation waits for now.
-    fn wait_target(&self, context: &Context) -> WaitTarget {
+    /// The target that the operation waits for now, if there is any.
+    fn wait_target(&self, peers: &Peers) -> Option<WaitTarget> {
         match self {
-            Self::Read(read) => read.wait_target(context),
-            Self::Write(write) => context.wait_target(&write.subject, write.open),
-            Self::Parked(_) => WaitTarget::ClockBound,
-            Self::WaitingForLinks(_) => WaitTarget::Links,
-            Self::Starting => WaitTarget::Nothing,
+            Self::Read(read) => read.wait_target(peers),
+            Self::Write(write) => peers.wait_target(&write.subject, write.open),
+            Self::Parked(_) => Some(WaitTarget::ClockBound),
+            Self::WaitingForLinks(_) => Some(WaitTarget::Links),
+            Self::Starting => Some(WaitTarget::Nothing),
         }
     }
 
     /// The failure of the operation at its deadline.
-    fn failure(&mut self, context: &Context) -> CommandFailure {
+    fn failure(&mut self, peers: &Peers) -> CommandFailure {
         match self {
-            Self::Read(read) => read.failure(context),
-            Self::Write(write) => write.failure(context),
+            Self::Read(read) => read.failure(peers),
+            Self::Write(write) => write.failure(peers),
             Self::Parked(intent) => put::no_version_failure(intent),
-            Self::WaitingForLinks(waiter) => waiter.deadline_failure(context),
+            Self::WaitingForLinks(waiter) => waiter.deadline_failure(peers),
             Self::Starting => unreachable!("an operation starts within one call"),
         }
     }
 
     /// Stops waiting for answers; missing hints are still requested.
-    fn end(&mut self, context: &mut Context, id: OperationId) -> FollowUp {
-        self.abandon(context);
+    fn end(&mut self, cx: &mut OperationContext<'_>) -> FollowUp {
+        self.abandon(cx);
         match self {
-            Self::Write(write) => write.follow_up(context, id),
+            Self::Write(write) => write.follow_up(cx),
             Self::Read(_) | Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => FollowUp::Done,
         }
     }
 
-    fn abandon(&mut self, context: &mut Context) {
+    fn abandon(&mut self, cx: &mut OperationContext<'_>) {
         match self {
-            Self::Read(read) => read.abandon(context),
-            Self::Write(write) => write.abandon(context),
+            Self::Read(read) => read.abandon(cx),
+            Self::Write(write) => write.abandon(cx),
             Self::Parked(_) | Self::WaitingForLinks(_) | Self::Starting => {}
         }
     }

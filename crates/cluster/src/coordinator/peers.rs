@@ -1,13 +1,62 @@
-//! Peers as operations see them: availability and requests in flight.
+//! The replicas as operations and scans see them: this node and its peers, their availability and
+//! the requests in flight.
 //!
 //! The requests in flight at a peer are bounded in number, in bytes, and by their expected delay
 //! (`admission`). A peer at its bound counts as failed for one more operation, so a slow peer costs
 //! the others neither memory nor time.
 
 use super::latency::LatencyEstimate;
-use crate::DelayEstimator;
+use super::limits::CoordinatorLimits;
 use crate::dial::DialSchedule;
-use stdx::{Instant, NodeTag};
+use crate::local_writes::LocalWrites;
+use crate::replica_set::ReplicaSet;
+use crate::{
+    ClusterView, DelayEstimator, HybridClock, Key, Member, NodeIndex, NodeSet, PartitionId, PeerState,
+    Quorum, WaitTarget,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Hlc, Instant, NodeTag, Now};
+
+/// Divisor of the deadline: the longest wait of a write for the local log.
+const LOCAL_WAIT_DIVISOR: u32 = 10;
+/// Divisor of the deadline: the longest wait of a request at a peer.
+const PEER_WAIT_DIVISOR: u32 = 2;
+/// Divisor of the deadline: the longest wait of a request at a peer while this node is busy.
+const PEER_WAIT_DIVISOR_WHILE_BUSY: u32 = 40;
+/// Factor by which writes requested by peers may wait longer than those of clients, because
+/// refusing them costs more.
+const REPLICA_WAIT_FACTOR: u32 = 2;
+/// Divisor of the operations in flight: the share of paced writes.
+const PACED_DIVISOR: u64 = 2;
+
+/// Whether the client of a write limits itself to the capacity of the local log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WritePacing {
+    /// It does not: a write that would wait for too long is refused.
+    Unpaced,
+    /// It does: its writes are not refused for the wait.
+    Paced,
+}
+
+/// The replicas that a coordinator can ask: this node and its peers.
+#[derive(Debug)]
+pub(super) struct Peers {
+    pub(super) member: Member,
+    pub(super) limits: CoordinatorLimits,
+    pub(super) view: Arc<ClusterView>,
+    /// Writes in flight at the local store.
+    pub(super) writes: LocalWrites,
+    /// State of each node, by node index.
+    pub(super) states: Vec<CoordinatorPeer>,
+}
+
+/// A key with its partition.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) key: Key,
+    pub(super) partition: PartitionId,
+}
 
 /// This thread's state of a node. This node has an entry too, of which only the latency is used.
 #[derive(Debug)]
@@ -34,6 +83,204 @@ pub(super) enum Availability {
     Busy,
     /// There is no link to it, or it is not read-eligible.
     Unavailable,
+}
+
+impl Peers {
+    pub(super) fn new(member: Member, limits: CoordinatorLimits, view: Arc<ClusterView>) -> Self {
+        let states = member.layout.nodes().map(|_| CoordinatorPeer::new()).collect();
+        Self { member, limits, view, writes: LocalWrites::new(), states }
+    }
+
+    pub(super) fn subject(&self, key: Key) -> Subject {
+        let partition = self.member.layout.partition_of(&key);
+        Subject { key, partition }
+    }
+
+    /// The node at this index of the preference list.
+    #[inline]
+    pub(super) fn node(&self, subject: &Subject, replica_index: u8) -> NodeIndex {
+        self.member.layout.preference_list(subject.partition)[usize::from(replica_index)]
+    }
+
+    /// The index of a node in the preference list.
+    #[inline]
+    pub(super) fn replica_index(&self, subject: &Subject, node: NodeIndex) -> u8 {
+        self.member.layout.replica_index(subject.partition, node)
+    }
+
+    /// The replica index of this node, if it has refused the key: its answer does not count.
+    #[inline]
+    pub(super) fn refused_replica_index(&self, subject: &Subject) -> Option<u8> {
+        let is_refused = self.view.refused.contains(&subject.key);
+        is_refused.then(|| self.replica_index(subject, self.member.me))
+    }
+
+    /// Whether this node is among these replicas.
+    pub(super) fn is_own_among(&self, subject: &Subject, replicas: ReplicaSet) -> bool {
+        replicas.contains(self.replica_index(subject, self.member.me))
+    }
+
+    pub(super) fn nodes(&self, subject: &Subject, replicas: ReplicaSet) -> NodeSet {
+        replicas.map(|replica_index| self.node(subject, replica_index)).collect()
+    }
+
+    /// Whether `node` can be asked to store `bytes`.
+    #[inline]
+    pub(super) fn can_write(&self, node: NodeIndex, bytes: usize, is_value: bool) -> Availability {
+        if node == self.member.me {
+            return Availability::Ready;
+        }
+        let view = self.view.peer(node);
+        match self.can_send(node, bytes) {
+            Availability::Ready if is_value && view.disk_full => Availability::Full,
+            other => other,
+        }
+    }
+
+    /// Whether `node` can be asked for its cells.
+    #[inline]
+    pub(super) fn can_read(&self, node: NodeIndex) -> Availability {
+        if !self.view.peer(node).read_eligible {
+            return Availability::Unavailable;
+        }
+        if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
+    }
+
+    /// Whether a node that cannot be asked now is alive, so that a link to it will open soon.
+    pub(super) fn can_link_soon(&self, node: NodeIndex) -> bool {
+        let view = self.view.peer(node);
+        view.linking || matches!(view.state, PeerState::Up | PeerState::Suspected)
+    }
+
+    /// Whether a node that cannot be asked for its cells may be soon: a link will open, or it will
+    /// become read-eligible. A node that is being filled takes longer than any read waits; so does
+    /// a new node while some peers are unheard.
+    pub(super) fn can_read_soon(&self, node: NodeIndex) -> bool {
+        self.can_link_soon(node) && !self.view.peer(node).rebuilding && self.view.unheard_peers.is_empty()
+    }
+
+    /// Rank of a node for reads; lower is better. This node comes first, then peers by health, then
+    /// by mean latency. A slow node, even this one, comes behind all healthy ones.
+    #[inline]
+    pub(super) fn read_rank(&self, node: NodeIndex) -> (u8, u64) {
+        let view = self.view.peer(node);
+        let is_slow = self.states[node.as_usize()].latency.is_slow();
+        let class = match view.state {
+            _ if node == self.member.me && !is_slow => 0,
+            PeerState::Up | PeerState::Unknown if !view.draining && !is_slow => 1,
+            PeerState::Up | PeerState::Unknown => 2,
+            PeerState::Suspected => 3,
+            PeerState::Unreachable => 4,
+        };
+        (class, self.states[node.as_usize()].latency.mean_nanos())
+    }
+
+    /// The wait target for the first of these replicas, if there is any; peers come before this
+    /// node.
+    pub(super) fn wait_target(&self, subject: &Subject, replicas: ReplicaSet) -> Option<WaitTarget> {
+        let mut nodes = replicas.map(|replica_index| self.node(subject, replica_index));
+        let other = nodes.find(|node| *node != self.member.me);
+        let first =
+            other.or_else(|| replicas.first_index().map(|replica_index| self.node(subject, replica_index)));
+        first.map(|node| self.wait_target_of(node))
+    }
+
+    /// The wait target for this node or peer.
+    pub(super) fn wait_target_of(&self, node: NodeIndex) -> WaitTarget {
+        if node == self.member.me { WaitTarget::Store } else { WaitTarget::Peer(node) }
+    }
+
+    /// Counts a request that is sent.
+    #[inline]
+    pub(super) fn begin_request(&mut self, now: Instant, node: NodeIndex, bytes: usize) {
+        if node != self.member.me {
+            self.states[node.as_usize()].begin(now, bytes);
+        }
+    }
+
+    /// Counts a request that was answered or abandoned.
+    #[inline]
+    pub(super) fn end_request(&mut self, now: Instant, node: NodeIndex, bytes: usize) {
+        if node != self.member.me {
+            self.states[node.as_usize()].end(now, bytes);
+        }
+    }
+
+    fn can_send(&self, node: NodeIndex, bytes: usize) -> Availability {
+        let peer = &self.states[node.as_usize()];
+        if !peer.dialer.is_open() || self.view.peer(node).state == PeerState::Unreachable {
+            return Availability::Unavailable;
+        }
+        let can_fit = peer.can_fit(bytes, self.limits.peer_requests_max, self.limits.peer_bytes_max);
+        if can_fit && peer.delay.admits(self.peer_wait_max(false)) {
+            Availability::Ready
+        } else {
+            Availability::Busy
+        }
+    }
+
+    /// Whether this node or a peer may be busy.
+    pub(super) fn is_under_pressure(&self) -> bool {
+        !self.admits_local_write()
+            || self.states.iter().any(|peer| !peer.delay.admits(self.peer_wait_max(false)))
+    }
+
+    /// Whether this node is a replica of a key, and too much work waits for its log.
+    pub(super) fn is_local_log_busy(&self, subject: &Subject, quorum: Quorum) -> bool {
+        !self.admits_local_write() && quorum.has_replica(self.replica_index(subject, self.member.me))
+    }
+
+    /// Whether `node` can be asked to store `bytes` for a client.
+    pub(super) fn admits_write(
+        &self,
+        node: NodeIndex,
+        bytes: usize,
+        is_value: bool,
+        is_local_log_busy: bool,
+    ) -> Availability {
+        let is_busy = match node == self.member.me {
+            true => is_local_log_busy,
+            false => {
+                is_local_log_busy && !self.states[node.as_usize()].delay.admits(self.peer_wait_max(true))
+            }
+        };
+        match self.can_write(node, bytes, is_value) {
+            Availability::Ready if is_busy => Availability::Busy,
+            availability => availability,
+        }
+    }
+
+    /// Longest wait of a request at a peer.
+    pub(super) fn peer_wait_max(&self, is_local_log_busy: bool) -> Duration {
+        self.limits.request_timeout
+            / if is_local_log_busy { PEER_WAIT_DIVISOR_WHILE_BUSY } else { PEER_WAIT_DIVISOR }
+    }
+
+    /// Longest wait of a write requested by a peer.
+    pub(super) fn replica_wait_max(&self) -> Duration {
+        self.limits.request_timeout / LOCAL_WAIT_DIVISOR * REPLICA_WAIT_FACTOR
+    }
+
+    /// Number of further paced writes that the local log can take.
+    pub(super) fn paced_write_capacity(&self) -> usize {
+        self.writes.capacity(self.limits.request_timeout / LOCAL_WAIT_DIVISOR, PACED_DIVISOR)
+    }
+
+    /// Expected time until the work in flight is done, here and at peers.
+    pub(super) fn retry_after(&self) -> Duration {
+        let peers = self.states.iter().map(|peer| peer.delay.drain_time()).max();
+        self.writes.drain_time().max(peers.unwrap_or_default())
+    }
+
+    fn admits_local_write(&self) -> bool {
+        self.writes.admits(self.limits.request_timeout / LOCAL_WAIT_DIVISOR)
+    }
+
+    /// Whether replicas whose clocks agree with this node's wall clock would refuse a version. A
+    /// node that is alone has no other clock to be ahead of.
+    pub(super) fn is_ahead(&self, now: Now, hlc: Hlc) -> bool {
+        self.member.layout.len() > 1 && HybridClock::is_ahead(hlc, now.wall)
+    }
 }
 
 impl CoordinatorPeer {

@@ -11,23 +11,20 @@
 //! reason, the first that applies: full disks, overload, this node's clock being ahead. Work after
 //! the reply is in `late_replicas`.
 
-use super::context::{Context, RequestTarget, Subject};
+use super::context::{OperationContext, RequestTarget};
 use super::late_replicas::DeferredHints;
-use super::link_wait::LinkWaiter;
-use super::peers::Availability;
+use super::peers::{Availability, Peers, Subject, WritePacing};
 use super::request_number::Step;
-use super::table::OperationId;
-use super::{Coordinator, Operation, OperationState};
 use crate::quorum::Tally;
 use crate::replica_request::write_size;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    CommandFailure, Event, HybridClock, Lifetime, NodeSet, PeerState, Quorum, ReplicaFault, ReplicaOutcome,
-    ReplicaRequest, ReplicaResponse, Reply, RequestId, Shortfall, StoreFault, TickError, WaitTarget,
+    CommandFailure, Event, Lifetime, NodeSet, PeerState, Quorum, ReplicaFault, ReplicaOutcome,
+    ReplicaRequest, ReplicaResponse, Reply, Shortfall, StoreFault,
 };
 use bytes::Bytes;
 use std::time::Duration;
-use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, Now, Version, WallTime};
+use stdx::{Cell, CellKind, CellMeta, Instant, Version, WallTime};
 
 /// A write that has no version yet.
 #[derive(Debug)]
@@ -87,6 +84,7 @@ pub(super) struct WriteRequirements<'a> {
     /// Size of key and value, in bytes.
     pub(super) bytes: usize,
     pub(super) is_value: bool,
+    pub(super) pacing: WritePacing,
 }
 
 /// Expiry of a value written at `wall`.
@@ -120,115 +118,20 @@ impl WriteIntent {
         Self { subject, kind: CellKind::Tombstone, expires_at: None, value: Bytes::new(), quorum }
     }
 
-    pub(super) fn requirements(&self) -> WriteRequirements<'_> {
+    pub(super) fn requirements(&self, pacing: WritePacing) -> WriteRequirements<'_> {
         let Self { subject, quorum, .. } = self;
         let bytes = subject.key.as_bytes().len() + self.value.len();
-        WriteRequirements { subject, quorum: *quorum, bytes, is_value: self.kind == CellKind::Value }
+        WriteRequirements { subject, quorum: *quorum, bytes, is_value: self.kind == CellKind::Value, pacing }
     }
 
     pub(super) fn subject_and_quorum(&self) -> (&Subject, Quorum) {
         (&self.subject, self.quorum)
     }
 
-    fn into_parts(self, version: Version) -> (Subject, Cell) {
+    pub(super) fn into_parts(self, version: Version) -> (Subject, Cell) {
         let from = self.quorum.from();
         let meta = CellMeta { version, kind: self.kind, expires_at: self.expires_at, from };
         (self.subject, Cell { meta, value: self.value })
-    }
-}
-
-impl Coordinator {
-    pub(super) fn submit_write(&mut self, now: Now, to: RequestId, intent: WriteIntent) {
-        let plan = match self.plan(now, &intent) {
-            Ok(plan) => plan,
-            Err(failure) => {
-                return self.fail_or_wait_for_links(
-                    now,
-                    to.into(),
-                    LinkWaiter::Write(Box::new(intent)),
-                    failure,
-                );
-            }
-        };
-        let deadline = now.mono + self.context.limits.request_timeout;
-        match self.tick(now) {
-            Ok(hlc) if self.is_ahead(now, hlc) => {
-                self.context.reply(to, Reply::Failed(clock_ahead_failure(&intent)));
-            }
-            Ok(hlc) => {
-                let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
-                let state = OperationState::Write(Write::new(plan, subject, &cell));
-                let id = self.operations.insert(deadline, Operation::new(to.into(), state));
-                self.send_write(id, cell);
-                self.report_clock_setback(now, hlc);
-            }
-            Err(TickError::Unheard) => {
-                let failure = no_version_failure(&intent);
-                return self.fail_or_wait_for_links(
-                    now,
-                    to.into(),
-                    LinkWaiter::Write(Box::new(intent)),
-                    failure,
-                );
-            }
-            Err(TickError::Ahead) => self.context.reply(to, Reply::Failed(clock_ahead_failure(&intent))),
-            Err(TickError::Exhausted) => {
-                let state = OperationState::Parked(Box::new(intent));
-                let id = self.operations.insert(deadline, Operation::new(to.into(), state));
-                self.bound.park(id);
-            }
-        }
-        self.maintain_clock_bound(now);
-    }
-
-    /// Sends a write that was parked, now that there is a version for it.
-    pub(super) fn resume_write(&mut self, now: Now, id: OperationId, hlc: Hlc) {
-        let operation = self.operations.get_mut(id).expect("parked writes are in the table");
-        let OperationState::Parked(intent) = &operation.state else {
-            unreachable!("only parked writes wait for the clock's bound");
-        };
-        let planned = match WritePlan::of(&self.context, intent.requirements()) {
-            Ok(_) if is_ahead(&self.context, now, hlc) => Err(clock_ahead_failure(intent)),
-            planned => planned,
-        };
-        match planned {
-            Ok(plan) => {
-                operation.wait.end_span(WaitTarget::ClockBound, now.mono);
-                let OperationState::Parked(intent) =
-                    std::mem::replace(&mut operation.state, OperationState::Starting)
-                else {
-                    unreachable!("it was just found parked");
-                };
-                let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.member.tag));
-                operation.state = OperationState::Write(Write::new(plan, subject, &cell));
-                self.send_write(id, cell);
-            }
-            Err(failure) => {
-                let mut operation = self.operations.remove(id).expect("the operation is in the table");
-                let wait = operation.wait.take(WaitTarget::ClockBound);
-                self.context.reply_after(wait, operation.to, Reply::Failed(failure));
-            }
-        }
-    }
-
-    fn send_write(&mut self, id: OperationId, cell: Cell) {
-        let deadline = self.operations.deadline(id);
-        let operation = self.operations.get_mut(id).expect("it was just inserted");
-        let OperationState::Write(write) = &mut operation.state else {
-            unreachable!("it is a write");
-        };
-        write.send(&mut self.context, id, deadline, cell);
-    }
-
-    pub(super) fn plan(&self, now: Now, intent: &WriteIntent) -> Result<WritePlan, CommandFailure> {
-        if self.context.member.clock.check_wall(now) == Err(TickError::Ahead) {
-            return Err(clock_ahead_failure(intent));
-        }
-        WritePlan::of(&self.context, intent.requirements())
-    }
-
-    fn is_ahead(&self, now: Now, hlc: Hlc) -> bool {
-        is_ahead(&self.context, now, hlc)
     }
 }
 
@@ -255,27 +158,21 @@ pub(super) fn no_version_failure_for(intent: &WriteIntent, fault: &StoreFault) -
     }
 }
 
-/// Whether replicas whose clocks agree with this node's wall clock would refuse a version. A node
-/// that is alone has no other clock to be ahead of.
-pub(super) fn is_ahead(context: &Context, now: Now, hlc: Hlc) -> bool {
-    context.member.layout.len() > 1 && HybridClock::is_ahead(hlc, now.wall)
-}
-
 impl WritePlan {
     /// The replicas that can be asked; the failure if these are too few.
-    pub(super) fn of(context: &Context, requirements: WriteRequirements<'_>) -> Result<Self, CommandFailure> {
-        let WriteRequirements { subject, quorum, bytes, is_value } = requirements;
+    pub(super) fn of(peers: &Peers, requirements: WriteRequirements<'_>) -> Result<Self, CommandFailure> {
+        let WriteRequirements { subject, quorum, bytes, is_value, pacing } = requirements;
         let (none, tally) = (ReplicaSet::EMPTY, Tally::new(quorum));
         let mut plan = Self { tally, disk_full: none, busy: none, clock_refused: none, suspected: none };
-        let is_local_log_busy = context.is_local_log_busy(subject, quorum);
+        let is_local_log_busy = pacing == WritePacing::Unpaced && peers.is_local_log_busy(subject, quorum);
         for replica_index in quorum.replicas() {
-            let node = context.node(subject, replica_index);
-            match context.admits_write(node, bytes, is_value, is_local_log_busy) {
-                Availability::Ready if context.view.refusing.contains(node) => {
+            let node = peers.node(subject, replica_index);
+            match peers.admits_write(node, bytes, is_value, is_local_log_busy) {
+                Availability::Ready if peers.view.refusing.contains(node) => {
                     plan.clock_refused.insert(replica_index)
                 }
                 Availability::Ready => {
-                    if context.view.peer(node).state == PeerState::Suspected {
+                    if peers.view.peer(node).state == PeerState::Suspected {
                         plan.suspected.insert(replica_index);
                     }
                     continue;
@@ -286,18 +183,18 @@ impl WritePlan {
             };
             plan.tally.fail(replica_index);
         }
-        if plan.tally.is_impossible() { Err(plan.failure(context, subject)) } else { Ok(plan) }
+        if plan.tally.is_impossible() { Err(plan.failure(peers, subject)) } else { Ok(plan) }
     }
 
-    fn failure(&self, context: &Context, subject: &Subject) -> CommandFailure {
+    fn failure(&self, peers: &Peers, subject: &Subject) -> CommandFailure {
         if self.tally.is_reachable_if_recovered(self.disk_full) {
             CommandFailure::DiskFull {
                 acks: self.tally.acks(),
-                here: context.is_own_among(subject, self.disk_full),
+                here: peers.is_own_among(subject, self.disk_full),
                 maybe_stored: false,
             }
         } else if self.tally.is_reachable_if_recovered(self.disk_full.union(self.busy)) {
-            CommandFailure::Overloaded { retry_after: context.retry_after() }
+            CommandFailure::Overloaded { retry_after: peers.retry_after() }
         } else if self
             .tally
             .is_reachable_if_recovered(self.disk_full.union(self.busy).union(self.clock_refused))
@@ -310,7 +207,7 @@ impl WritePlan {
 }
 
 impl Write {
-    fn new(plan: WritePlan, subject: Subject, cell: &Cell) -> Self {
+    pub(super) fn new(plan: WritePlan, subject: Subject, cell: &Cell) -> Self {
         let WritePlan { tally, disk_full, busy, clock_refused, suspected } = plan;
         Self {
             version: cell.meta.version,
@@ -332,27 +229,27 @@ impl Write {
     }
 
     /// Sends the write to all replicas that can be asked. The value is not kept.
-    fn send(&mut self, context: &mut Context, id: OperationId, deadline: Option<Instant>, cell: Cell) {
-        let targets = context.nodes(&self.subject, self.hinted);
-        self.holder = if targets.is_empty() { None } else { self.choose_holder(context) };
+    pub(super) fn send(&mut self, cx: &mut OperationContext<'_>, deadline: Option<Instant>, cell: Cell) {
+        let targets = cx.peers.nodes(&self.subject, self.hinted);
+        self.holder = if targets.is_empty() { None } else { self.choose_holder(cx.peers) };
         let mut rest = self.open;
         let mut cell = Some(cell);
         while let Some(replica_index) = rest.next() {
             let cell = if rest.is_empty() { cell.take() } else { cell.clone() };
             let cell = cell.expect("only the last iteration takes the cell");
             let hints = if self.holder == Some(replica_index) { targets } else { NodeSet::EMPTY };
-            let node = context.node(&self.subject, replica_index);
-            self.may_be_stored |= node != context.member.me;
+            let node = cx.peers.node(&self.subject, replica_index);
+            self.may_be_stored |= node != cx.peers.member.me;
             let request = ReplicaRequest::Write { key: self.subject.key.clone(), cell, hints };
-            let target = RequestTarget { operation: id, step: Step::Write { round: 0 }, node, deadline };
-            context.ask(target, request, self.bytes);
+            let target = RequestTarget { step: Step::Write { round: 0 }, node, deadline };
+            cx.ask(target, request, self.bytes);
         }
     }
 
     /// Chooses this node, else the first replica that is not suspected, else the first.
-    fn choose_holder(&self, context: &Context) -> Option<u8> {
+    fn choose_holder(&self, peers: &Peers) -> Option<u8> {
         let mut replicas = self.open;
-        (replicas.find(|&replica_index| context.node(&self.subject, replica_index) == context.member.me))
+        (replicas.find(|&replica_index| peers.node(&self.subject, replica_index) == peers.member.me))
             .or_else(|| self.open.without(self.hinted).first_index())
             .or_else(|| self.open.first_index())
     }
@@ -360,30 +257,30 @@ impl Write {
     /// Handles the outcome of one of its requests to a replica.
     pub(super) fn handle_outcome(
         &mut self,
-        context: &mut Context,
+        cx: &mut OperationContext<'_>,
         replica_index: u8,
         step: Step,
         outcome: ReplicaOutcome,
     ) {
         match step {
             Step::Write { .. } if self.open.remove(replica_index) => {
-                context.end_request(context.node(&self.subject, replica_index), self.bytes);
-                self.record_outcome(context, replica_index, outcome);
+                cx.end_request(cx.peers.node(&self.subject, replica_index), self.bytes);
+                self.record_outcome(cx.peers, replica_index, outcome);
             }
-            Step::Hints { attempt } => self.handle_hints_outcome(context, replica_index, attempt, &outcome),
+            Step::Hints { attempt } => self.handle_hints_outcome(cx, replica_index, attempt, &outcome),
             _ => {}
         }
     }
 
     /// Fails the requests in flight at this replica, which will not be answered. Returns whether
     /// there were any.
-    pub(super) fn fail_replica(&mut self, context: &mut Context, replica_index: u8) -> bool {
+    pub(super) fn fail_replica(&mut self, cx: &mut OperationContext<'_>, replica_index: u8) -> bool {
         let was_open = self.open.remove(replica_index);
         if was_open {
-            context.end_request(context.node(&self.subject, replica_index), self.bytes);
+            cx.end_request(cx.peers.node(&self.subject, replica_index), self.bytes);
             self.tally.fail(replica_index);
         }
-        self.release_hint_keeper(context, replica_index) || was_open
+        self.release_hint_keeper(cx, replica_index) || was_open
     }
 
     /// Counts the acknowledgement of a replica that has lost its disk as a failure. Returns whether
@@ -393,22 +290,22 @@ impl Write {
     }
 
     /// The reply, once the answers decide it.
-    pub(super) fn advance(&mut self, context: &mut Context) -> Option<Reply> {
+    pub(super) fn advance(&mut self, cx: &mut OperationContext<'_>) -> Option<Reply> {
         if self.tally.is_reached() {
             if self.superseded {
-                context.emit(Event::WriteSuperseded);
+                cx.outbox.emit(Event::WriteSuperseded);
             }
             let Self { version, superseded, .. } = *self;
             return Some(Reply::Written { version, superseded, acks: self.tally.acks() });
         }
-        self.tally.is_impossible().then(|| Reply::Failed(self.failure(context)))
+        self.tally.is_impossible().then(|| Reply::Failed(self.failure(cx.peers)))
     }
 
     /// The failure of the write, at the deadline or before.
-    pub(super) fn failure(&mut self, context: &Context) -> CommandFailure {
+    pub(super) fn failure(&mut self, peers: &Peers) -> CommandFailure {
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
         if self.tally.is_reachable_if_recovered(self.disk_full) {
-            let here = context.is_own_among(&self.subject, self.disk_full);
+            let here = peers.is_own_among(&self.subject, self.disk_full);
             return CommandFailure::DiskFull { acks: self.tally.acks(), here, maybe_stored };
         }
         if let Some(fault) = self.fault.take()
@@ -418,7 +315,7 @@ impl Write {
         }
         let acks = self.tally.acks();
         if self.tally.is_reachable_if_recovered(self.disk_full.union(self.busy)) {
-            let retry_after = context.retry_after().max(self.retry_after);
+            let retry_after = peers.retry_after().max(self.retry_after);
             CommandFailure::ReplicasOverloaded { acks, retry_after, maybe_stored }
         } else if self
             .tally
@@ -430,8 +327,8 @@ impl Write {
         }
     }
 
-    fn record_outcome(&mut self, context: &Context, replica_index: u8, outcome: ReplicaOutcome) {
-        let is_own = context.node(&self.subject, replica_index) == context.member.me;
+    fn record_outcome(&mut self, peers: &Peers, replica_index: u8, outcome: ReplicaOutcome) {
+        let is_own = peers.node(&self.subject, replica_index) == peers.member.me;
         match outcome {
             Ok(ReplicaResponse::Written { superseded }) => {
                 self.superseded |= superseded;

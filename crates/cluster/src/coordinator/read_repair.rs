@@ -21,19 +21,16 @@
 //!
 //! **Caveats.** No hints are kept for a failed repair: the next read finds the same difference.
 
-use super::context::{Context, RequestTarget};
+use super::context::{FollowUp, OperationContext, RequestTarget};
 use super::get::Read;
-use super::late_replicas::FollowUp;
 use super::latency::OVERDUE_MAX;
 use super::peers::Availability;
-use super::put::is_ahead;
 use super::request_number::{Step, WRITE_ROUNDS_MAX};
-use super::table::OperationId;
 use crate::quorum::CellReplicas;
 use crate::replica_request::write_size;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply};
-use stdx::{Cell, CellKind, Now};
+use stdx::{Cell, CellKind};
 
 /// Greatest size in bytes of a value that is kept after the reply while an answer is outstanding. A
 /// larger value is fetched again if it is needed. With the greatest number of replied operations,
@@ -73,11 +70,11 @@ pub(super) enum Spread {
 
 impl Read {
     /// Ensures that the newest cell is stored where a later read cannot miss it.
-    pub(super) fn ensure_spread(&mut self, now: Now, context: &mut Context, id: OperationId) -> Spread {
+    pub(super) fn ensure_spread(&mut self, cx: &mut OperationContext<'_>) -> Spread {
         if self.is_held_by_enough() || self.is_trusted() {
             return Spread::Sufficient;
         }
-        let goes_on = self.repair_before_reply(now, context, id);
+        let goes_on = self.repair_before_reply(cx);
         if self.is_trusted() {
             Spread::Sufficient
         } else if goes_on || self.may_be_trusted() {
@@ -124,20 +121,20 @@ impl Read {
 
     /// Sends the newest cell to enough of the replicas that lack it; returns `false` if these are
     /// too few.
-    fn repair_before_reply(&mut self, now: Now, context: &mut Context, id: OperationId) -> bool {
+    fn repair_before_reply(&mut self, cx: &mut OperationContext<'_>) -> bool {
         let Some(cell) = self.answers.cell() else {
-            return self.fetch(now, context, id);
+            return self.fetch(cx);
         };
         if !self.repair.is_reported {
-            self.overdue_at = context.hedge_queue.watch(now.mono, OVERDUE_MAX, id);
+            self.overdue_at = cx.hedges.queue.watch(cx.now.mono, OVERDUE_MAX, cx.id);
         }
-        self.report_repair(context, true);
+        self.report_repair(cx, true);
         for replica_index in self.answers.stale_replicas().without(self.repair.tried()) {
-            self.write(now, context, id, replica_index, &cell);
+            self.write(cx, replica_index, &cell);
         }
         let quorum = self.tally.quorum();
         while !self.cell_replicas(self.held().union(self.repair.open)).suffice(quorum) {
-            if !self.write_to_another(now, context, id, &cell) {
+            if !self.write_to_another(cx, &cell) {
                 return false;
             }
         }
@@ -145,10 +142,10 @@ impl Read {
     }
 
     /// Sends the newest cell to another replica, because one takes too long to store it.
-    pub(super) fn repair_elsewhere(&mut self, now: Now, context: &mut Context, id: OperationId) {
+    pub(super) fn repair_elsewhere(&mut self, cx: &mut OperationContext<'_>) {
         self.repair.slow = self.repair.open;
         if let Some(cell) = self.answers.cell() {
-            self.write_to_another(now, context, id, &cell);
+            self.write_to_another(cx, &cell);
         }
     }
 
@@ -173,12 +170,12 @@ impl Read {
     }
 
     /// Does the work after the reply.
-    pub(super) fn follow_up(&mut self, now: Now, context: &mut Context, id: OperationId) -> FollowUp {
+    pub(super) fn follow_up(&mut self, cx: &mut OperationContext<'_>) -> FollowUp {
         if !self.tally.is_reached() {
-            self.abandon(context);
+            self.abandon(cx);
             return FollowUp::Done;
         }
-        self.repair_after_reply(now, context, id);
+        self.repair_after_reply(cx);
         self.answers.drop_large(KEPT_BYTES_MAX);
         if self.open().union(self.repair.open).is_empty() { FollowUp::Done } else { FollowUp::AwaitsReplicas }
     }
@@ -186,7 +183,7 @@ impl Read {
     /// Handles the outcome of sending the newest cell to a replica.
     pub(super) fn handle_repair_outcome(
         &mut self,
-        context: &mut Context,
+        cx: &mut OperationContext<'_>,
         replica_index: u8,
         round: u8,
         outcome: &ReplicaOutcome,
@@ -194,7 +191,7 @@ impl Read {
         if round != self.repair.round || !self.repair.open.remove(replica_index) {
             return;
         }
-        context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
+        cx.end_request(cx.peers.node(&self.subject, replica_index), self.repair.bytes);
         match outcome {
             Ok(ReplicaResponse::Written { .. }) => self.repair.stored.insert(replica_index),
             _ => self.repair.failed.insert(replica_index),
@@ -206,27 +203,27 @@ impl Read {
 
     /// Counts the repair of this replica as failed, because it will not answer. Returns whether it
     /// was sent anything.
-    pub(super) fn fail_repair(&mut self, context: &mut Context, replica_index: u8) -> bool {
+    pub(super) fn fail_repair(&mut self, cx: &mut OperationContext<'_>, replica_index: u8) -> bool {
         let was_open = self.repair.open.remove(replica_index);
         if was_open {
-            context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
+            cx.end_request(cx.peers.node(&self.subject, replica_index), self.repair.bytes);
             self.repair.failed.insert(replica_index);
         }
         was_open
     }
 
     /// Begins a new round if a newer cell was found than the one sent so far.
-    pub(super) fn begin_round(&mut self, context: &mut Context) {
+    pub(super) fn begin_round(&mut self, cx: &mut OperationContext<'_>) {
         if self.repair.is_reported {
-            self.abandon_repair(context);
+            self.abandon_repair(cx);
             self.repair = ReadRepair { round: self.repair.round + 1, ..ReadRepair::default() };
         }
     }
 
     /// Stops waiting for replicas that were sent the newest cell.
-    pub(super) fn abandon_repair(&mut self, context: &mut Context) {
+    pub(super) fn abandon_repair(&mut self, cx: &mut OperationContext<'_>) {
         for replica_index in std::mem::take(&mut self.repair.open) {
-            context.end_request(context.node(&self.subject, replica_index), self.repair.bytes);
+            cx.end_request(cx.peers.node(&self.subject, replica_index), self.repair.bytes);
         }
     }
 
@@ -242,44 +239,37 @@ impl Read {
         self.answers.stale_replicas().union(damaged).without(self.repair.tried())
     }
 
-    fn repair_after_reply(&mut self, now: Now, context: &mut Context, id: OperationId) {
+    fn repair_after_reply(&mut self, cx: &mut OperationContext<'_>) {
         let replicas = self.to_repair();
         if replicas.is_empty() {
             return;
         }
         let Some(cell) = self.answers.cell() else {
-            self.fetch(now, context, id);
+            self.fetch(cx);
             return;
         };
-        self.report_repair(context, false);
+        self.report_repair(cx, false);
         for replica_index in replicas {
-            self.write(now, context, id, replica_index, &cell);
+            self.write(cx, replica_index, &cell);
         }
     }
 
     /// Sends the newest cell to one more of its replicas, whether or not that holds it already.
-    fn write_to_another(&mut self, now: Now, context: &mut Context, id: OperationId, cell: &Cell) -> bool {
+    fn write_to_another(&mut self, cx: &mut OperationContext<'_>, cell: &Cell) -> bool {
         let held = self.held().union(self.repair.tried());
         // A later read with the same `from` does not ask replicas beyond these.
         let replicas = self.tally.quorum().replicas();
         let mut others = self.answers.intended_replicas().intersection(replicas).without(held);
-        others.any(|replica_index| self.write(now, context, id, replica_index, cell))
+        others.any(|replica_index| self.write(cx, replica_index, cell))
     }
 
-    fn write(
-        &mut self,
-        now: Now,
-        context: &mut Context,
-        id: OperationId,
-        replica_index: u8,
-        cell: &Cell,
-    ) -> bool {
-        let node = context.node(&self.subject, replica_index);
+    fn write(&mut self, cx: &mut OperationContext<'_>, replica_index: u8, cell: &Cell) -> bool {
+        let node = cx.peers.node(&self.subject, replica_index);
         let bytes = write_size(&self.subject.key, cell);
         let is_value = cell.meta.kind == CellKind::Value;
-        let is_refused = node == context.member.me && is_ahead(context, now, cell.meta.version.hlc);
+        let is_refused = node == cx.peers.member.me && cx.peers.is_ahead(cx.now, cell.meta.version.hlc);
         let has_rounds = self.repair.round < WRITE_ROUNDS_MAX;
-        let availability = context.can_write(node, bytes, is_value);
+        let availability = cx.peers.can_write(node, bytes, is_value);
         if is_refused || !has_rounds || availability != Availability::Ready {
             self.repair.failed.insert(replica_index);
             if availability == Availability::Busy {
@@ -293,14 +283,14 @@ impl Read {
         let (key, cell) = (self.subject.key.clone(), cell.clone());
         let cell = cell.with_from_of_at_least(self.answers.greatest_from());
         let request = ReplicaRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
-        context.ask(RequestTarget { operation: id, step, node, deadline: None }, request, bytes);
+        cx.ask(RequestTarget { step, node, deadline: None }, request, bytes);
         true
     }
 
-    fn report_repair(&mut self, context: &mut Context, blocking: bool) {
+    fn report_repair(&mut self, cx: &mut OperationContext<'_>, blocking: bool) {
         if !self.repair.is_reported {
             self.repair.is_reported = true;
-            context.emit(Event::ReadRepaired { blocking });
+            cx.outbox.emit(Event::ReadRepaired { blocking });
         }
     }
 }

@@ -10,7 +10,6 @@
 //! 16 of the slot. The uses of a slot wrap around after months of only the shortest operations; no
 //! answer is that late.
 
-use super::table::OperationId;
 use crate::StoreId;
 
 /// The slot of requests that belong to no operation.
@@ -23,6 +22,15 @@ pub(super) const USES_MASK: u64 = (1 << 43) - 1;
 
 /// Greatest number of rounds in which a read may send a newer cell to replicas that lack it.
 pub(super) const WRITE_ROUNDS_MAX: u8 = 8;
+
+/// Identifies an operation; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OperationId {
+    /// Number of earlier uses of the slot.
+    pub(super) uses: u64,
+    /// The slot in the table of operations.
+    pub(super) slot: u16,
+}
 
 /// A step of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

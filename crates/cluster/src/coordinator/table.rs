@@ -10,7 +10,7 @@
 //! second list holds the operations that have replied and still wait for replicas, in the order of
 //! their replies.
 
-use super::request_number::USES_MASK;
+use super::request_number::{OperationId, USES_MASK};
 use stdx::Instant;
 
 /// Stands for "no slot" in the lists.
@@ -20,15 +20,6 @@ const BY_DEADLINE: usize = 0;
 /// The list of operations that have replied, in the order of their replies.
 const BY_REPLY: usize = 1;
 const LISTS: usize = 2;
-
-/// Identifies an operation; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OperationId {
-    /// Number of earlier uses of the slot.
-    pub(super) uses: u64,
-    /// The slot in the table.
-    pub(super) slot: u16,
-}
 
 #[derive(Debug)]
 struct Slot<W> {

@@ -63,7 +63,7 @@ impl Check {
         if self.is_done || !self.request_state.is_due(cx.now.mono) {
             return Ok(());
         }
-        let layout = &cx.context.member.layout;
+        let layout = &cx.peers.member.layout;
         let held =
             self.checked(pages, None).filter(|entry| self.is_replica_of(layout, entry.key, &entry.cell.meta));
         let digest = RangeDigest::of(held.map(|entry| (entry.key, entry.cell.meta.version)));

@@ -18,7 +18,6 @@
 //! **Caveats.** A node that comes back gets no role before another one is excluded. Nodes take
 //! their snapshots when they are first asked, not all at the same time.
 
-use super::super::peers::Availability;
 use super::key_reads::PageTarget;
 use super::page_sizes::PageSizes;
 use super::request_state::RequestState;
@@ -29,6 +28,7 @@ use super::roles::{
 use super::scan_context::{LostParticipant, ScanContext};
 use super::sources::{Frontier, Source};
 use super::window::{FinishedWindow, ScanParameters, ScanWindow};
+use crate::coordinator::peers::Availability;
 use crate::{
     Acks, CommandFailure, Event, KeyRange, Layout, NodeIndex, NodeSet, Quorum, ReplicaFault, ReplicaOutcome,
     ReplicaResponse, Reply, Shortfall, StoreFault, WaitTarget,
@@ -92,7 +92,7 @@ impl ClusterScan {
         entries_left: Option<u64>,
         quorum: Quorum,
     ) -> Result<Self, CommandFailure> {
-        let limits = cx.context.limits;
+        let limits = cx.peers.limits;
         let at = cx.now.wall;
         let mut scan = Self {
             quorum,
@@ -196,8 +196,8 @@ impl ClusterScan {
         }
         self.fault = lost.fault.or(self.fault.take());
         self.excluded.insert(lost.node, cx.now.mono + EXCLUSION_TIME);
-        let order = self.without_excluded(cx, readable_or_busy_nodes(cx.context));
-        match cx.context.role_assignments.find(&cx.context.member.layout, order, self.quorum) {
+        let order = self.without_excluded(cx, readable_or_busy_nodes(cx.peers));
+        match cx.role_assignments.find(&cx.peers.member.layout, order, self.quorum) {
             Ok(assignment) => {
                 self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)));
             }
@@ -209,9 +209,9 @@ impl ClusterScan {
     }
 
     /// Replaces a slow participant if the others suffice without it; fails the scan when its time
-    /// is over.
+    /// is over. The wait is attributed to a slow participant.
     pub(super) fn handle_due(&mut self, cx: &mut ScanContext<'_>) {
-        let (now, timeout) = (cx.now.mono, cx.context.limits.request_timeout);
+        let (now, timeout) = (cx.now.mono, cx.peers.limits.request_timeout);
         let gathering = match &self.stage {
             Stage::WaitingForLinks { until } if *until <= now => {
                 return self.run_out_of_time(cx, NodeSet::EMPTY, false);
@@ -226,11 +226,10 @@ impl ClusterScan {
             .filter(|(_, request_state)| waits(*request_state, timeout / REPLACEMENT_DIVISOR))
             .map(|(node, _)| node)
             .collect();
-        cx.context.event_source =
-            slow.iter().next().map_or(WaitTarget::Links, |node| cx.context.wait_target_of(node));
-        let order = self.without_excluded(cx, readable_nodes(cx.context));
+        cx.source = slow.iter().next().map_or(WaitTarget::Links, |node| cx.peers.wait_target_of(node));
+        let order = self.without_excluded(cx, readable_nodes(cx.peers));
         let others_suffice = |slow: NodeIndex| {
-            can_form_quorum(&cx.context.member.layout, self.quorum, |node| {
+            can_form_quorum(&cx.peers.member.layout, self.quorum, |node| {
                 node != slow && order.contains(&node)
             })
         };
@@ -253,9 +252,9 @@ impl ClusterScan {
     /// Begins if enough nodes are available, or waits until they are. Returns the failure if
     /// neither is possible.
     fn begin(&mut self, cx: &mut ScanContext<'_>) -> Result<(), CommandFailure> {
-        let context = &mut *cx.context;
-        let order = readable_nodes(context);
-        let too_few = match context.role_assignments.find(&context.member.layout, order, self.quorum) {
+        let (peers, role_assignments) = (&*cx.peers, &mut *cx.role_assignments);
+        let order = readable_nodes(peers);
+        let too_few = match role_assignments.find(&peers.member.layout, order, self.quorum) {
             Ok(assignment) => {
                 self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)));
                 return Ok(());
@@ -263,12 +262,12 @@ impl ClusterScan {
             Err(too_few) => too_few,
         };
         let can_form_quorum =
-            |is_in: &dyn Fn(NodeIndex) -> bool| can_form_quorum(&context.member.layout, self.quorum, is_in);
-        let is_available = |node| context.can_read(node) != Availability::Unavailable;
+            |is_in: &dyn Fn(NodeIndex) -> bool| can_form_quorum(&peers.member.layout, self.quorum, is_in);
+        let is_available = |node| peers.can_read(node) != Availability::Unavailable;
         if can_form_quorum(&is_available) {
-            return Err(CommandFailure::Overloaded { retry_after: context.retry_after() });
+            return Err(CommandFailure::Overloaded { retry_after: peers.retry_after() });
         }
-        if can_form_quorum(&|node| is_available(node) || context.can_read_soon(node)) {
+        if can_form_quorum(&|node| is_available(node) || peers.can_read_soon(node)) {
             return Ok(());
         }
         Err(self.failure(too_few))
@@ -309,7 +308,7 @@ impl ClusterScan {
         }
         let is_known = sources.iter().all(|source| *source.frontier() != Frontier::Nothing);
         if is_known {
-            *window = Some(next_window(&cx.context.member.layout, assignment, sources, &self.range));
+            *window = Some(next_window(&cx.peers.member.layout, assignment, sources, &self.range));
             self.sizes.grow();
         }
         Ok(is_known)
@@ -343,12 +342,12 @@ impl ClusterScan {
 
     /// Fails the scan because of nodes that have not answered in time.
     fn run_out_of_time(&mut self, cx: &mut ScanContext<'_>, slow: NodeSet, is_busy: bool) {
-        cx.context.emit(Event::DeadlinePassed);
-        let mut order = self.without_excluded(cx, readable_nodes(cx.context));
+        cx.outbox.emit(Event::DeadlinePassed);
+        let mut order = self.without_excluded(cx, readable_nodes(cx.peers));
         order.retain(|node| !slow.contains(*node));
-        let participants = participant_count(&cx.context.member.layout, order, self.quorum);
+        let participants = participant_count(&cx.peers.member.layout, order, self.quorum);
         self.fail(if is_busy {
-            CommandFailure::Overloaded { retry_after: cx.context.retry_after() }
+            CommandFailure::Overloaded { retry_after: cx.peers.retry_after() }
         } else {
             self.failure(TooFewParticipants { participants })
         });
@@ -403,7 +402,7 @@ impl GatherState {
         if let Some(source) = self.sources.iter_mut().find(|source| source.request_state.awaits(serial)) {
             return match outcome {
                 Ok(ReplicaResponse::Page { page, rest }) => {
-                    if rest.is_none() && !page.is_oversized() && source.node == cx.context.member.me {
+                    if rest.is_none() && !page.is_oversized() && source.node == cx.peers.member.me {
                         cx.in_flight.forget_snapshot(source.node);
                     }
                     source.take_page(page, rest)
@@ -423,7 +422,7 @@ impl GatherState {
                 return Ok(());
             }
             Ok(ReplicaResponse::Page { page, rest }) => {
-                check.take_page(&cx.context.member.layout, pages, &page, rest)?
+                check.take_page(&cx.peers.member.layout, pages, &page, rest)?
             }
             outcome => return refused(cx, check.node, &mut check.request_state, outcome),
         };
@@ -462,7 +461,7 @@ fn refused(
         Err(ReplicaFault::Store(fault)) => Err(LostParticipant { node, fault: Some(fault) }),
         Err(ReplicaFault::NotReadEligible) => Err(LostParticipant { node, fault: None }),
         outcome => {
-            assert!(node != cx.context.member.me, "the store answered ReadPage with {outcome:?}");
+            assert!(node != cx.peers.member.me, "the store answered ReadPage with {outcome:?}");
             Err(LostParticipant { node, fault: None })
         }
     }

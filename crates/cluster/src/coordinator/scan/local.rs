@@ -80,7 +80,7 @@ impl LocalScan {
                 // The store keeps its snapshot after an oversized page, because it may be read
                 // again.
                 if rest.is_none() && !page.is_oversized() {
-                    cx.in_flight.forget_snapshot(cx.context.member.me);
+                    cx.in_flight.forget_snapshot(cx.peers.member.me);
                 }
                 if reader_waits || !page.is_oversized() {
                     self.take_page(page, rest);
@@ -103,10 +103,10 @@ impl LocalScan {
 
     /// Fails the scan when its time is over.
     pub(super) fn handle_due(&mut self, cx: &mut ScanContext<'_>) {
-        let retry_after = cx.context.limits.request_timeout;
+        let retry_after = cx.peers.limits.request_timeout;
         if self.request_state.since().is_some_and(|since| since + retry_after <= cx.now.mono) {
-            cx.context.event_source = WaitTarget::Store;
-            cx.context.emit(Event::DeadlinePassed);
+            cx.source = WaitTarget::Store;
+            cx.outbox.emit(Event::DeadlinePassed);
             self.end(Reply::Failed(CommandFailure::Overloaded { retry_after }));
         }
     }

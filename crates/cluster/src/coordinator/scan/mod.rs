@@ -34,16 +34,16 @@ mod sources;
 mod window;
 
 use super::Coordinator;
-use super::context::{Context, ReplyTo};
+use super::context::{Context, CoordinatorInput, ReplyTo};
+use super::scan_reads::{QueuedRead, ScanReadResult};
 use crate::{
     CommandFailure, Event, NodeIndex, ReplicaOutcome, ReplicaResponse, Reply, RequestId, Scan, ScanId,
-    ScanScope, SnapshotId,
+    ScanScope, SnapshotId, WaitTarget,
 };
 use cluster::ClusterScan;
 use in_flight::InFlightRequests;
-pub(super) use in_flight::QueuedRead;
 use local::LocalScan;
-pub(super) use roles::RoleAssignmentCache;
+use roles::RoleAssignmentCache;
 use scan_context::{LostParticipant, ScanContext};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::{Instant, Now};
@@ -61,6 +61,7 @@ pub(super) struct Scans {
     names: BTreeMap<ScanId, u16>,
     /// Scans with the time at which each is due.
     due: BTreeSet<(Instant, u16)>,
+    role_assignments: RoleAssignmentCache,
     /// Number of scans begun so far.
     begun: u64,
     /// Number of scans that wait for a reply.
@@ -96,165 +97,174 @@ impl Coordinator {
     /// Ends a scan that is not needed any more; does nothing if it is over. A command that waits
     /// for its reply gets it now.
     pub fn close_scan(&mut self, now: Now, id: ScanId) {
-        self.context.now = now.mono;
+        let input = CoordinatorInput { now, source: WaitTarget::Nothing };
         let Some(&slot) = self.scans.names.get(&id) else {
             return;
         };
-        self.reply_to_reader(slot, Reply::Failed(CommandFailure::Closed));
-        self.close(now, slot);
+        self.reply_to_reader(input, slot, Reply::Failed(CommandFailure::Closed));
+        self.close(input, slot);
     }
 
-    pub(super) fn submit_scan(&mut self, now: Now, to: RequestId, name: ScanId, scan: Scan) {
+    pub(super) fn submit_scan(&mut self, input: CoordinatorInput, to: RequestId, name: ScanId, scan: Scan) {
         assert!(!self.scans.names.contains_key(&name), "{name:?} is open");
         if self.scans.len() == SCANS_MAX {
-            self.context.emit(Event::Refused);
-            let retry_after = self.context.retry_after();
-            return self.context.reply(to, Reply::Failed(CommandFailure::Overloaded { retry_after }));
+            self.context.outbox.emit(Event::Refused);
+            let retry_after = self.context.peers.retry_after();
+            return self.context.reply(input, to, Reply::Failed(CommandFailure::Overloaded { retry_after }));
         }
         if scan.range.is_empty() || scan.limit == Some(0) {
-            return self.context.reply(to, Reply::Page { page: Default::default(), is_last: true });
+            return self.context.reply(input, to, Reply::Page { page: Default::default(), is_last: true });
         }
         let slot = self.scans.insert(&self.context, name);
         let Scan { range, limit, scope } = scan;
         let state = match scope {
             ScanScope::Node => Ok(ScanState::Local(Box::new(LocalScan::new(range, limit)))),
             ScanScope::Cluster(quorum) => {
-                let (_, mut cx) = self.scans.open(slot, now, &mut self.context);
+                let (_, mut cx) = self.scans.open(slot, input, &mut self.context);
                 ClusterScan::new(&mut cx, range, limit, quorum).map(|scan| ScanState::Cluster(Box::new(scan)))
             }
         };
         match state {
             Ok(state) => {
                 self.scans.find(slot).expect("it was just inserted").state = state;
-                self.attach_reader(now, slot, to);
+                self.attach_reader(input, slot, to);
             }
             Err(failure) => {
-                self.context.reply(to, Reply::Failed(failure));
-                self.close(now, slot);
+                self.context.reply(input, to, Reply::Failed(failure));
+                self.close(input, slot);
             }
         }
     }
 
-    pub(super) fn submit_next_page(&mut self, now: Now, to: RequestId, name: ScanId) {
+    pub(super) fn submit_next_page(&mut self, input: CoordinatorInput, to: RequestId, name: ScanId) {
         let slot = *self.scans.names.get(&name).expect("pages are requested of open scans");
-        self.attach_reader(now, slot, to);
+        self.attach_reader(input, slot, to);
     }
 
     /// Handles the outcome of a request of a scan; that of an abandoned request is ignored.
-    pub(super) fn handle_scan_outcome(&mut self, now: Now, slot: u16, serial: u64, outcome: ReplicaOutcome) {
+    pub(super) fn handle_scan_outcome(
+        &mut self,
+        input: CoordinatorInput,
+        slot: u16,
+        serial: u64,
+        outcome: ReplicaOutcome,
+    ) {
         let Some(scan) = self.scans.find(slot) else {
             return;
         };
-        let Some((node, outcome)) = scan.in_flight.take_outcome(&mut self.context, serial, outcome) else {
+        let waits = scan.reader.is_some();
+        let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
+        let Some((node, outcome)) = cx.take_outcome(serial, outcome) else {
             return;
         };
-        let waits = scan.reader.is_some();
-        let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
         match state {
             ScanState::Local(local) => local.handle_outcome(&mut cx, serial, outcome, waits),
             ScanState::Cluster(cluster) => cluster.handle_outcome(&mut cx, serial, outcome),
             ScanState::Closing { .. } => {
                 if let Ok(ReplicaResponse::Page { rest: None, .. }) = outcome
-                    && node == cx.context.member.me
+                    && node == cx.peers.member.me
                 {
                     cx.in_flight.forget_snapshot(node);
                 }
             }
         }
-        self.advance_scan(now, slot);
+        self.advance_scan(input, slot);
     }
 
     /// Runs the scans that are due.
-    pub(super) fn run_due_scans(&mut self, now: Now) {
-        while let Some(slot) = self.scans.take_due(now.mono) {
-            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+    pub(super) fn run_due_scans(&mut self, input: CoordinatorInput) {
+        while let Some(slot) = self.scans.take_due(input.now.mono) {
+            let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
             match state {
                 ScanState::Local(local) => local.handle_due(&mut cx),
                 ScanState::Cluster(cluster) => cluster.handle_due(&mut cx),
-                ScanState::Closing { .. } => cx.in_flight.abandon(cx.context),
+                ScanState::Closing { .. } => cx.abandon(),
             }
-            self.advance_scan(now, slot);
+            let input = CoordinatorInput { source: cx.source, ..input };
+            self.advance_scan(input, slot);
         }
     }
 
     /// Starts queued reads of scans while the table has space for them, and passes results to their
     /// scans.
-    pub(super) fn run_queued_reads(&mut self, now: Now) {
+    pub(super) fn run_queued_reads(&mut self, input: CoordinatorInput) {
         loop {
-            if let Some((slot, serial, reply)) = self.context.read_results.pop_front() {
+            if let Some(ScanReadResult { slot, serial, reply }) = self.context.scan_reads.results.pop_front()
+            {
                 self.scans.reads -= 1;
                 if let Some(OpenScan { state: ScanState::Cluster(cluster), .. }) = self.scans.find(slot) {
-                    cluster.handle_read(now.mono, serial, reply);
-                    self.advance_scan(now, slot);
+                    cluster.handle_read(input.now.mono, serial, reply);
+                    self.advance_scan(input, slot);
                 }
                 continue;
             }
-            let share = (self.context.limits.operations_max / READS_DIVISOR).max(1);
+            let share = (self.context.peers.limits.operations_max / READS_DIVISOR).max(1);
             if self.scans.reads == share || self.operations.is_full() {
                 return;
             }
-            let Some(QueuedRead { slot, serial, key, quorum }) = self.context.queued_reads.pop_front() else {
+            let Some(QueuedRead { slot, serial, key, quorum }) = self.context.scan_reads.queued.pop_front()
+            else {
                 return;
             };
             if self.scans.wants_read(slot, serial) {
                 self.scans.reads += 1;
-                self.submit_get(now, ReplyTo::Scan { slot, serial }, key, quorum);
+                self.submit_get(input, ReplyTo::Scan { slot, serial }, key, quorum);
             }
         }
     }
 
     /// Retries scans that wait for links.
-    pub(super) fn resume_scans(&mut self, now: Now) {
+    pub(super) fn resume_scans(&mut self, input: CoordinatorInput) {
         for slot in self.scans.open_slots() {
-            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
             if let ScanState::Cluster(cluster) = state {
                 cluster.resume(&mut cx);
-                self.advance_scan(now, slot);
+                self.advance_scan(input, slot);
             }
         }
     }
 
     /// Continues scans without a node, because the link to it has ended.
-    pub(super) fn fail_scan_requests(&mut self, now: Now, node: NodeIndex) {
+    pub(super) fn fail_scan_requests(&mut self, input: CoordinatorInput, node: NodeIndex) {
         for slot in self.scans.open_slots() {
-            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
-            cx.in_flight.forget_node(cx.context, node);
+            let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
+            cx.forget_node(node);
             if let ScanState::Cluster(cluster) = state {
                 cluster.replace_participant(&mut cx, LostParticipant { node, fault: None });
             }
-            self.advance_scan(now, slot);
+            self.advance_scan(input, slot);
         }
     }
 
     /// Continues scans without nodes that are not read-eligible.
-    pub(super) fn drop_ineligible_participants(&mut self, now: Now) {
+    pub(super) fn drop_ineligible_participants(&mut self, input: CoordinatorInput) {
         for slot in self.scans.open_slots() {
-            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
             let ScanState::Cluster(cluster) = state else {
                 continue;
             };
-            for node in cx.context.member.layout.nodes() {
-                if !cx.context.view.peer(node).read_eligible {
+            for node in cx.peers.member.layout.nodes() {
+                if !cx.peers.view.peer(node).read_eligible {
                     cluster.replace_participant(&mut cx, LostParticipant { node, fault: None });
                 }
             }
-            self.advance_scan(now, slot);
+            self.advance_scan(input, slot);
         }
     }
 
-    fn attach_reader(&mut self, now: Now, slot: u16, to: RequestId) {
+    fn attach_reader(&mut self, input: CoordinatorInput, slot: u16, to: RequestId) {
         let scan = self.scans.find(slot).expect("it is open");
         assert!(scan.reader.is_none(), "a scan has one reader");
         scan.reader = Some(to);
         self.scans.waiting += 1;
-        self.advance_scan(now, slot);
+        self.advance_scan(input, slot);
     }
 
     /// Replies if the next page is ready, and starts further requests.
-    fn advance_scan(&mut self, now: Now, slot: u16) {
+    fn advance_scan(&mut self, input: CoordinatorInput, slot: u16) {
         loop {
             let waits = self.scans.find(slot).expect("the scan is open").reader.is_some();
-            let (state, mut cx) = self.scans.open(slot, now, &mut self.context);
+            let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
             let reply = match state {
                 ScanState::Local(local) => local.advance(&mut cx, waits),
                 ScanState::Cluster(cluster) => cluster.advance(&mut cx, waits),
@@ -264,42 +274,41 @@ impl Coordinator {
                 break;
             };
             let is_over = matches!(reply, Reply::Failed(_) | Reply::Page { is_last: true, .. });
-            self.reply_to_reader(slot, reply);
+            self.reply_to_reader(input, slot, reply);
             if is_over {
-                return self.close(now, slot);
+                return self.close(input, slot);
             }
         }
-        self.finish_or_reschedule(now, slot);
+        self.finish_or_reschedule(input, slot);
     }
 
-    fn reply_to_reader(&mut self, slot: u16, reply: Reply) {
+    fn reply_to_reader(&mut self, input: CoordinatorInput, slot: u16, reply: Reply) {
         let scan = self.scans.find(slot).expect("the scan is open");
         if let Some(to) = scan.reader.take() {
             self.scans.waiting -= 1;
-            self.context.reply(to, reply);
+            self.context.reply(input, to, reply);
         }
     }
 
     /// Ends a scan except for its requests in flight.
-    fn close(&mut self, now: Now, slot: u16) {
+    fn close(&mut self, input: CoordinatorInput, slot: u16) {
         let scan = self.scans.find(slot).expect("the scan is open");
-        scan.state = ScanState::Closing { until: now.mono + self.context.limits.request_timeout };
+        scan.state = ScanState::Closing { until: input.now.mono + self.context.peers.limits.request_timeout };
         let name = scan.name;
         self.scans.names.remove(&name);
-        self.context.queued_reads.retain(|wanted| !wanted.is_of(slot));
-        self.finish_or_reschedule(now, slot);
+        self.context.scan_reads.queued.retain(|wanted| wanted.slot != slot);
+        self.finish_or_reschedule(input, slot);
     }
 
     /// Removes a closed scan without requests, and schedules any other.
-    fn finish_or_reschedule(&mut self, now: Now, slot: u16) {
-        let scan = self.scans.find(slot).expect("the scan is open");
-        let is_done = matches!(scan.state, ScanState::Closing { .. })
-            && scan.in_flight.release_snapshots(&mut self.context);
-        let timeout = self.context.limits.request_timeout;
-        let due = match &scan.state {
+    fn finish_or_reschedule(&mut self, input: CoordinatorInput, slot: u16) {
+        let timeout = self.context.peers.limits.request_timeout;
+        let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
+        let is_done = matches!(state, ScanState::Closing { .. }) && cx.release_snapshots();
+        let due = match state {
             _ if is_done => None,
             ScanState::Local(local) => local.due(timeout),
-            ScanState::Cluster(cluster) => cluster.due(now.mono, timeout),
+            ScanState::Cluster(cluster) => cluster.due(input.now.mono, timeout),
             ScanState::Closing { until } => Some(*until),
         };
         self.scans.set_due(slot, due);
@@ -330,8 +339,8 @@ impl Scans {
             self.slots.push(None);
             (self.slots.len() - 1) as u16
         });
-        let incarnation = context.member.incarnation;
-        let snapshot = SnapshotId { incarnation, requester: context.requester, number: self.begun };
+        let (incarnation, requester) = (context.peers.member.incarnation, context.outbox.requester());
+        let snapshot = SnapshotId { incarnation, requester, number: self.begun };
         self.begun += 1;
         let in_flight = InFlightRequests::new(slot, snapshot);
         let state = ScanState::Closing { until: Instant::ZERO };
@@ -359,11 +368,22 @@ impl Scans {
     fn open<'a>(
         &'a mut self,
         slot: u16,
-        now: Now,
+        input: CoordinatorInput,
         context: &'a mut Context,
     ) -> (&'a mut ScanState, ScanContext<'a>) {
-        let OpenScan { state, in_flight, .. } = self.find(slot).expect("the scan is open");
-        (state, ScanContext { now, context, in_flight })
+        let Self { slots, role_assignments, .. } = self;
+        let scan = slots[usize::from(slot)].as_mut().expect("the scan is open");
+        let Context { peers, outbox, scan_reads, .. } = context;
+        let cx = ScanContext {
+            now: input.now,
+            source: input.source,
+            peers,
+            outbox,
+            reads: scan_reads,
+            role_assignments,
+            in_flight: &mut scan.in_flight,
+        };
+        (&mut scan.state, cx)
     }
 
     fn wants_read(&mut self, slot: u16, serial: u64) -> bool {

@@ -4,8 +4,7 @@
 //! all that it holds itself, and few nodes have a role. A node has no role if it cannot be asked,
 //! or if it is not read-eligible.
 
-use super::super::context::Context;
-use super::super::peers::Availability;
+use crate::coordinator::peers::{Availability, Peers};
 use crate::quorum::{exceeds_replicas_of, holders_needed};
 use crate::{Layout, NodeIndex, PartitionId, PartitionSet, Quorum, ScanRoles};
 use std::sync::Arc;
@@ -78,7 +77,7 @@ impl RoleAssignment {
 
 /// Cache of the latest assignments, because successive scans mostly have the same.
 #[derive(Debug, Default)]
-pub(in crate::coordinator) struct RoleAssignmentCache(Vec<Arc<RoleAssignment>>);
+pub(super) struct RoleAssignmentCache(Vec<Arc<RoleAssignment>>);
 
 impl RoleAssignmentCache {
     /// The assignment for nodes in this order.
@@ -110,23 +109,23 @@ impl NodeRole {
 }
 
 /// All nodes that can be asked now, the best first.
-pub(super) fn readable_nodes(context: &Context) -> Vec<NodeIndex> {
-    ranked_nodes(context, |availability| availability == Availability::Ready)
+pub(super) fn readable_nodes(peers: &Peers) -> Vec<NodeIndex> {
+    ranked_nodes(peers, |availability| availability == Availability::Ready)
 }
 
 /// As [`readable_nodes`], followed by the nodes that are only busy.
-pub(super) fn readable_or_busy_nodes(context: &Context) -> Vec<NodeIndex> {
-    ranked_nodes(context, |availability| matches!(availability, Availability::Ready | Availability::Busy))
+pub(super) fn readable_or_busy_nodes(peers: &Peers) -> Vec<NodeIndex> {
+    ranked_nodes(peers, |availability| matches!(availability, Availability::Ready | Availability::Busy))
 }
 
-fn ranked_nodes(context: &Context, is_usable: impl Fn(Availability) -> bool) -> Vec<NodeIndex> {
+fn ranked_nodes(peers: &Peers, is_usable: impl Fn(Availability) -> bool) -> Vec<NodeIndex> {
     let mut order: Vec<_> =
-        context.member.layout.nodes().filter(|node| is_usable(context.can_read(*node))).collect();
+        peers.member.layout.nodes().filter(|node| is_usable(peers.can_read(*node))).collect();
     // This node comes first even if its disk is slow, because it has no link to itself over which
     // it could be asked for a check.
-    let is_other = |node: NodeIndex| node != context.member.me;
+    let is_other = |node: NodeIndex| node != peers.member.me;
     order.sort_by_key(|node| {
-        (is_other(*node), context.can_read(*node) != Availability::Ready, context.read_rank(*node))
+        (is_other(*node), peers.can_read(*node) != Availability::Ready, peers.read_rank(*node))
     });
     order
 }

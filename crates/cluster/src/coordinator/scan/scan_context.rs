@@ -1,17 +1,37 @@
-//! The context in which a scan runs.
+//! The context in which a scan runs: its requests to stores and peers.
+//!
+//! **Promise.** Each request is counted at its peer until it is answered or abandoned, once. A
+//! snapshot that a store may hold for the scan is released when the scan is over, after the last
+//! request that may have taken it.
+//!
+//! **Caveats.** An answer is awaited for at most `request_timeout`; a request that a store carries
+//! out after that may leave a snapshot behind, which ends by its age.
 
-use super::super::context::Context;
-use super::super::peers::Availability;
-use super::in_flight::InFlightRequests;
+use super::in_flight::{InFlightRequest, InFlightRequests};
 use super::request_state::RequestState;
-use crate::{Key, NodeIndex, PageRequest, PartitionSet, Quorum, ScanRequest, StoreFault};
+use super::roles::RoleAssignmentCache;
+use crate::coordinator::outbox::{CoordinatorEffects, RequestTimes};
+use crate::coordinator::peers::{Availability, Peers};
+use crate::coordinator::request_number;
+use crate::coordinator::scan_reads::{QueuedRead, ScanReads};
+use crate::refused::PageScope;
+use crate::{
+    Key, NodeIndex, PageRequest, PartitionSet, PeerRequest, Quorum, ReplicaOutcome, ReplicaRequest,
+    ScanRequest, StoreFault, StoreId, StoreRequest, WaitTarget,
+};
 use stdx::Now;
 
-/// The context of a scan: the time, the coordinator's state, and the scan's requests in flight.
+/// The context of a scan while it handles an input: its requests in flight, and the parts of the
+/// coordinator's state that scans use.
 #[derive(Debug)]
 pub(super) struct ScanContext<'a> {
     pub(super) now: Now,
-    pub(super) context: &'a mut Context,
+    /// Source of the input, to which the wait for the next page is attributed.
+    pub(super) source: WaitTarget,
+    pub(super) peers: &'a mut Peers,
+    pub(super) outbox: &'a mut CoordinatorEffects,
+    pub(super) reads: &'a mut ScanReads,
+    pub(super) role_assignments: &'a mut RoleAssignmentCache,
     pub(super) in_flight: &'a mut InFlightRequests,
 }
 
@@ -24,12 +44,6 @@ pub(super) struct LostParticipant {
 }
 
 impl ScanContext<'_> {
-    /// Asks this node's store for a page.
-    pub(super) fn ask_store(&mut self, request_state: &mut RequestState, request: PageRequest) {
-        let serial = self.in_flight.ask_store(self.context, request);
-        request_state.begin(self.now.mono, serial);
-    }
-
     /// Asks a node for its part, which is in these partitions; a busy node, after a pause.
     pub(super) fn ask(
         &mut self,
@@ -38,10 +52,14 @@ impl ScanContext<'_> {
         request: ScanRequest,
         partitions: &PartitionSet,
     ) -> Result<(), LostParticipant> {
-        match self.context.can_read(node) {
+        match self.peers.can_read(node) {
+            Availability::Ready if node == self.peers.member.me => {
+                self.ask_store(request_state, request.into_page(partitions.clone()));
+            }
             Availability::Ready => {
-                let serial = self.in_flight.ask(self.context, node, request, partitions);
-                request_state.begin(self.now.mono, serial);
+                let serial = self.begin(request_state, node, None);
+                let number = request_number::scan_number(self.in_flight.slot(), serial);
+                self.outbox.send_to_peer(node, number, PeerRequest::Scan(request), self.times());
             }
             Availability::Busy => request_state.pause(self.now.mono),
             Availability::Full | Availability::Unavailable => {
@@ -51,8 +69,75 @@ impl ScanContext<'_> {
         Ok(())
     }
 
+    /// Asks this node's store for a page.
+    pub(super) fn ask_store(&mut self, request_state: &mut RequestState, request: PageRequest) {
+        let scope = self.peers.view.refused.scope_of(&request);
+        let serial = self.begin(request_state, self.peers.member.me, scope);
+        let id = StoreId(request_number::scan_number(self.in_flight.slot(), serial));
+        self.outbox.store(id, StoreRequest::ReadPage(request), self.times().deadline);
+    }
+
     /// Queues a read of a key. Returns the number that identifies the result.
     pub(super) fn read(&mut self, key: Key, quorum: Quorum) -> u64 {
-        self.in_flight.read(self.context, key, quorum)
+        let serial = self.reads.next_serial();
+        self.reads.queued.push_back(QueuedRead { slot: self.in_flight.slot(), serial, key, quorum });
+        serial
+    }
+
+    /// Matches an outcome with its request. Returns the node and the outcome; a page of this node
+    /// that covers a refused key is a failure. `None`: the request was abandoned.
+    pub(super) fn take_outcome(
+        &mut self,
+        serial: u64,
+        outcome: ReplicaOutcome,
+    ) -> Option<(NodeIndex, ReplicaOutcome)> {
+        let InFlightRequest { node, scope, .. } = self.in_flight.remove(serial)?;
+        self.peers.end_request(self.now.mono, node, 0);
+        Some((node, self.peers.view.refused.judge(scope.as_deref(), outcome)))
+    }
+
+    /// Forgets the requests to a peer whose link has ended: no answer will come, and the snapshot
+    /// there ends by its age.
+    pub(super) fn forget_node(&mut self, node: NodeIndex) {
+        for _ in 0..self.in_flight.remove_node(node) {
+            self.peers.end_request(self.now.mono, node, 0);
+        }
+    }
+
+    /// Releases the snapshots at stores without requests in flight. Returns whether no request is
+    /// left.
+    pub(super) fn release_snapshots(&mut self) -> bool {
+        let id = self.in_flight.snapshot();
+        for node in self.in_flight.take_idle_holders().iter() {
+            let number = request_number::scan_number(self.in_flight.slot(), self.reads.next_serial());
+            let times = RequestTimes { now: self.now.mono, deadline: None };
+            self.outbox.send(node, number, ReplicaRequest::EndSnapshot { id }, times);
+        }
+        self.in_flight.is_empty()
+    }
+
+    /// Stops waiting for answers.
+    pub(super) fn abandon(&mut self) {
+        for request in self.in_flight.remove_all() {
+            self.peers.end_request(self.now.mono, request.node, 0);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        request_state: &mut RequestState,
+        node: NodeIndex,
+        scope: Option<Box<PageScope>>,
+    ) -> u64 {
+        let serial = self.reads.next_serial();
+        self.peers.begin_request(self.now.mono, node, 0);
+        self.in_flight.insert(InFlightRequest { serial, node, scope });
+        request_state.begin(self.now.mono, serial);
+        serial
+    }
+
+    fn times(&self) -> RequestTimes {
+        let now = self.now.mono;
+        RequestTimes { now, deadline: Some(now + self.peers.limits.request_timeout) }
     }
 }
