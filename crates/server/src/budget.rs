@@ -186,6 +186,15 @@ impl MemoryBudget {
         self.category_max.max(self.guaranteed(category))
     }
 
+    /// Bytes that `category` can still reserve.
+    pub(crate) fn available(&self, category: MemoryCategory) -> u64 {
+        let state = self.state.lock();
+        let reserved = state.reserved[category as usize];
+        let pool = self.pool(&state).saturating_sub(state.pooled);
+        let beyond_category = self.category_max(category).saturating_sub(reserved);
+        beyond_category.min(self.guaranteed(category).saturating_sub(reserved) + pool)
+    }
+
     /// Guaranteed amount of `category`, in bytes.
     const fn guaranteed(&self, category: MemoryCategory) -> u64 {
         match category {

@@ -130,6 +130,12 @@ pub(crate) struct ConnectionActivity {
 }
 
 impl ConnectionActivity {
+    /// The address of the client.
+    pub(crate) fn client(&self) -> ClientAddress {
+        let unknown = || ClientAddress::of(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        self.client.get().unwrap_or_else(unknown)
+    }
+
     /// The order to close, if there is one.
     pub(crate) fn close_order(&self) -> Option<CloseOrder> {
         self.order.get()
@@ -376,9 +382,7 @@ impl HoldsMemory {
         bytes: u64,
         holders: &Arc<MemoryHolders>,
     ) -> Self {
-        let unknown = || ClientAddress::of(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let client = activity.client.get().unwrap_or_else(unknown);
-        let entry = holders.register(client, category, activity.waker.borrow().clone());
+        let entry = holders.register(activity.client(), category, activity.waker.borrow().clone());
         entry.holder.note_bytes(bytes);
         *activity.memory_holder.borrow_mut() = Some(Arc::clone(&entry.holder));
         Self { activity: Rc::clone(activity), entry }
@@ -528,6 +532,8 @@ impl Drop for ConnectionEntry {
 mod hostile_arrivals;
 #[cfg(test)]
 mod hostile_bodies;
+#[cfg(test)]
+mod hostile_readers;
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,7 @@ mod metrics;
 mod outgoing;
 mod process;
 mod profile;
+mod read_execution;
 mod read_pool;
 mod readiness;
 mod replies;

@@ -1,26 +1,32 @@
 //! The clients that hold memory, by address, and the choice of those that lose it when memory is
 //! short.
 //!
-//! **Promise.** Clients of one address cannot take all memory for bodies from clients of other
-//! addresses. Without pressure one address may hold all of it, because a proxy has one address for
-//! many clients. When a body finds no memory and another address holds more than a quarter of the
-//! maximum, and more than the address of the body:
+//! **Promise.** Clients of one address cannot take all memory for bodies, ranges or large values
+//! from clients of other addresses. Without pressure one address may hold all of it, because a
+//! proxy has one address for many clients. When a client finds no memory and another address holds
+//! more than a quarter of the maximum, and more than the address of the client:
 //!
 //! 1. Slow clients of that address are disconnected at once, until there is enough memory: those of
 //!    the address that holds the most first, the slowest for the longest first.
-//! 2. If that address has no slow client yet, the body waits for one, or for memory that is
+//! 2. If that address has no slow client yet, the client waits for one, or for memory that is
 //!    released, at most [`WAIT_TIME`]. Meanwhile addresses that hold more get no further memory.
+//! 3. After the wait, addresses that hold more than a quarter leave an eighth of the maximum free,
+//!    or as much as the client needed. This lasts for [`CONTENDED_TIME`] after the last client of
+//!    an address with less. Such clients therefore rarely have to wait again.
 //!
 //! A client is slow if it moves less than `connection_activity` requires for the bytes it holds.
 //!
 //! **Mechanism.** Each holder is registered with its address and its bytes, which costs one short
-//! lock at its begin and its end. Bodies that arrive with their heads are not registered. The sweep
-//! of each thread publishes for how long its clients have been slow. A lack of memory is the only
-//! reason to examine all holders. An eviction sets a flag and wakes the connection on its thread.
+//! lock at its begin and its end. Bodies that arrive with their heads and small values are not
+//! registered. The sweep of each thread publishes for how long its clients have been slow. A lack
+//! of memory is the only reason to examine all holders. An eviction sets a flag and wakes the
+//! connection on its thread. A client that waits tries again every [`WAIT_PAUSE`], so no release of
+//! memory has to wake it, and dropping its future ends the wait.
 //!
-//! **Caveats.** A body for which [`WAITING_MAX`] others wait already, or [`WAITING_ADDRESS_MAX`] of
-//! its address, is refused at once. A client with more than four addresses can hold all memory with
-//! less than a quarter for each. Its slow connections are then closed by the sweep alone.
+//! **Caveats.** A client for which [`WAITING_MAX`] others wait already, or [`WAITING_ADDRESS_MAX`]
+//! of its address, is refused at once. A client with more than four addresses can hold all memory
+//! with less than a quarter for each. Its slow connections are then closed by the sweep alone.
+//! Clients of one address that are all fast enough keep their memory until they release it.
 
 use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
 use crate::connection_activity::{HoldsMemory, STALLED_SWEEPS};
@@ -31,15 +37,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Under pressure the clients of one address hold at most this fraction of a category's maximum:
 /// 1 / 4.
 const ADDRESS_DIVISOR: u64 = 4;
 /// Longest wait for memory that another address holds: a client counts as slow after 3 s.
-const WAIT_TIME: Duration = Duration::from_secs(5);
+pub(crate) const WAIT_TIME: Duration = Duration::from_secs(5);
 /// Interval in which a waiting client tries to get memory.
-const WAIT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const WAIT_PAUSE: Duration = Duration::from_millis(50);
+/// Time for which an address with more than its share leaves memory free after a client of another
+/// address had to wait.
+const CONTENDED_TIME: Duration = Duration::from_secs(10);
+/// Fraction of its share that such an address leaves free at least: 1 / 2.
+const FREE_DIVISOR: u64 = 2;
 /// Most clients that wait for memory.
 const WAITING_MAX: usize = 32;
 /// Most clients of one address that wait for memory.
@@ -49,14 +60,18 @@ const WAITING_ADDRESS_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct MemoryHolders {
     state: Mutex<State>,
-    /// Number of waiting clients, readable without the lock.
-    waiting: AtomicUsize,
+    /// Number of holders, readable without the lock.
+    count: AtomicUsize,
+    /// Whether clients wait or have waited recently, readable without the lock.
+    is_contended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     holders: slab::Slab<Arc<MemoryHolder>>,
     waiting: slab::Slab<Demand>,
+    /// The last client that waited, until this time.
+    waited: Option<(Demand, Instant)>,
 }
 
 /// A client that holds memory.
@@ -82,12 +97,14 @@ pub(crate) struct HolderEntry {
 
 /// A client's need of memory.
 #[derive(Clone, Copy, Debug)]
-struct Demand {
+pub(crate) struct Demand {
     client: ClientAddress,
     /// The category whose maximum is reached; `None`: the pool of all categories is used up.
     scope: Option<MemoryCategory>,
     /// Bytes above which an address holds more than its share.
     share: u64,
+    /// Bytes that the client lacks.
+    missing: u64,
 }
 
 /// A holder that waits for more memory.
@@ -97,15 +114,13 @@ pub(crate) struct WaitingHolder<'a> {
     demand: Demand,
     /// Bytes that the holder is to have next.
     bytes: u64,
-    /// Bytes that the holder lacks in total.
-    missing: u64,
-    _ticket: WaitTicket<'a>,
+    _ticket: WaitTicket,
 }
 
 /// Membership in the clients that wait. Dropping it ends the wait.
 #[derive(Debug)]
-struct WaitTicket<'a> {
-    holders: &'a MemoryHolders,
+pub(crate) struct WaitTicket {
+    holders: Arc<MemoryHolders>,
     index: usize,
 }
 
@@ -125,13 +140,21 @@ impl MemoryHolders {
             is_evicted: AtomicBool::new(false),
             waker,
         });
-        let index = self.state.lock().holders.insert(Arc::clone(&holder));
+        let mut state = self.state.lock();
+        let index = state.holders.insert(Arc::clone(&holder));
+        self.count.store(state.holders.len(), Ordering::Relaxed);
+        state.note_client(client, Instant::now);
         HolderEntry { holders: Arc::clone(self), index, holder }
     }
 
+    /// Whether any client holds memory.
+    pub(crate) fn are_present(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
     /// Evicts slow clients of addresses that hold more than their share and more than the client of
-    /// `demand`, so that `bytes` become free. `false`: there is no such address.
-    fn make_room(&self, demand: Demand, bytes: u64) -> bool {
+    /// `demand`, so that its bytes become free. `false`: there is no such address.
+    pub(crate) fn make_room(&self, demand: Demand) -> bool {
         let state = self.state.lock();
         let mut totals = state.totals(demand.scope);
         let held = totals.get(&demand.client).copied().unwrap_or(0);
@@ -140,9 +163,9 @@ impl MemoryHolders {
             return false;
         }
         let in_scope =
-            || state.holders.iter().map(|(_, holder)| holder).filter(|holder| demand.covers(holder));
+            || state.holders.iter().map(|(_, holder)| holder).filter(|holder| demand.covers(holder.category));
         let closing: u64 = in_scope().filter(|holder| holder.is_evicted()).map(|holder| holder.bytes()).sum();
-        let mut missing = bytes.saturating_sub(closing);
+        let mut missing = demand.missing.saturating_sub(closing);
         let mut slow: Vec<_> = in_scope()
             .filter(|holder| holder.is_slow() && !holder.is_evicted() && totals.contains_key(&holder.client))
             .collect();
@@ -161,35 +184,69 @@ impl MemoryHolders {
         true
     }
 
-    /// Whether a client that holds less waits for memory, and the address of `holder` has more than
-    /// its share.
-    fn must_yield(&self, holder: &MemoryHolder) -> bool {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+    /// Whether `client` may not have `bytes` more of `category`: it has more than its share, and a
+    /// client that holds less waits for memory or needs what is left.
+    pub(crate) fn must_yield(
+        &self,
+        client: ClientAddress,
+        category: MemoryCategory,
+        bytes: u64,
+        memory: &MemoryBudget,
+    ) -> bool {
+        if !self.is_contended.load(Ordering::Relaxed) {
             return false;
         }
-        let state = self.state.lock();
-        state.waiting.iter().any(|(_, demand)| {
-            demand.client != holder.client && demand.covers(holder) && {
-                let held = |client| state.held(client, demand.scope);
-                held(holder.client) > demand.share.max(held(demand.client))
-            }
-        })
+        let mut state = self.state.lock();
+        if state.waited.is_some_and(|(_, until)| until <= Instant::now()) {
+            state.waited = None;
+            self.note_contention(&state);
+        }
+        let holds_more = |demand: &Demand| {
+            let held = |client| state.held(client, demand.scope);
+            demand.client != client
+                && demand.covers(category)
+                && held(client) > demand.share.max(held(demand.client))
+        };
+        let leaves_too_little = |demand: &Demand| {
+            let free = memory.available(category).saturating_sub(bytes);
+            free < demand.missing.max(demand.share / FREE_DIVISOR)
+        };
+        state.waiting.iter().any(|(_, demand)| holds_more(demand))
+            || state.waited.is_some_and(|(demand, _)| leaves_too_little(&demand) && holds_more(&demand))
     }
 
-    /// Joins the clients that wait; `None`: too many do.
-    fn wait(&self, demand: Demand) -> Option<WaitTicket<'_>> {
+    /// Joins the clients that wait; `None`: too many do, or no other address holds more than its
+    /// share and more than this client.
+    pub(crate) fn wait(self: &Arc<Self>, demand: Demand) -> Option<WaitTicket> {
+        if !self.make_room(demand) {
+            return None;
+        }
         let mut state = self.state.lock();
         let of_address = state.waiting.iter().filter(|(_, other)| other.client == demand.client).count();
         if state.waiting.len() >= WAITING_MAX || of_address >= WAITING_ADDRESS_MAX {
             return None;
         }
         let index = state.waiting.insert(demand);
-        self.waiting.store(state.waiting.len(), Ordering::Relaxed);
-        Some(WaitTicket { holders: self, index })
+        self.note_contention(&state);
+        Some(WaitTicket { holders: Arc::clone(self), index })
+    }
+
+    fn note_contention(&self, state: &State) {
+        let is_contended = state.waited.is_some() || !state.waiting.is_empty();
+        self.is_contended.store(is_contended, Ordering::Relaxed);
     }
 }
 
 impl State {
+    /// Prolongs the time in which memory is left free for clients with no more than their share.
+    fn note_client(&mut self, client: ClientAddress, now: impl FnOnce() -> Instant) {
+        if let Some((demand, _)) = self.waited
+            && self.held(client, demand.scope) <= demand.share
+        {
+            self.waited = Some((demand, now() + CONTENDED_TIME));
+        }
+    }
+
     /// Bytes that each address holds.
     fn totals(&self, scope: Option<MemoryCategory>) -> HashMap<ClientAddress, u64> {
         let mut totals = HashMap::new();
@@ -211,16 +268,23 @@ impl State {
 }
 
 impl Demand {
-    /// The demand of `client` for `bytes` more of `category`, which were refused.
-    fn of(client: ClientAddress, category: MemoryCategory, bytes: u64, memory: &MemoryBudget) -> Self {
+    /// The demand of `client` for `bytes` more of `category`, which were refused, of `missing` in
+    /// the end.
+    pub(crate) fn of(
+        client: ClientAddress,
+        category: MemoryCategory,
+        bytes: u64,
+        missing: u64,
+        memory: &MemoryBudget,
+    ) -> Self {
         let max = memory.category_max(category);
         let is_category_full = memory.reserved_bytes(category).saturating_add(bytes) > max;
-        Self { client, scope: is_category_full.then_some(category), share: max / ADDRESS_DIVISOR }
+        Self { client, scope: is_category_full.then_some(category), share: max / ADDRESS_DIVISOR, missing }
     }
 
-    /// Whether memory of `holder` would serve this demand.
-    fn covers(&self, holder: &MemoryHolder) -> bool {
-        self.scope.is_none_or(|category| category == holder.category)
+    /// Whether memory of `category` would serve this demand.
+    fn covers(&self, category: MemoryCategory) -> bool {
+        self.scope.is_none_or(|scope| scope == category)
     }
 }
 
@@ -263,14 +327,14 @@ impl MemoryHolder {
 
 impl HolderEntry {
     /// Grows `reservation` to `bytes`. `false`: they are not available, or a client of another
-    /// address that holds less waits for memory.
-    pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: u64) -> bool {
-        if bytes == reservation.bytes() {
-            return true;
-        }
-        let grown = !self.holders.must_yield(&self.holder) && reservation.resize(bytes);
+    /// address that holds less has precedence. A smaller size always succeeds.
+    pub(crate) fn grow(&self, memory: &MemoryBudget, reservation: &mut Reservation, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(reservation.bytes());
+        let holder = &self.holder;
+        let must_yield = more > 0 && self.holders.must_yield(holder.client, holder.category, more, memory);
+        let grown = !must_yield && reservation.resize(bytes);
         if grown {
-            self.holder.note_bytes(bytes);
+            holder.note_bytes(bytes);
         }
         grown
     }
@@ -284,30 +348,44 @@ impl HolderEntry {
         bytes: u64,
         wanted: u64,
     ) -> Option<WaitingHolder<'_>> {
-        let (holders, holder, before) = (&self.holders, &self.holder, reservation.bytes());
-        let demand = Demand::of(holder.client, holder.category, bytes - before, memory);
+        let (holder, before) = (&self.holder, reservation.bytes());
         let missing = wanted.max(bytes) - before;
-        let ticket = holders.make_room(demand, missing).then(|| holders.wait(demand)).flatten()?;
-        Some(WaitingHolder { entry: self, demand, bytes, missing, _ticket: ticket })
+        let demand = Demand::of(holder.client, holder.category, bytes - before, missing, memory);
+        let ticket = self.holders.wait(demand)?;
+        Some(WaitingHolder { entry: self, demand, bytes, _ticket: ticket })
+    }
+
+    /// Reserves `bytes` for the holder. `None`: they are not available, or a client of another
+    /// address has precedence. Slow clients of addresses that hold more are then disconnected.
+    pub(crate) fn reserve(&self, memory: &Arc<MemoryBudget>, bytes: u64) -> Option<Reservation> {
+        let holder = &self.holder;
+        if self.holders.must_yield(holder.client, holder.category, bytes, memory) {
+            return None;
+        }
+        let reservation = memory.reserve(holder.category, bytes);
+        if reservation.is_none() {
+            self.holders.make_room(Demand::of(holder.client, holder.category, bytes, bytes, memory));
+        }
+        reservation
     }
 }
 
 impl WaitingHolder<'_> {
     /// Tries to grow `reservation`. `None`: the memory may become available later.
-    pub(crate) fn attempt(&self, reservation: &mut Reservation) -> Option<bool> {
-        if self.entry.grow(reservation, self.bytes) {
+    pub(crate) fn attempt(&self, memory: &MemoryBudget, reservation: &mut Reservation) -> Option<bool> {
+        if self.entry.grow(memory, reservation, self.bytes) {
             return Some(true);
         }
         // Memory may have been released after the first attempt.
-        let has_hope = self.entry.holders.make_room(self.demand, self.missing);
-        (!has_hope).then(|| self.entry.grow(reservation, self.bytes))
+        let has_hope = self.entry.holders.make_room(self.demand);
+        (!has_hope).then(|| self.entry.grow(memory, reservation, self.bytes))
     }
 
-    async fn grow(self, reservation: &mut Reservation) -> bool {
+    async fn grow(self, memory: &MemoryBudget, reservation: &mut Reservation) -> bool {
         let ends = tokio::time::Instant::now() + WAIT_TIME;
         loop {
             tokio::time::sleep(WAIT_PAUSE).await;
-            if let Some(grown) = self.attempt(reservation) {
+            if let Some(grown) = self.attempt(memory, reservation) {
                 return grown;
             }
             if tokio::time::Instant::now() >= ends {
@@ -318,7 +396,7 @@ impl WaitingHolder<'_> {
 }
 
 impl HoldsMemory {
-    /// Grows `reservation` of a body to `bytes`, of `wanted` in the end. Waits if other addresses
+    /// Grows `reservation` to `bytes`, of `wanted` in the end. Waits if other addresses
     /// hold more than their share. `false`: the memory is not available.
     pub(crate) async fn grow(
         &self,
@@ -328,12 +406,12 @@ impl HoldsMemory {
         wanted: u64,
     ) -> bool {
         let entry = self.entry();
-        if entry.grow(reservation, bytes) {
+        if entry.grow(memory, reservation, bytes) {
             return true;
         }
         match entry.wait(memory, reservation, bytes, wanted) {
             // The wait is rare, so its state is allocated apart.
-            Some(waiting) => Box::pin(waiting.grow(reservation)).await,
+            Some(waiting) => Box::pin(waiting.grow(memory, reservation)).await,
             None => false,
         }
     }
@@ -341,14 +419,17 @@ impl HoldsMemory {
 
 impl Drop for HolderEntry {
     fn drop(&mut self) {
-        self.holders.state.lock().holders.remove(self.index);
+        let mut state = self.holders.state.lock();
+        state.holders.remove(self.index);
+        self.holders.count.store(state.holders.len(), Ordering::Relaxed);
     }
 }
 
-impl Drop for WaitTicket<'_> {
+impl Drop for WaitTicket {
     fn drop(&mut self) {
         let mut state = self.holders.state.lock();
-        state.waiting.remove(self.index);
-        self.holders.waiting.store(state.waiting.len(), Ordering::Relaxed);
+        let demand = state.waiting.remove(self.index);
+        state.waited = Some((demand, Instant::now() + CONTENDED_TIME));
+        self.holders.note_contention(&state);
     }
 }

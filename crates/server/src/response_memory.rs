@@ -3,7 +3,8 @@
 //! **Promise.** A value that is too large to be copied into a response has its bytes reserved
 //! ([`MemoryCategory::Replies`]). The reservation lasts from before the first byte of the response
 //! leaves until the last one has left. Without memory the response is `503`; responses that have
-//! begun are not broken off for it. Stalled readers are closed to free memory
+//! begun are not broken off for it. If clients of another address hold the memory, the read waits
+//! first (`read_execution`). Stalled readers are closed to free memory
 //! (`connection_activity`). A value that is read from disk is reserved before it is read
 //! ([`ReadValues`]), so a refusal costs no read. The reservation lasts until the reader has
 //! received the value. Readers that share a value in memory share its reservation, and the last one
@@ -25,7 +26,9 @@
 use crate::admission::Admission;
 use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
+use crate::connection_limit::ClientAddress;
 use crate::counters::Refusal;
+use crate::memory_holders::Demand;
 use crate::process::Process;
 use api::{Action, ResponseContext};
 use bytes::Bytes;
@@ -37,7 +40,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::{Cell, Version};
 
@@ -56,8 +59,8 @@ pub(crate) struct ResponseReservation {
     _holds_memory: HoldsMemory,
 }
 
-/// Reserves memory for the value in `reply`, if it is large. Without memory, the reply becomes a
-/// refusal.
+/// Reserves memory for the value in `reply`, if it is large. Without memory, or if clients of
+/// another address have precedence, the reply becomes a refusal.
 pub(crate) fn reserve_for(
     process: &Process,
     activity: &Rc<ConnectionActivity>,
@@ -72,8 +75,15 @@ pub(crate) fn reserve_for(
         return (reply, None);
     }
     let bytes = value.len() as u64;
-    let shared = process.read_values.reservation_of(value);
-    match shared.or_else(|| process.memory.reserve(MemoryCategory::Replies, bytes).map(Arc::new)) {
+    let (holders, memory, client) = (&process.memory_holders, &process.memory, activity.client());
+    let reservation = match holders.must_yield(client, MemoryCategory::Replies, bytes, memory) {
+        true => None,
+        false => {
+            let shared = process.read_values.reservation_of(value);
+            shared.or_else(|| memory.reserve(MemoryCategory::Replies, bytes).map(Arc::new))
+        }
+    };
+    match reservation {
         Some(reservation) => (
             reply,
             Some(ResponseReservation {
@@ -87,7 +97,7 @@ pub(crate) fn reserve_for(
             }),
         ),
         None => {
-            process.admission.count(Refusal::Replies);
+            process.read_values.note_refused(bytes);
             (Reply::Failed(CommandFailure::Overloaded { retry_after: RETRY_AFTER }), None)
         }
     }
@@ -105,6 +115,8 @@ pub(crate) struct ReadValues {
     memory: Arc<MemoryBudget>,
     admission: Arc<Admission>,
     is_overcommitted: Arc<AtomicBool>,
+    /// Size of the last value that was refused.
+    refused_bytes: AtomicU64,
     /// Values by their address.
     shared: Mutex<HashMap<usize, SharedValue>>,
 }
@@ -141,7 +153,21 @@ impl ReadValues {
     /// An empty set of values.
     pub(crate) fn new(memory: &Arc<MemoryBudget>, admission: &Arc<Admission>) -> Self {
         let (memory, admission) = (Arc::clone(memory), Arc::clone(admission));
-        Self { memory, admission, is_overcommitted: Arc::default(), shared: Mutex::default() }
+        let (is_overcommitted, refused_bytes, shared) = Default::default();
+        Self { memory, admission, is_overcommitted, refused_bytes, shared }
+    }
+
+    /// The demand of `client`, whose read was refused. The size of its value is taken for that of
+    /// the last refused one, because a read that is refused does not return it.
+    pub(crate) fn demand(&self, client: ClientAddress) -> Demand {
+        let bytes = self.refused_bytes.load(Ordering::Relaxed);
+        Demand::of(client, MemoryCategory::Replies, bytes, bytes, &self.memory)
+    }
+
+    /// Counts the refusal of a value of `bytes`.
+    fn note_refused(&self, bytes: u64) {
+        self.refused_bytes.store(bytes, Ordering::Relaxed);
+        self.admission.count(Refusal::Replies);
     }
 
     /// Reads one key. Memory for a large value is reserved before it is read, until all its readers
@@ -219,7 +245,7 @@ impl ReadValues {
         *permit = reservation
             .or_else(|| Overcommit::acquire(&self.is_overcommitted).map(ReadPermit::Overcommitted));
         if permit.is_none() {
-            self.admission.count(Refusal::Replies);
+            self.note_refused(bytes);
             return Err(RETRY_AFTER);
         }
         Ok(())

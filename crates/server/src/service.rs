@@ -13,13 +13,14 @@ use crate::connection_activity::ConnectionActivity;
 use crate::counters::Refusal;
 use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
-use crate::driver::executing::{Execution, OpenScan};
+use crate::driver::executing::OpenScan;
 use crate::driver::node_machine::ControlMessage;
 use crate::metrics;
 use crate::process::Process;
 use crate::profile;
+use crate::read_execution::ReadExecution;
 use crate::readiness;
-use crate::response_memory::{self, ResponseReservation};
+use crate::response_memory::ResponseReservation;
 use crate::status;
 use crate::stream::CheckedStream;
 use crate::streaming::ResponseBody;
@@ -31,7 +32,6 @@ use api::{
     Problem, ProfileRequest, RequestKind, ResponseContext, ServingState,
 };
 use bytes::Bytes;
-use cluster::Reply;
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -40,7 +40,7 @@ use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -63,7 +63,7 @@ pub(crate) enum Handling {
     Done(Option<HttpResponse>),
     /// The command is in flight.
     Executing {
-        execution: Option<Execution>,
+        execution: Option<ReadExecution>,
         asked: ResponseContext,
         version: Version,
         service: Rc<Service>,
@@ -81,11 +81,13 @@ impl Future for Handling {
             Self::Done(response) => response.take().expect("the future is not polled after it completed"),
             Self::Executing { execution, asked, version, service, .. } => {
                 let waits = execution.as_mut().expect("the future is not polled after it completed");
-                let reply = ready!(Pin::new(waits).poll(context));
-                let (answer, room) = service.encode(reply, asked);
+                let process = &service.thread.process;
+                let (reply, room) = ready!(waits.poll(context, process, &service.activity, asked));
+                let answer = api::encode(reply, asked);
                 let (thread, status) = (&service.thread, answer.response.status());
                 service.note_answer(asked.action.into(), status);
-                thread.end(execution.take().expect("the execution was polled in this call"), status);
+                let execution = execution.take().expect("the execution was polled in this call");
+                thread.end(execution.into_execution(), status);
                 respond_with(answer, room, *version, true)
             }
             Self::Long(handling) => ready!(handling.as_mut().poll(context)),
@@ -142,10 +144,11 @@ impl Service {
     ) -> Handling {
         let kind = entity.action.into();
         let (command, asked) = entity.into_command(Bytes::new());
-        let mut execution = driver.execute(kind, command);
-        match execution.take_now() {
-            Some(reply) => {
-                let (answer, room) = self.encode(reply, &asked);
+        let process = &self.thread.process;
+        let mut execution = ReadExecution::begin(driver, process, command, &asked);
+        match execution.take_now(process, &self.activity, &asked) {
+            Some((reply, room)) => {
+                let answer = api::encode(reply, &asked);
                 self.note_answer(kind, answer.response.status());
                 Handling::Done(Some(respond_with(
                     answer,
@@ -190,16 +193,6 @@ impl Service {
         respond_with(answer, room, parts.version, self.goes_on(body.is_ended()))
     }
 
-    /// Encodes the response, with a reservation for a large value.
-    fn encode(
-        &self,
-        reply: Reply,
-        asked: &ResponseContext,
-    ) -> (EncodedResponse, Option<ResponseReservation>) {
-        let (reply, room) = response_memory::reserve_for(&self.thread.process, &self.activity, reply, asked);
-        (api::encode(reply, asked), room)
-    }
-
     async fn answer_whole(
         &self,
         begun: RoutedRequest<'_>,
@@ -218,13 +211,14 @@ impl Service {
                     self.read_over(body).await?;
                     Value::default()
                 };
-                let kind = entity.action.into();
                 let (command, asked) = entity.into_command(value.bytes);
-                let mut execution = driver.execute(kind, command);
-                let reply = (&mut execution).await;
+                let process = &self.thread.process;
+                let mut execution = ReadExecution::begin(driver, process, command, &asked);
+                let reply = poll_fn(|context| execution.poll(context, process, &self.activity, &asked));
+                let (reply, room) = reply.await;
                 drop(value.reservation);
-                let (answer, room) = self.encode(reply, &asked);
-                self.thread.end(execution, answer.response.status());
+                let answer = api::encode(reply, &asked);
+                self.thread.end(execution.into_execution(), answer.response.status());
                 return Ok((answer, room));
             }
             RoutedRequest::Checkpoint(checkpoint) => {
@@ -289,7 +283,9 @@ impl Service {
         self.read_over(body).await.map_err(|problem| problem.to_response(false))?;
         let process = &self.thread.process;
         let no_room = || process.admission.refuse(Refusal::Ranges).to_response(false);
-        let room = process.ranges.enter(&process.memory, range.format, range.coding).ok_or_else(no_room)?;
+        let (memory, holders) = (&process.memory, &process.memory_holders);
+        let room = process.ranges.enter(memory, holders, &self.activity, range.format, range.coding).await;
+        let room = room.ok_or_else(no_room)?;
         let form = Form::of(range.content, range.format, range.coding).map_err(|error| {
             let detail =
                 format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");

@@ -3,7 +3,7 @@
 mod common;
 
 use common::exposition::Scrape;
-use common::http::{Connection, bare, put};
+use common::http::{Connection, bare, get, put};
 use common::{Node, data_dir, eventually};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,4 +75,109 @@ fn trickling_bodies_of_one_address_leave_memory_for_the_bodies_of_others() {
         let stored = statuses.iter().filter(|status| matches!(status, Some(200 | 201 | 204))).count();
         assert_eq!(stored, POLITE_REQUESTS, "{clients} bodies of {len} bytes: {statuses:?}");
     }
+}
+
+/// Sends `request` and then reads a byte now and then, on one connection after the other.
+fn read_slowly(node: &Node, request: &str, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(mut connection) = Connection::try_open_from(GREEDY, node.address) else { continue };
+        if connection.try_send(request).is_err() {
+            continue;
+        }
+        while !stop.load(Ordering::Relaxed) && connection.read_byte() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Stores `count` incompressible values of `len` bytes, whose keys begin with `prefix`.
+fn fill(node: &Node, prefix: &str, count: usize, len: usize) {
+    let mut connection = node.connect();
+    for i in 0..count {
+        let mut value = vec![0; len];
+        stdx::Rng::new(i as u64).fill(&mut value);
+        let request = put(&format!("{prefix}{i:03}"), value);
+        eventually("a value is stored", || connection.exchange(&request).status == 201);
+    }
+}
+
+/// The statuses of polite requests beside greedy clients that request `greedy` and do not read.
+fn statuses_beside_slow_readers(
+    node: &Node,
+    greedy: &[String],
+    clients: usize,
+    reason: &str,
+    polite: &str,
+) -> Vec<Option<u16>> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        for client in 0..clients {
+            let request = &greedy[client % greedy.len()];
+            scope.spawn(|| read_slowly(node, request, &stop));
+        }
+        eventually("the greedy clients hold all memory", || refused(node, reason) > 0.0);
+        (0..POLITE_REQUESTS)
+            .map(|_| {
+                let mut connection =
+                    Connection::try_open_from(POLITE, node.address).expect("there is room for one more");
+                connection.try_send(polite).ok()?;
+                connection.try_head().ok().map(|head| head.status)
+            })
+            .collect()
+    })
+}
+
+#[test]
+fn unread_ranges_of_one_address_leave_places_for_the_ranges_of_others() {
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--threads", "2", "--memory", "128MiB"]);
+    fill(&node, "k", 300, 60_000);
+    let greedy = [bare("GET", "/v0/entities?prefix=k")];
+    let polite = bare("GET", "/v0/entities?prefix=k00");
+    let statuses = statuses_beside_slow_readers(&node, &greedy, 120, "ranges", &polite);
+    assert_eq!(statuses, [Some(200); POLITE_REQUESTS]);
+}
+
+#[test]
+fn unread_values_of_one_address_leave_memory_for_the_values_of_others() {
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--threads", "2", "--memory", "128MiB"]);
+    fill(&node, "large", 8, 8 << 20);
+    fill(&node, "polite", 1, 1 << 20);
+    let greedy: Vec<_> = (0..8).map(|i| get(&format!("large{i:03}"))).collect();
+    for polite in [
+        get("polite000"),
+        // This request does not qualify for the fast path.
+        "GET /v0/entity?id=polite000 HTTP/1.1\r\nHost: v\r\nAccept-Encoding: identity\r\nConnection: close\r\n\r\n"
+            .to_owned(),
+    ] {
+        let statuses = statuses_beside_slow_readers(&node, &greedy, 32, "replies", &polite);
+        assert_eq!(statuses, [Some(200); POLITE_REQUESTS], "{polite}");
+    }
+}
+
+#[test]
+fn a_node_stops_while_ranges_wait_for_places() {
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--threads", "2", "--memory", "128MiB"]);
+    fill(&node, "k", 300, 60_000);
+    let range = bare("GET", "/v0/entities?prefix=k");
+    let mut unread = Vec::new();
+    eventually("the greedy clients hold all memory", || {
+        let mut connection = Connection::try_open_from(GREEDY, node.address).expect("the system accepts");
+        let _ = connection.try_send(&range);
+        unread.push(connection);
+        refused(&node, "ranges") > 0.0
+    });
+    let waiting: Vec<_> = (0..6)
+        .map(|i| {
+            let mut connection = Connection::try_open_from(POLITE, node.address).expect("the system accepts");
+            connection.send(&range);
+            // Some clients hang up while they wait.
+            (i % 2 == 0).then_some(connection)
+        })
+        .collect();
+    node.stop();
+    drop((waiting, unread));
 }

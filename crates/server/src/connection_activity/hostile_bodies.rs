@@ -65,7 +65,7 @@ impl World {
         let mut hostile = std::mem::take(&mut self.hostile);
         for (address, body) in &mut hostile {
             let bytes = if body.received < HOSTILE_BYTES { FAST_BYTES } else { SLOW_BYTES };
-            let is_over = body.received >= BODY_BYTES || !body.receive(bytes);
+            let is_over = body.received >= BODY_BYTES || !body.receive(&self.memory, bytes);
             body.entry.activity.obey_memory_eviction();
             if is_over || body.entry.activity.close_order().is_some() {
                 *body = self.body(*address);
@@ -82,7 +82,7 @@ impl World {
     fn receive_polite(&mut self, address: u8) -> bool {
         let mut body = self.body(address);
         while body.received < BODY_BYTES {
-            if !body.receive(FAST_BYTES) && !self.wait(&mut body) {
+            if !body.receive(&self.memory, FAST_BYTES) && !self.wait(&mut body) {
                 return false;
             }
             assert!(body.entry.activity.close_order().is_none(), "a client that sends is not evicted");
@@ -100,7 +100,7 @@ impl World {
         entry.activity.waits_for_body.set(false);
         for _ in 0..WAIT_STEPS {
             self.step();
-            if let Some(grown) = waiting.attempt(reservation) {
+            if let Some(grown) = waiting.attempt(&self.memory, reservation) {
                 *received = bytes;
                 entry.activity.waits_for_body.set(true);
                 return grown;
@@ -115,8 +115,8 @@ impl World {
 }
 
 impl Body {
-    fn receive(&mut self, bytes: u64) -> bool {
-        let grown = self.holding.entry().grow(&mut self.reservation, self.received + bytes);
+    fn receive(&mut self, memory: &MemoryBudget, bytes: u64) -> bool {
+        let grown = self.holding.entry().grow(memory, &mut self.reservation, self.received + bytes);
         if grown {
             self.received += bytes;
             self.entry.activity.count_moved(bytes as usize);
@@ -145,11 +145,12 @@ fn one_address_alone_may_hold_all_memory_and_does_not_wait() {
     let world = World::new([]);
     let max = world.memory.category_max(MemoryCategory::Bodies);
     let mut bodies: Vec<_> = (0..max / BODY_BYTES + 1).map(|_| world.body(1)).collect();
-    let received = bodies.iter_mut().filter_map(|body| body.receive(BODY_BYTES).then_some(())).count();
+    let received =
+        bodies.iter_mut().filter_map(|body| body.receive(&world.memory, BODY_BYTES).then_some(())).count();
     assert_eq!(received as u64, max / BODY_BYTES);
     assert!(world.reserved() + BODY_BYTES > max);
     let mut late = world.body(1);
-    assert!(!late.receive(BODY_BYTES));
+    assert!(!late.receive(&world.memory, BODY_BYTES));
     let waiting = late.holding.entry().wait(&world.memory, &late.reservation, BODY_BYTES, BODY_BYTES);
     assert!(waiting.is_none(), "another client of the address is refused at once");
 }
@@ -159,19 +160,21 @@ fn a_fast_client_of_a_greedy_address_is_not_evicted() {
     let world = World::new([]);
     let max = world.memory.category_max(MemoryCategory::Bodies);
     let mut fast: Vec<_> = (0..max / BODY_BYTES).map(|_| world.body(1)).collect();
-    fast.iter_mut().for_each(|body| assert!(body.receive(BODY_BYTES)));
+    fast.iter_mut().for_each(|body| assert!(body.receive(&world.memory, BODY_BYTES)));
     let mut late = world.body(2);
     let waiting = late.holding.entry().wait(&world.memory, &late.reservation, BODY_BYTES, BODY_BYTES);
     let waiting = waiting.expect("it waits for memory that the other address holds");
     assert!(fast.iter().all(|body| !body.holding.entry().holder.is_evicted()));
-    assert_eq!(waiting.attempt(&mut late.reservation), None);
+    assert_eq!(waiting.attempt(&world.memory, &mut late.reservation), None);
     let mut another = world.body(1);
     fast.pop();
-    assert!(!another.receive(BODY_BYTES), "clients of other addresses come first");
-    assert_eq!(waiting.attempt(&mut late.reservation), Some(true));
+    assert!(!another.receive(&world.memory, BODY_BYTES), "clients of other addresses come first");
+    assert_eq!(waiting.attempt(&world.memory, &mut late.reservation), Some(true));
     drop(waiting);
     fast.pop();
-    assert!(another.receive(BODY_BYTES), "nobody waits");
+    assert!(!another.receive(&world.memory, BODY_BYTES), "memory is left for others for a while");
+    fast.truncate(fast.len() - 2);
+    assert!(another.receive(&world.memory, BODY_BYTES), "enough is left");
 }
 
 #[test]

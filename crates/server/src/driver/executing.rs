@@ -37,6 +37,11 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
+    /// Submits `command` to the same coordinator.
+    pub(crate) fn repeat(&self, kind: RequestKind, command: Command) -> Self {
+        self.driver.execute(kind, command)
+    }
+
     /// Returns the reply if it is available, which completes this execution.
     pub(crate) fn take_now(&mut self) -> Option<Reply> {
         let id = self.waits_for.expect("the reply has been taken already");

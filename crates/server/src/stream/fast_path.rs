@@ -22,16 +22,16 @@ use super::{CheckedStream, HeldInput, InputState, READ_BYTES};
 use crate::budget::ThreadReservation;
 use crate::driver::executing::Execution;
 use crate::process::Process;
-use crate::response_memory::{self, LARGE_BYTES, ResponseReservation};
+use crate::read_execution::{ReadExecution, ReservedReply};
+use crate::response_memory::{LARGE_BYTES, ResponseReservation};
 use crate::service::InFlightGuard;
 use crate::socket;
 use crate::stages::RequestEnd;
 use crate::thread::Thread;
 use api::{HttpDate, ResponseContext, ServingState};
 use bytes::{Buf, Bytes};
-use cluster::{Command, Reply};
+use cluster::Command;
 use http::StatusCode;
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -65,7 +65,7 @@ pub(super) struct FastPath {
 
 /// A command in flight.
 struct Executing {
-    execution: Execution,
+    execution: ReadExecution,
     asked: ResponseContext,
     _value_reservation: Option<ThreadReservation>,
     _under_way: InFlightGuard,
@@ -89,7 +89,7 @@ struct LargeValue {
 
 /// A command that was replied to at once.
 struct ImmediateReply {
-    reply: Reply,
+    reply: ReservedReply,
     execution: Execution,
     asked: ResponseContext,
 }
@@ -231,7 +231,7 @@ impl CheckedStream {
             }
             if let Some(ImmediateReply { reply, execution, asked }) = self.begin(&thread, request) {
                 let time = time.get_or_insert_with(|| AnswerTime::of(&thread));
-                let (status, behind) = self.append(&thread, reply, &asked, true, time, &mut answers);
+                let (status, behind) = self.append(reply, &asked, true, time, &mut answers);
                 value = behind;
                 self.end(&thread, execution.end(status, time.now));
             }
@@ -280,8 +280,8 @@ impl CheckedStream {
     fn begin(&mut self, thread: &Thread, request: FastRequest) -> Option<ImmediateReply> {
         let driver = thread.driver().expect("requests are taken only with a driver");
         let FastRequest { command, asked, value_reservation, .. } = request;
-        let mut execution = driver.execute(asked.action.into(), command);
-        let Some(reply) = execution.take_now() else {
+        let mut execution = ReadExecution::begin(driver, &thread.process, command, &asked);
+        let Some(reply) = execution.take_now(&thread.process, &self.activity, &asked) else {
             let in_flight = InFlightGuard::begin(&self.activity);
             self.fast_path.executing = Some(Executing {
                 execution,
@@ -291,21 +291,18 @@ impl CheckedStream {
             });
             return None;
         };
-        Some(ImmediateReply { reply, execution, asked })
+        Some(ImmediateReply { reply, execution: execution.into_execution(), asked })
     }
 
     /// Appends a response. Returns its status, and a value that is too large to be copied.
     fn append(
         &mut self,
-        thread: &Thread,
-        reply: Reply,
+        (reply, reservation): ReservedReply,
         asked: &ResponseContext,
         goes_on: bool,
         time: &AnswerTime,
         answers: &mut Vec<u8>,
     ) -> (StatusCode, LargeValue) {
-        let (reply, reservation) =
-            response_memory::reserve_for(&thread.process, &self.activity, reply, asked);
         let (status, body) = api::encode_http1(reply, asked, goes_on, &time.date, answers);
         self.note_answer(asked.action.into(), status);
         if body.len() > ANSWER_BYTES_MAX {
@@ -323,7 +320,8 @@ impl CheckedStream {
             let Some(executing) = &mut self.fast_path.executing else {
                 return Poll::Ready(Ok(()));
             };
-            let reply = ready!(Pin::new(&mut executing.execution).poll(context));
+            let Executing { execution, asked, .. } = executing;
+            let reply = ready!(execution.poll(context, &self.thread.process, &self.activity, asked));
             let Executing { asked, execution, .. } =
                 self.fast_path.executing.take().expect("the command was polled in this iteration");
             // A connection with an order to finish ends with this response, as it does with
@@ -337,8 +335,8 @@ impl CheckedStream {
             let mut answers = thread.write_buffer.borrow_mut();
             answers.clear();
             let time = AnswerTime::of(&thread);
-            let (status, value) = self.append(&thread, reply, &asked, goes_on, &time, &mut answers);
-            self.end(&thread, execution.end(status, time.now));
+            let (status, value) = self.append(reply, &asked, goes_on, &time, &mut answers);
+            self.end(&thread, execution.into_execution().end(status, time.now));
             self.send(context, &answers, value)?;
         }
     }

@@ -20,8 +20,8 @@ use super::encoded::EntryStream;
 use super::frame::ResponseFrame;
 use super::range_memory::OpenRange;
 use super::{Pause, StreamAbort, TimeSlices};
-use crate::budget::{MemoryCategory, Reservation};
-use crate::connection_activity::{ConnectionActivity, HoldsMemory};
+use crate::budget::Reservation;
+use crate::connection_activity::ConnectionActivity;
 use crate::counters::Refusal;
 use crate::driver::executing::{OpenScan, ScanPage};
 use crate::process::Process;
@@ -60,7 +60,6 @@ pub(crate) struct RangeBody {
     slices: TimeSlices,
     process: Arc<Process>,
     range_memory: OpenRange,
-    _holds_memory: HoldsMemory,
 }
 
 /// The form of a range response.
@@ -116,12 +115,15 @@ impl StartedRange {
         mut range_memory: OpenRange,
     ) -> Result<Self, RangeStartError> {
         let first = poll_fn(|context| scan.poll_next(context)).await.map_err(RangeStartError::Failed)?;
-        if !range_memory.begin(&first.page, first.is_last) {
+        if !range_memory.begin(&first.page, first.is_last).await {
             return Err(RangeStartError::NoMemory);
         }
         let first_room = match range_memory.weigh(&first.page) {
             0 => None,
-            weight => Some(Rc::new(range_memory.reserve(weight).ok_or(RangeStartError::NoMemory)?)),
+            weight => {
+                let reservation = range_memory.reserve_first(weight).await;
+                Some(Rc::new(reservation.ok_or(RangeStartError::NoMemory)?))
+            }
         };
         Ok(Self { scan, first, first_room, range_memory })
     }
@@ -135,7 +137,6 @@ impl StartedRange {
         in_flight: InFlightGuard,
     ) -> RangeBody {
         let Self { scan, first, first_room, range_memory } = self;
-        let bytes = range_memory.bytes() + first_room.as_ref().map_or(0, |room| room.bytes());
         RangeBody {
             scan,
             page: first.page,
@@ -149,12 +150,6 @@ impl StartedRange {
             slices: TimeSlices::begin(activity, in_flight),
             process: Arc::clone(process),
             range_memory,
-            _holds_memory: HoldsMemory::begin(
-                activity,
-                MemoryCategory::Ranges,
-                bytes,
-                &process.memory_holders,
-            ),
         }
     }
 }
@@ -203,6 +198,7 @@ impl RangeBody {
     fn poll_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(range_memory) = self.page_reservation.take() {
             self.next_weight = range_memory.bytes();
+            self.range_memory.note_page(0);
         }
         (self.page, self.sent) = (Page::default(), 0);
         while self.next_reservation.is_none() && self.next_weight > 0 {
@@ -227,6 +223,7 @@ impl RangeBody {
                 self.process.admission.count(Refusal::Ranges);
                 return Err(StreamAbort("there is no room for a large value".to_owned()));
             }
+            self.range_memory.note_page(weight);
             self.page_reservation = Some(Rc::new(range_memory));
         }
         (self.page, self.next_weight, self.is_last) = (page, 0, is_last);

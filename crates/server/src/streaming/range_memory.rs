@@ -5,18 +5,27 @@
 //! from the first page on, the size of that page and those after it. So hundreds of short ranges
 //! fit where only tens of long ones would.
 //!
+//! If clients of one address hold the memory, ranges of other addresses wait for it a few seconds,
+//! and slow clients of that address are disconnected (`memory_holders`).
+//!
+//! **Mechanism.** Each range counts as at least 1 / [`RANGES_MAX`] of the maximum of its category,
+//! so memory bounds the number of ranges, too.
+//!
 //! **Caveats.** Between its admission and its first page a range has reserved memory for itself
-//! alone. If other ranges have used up the budget when that page arrives, the range is refused
-//! before the first byte of its response.
+//! alone. If other ranges have used up the budget when that page arrives, and no memory becomes
+//! free in time, the range is refused before the first byte of its response.
 
 use crate::budget::{MemoryBudget, MemoryCategory, Reservation, VALUE_COPIES_MAX};
+use crate::connection_activity::{ConnectionActivity, HoldsMemory};
+use crate::memory_holders::MemoryHolders;
 use api::entries::{Coding, Format};
 use cluster::Page;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of open ranges of a node.
-const RANGES_MAX: usize = 1_024;
+const RANGES_MAX: u64 = 1_024;
 /// Maximum size of a page in bytes; a page with a single entry may be larger.
 pub(super) const PAGE_BYTES: usize = 128 << 10;
 /// Memory of an open range without its pages, in bytes: its state and hyper's buffers.
@@ -31,7 +40,7 @@ const LONG_RANGE_BYTES: u64 = 2 * PAGE_BYTES as u64 + (64 << 10);
 const ZSTD_BYTES: u64 = 1536 << 10;
 const GZIP_BYTES: u64 = 384 << 10;
 
-/// The number of open ranges of the process.
+/// The open ranges of the process.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRanges(AtomicUsize);
 
@@ -40,6 +49,7 @@ pub(crate) struct OpenRanges(AtomicUsize);
 pub(crate) struct OpenRange {
     ranges: Arc<OpenRanges>,
     memory: Arc<MemoryBudget>,
+    holding: HoldsMemory,
     /// Memory of the range without large pages.
     reservation: Reservation,
     compressor_bytes: u64,
@@ -49,11 +59,13 @@ pub(crate) struct OpenRange {
 }
 
 impl OpenRanges {
-    /// Admits a range. `None` if [`RANGES_MAX`] ranges are open, or if there is no memory for
-    /// another long range.
-    pub(crate) fn enter(
+    /// Admits a range of the client of `activity`. `None` if there is no memory for another long
+    /// range.
+    pub(crate) async fn enter(
         self: &Arc<Self>,
         memory: &Arc<MemoryBudget>,
+        holders: &Arc<MemoryHolders>,
+        activity: &Rc<ConnectionActivity>,
         format: Format,
         coding: Coding,
     ) -> Option<OpenRange> {
@@ -63,17 +75,13 @@ impl OpenRanges {
             Coding::Gzip => GZIP_BYTES,
         };
         let copies = if format == Format::Lines { 1 } else { VALUE_COPIES_MAX };
-        let mut reservation = memory.reserve(MemoryCategory::Ranges, LONG_RANGE_BYTES + compressor_bytes)?;
-        assert!(reservation.resize(BEGINNING_BYTES + compressor_bytes), "a reservation can always shrink");
-        let open = |open| (open < RANGES_MAX).then_some(open + 1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, open).ok()?;
-        Some(OpenRange {
-            ranges: Arc::clone(self),
-            memory: Arc::clone(memory),
-            reservation,
-            compressor_bytes,
-            copies,
-        })
+        let holding = HoldsMemory::begin(activity, MemoryCategory::Ranges, 0, holders);
+        let reservation = memory.empty_reservation(MemoryCategory::Ranges);
+        let (ranges, memory) = (Arc::clone(self), Arc::clone(memory));
+        ranges.0.fetch_add(1, Ordering::Relaxed);
+        let mut range = OpenRange { ranges, memory, holding, reservation, compressor_bytes, copies };
+        let is_admitted = range.resize(LONG_RANGE_BYTES).await && range.resize(BEGINNING_BYTES).await;
+        is_admitted.then_some(range)
     }
 
     /// Number of open ranges.
@@ -86,18 +94,21 @@ impl OpenRange {
     /// Resizes the reservation to the needs of the range from its first page on. Returns `false` if
     /// the budget lacks the memory.
     #[must_use]
-    pub(super) fn begin(&mut self, first: &Page, is_last: bool) -> bool {
+    pub(super) async fn begin(&mut self, first: &Page, is_last: bool) -> bool {
         let bytes = match is_last {
             // A small page is copied once more, so that it can be written at once.
             true => (RANGE_BYTES + 2 * first.bytes().len() as u64).min(LONG_RANGE_BYTES),
             false => LONG_RANGE_BYTES,
         };
-        self.reservation.resize(bytes + self.compressor_bytes)
+        self.resize(bytes).await
     }
 
-    /// Memory of the range without large pages, in bytes.
-    pub(super) const fn bytes(&self) -> u64 {
-        self.reservation.bytes()
+    /// Resizes the reservation to `bytes` and the compressor. Waits if other addresses hold more
+    /// than their share.
+    async fn resize(&mut self, bytes: u64) -> bool {
+        let bytes_min = self.memory.category_max(MemoryCategory::Ranges) / RANGES_MAX;
+        let bytes = (bytes + self.compressor_bytes).max(bytes_min);
+        self.holding.grow(&self.memory, &mut self.reservation, bytes, bytes).await
     }
 
     /// Returns the memory that a page needs beyond the reservation of every range, in bytes. It
@@ -113,7 +124,22 @@ impl OpenRange {
 
     /// Reserves `bytes` for a page; `None` if the budget lacks them.
     pub(super) fn reserve(&self, bytes: u64) -> Option<Reservation> {
-        self.memory.reserve(MemoryCategory::Ranges, bytes)
+        let reservation = self.holding.entry().reserve(&self.memory, bytes)?;
+        self.note_page(bytes);
+        Some(reservation)
+    }
+
+    /// As [`OpenRange::reserve`]; waits if other addresses hold more than their share.
+    pub(super) async fn reserve_first(&self, bytes: u64) -> Option<Reservation> {
+        let mut reservation = self.memory.empty_reservation(MemoryCategory::Ranges);
+        let grown = self.holding.grow(&self.memory, &mut reservation, bytes, bytes).await;
+        self.note_page(reservation.bytes());
+        grown.then_some(reservation)
+    }
+
+    /// Publishes the memory of the range with that of its large pages.
+    pub(super) fn note_page(&self, page_bytes: u64) {
+        self.holding.entry().holder.note_bytes(self.reservation.bytes() + page_bytes);
     }
 }
 
@@ -129,6 +155,8 @@ mod tests {
     use crate::budget::LargestValue;
     use crate::config::Limits;
     use cluster::PageBuilder;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
     use stdx::{Cell, Hlc, NodeTag, Version};
 
     fn memory(bytes: u64) -> Arc<MemoryBudget> {
@@ -146,14 +174,33 @@ mod tests {
         page.finish()
     }
 
+    /// The output of a future that does not wait.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut context = Context::from_waker(Waker::noop());
+        match pin!(future).poll(&mut context) {
+            Poll::Ready(output) => output,
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    fn enter(
+        ranges: &Arc<OpenRanges>,
+        memory: &Arc<MemoryBudget>,
+        format: Format,
+        coding: Coding,
+    ) -> Option<OpenRange> {
+        let activity = Rc::<ConnectionActivity>::default();
+        now(ranges.enter(memory, &Arc::default(), &activity, format, coding))
+    }
+
     #[test]
     fn the_end_of_a_range_admits_another_one() {
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(1 << 30));
-        let enter = || ranges.enter(&memory, Format::Lines, Coding::Identity);
+        let enter = || enter(&ranges, &memory, Format::Lines, Coding::Identity);
+        let max = memory.category_max(MemoryCategory::Ranges);
         let mut open: Vec<_> = (0..RANGES_MAX).map(|_| enter().expect("room")).collect();
         assert!(enter().is_none());
-        assert_eq!(ranges.count(), RANGES_MAX);
-        assert_eq!(memory.reserved_bytes(MemoryCategory::Ranges), RANGES_MAX as u64 * BEGINNING_BYTES);
+        assert_eq!((ranges.count() as u64, memory.reserved_bytes(MemoryCategory::Ranges)), (RANGES_MAX, max));
         open.pop();
         assert!(enter().is_some());
         drop(open);
@@ -164,15 +211,15 @@ mod tests {
     fn the_minimum_budget_admits_hundreds_of_short_ranges_and_as_many_long_ones_as_it_holds() {
         let least = Limits::for_process(1_000, 16 << 20, 16 << 20).memory_bytes;
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(least));
-        let enter = || ranges.enter(&memory, Format::Lines, Coding::Identity);
+        let enter = || enter(&ranges, &memory, Format::Lines, Coding::Identity);
         let mut open: Vec<_> = (0..400).map(|_| enter().expect("room")).collect();
         for range in &mut open {
-            assert!(range.begin(&page(1_000), true), "a short range needs no more memory");
+            assert!(now(range.begin(&page(1_000), true)), "a short range needs no more memory");
         }
         let reserved = memory.reserved_bytes(MemoryCategory::Ranges);
         assert!(reserved < 400 * BEGINNING_BYTES, "{reserved}");
         let goes_on =
-            open.iter_mut().filter_map(|range| range.begin(&page(1_000), false).then_some(())).count();
+            open.iter_mut().filter_map(|range| now(range.begin(&page(1_000), false)).then_some(())).count();
         assert!((1..=least as usize / 2 / LONG_RANGE_BYTES as usize).contains(&goes_on), "{goes_on}");
         assert!(enter().is_none(), "there is no memory for another long range");
         assert!(memory.reserved_bytes(MemoryCategory::Ranges) <= memory.category_max(MemoryCategory::Ranges));
@@ -183,33 +230,33 @@ mod tests {
     #[test]
     fn a_range_reserves_the_memory_of_its_first_page_and_of_later_ones() {
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(64 << 20));
-        let mut range = ranges.enter(&memory, Format::Lines, Coding::Gzip).expect("room");
+        let mut range = enter(&ranges, &memory, Format::Lines, Coding::Gzip).expect("room");
         let reserved = || memory.reserved_bytes(MemoryCategory::Ranges) - GZIP_BYTES;
         assert_eq!(reserved(), BEGINNING_BYTES);
-        assert!(range.begin(&Page::default(), true));
+        assert!(now(range.begin(&Page::default(), true)));
         assert_eq!(reserved(), RANGE_BYTES);
         assert!(
-            range.begin(&page(50_000), true) && (100_000..150_000).contains(&reserved()),
+            now(range.begin(&page(50_000), true)) && (100_000..150_000).contains(&reserved()),
             "{}",
             reserved()
         );
-        assert!(range.begin(&page(1), false));
+        assert!(now(range.begin(&page(1), false)));
         assert_eq!(reserved(), LONG_RANGE_BYTES);
-        assert!(range.begin(&page(2 * PAGE_BYTES), true));
+        assert!(now(range.begin(&page(2 * PAGE_BYTES), true)));
         assert_eq!(reserved(), LONG_RANGE_BYTES, "the rest of a large page is reserved separately");
     }
 
     #[test]
     fn compressed_ranges_are_fewer_and_a_large_page_fits_into_the_minimum_budget() {
         let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(8 << 20));
-        let enter = |coding| ranges.enter(&memory, Format::Ndjson, coding);
+        let enter = |coding| enter(&ranges, &memory, Format::Ndjson, coding);
         let open: Vec<_> = std::iter::from_fn(|| enter(Coding::Zstd)).collect();
         assert_eq!(open.len(), 2);
         drop(open);
         let mut range = enter(Coding::Gzip).expect("room");
         assert_eq!(range.weigh(&page(1)), 0);
         let large = page(16 << 20);
-        assert!(range.begin(&large, true));
+        assert!(now(range.begin(&large, true)));
         assert!(range.reserve(range.weigh(&large)).is_some());
     }
 }

@@ -125,7 +125,17 @@ impl Connection {
     /// The head of the next response, whose body is then read chunk by chunk.
     #[track_caller]
     pub(crate) fn head(&mut self) -> Response {
-        self.next_head().expect("a response, not the end of the connection")
+        self.try_head().expect("a response, not the end of the connection")
+    }
+
+    /// As [`Connection::head`]; an error when there is none.
+    pub(crate) fn try_head(&mut self) -> std::io::Result<Response> {
+        self.next_head()
+    }
+
+    /// Reads one byte. `false`: the connection has ended.
+    pub(crate) fn read_byte(&mut self) -> bool {
+        self.stream.read_exact(&mut [0; 1]).is_ok()
     }
 
     /// The next chunk of the body; none at its end.
