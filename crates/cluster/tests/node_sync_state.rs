@@ -3,12 +3,13 @@
 mod node_support;
 
 use cluster::{
-    DialFailure, Effect, Event, Incarnation, LinkAction, LinkEvent, LinkId, Member, Node, NodeIndex, NodeSet,
-    PeerHello, PeerState, RebuildReason, Requester, StoreRequest, SyncState,
+    Destination, DialFailure, Effect, Event, GenerationReport, HeartbeatPayload, Incarnation, LinkAction,
+    LinkEvent, LinkId, Member, Message, MessageId, Node, NodeIndex, NodeRequest, NodeSet, Origin, PeerHello,
+    PeerRequest, PeerState, RebuildReason, Requester, StoreRequest, SyncState,
 };
 use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
-use stdx::{Hlc, NodeTag, Now, Rng};
+use stdx::{Hlc, Instant, NodeTag, Now, Rng};
 
 /// A world in which two of three new nodes run with the operator's declaration of a new cluster.
 fn founded_without_the_third(seed: u64) -> World {
@@ -471,6 +472,44 @@ fn an_original_beside_which_a_copy_ran_is_rebuilt() {
     world.start(1);
     world.run_until(SECOND, "the original knows of the copy", |world| {
         assert!(!is_read_eligible(world, 1));
+        world.sync_state(1) == SyncState::Rebuilding
+    });
+    world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
+}
+
+/// A peer that was just started linked with the copy, which was refused by the others and never
+/// decided its sync state. Writes through that peer may have counted the copy.
+#[test]
+fn an_original_whose_peer_admitted_an_undecided_copy_is_rebuilt() {
+    let mut world = World::started(3, 19);
+    world.run_until(5 * SECOND, "all are up", are_all_read_eligible);
+    world.restart(0);
+    let (known, link) = (world.hosts[0].store.record.peer_generations[&NodeIndex(1)], LinkId(77));
+    assert!(dial_from_copy(&mut world, link).contains(&Effect::Link(LinkAction::Admit(link))));
+    let heartbeat = HeartbeatPayload {
+        sent: Instant::from_nanos(1),
+        wall: world.now_at(0).wall,
+        sync_state: SyncState::Unsettled,
+        draining: false,
+        disk_full: false,
+        hints_for_you: 0,
+        repair_pending: false,
+        remembered_tag_of_you: None,
+        remembered_generation_of_you: None,
+        generation: Some(GenerationReport { number: known.number + 1, clock: known.clock }),
+        default_from: None,
+    };
+    let id = MessageId { incarnation: Incarnation(0xc0b1), requester: Requester::Node, number: 1 };
+    let message =
+        Message::Request { id, request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat)), within: None };
+    let origin = Origin { node: NodeIndex(1), link: Destination::Accepted(link) };
+    let (now, node) = world.node_mut(0);
+    node.handle_message(now, origin, message);
+    node.handle_link(now, LinkEvent::AcceptedClosed { link });
+    // No link leads to the copy, so its answers go nowhere.
+    while node.poll_effect().is_some() {}
+    world.hosts[0].view = Some(world.node(0).view().clone());
+    world.run_until(5 * SECOND, "the original knows of the copy", |world| {
         world.sync_state(1) == SyncState::Rebuilding
     });
     world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);

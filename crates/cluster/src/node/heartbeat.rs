@@ -15,8 +15,8 @@
 
 use super::Node;
 use crate::{
-    ClusterView, Effect, HeartbeatPayload, LinkId, MessageId, NodeIndex, NodeRequest, NodeResponse,
-    PeerState, PeerView, SyncState,
+    ClusterView, Effect, HeartbeatPayload, Incarnation, LinkId, MessageId, NodeIndex, NodeRequest,
+    NodeResponse, PeerState, PeerView, SyncState,
 };
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ impl Node {
     }
 
     pub(super) fn send_heartbeat(&mut self, now: Now, node: NodeIndex) {
-        let heartbeat = self.heartbeat_payload_for(now, node, now.mono);
+        let Some(to) = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.incarnation) else { return };
+        let heartbeat = self.heartbeat_payload_for(now, node, to, now.mono);
         self.outbox.send_untracked_request(node, NodeRequest::Heartbeat(heartbeat));
     }
 
@@ -48,6 +49,7 @@ impl Node {
         its: HeartbeatPayload,
     ) {
         let Some(accepted) = &mut self.peer_mut(node).accepted else { return };
+        let from = accepted.hello.incarnation;
         let is_news = accepted.newest_sent_at.is_none_or(|sent| sent < its.sent);
         if is_news {
             accepted.newest_sent_at = Some(its.sent);
@@ -58,7 +60,7 @@ impl Node {
             self.record_generation(node, &hello, &its);
             self.record_identity_report(node, &its);
         }
-        let heartbeat = self.heartbeat_payload_for(now, node, its.sent);
+        let heartbeat = self.heartbeat_payload_for(now, node, from, its.sent);
         self.outbox.answer(link, id, NodeResponse::Heartbeat(heartbeat));
     }
 
@@ -183,7 +185,14 @@ impl Node {
         }
     }
 
-    fn heartbeat_payload_for(&self, now: Now, node: NodeIndex, sent: Instant) -> HeartbeatPayload {
+    /// The payload for the process `to` of a peer.
+    fn heartbeat_payload_for(
+        &self,
+        now: Now,
+        node: NodeIndex,
+        to: Incarnation,
+        sent: Instant,
+    ) -> HeartbeatPayload {
         HeartbeatPayload {
             sent,
             wall: now.wall,
@@ -193,7 +202,7 @@ impl Node {
             hints_for_you: self.hints_left(node),
             repair_pending: self.peer(node).unacked_repair_notice.is_some(),
             remembered_tag_of_you: self.record.durable().peers.get(&node).copied(),
-            remembered_generation_of_you: self.remembered_generation(node),
+            remembered_generation_of_you: self.remembered_generation(node, to),
             generation: self.current_generation(),
             default_from: NonZeroU8::new(self.limits.default_from),
         }

@@ -38,6 +38,9 @@ pub(super) struct Peer {
     /// The peer's newest generation that is recorded here, with the greatest clock heard since the
     /// start of this process.
     pub(super) heard_generation: Option<Generation>,
+    /// The newest generation that was linked before it had decided its sync state, and is not
+    /// recorded for this reason. Writes through this node may have counted it.
+    pub(super) undecided_generation: Option<Generation>,
     /// The peer's default number of replicas of a key, as it last reported.
     pub(super) default_from: Option<NonZeroU8>,
     /// Difference of the peer's wall clock to this node's in microseconds, at its last answer.
@@ -103,6 +106,7 @@ impl Peer {
             has_refused: false,
             identity_report: None,
             heard_generation: None,
+            undecided_generation: None,
             default_from: None,
             clock_ahead_micros: 0,
             clock: None,

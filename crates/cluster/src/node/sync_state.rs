@@ -35,6 +35,11 @@
 //! can make a settled node rebuild. Once the node is settled, the declaration has no effect any
 //! more. Cells stored before stay, as in any rebuild.
 //!
+//! A process may be linked before it has decided its sync state. Its generation is then not
+//! recorded, since the process must first learn of the recorded one. Writes may count it all the
+//! same, so this node remembers its generation until it ends. If the process of the recorded
+//! generation is linked again, it is told of that one and rebuilds itself.
+//!
 //! A start is counted in the record, which is durable before a peer learns of the generation. If
 //! the disk refuses the record, peers learn of no generation, and the next start takes the same
 //! number.
@@ -55,14 +60,18 @@
 //! - Losses that no peer can report, because all peers lost power together with the node before
 //!   they stored how far its clock had advanced.
 //!
+//! An undecided generation is forgotten when the node that was linked with it ends. A process that
+//! restarts learns of it only after its new generation was recorded; its reads may count for one
+//! heartbeat before that.
+//!
 //! A peer of an older release remembers no generations.
 
 use super::Node;
 use super::peer::Peer;
 use crate::quorum::is_majority;
 use crate::{
-    Event, Generation, GenerationReport, HeartbeatPayload, NodeIndex, NodeSet, PeerHello, PeerState,
-    RebuildReason, SyncState,
+    Event, Generation, GenerationReport, HeartbeatPayload, Incarnation, NodeIndex, NodeSet, PeerHello,
+    PeerState, RebuildReason, SyncState,
 };
 use std::time::Duration;
 use stdx::{NodeTag, Now};
@@ -156,17 +165,29 @@ impl Node {
                 let clock = heard.map_or(generation.clock, |heard| heard.clock.max(generation.clock));
                 self.peer_mut(node).heard_generation = Some(Generation { clock, ..generation });
             }
-            Some(_) if its.sync_state == SyncState::Unsettled => {}
+            Some(_) if its.sync_state == SyncState::Unsettled => {
+                self.peer_mut(node).undecided_generation = Some(generation);
+            }
             _ => {
+                let is_other = |undecided: &Generation| undecided.incarnation != generation.incarnation;
+                let peer = self.peer_mut(node);
+                peer.undecided_generation = peer.undecided_generation.filter(is_other);
                 self.record.wanted_mut().peer_generations.insert(node, generation);
                 self.peer_mut(node).heard_generation = Some(generation);
             }
         }
     }
 
-    /// The generation of a peer that this node remembers, for the heartbeat to that peer.
-    pub(super) fn remembered_generation(&self, node: NodeIndex) -> Option<Generation> {
+    /// The generation of a peer that this node remembers, for the heartbeat to its process `to`.
+    ///
+    /// The process of the recorded generation learns of an undecided one instead, which was linked
+    /// meanwhile: the recorded one tells this process nothing.
+    pub(super) fn remembered_generation(&self, node: NodeIndex, to: Incarnation) -> Option<Generation> {
         let durable = *self.record.durable().peer_generations.get(&node)?;
+        let undecided = self.peer(node).undecided_generation;
+        if let Some(undecided) = undecided.filter(|_| durable.incarnation == to) {
+            return Some(undecided);
+        }
         let heard = self.peer(node).heard_generation.filter(|heard| is_same_generation(heard, &durable));
         let clock = heard.map_or(durable.clock, |heard| heard.clock.max(durable.clock));
         Some(Generation { clock, ..durable })
