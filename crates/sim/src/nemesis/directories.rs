@@ -191,9 +191,13 @@ impl World {
     ///
     /// A node whose directory was rolled back, or whose peers admitted its copy, must learn that
     /// from a peer that knows. So it starts only when it reaches such a peer, and no fault begins
-    /// for a moment then.
+    /// for a moment then. A peer that starts while the address of a running node leads to its copy
+    /// would admit the copy, and the node would not know yet. So it starts later.
     pub(crate) fn may_start(&mut self, node: NodeIndex) -> bool {
         self.note_copy_witnesses();
+        if self.would_reach_copy(node) && !self.nemesis.is_over {
+            return false;
+        }
         let witnesses = self.nemesis.changes.witnesses.get(&node).cloned().unwrap_or_default();
         if witnesses.is_empty() || self.nemesis.is_over {
             return true;

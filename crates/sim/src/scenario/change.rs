@@ -14,7 +14,8 @@
 //!   the copy. So all running nodes reach each other, and the original is not paused beside its
 //!   copy. The peers' knowledge of the two processes is lost if all hosts lose power, or within a
 //!   second after the copy was made. So neither fault occurs then. The original starts again only
-//!   when it reaches a peer that admitted the copy.
+//!   when it reaches a peer that admitted the copy, and no peer starts while the address of the
+//!   running original leads to the copy.
 //! - [`FaultKind::FutureCell`]: as a lost disk, with clocks that agree.
 //! - [`FaultKind::RestoreCluster`]: writes acknowledged after the backups may be lost.
 //! - [`FaultKind::Suspend`], [`FaultKind::LongAbsence`]: tombstones are purged within the run. A

@@ -37,6 +37,14 @@ impl World {
         if is_moved && !self.is_copy(dialer.node) { self.copy() } else { member }
     }
 
+    /// Whether this node would reach a copy at the address of another node that runs too.
+    pub(crate) fn would_reach_copy(&self, node: NodeIndex) -> bool {
+        let copy = &self.hosts[self.copy().as_usize()];
+        let original = &self.hosts[copy.member.as_usize()];
+        let both_run = copy.process.is_some() && original.process.is_some();
+        both_run && self.copy_has_address && node != copy.member && !self.is_copy(node)
+    }
+
     /// Host that a client of this node reaches: sometimes the copy, if this node has one.
     pub(crate) fn host_for_client(&mut self, node: NodeIndex) -> NodeIndex {
         let copy = self.copy();
