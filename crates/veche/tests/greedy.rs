@@ -122,8 +122,7 @@ fn statuses_beside_slow_readers(
             let request = &greedy[client % greedy.len()];
             scope.spawn(|| read_slowly(node, request, &stop));
         }
-        // A busy machine fills the buffers of the sockets for a while, and the clients count as slow
-        // only then.
+        // On a busy machine the sockets fill slowly. Only then do the clients count as slow.
         eventually("the greedy clients hold all memory and are slow", || {
             refused(node, reason) > 0.0 && stalled(node) > 0.0
         });
