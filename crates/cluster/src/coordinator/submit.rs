@@ -11,7 +11,7 @@ use super::put::{self, Write, WriteIntent, WritePlan};
 use super::request_number::OperationId;
 use super::{Coordinator, Operation, OperationState};
 use crate::{Command, CommandFailure, Event, Key, Quorum, Reply, RequestId, TickError, WaitTarget};
-use stdx::{Hlc, Now, Version};
+use stdx::{Cell, Hlc, Now, Version};
 
 impl Coordinator {
     pub(super) fn submit_operation(
@@ -102,9 +102,10 @@ impl Coordinator {
                 self.context.reply(input, to, Reply::Failed(put::clock_ahead_failure(&intent)));
             }
             Ok(hlc) => {
-                let id =
-                    self.operations.insert(deadline, Operation::new(to.into(), OperationState::Starting));
-                self.begin_write(now, id, intent, plan, hlc);
+                let (write, cell) = self.planned_write(intent, plan, hlc);
+                let operation = Operation::new(to.into(), OperationState::Write(write));
+                let id = self.operations.insert(deadline, operation);
+                self.send_write(now, id, cell);
                 self.report_clock_setback(now, hlc);
             }
             Err(TickError::Unheard) => {
@@ -145,7 +146,7 @@ impl Coordinator {
         }
     }
 
-    /// Sends a write of this version to the replicas of its plan.
+    /// Begins a write that waited, with this version, at the replicas of its plan.
     pub(super) fn begin_write(
         &mut self,
         now: Now,
@@ -154,12 +155,24 @@ impl Coordinator {
         plan: WritePlan,
         hlc: Hlc,
     ) {
+        let (write, cell) = self.planned_write(intent, plan, hlc);
+        self.operations.get_mut(id).expect("the operation is in the table").state =
+            OperationState::Write(write);
+        self.send_write(now, id, cell);
+    }
+
+    fn planned_write(&self, intent: WriteIntent, plan: WritePlan, hlc: Hlc) -> (Write, Cell) {
+        let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.peers.member.tag));
+        (Write::new(plan, subject, &cell), cell)
+    }
+
+    fn send_write(&mut self, now: Now, id: OperationId, cell: Cell) {
         let deadline = self.operations.deadline(id);
         let operation = self.operations.get_mut(id).expect("the operation is in the table");
-        let (subject, cell) = intent.into_parts(Version::new(hlc, self.context.peers.member.tag));
-        let mut write = Write::new(plan, subject, &cell);
+        let OperationState::Write(write) = &mut operation.state else {
+            unreachable!("it is a write");
+        };
         write.send(&mut self.context.of(now, id), deadline, cell);
-        operation.state = OperationState::Write(write);
     }
 
     /// Removes an operation that failed after it had waited for this target.
