@@ -103,6 +103,22 @@ fn a_write_waits_first_for_the_bound_of_the_clock() {
 }
 
 #[test]
+fn a_write_that_waited_for_a_link_did_not_wait_for_the_clock() {
+    let mut cluster = cluster(3);
+    let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
+    cluster.cut(hosts[0], hosts[1]);
+    let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now.mono);
+    assert!(cluster.on_the_way.is_empty(), "nothing is sent before the link opens");
+    cluster.pass(TIMEOUT / 2);
+    for place in [0, 2, 1] {
+        cluster.pass(STEP);
+        deliver(&mut cluster, hosts[place]);
+    }
+    let expected = [(WaitTarget::Links, TIMEOUT / 2), (peer(hosts[1]), STEP * 3)];
+    assert_eq!(spans(&cluster, id, submitted), expected);
+}
+
+#[test]
 fn an_operation_at_its_deadline_names_its_wait_target() {
     let mut cluster = cluster(3);
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
