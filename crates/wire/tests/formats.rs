@@ -5,18 +5,15 @@
 
 mod common;
 
-use bytes::Bytes;
 use cluster::{
-    Cut, Generation, GenerationReport, HeartbeatPayload, Incarnation, KeyRange, Message, NodeIndex,
-    NodeRequest, NodeResponse, NodeSet, PeerAnswer, PeerHello, PeerRequest, RangeAnswer, RangeDigest,
-    RangeRequest, ReplicaFault, ReplicaRequest, ReplicaResponse, Requester, ScanLimit, ScanRequest,
-    ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
+    Generation, GenerationReport, HeartbeatPayload, Incarnation, Message, NodeIndex, NodeRequest,
+    NodeResponse, PeerAnswer, PeerHello, PeerRequest, ReplicaFault, Requester, StoreFault, SyncState,
 };
-use common::{decode, encode, encode_in, id, key, page_of, write};
+use common::{answers, decode, encode, encode_in, id, requests, wall, write};
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
-use stdx::{Cell, CellKind, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
+use stdx::{Hlc, Instant, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, ProtocolVersions, Secret,
 };
@@ -28,14 +25,6 @@ fn pinned(name: &str, written: Option<&[u8]>) -> Vec<u8> {
         std::fs::write(&path, written).unwrap();
     }
     std::fs::read(path).unwrap()
-}
-
-fn version(number: u64) -> Version {
-    Version::new(Hlc::from_bits(0x1112_1314_1516_1700 + number), NodeTag(0x2122_2324_2526_2728))
-}
-
-fn wall(micros: u64) -> WallTime {
-    WallTime::from_micros_since_unix_epoch(micros)
 }
 
 fn heartbeat_payload(sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayload {
@@ -73,115 +62,9 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
     }
 }
 
-fn requests() -> Vec<PeerRequest> {
-    let expiring = CellMeta { expires_at: Some(wall(0x6162_6364)), ..CellMeta::value(version(1), 3) };
-    let cell = Cell { meta: expiring, value: Bytes::from_static(b"value") };
-    vec![
-        PeerRequest::Replica(ReplicaRequest::Read { key: key(b"a") }),
-        PeerRequest::Replica(ReplicaRequest::ReadMeta { key: key(b"b") }),
-        PeerRequest::Replica(ReplicaRequest::Write {
-            key: key(b"c"),
-            cell,
-            hints: NodeSet::from_bits(0b110),
-        }),
-        PeerRequest::Replica(ReplicaRequest::Write {
-            key: key(b"d"),
-            cell: Cell::tombstone(version(2), 2),
-            hints: NodeSet::EMPTY,
-        }),
-        PeerRequest::Replica(ReplicaRequest::KeepHints {
-            key: key(b"e"),
-            version: version(3),
-            targets: NodeSet::first(64),
-        }),
-        PeerRequest::Node(NodeRequest::Range(RangeRequest {
-            after: Some(key(b"f")),
-            until: None,
-            cutoff: Hlc::from_bits(0x7172_7374),
-            digest: Some(RangeDigest { keys: 0x8182, sum: 0x9192_9394 }),
-            cells: false,
-        })),
-        PeerRequest::Node(NodeRequest::Range(RangeRequest {
-            after: None,
-            until: Some(key(b"g")),
-            cutoff: Hlc::MAX,
-            digest: None,
-            cells: true,
-        })),
-        PeerRequest::Scan(scan(
-            KeyRange { from: Some(Cut::Before(key(b"l"))), to: Some(Cut::After(key(b"m"))) },
-            ScanTask::Cells { limit: ScanLimit { entries: 0x0102, bytes: 0x0304 } },
-        )),
-        PeerRequest::Scan(scan(
-            KeyRange::default(),
-            ScanTask::Check { digest: RangeDigest { keys: 0x0506, sum: 0x0708_090a } },
-        )),
-        PeerRequest::Replica(ReplicaRequest::EndSnapshot { id: snapshot() }),
-    ]
-}
-
-fn snapshot() -> SnapshotId {
-    SnapshotId { incarnation: Incarnation(0xb1b2_b3b4), requester: Requester::Coordinator(2), number: 0xc1c2 }
-}
-
-fn scan(range: KeyRange, task: ScanTask) -> ScanRequest {
-    let roles = ScanRoles { order: vec![NodeIndex(2), NodeIndex(0), NodeIndex(63)], ack: 2, from: 3 };
-    let (at, dead_since) = (wall(0xd1d2_d3d4), wall(0xe1e2));
-    ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, task }
-}
-
 /// Time for which the requester waits, by the number of the request.
 fn within(number: u64) -> Option<Duration> {
     [None, Some(Duration::from_millis(1)), Some(Duration::from_millis(0x0102_0304))][number as usize % 3]
-}
-
-fn answers() -> Vec<PeerAnswer> {
-    let dead =
-        CellMeta { kind: CellKind::Tombstone, expires_at: Some(wall(7)), ..CellMeta::value(version(4), 1) };
-    let live = Cell::value(version(5), 5, Bytes::from_static(b"live"));
-    let detail = "a file is däm\u{e4}ged".to_owned();
-    let mut answers = vec![
-        PeerAnswer::Replica(ReplicaResponse::Cell(None)),
-        PeerAnswer::Replica(ReplicaResponse::Cell(Some(live.clone()))),
-        PeerAnswer::Replica(ReplicaResponse::Meta(None)),
-        PeerAnswer::Replica(ReplicaResponse::Meta(Some(dead))),
-        PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }),
-        PeerAnswer::Replica(ReplicaResponse::Written { superseded: true }),
-        PeerAnswer::Replica(ReplicaResponse::HintsKept),
-        PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Same)),
-        PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Versions {
-            entries: vec![(key(b"h"), dead), (key(b"i"), live.meta)],
-            until: Some(key(b"i")),
-        })),
-        PeerAnswer::Node(NodeResponse::Range(RangeAnswer::Cells {
-            entries: vec![(key(b"j"), live.clone()), (key(b"k"), Cell::tombstone(version(6), 2))],
-            until: None,
-        })),
-    ];
-    let expiring = CellMeta { expires_at: Some(wall(8)), ..live.meta };
-    let page = page_of(&[
-        (key(b"n"), live),
-        (key(b"o\n"), Cell { meta: dead, value: Bytes::new() }),
-        (key(b"p"), Cell { meta: expiring, value: Bytes::from_static(b"\n") }),
-    ]);
-    answers.extend([
-        PeerAnswer::Replica(ReplicaResponse::Page { page, rest: Some(Cut::After(key(b"q"))) }),
-        PeerAnswer::Replica(ReplicaResponse::Page { page: page_of(&[]), rest: None }),
-        PeerAnswer::Replica(ReplicaResponse::SamePage),
-        PeerAnswer::Replica(ReplicaResponse::SnapshotEnded),
-    ]);
-    let faults = [
-        ReplicaFault::Store(StoreFault::Full),
-        ReplicaFault::Store(StoreFault::Overloaded { retry_after: Duration::from_millis(1_500) }),
-        ReplicaFault::Store(StoreFault::Corrupt { detail: detail.clone() }),
-        ReplicaFault::Store(StoreFault::Io { detail }),
-        ReplicaFault::NotReadEligible,
-        ReplicaFault::ClockAhead { wall: wall(0xa1a2_a3a4) },
-        ReplicaFault::Busy,
-        ReplicaFault::NotServing,
-    ];
-    answers.extend(faults.map(PeerAnswer::Failed));
-    answers
 }
 
 /// Every kind of message in each of its forms in this version of the protocol, in the order in

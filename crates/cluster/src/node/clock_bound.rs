@@ -7,7 +7,7 @@
 //! from a wrong clock must not become durable without a write that needs it.
 
 use super::Node;
-use super::purpose::StorePurpose;
+use super::dispatch::StorePurpose;
 use crate::{StoreRequest, StoreResponse, WallCeiling};
 use std::time::Duration;
 use stdx::{Hlc, Instant, Now};

@@ -26,7 +26,7 @@
 //! delivered only with the next hint for its target, or after the next start.
 
 use super::Node;
-use super::purpose::{RequestPurpose, StorePurpose};
+use super::dispatch::{RequestPurpose, StorePurpose};
 use crate::{
     Event, Hint, HintCount, Key, NodeIndex, NodeSet, PeerAnswer, PeerState, ReplicaFault, ReplicaRequest,
     ReplicaResponse, ScanLimit, StoreRequest, StoreResponse, hint_bytes,

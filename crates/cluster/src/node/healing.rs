@@ -25,8 +25,8 @@
 //! range stays unreadable. It becomes readable when they return, or when the operator has this node
 //! rebuilt. Lost keys that only this node held read as missing after healing.
 
+use super::dispatch::StorePurpose;
 use super::pull::PullTarget;
-use super::purpose::StorePurpose;
 use super::rebuild::IN_FLIGHT_WRITE_TIMEOUTS;
 use super::{Node, RepairKind};
 use crate::quorum::has_other_replicas;

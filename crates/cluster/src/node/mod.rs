@@ -21,6 +21,7 @@
 
 mod absences;
 mod clock_bound;
+mod dispatch;
 mod drain;
 mod handoff;
 mod healing;
@@ -30,7 +31,6 @@ mod links;
 mod outbox;
 mod peer;
 mod pull;
-mod purpose;
 mod ranges;
 mod readiness;
 mod rebuild;
@@ -43,11 +43,10 @@ mod wall_clock;
 
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
-use crate::replica::{Replica, ReplicaContext, RequestHeader};
+use crate::replica::{Replica, RequestHeader};
 use crate::{
-    ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, MessageId, NodeIndex, NodeRecord,
-    NodeRequest, NodeResponse, Origin, PeerAnswer, PeerRequest, ReplicaResponse, StoreId, StoreResponse,
-    TableDamage,
+    ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, NodeIndex, NodeRecord, Origin,
+    ReplicaResponse, StoreId, StoreResponse, TableDamage,
 };
 use clock_bound::ClockBound;
 use drain::Drain;
@@ -56,7 +55,6 @@ use horizon::ClusterHorizon;
 use outbox::NodeEffects;
 use peer::Peer;
 use pull::Pull;
-use purpose::{RequestPurpose, StorePurpose};
 use record::NodeRecordState;
 use refused_retries::RefusedRetries;
 use repair::Repair;
@@ -222,30 +220,8 @@ impl Node {
             self.replica.handle_stored(id, response, &self.view.refused, &mut self.outbox.effects);
             return;
         }
-        match self.outbox.complete_store(id) {
-            StorePurpose::StoreRecord => self.handle_record_stored(now, response),
-            StorePurpose::RaiseClockBound => self.handle_clock_bound_raised(now, response),
-            StorePurpose::ReadHints { target } => self.handle_hints_read(now, target, response),
-            StorePurpose::ForgetHints { target, deleted } => {
-                self.handle_hints_forgotten(target, deleted, response);
-            }
-            StorePurpose::ScanForPeer(pending) => self.handle_range_scanned(now, &pending, response),
-            StorePurpose::StorePulledCell { pull, source, key, cell } => {
-                self.handle_pulled_cell_stored(now, pull, source, (key, cell), &response);
-            }
-            StorePurpose::AbandonTable => self.handle_table_abandoned(&response),
-            StorePurpose::ReadRefusedKey => self.handle_refused_key_read(now, &response),
-            StorePurpose::StoreRefusedKey { holder } => {
-                self.handle_refused_key_stored(now, holder, &response);
-            }
-            StorePurpose::ScanChunk { pass } => self.handle_chunk_scanned(now, pass, response),
-            StorePurpose::ReadCellToPush { pass, transfer } => {
-                self.handle_cell_read(now, pass, transfer, response);
-            }
-            StorePurpose::StoreReceivedCell { pass, transfer } => {
-                self.handle_received_cell_stored(pass, transfer, &response);
-            }
-        }
+        let purpose = self.outbox.complete_store(id);
+        self.complete_store(now, purpose, response);
         self.advance(now);
     }
 
@@ -366,60 +342,6 @@ impl Node {
         self.update_readiness(now);
         self.advance_drain(now);
         self.publish_view(now);
-    }
-
-    fn handle_request(&mut self, now: Now, link: LinkId, header: RequestHeader, request: PeerRequest) {
-        let RequestHeader { origin, id, .. } = header;
-        match request {
-            PeerRequest::Node(NodeRequest::Heartbeat(heartbeat)) => {
-                self.handle_heartbeat(now, link, id, origin.node, heartbeat);
-            }
-            PeerRequest::Node(NodeRequest::Range(range)) => {
-                self.handle_range_request(origin.node, link, id, range);
-            }
-            request => {
-                let read_eligible = self.is_read_eligible();
-                let effects = &mut self.outbox.effects;
-                let context = ReplicaContext { now, read_eligible, refused: None, writes: None, effects };
-                self.replica.handle_request(context, header, request);
-            }
-        }
-    }
-
-    fn handle_answer(&mut self, now: Now, node: NodeIndex, id: MessageId, answer: PeerAnswer) {
-        let Some(number) = self.outbox.own_request_number(id) else { return };
-        if let PeerAnswer::Node(NodeResponse::Heartbeat(heartbeat)) = answer {
-            self.handle_heartbeat_answer(now, node, number, heartbeat);
-        } else if let Some(purpose) = self.outbox.complete_request(now.mono, node, number) {
-            self.complete_request(now, node, purpose, Some(answer));
-        }
-    }
-
-    /// Dispatches a peer's answer by the purpose of its request. `None`: there will be no answer.
-    fn complete_request(
-        &mut self,
-        now: Now,
-        node: NodeIndex,
-        purpose: RequestPurpose,
-        answer: Option<PeerAnswer>,
-    ) {
-        match purpose {
-            RequestPurpose::DeliverHint { key, version } => {
-                self.handle_hint_answer(node, (key, version), answer.as_ref());
-            }
-            RequestPurpose::PullRange { pull } => self.handle_source_answer(now, pull, node, answer),
-            RequestPurpose::RetryRefusedKey => self.handle_holder_answer(now, node, answer),
-            RequestPurpose::CompareRange { pass } => self.handle_compare_answer(now, pass, node, answer),
-            RequestPurpose::CheckCell { pass, transfer } => {
-                self.handle_check_answer(pass, transfer, answer.as_ref());
-            }
-            RequestPurpose::PushCell { pass, transfer } => {
-                self.handle_push_answer(pass, transfer, answer.as_ref());
-            }
-            RequestPurpose::PullCell { pass, transfer } => {
-                self.handle_pull_answer(now, pass, transfer, answer);
-            }
-        }
     }
 
     fn handle_record_stored(&mut self, now: Now, response: StoreResponse) {

@@ -13,7 +13,7 @@
 //! peer: heartbeats are sent before all other messages, and the requests of an ended link are
 //! abandoned at once.
 
-use super::purpose::{RequestPurpose, StorePurpose};
+use super::dispatch::{RequestPurpose, StorePurpose};
 use crate::{
     Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex, NodeRequest,
     PeerAnswer, PeerRequest, ReplicaRequest, Requester, StoreId, StoreRequest,

@@ -33,7 +33,7 @@
 //! future.
 
 use super::Node;
-use super::purpose::{RequestPurpose, StorePurpose};
+use super::dispatch::{RequestPurpose, StorePurpose};
 use super::ranges::permille;
 use crate::quorum::{has_other_replicas, replica_count, replica_count_with_others, sources_needed};
 use crate::{

@@ -19,7 +19,7 @@
 //! Around that time a tombstone may be exchanged once more, without effect.
 
 use super::Node;
-use super::purpose::StorePurpose;
+use super::dispatch::StorePurpose;
 use crate::{
     Key, LinkId, MessageId, NodeIndex, NodeResponse, PeerAnswer, RangeAnswer, RangeDigest, RangeRequest,
     ReplicaFault, ScanLimit, StoreRequest, StoreResponse,

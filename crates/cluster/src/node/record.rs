@@ -4,8 +4,8 @@
 //! effect when it is durable. Each change stores the whole record. One store request is in flight
 //! at a time; a failed one is retried.
 
+use super::dispatch::StorePurpose;
 use super::outbox::NodeEffects;
-use super::purpose::StorePurpose;
 use crate::{NodeRecord, StoreRequest, StoreResponse};
 use std::time::Duration;
 use stdx::Instant;

@@ -20,7 +20,7 @@
 //! not at once.
 
 use super::Node;
-use super::purpose::{RequestPurpose, StorePurpose};
+use super::dispatch::{RequestPurpose, StorePurpose};
 use crate::{Key, NodeIndex, NodeSet, PeerAnswer, ReplicaRequest, ReplicaResponse, StoreResponse};
 use std::time::Duration;
 use stdx::{Hlc, Instant, Now};

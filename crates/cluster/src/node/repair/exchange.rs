@@ -17,7 +17,7 @@
 //! would hide later writes.
 
 use super::{ATTEMPTS_MAX, Chunk, DEFERRED_KEYS_MAX, Node, PassStage, Progress, Repair, RepairPass};
-use crate::node::purpose::{RequestPurpose, StorePurpose};
+use crate::node::dispatch::{RequestPurpose, StorePurpose};
 use crate::{Event, Key, NodeIndex, NodeSet, PeerAnswer, ReplicaRequest, ReplicaResponse, StoreResponse};
 use std::collections::BTreeMap;
 use stdx::{Cell, CellMeta, Now};

@@ -38,7 +38,7 @@
 mod delete_exchange;
 mod exchange;
 
-use super::purpose::{RequestPurpose, StorePurpose};
+use super::dispatch::{RequestPurpose, StorePurpose};
 use super::ranges::{CHUNK, permille};
 use super::{Node, RepairKind};
 use crate::{
