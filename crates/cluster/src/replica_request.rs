@@ -156,6 +156,16 @@ impl ReplicaRequest {
         }
     }
 
+    /// The nodes for which the replica keeps hints, and the key that they lack.
+    pub(crate) const fn hints_mut(&mut self) -> Option<(&Key, &mut NodeSet)> {
+        match self {
+            Self::Write { key, hints: targets, .. } | Self::KeepHints { key, targets, .. } => {
+                Some((key, targets))
+            }
+            Self::Read { .. } | Self::ReadMeta { .. } | Self::EndSnapshot { .. } => None,
+        }
+    }
+
     /// Approximate size in memory, in bytes.
     pub(crate) fn size(&self) -> usize {
         match self {

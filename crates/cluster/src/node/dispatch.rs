@@ -107,7 +107,7 @@ impl Node {
             PeerRequest::Node(NodeRequest::Range(range)) => {
                 self.handle_range_request(origin.node, link, id, range);
             }
-            request => {
+            request @ (PeerRequest::Replica(_) | PeerRequest::Scan(_)) => {
                 let read_eligible = self.is_read_eligible();
                 let effects = &mut self.outbox.effects;
                 let context = ReplicaContext { now, read_eligible, refused: None, writes: None, effects };

@@ -288,19 +288,11 @@ pub(crate) fn admit_hints(
     mut request: ReplicaRequest,
     effects: &mut VecDeque<Effect>,
 ) -> Option<ReplicaRequest> {
-    match &mut request {
-        ReplicaRequest::Write { key, hints, .. } => *hints = admitted_targets(member, key, *hints, effects),
-        ReplicaRequest::KeepHints { key, targets, .. } => {
-            *targets = admitted_targets(member, key, *targets, effects);
-            if targets.is_empty() {
-                return None;
-            }
-        }
-        ReplicaRequest::Read { .. }
-        | ReplicaRequest::ReadMeta { .. }
-        | ReplicaRequest::EndSnapshot { .. } => {}
+    if let Some((key, targets)) = request.hints_mut() {
+        *targets = admitted_targets(member, key, *targets, effects);
     }
-    Some(request)
+    let is_void = matches!(&request, ReplicaRequest::KeepHints { targets, .. } if targets.is_empty());
+    (!is_void).then_some(request)
 }
 
 fn admitted_targets(member: &Member, key: &Key, targets: NodeSet, effects: &mut VecDeque<Effect>) -> NodeSet {
