@@ -123,9 +123,7 @@ impl Store {
                 self.bound = self.bound.max(bound);
                 StoreResponse::ClockBoundRaised { bound: self.bound }
             }
-            StoreRequest::ReadPage(_) | StoreRequest::Replica(ReplicaRequest::EndSnapshot { .. }) => {
-                panic!("a node sends no such request: {request:?}")
-            }
+            request => panic!("a node sends no such request: {request:?}"),
         }
     }
 
