@@ -83,6 +83,20 @@ const FILE: &str = "alive";
 const HEADER: &str = "veche-alive 1";
 const STALE: &str = "stale-";
 
+/// Policy for the data of a node that was absent for longer than
+/// [`StoreOptions::away_max`](crate::StoreOptions::away_max).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterAbsence {
+    /// Refuses to open the directory: only an operator knows whether the other nodes ran meanwhile.
+    #[default]
+    Refuse,
+    /// Renames the shard, and fills the node from its peers: they ran, and may have dropped
+    /// tombstones.
+    Rebuild,
+    /// Keeps the data: no node ran meanwhile, so no tombstone was dropped.
+    Keep,
+}
+
 /// The file `alive` of one directory.
 pub(crate) struct AliveMark {
     fs: Arc<dyn Fs>,

@@ -22,7 +22,7 @@
 
 use crate::alive_mark::AliveMark;
 use crate::directory::{self, SHARD};
-use crate::error::StoreError;
+use crate::error::{HeldCheckpoint, StoreError};
 use crate::identity::{self, Identity};
 use crate::node_record;
 use crate::restored::{self, CopyState};
@@ -70,16 +70,6 @@ pub enum Renewal {
     Missing,
     /// The checkpoint is 24 hours old. It is removed when its lease ends.
     TooOld,
-}
-
-/// A checkpoint that occupies a slot, as listed in a refusal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldCheckpoint {
-    /// Name of the checkpoint, by which it is removed.
-    pub name: String,
-    /// Age of the checkpoint and time since its last renewal. `None` if this process has not made
-    /// it.
-    pub ages: Option<(Duration, Duration)>,
 }
 
 /// The checkpoints of one data directory.

@@ -1,7 +1,7 @@
 //! Opening a data directory: checks its owner, decides whether its data may be used, and recovers
 //! it.
 
-use crate::alive_mark::{AliveMark, RESTART_MAX};
+use crate::alive_mark::{AfterAbsence, AliveMark, RESTART_MAX};
 use crate::checkpoints::{self, Checkpoints};
 use crate::clock_seal;
 use crate::data_loss::MissingPart;
@@ -41,19 +41,6 @@ pub struct StoreOptions {
     ///
     /// [`SNAPSHOT_AGE_DEFAULT`]: crate::SNAPSHOT_AGE_DEFAULT
     pub snapshot_age: Duration,
-}
-
-/// Policy for the data of a node that was absent for longer than [`StoreOptions::away_max`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AfterAbsence {
-    /// Refuses to open the directory: only an operator knows whether the other nodes ran meanwhile.
-    #[default]
-    Refuse,
-    /// Renames the shard, and fills the node from its peers: they ran, and may have dropped
-    /// tombstones.
-    Rebuild,
-    /// Keeps the data: no node ran meanwhile, so no tombstone was dropped.
-    Keep,
 }
 
 /// Result of opening a data directory.

@@ -1,9 +1,9 @@
 //! Errors of opening, copying and restoring a data directory.
 
-use crate::IdentityMismatch;
-use crate::checkpoints::HeldCheckpoint;
+use crate::identity_mismatch::IdentityMismatch;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Reason why a data directory cannot be opened, copied or restored.
 #[derive(Debug, thiserror::Error)]
@@ -198,6 +198,16 @@ pub enum StoreError {
     /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] engine::Error),
+}
+
+/// A checkpoint that occupies a slot, as listed in a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldCheckpoint {
+    /// Name of the checkpoint, by which it is removed.
+    pub name: String,
+    /// Age of the checkpoint and time since its last renewal. `None` if this process has not made
+    /// it.
+    pub ages: Option<(Duration, Duration)>,
 }
 
 impl StoreError {

@@ -33,8 +33,7 @@
 //! within days of each other. A delete made in the moments between them may be lost if all are
 //! restored after the grace period of tombstones.
 
-use crate::alive_mark::AliveMark;
-use crate::data_directory::AfterAbsence;
+use crate::alive_mark::{AfterAbsence, AliveMark};
 use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
