@@ -290,7 +290,9 @@ fn a_client_may_read_only_when_it_has_sent_all() {
 fn a_batch_goes_as_fast_as_the_store_and_is_not_refused() {
     const ENTRIES: usize = 50_000;
     let (_dir, data) = data_dir();
-    let node = Node::start_with(&data, &["--threads", "1", "--memory", "16MiB"]);
+    // The store may wait for a busy disk for longer than the default deadline of a write.
+    let options = ["--threads", "1", "--memory", "16MiB", "--request-timeout", "1m"];
+    let node = Node::start_with(&data, &options);
     let mut connection = node.connect();
     let text = "v".repeat(1_024);
     let body = binary((0..ENTRIES).map(|i| value(format!("k{}", i * 7_919 % ENTRIES), text.clone())));
