@@ -96,7 +96,7 @@ pub mod workers;
 
 pub use batch::Batch;
 pub use checkpoint::{CheckpointSummary, CheckpointTable};
-pub use commit::{CommitOutcome, CommitTimes, Completion, PossiblySuperseded};
+pub use commit::{CommitOutcome, CommitTimes, Completion, Covering, PossiblySuperseded};
 pub use damaged::DamagedTable;
 pub use disk::{DiskSpace, DiskStats};
 pub use engine::Engine;

@@ -7,7 +7,7 @@ use cluster::{
     HybridClock, Key, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse, StoreFault, StoreId,
     StoreRequest, StoreResponse,
 };
-use engine::{Batch, CommitOutcome, Engine, Error, PossiblySuperseded};
+use engine::{Batch, CommitOutcome, Covering, Engine, Error, PossiblySuperseded};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
@@ -24,13 +24,28 @@ const RETRY_OPENING_AFTER: Duration = Duration::from_secs(1);
 /// for cells that are stored already, whose bytes the hint ledger bounds; and removals of hints.
 /// The batch `system` takes the node record and the bound of the version clock, without which no
 /// write has a version. It is small and bypasses write stalls.
+///
+/// A write without hints is in no batch if a memtable holds its version or a newer one. It is
+/// answered when that cell is durable, at once if it is already: see [`Engine::find_covering`]. So
+/// a copy of a cell that arrives by a second way, as from read repair, costs no space in the log.
 #[derive(Debug)]
 pub struct WriteGroup {
+    engine: Engine,
     tag: NodeTag,
     record_versions: Arc<RecordVersions>,
     values: GroupBatch,
     essentials: GroupBatch,
     system: GroupBatch,
+    covered: Vec<CoveredWrite>,
+}
+
+/// A write that is not logged, because the engine holds its version or a newer one.
+#[derive(Debug)]
+pub(crate) struct CoveredWrite {
+    id: StoreId,
+    key: Key,
+    version: Version,
+    covering: Covering,
 }
 
 #[derive(Debug, Default)]
@@ -62,10 +77,10 @@ enum RequestKind {
 
 impl WriteGroup {
     /// Returns an empty group for the node with this tag.
-    pub(crate) fn new(tag: NodeTag, record_versions: Arc<RecordVersions>) -> Self {
+    pub(crate) fn new(engine: Engine, tag: NodeTag, record_versions: Arc<RecordVersions>) -> Self {
         let (values, essentials, mut system) = <(GroupBatch, GroupBatch, GroupBatch)>::default();
         system.cells.bypass_stalls();
-        Self { tag, record_versions, values, essentials, system }
+        Self { engine, tag, record_versions, values, essentials, system, covered: Vec::new() }
     }
 
     /// Adds the writes of a request.
@@ -76,6 +91,13 @@ impl WriteGroup {
     pub fn add(&mut self, id: StoreId, request: &StoreRequest) {
         let (batch, kind) = match request {
             StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
+                if hints.is_empty()
+                    && let Some(covering) = self.find_covering(key, &cell.meta)
+                {
+                    let (key, version) = (key.clone(), cell.meta.version);
+                    self.covered.push(CoveredWrite { id, key, version, covering });
+                    return;
+                }
                 let batch = match cell.meta.kind {
                     CellKind::Value => &mut self.values,
                     CellKind::Tombstone => &mut self.essentials,
@@ -108,6 +130,11 @@ impl WriteGroup {
         batch.requests.push(PendingRequest { id, kind });
     }
 
+    #[inline]
+    fn find_covering(&self, key: &Key, meta: &CellMeta) -> Option<Covering> {
+        keyspace::with_entity_key(key.as_bytes(), |key| self.engine.find_covering(key, meta))
+    }
+
     fn put_record(&mut self, record: &NodeRecord) {
         let version = Version::new(self.record_versions.clock_for(record.revision), self.tag);
         let value = node_record::encode(record);
@@ -123,7 +150,7 @@ impl WriteGroup {
 
     /// Number of requests in the group.
     pub fn len(&self) -> usize {
-        self.batches().map(|batch| batch.requests.len()).sum()
+        self.covered.len() + self.batches().map(|batch| batch.requests.len()).sum::<usize>()
     }
 
     /// Whether the group contains no requests.
@@ -141,9 +168,16 @@ impl WriteGroup {
     }
 
     /// The responses if the group is not submitted because of `fault`.
-    pub fn failed(self, fault: &StoreFault) -> Vec<(StoreId, StoreResponse)> {
-        let answers = self.into_batches().flat_map(|(_, PendingResponses(requests))| requests);
-        answers.map(|request| (request.id, StoreResponse::Failed(fault.clone()))).collect()
+    pub fn failed(mut self, fault: &StoreFault) -> Vec<(StoreId, StoreResponse)> {
+        let covered = self.take_covered().into_iter().map(|write| write.id);
+        let logged = self.into_batches().flat_map(|(_, PendingResponses(requests))| requests);
+        let ids = covered.chain(logged.map(|request| request.id));
+        ids.map(|id| (id, StoreResponse::Failed(fault.clone()))).collect()
+    }
+
+    /// Takes the writes that need not be logged.
+    pub(crate) fn take_covered(&mut self) -> Vec<CoveredWrite> {
+        std::mem::take(&mut self.covered)
     }
 
     /// The batches that contain requests, each with its pending responses.
@@ -173,6 +207,24 @@ impl GroupBatch {
     fn put_hint(&mut self, target: NodeIndex, key: &Key, meta: CellMeta) {
         keyspace::with_hint_key(target, key.as_bytes(), |key| {
             self.cells.put_critical(key, CellRef { meta, value: &[] });
+        });
+    }
+}
+
+impl CoveredWrite {
+    /// Calls `done` with the response, at once on this thread or when the engine has committed the
+    /// covering cell.
+    pub(crate) fn respond(self, done: impl FnOnce((StoreId, StoreResponse)) + Send + 'static) {
+        let Self { id, key, version, covering } = self;
+        let superseded = covering.version() > version;
+        let is_unsure = covering.is_possibly_superseded();
+        covering.when_durable(move |result| {
+            let response = match result {
+                Ok(()) if is_unsure => StoreResponse::WrittenUnchecked { key, version },
+                Ok(()) => ReplicaResponse::Written { superseded }.into(),
+                Err(error) => StoreResponse::Failed(fault_of(&error)),
+            };
+            done((id, response));
         });
     }
 }

@@ -176,14 +176,19 @@ impl Store {
     }
 
     /// Submits `group` to the engine. Each of its requests is answered in exactly one call of
-    /// `done`. The call happens at once, on this thread, if the batch is refused or empty.
-    /// Otherwise it happens on the engine's commit thread, once the batch is durable or failed.
-    /// `done` also receives the timestamps of the commit stages, unless the batch failed.
+    /// `done`. The call happens at once, on this thread, if the batch is refused or empty, or if
+    /// the write need not be logged because a newer cell is durable. Otherwise it happens on the
+    /// engine's commit thread, once the batch is durable or failed. `done` also receives the
+    /// timestamps of the commit stages, unless the batch failed or the write was not logged.
     pub fn submit(
         &self,
-        group: WriteGroup,
+        mut group: WriteGroup,
         done: impl FnOnce(Vec<(StoreId, StoreResponse)>, Option<CommitTimes>) + Clone + Send + 'static,
     ) {
+        for write in group.take_covered() {
+            let done = done.clone();
+            write.respond(move |response| done(vec![response], None));
+        }
         for (batch, answers) in group.into_batches() {
             let done = done.clone();
             let told = move |result: Result<CommitOutcome, engine::Error>| {
@@ -196,7 +201,7 @@ impl Store {
 
     /// Returns an empty group of writes.
     pub fn write_group(&self) -> WriteGroup {
-        WriteGroup::new(self.tag, Arc::clone(&self.record_versions))
+        WriteGroup::new(self.engine.clone(), self.tag, Arc::clone(&self.record_versions))
     }
 
     /// Closes the snapshots that are too old, and the oldest ones while all together pin too much

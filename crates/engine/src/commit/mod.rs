@@ -17,15 +17,18 @@
 //! them. Any other failure of the log poisons the engine.
 //!
 //! A write for which the memtables have no space stalls, if the wait is short: see [`stall_queue`].
+//! A host can leave out writes of cells that are in a memtable already: see [`covering`].
 //!
 //! **Caveats.** One group is in flight at a time.
 
 mod admission;
+mod covering;
 mod queue;
 mod stall_queue;
 mod times;
 mod wal_guard;
 
+pub use covering::Covering;
 pub(crate) use queue::{CommitQueue, PendingBatch};
 pub use times::CommitTimes;
 
@@ -241,7 +244,7 @@ impl Engine {
     fn commit_group(&self, wal: &mut Wal) -> Result<bool, Error> {
         if let Err(poisoned) = self.check_poison() {
             // A failed job may have poisoned the engine while these batches waited.
-            self.fail_all(Vec::new(), &poisoned);
+            self.fail_all(&[], &poisoned);
             return Err(poisoned);
         }
         let rate = self.shared.permitted_rate(&self.shared.view.load());
@@ -253,7 +256,7 @@ impl Engine {
         let records: Vec<&Record> = group.iter().map(|pending| &pending.record).collect();
         match wal.append(&records) {
             Ok(segment) => {
-                for pending in &group {
+                for pending in group.iter() {
                     pending.target.logged_in(segment);
                     pending.target.logged(pending.record.bytes().len() as u64);
                 }
@@ -272,7 +275,7 @@ impl Engine {
                 Ok(true)
             }
             Err(refused) if refused.is_shortage() => {
-                for pending in &group {
+                for pending in group.iter() {
                     pending.target.memtable.abort(pending.first..pending.last().plus(1));
                 }
                 if matches!(refused, Error::Full { .. }) {
@@ -283,7 +286,7 @@ impl Engine {
             }
             Err(error) => {
                 let poisoned = self.poison_with(&error);
-                self.fail_all(group, &poisoned);
+                self.fail_all(&group, &poisoned);
                 Err(poisoned)
             }
         }
@@ -317,10 +320,11 @@ impl Engine {
     }
 
     /// Fails a group, the queued batches and the stalled ones.
-    fn fail_all(&self, mut group: Vec<Arc<PendingBatch>>, error: &Error) {
-        group.extend(self.shared.commit_queue.lock().take_all());
+    fn fail_all(&self, group: &[Arc<PendingBatch>], error: &Error) {
+        let queued = self.shared.commit_queue.lock().take_all();
+        let batches: Vec<_> = group.iter().chain(&queued).cloned().collect();
         let mut completions = Completions::default();
-        finish(&group, &Err(error.clone()), &mut completions);
+        finish(&batches, &Err(error.clone()), &mut completions);
         self.refuse_stalled_with(error, &mut completions);
         completions.end();
     }

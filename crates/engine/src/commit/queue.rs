@@ -8,7 +8,7 @@ use crate::{Error, Sequence};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stdx::Version;
 
@@ -24,9 +24,19 @@ pub(crate) struct PendingBatch {
     inserted: OnceLock<InsertOutcome>,
     /// Set when the group of the batch has succeeded or failed.
     pub(super) outcome: OnceLock<Result<CommitTimes, Error>>,
-    /// Callback of the writer; a blocking writer reads `outcome` instead.
-    completion: Mutex<Option<Completion>>,
+    callbacks: Mutex<Callbacks>,
 }
+
+/// Callbacks to be called with the outcome of a batch.
+struct Callbacks {
+    /// That of the writer; a blocking writer reads the outcome itself.
+    completion: Option<Completion>,
+    /// Those of writes that the batch covers.
+    followers: Vec<Follower>,
+}
+
+/// Called once with the outcome of the batch that covers a write, as a [`Completion`] is.
+pub(super) type Follower = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 impl PendingBatch {
     pub(super) fn last(&self) -> Sequence {
@@ -63,10 +73,31 @@ impl PendingBatch {
         assert!(newly.is_ok(), "a batch is committed once");
     }
 
-    fn complete(&self) {
-        let completion = self.completion.lock().take();
+    /// Calls `follower` with the outcome of the batch: at once if it is known, otherwise when the
+    /// batch is completed.
+    pub(super) fn follow(&self, follower: Follower) {
+        let mut callbacks = self.callbacks.lock();
+        // The outcome is set before the callbacks are taken under this lock, so none is left over.
+        match self.outcome.get() {
+            None => callbacks.followers.push(follower),
+            Some(outcome) => {
+                drop(callbacks);
+                follower(outcome.clone().map(drop));
+            }
+        }
+    }
+
+    fn complete(&self, calls: &mut Completions) {
+        let (completion, followers) = {
+            let mut callbacks = self.callbacks.lock();
+            (callbacks.completion.take(), std::mem::take(&mut callbacks.followers))
+        };
         if let Some(completion) = completion {
-            completion(self.result().expect("the outcome was set"));
+            calls.call(|| completion(self.result().expect("the outcome was set")));
+        }
+        for follower in followers {
+            let outcome = self.outcome.get().expect("the outcome was set");
+            calls.call(|| follower(outcome.clone().map(drop)));
         }
     }
 }
@@ -84,7 +115,7 @@ pub(super) fn finish(
         pending.set_outcome(outcome.clone());
     }
     for pending in group {
-        calls.call(|| pending.complete());
+        pending.complete(calls);
     }
 }
 
@@ -117,6 +148,8 @@ impl Completions {
 pub(crate) struct CommitQueue {
     waiting: Vec<Arc<PendingBatch>>,
     waiting_bytes: usize,
+    /// The last group taken, until it is completed.
+    committing: Weak<Vec<Arc<PendingBatch>>>,
     /// Batches without sequences.
     pub(super) stalled: StallQueue,
     /// Total pause since the last group.
@@ -152,7 +185,7 @@ impl CommitQueue {
             first,
             inserted: OnceLock::new(),
             outcome: OnceLock::new(),
-            completion: Mutex::new(completion),
+            callbacks: Mutex::new(Callbacks { completion, followers: Vec::new() }),
         });
         self.last = pending.last();
         pending.target.extend_to(self.last);
@@ -167,7 +200,7 @@ impl CommitQueue {
     }
 
     /// The next group, of at most `bytes_max` but at least one batch, and the pause before it.
-    pub(super) fn take_group(&mut self, bytes_max: usize) -> (Vec<Arc<PendingBatch>>, Duration) {
+    pub(super) fn take_group(&mut self, bytes_max: usize) -> (Arc<Vec<Arc<PendingBatch>>>, Duration) {
         let (mut bytes, bytes_max) = (0, bytes_max.min(GROUP_BYTES_MAX));
         let fits = |pending: &Arc<PendingBatch>| {
             let takes = bytes == 0 || bytes < bytes_max;
@@ -180,7 +213,19 @@ impl CommitQueue {
             _ => self.waiting.drain(..count).collect(),
         };
         self.waiting_bytes -= group.iter().map(|pending| pending.record.bytes().len()).sum::<usize>();
+        let group = Arc::new(group);
+        self.committing = Arc::downgrade(&group);
         (group, std::mem::take(&mut self.paused))
+    }
+
+    /// The batch with this sequence, if it waits for the log or is being committed.
+    pub(super) fn batch_of(&self, sequence: Sequence) -> Option<Arc<PendingBatch>> {
+        let find = |batches: &[Arc<PendingBatch>]| {
+            let at = batches.partition_point(|pending| pending.last() < sequence);
+            batches.get(at).filter(|pending| pending.first <= sequence).cloned()
+        };
+        let committing = self.committing.upgrade();
+        committing.and_then(|group| find(&group)).or_else(|| find(&self.waiting))
     }
 
     pub(super) fn take_all(&mut self) -> Vec<Arc<PendingBatch>> {

@@ -166,6 +166,11 @@ impl Memtable {
         self.find(key, hash, visible).map(|node| node.cell().meta)
     }
 
+    /// As [`Memtable::get_meta`], with the sequence of the cell.
+    pub fn find_meta(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<(Sequence, CellMeta)> {
+        self.find(key, hash, visible).map(|node| (node.sequence(), node.cell().meta))
+    }
+
     #[inline]
     fn find(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<CellNode<'_>> {
         let node = match self.index.find(hash, &Probe::new(key), self.skiplist.arena()) {
