@@ -665,10 +665,12 @@ impl Scenario {
     }
 
     /// A write puts about 5 KiB on each disk: most values are small, a few are large. In half of
-    /// the runs one key gets all commands, reads too.
+    /// the runs one key gets all commands, reads too. Draws from a generator of its own: a sweep
+    /// runs floods of every tenth seed only, so the seed's digits would exclude some runs.
     fn flood_disks(&mut self) {
-        let (nodes, disk_bytes, calm) =
-            if self.seed.is_multiple_of(2) { (1, 1 << 20, 100) } else { (3, 2 << 20, 200) };
+        let rng = &mut Rng::new(self.seed ^ 0x666c_6f6f_6473);
+        let (is_cluster, has_hot_key) = (rng.chance(0.5), rng.chance(0.5));
+        let (nodes, disk_bytes, calm) = if is_cluster { (3, 2 << 20, 200) } else { (1, 1 << 20, 100) };
         // The reads of scrubbing would take disk time.
         self.scrub_period = None;
         self.flood = Some(FloodLoad { disk_bytes, calm, flood: 2_000, after: 50 });
@@ -679,7 +681,6 @@ impl Scenario {
         self.coordinators = 1;
         self.default_from = self.nodes;
         self.quorums = QuorumStyle::Majority;
-        let has_hot_key = self.seed % 4 >= 2;
         (self.keys, self.cold_share, self.read_share) =
             if has_hot_key { (1, 0.0, 0.3) } else { (60, 0.1, 0.1) };
         self.delete_share = 0.0;
@@ -760,6 +761,17 @@ mod tests {
             assert!((1..=scenario.nodes).contains(&scenario.default_from), "seed {seed}");
             assert!(!scenario.loses_data() || scenario.quorums != QuorumStyle::Any, "seed {seed}");
             assert!(!scenario.has_short_grace() || scenario.jump_max < GRACE_SHORT / 4, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_draws_floods_of_one_key_and_of_many_on_one_node_and_on_three() {
+        let floods = || (0..40).map(|tens| Scenario::draw_flood(tens * 10, Scale::FULL));
+        for nodes in [1, 3] {
+            for has_hot_key in [false, true] {
+                let drawn = floods().any(|flood| (flood.nodes, flood.keys == 1) == (nodes, has_hot_key));
+                assert!(drawn, "{nodes} nodes, hot key: {has_hot_key}");
+            }
         }
     }
 

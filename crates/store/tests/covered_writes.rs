@@ -36,8 +36,7 @@ fn copies_of_a_cell_are_logged_once() {
     let before = cells_logged();
     let cell = value(7, b"value");
     let original = submit(&store, group_of(&store, 1, cell.clone()));
-    let copies: Vec<Answers> =
-        (2..5).map(|id| submit(&store, group_of(&store, id, cell.clone()))).collect();
+    let copies: Vec<Answers> = (2..5).map(|id| submit(&store, group_of(&store, id, cell.clone()))).collect();
     let older = submit(&store, group_of(&store, 5, value(6, b"older")));
     for answers in copies.iter().chain([&original, &older]) {
         assert_eq!(*answers.lock().unwrap(), [], "nothing is durable");

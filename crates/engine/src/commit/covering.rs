@@ -110,8 +110,7 @@ impl std::fmt::Debug for Covering {
 
 /// Whether a store that holds one cell need not store the other one, of the same key.
 fn covers(held: &CellMeta, other: &CellMeta) -> bool {
-    let is_same = || {
-        held.version == other.version && held.kind == other.kind && held.expires_at == other.expires_at
-    };
+    let is_same =
+        || held.version == other.version && held.kind == other.kind && held.expires_at == other.expires_at;
     held.from >= other.from && (held.version > other.version || is_same())
 }
