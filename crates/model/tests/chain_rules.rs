@@ -1,30 +1,12 @@
 //! Each rule of the chain is needed: without it, the search finds a counterexample.
 
+mod common;
+
+use common::needed_rules;
 use model::chain::{ChainRule, without};
-use model::search::{Outcome, SearchBounds, search};
 
-const BOUNDS: SearchBounds = SearchBounds { states: 4_000_000, depth: 200 };
-
-/// `cargo test -p model --test chain_rules -- --nocapture` prints the counterexamples.
-#[track_caller]
-fn breaks(rule: ChainRule) {
-    let report = search(&without(rule), BOUNDS);
-    println!("without {rule:?}: {report}");
-    assert!(matches!(report.outcome, Outcome::Violated { .. }), "{rule:?} is not needed: {report}");
-}
-
-macro_rules! rules {
-    ($($test:ident: $rule:ident,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                breaks(ChainRule::$rule);
-            }
-        )*
-    };
-}
-
-rules! {
+needed_rules! {
+    ChainRule,
     a_promise_survives_a_restart: DurablePromise,
     a_vote_survives_a_restart: DurableVote,
     a_voter_accepts_no_ballot_below_its_promise: AcceptChecksPromise,

@@ -1,30 +1,12 @@
 //! Each rule of the swap is needed: without it, the search finds a counterexample.
 
-use model::search::{Outcome, SearchBounds, search};
+mod common;
+
+use common::needed_rules;
 use model::swap::{SwapRule, without};
 
-const BOUNDS: SearchBounds = SearchBounds { states: 4_000_000, depth: 200 };
-
-/// `cargo test -p model --test swap_rules -- --nocapture` prints the counterexamples.
-#[track_caller]
-fn breaks(rule: SwapRule) {
-    let report = search(&without(rule), BOUNDS);
-    println!("without {rule:?}: {report}");
-    assert!(matches!(report.outcome, Outcome::Violated { .. }), "{rule:?} is not needed: {report}");
-}
-
-macro_rules! rules {
-    ($($test:ident: $rule:ident,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                breaks(SwapRule::$rule);
-            }
-        )*
-    };
-}
-
-rules! {
+needed_rules! {
+    SwapRule,
     a_node_refuses_requests_of_an_older_epoch: Fence,
     fenced_is_stated_after_older_requests_have_ended: Drain,
     the_record_is_durable_before_it_counts: DurableRecord,
