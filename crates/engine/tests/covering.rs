@@ -2,14 +2,14 @@
 
 mod support;
 
-use engine::{Engine, Error, Options};
+use engine::{Covering, Engine, Error, Options};
 use env::{Fault, FaultFs, FaultPlan, OperationKind, OperationMatch};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
-use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
+use stdx::{Cell, CellMeta, CellRef, Hlc, NodeTag, Version, WallTime};
 use support::{DIR, World, batch_of, small_options};
 
 const KEY: &[u8] = b"k";
@@ -24,10 +24,15 @@ fn submit(engine: &Engine, meta: CellMeta) {
     engine.submit(batch_of([&write]), Box::new(|_| ()));
 }
 
+/// The cell that covers one of this key and metadata, with the value that [`submit`] writes.
+fn covering_of(engine: &Engine, key: &[u8], meta: CellMeta) -> Option<Covering> {
+    engine.find_covering(key, CellRef { meta, value: b"value" })
+}
+
 /// Waits for the cell that covers one with this metadata. The receiver gets the outcome.
 fn follow(engine: &Engine, meta: CellMeta) -> Option<Receiver<Result<(), Error>>> {
     let (tell, told) = channel();
-    let covering = engine.find_covering(KEY, &meta)?;
+    let covering = covering_of(engine, KEY, meta)?;
     covering.when_durable(move |outcome| tell.send(outcome).expect("somebody listens"));
     Some(told)
 }
@@ -45,7 +50,7 @@ fn a_cell_covers_its_own_version_and_older_ones_with_no_greater_from() {
     let engine = World::new(1).open(&small_options());
     submit(&engine, meta(5, 2));
     assert!(engine.step_commit().expect("commit"));
-    let covered_by = |meta| engine.find_covering(KEY, &meta).map(|covering| covering.version());
+    let covered_by = |meta| covering_of(&engine, KEY, meta).map(|covering| covering.version());
     for from in [1, 2] {
         for hlc in [1, 5] {
             assert_eq!(covered_by(meta(hlc, from)), Some(meta(5, 2).version));
@@ -58,7 +63,9 @@ fn a_cell_covers_its_own_version_and_older_ones_with_no_greater_from() {
     let expiring = CellMeta { expires_at: Some(WallTime::EPOCH_2020), ..meta(5, 2) };
     assert_eq!(covered_by(expiring), None, "another expiry");
     assert_eq!(covered_by(meta(5, 2).buried()), None, "another kind");
-    assert!(engine.find_covering(b"other", &meta(1, 1)).is_none());
+    let other_value = CellRef { meta: meta(5, 2), value: b"other" };
+    assert!(engine.find_covering(KEY, other_value).is_none(), "another value of this version");
+    assert!(covering_of(&engine, b"other", meta(1, 1)).is_none());
 }
 
 #[test]
@@ -66,9 +73,9 @@ fn a_cell_in_a_table_covers_nothing() {
     let engine = World::new(2).open(&small_options());
     submit(&engine, meta(5, 1));
     assert!(engine.step_commit().expect("commit"));
-    assert!(engine.find_covering(KEY, &meta(5, 1)).is_some());
+    assert!(covering_of(&engine, KEY, meta(5, 1)).is_some());
     engine.flush().expect("flush");
-    assert!(engine.find_covering(KEY, &meta(5, 1)).is_none());
+    assert!(covering_of(&engine, KEY, meta(5, 1)).is_none());
 }
 
 #[test]
@@ -142,8 +149,8 @@ fn a_covered_write_fails_with_the_batch_that_covers_it() {
     assert!(matches!(told.try_recv().expect("told"), Err(Error::Full { .. })));
     assert!(older.try_recv().expect("told").is_ok());
     faults.clear();
-    assert!(engine.find_covering(KEY, &meta(4, 1)).is_none(), "the newer cell was aborted");
-    assert!(engine.find_covering(KEY, &meta(1, 1)).is_some());
+    assert!(covering_of(&engine, KEY, meta(4, 1)).is_none(), "the newer cell was aborted");
+    assert!(covering_of(&engine, KEY, meta(1, 1)).is_some());
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl WriteGroup {
         let (batch, kind) = match request {
             StoreRequest::Replica(ReplicaRequest::Write { key, cell, hints }) => {
                 if hints.is_empty()
-                    && let Some(covering) = self.find_covering(key, &cell.meta)
+                    && let Some(covering) = self.find_covering(key, cell.as_ref())
                 {
                     let (key, version) = (key.clone(), cell.meta.version);
                     self.covered.push(CoveredWrite { id, key, version, covering });
@@ -131,8 +131,8 @@ impl WriteGroup {
     }
 
     #[inline]
-    fn find_covering(&self, key: &Key, meta: &CellMeta) -> Option<Covering> {
-        keyspace::with_entity_key(key.as_bytes(), |key| self.engine.find_covering(key, meta))
+    fn find_covering(&self, key: &Key, cell: CellRef<'_>) -> Option<Covering> {
+        keyspace::with_entity_key(key.as_bytes(), |key| self.engine.find_covering(key, cell))
     }
 
     fn put_record(&mut self, record: &NodeRecord) {

@@ -60,9 +60,10 @@
 //! - Losses that no peer can report, because all peers lost power together with the node before
 //!   they stored how far its clock had advanced.
 //!
-//! An undecided generation is forgotten when the node that was linked with it ends. A process that
-//! restarts learns of it only after its new generation was recorded; its reads may count for one
-//! heartbeat before that.
+//! An undecided generation is forgotten when the node that was linked with it ends, and when
+//! another process is linked before it has decided its sync state. A restart of the original is
+//! such a process. So an original that restarts after its peers admitted an undecided copy does not
+//! learn of that copy.
 //!
 //! A peer of an older release remembers no generations.
 

@@ -16,8 +16,8 @@
 //! the outcome of that batch, and fails if the batch fails.
 //!
 //! A cell covers another one of a lower version only if its `from` is at least as great. So a merge
-//! of both would not have changed it. Of two cells with one version, which are the same write, the
-//! covering one must also have the same kind and expiry.
+//! of both would not have changed it. Of two cells with one version, the covering one must be the
+//! same in all parts. Otherwise replicas that receive both in different orders would not agree.
 //!
 //! **Caveats.** Tables are not searched: a cell that is only in tables covers nothing, whether or
 //! not its value can be read back. Neither does a batch that is stalled.
@@ -28,7 +28,7 @@ use crate::memtable::hash_key;
 use crate::{Error, Sequence};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stdx::{CellMeta, Version};
+use stdx::{CellRef, Version};
 
 /// A cell of a memtable that makes a write of its key unnecessary.
 pub struct Covering {
@@ -41,25 +41,32 @@ pub struct Covering {
 }
 
 impl Engine {
-    /// A cell of `key` in a memtable that makes a write with this metadata unnecessary. Does no
-    /// I/O. For a version greater than all versions in the memtables, which is the common case of a
-    /// new write, it costs one comparison for each memtable.
+    /// A cell of `key` in a memtable that makes a write of `cell` unnecessary. Does no I/O. For a
+    /// version greater than all versions in the memtables, which is the common case of a new write,
+    /// it costs one comparison for each memtable.
     #[inline]
-    pub fn find_covering(&self, key: &[u8], meta: &CellMeta) -> Option<Covering> {
+    pub fn find_covering(&self, key: &[u8], cell: CellRef<'_>) -> Option<Covering> {
         let view = self.shared.view.load();
-        let may_cover = view.memtables().any(|logged| logged.memtable.version_max() >= meta.version);
+        let may_cover = view.memtables().any(|logged| logged.memtable.version_max() >= cell.meta.version);
         drop(view);
-        if may_cover { self.search_covering(key, meta) } else { None }
+        if may_cover { self.search_covering(key, cell) } else { None }
     }
 
-    fn search_covering(&self, key: &[u8], meta: &CellMeta) -> Option<Covering> {
+    fn search_covering(&self, key: &[u8], cell: CellRef<'_>) -> Option<Covering> {
+        // With deferred syncs a poisoned engine may have lost a cell below the watermark.
+        self.check_poison().ok()?;
+        let meta = cell.meta;
         let view = self.shared.view.load();
         let durable = Sequence(self.shared.watermark.load(Ordering::Acquire));
         let hash = hash_key(key);
         let find = |visible| {
-            view.memtables().find_map(|logged| {
-                let (sequence, held) = logged.memtable.find_meta(key, hash, visible)?;
-                covers(&held, meta).then_some((logged, sequence, held.version))
+            let mut memtables =
+                view.memtables().filter(|logged| logged.memtable.version_max() >= meta.version);
+            memtables.find_map(|logged| {
+                let covering = |sequence, held: CellRef<'_>| {
+                    covers(held, cell).then_some((logged, sequence, held.meta.version))
+                };
+                logged.memtable.find_with(key, hash, visible, covering)?
             })
         };
         let (holder, version, batch) = if let Some((holder, _, version)) = find(durable) {
@@ -67,7 +74,8 @@ impl Engine {
         } else {
             let (holder, sequence, version) = find(Sequence::MAX)?;
             // A batch that is no longer found has just been committed or has failed.
-            (holder, version, Some(self.shared.commit_queue.lock().batch_of(sequence)?))
+            let (batch, _group) = self.shared.commit_queue.lock().batch_of(sequence);
+            (holder, version, Some(batch?))
         };
         let others = view.memtables().filter(|other| !Arc::ptr_eq(other, holder));
         let greatest = others
@@ -109,8 +117,13 @@ impl std::fmt::Debug for Covering {
 }
 
 /// Whether a store that holds one cell need not store the other one, of the same key.
-fn covers(held: &CellMeta, other: &CellMeta) -> bool {
-    let is_same =
-        || held.version == other.version && held.kind == other.kind && held.expires_at == other.expires_at;
-    held.from >= other.from && (held.version > other.version || is_same())
+fn covers(held: CellRef<'_>, other: CellRef<'_>) -> bool {
+    let (held_meta, other_meta) = (held.meta, other.meta);
+    let is_same = || {
+        held_meta.version == other_meta.version
+            && held_meta.kind == other_meta.kind
+            && held_meta.expires_at == other_meta.expires_at
+            && held.value == other.value
+    };
+    held_meta.from >= other_meta.from && (held_meta.version > other_meta.version || is_same())
 }

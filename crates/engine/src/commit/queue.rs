@@ -218,14 +218,20 @@ impl CommitQueue {
         (group, std::mem::take(&mut self.paused))
     }
 
-    /// The batch with this sequence, if it waits for the log or is being committed.
-    pub(super) fn batch_of(&self, sequence: Sequence) -> Option<Arc<PendingBatch>> {
+    /// The batch with this sequence, if it waits for the log or is being committed. The group that
+    /// is being committed is returned too: drop it without the lock, since that may free it.
+    #[expect(clippy::type_complexity, reason = "one caller takes it apart at once")]
+    pub(super) fn batch_of(
+        &self,
+        sequence: Sequence,
+    ) -> (Option<Arc<PendingBatch>>, Option<Arc<Vec<Arc<PendingBatch>>>>) {
         let find = |batches: &[Arc<PendingBatch>]| {
             let at = batches.partition_point(|pending| pending.last() < sequence);
             batches.get(at).filter(|pending| pending.first <= sequence).cloned()
         };
         let committing = self.committing.upgrade();
-        committing.and_then(|group| find(&group)).or_else(|| find(&self.waiting))
+        let batch = committing.as_ref().and_then(|group| find(group)).or_else(|| find(&self.waiting));
+        (batch, committing)
     }
 
     pub(super) fn take_all(&mut self) -> Vec<Arc<PendingBatch>> {

@@ -166,9 +166,15 @@ impl Memtable {
         self.find(key, hash, visible).map(|node| node.cell().meta)
     }
 
-    /// As [`Memtable::get_meta`], with the sequence of the cell.
-    pub fn find_meta(&self, key: &[u8], hash: u64, visible: Sequence) -> Option<(Sequence, CellMeta)> {
-        self.find(key, hash, visible).map(|node| (node.sequence(), node.cell().meta))
+    /// As [`Memtable::get`]: the result of `examine` for the cell and its sequence.
+    pub fn find_with<T>(
+        &self,
+        key: &[u8],
+        hash: u64,
+        visible: Sequence,
+        examine: impl FnOnce(Sequence, CellRef<'_>) -> T,
+    ) -> Option<T> {
+        self.find(key, hash, visible).map(|node| examine(node.sequence(), node.cell()))
     }
 
     #[inline]

@@ -216,9 +216,7 @@ impl RangeBody {
         let weight = self.range_memory.weigh(&page);
         let range_memory = self.next_reservation.take();
         if weight > 0 {
-            let mut range_memory = range_memory
-                .or_else(|| self.range_memory.reserve(0))
-                .expect("an empty reservation always succeeds");
+            let mut range_memory = range_memory.unwrap_or_else(|| self.range_memory.empty_page_reservation());
             if !range_memory.resize(weight) {
                 self.process.admission.count(Refusal::Ranges);
                 return Err(StreamAbort("there is no room for a large value".to_owned()));

@@ -129,6 +129,11 @@ impl OpenRange {
         Some(reservation)
     }
 
+    /// A reservation of 0 bytes for a page. It succeeds also while other clients wait.
+    pub(super) fn empty_page_reservation(&self) -> Reservation {
+        self.memory.empty_reservation(MemoryCategory::Ranges)
+    }
+
     /// As [`OpenRange::reserve`]; waits if other addresses hold more than their share.
     pub(super) async fn reserve_first(&self, bytes: u64) -> Option<Reservation> {
         let mut reservation = self.memory.empty_reservation(MemoryCategory::Ranges);
