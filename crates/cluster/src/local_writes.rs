@@ -3,7 +3,7 @@
 //! Their sizes are released in the order in which the writes began. The store answers nearly in
 //! that order, so the bytes in flight are nearly exact, and exact whenever nothing is in flight.
 
-use crate::DelayEstimator;
+use limits::DelayEstimator;
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::Instant;

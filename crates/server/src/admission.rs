@@ -5,7 +5,7 @@
 //! rate at which such work completed recently.
 //!
 //! **Mechanism.** Admission is decided where the work is done: for writes by the coordinator of the
-//! I/O thread (`cluster::DelayEstimator`), for reads by the read pool, for connections by the
+//! I/O thread (`limits::DelayEstimator`), for reads by the read pool, for connections by the
 //! listener. After each batch of events, an I/O thread publishes here the time that its writes in
 //! flight will take. Refusals elsewhere (of bodies, whose memory is held until their writes are
 //! done, and of batches) use the longest of these times. Each thread writes its own cache line, so

@@ -280,7 +280,7 @@ mod tests {
     use crate::config::Limits;
 
     fn limiter(max: usize) -> Arc<ConnectionLimiter> {
-        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, LargestValue::default()));
+        let memory = Arc::new(MemoryBudget::new(Limits::default().memory_bytes, 0, LargestValue::default()));
         Arc::new(ConnectionLimiter::new(max, &memory))
     }
 
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_lack_of_memory_evicts_connections_before_permits_run_out() {
-        let memory = Arc::new(MemoryBudget::new(&Limits::default(), 0, LargestValue::default()));
+        let memory = Arc::new(MemoryBudget::new(Limits::default().memory_bytes, 0, LargestValue::default()));
         let limiter = Arc::new(ConnectionLimiter::new(64, &memory));
         assert!(limiter.admit(client(1)).eviction.is_none());
         let mut all = memory.empty_reservation(MemoryCategory::Connections);

@@ -83,7 +83,7 @@ impl Process {
         let (control, control_messages) = mpsc::channel(CONTROL_MESSAGES_MAX);
         let admission = Arc::new(Admission::new(config.threads));
         let memory = Arc::new(MemoryBudget::new(
-            &config.limits,
+            config.limits.memory_bytes,
             config.engine.memory_bytes,
             LargestValue::of(config.value_bytes_max, usize::from(nodes.get())),
         ));

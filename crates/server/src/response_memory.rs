@@ -312,7 +312,7 @@ mod tests {
     /// A budget for three large values.
     fn values() -> Arc<ReadValues> {
         let limits = Limits { memory_bytes: 6 << 20, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(&limits, 0, LargestValue::default()));
+        let memory = Arc::new(MemoryBudget::new(limits.memory_bytes, 0, LargestValue::default()));
         Arc::new(ReadValues::new(&memory, &Arc::new(Admission::new(1))))
     }
 

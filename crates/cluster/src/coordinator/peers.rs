@@ -11,9 +11,9 @@ use crate::dial::DialSchedule;
 use crate::local_writes::LocalWrites;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    ClusterView, DelayEstimator, HybridClock, Key, Member, NodeIndex, NodeSet, PartitionId, PeerState,
-    Quorum, WaitTarget,
+    ClusterView, HybridClock, Key, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum, WaitTarget,
 };
+use limits::DelayEstimator;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag, Now};

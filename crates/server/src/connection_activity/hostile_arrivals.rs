@@ -57,7 +57,7 @@ fn address(last: u8) -> ClientAddress {
 
 impl World {
     fn new() -> Self {
-        let memory = || MemoryBudget::new(&Limits::default(), 0, LargestValue::default());
+        let memory = || MemoryBudget::new(Limits::default().memory_bytes, 0, LargestValue::default());
         Self {
             limiter: Arc::new(ConnectionLimiter::new(PERMITS, &Arc::new(memory()))),
             connections: Rc::default(),

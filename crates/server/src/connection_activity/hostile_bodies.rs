@@ -40,7 +40,7 @@ impl World {
     /// A world with a budget of 24 MiB for bodies, and with hostile clients of these addresses.
     fn new(addresses: impl IntoIterator<Item = u8>) -> Self {
         let limits = Limits { memory_bytes: 48 << 20, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(&limits, 0, LargestValue::default()));
+        let memory = Arc::new(MemoryBudget::new(limits.memory_bytes, 0, LargestValue::default()));
         let (holders, connections) = Default::default();
         let mut world = Self { memory, holders, connections, hostile: Vec::new(), step: 0 };
         world.hostile = addresses.into_iter().map(|address| (address, world.body(address))).collect();

@@ -38,7 +38,7 @@ impl World {
     /// clients of one address.
     fn new(category: MemoryCategory, bytes: u64, hostile: usize) -> Self {
         let limits = Limits { memory_bytes: 48 << 20, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(&limits, 0, LargestValue::default()));
+        let memory = Arc::new(MemoryBudget::new(limits.memory_bytes, 0, LargestValue::default()));
         let (holders, connections) = Default::default();
         let hostile = std::iter::repeat_with(|| None).take(hostile).collect();
         Self { memory, holders, connections, category, bytes, hostile, step: 0 }

@@ -165,11 +165,7 @@ mod tests {
     use stdx::{Cell, Hlc, NodeTag, Version};
 
     fn memory(bytes: u64) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget::new(
-            &Limits { memory_bytes: bytes, ..Limits::default() },
-            0,
-            LargestValue::default(),
-        ))
+        Arc::new(MemoryBudget::new(bytes, 0, LargestValue::default()))
     }
 
     fn page(value_len: usize) -> Page {

@@ -4,12 +4,8 @@ use super::*;
 
 /// A budget of categories with a maximum of 10,500 bytes and 1,000 guaranteed bytes each, and a
 /// pool of 14,000.
-fn budget() -> Arc<MemoryBudget> {
-    Arc::new(MemoryBudget::new(
-        &Limits { memory_bytes: 21_000, ..Limits::default() },
-        100,
-        LargestValue::default(),
-    ))
+fn budget() -> Arc<Budget> {
+    Arc::new(Budget::new(21_000, 100, LargestValue::default()))
 }
 
 #[test]
@@ -33,7 +29,7 @@ fn a_reservation_grows_and_shrinks() {
     assert!(held.resize(8_000) && !held.resize(10_501) && held.resize(3_000));
     let rest = budget.reserve(MemoryCategory::Ranges, 7_500).expect("the released bytes");
     drop((held, rest));
-    assert_eq!((budget.reserved_bytes(MemoryCategory::Ranges), budget.state.lock().pooled), (0, 0));
+    assert_eq!((budget.reserved_bytes(MemoryCategory::Ranges), budget.state().pooled), (0, 0));
 }
 
 #[test]
@@ -79,8 +75,7 @@ fn the_excess_of_the_store_shrinks_the_pool() {
 fn one_largest_value_fits_even_if_the_store_exceeds_its_share() {
     const VALUE: usize = 16 << 20;
     for nodes in [1, 3, 5] {
-        let limits = Limits::for_process(1_000, 32 << 20, VALUE);
-        let budget = Arc::new(MemoryBudget::new(&limits, 100, LargestValue::of(VALUE, nodes)));
+        let budget = Arc::new(Budget::new(budget_bytes_min(VALUE), 100, LargestValue::of(VALUE, nodes)));
         budget.note_store(u64::MAX);
         let links: Vec<_> =
             (1..nodes).map(|_| budget.reserve(MemoryCategory::PeerLinks, VALUE as u64 + 4_096)).collect();
@@ -132,7 +127,7 @@ fn concurrent_reservations_leave_no_bytes_behind() {
         }
     });
     assert_eq!(MemoryCategory::ALL.map(|category| budget.reserved_bytes(category)), [0; 7]);
-    assert_eq!(budget.state.lock().pooled, 0);
+    assert_eq!(budget.state().pooled, 0);
 }
 
 #[test]

@@ -1,0 +1,27 @@
+//! The limits of memory and of work in flight, in one set of words.
+//!
+//! **Promise.** A bounded resource of veche is held and refused by one of these types:
+//!
+//! * [`Budget`]: memory, by category and in total. A [`Reservation`] holds a part of it until it is
+//!   dropped. A [`ThreadBudget`] caches a part of it for frequent small reservations of one thread.
+//! * [`DelayEstimator`]: work in flight at a resource. An operation is admitted if its predicted
+//!   wait is short enough, by Little's law.
+//!
+//! A full resource refuses a request at once: no type here waits.
+//!
+//! **Mechanism.** The types are values without I/O, clocks and threads. Time is an argument, so a
+//! process and the simulator run the same code. Types that threads share have atomics, or a lock
+//! that is held for a few instructions. The owner of a resource decides about precedence, and about
+//! waiting for it: this crate knows no clients.
+//!
+//! **Caveats.** A limit that belongs to one data structure, such as the length of a queue, stays
+//! with it. `docs/limits.md` lists all limits, with the types of this crate and without.
+
+mod budget;
+mod delay_estimator;
+
+pub use budget::{
+    Budget, LargestValue, MemoryCategory, MemoryRefusals, Reservation, ThreadBudget, ThreadReservation,
+    VALUE_COPIES_MAX, budget_bytes_min,
+};
+pub use delay_estimator::DelayEstimator;
