@@ -1,11 +1,11 @@
 //! The engine handle, the state that its components share, and the transitions of that state.
 
 use crate::cache::BlockCache;
-use crate::commit::CommitQueue;
+use crate::commit::queue::CommitQueue;
 use crate::compaction::CompactionDebt;
 use crate::disk::DiskGuard;
 use crate::horizon::HorizonClock;
-use crate::jobs::Jobs;
+use crate::jobs::running::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;

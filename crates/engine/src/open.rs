@@ -17,7 +17,7 @@
 //! exceed their budget until they are flushed.
 
 use crate::cache::BlockCache;
-use crate::commit::CommitQueue;
+use crate::commit::queue::CommitQueue;
 use crate::disk::DiskGuard;
 use crate::engine::{Components, Engine, open_table};
 use crate::manifest::{Levels, Manifest, RecoveredState, VersionEdit};

@@ -7,9 +7,9 @@
 //! freed memtables are removed at the next flush.
 //!
 //! **Caveats.** The engine frees no snapshot itself: its owner drops the oldest when they pin more
-//! than [`Engine::pinned_memtable_bytes_max`].
+//! than [`pinned_bytes_max`].
 
-use crate::engine::Engine;
+use crate::Options;
 use crate::memtable::Memtable;
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -31,7 +31,8 @@ impl PinnedMemtables {
         flushed.push(Arc::downgrade(memtable));
     }
 
-    fn bytes(&self) -> u64 {
+    /// Bytes of the flushed memtables that are still referenced.
+    pub(crate) fn bytes(&self) -> u64 {
         // Collected under the lock and dropped after it: one of these may be the last reference by
         // now.
         let held: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
@@ -39,16 +40,7 @@ impl PinnedMemtables {
     }
 }
 
-impl Engine {
-    /// Bytes of flushed memtables that only snapshots and their cursors reference.
-    pub fn pinned_memtable_bytes(&self) -> u64 {
-        self.shared.pinned_memtables.bytes()
-    }
-
-    /// Limit of the bytes that snapshots should pin: a quarter of the memory budget, or two
-    /// memtables if that is more.
-    pub fn pinned_memtable_bytes_max(&self) -> u64 {
-        let options = &self.shared.options;
-        (options.memory_bytes / SHARE_OF_BUDGET).max(options.memtable_bytes() * MEMTABLES_MIN)
-    }
+/// Limit of the bytes that snapshots should pin.
+pub(crate) fn pinned_bytes_max(options: &Options) -> u64 {
+    (options.memory_bytes / SHARE_OF_BUDGET).max(options.memtable_bytes() * MEMTABLES_MIN)
 }

@@ -5,9 +5,8 @@
 //! one of the first two may be stalled: see [`stall_queue`](super::stall_queue). A batch that
 //! bypasses stalls needs only the third.
 
-use super::queue::Completions;
+use super::queue::{CommitQueue, Completions, PendingBatch};
 use super::stall_queue::{FEW_CELLS, Requirements, STALL_MAX, WriteRequest};
-use super::{CommitQueue, PendingBatch};
 use crate::Error;
 use crate::disk::DiskDemand;
 use crate::engine::Engine;

@@ -22,7 +22,7 @@
 //! **Caveats.** Tables are not searched: a cell that is only in tables covers nothing, whether or
 //! not its value can be read back. Neither does a batch that is stalled.
 
-use super::PendingBatch;
+use super::queue::PendingBatch;
 use crate::engine::Engine;
 use crate::memtable::hash_key;
 use crate::{Error, Sequence};

@@ -23,13 +23,14 @@
 
 mod admission;
 mod covering;
-mod queue;
+mod outcome;
+pub(crate) mod queue;
 mod stall_queue;
 mod times;
 mod wal_guard;
 
 pub use covering::Covering;
-pub(crate) use queue::{CommitQueue, PendingBatch};
+pub use outcome::{CommitOutcome, Completion, PossiblySuperseded};
 pub use times::CommitTimes;
 
 use crate::engine::Engine;
@@ -38,8 +39,7 @@ use crate::wal::Wal;
 use crate::wal::record::Record;
 use crate::{Batch, Error, Sequence};
 use admission::RefusedWrite;
-use bytes::Bytes;
-use queue::{Completions, finish};
+use queue::{CommitQueue, Completions, PendingBatch, finish, group_size};
 use stall_queue::{ADMISSION_RETRY, WriteRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,39 +51,6 @@ use times::GroupStart;
 const BLOCKED_MAX: Duration = Duration::from_secs(10);
 /// Longest time between two checks for space by a blocking write.
 const BLOCKED_SLICE: Duration = Duration::from_millis(10);
-
-/// Result of a committed batch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CommitOutcome {
-    /// Positions in the batch, in ascending order, of cells whose key already had a greater version
-    /// in the active memtable. Older memtables and tables are not searched. A greater version
-    /// counts even if its own group failed on a full disk.
-    pub superseded: Vec<u32>,
-    /// The other cells that may have been superseded by older memtables or tables, which hold a
-    /// version at least as great, of this or another key. A read of the key decides. Cells of local
-    /// keys are left out.
-    pub possibly_superseded: Vec<PossiblySuperseded>,
-    /// Timestamps of the commit stages of its group; the default for an empty batch.
-    pub times: CommitTimes,
-}
-
-/// A cell for which the commit does not determine whether a greater version existed already.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PossiblySuperseded {
-    /// Position of the cell in the batch.
-    pub position: u32,
-    /// Key of the cell.
-    pub key: Bytes,
-    /// Version of the cell.
-    pub version: Version,
-}
-
-/// Called once with the result of a batch, usually by the commit thread, which holds the log. So it
-/// must be quick, and must not commit or call [`Engine::write`].
-///
-/// It should not panic. If it does, the other batches of its group are completed all the same; then
-/// the panic resumes on the commit thread.
-pub type Completion = Box<dyn FnOnce(Result<CommitOutcome, Error>) + Send>;
 
 impl Engine {
     /// Submits a batch without blocking. `completion` is called exactly once: on this thread when
@@ -327,22 +294,5 @@ impl Engine {
         finish(&batches, &Err(error.clone()), &mut completions);
         self.refuse_stalled_with(error, &mut completions);
         completions.end();
-    }
-}
-
-/// Size of a group.
-pub(crate) struct GroupSize {
-    pub(crate) batches: u64,
-    pub(crate) cells: u64,
-    pub(crate) data_bytes: u64,
-    pub(crate) bytes: u64,
-}
-
-fn group_size(group: &[Arc<PendingBatch>]) -> GroupSize {
-    GroupSize {
-        batches: group.len() as u64,
-        cells: group.iter().map(|pending| pending.record.cells() as u64).sum(),
-        data_bytes: group.iter().map(|pending| pending.record.data_bytes()).sum(),
-        bytes: group.iter().map(|pending| pending.record.bytes().len() as u64).sum(),
     }
 }

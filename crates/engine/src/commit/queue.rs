@@ -1,7 +1,8 @@
 //! The commit queue and its batches.
 
+use super::outcome::{CommitOutcome, Completion};
 use super::stall_queue::{StallQueue, WriteRequest};
-use super::{CommitOutcome, CommitTimes, Completion};
+use super::times::CommitTimes;
 use crate::view::{InsertOutcome, LoggedMemtable};
 use crate::wal::record::Record;
 use crate::{Error, Sequence};
@@ -237,5 +238,22 @@ impl CommitQueue {
     pub(super) fn take_all(&mut self) -> Vec<Arc<PendingBatch>> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
+    }
+}
+
+/// Size of a group.
+pub(crate) struct GroupSize {
+    pub(crate) batches: u64,
+    pub(crate) cells: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) bytes: u64,
+}
+
+pub(super) fn group_size(group: &[Arc<PendingBatch>]) -> GroupSize {
+    GroupSize {
+        batches: group.len() as u64,
+        cells: group.iter().map(|pending| pending.record.cells() as u64).sum(),
+        data_bytes: group.iter().map(|pending| pending.record.data_bytes()).sum(),
+        bytes: group.iter().map(|pending| pending.record.bytes().len() as u64).sum(),
     }
 }

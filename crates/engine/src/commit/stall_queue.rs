@@ -11,7 +11,7 @@
 //!
 //! **Caveats.** Stalled writes are held in memory beside the commit queue, under a common limit.
 
-use super::Completion;
+use super::outcome::Completion;
 use crate::Batch;
 use crate::disk::DiskDemand;
 use crate::wal::record::Record;

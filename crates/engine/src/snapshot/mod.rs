@@ -10,6 +10,7 @@ pub use cursor::SnapshotCursor;
 
 use crate::Sequence;
 use crate::engine::Engine;
+use crate::pinned_memtables::pinned_bytes_max;
 use crate::sstable::ReadMode;
 use crate::view::View;
 use std::sync::Arc;
@@ -32,6 +33,17 @@ impl Engine {
     pub fn snapshot(&self) -> Snapshot {
         let (view, visible) = self.shared.consistent_view();
         Snapshot { view, visible }
+    }
+
+    /// Bytes of flushed memtables that only snapshots and their cursors reference.
+    pub fn pinned_memtable_bytes(&self) -> u64 {
+        self.shared.pinned_memtables.bytes()
+    }
+
+    /// Limit of the bytes that snapshots should pin: a quarter of the memory budget, or two
+    /// memtables if that is more.
+    pub fn pinned_memtable_bytes_max(&self) -> u64 {
+        pinned_bytes_max(self.options())
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::{JobStats, StallStats, WalStats};
 use crate::Error;
-use crate::commit::GroupSize;
+use crate::commit::queue::GroupSize;
 use crate::compaction::Plan;
 use crate::manifest::VersionEdit;
 use crate::wal::WalStatus;

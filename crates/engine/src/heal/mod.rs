@@ -15,46 +15,16 @@
 //! **Caveats.** One table at a time. Blocks that are still in the cache are not salvaged from
 //! there.
 
+pub(crate) mod job;
+
 use crate::Error;
-use crate::compaction::{CompactionStep, FlushJob};
+use crate::compaction::FlushJob;
 use crate::engine::Engine;
-use crate::iter::Cursor;
 use crate::jobs::Progress;
 use crate::manifest::VersionEdit;
-use crate::sstable::{Damage, ReadMode, Table, TableCursor, TableId, UnreadableRange};
+use crate::sstable::{Damage, ReadMode, Table, TableId, UnreadableRange};
 use crate::view::View;
-use std::sync::Arc;
-
-/// The healing of one table.
-pub(crate) struct HealJob {
-    table: Arc<Table>,
-    stage: Stage,
-}
-
-enum Stage {
-    /// Determining which blocks can be read.
-    Scan { cursor: Box<TableCursor>, has_begun: bool },
-    /// Writing the readable cells to a new table.
-    Rewrite(Box<FlushJob<TableCursor>>),
-}
-
-enum Outcome {
-    More,
-    Scanned(Damage),
-    Rewritten(Damage, VersionEdit),
-}
-
-impl HealJob {
-    fn step(&mut self, budget_bytes: u64) -> Result<Outcome, Error> {
-        match &mut self.stage {
-            Stage::Scan { cursor, has_begun } => scan(cursor, has_begun, budget_bytes),
-            Stage::Rewrite(job) => Ok(match job.step(budget_bytes)? {
-                CompactionStep::More => Outcome::More,
-                CompactionStep::Done(edit) => Outcome::Rewritten(job.source().damage(), edit),
-            }),
-        }
-    }
-}
+use job::{HealJob, HealStage, HealStep};
 
 impl Engine {
     /// Scans suspected tables and rewrites those that the host allows to be replaced, for about
@@ -70,12 +40,12 @@ impl Engine {
             return Ok(Progress::Idle);
         };
         match healing.step(budget_bytes) {
-            Ok(Outcome::More) => *slot = Some(healing),
-            Ok(Outcome::Scanned(mut damage)) => {
+            Ok(HealStep::More) => *slot = Some(healing),
+            Ok(HealStep::Scanned(mut damage)) => {
                 damage.header_or_footer = healing.table.has_damaged_header_or_footer(&*self.shared.env.fs);
                 self.finish_scan(&healing.table, damage)?;
             }
-            Ok(Outcome::Rewritten(damage, edit)) => self.replace_table(&healing.table, &damage, edit)?,
+            Ok(HealStep::Rewritten(damage, edit)) => self.replace_table(&healing.table, &damage, edit)?,
             Err(error) => return Err(self.healing_failed(&healing, error)),
         }
         Ok(Progress::Worked)
@@ -91,7 +61,7 @@ impl Engine {
         drop(quarantined);
         let (_, table) = self.live_table(id).expect("no plan picks a quarantined table");
         let job = FlushJob::new(table.cursor(ReadMode::Salvage), self.job_context());
-        Some(HealJob { table, stage: Stage::Rewrite(Box::new(job)) })
+        Some(HealJob { table, stage: HealStage::Rewrite(Box::new(job)) })
     }
 
     fn begin_scan(&self) -> Option<HealJob> {
@@ -102,7 +72,7 @@ impl Engine {
         let id = *suspected.iter().find(|id| !busy.is_excluded(**id))?;
         busy.quarantine(id);
         let (_, table) = self.live_table(id).expect("the table is live, and no plan uses it");
-        let stage = Stage::Scan { cursor: Box::new(table.cursor(ReadMode::Salvage)), has_begun: false };
+        let stage = HealStage::Scan { cursor: Box::new(table.cursor(ReadMode::Salvage)), has_begun: false };
         Some(HealJob { table, stage })
     }
 
@@ -165,12 +135,12 @@ impl Engine {
 
     fn healing_failed(&self, healing: &HealJob, error: Error) -> Error {
         match &healing.stage {
-            Stage::Scan { .. } => {
+            HealStage::Scan { .. } => {
                 self.shared.jobs.busy.lock().end_quarantine(healing.table.id());
                 error
             }
-            Stage::Rewrite(_) if is_open_failure(&error) => error,
-            Stage::Rewrite(_) => self.job_failed(error),
+            HealStage::Rewrite(_) if is_open_failure(&error) => error,
+            HealStage::Rewrite(_) => self.job_failed(error),
         }
     }
 }
@@ -179,20 +149,4 @@ impl Engine {
 /// and the written output is not affected.
 fn is_open_failure(error: &Error) -> bool {
     matches!(error, Error::Io { operation: "open", .. } | Error::Exhausted { .. })
-}
-
-fn scan(cursor: &mut TableCursor, has_begun: &mut bool, budget_bytes: u64) -> Result<Outcome, Error> {
-    if !*has_begun {
-        cursor.seek_to_first()?;
-        *has_begun = true;
-    }
-    let mut spent_bytes = 0;
-    while let Some((key, cell)) = cursor.entry() {
-        if spent_bytes >= budget_bytes {
-            return Ok(Outcome::More);
-        }
-        spent_bytes += (key.len() + cell.value.len()) as u64;
-        cursor.advance()?;
-    }
-    Ok(Outcome::Scanned(cursor.damage()))
 }

@@ -11,74 +11,27 @@
 //!
 //! **Caveats.** Memtables are flushed one at a time, the oldest first.
 
+pub(crate) mod running;
+
+pub use running::Progress;
+
 use crate::Error;
 use crate::compaction::{
     self, CompactionStep, DroppedVersions, FlushJob, Job, JobContext, PlanId, RunningPlans,
 };
-use crate::damaged::DamagedTables;
 use crate::disk::{DiskSpace, DiskStats};
 use crate::engine::{Engine, Shared};
-use crate::heal::HealJob;
 use crate::manifest::VersionEdit;
 use crate::obsolete::{PIECE_EVERY, RemovalPace};
-use crate::scrub::Scrub;
 use crate::sstable::{TableId, TableOptions};
 use crate::view::{LoggedMemtable, MinVersions, View};
-use parking_lot::Mutex;
+use running::{Compaction, Flush};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stdx::{Instant, Version};
-
-/// Result of one step of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// There was nothing to do.
-    Idle,
-    /// The job advanced, and there may be more.
-    Worked,
-}
-
-/// The running jobs.
-#[derive(Default)]
-pub(crate) struct Jobs {
-    flush: Mutex<Option<Flush>>,
-    compactions: Mutex<Vec<CompactionSlot>>,
-    pub(crate) busy: Mutex<RunningPlans>,
-    pub(crate) damaged: DamagedTables,
-    pub(crate) healing: Mutex<Option<HealJob>>,
-    pub(crate) scrub: Scrub,
-    /// While the disk is full, deletes are not flushed before this time.
-    deletes_flushed_next: Mutex<Instant>,
-    /// For each running compaction, the least versions of the cells flushed since it began.
-    flushed_since: Mutex<BTreeMap<PlanId, MinVersions>>,
-}
-
-/// Locked during a step: threads that step the same slot alternate.
-type CompactionSlot = Arc<Mutex<Option<Compaction>>>;
-
-impl Jobs {
-    fn slot(&self, slot: usize) -> CompactionSlot {
-        let mut slots = self.compactions.lock();
-        if slots.len() <= slot {
-            slots.resize_with(slot + 1, CompactionSlot::default);
-        }
-        Arc::clone(&slots[slot])
-    }
-}
-
-struct Flush {
-    job: FlushJob,
-    source: Arc<LoggedMemtable>,
-    began: Instant,
-}
-
-struct Compaction {
-    job: Job,
-    plan: PlanId,
-}
+use stdx::Version;
 
 /// Budget of one step that blocks no other thread, in bytes.
 const STEP_BYTES: u64 = 4 << 20;
