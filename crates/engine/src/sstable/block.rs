@@ -4,12 +4,9 @@ use super::data_block::DataBlock;
 use super::filter::FilterBlock;
 use super::frame::FrameKind;
 use super::index_block::IndexBlock;
+use super::malformed::Malformed;
 use crate::cache::{BlockKind, CachedBlock};
 use std::sync::Arc;
-
-/// A defect in a block whose checksum matches: a bug of the writer, or fabricated content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// A decoded block of a table.
 pub(crate) trait Block: Sized {

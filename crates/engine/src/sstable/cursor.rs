@@ -1,7 +1,6 @@
 //! Iteration over a table.
 
 use super::ReadMode;
-use super::block::Malformed;
 use super::block_reader::StoredForm;
 use super::damage::{Damage, UnreadableRange};
 use super::data_block::{DataBlock, Entry};
@@ -9,6 +8,7 @@ use super::filter::FilterBlock;
 use super::format::Extent;
 use super::frame::StoredBlock;
 use super::index_block::IndexBlock;
+use super::malformed::Malformed;
 use super::read_ahead::ReadAhead;
 use super::table::{Partition, Root, Table};
 use super::window::Window;

@@ -6,7 +6,7 @@
 //! bits per probe. Lines fill unevenly, which costs some accuracy: about 1.1 % false positives at
 //! 10 bits a key, where a classic filter has 0.8 %. A test measures it.
 
-use super::block::Malformed;
+use super::malformed::Malformed;
 
 const LINE_BYTES: usize = 64;
 const PROBES_MAX: u32 = 12;

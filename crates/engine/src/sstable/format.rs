@@ -6,7 +6,7 @@
 //!          | crc u32 | format version u32 | magic 8
 //! ```
 
-use super::block::Malformed;
+use super::malformed::Malformed;
 use super::meta::{TableId, TableMeta};
 use bytes::Bytes;
 use stdx::codec::{Reader, Truncated, put_bytes, put_varint, put_version};

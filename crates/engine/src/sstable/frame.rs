@@ -13,8 +13,8 @@
 //! ([`StoredBlock`]). It is neither decompressed nor compressed again, and the next reader detects
 //! damage that happened on the way.
 
-use super::block::Malformed;
 use super::compress::{Codec, Compressor, decompress};
+use super::malformed::Malformed;
 use super::meta::TableId;
 use std::borrow::Cow;
 use std::io;

@@ -14,8 +14,8 @@
 //! binary search over the heads; keys are compared only where heads are equal. Numbers ascend
 //! within a column, which is checked once when the block is decoded.
 
-use super::block::Malformed;
 use super::indexed_cell::{IndexedCell, IndexedCells, IndexedCellsBuilder};
+use super::malformed::Malformed;
 use super::separator::{head, shared_prefix};
 use std::cmp::Ordering;
 use stdx::codec::Reader;

@@ -8,7 +8,7 @@
 //! block u32 | flags u8 | from u8 | version 16 | expiry u64 | value length u32
 //! ```
 
-use super::block::Malformed;
+use super::malformed::Malformed;
 use stdx::codec::{Reader, Truncated, put_version};
 use stdx::{CellKind, CellMeta, CellRef, WallTime};
 

@@ -15,10 +15,10 @@
 //! consistent: see [`Table::verify`]. The first error ends the inspection; the heal job finds all
 //! others.
 
-use super::block::Malformed;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, header};
 use super::frame::{FrameCheck, FrameKind, FrameLocation};
 use super::index_block::IndexBlock;
+use super::malformed::Malformed;
 use super::table::{Partition, Root, Table, cut_short};
 use crate::Error;
 use env::{File, Fs, OpenMode};

@@ -50,6 +50,7 @@ mod index_block;
 mod indexed_cell;
 mod inspection;
 mod large_reads;
+mod malformed;
 mod meta;
 mod pinned;
 pub(crate) mod read_admission;

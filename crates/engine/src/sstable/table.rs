@@ -1,6 +1,6 @@
 //! Point reads and block access of one table.
 
-use super::block::{Block, Malformed};
+use super::block::Block;
 use super::cursor::TableCursor;
 use super::data_block::DataBlock;
 use super::files::{TableFile, TableFiles};
@@ -8,6 +8,7 @@ use super::filter::FilterBlock;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, Tail, decode_meta};
 use super::frame::{self, FrameKind, FrameLocation};
 use super::index_block::IndexBlock;
+use super::malformed::Malformed;
 use super::meta::{TableId, TableMeta};
 use super::pinned::{Pinnable, PinnedBlocks};
 use super::window::Window;

@@ -1,11 +1,11 @@
 //! Full verification of a table.
 
-use super::block::Malformed;
 use super::data_block::{DataBlock, Entry, is_oversized};
 use super::filter::FilterBlock;
 use super::format::{FormatVersion, HEADER_BYTES, header};
 use super::index_block::IndexBlock;
 use super::indexed_cell::IndexedCell;
+use super::malformed::Malformed;
 use super::summary::Summary;
 use super::table::{INDEX_COLUMNS, Partition, Root, TOP_COLUMNS, Table, read_exact, read_meta};
 use super::window::Window;

@@ -29,7 +29,7 @@ pub(super) use builder::DataBlockBuilder;
 pub(super) use entry::Entry;
 pub(super) use oversized::{OversizedBlock, is_oversized};
 
-use super::block::Malformed;
+use super::malformed::Malformed;
 use crate::prefetch::prefetch;
 use entry::Fields;
 use search_points::SearchPoints;

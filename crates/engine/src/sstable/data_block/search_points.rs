@@ -9,7 +9,7 @@
 
 use super::POINT_BYTES;
 use super::entry::Fields;
-use crate::sstable::block::Malformed;
+use crate::sstable::malformed::Malformed;
 use crate::sstable::separator::head;
 use stdx::NodeTag;
 
