@@ -7,6 +7,7 @@
 mod absence;
 mod clocks;
 mod directories;
+pub(crate) mod fault_end;
 mod fixed;
 mod future;
 
@@ -19,6 +20,7 @@ use crate::world::{World, WorldEvent};
 use cluster::{NodeIndex, SyncState};
 use directories::ChangeState;
 use env::{Fs, MemFs};
+use fault_end::FaultEnd;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -44,23 +46,6 @@ pub(crate) struct Nemesis {
     /// Time before which no fault begins, in runs whose faults do not overlap.
     calm_until: Nanos,
     is_over: bool,
-}
-
-/// End of a fault.
-#[derive(Clone, Debug)]
-pub(crate) enum FaultEnd {
-    Resume(NodeIndex),
-    ReconnectPaths(Vec<(NodeIndex, NodeIndex)>),
-    Unclog(NodeIndex, NodeIndex),
-    AcceptDials(NodeIndex),
-    RestoreSpeed(NodeIndex, NodeIndex),
-    EndLoss,
-    RestoreDiskSpeed(NodeIndex),
-    EndBadReads(NodeIndex),
-    FreeDiskSpace(NodeIndex),
-    ThawClock(NodeIndex),
-    CorrectClock(NodeIndex),
-    EndCopy(NodeIndex),
 }
 
 /// Delay of a fault that loses data while the previous one is not rebuilt or healed.

@@ -11,7 +11,7 @@ pub(crate) mod plant_state;
 pub(crate) mod process;
 
 use crate::Nanos;
-use crate::world::WorldEvent;
+use crate::world::event::WorldEvent;
 use clock::HostClock;
 use cluster::NodeIndex;
 use disk::DiskFaults;

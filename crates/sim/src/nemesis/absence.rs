@@ -5,7 +5,7 @@
 //! Linux's does, or went on. Its wall clock is correct. A process that is *down* for as long is
 //! started again.
 
-use super::FaultEnd;
+use super::fault_end::FaultEnd;
 use crate::host::EndCause;
 use crate::world::{World, WorldEvent};
 use cluster::NodeIndex;

@@ -6,7 +6,8 @@
 //! to start, as after a long absence. The operator then follows the manual: sets the clock right
 //! and starts the node again, with its data.
 
-use super::{FaultEnd, Nemesis};
+use super::Nemesis;
+use super::fault_end::FaultEnd;
 use crate::host::EndCause;
 use crate::world::{World, WorldEvent};
 use cluster::NodeIndex;

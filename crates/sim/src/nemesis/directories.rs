@@ -4,7 +4,8 @@
 //! next one begins when the node has recovered. A node that refuses to start on such a directory
 //! has kept its promise. Its operator then follows the manual and gives it an empty directory.
 
-use super::{FaultEnd, Nemesis};
+use super::Nemesis;
+use super::fault_end::FaultEnd;
 use crate::Nanos;
 use crate::host::EndCause;
 use crate::scenario::FaultKind;

@@ -2,7 +2,7 @@
 
 use crate::Nanos;
 use crate::host::process::StoreAnswers;
-use crate::nemesis::FaultEnd;
+use crate::nemesis::fault_end::FaultEnd;
 use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
 use crate::packet::Packet;
 use cluster::{

@@ -10,7 +10,7 @@
 
 mod copies;
 mod disk;
-mod event;
+pub(crate) mod event;
 mod links;
 mod pipes;
 mod processes;
