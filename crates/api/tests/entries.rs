@@ -544,19 +544,7 @@ fn decode_results<'a>(
     format: Format,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<EntryResult>, Result<(), EntryError>) {
-    let mut decoder = ResultDecoder::new(format);
-    let mut results = Vec::new();
-    for piece in pieces {
-        decoder.feed(Bytes::copy_from_slice(piece));
-        loop {
-            match decoder.next() {
-                Ok(Some(result)) => results.push(result),
-                Ok(None) => break,
-                Err(error) => return (results, Err(error)),
-            }
-        }
-    }
-    (results, decoder.end())
+    ResultDecoder::decode_all(format, pieces.into_iter().map(Bytes::copy_from_slice))
 }
 
 fn any_result() -> impl Strategy<Value = EntryResult> {

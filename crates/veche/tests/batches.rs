@@ -29,6 +29,15 @@ fn results(connection: &mut Connection) -> Vec<Value> {
     body.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect()
 }
 
+/// The results of a batch in the binary format.
+#[track_caller]
+fn binary_results(connection: &mut Connection) -> Vec<EntryResult> {
+    assert_head(&connection.head(), BINARY);
+    let (results, end) = ResultDecoder::decode_all(Format::Binary, [connection.chunks().concat().into()]);
+    assert_eq!(end, Ok(()));
+    results
+}
+
 #[track_caller]
 fn assert_head(head: &Response, media_type: &str) {
     assert_eq!(head.status, 200, "{head:?}");
@@ -91,10 +100,7 @@ fn the_binary_format_is_answered_in_kind_unless_accept_says_otherwise() {
     let delete = BatchEntry { key: key("k7".to_owned()), action: BatchAction::Delete };
     let body = binary(entries().chain([delete]));
     connection.send(batch(BINARY, &body));
-    assert_head(&connection.head(), BINARY);
-    let mut decoder = ResultDecoder::new(Format::Binary);
-    decoder.feed(Bytes::from(connection.chunks().concat()));
-    let results: Vec<_> = std::iter::from_fn(|| decoder.next().expect("results")).collect();
+    let results = binary_results(&mut connection);
     assert_eq!(results.len(), 3_001);
     assert!(
         results[..3_000].iter().all(|result| matches!(result, EntryResult::Done { is_delete: false, .. }))
@@ -255,10 +261,7 @@ fn large_values_and_small_ones_in_one_batch() {
     let lens = [16 << 20, 0, 1, 16 << 20, 3 << 20, 100];
     let entry = |(i, len): (usize, &usize)| value(format!("k{i}"), vec![b'0' + i as u8; *len]);
     connection.send(batch(BINARY, binary(lens.iter().enumerate().map(entry))));
-    assert_head(&connection.head(), BINARY);
-    let mut decoder = ResultDecoder::new(Format::Binary);
-    decoder.feed(Bytes::from(connection.chunks().concat()));
-    let results: Vec<_> = std::iter::from_fn(|| decoder.next().expect("results")).collect();
+    let results = binary_results(&mut connection);
     assert!(results.iter().all(|result| result.status() == 201), "{results:?}");
     for (i, len) in lens.iter().enumerate() {
         assert!(connection.exchange(get(&format!("k{i}"))).body == vec![b'0' + i as u8; *len], "k{i}");

@@ -270,6 +270,29 @@ impl ResultDecoder {
         Self { pieces: ByteQueue::default(), state, results: 0, failed: None }
     }
 
+    /// Decodes a whole stream, which consists of `pieces`. Returns the results before its end or
+    /// the first error, and that error.
+    ///
+    /// # Panics
+    /// As [`ResultDecoder::new`].
+    pub fn decode_all(
+        format: Format,
+        pieces: impl IntoIterator<Item = Bytes>,
+    ) -> (Vec<EntryResult>, Result<(), EntryError>) {
+        let (mut decoder, mut results) = (Self::new(format), Vec::new());
+        for piece in pieces {
+            decoder.feed(piece);
+            loop {
+                match decoder.next() {
+                    Ok(Some(result)) => results.push(result),
+                    Ok(None) => break,
+                    Err(error) => return (results, Err(error)),
+                }
+            }
+        }
+        (results, decoder.end())
+    }
+
     /// Adds the next piece of the stream.
     pub fn feed(&mut self, piece: Bytes) {
         if self.failed.is_none() {

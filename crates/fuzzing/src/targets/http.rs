@@ -150,20 +150,7 @@ pub fn results(bytes: &[u8]) {
 
 /// Decodes `pieces`, which arrive in order.
 fn results_of(format: Format, pieces: &[&[u8]]) -> (Vec<EntryResult>, Result<(), EntryError>) {
-    let mut decoder = ResultDecoder::new(format);
-    let mut results = Vec::new();
-    for piece in pieces {
-        decoder.feed(Bytes::copy_from_slice(piece));
-        loop {
-            match decoder.next() {
-                Ok(Some(result)) => results.push(result),
-                Ok(None) => break,
-                Err(error) => return (results, Err(error)),
-            }
-        }
-    }
-    let end = decoder.end();
-    (results, end)
+    ResultDecoder::decode_all(format, pieces.iter().map(|piece| Bytes::copy_from_slice(piece)))
 }
 
 /// Results as lines.
