@@ -111,7 +111,7 @@ pub use pressure::Backlog;
 pub use read::TryGet;
 pub use sequence::Sequence;
 pub use snapshot::{Snapshot, SnapshotCursor};
-pub use sstable::{LargeReadPermit, read_with_admission};
+pub use sstable::{HeldMemory, LargeReadPermit, ReadMemory};
 pub use stats::{JobStats, LevelStats, MemoryStats, ScrubStats, StallStats, Stats, WalStats};
 pub use urgency::StepTime;
 pub use verify::{LogTail, VerifyProgress, VerifyReport, verify, verify_showing};

@@ -15,12 +15,11 @@
 //! format version. It says that the cell exists, not that its value is readable: damage to the
 //! block of the value is found by a read of the value and by the scrub.
 //!
-//! A caller that accounts for the memory of a read wraps it in
-//! [`read_with_admission`](crate::read_with_admission).
+//! A caller that accounts for the memory of a read passes it as a [`ReadMemory`].
 
 use crate::cell_part::CellPart;
 use crate::engine::Engine;
-use crate::sstable::{LargeReadPermit, Lookup, Wait, read_admission};
+use crate::sstable::{Lookup, ReadMemory, Wait};
 use crate::{Error, Sequence};
 use std::sync::atomic::Ordering;
 use stdx::{Cell, CellMeta, Version};
@@ -66,12 +65,22 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Corrupt`] or [`Error::Io`] when a table that may hold the newest cell cannot be
-    /// read; [`Error::NoRoom`] when the value is large and the host has no memory for it.
+    /// read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Cell>, Error> {
-        match self.lookup(key, Wait::Allowed)? {
-            Some(newest) => Ok(newest.found),
-            None => unreachable!("waiting is allowed"),
-        }
+        self.get_waiting(key, Wait::Allowed)
+    }
+
+    /// As [`Engine::get`]; large blocks are covered by `memory` before they are read.
+    ///
+    /// # Errors
+    /// As [`Engine::get`]; [`Error::NoRoom`] when `memory` cannot cover the value.
+    pub fn get_covered(&self, key: &[u8], memory: &ReadMemory) -> Result<Option<Cell>, Error> {
+        self.get_waiting(key, Wait::Covered(memory))
+    }
+
+    fn get_waiting(&self, key: &[u8], wait: Wait<'_>) -> Result<Option<Cell>, Error> {
+        let newest = self.lookup(key, wait)?.expect("a read that may block returns a result");
+        Ok(newest.found)
     }
 
     /// As [`Engine::get`], if the read does not have to wait for the disk.
@@ -90,10 +99,22 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`]. Damage to a value that is not read is not detected.
     pub fn get_meta(&self, key: &[u8]) -> Result<Option<CellMeta>, Error> {
-        match self.lookup::<CellMeta>(key, Wait::Allowed)? {
-            Some(Newest { is_tied: true, .. }) => Ok(self.get(key)?.map(|cell| cell.meta)),
-            Some(newest) => Ok(newest.found),
-            None => unreachable!("waiting is allowed"),
+        self.get_meta_waiting(key, Wait::Allowed)
+    }
+
+    /// As [`Engine::get_meta`]; large blocks are covered by `memory` before they are read.
+    ///
+    /// # Errors
+    /// As [`Engine::get_meta`] and [`Engine::get_covered`].
+    pub fn get_meta_covered(&self, key: &[u8], memory: &ReadMemory) -> Result<Option<CellMeta>, Error> {
+        self.get_meta_waiting(key, Wait::Covered(memory))
+    }
+
+    fn get_meta_waiting(&self, key: &[u8], wait: Wait<'_>) -> Result<Option<CellMeta>, Error> {
+        let newest = self.lookup::<CellMeta>(key, wait)?.expect("a read that may block returns a result");
+        match newest.is_tied {
+            true => Ok(self.get_waiting(key, wait)?.map(|cell| cell.meta)),
+            false => Ok(newest.found),
         }
     }
 
@@ -112,18 +133,16 @@ impl Engine {
         }
     }
 
-    /// Acquires a permit to copy a large value of `bytes`, as if it were read from a table. The
-    /// permit lasts until it is dropped, or belongs to the enclosing
-    /// [`read_with_admission`](crate::read_with_admission) in which the value is copied.
+    /// Covers the copy of a large value of `bytes` by `memory`, as if it were read from a table.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] when the host does not consent.
-    pub fn begin_copy(&self, bytes: u64) -> Result<Option<LargeReadPermit>, Error> {
-        read_admission::acquire(self.shared.cache.large_reads(), bytes, bytes)
+    /// [`Error::NoRoom`] when `memory` cannot cover the value.
+    pub fn cover_copy(&self, bytes: u64, memory: &ReadMemory) -> Result<(), Error> {
+        memory.cover(self.shared.cache.large_reads(), bytes, bytes)
     }
 
     /// Finds the newest cell of `key`. `None`: the read would have to wait.
-    fn lookup<P: CellPart>(&self, key: &[u8], wait: Wait) -> Result<Option<Newest<P>>, Error> {
+    fn lookup<P: CellPart>(&self, key: &[u8], wait: Wait<'_>) -> Result<Option<Newest<P>>, Error> {
         // The view is loaded first: it has all memtables and tables with cells up to the watermark
         // read after it.
         let view = self.shared.view.load();

@@ -7,11 +7,12 @@ mod support;
 
 use engine::iter::Cursor;
 use engine::sstable::{Lookup, ReadMode, TableOptions, Wait, check_bytes};
-use engine::{Compression, ErrorKind, TryGet, read_with_admission};
+use engine::{Compression, ErrorKind, ReadMemory, TryGet};
 use env::Fs;
+use limits::{Budget, LargestValue, MemoryCategory};
 use sstable_support::{Fixture, get_meta, hash, small_cells, with_oversized_cells};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
 use stdx::Cell;
 use support::damage::tables;
 use support::{World, batch_of, small_options};
@@ -116,11 +117,18 @@ fn cells_of_one_version_that_differ_are_compared_by_their_values() {
 
 #[test]
 fn a_version_read_needs_no_memory_for_the_value() {
-    let refuse = |_| Err(Duration::from_secs(1));
+    let budget = Arc::new(Budget::new(0, 0, LargestValue::default()));
+    let reservation = || budget.empty_reservation(MemoryCategory::Replies);
+    let mut overcommit = reservation();
+    assert!(overcommit.cover(1));
+    let memory = ReadMemory::reserving(reservation());
     let table = table_around(16 * MIB, Compression::Lz4).table();
-    let (found, permit) = read_with_admission(refuse, || table.get_meta(KEY, hash(KEY), Wait::Allowed));
-    assert!(matches!(found, Ok(Lookup::Found(_))) && permit.is_none());
-    let (found, _) = read_with_admission(refuse, || table.get(KEY, hash(KEY), Wait::Allowed));
+    let found = table.get_meta(KEY, hash(KEY), Wait::Covered(&memory));
+    assert!(matches!(found, Ok(Lookup::Found(_))));
+    let held = memory.take();
+    assert!(held.permit.is_none() && held.refused_bytes == 0);
+    let memory = ReadMemory::reserving(reservation());
+    let found = table.get(KEY, hash(KEY), Wait::Covered(&memory));
     assert!(found.is_err_and(|error| error.kind() != ErrorKind::Corrupt), "the value needs it");
 }
 

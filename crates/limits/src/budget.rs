@@ -23,7 +23,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,10 @@ const GUARANTEED_DIVISOR: u64 = 3;
 /// A category is short of memory above this percentage of its maximum.
 const SHORT_PERCENT: u64 = 75;
 
+/// `Retry-After` of a read that is refused for lack of memory: it is free when another reader has
+/// received its value, which is not predicted.
+pub const MEMORY_RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// Upper bound of the memory of one request beside its value, in bytes.
 const VALUE_OVERHEAD_BYTES: u64 = 2 << 20;
 
@@ -121,6 +127,8 @@ pub struct Budget {
     /// Part of the pool that the store cannot use, in bytes.
     pool_min: u64,
     store_share: u64,
+    /// Whether a reservation is in overcommit.
+    is_overcommitted: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -150,6 +158,7 @@ pub struct Reservation {
     budget: Arc<Budget>,
     category: MemoryCategory,
     bytes: u64,
+    is_overcommitted: bool,
 }
 
 impl Budget {
@@ -167,6 +176,7 @@ impl Budget {
             pool_max: bytes.saturating_sub(reserved).max(pool_min),
             pool_min,
             store_share,
+            is_overcommitted: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
@@ -227,7 +237,7 @@ impl Budget {
 
     /// A reservation of 0 bytes.
     pub fn empty_reservation(self: &Arc<Self>, category: MemoryCategory) -> Reservation {
-        Reservation { budget: Arc::clone(self), category, bytes: 0 }
+        Reservation { budget: Arc::clone(self), category, bytes: 0, is_overcommitted: false }
     }
 
     /// Reserves `bytes` for `category`; `None` if they are not available.
@@ -299,9 +309,37 @@ impl Reservation {
         if let Some(more) = bytes.checked_sub(self.bytes) {
             return more == 0 || self.grow(more);
         }
-        self.budget.shrink(self.category, self.bytes - bytes);
-        self.bytes = bytes;
+        self.shrink_to(bytes);
         true
+    }
+
+    /// Reduces the reservation to `bytes`, if it has more.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        if let Some(less) = self.bytes.checked_sub(bytes) {
+            self.budget.shrink(self.category, less);
+            self.bytes = bytes;
+        }
+    }
+
+    /// Makes the reservation cover a value of `bytes`. If they are not available, the reservation
+    /// goes into *overcommit*: it covers any value without reserved bytes. Only one reservation of
+    /// the budget is in overcommit at a time. `false`: neither is possible, and the reservation is
+    /// unchanged.
+    #[must_use]
+    pub fn cover(&mut self, bytes: u64) -> bool {
+        if self.is_overcommitted || bytes <= self.bytes || self.resize(bytes) {
+            return true;
+        }
+        self.is_overcommitted = !self.budget.is_overcommitted.swap(true, Ordering::Acquire);
+        if self.is_overcommitted {
+            self.shrink_to(0);
+        }
+        self.is_overcommitted
+    }
+
+    /// Whether the reservation covers a value in overcommit, without reserved bytes.
+    pub const fn is_overcommitted(&self) -> bool {
+        self.is_overcommitted
     }
 
     /// Reserved bytes.
@@ -313,6 +351,9 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.shrink(self.category, self.bytes);
+        if self.is_overcommitted {
+            self.budget.is_overcommitted.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -372,7 +413,8 @@ impl Drop for ThreadReservation {
         let reserved = self.budget.reserved.get() - self.bytes;
         self.budget.reserved.set(reserved);
         if self.budget.reservation.borrow().bytes() > reserved + 2 * self.budget.step {
-            assert!(self.budget.resize(reserved), "a smaller reservation always succeeds");
+            let in_steps = reserved.next_multiple_of(self.budget.step);
+            self.budget.reservation.borrow_mut().shrink_to(in_steps);
         }
     }
 }

@@ -7,7 +7,8 @@
 //! * [`DelayEstimator`]: work in flight at a resource. An operation is admitted if its predicted
 //!   wait is short enough, by Little's law.
 //!
-//! A full resource refuses a request at once: no type here waits.
+//! A full resource refuses a request at once: no type here waits. A reservation is passed along with
+//! the work that it is for, down to the read of a block.
 //!
 //! **Mechanism.** The types are values without I/O, clocks and threads. Time is an argument, so a
 //! process and the simulator run the same code. Types that threads share have atomics, or a lock
@@ -21,7 +22,7 @@ mod budget;
 mod delay_estimator;
 
 pub use budget::{
-    Budget, LargestValue, MemoryCategory, MemoryRefusals, Reservation, ThreadBudget, ThreadReservation,
-    VALUE_COPIES_MAX, budget_bytes_min,
+    Budget, LargestValue, MEMORY_RETRY_AFTER, MemoryCategory, MemoryRefusals, Reservation, ThreadBudget,
+    ThreadReservation, VALUE_COPIES_MAX, budget_bytes_min,
 };
 pub use delay_estimator::DelayEstimator;

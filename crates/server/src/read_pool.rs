@@ -13,7 +13,7 @@
 //! For a large value, memory is reserved before it is read and until its reader has received it.
 //! Without memory the read is refused (`response_memory`). Other large data, such as a page, is not
 //! reserved on its way to its I/O thread. It holds the permit under which it was read, and few such
-//! permits exist at a time (see [`read_with_admission`]).
+//! permits exist at a time (see [`ReadMemory`]).
 //!
 //! **Caveats.** A pool of one thread cannot be halved: a point read waits for the page in progress.
 
@@ -22,7 +22,7 @@ use crate::metrics::ReadWaits;
 use crate::response_memory::ReadValues;
 use crate::stages::StoreTimes;
 use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
-use engine::{LargeReadPermit, read_with_admission};
+use engine::{LargeReadPermit, ReadMemory};
 use env::Clock;
 use limits::DelayEstimator;
 use parking_lot::{Condvar, Mutex};
@@ -237,11 +237,12 @@ impl Shared {
     /// Executes a request. Returns the response, and the permit of a large value in it whose memory
     /// is not reserved.
     fn answer(&self, store: &Store, request: &StoreRequest) -> (StoreResponse, Option<LargeReadPermit>) {
-        let answer = || store.answer_blocking(request);
-        match request {
-            StoreRequest::Replica(_) => self.values.read(answer),
-            _ => read_with_admission(|_| Ok(()), answer),
+        if matches!(request, StoreRequest::Replica(_)) {
+            return self.values.read(|memory| store.answer_covered(request, memory));
         }
+        let memory = Arc::<ReadMemory>::default();
+        let response = store.answer_covered(request, &memory);
+        (response, memory.take().permit)
     }
 
     /// Waits for the next read, after recording that the previous one, of a page or of a point, is

@@ -12,8 +12,8 @@
 //!
 //! A request that only needs the metadata of a value is answered without a reservation, too. The
 //! read cannot distinguish such requests beforehand. One value at a time is therefore read without
-//! a reservation, in [`Overcommit`]. It holds the permit under which it was read until its I/O
-//! thread has examined it ([`read_with_admission`]).
+//! a reservation, in overcommit ([`Reservation::cover`]). It holds the permit under which it was
+//! read until its I/O thread has examined it ([`ReadMemory`]).
 //!
 //! **Mechanism.** The reservation of a value is found by the value's address while any of its
 //! readers holds it. Readers are counted. A response on its way out holds the reservation, too.
@@ -33,15 +33,14 @@ use crate::process::Process;
 use api::{Action, ResponseContext};
 use bytes::Bytes;
 use cluster::{CommandFailure, ReplicaResponse, Reply, StoreFault, StoreResponse};
-use engine::{LargeReadPermit, read_with_admission};
+use engine::{HeldMemory, LargeReadPermit, ReadMemory};
+use limits::MEMORY_RETRY_AFTER;
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{Cell, Version};
 
 /// Values up to this size are copied into their responses. They are reserved only if they have to
@@ -49,8 +48,6 @@ use stdx::{Cell, Version};
 pub(crate) const LARGE_BYTES: usize = 16 << 10;
 /// Values up to this size that are read from disk are reserved only when they leave.
 const READ_BYTES: usize = 64 << 10;
-/// `Retry-After` for a value without memory.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Memory reservation of a large value on its way out. Dropping it releases the reservation.
 #[derive(Debug)]
@@ -98,7 +95,7 @@ pub(crate) fn reserve_for(
         ),
         None => {
             process.read_values.note_refused(bytes);
-            (Reply::Failed(CommandFailure::Overloaded { retry_after: RETRY_AFTER }), None)
+            (Reply::Failed(CommandFailure::Overloaded { retry_after: MEMORY_RETRY_AFTER }), None)
         }
     }
 }
@@ -114,31 +111,16 @@ fn sends_value(asked: &ResponseContext, version: Version) -> bool {
 pub(crate) struct ReadValues {
     memory: Arc<MemoryBudget>,
     admission: Arc<Admission>,
-    is_overcommitted: Arc<AtomicBool>,
     /// Size of the last value that was refused.
     refused_bytes: AtomicU64,
     /// Values by their address.
     shared: Mutex<HashMap<usize, SharedValue>>,
 }
 
-/// Permission to read a value into memory.
-#[derive(Debug)]
-enum ReadPermit {
-    Reserved(Reservation),
-    Overcommitted(Overcommit),
-}
-
-/// Permission for a value without a reservation. Only one exists at a time.
-#[derive(Debug)]
-struct Overcommit {
-    is_overcommitted: Arc<AtomicBool>,
-}
-
 /// A value in memory that its readers share.
 #[derive(Debug)]
 struct SharedValue {
-    reservation: Option<Arc<Reservation>>,
-    _overcommit: Option<Overcommit>,
+    reservation: Arc<Reservation>,
     /// Number of readers that hold the value.
     holders: usize,
 }
@@ -153,8 +135,7 @@ impl ReadValues {
     /// An empty set of values.
     pub(crate) fn new(memory: &Arc<MemoryBudget>, admission: &Arc<Admission>) -> Self {
         let (memory, admission) = (Arc::clone(memory), Arc::clone(admission));
-        let (is_overcommitted, refused_bytes, shared) = Default::default();
-        Self { memory, admission, is_overcommitted, refused_bytes, shared }
+        Self { memory, admission, refused_bytes: AtomicU64::new(0), shared: Mutex::default() }
     }
 
     /// The demand of `client`, whose read was refused. The size of its value is taken for that of
@@ -170,40 +151,45 @@ impl ReadValues {
         self.admission.count(Refusal::Replies);
     }
 
+    /// An empty reservation for the value of one read.
+    fn empty_reservation(&self) -> Reservation {
+        self.memory.empty_reservation(MemoryCategory::Replies)
+    }
+
     /// Reads one key. Memory for a large value is reserved before it is read, until all its readers
     /// have dropped it. Without memory the read is refused. Also returns the permit of a value in
     /// overcommit.
     pub(crate) fn read(
         self: &Arc<Self>,
-        read: impl FnOnce() -> StoreResponse,
+        read: impl FnOnce(&Arc<ReadMemory>) -> StoreResponse,
     ) -> (StoreResponse, Option<LargeReadPermit>) {
-        let permit = Rc::<RefCell<Option<ReadPermit>>>::default();
-        let consent = {
-            let (values, permit) = (Arc::clone(self), Rc::clone(&permit));
-            move |bytes| values.ensure_permit(&mut permit.borrow_mut(), bytes)
-        };
-        let (response, large_read) = read_with_admission(consent, read);
-        let permit = permit.take();
-        let large_read = large_read.filter(|_| matches!(permit, Some(ReadPermit::Overcommitted(_))));
+        let memory = Arc::new(ReadMemory::reserving(self.empty_reservation()));
+        let response = read(&memory);
+        let HeldMemory { reservation, permit, refused_bytes } = memory.take();
+        if refused_bytes > 0 {
+            self.note_refused(refused_bytes);
+        }
         let StoreResponse::Replica(ReplicaResponse::Cell(Some(cell))) = response else {
             return (response, None);
         };
-        match self.share(cell.value, permit) {
-            Ok(value) => {
-                (StoreResponse::Replica(ReplicaResponse::Cell(Some(Cell { value, ..cell }))), large_read)
+        let reservation = reservation.unwrap_or_else(|| self.empty_reservation());
+        let permit = permit.filter(|_| reservation.is_overcommitted());
+        match self.share(cell.value, reservation) {
+            Some(value) => {
+                (StoreResponse::Replica(ReplicaResponse::Cell(Some(Cell { value, ..cell }))), permit)
             }
-            Err(retry_after) => (StoreResponse::Failed(StoreFault::Overloaded { retry_after }), None),
+            None => {
+                let retry_after = MEMORY_RETRY_AFTER;
+                (StoreResponse::Failed(StoreFault::Overloaded { retry_after }), None)
+            }
         }
     }
 
-    /// Registers a value under this permission until all its readers have dropped it, if it is
-    /// large.
-    ///
-    /// # Errors
-    /// The time to retry after, if there is no memory.
-    fn share(self: &Arc<Self>, value: Bytes, mut permit: Option<ReadPermit>) -> Result<Bytes, Duration> {
+    /// Registers a value with its reservation until all its readers have dropped it, if it is
+    /// large. `None`: there is no memory.
+    fn share(self: &Arc<Self>, value: Bytes, mut reservation: Reservation) -> Option<Bytes> {
         if value.len() <= READ_BYTES {
-            return Ok(value);
+            return Some(value);
         }
         let mut values = self.shared.lock();
         let address = value.as_ptr() as usize;
@@ -211,44 +197,15 @@ impl ReadValues {
             shared.holders += 1;
         } else {
             let bytes = value.len() as u64;
-            self.ensure_permit(&mut permit, bytes)?;
-            let (reservation, overcommit) = match permit.expect("permission was just ensured") {
-                ReadPermit::Reserved(mut reservation) => {
-                    assert!(reservation.resize(bytes), "a smaller reservation always succeeds");
-                    (Some(Arc::new(reservation)), None)
-                }
-                ReadPermit::Overcommitted(overcommit) => (None, Some(overcommit)),
-            };
-            values.insert(address, SharedValue { reservation, _overcommit: overcommit, holders: 1 });
+            if !reservation.cover(bytes) {
+                self.note_refused(bytes);
+                return None;
+            }
+            reservation.shrink_to(bytes);
+            values.insert(address, SharedValue { reservation: Arc::new(reservation), holders: 1 });
         }
         drop(values);
-        Ok(Bytes::from_owner(ValueGuard { value, values: Arc::clone(self) }))
-    }
-
-    /// Ensures permission for a value of `bytes`.
-    ///
-    /// # Errors
-    /// The time to retry after, if there is no memory.
-    fn ensure_permit(&self, permit: &mut Option<ReadPermit>, bytes: u64) -> Result<(), Duration> {
-        let has_permit = match permit {
-            Some(ReadPermit::Overcommitted(_)) => true,
-            // Of several values of the key, as from different tables, one remains.
-            Some(ReadPermit::Reserved(reservation)) => {
-                reservation.bytes() >= bytes || reservation.resize(bytes)
-            }
-            None => false,
-        };
-        if has_permit {
-            return Ok(());
-        }
-        let reservation = self.memory.reserve(MemoryCategory::Replies, bytes).map(ReadPermit::Reserved);
-        *permit = reservation
-            .or_else(|| Overcommit::acquire(&self.is_overcommitted).map(ReadPermit::Overcommitted));
-        if permit.is_none() {
-            self.note_refused(bytes);
-            return Err(RETRY_AFTER);
-        }
-        Ok(())
+        Some(Bytes::from_owner(ValueGuard { value, values: Arc::clone(self) }))
     }
 
     /// The reservation of a registered value, if it has one.
@@ -257,21 +214,8 @@ impl ReadValues {
             return None;
         }
         let values = self.shared.lock();
-        values.get(&(value.as_ptr() as usize))?.reservation.clone()
-    }
-}
-
-impl Overcommit {
-    /// Acquires the permission for overcommit, if it is free.
-    fn acquire(is_overcommitted: &Arc<AtomicBool>) -> Option<Self> {
-        let was_overcommitted = is_overcommitted.swap(true, Ordering::Acquire);
-        (!was_overcommitted).then(|| Self { is_overcommitted: Arc::clone(is_overcommitted) })
-    }
-}
-
-impl Drop for Overcommit {
-    fn drop(&mut self) {
-        self.is_overcommitted.store(false, Ordering::Release);
+        let shared = values.get(&(value.as_ptr() as usize))?;
+        (!shared.reservation.is_overcommitted()).then(|| Arc::clone(&shared.reservation))
     }
 }
 
@@ -304,6 +248,7 @@ mod tests {
     use crate::config::Limits;
     use engine::{Engine, Error, Options};
     use env::{Env, ManualClock, MemFs};
+    use std::cell::RefCell;
     use std::path::Path;
     use stdx::{Hlc, NodeTag, WallTime};
 
@@ -319,7 +264,7 @@ mod tests {
     impl ReadValues {
         /// Registers a value that was read without asking for permission.
         fn found(self: &Arc<Self>, value: Bytes) -> Option<Bytes> {
-            self.share(value, None).ok()
+            self.share(value, self.empty_reservation())
         }
     }
 
@@ -337,7 +282,7 @@ mod tests {
     fn value_of(response: StoreResponse) -> Option<Bytes> {
         match response {
             StoreResponse::Replica(ReplicaResponse::Cell(Some(cell))) => Some(cell.value),
-            StoreResponse::Failed(StoreFault::Overloaded { retry_after: RETRY_AFTER }) => None,
+            StoreResponse::Failed(StoreFault::Overloaded { retry_after: MEMORY_RETRY_AFTER }) => None,
             response => panic!("{response:?}"),
         }
     }
@@ -346,18 +291,19 @@ mod tests {
     fn a_large_value_is_reserved_before_it_is_read_or_not_read() {
         let (values, engine) = (values(), engine());
         let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
+        let can_overcommit = || values.empty_reservation().cover(u64::MAX);
         let reads = RefCell::new(0);
         let read = |block_bytes: u64, len: usize| {
-            let (response, large_read) = values.read(|| {
-                match engine.begin_copy(block_bytes) {
-                    Ok(_) => {}
+            let (response, large_read) = values.read(|memory| {
+                match engine.cover_copy(block_bytes, memory) {
+                    Ok(()) => {}
                     Err(Error::NoRoom { retry_after }) => {
                         return StoreResponse::Failed(StoreFault::Overloaded { retry_after });
                     }
                     Err(error) => panic!("{error}"),
                 }
                 *reads.borrow_mut() += 1;
-                assert!(reserved() >= block_bytes || values.is_overcommitted.load(Ordering::Relaxed));
+                assert!(reserved() >= block_bytes || !can_overcommit());
                 StoreResponse::Replica(ReplicaResponse::Cell(Some(cell(len))))
             });
             (value_of(response), large_read)
@@ -383,16 +329,16 @@ mod tests {
         drop((overcommit, holders));
         assert_eq!((reserved(), values.shared.lock().len()), (0, 0));
         assert!(read(2 * more_than_large, 2 * LARGE).1.is_none(), "memory is free again");
-        assert!(!values.is_overcommitted.load(Ordering::Relaxed));
+        assert!(can_overcommit());
     }
 
     #[test]
     fn of_two_values_of_one_key_one_is_counted() {
         let (values, engine) = (values(), engine());
         let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
-        let (response, large_read) = values.read(|| {
+        let (response, large_read) = values.read(|memory| {
             for (bytes, most) in [(1, 1), (2, 2), (1, 2)] {
-                engine.begin_copy(bytes * LARGE as u64).expect("free memory");
+                engine.cover_copy(bytes * LARGE as u64, memory).expect("free memory");
                 assert_eq!(reserved(), most * LARGE as u64);
             }
             StoreResponse::Replica(ReplicaResponse::Cell(Some(cell(LARGE))))

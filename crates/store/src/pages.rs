@@ -26,8 +26,8 @@ use crate::keyspace::ENTITIES;
 use crate::scan::held_entry;
 use bytes::Bytes;
 use cluster::{Cut, Key, Page, PageBuilder, PageContent, PageRequest, ScanLimit};
+use engine::Error;
 use engine::iter::{Cursor, OwnedValue};
-use engine::{Error, LargeReadPermit};
 use stdx::CellRef;
 
 /// Maximum size of a page in bytes, for any requested limit. A single larger entry may exceed it.
@@ -70,11 +70,11 @@ pub(crate) fn resume(cursor: &mut impl Cursor, from: Option<&Cut>, versions_only
 
 /// Builds the next page of the range from the cursor's position. The cursor is left at the first
 /// entry that was not visited, or at a large value that was visited last (see [`resume`]).
-/// `begin_copy` acquires a permit before a large value is copied.
+/// `cover_copy` is called before a large value is copied.
 pub(crate) fn fill(
     cursor: &mut impl Cursor,
     request: &PageRequest,
-    begin_copy: impl Fn(u64) -> Result<Option<LargeReadPermit>, Error>,
+    cover_copy: impl Fn(u64) -> Result<(), Error>,
 ) -> Result<FilledPage, Error> {
     let limit = ScanLimit { bytes: request.limit.bytes.min(PAGE_BYTES_MAX), ..request.limit };
     let mut page = PageBuilder::with_capacity(limit.bytes.min(PAGE_BYTES_START));
@@ -92,7 +92,7 @@ pub(crate) fn fill(
             // It fits only because the page is empty.
             Some(shown) if shown.value.len() >= PAGE_BYTES_MAX => {
                 let key = user_key(key);
-                let page = page_of_value(cursor, &key, begin_copy)?;
+                let page = page_of_value(cursor, &key, cover_copy)?;
                 return Ok(FilledPage { page, rest: Some(Cut::After(key)) });
             }
             Some(shown) => {
@@ -113,14 +113,14 @@ pub(crate) fn fill(
 fn page_of_value(
     cursor: &mut impl Cursor,
     key: &Key,
-    begin_copy: impl Fn(u64) -> Result<Option<LargeReadPermit>, Error>,
+    cover_copy: impl Fn(u64) -> Result<(), Error>,
 ) -> Result<Page, Error> {
     let (_, meta) = cursor.key_and_meta().expect("the cursor is at a value");
     if let Some(OwnedValue { bytes, range: at }) = cursor.take_value() {
         return Ok(Page::of_value(key.as_bytes(), meta, bytes, at));
     }
     let (_, cell) = cursor.entry().expect("the value was not taken");
-    let _permit = begin_copy(cell.value.len() as u64)?;
+    cover_copy(cell.value.len() as u64)?;
     let mut page = PageBuilder::with_capacity(0);
     page.push(key.as_bytes(), cell);
     Ok(page.finish())
@@ -272,11 +272,11 @@ mod tests {
         let mut request = PageRequest { snapshot, range, partitions: None, limit: ALL, content };
         let (mut lens, copied) = (Vec::new(), std::cell::RefCell::new(Vec::new()));
         loop {
-            let begin_copy = |bytes| {
+            let cover_copy = |bytes| {
                 copied.borrow_mut().push(bytes as usize);
-                Ok(None)
+                Ok(())
             };
-            let FilledPage { page, rest } = fill(cursor, &request, begin_copy).expect("nothing fails");
+            let FilledPage { page, rest } = fill(cursor, &request, cover_copy).expect("nothing fails");
             lens.push(page.len());
             let Some(rest) = rest else {
                 cursor.copied = copied.into_inner();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn copying_a_large_value_acquires_a_permit() {
+    fn the_copy_of_a_large_value_is_covered_first() {
         let mut cursor = Entries { are_shared: true, ..Entries::of(&[10, PAGE_BYTES_MAX, 10, LARGE_BYTES]) };
         assert_eq!(page_lens(&mut cursor, LIVE), [1, 1, 1, 1, 0]);
         assert_eq!(cursor.copied, [PAGE_BYTES_MAX, LARGE_BYTES]);

@@ -15,7 +15,8 @@ use crate::keyspace::{self, ENTITIES, with_entity_key};
 use bytes::Bytes;
 use cluster::{Hint, Key, NodeIndex, ScanLimit, StoreFault, StoreResponse};
 use engine::iter::Cursor;
-use engine::{Engine, Error, SnapshotCursor};
+use engine::{Engine, Error, ReadMemory, SnapshotCursor};
+use std::sync::Arc;
 use stdx::{Cell, CellKind, CellRef};
 
 /// A range of users' keys.
@@ -32,10 +33,12 @@ pub(crate) fn cells(
     range: &Range<'_>,
     limit: ScanLimit,
     values: bool,
+    memory: &Arc<ReadMemory>,
 ) -> Result<StoreResponse, StoreFault> {
     let mut entries = Vec::new();
     let snapshot = engine.snapshot();
-    let cursor = if values { snapshot.cursor() } else { snapshot.version_cursor() };
+    let mut cursor = if values { snapshot.cursor() } else { snapshot.version_cursor() };
+    cursor.set_memory(Some(Arc::clone(memory)));
     let until = walk(engine, cursor, &[ENTITIES], range, limit, |key, cell, remaining| {
         if !remaining.try_consume(key.len() + cell.value.len()) {
             return Ok(false);
@@ -55,16 +58,18 @@ pub(crate) fn hints(
     after: Option<&Key>,
     limit: ScanLimit,
     cells: bool,
+    memory: &Arc<ReadMemory>,
 ) -> Result<StoreResponse, StoreFault> {
     let mut hints = Vec::new();
     let range = Range { after, until: None };
-    let (cursor, prefix) = (engine.snapshot().cursor(), keyspace::hints_of(target));
+    let (mut cursor, prefix) = (engine.snapshot().cursor(), keyspace::hints_of(target));
+    cursor.set_memory(Some(Arc::clone(memory)));
     let until = walk(engine, cursor, &prefix, &range, limit, |key, marker, remaining| {
         if marker.meta.kind == CellKind::Tombstone {
             return Ok(remaining.try_consume(key.len()));
         }
         let cell = match cells && remaining.has_room(key.len()) {
-            true => readable(with_entity_key(key, |key| engine.get(key)))?,
+            true => readable(with_entity_key(key, |key| engine.get_covered(key, memory)))?,
             false => None,
         };
         let value_bytes = cell.as_ref().map_or(0, |cell| cell.value.len());

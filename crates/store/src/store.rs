@@ -17,7 +17,7 @@ use cluster::{
     Key, NodeRecord, Page, PageContent, PageRequest, ReplicaRequest, ReplicaResponse, SnapshotId, StoreFault,
     StoreId, StoreRequest, StoreResponse,
 };
-use engine::{CommitOutcome, CommitTimes, Engine, HorizonSource, TryGet};
+use engine::{CommitOutcome, CommitTimes, Engine, HorizonSource, ReadMemory, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
 use std::sync::Arc;
@@ -89,26 +89,40 @@ impl Store {
     /// # Panics
     /// If `request` writes: see [`StoreRequest::is_read`].
     pub fn answer_blocking(&self, request: &StoreRequest) -> StoreResponse {
+        self.answer_covered(request, &Arc::default())
+    }
+
+    /// As [`Store::answer_blocking`]; `memory` covers the large values that are read.
+    ///
+    /// # Panics
+    /// As [`Store::answer_blocking`].
+    pub fn answer_covered(&self, request: &StoreRequest, memory: &Arc<ReadMemory>) -> StoreResponse {
         let answer = match request {
-            StoreRequest::Replica(request) => self.replica_response(request).map(StoreResponse::Replica),
+            StoreRequest::Replica(request) => {
+                self.replica_response(request, memory).map(StoreResponse::Replica)
+            }
             StoreRequest::ReadHints { target, after, limit, cells } => {
-                scan::hints(&self.engine, *target, after.as_ref(), *limit, *cells)
+                scan::hints(&self.engine, *target, after.as_ref(), *limit, *cells, memory)
             }
             StoreRequest::Scan { after, until, limit, values } => {
                 let range = scan::Range { after: after.as_ref(), until: until.as_ref() };
-                scan::cells(&self.engine, &range, *limit, *values)
+                scan::cells(&self.engine, &range, *limit, *values, memory)
             }
-            StoreRequest::ReadPage(request) => self.read_page(request).map(StoreResponse::Replica),
+            StoreRequest::ReadPage(request) => self.read_page(request, memory).map(StoreResponse::Replica),
             StoreRequest::AbandonTable(damage) => Ok(self.give_up(damage)),
             _ => panic!("{request:?} is not a read"),
         };
         answer.unwrap_or_else(StoreResponse::Failed)
     }
 
-    fn replica_response(&self, request: &ReplicaRequest) -> Result<ReplicaResponse, StoreFault> {
+    fn replica_response(
+        &self,
+        request: &ReplicaRequest,
+        memory: &ReadMemory,
+    ) -> Result<ReplicaResponse, StoreFault> {
         match request {
-            ReplicaRequest::Read { key } => self.read(key),
-            ReplicaRequest::ReadMeta { key } => self.read_meta(key),
+            ReplicaRequest::Read { key } => self.read(key, memory),
+            ReplicaRequest::ReadMeta { key } => self.read_meta(key, memory),
             ReplicaRequest::EndSnapshot { id } => Ok(self.end_snapshot(*id)),
             _ => panic!("{request:?} is not a read"),
         }
@@ -123,8 +137,8 @@ impl Store {
         }
     }
 
-    fn read(&self, key: &Key) -> Result<ReplicaResponse, StoreFault> {
-        let cell = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get(key));
+    fn read(&self, key: &Key, memory: &ReadMemory) -> Result<ReplicaResponse, StoreFault> {
+        let cell = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get_covered(key, memory));
         cell.map(ReplicaResponse::Cell).map_err(|error| fault_of(&error))
     }
 
@@ -136,24 +150,30 @@ impl Store {
         }
     }
 
-    fn read_meta(&self, key: &Key) -> Result<ReplicaResponse, StoreFault> {
-        let meta = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get_meta(key));
+    fn read_meta(&self, key: &Key, memory: &ReadMemory) -> Result<ReplicaResponse, StoreFault> {
+        let meta = keyspace::with_entity_key(key.as_bytes(), |key| self.engine.get_meta_covered(key, memory));
         meta.map(ReplicaResponse::Meta).map_err(|error| fault_of(&error))
     }
 
-    fn read_page(&self, request: &PageRequest) -> Result<ReplicaResponse, StoreFault> {
+    fn read_page(
+        &self,
+        request: &PageRequest,
+        memory: &Arc<ReadMemory>,
+    ) -> Result<ReplicaResponse, StoreFault> {
         if request.range.is_empty() {
             return Ok(ReplicaResponse::Page { page: Page::default(), rest: None });
         }
         let from = request.range.from.as_ref();
         let versions_only = matches!(request.content, PageContent::Cells { versions_only: true, .. });
         let mut borrowed = self.snapshots.borrow(&self.engine, request.snapshot, versions_only, from)?;
+        borrowed.cursor.set_memory(Some(Arc::clone(memory)));
         let sought = match borrowed.is_positioned {
             true => pages::resume(&mut borrowed.cursor, from, versions_only),
             false => pages::seek(&mut borrowed.cursor, from),
         };
-        let begin_copy = |bytes| self.engine.begin_copy(bytes);
-        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, begin_copy));
+        let cover_copy = |bytes| self.engine.cover_copy(bytes, memory);
+        let filled = sought.and_then(|()| pages::fill(&mut borrowed.cursor, request, cover_copy));
+        borrowed.cursor.set_memory(None);
         match &filled {
             Ok(FilledPage { rest: Some(rest), .. }) => self.snapshots.park(borrowed, rest.clone()),
             Ok(FilledPage { rest: None, page }) => match request.continues_at() {

@@ -77,6 +77,11 @@ impl<C: Cursor> MergeCursor<C> {
         self.queue.first().is_some_and(|head| head.from > key_and_meta_of(&self.sources, head).1.from)
     }
 
+    /// The sources, in order. Their positions must not be changed.
+    pub(crate) fn sources_mut(&mut self) -> &mut [C] {
+        &mut self.sources
+    }
+
     fn head_mut(&mut self) -> Option<&mut C> {
         self.queue.first().map(|item| &mut self.sources[item.source])
     }

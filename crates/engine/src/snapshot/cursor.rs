@@ -17,7 +17,7 @@
 
 use crate::iter::{Cursor, MergeCursor, OwnedValue};
 use crate::memtable::MemtableCursor;
-use crate::sstable::{ReadMode, Table, TableCursor};
+use crate::sstable::{ReadMemory, ReadMode, Table, TableCursor};
 use crate::view::View;
 use crate::{Error, Sequence};
 use std::cmp::Reverse;
@@ -34,6 +34,8 @@ pub struct SnapshotCursor {
     unreached: Vec<usize>,
     /// Mode in which tables are read: `Scan` or `Versions`.
     mode: ReadMode,
+    /// Memory of the large blocks, if the reader accounts for it.
+    memory: Option<Arc<ReadMemory>>,
 }
 
 /// Consecutive, non-overlapping tables.
@@ -61,20 +63,36 @@ impl SnapshotCursor {
             ReadMode::Versions => MergeCursor::of_versions(sources),
             _ => MergeCursor::new(sources),
         };
-        Self { merge, runs, unreached: Vec::new(), mode }
+        Self { merge, runs, unreached: Vec::new(), mode, memory: None }
+    }
+
+    /// Sets the memory that covers the large blocks read from now on. `None`: the cursor holds a
+    /// permit while it reads a large block.
+    pub fn set_memory(&mut self, memory: Option<Arc<ReadMemory>>) {
+        for source in self.merge.sources_mut() {
+            if let Source::Table(cursor) = source {
+                cursor.set_memory(memory.as_ref());
+            }
+        }
+        self.memory = memory;
+    }
+
+    fn cursor_of(&self, table: &Arc<Table>) -> Box<TableCursor> {
+        let mut cursor = table.cursor(self.mode);
+        cursor.set_memory(self.memory.as_ref());
+        Box::new(cursor)
     }
 
     /// Opens the next table of every run that the merge has reached.
     fn open_reached_runs(&mut self) -> Result<(), Error> {
         while let Some(run) = self.reached_run() {
             self.unreached.pop();
-            let table = &self.runs[run].tables[self.runs[run].next];
-            let mut cursor = table.cursor(self.mode);
+            let mut cursor = self.cursor_of(&self.runs[run].tables[self.runs[run].next]);
             // The cell at the head may be superseded by one in the table.
             self.merge.release_value();
             cursor.seek_to_first().inspect_err(|_| self.merge.clear())?;
             self.runs[run].next += 1;
-            self.merge.replace_source(run, Source::Table(Box::new(cursor)))?;
+            self.merge.replace_source(run, Source::Table(cursor))?;
             self.enqueue(run);
         }
         Ok(())
@@ -112,14 +130,11 @@ impl Cursor for SnapshotCursor {
         self.merge.clear();
         self.unreached.clear();
         for run in 0..self.runs.len() {
-            let Run { tables, next } = &mut self.runs[run];
-            *next = tables.partition_point(|table| table.meta().key_max < key);
-            let around = tables.get(*next).filter(|table| table.meta().key_min <= key);
-            let source = match around {
-                Some(table) => Source::Table(Box::new(table.cursor(self.mode))),
-                None => Source::Unreached,
-            };
-            *next += usize::from(around.is_some());
+            let tables = &self.runs[run].tables;
+            let first = tables.partition_point(|table| table.meta().key_max < key);
+            let around = tables.get(first).filter(|table| table.meta().key_min <= key);
+            let source = around.map_or(Source::Unreached, |table| Source::Table(self.cursor_of(table)));
+            self.runs[run].next = first + usize::from(around.is_some());
             self.merge.replace_source(run, source)?;
             self.enqueue(run);
         }

@@ -3,8 +3,8 @@
 //!
 //! The memory that a read needs is known before it is allocated. Large reads acquire a permit
 //! ([`LargeReadLimit`](super::LargeReadLimit)). A read holds at most one permit at a time, because
-//! a holder that waits for another one could deadlock. A host that reads on behalf of clients is
-//! asked for admission first ([`read_admission`](super::read_admission)).
+//! a holder that waits for another one could deadlock. A host that reads on behalf of clients
+//! passes the memory of the read, which covers the block first ([`ReadMemory`](super::ReadMemory)).
 //!
 //! **Caveats.** Compaction acquires no permits: it has few jobs, and each reads one block at a
 //! time.
@@ -14,7 +14,6 @@ use super::block::Block;
 use super::data_block::DataBlock;
 use super::format::Extent;
 use super::frame::{self, FRAME_BYTES, FrameKind, FrameLocation, StoredBlock, Trailer};
-use super::read_admission;
 use super::table::{Root, Table, cut_short, read_exact};
 use super::window::Window;
 use crate::Error;
@@ -31,16 +30,16 @@ impl Table {
         root: &Root,
         extent: Extent,
         kind: FrameKind,
-        wait: Wait,
+        wait: Wait<'_>,
     ) -> Result<Option<Vec<u8>>, Error> {
         if extent.bytes > NOWAIT_BYTES_MAX {
             return match wait {
-                Wait::Allowed => self.read_large(root, extent, kind).map(Some),
                 Wait::Never => Ok(None),
+                _ => self.read_large(root, extent, kind, wait).map(Some),
             };
         }
         let mut stored = vec![0; extent.bytes as usize];
-        if wait == Wait::Allowed {
+        if wait.is_allowed() {
             read_exact(&*root.file, self.path(), &mut stored, extent.offset)?;
         } else {
             let read = root.file.read_at_nowait(&mut stored, extent.offset);
@@ -53,32 +52,42 @@ impl Table {
         let trailer = self.check(&stored, extent, kind)?;
         let decompressed_bytes = trailer.decompressed_bytes();
         let is_large = decompressed_bytes > NOWAIT_BYTES_MAX;
-        if is_large && wait == Wait::Never {
+        if is_large && !wait.is_allowed() {
             return Ok(None);
         }
-        let begin =
-            || read_admission::acquire(self.cache.large_reads(), decompressed_bytes, decompressed_bytes);
-        let _permit = is_large.then(begin).transpose()?;
+        let cover = || wait.cover(self.cache.large_reads(), decompressed_bytes, decompressed_bytes);
+        let _permit = is_large.then(cover).transpose()?;
         self.decompress(Cow::Owned(stored), trailer, extent).map(Some)
     }
 
     /// Reads a block whose stored form is large. The permit for all of its memory is acquired
     /// before the read.
-    fn read_large(&self, root: &Root, extent: Extent, kind: FrameKind) -> Result<Vec<u8>, Error> {
+    fn read_large(
+        &self,
+        root: &Root,
+        extent: Extent,
+        kind: FrameKind,
+        wait: Wait<'_>,
+    ) -> Result<Vec<u8>, Error> {
         let mut end = [0; FRAME_BYTES];
         read_exact(&*root.file, self.path(), &mut end, extent.end() - FRAME_BYTES as u64)?;
         let decompressed_bytes = frame::claimed_decompressed_bytes(end);
         let left_bytes = if decompressed_bytes > 0 { decompressed_bytes } else { extent.bytes };
         let bytes = extent.bytes + decompressed_bytes;
-        let _permit = read_admission::acquire(self.cache.large_reads(), bytes, left_bytes)?;
+        let _permit = wait.cover(self.cache.large_reads(), bytes, left_bytes)?;
         let mut stored = vec![0; extent.bytes as usize];
         read_exact(&*root.file, self.path(), &mut stored, extent.offset)?;
         self.unframe(Cow::Owned(stored), extent, kind)
     }
 
-    /// Reads one block, bypassing the cache.
-    pub(super) fn read_block<B: Block>(&self, root: &Root, extent: Extent) -> Result<B, Error> {
-        let raw = self.read(root, extent, B::FRAME, Wait::Allowed)?;
+    /// Reads one block, bypassing the cache. The read may wait.
+    pub(super) fn read_block<B: Block>(
+        &self,
+        root: &Root,
+        extent: Extent,
+        wait: Wait<'_>,
+    ) -> Result<B, Error> {
+        let raw = self.read(root, extent, B::FRAME, wait)?;
         let raw = raw.expect("a read that may block returns a block");
         B::decode(raw).map_err(|malformed| self.corrupt(extent.offset, malformed))
     }
@@ -149,11 +158,11 @@ mod tests {
     use super::*;
     use crate::Compression;
     use crate::cache::BlockCache;
-    use crate::sstable::{Lookup, TableFiles, TableId, TableOptions, TableWriter, read_with_admission};
+    use crate::sstable::{Lookup, ReadMemory, TableFiles, TableId, TableOptions, TableWriter};
     use env::{Fs, MemFs, OpenMode};
+    use limits::{Budget, LargestValue, MemoryCategory};
     use std::path::PathBuf;
     use std::sync::Arc;
-    use std::time::Duration;
     use stdx::{Cell, Hlc, NodeTag, Rng, Version};
     use xxhash_rust::xxh3::xxh3_64;
 
@@ -176,7 +185,7 @@ mod tests {
         Table::open(&files, path, meta, Arc::new(BlockCache::new(1 << 20)), Arc::new(|_| ()))
     }
 
-    fn get(table: &Table, wait: Wait) -> Lookup {
+    fn get(table: &Table, wait: Wait<'_>) -> Lookup {
         table.get(KEY, xxh3_64(KEY), wait).expect("the table is whole")
     }
 
@@ -211,21 +220,24 @@ mod tests {
     }
 
     #[test]
-    fn the_host_admits_a_large_value_before_it_is_read() {
+    fn a_large_value_is_reserved_before_it_is_read() {
         for noisy in [8 * MIB, 4 * MIB, 0] {
             let table = table(8 * MIB, noisy);
             let reads = table.cache.large_reads();
             let is_value = |bytes: u64| (8 * MIB as u64..8 * MIB as u64 + 100).contains(&bytes);
-            let refuse = move |bytes| {
-                assert!(is_value(bytes), "{noisy}: {bytes}");
-                Err(Duration::from_secs(1))
-            };
-            let (found, permit) = read_with_admission(refuse, || table.get(KEY, xxh3_64(KEY), Wait::Allowed));
-            assert!(matches!(found, Err(Error::NoRoom { .. })) && permit.is_none(), "{noisy}");
+            let budget = Arc::new(Budget::new(0, 0, LargestValue::default()));
+            let reservation = || budget.empty_reservation(MemoryCategory::Replies);
+            let mut overcommit = reservation();
+            assert!(overcommit.cover(1));
+            let memory = ReadMemory::reserving(reservation());
+            let found = table.get(KEY, xxh3_64(KEY), Wait::Covered(&memory));
+            let held = memory.take();
+            assert!(matches!(found, Err(Error::NoRoom { .. })) && held.permit.is_none(), "{noisy}");
+            assert!(is_value(held.refused_bytes), "{noisy}: {}", held.refused_bytes);
             assert_eq!(reads.requested_and_granted(), (0, 0), "{noisy}: it was not read");
-            let (found, permit) = read_with_admission(|_| Ok(()), || get(&table, Wait::Allowed));
-            assert!(matches!(found, Lookup::Found(_)));
-            assert!(permit.expect("it is large").bytes() >= 8 * MIB as u64);
+            let memory = ReadMemory::default();
+            assert!(matches!(get(&table, Wait::Covered(&memory)), Lookup::Found(_)));
+            assert!(memory.take().permit.expect("it is large").bytes() >= 8 * MIB as u64);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Iteration over a table.
 
-use super::ReadMode;
 use super::block_reader::StoredForm;
 use super::damage::{Damage, UnreadableRange};
 use super::data_block::{DataBlock, Entry};
@@ -12,6 +11,7 @@ use super::malformed::Malformed;
 use super::read_ahead::ReadAhead;
 use super::table::{Partition, Root, Table};
 use super::window::Window;
+use super::{ReadMemory, ReadMode, Wait};
 use crate::Error;
 use crate::iter::{Cursor, OwnedValue};
 use std::borrow::Cow;
@@ -26,6 +26,8 @@ const SALVAGE_TRIES: usize = 4;
 pub struct TableCursor {
     table: Arc<Table>,
     mode: ReadMode,
+    /// Memory of the large blocks, if the reader accounts for it.
+    memory: Option<Arc<ReadMemory>>,
     /// Position among the blocks; `None` until the first seek.
     state: Option<BlockIter>,
     position: Position,
@@ -94,6 +96,7 @@ impl TableCursor {
         Self {
             table,
             mode,
+            memory: None,
             state: None,
             position: Position::PastLast,
             key: Vec::new(),
@@ -103,6 +106,11 @@ impl TableCursor {
             next: 0,
             damage: (mode == ReadMode::Salvage).then(Box::default),
         }
+    }
+
+    /// Sets the memory that covers the large blocks read from now on, if any does.
+    pub(crate) fn set_memory(&mut self, memory: Option<&Arc<ReadMemory>>) {
+        self.memory = memory.cloned();
     }
 
     /// The table that this cursor reads.
@@ -136,11 +144,10 @@ impl TableCursor {
 
     fn state(&mut self) -> Result<&mut BlockIter, Error> {
         if self.state.is_none() {
+            let open = || BlockIter::open(&self.table, self.mode, Wait::with(self.memory.as_deref()));
             self.state = Some(match self.mode {
-                ReadMode::Scan | ReadMode::Versions | ReadMode::Bulk => {
-                    BlockIter::open(&self.table, self.mode)?
-                }
-                ReadMode::Salvage => with_retries(|| BlockIter::open(&self.table, self.mode))?,
+                ReadMode::Scan | ReadMode::Versions | ReadMode::Bulk => open()?,
+                ReadMode::Salvage => with_retries(open)?,
             });
         }
         Ok(self.state.as_mut().expect("set above"))
@@ -148,9 +155,10 @@ impl TableCursor {
 
     /// Moves to the first entry of the next block, if there is one.
     fn enter_next_block(&mut self) -> Result<(), Error> {
-        let table = self.table.clone();
+        let (table, memory) = (self.table.clone(), self.memory.clone());
+        let wait = Wait::with(memory.as_deref());
         loop {
-            match self.state().and_then(|state| state.next_block(&table)) {
+            match self.state().and_then(|state| state.next_block(&table, wait)) {
                 Ok(Some(Reached::Block(loaded))) => {
                     self.enter(loaded, 0);
                     return Ok(());
@@ -187,8 +195,9 @@ impl TableCursor {
     #[cold]
     fn reload_block(&mut self, extent: Extent) -> Result<(), Error> {
         self.position = Position::PastLast;
-        let table = self.table.clone();
-        let loaded = self.state()?.source.data_block(&table, extent)?;
+        let (table, memory) = (self.table.clone(), self.memory.clone());
+        let wait = Wait::with(memory.as_deref());
+        let loaded = self.state()?.source.data_block(&table, extent, wait)?;
         let is_same = |entry: &Entry| {
             let key = self.key.strip_prefix(loaded.block.prefix());
             entry.meta == self.meta && key == Some(loaded.block.slice(&entry.key))
@@ -251,8 +260,9 @@ impl Cursor for TableCursor {
     fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
         self.position = Position::PastLast;
         self.clear_damage();
-        let table = self.table.clone();
-        let loaded = match self.state().and_then(|state| state.block_of(&table, key)) {
+        let (table, memory) = (self.table.clone(), self.memory.clone());
+        let wait = Wait::with(memory.as_deref());
+        let loaded = match self.state().and_then(|state| state.block_of(&table, key, wait)) {
             Ok(Some(Reached::Block(loaded))) => loaded,
             Ok(Some(Reached::Cell { key, meta, extent })) => {
                 self.enter_unread(key, meta, extent);
@@ -334,14 +344,14 @@ impl Cursor for TableCursor {
 }
 
 impl BlockIter {
-    fn open(table: &Table, mode: ReadMode) -> Result<Self, Error> {
-        let root = table.root_blocking()?;
+    fn open(table: &Table, mode: ReadMode, wait: Wait<'_>) -> Result<Self, Error> {
+        let root = table.root_blocking(wait)?;
         let source = match mode {
             ReadMode::Scan | ReadMode::Versions => BlockSource::Scan(ReadAhead::default()),
             ReadMode::Bulk => BlockSource::Bulk(table.window(root)),
             ReadMode::Salvage => BlockSource::Salvage { lacks_filter: false },
         };
-        let (top, skips_values) = (table.top(root)?, mode == ReadMode::Versions);
+        let (top, skips_values) = (table.top(root, wait)?, mode == ReadMode::Versions);
         Ok(Self { top, source, skips_values, partition_at: 0, partition: None, block_at: 0 })
     }
 
@@ -352,21 +362,21 @@ impl BlockIter {
 
     /// Returns the block that contains the first key not less than `key`, or the block before it;
     /// `None` if all keys are less.
-    fn block_of(&mut self, table: &Table, key: &[u8]) -> Result<Option<Reached>, Error> {
+    fn block_of(&mut self, table: &Table, key: &[u8], wait: Wait<'_>) -> Result<Option<Reached>, Error> {
         let at = self.top.find(key);
         if self.partition.is_none() || self.partition_at != at {
             (self.partition_at, self.partition) = (at, None);
         }
-        let Some((_, index)) = self.partition(table)? else { return Ok(None) };
+        let Some((_, index)) = self.partition(table, wait)? else { return Ok(None) };
         self.block_at = index.find(key);
-        self.next_block(table)
+        self.next_block(table, wait)
     }
 
     /// Returns the block at the position and moves past it; `None` past the last block.
-    fn next_block(&mut self, table: &Table) -> Result<Option<Reached>, Error> {
+    fn next_block(&mut self, table: &Table, wait: Wait<'_>) -> Result<Option<Reached>, Error> {
         loop {
             let (block_at, skips_values) = (self.block_at, self.skips_values);
-            let Some((partition, index)) = self.partition(table)? else { return Ok(None) };
+            let Some((partition, index)) = self.partition(table, wait)? else { return Ok(None) };
             if block_at < index.entries() {
                 let extent = table.data_extent(partition, index, block_at);
                 let unread = index.cell(block_at).filter(|_| skips_values);
@@ -375,7 +385,7 @@ impl BlockIter {
                 let extent = extent?;
                 return Ok(Some(match unread {
                     Some((key, meta)) => Reached::Cell { key, meta, extent },
-                    None => Reached::Block(self.source.data_block(table, extent)?),
+                    None => Reached::Block(self.source.data_block(table, extent, wait)?),
                 }));
             }
             (self.partition_at, self.partition, self.block_at) = (self.partition_at + 1, None, 0);
@@ -383,11 +393,15 @@ impl BlockIter {
     }
 
     /// Returns the partition at the position; `None` past the last partition.
-    fn partition(&mut self, table: &Table) -> Result<Option<&(Partition, Arc<IndexBlock>)>, Error> {
+    fn partition(
+        &mut self,
+        table: &Table,
+        wait: Wait<'_>,
+    ) -> Result<Option<&(Partition, Arc<IndexBlock>)>, Error> {
         if self.partition.is_none() && self.partition_at < self.top.entries() {
-            let root = table.root_blocking()?;
+            let root = table.root_blocking(wait)?;
             let partition = table.partition(root, &self.top, self.partition_at)?;
-            let index = self.source.index(table, root, self.partition_at, partition.index)?;
+            let index = self.source.index(table, root, (self.partition_at, partition.index), wait)?;
             self.source.check_filter(table, root, &partition);
             self.partition = Some((partition, index));
         }
@@ -417,16 +431,22 @@ impl BlockIter {
 
 impl BlockSource {
     /// Reads the index of partition `at`, which is at `extent`.
-    fn index(&self, table: &Table, root: &Root, at: usize, extent: Extent) -> Result<Arc<IndexBlock>, Error> {
+    fn index(
+        &self,
+        table: &Table,
+        root: &Root,
+        (at, extent): (usize, Extent),
+        wait: Wait<'_>,
+    ) -> Result<Arc<IndexBlock>, Error> {
         match self {
-            Self::Scan(_) => table.load_pinned_blocking(root, at, extent).map(Cow::into_owned),
+            Self::Scan(_) => table.load_pinned_blocking(root, at, extent, wait).map(Cow::into_owned),
             // Bypasses the window, which would have to jump to the index and back.
-            Self::Bulk(_) => table.read_block(root, extent).map(Arc::new),
-            Self::Salvage { .. } => with_retries(|| table.read_block(root, extent)).map(Arc::new),
+            Self::Bulk(_) => table.read_block(root, extent, wait).map(Arc::new),
+            Self::Salvage { .. } => with_retries(|| table.read_block(root, extent, wait)).map(Arc::new),
         }
     }
 
-    fn data_block(&mut self, table: &Table, extent: Extent) -> Result<CurrentBlock, Error> {
+    fn data_block(&mut self, table: &Table, extent: Extent, wait: Wait<'_>) -> Result<CurrentBlock, Error> {
         let (block, stored) = match self {
             Self::Scan(ahead) => match table.peek_cached(extent) {
                 Some(block) => {
@@ -434,9 +454,9 @@ impl BlockSource {
                     (block, None)
                 }
                 None => {
-                    let root = table.root_blocking()?;
+                    let root = table.root_blocking(wait)?;
                     ahead.note_read(&*root.file, extent, root.tail.top.offset);
-                    (table.read_block(root, extent).map(Arc::new)?, None)
+                    (table.read_block(root, extent, wait).map(Arc::new)?, None)
                 }
             },
             Self::Bulk(window) => {
@@ -444,8 +464,8 @@ impl BlockSource {
                 (Arc::new(block), stored)
             }
             Self::Salvage { .. } => {
-                let root = table.root_blocking()?;
-                (with_retries(|| table.read_block(root, extent)).map(Arc::new)?, None)
+                let root = table.root_blocking(wait)?;
+                (with_retries(|| table.read_block(root, extent, wait)).map(Arc::new)?, None)
             }
         };
         Ok(CurrentBlock { block, extent, stored })
@@ -454,7 +474,7 @@ impl BlockSource {
     /// Checks in the mode [`ReadMode::Salvage`] whether the filter of a partition is readable.
     fn check_filter(&mut self, table: &Table, root: &Root, partition: &Partition) {
         if let (Self::Salvage { lacks_filter }, Some(filter)) = (self, partition.filter) {
-            let read = with_retries(|| table.read_block::<FilterBlock>(root, filter));
+            let read = with_retries(|| table.read_block::<FilterBlock>(root, filter, Wait::Allowed));
             *lacks_filter |= read.is_err_and(|error| error.unreadable().is_some());
         }
     }

@@ -15,6 +15,7 @@
 //! consistent: see [`Table::verify`]. The first error ends the inspection; the heal job finds all
 //! others.
 
+use super::Wait;
 use super::format::{Extent, HEADER_BYTES, TAIL_BYTES, header};
 use super::frame::{FrameCheck, FrameKind, FrameLocation};
 use super::index_block::IndexBlock;
@@ -104,7 +105,7 @@ impl Inspection {
     pub(crate) fn new(fs: &dyn Fs, table: Arc<Table>) -> Result<Self, Error> {
         let path = table.path().to_owned();
         let file = fs.open(&path, OpenMode::Read).map_err(|error| Error::io("open", &path, error))?;
-        let root = table.root_of(Arc::clone(&file))?;
+        let root = table.root_of(Arc::clone(&file), Wait::Allowed)?;
         let top = table.top_uncached(&root)?;
         let chunk = Chunk { file, path, file_bytes: table.meta().file_bytes, start: 0, bytes: Vec::new() };
         Ok(Self { table, root, top, chunk, position: Position::Header, region: None })
@@ -163,7 +164,7 @@ impl Inspection {
                 }
                 Position::Partition(partition_at) => {
                     let partition = self.table.partition(&self.root, &self.top, partition_at)?;
-                    let index = self.table.read_block(&self.root, partition.index)?;
+                    let index = self.table.read_block(&self.root, partition.index, Wait::Allowed)?;
                     self.position = Position::Block { partition_at, partition, index, at: 0 };
                     continue;
                 }
@@ -209,7 +210,7 @@ impl Table {
         let ends = || {
             let file = fs.open(self.path(), OpenMode::Read);
             let file = file.map_err(|error| Error::io("open", self.path(), error))?;
-            let root = self.root_of(file)?;
+            let root = self.root_of(file, Wait::Allowed)?;
             self.top_uncached(&root)?;
             self.verify_header_and_footer(&root)
         };

@@ -7,7 +7,7 @@
 //! **Mechanism.** A weighted FIFO semaphore. A reader requests a permit for its bytes and waits
 //! until all earlier requests were granted and the sum of outstanding permits leaves enough of the
 //! limit. The permit is released when the block is read, or, with a host that reads on behalf of
-//! clients, when the host drops it ([`read_admission`](super::read_admission)).
+//! clients, when the host drops it ([`ReadMemory`](super::ReadMemory)).
 //!
 //! **Caveats.** Small requests also wait behind large ones.
 

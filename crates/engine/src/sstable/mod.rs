@@ -53,8 +53,8 @@ mod large_reads;
 mod malformed;
 mod meta;
 mod pinned;
-pub(crate) mod read_admission;
 mod read_ahead;
+mod read_memory;
 mod separator;
 mod summary;
 mod table;
@@ -76,13 +76,13 @@ pub(crate) use inspection::{CHUNK_BYTES, Inspection, InspectionStep};
 pub(crate) use large_reads::LargeReadLimit;
 pub use large_reads::LargeReadPermit;
 pub use meta::{TableId, TableMeta};
-pub use read_admission::read_with_admission;
+pub use read_memory::{HeldMemory, ReadMemory};
 pub use table::Table;
 pub(crate) use table::{find_in_block, find_meta_in_block, find_meta_in_index};
 pub use verify::VisitCell;
 pub use writer::TableWriter;
 
-use crate::Compression;
+use crate::{Compression, Error};
 use std::sync::Arc;
 use stdx::Cell;
 
@@ -111,13 +111,40 @@ impl Default for TableOptions {
 }
 
 /// Whether a read may block on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// The read may block.
+#[derive(Clone, Copy, Debug)]
+pub enum Wait<'a> {
+    /// The read may block. It holds a permit while it reads a large block.
     Allowed,
+    /// The read may block. Its large blocks are covered by this memory.
+    Covered(&'a ReadMemory),
     /// The read must not block. It returns [`Lookup::WouldWait`] if a block is neither in the block
     /// cache nor in the page cache of the operating system.
     Never,
+}
+
+impl<'a> Wait<'a> {
+    /// A read that may block, with this memory if there is any.
+    pub(crate) fn with(memory: Option<&'a ReadMemory>) -> Self {
+        memory.map_or(Self::Allowed, Self::Covered)
+    }
+
+    fn is_allowed(self) -> bool {
+        !matches!(self, Self::Never)
+    }
+
+    /// Covers a large block of `bytes`, of which `left_bytes` remain in use after it was read.
+    /// Returns the permit to hold meanwhile, if the memory of the read does not hold it.
+    fn cover(
+        self,
+        reads: &Arc<LargeReadLimit>,
+        bytes: u64,
+        left_bytes: u64,
+    ) -> Result<Option<LargeReadPermit>, Error> {
+        match self {
+            Self::Covered(memory) => memory.cover(reads, bytes, left_bytes).map(|()| None),
+            Self::Allowed | Self::Never => Ok(Some(reads.acquire(bytes))),
+        }
+    }
 }
 
 /// Result of a point read in one table, of a whole cell or of its metadata.

@@ -133,7 +133,7 @@ impl Table {
     /// [`Error::Corrupt`] if a block on the path to the key fails its checks, [`Error::Io`] if the
     /// file cannot be read.
     #[inline]
-    pub fn get(&self, key: &[u8], hash: u64, wait: Wait) -> Result<Lookup, Error> {
+    pub fn get(&self, key: &[u8], hash: u64, wait: Wait<'_>) -> Result<Lookup, Error> {
         self.get_part(key, hash, wait)
     }
 
@@ -142,7 +142,7 @@ impl Table {
     ///
     /// # Errors
     /// Same as [`Table::get`]. Damage to a block that is not read is not detected.
-    pub fn get_meta(&self, key: &[u8], hash: u64, wait: Wait) -> Result<Lookup<CellMeta>, Error> {
+    pub fn get_meta(&self, key: &[u8], hash: u64, wait: Wait<'_>) -> Result<Lookup<CellMeta>, Error> {
         self.get_part(key, hash, wait)
     }
 
@@ -151,7 +151,7 @@ impl Table {
         &self,
         key: &[u8],
         hash: u64,
-        wait: Wait,
+        wait: Wait<'_>,
     ) -> Result<Lookup<P>, Error> {
         if !self.meta.covers(key) {
             return Ok(Lookup::Absent);
@@ -199,7 +199,7 @@ impl Table {
         at: usize,
         partition: &Partition,
         key: &[u8],
-        wait: Wait,
+        wait: Wait<'_>,
     ) -> Result<Lookup<P>, Error> {
         let Some(index) = self.load_pinned::<IndexBlock>(root, at, partition.index, wait)? else {
             return Ok(Lookup::WouldWait);
@@ -225,14 +225,17 @@ impl Table {
         if !self.meta.covers(key) {
             return Ok(false);
         }
-        let root = self.root_blocking()?;
-        let top = self.top(root)?;
+        let root = self.root_blocking(Wait::Allowed)?;
+        let top = self.top(root, Wait::Allowed)?;
         let at = top.find(key);
         if at == top.entries() {
             return Ok(false);
         }
         match self.partition(root, &top, at)?.filter {
-            Some(filter) => Ok(self.load_pinned_blocking::<FilterBlock>(root, at, filter)?.may_contain(hash)),
+            Some(filter) => {
+                let filter = self.load_pinned_blocking::<FilterBlock>(root, at, filter, Wait::Allowed)?;
+                Ok(filter.may_contain(hash))
+            }
             None => Ok(true),
         }
     }
@@ -261,32 +264,34 @@ impl Table {
     /// Returns the tail and the top index; `None` if the file was not read yet and the caller must
     /// not wait.
     #[inline]
-    fn root(&self, wait: Wait) -> Result<Option<&Root>, Error> {
+    fn root(&self, wait: Wait<'_>) -> Result<Option<&Root>, Error> {
         match (self.root.get(), wait) {
             (Some(root), _) => Ok(Some(root)),
             (None, Wait::Never) => Ok(None),
-            (None, Wait::Allowed) => self.root_blocking().map(Some),
+            (None, _) => self.root_blocking(wait).map(Some),
         }
     }
 
-    pub(super) fn root_blocking(&self) -> Result<&Root, Error> {
+    /// Same as [`Table::root`] for a read that may wait.
+    pub(super) fn root_blocking(&self, wait: Wait<'_>) -> Result<&Root, Error> {
         if let Some(root) = self.root.get() {
             return Ok(root);
         }
         // Two readers may get here at once. Both read the same bytes, and the first result is kept.
-        let root = self.read_root()?;
+        let root = self.read_root(wait)?;
         Ok(self.root.get_or_init(|| root))
     }
 
-    fn read_root(&self) -> Result<Root, Error> {
-        self.root_of(match &self.source {
+    fn read_root(&self, wait: Wait<'_>) -> Result<Root, Error> {
+        let file = match &self.source {
             FileSource::Open(file) => Arc::clone(file),
             FileSource::OnDemand(file) => Arc::clone(file) as Arc<dyn File>,
-        })
+        };
+        self.root_of(file, wait)
     }
 
     /// Reads the tail and the top index from `file`.
-    pub(super) fn root_of(&self, file: Arc<dyn File>) -> Result<Root, Error> {
+    pub(super) fn root_of(&self, file: Arc<dyn File>, wait: Wait<'_>) -> Result<Root, Error> {
         let (tail, end) = read_end(&*file, &self.path, self.meta.file_bytes)?;
         if tail.id != self.meta.id {
             return Err(self.corrupt(self.tail_offset(), Malformed("the tail belongs to another table")));
@@ -298,7 +303,7 @@ impl Table {
                 let raw = self.unframe(stored, tail.top, FrameKind::Index)?;
                 IndexBlock::decode(&raw).map_err(|malformed| self.corrupt(tail.top.offset, malformed))?
             }
-            None => self.read_block(&root, tail.top)?,
+            None => self.read_block(&root, tail.top, wait)?,
         };
         if top.heap_bytes() <= TOP_PINNED_BYTES_MAX {
             root.pinned = PinnedBlocks::of(top.entries());
@@ -308,10 +313,10 @@ impl Table {
     }
 
     /// Returns the top index, through the cache if it is large.
-    pub(super) fn top(&self, root: &Root) -> Result<Arc<IndexBlock>, Error> {
+    pub(super) fn top(&self, root: &Root, wait: Wait<'_>) -> Result<Arc<IndexBlock>, Error> {
         match &root.top {
             Some(top) => Ok(top.clone()),
-            None => self.load_blocking(root, root.tail.top),
+            None => self.load_blocking(root, root.tail.top, wait),
         }
     }
 
@@ -319,7 +324,7 @@ impl Table {
     pub(super) fn top_uncached(&self, root: &Root) -> Result<Arc<IndexBlock>, Error> {
         match &root.top {
             Some(top) => Ok(top.clone()),
-            None => self.read_block(root, root.tail.top).map(Arc::new),
+            None => self.read_block(root, root.tail.top, Wait::Allowed).map(Arc::new),
         }
     }
 
@@ -362,7 +367,7 @@ impl Table {
         root: &'a Root,
         at: usize,
         extent: Extent,
-        wait: Wait,
+        wait: Wait<'_>,
     ) -> Result<Option<Cow<'a, Arc<B>>>, Error> {
         if let Some(block) = root.pinned.get(at) {
             self.cache.count_pinned_hit(B::KIND);
@@ -381,14 +386,15 @@ impl Table {
         root: &'a Root,
         at: usize,
         extent: Extent,
+        wait: Wait<'_>,
     ) -> Result<Cow<'a, Arc<B>>, Error> {
-        let block = self.load_pinned(root, at, extent, Wait::Allowed)?;
+        let block = self.load_pinned(root, at, extent, wait)?;
         Ok(block.expect("a read that may block returns a block"))
     }
 
     /// Returns a block from the cache, or reads it and inserts it; `None` if that would block.
     #[inline]
-    fn load<B: Block>(&self, root: &Root, extent: Extent, wait: Wait) -> Result<Option<Arc<B>>, Error> {
+    fn load<B: Block>(&self, root: &Root, extent: Extent, wait: Wait<'_>) -> Result<Option<Arc<B>>, Error> {
         match self.cached(extent) {
             Some(block) => Ok(Some(block)),
             None => self.load_from_file(root, extent, wait),
@@ -400,7 +406,7 @@ impl Table {
         &self,
         root: &Root,
         extent: Extent,
-        wait: Wait,
+        wait: Wait<'_>,
     ) -> Result<Option<Arc<B>>, Error> {
         let Some(raw) = self.read(root, extent, B::FRAME, wait)? else { return Ok(None) };
         let block = B::decode(raw).map_err(|malformed| self.corrupt(extent.offset, malformed))?;
@@ -408,8 +414,8 @@ impl Table {
     }
 
     /// Same as [`Table::load`], blocking on the disk.
-    pub(super) fn load_blocking<B: Block>(&self, root: &Root, extent: Extent) -> Result<Arc<B>, Error> {
-        let block = self.load(root, extent, Wait::Allowed)?;
+    fn load_blocking<B: Block>(&self, root: &Root, extent: Extent, wait: Wait<'_>) -> Result<Arc<B>, Error> {
+        let block = self.load(root, extent, wait)?;
         Ok(block.expect("a read that may block returns a block"))
     }
 

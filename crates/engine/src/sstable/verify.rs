@@ -1,5 +1,6 @@
 //! Full verification of a table.
 
+use super::Wait;
 use super::data_block::{DataBlock, Entry, is_oversized};
 use super::filter::FilterBlock;
 use super::format::{FormatVersion, HEADER_BYTES, header};
@@ -35,9 +36,9 @@ impl Table {
     /// # Errors
     /// Same as [`Table::verify`].
     pub fn verify_visiting(&self, progress: &mut dyn FnMut(u64), show: VisitCell<'_>) -> Result<(), Error> {
-        let root = self.root_blocking()?;
+        let root = self.root_blocking(Wait::Allowed)?;
         self.verify_header(root)?;
-        let top = self.top(root)?;
+        let top = self.top(root, Wait::Allowed)?;
         if top.columns() != TOP_COLUMNS {
             return Err(self.corrupt(root.tail.top.offset, Malformed("the top index has other columns")));
         }
@@ -110,9 +111,9 @@ impl Walk<'_> {
         show: VisitCell<'_>,
     ) -> Result<(), Error> {
         let table = self.table;
-        let index: IndexBlock = table.read_block(root, partition.index)?;
+        let index: IndexBlock = table.read_block(root, partition.index, Wait::Allowed)?;
         let filter = match partition.filter {
-            Some(extent) => Some(table.read_block::<FilterBlock>(root, extent)?),
+            Some(extent) => Some(table.read_block::<FilterBlock>(root, extent, Wait::Allowed)?),
             None => None,
         };
         let bad_index = |detail| Err(table.corrupt(partition.index.offset, Malformed(detail)));

@@ -143,3 +143,24 @@ fn a_thread_budget_grows_in_steps_and_reserves_to_the_last_byte() {
     drop(budget);
     assert_eq!(memory.reserved_bytes(MemoryCategory::Writes), 0);
 }
+
+#[test]
+fn one_reservation_at_a_time_covers_a_value_in_overcommit() {
+    let budget = budget();
+    let covering = |bytes| {
+        let mut reservation = budget.empty_reservation(MemoryCategory::Replies);
+        reservation.cover(bytes).then_some(reservation)
+    };
+    let mut reserved = covering(8_000).expect("bytes are available");
+    assert!(reserved.cover(5_000) && !reserved.is_overcommitted());
+    assert_eq!(budget.reserved_bytes(MemoryCategory::Replies), 8_000, "it covers the largest value");
+    let overcommit = covering(10_501).expect("the value in overcommit");
+    assert!(overcommit.is_overcommitted());
+    assert!(!reserved.cover(10_501) && covering(3_000).is_none(), "only one is in overcommit");
+    assert_eq!(budget.reserved_bytes(MemoryCategory::Replies), 8_000, "a refusal changes nothing");
+    drop(overcommit);
+    assert!(reserved.cover(10_501) && reserved.is_overcommitted());
+    assert_eq!(budget.reserved_bytes(MemoryCategory::Replies), 0);
+    drop(reserved);
+    assert!(covering(10_501).is_some(), "the overcommit was released");
+}

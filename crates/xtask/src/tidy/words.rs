@@ -111,7 +111,7 @@ pub(crate) const NAMES: &[Name] = &[
     // The engine's write path.
     exact("Hurry", "RemovalPace").under("crates/engine/"),
     exact("LargeRead", "LargeReadPermit").under("crates/engine/|crates/store/|crates/server/"),
-    exact("read_with_consent", "read_with_admission"),
+    exact("read_with_consent|read_with_admission", "ReadMemory, an argument of the read"),
     exact("TakenValue", "OwnedValue").under("crates/engine/|crates/store/"),
     exact("LostKeys", "UnreadableRange").under("crates/engine/|crates/store/"),
     segment("glimpse|glimpsed", "peek").under("crates/engine/"),
