@@ -3,9 +3,10 @@
 use crate::{
     ClusterView, Destination, LinkAction, Message, NodeIndex, NodeSet, Reply, StoreRequest, WaitTrace,
 };
+use limits::Deadline;
 use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Hlc, Instant, WallTime};
+use stdx::{Hlc, WallTime};
 
 /// Identifies a submitted command. Chosen by the submitter, unique among commands without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,9 +28,8 @@ pub enum Effect {
         /// The request.
         request: StoreRequest,
         /// Time after which the answer is not needed: a request that has not been started by then
-        /// is answered with [`StoreFault::Expired`](crate::StoreFault::Expired). `None`: there is
-        /// no deadline.
-        deadline: Option<Instant>,
+        /// is answered with [`StoreFault::Expired`](crate::StoreFault::Expired).
+        deadline: Deadline,
     },
     /// Send a message if the link is still open, else drop it.
     Send {

@@ -26,7 +26,8 @@
 //! **Caveats.** The rate is that of the whole engine, not of one client. Overwrites make level 0
 //! receive fewer bytes than were written; the factor compensates for that.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use limits::{RateLimiter, bytes_at, time_at};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stdx::Instant;
 
@@ -189,62 +190,47 @@ impl Pressure {
     }
 }
 
-/// The time that `bytes` take at `rate`, in bytes per second.
-pub(crate) fn time_at(rate: f64, bytes: u64) -> Duration {
-    Duration::from_secs_f64(bytes as f64 / rate)
-}
-
-/// The bytes that `rate`, in bytes per second, permits in `time`.
-pub(crate) fn bytes_at(rate: f64, time: Duration) -> u64 {
-    (rate * time.as_secs_f64()) as u64
-}
-
-/// Paces writes: a token bucket that is kept as the time at which its debt is paid.
-#[derive(Debug, Default)]
+/// Paces writes by a token bucket. Nothing is charged until the host asks for pauses: the debt
+/// would never be paid.
+#[derive(Debug)]
 pub(crate) struct Pacer {
-    /// Time at which the cost of all commits so far is paid, in nanoseconds of the clock.
-    paid_at: AtomicU64,
-    /// Whether the host asks for pauses. If not, nothing is charged.
+    limiter: RateLimiter,
+    /// Whether the host asks for pauses.
     is_polled: AtomicBool,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Self { limiter: RateLimiter::new(CREDIT_MAX), is_polled: AtomicBool::new(false) }
+    }
 }
 
 impl Pacer {
     /// Charges a group of `bytes` that was committed `now`. To be called by the thread that holds
-    /// the log. If the host never asks for pauses, nothing is charged: the debt would never be
-    /// paid.
+    /// the log.
     pub(crate) fn charge(&self, bytes: u64, rate: Option<f64>, now: Instant) {
         if !self.is_polled.load(Ordering::Relaxed) {
             return;
         }
-        let cost = rate.map_or(Duration::ZERO, |rate| time_at(rate, bytes)).min(CHARGE_MAX);
-        // Idle time before this does not count: it would be saved up as a burst.
-        let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(CREDIT_MAX.as_nanos() as u64));
-        let paid_at = (self.paid_at().max(earliest) + cost).min(now + CHARGE_MAX);
-        self.paid_at.store(if cost.is_zero() { 0 } else { paid_at.as_nanos() }, Ordering::Relaxed);
+        match rate.map(|rate| time_at(rate, bytes).min(CHARGE_MAX)).filter(|cost| !cost.is_zero()) {
+            Some(cost) => self.limiter.charge(now, cost, CHARGE_MAX),
+            None => self.limiter.clear(),
+        }
     }
 
     /// Size limit of a group at `rate`, in bytes.
     pub(crate) fn group_bytes_max(&self, rate: f64, now: Instant) -> usize {
-        (rate * (GROUP_TIME + self.credit(now)).as_secs_f64()) as usize
-    }
-
-    /// The time since the debt was paid that the next group may use.
-    fn credit(&self, now: Instant) -> Duration {
-        now.saturating_since(self.paid_at()).min(CREDIT_MAX)
-    }
-
-    fn paid_at(&self) -> Instant {
-        Instant::from_nanos(self.paid_at.load(Ordering::Relaxed))
+        bytes_at(rate, GROUP_TIME + self.limiter.credit(now)) as usize
     }
 
     /// Whether no debt is open at any time, because the last group was not throttled.
     pub(crate) fn is_unthrottled(&self) -> bool {
-        self.is_polled.load(Ordering::Relaxed) && self.paid_at.load(Ordering::Relaxed) == 0
+        self.is_polled.load(Ordering::Relaxed) && self.limiter.is_clear()
     }
 
     /// The time until the debt is paid.
     pub(crate) fn wait(&self, now: Instant) -> Duration {
-        self.paid_at().saturating_since(now)
+        self.limiter.debt(now)
     }
 
     /// The pause to make now. After it the permitted rate is computed again.

@@ -1,4 +1,4 @@
-//! The limits of memory and of work in flight, in one set of words.
+//! The limits of memory, work in flight, rates and time, in one set of words.
 //!
 //! **Promise.** A bounded resource of veche is held and refused by one of these types:
 //!
@@ -6,9 +6,11 @@
 //!   dropped. A [`ThreadBudget`] caches a part of it for frequent small reservations of one thread.
 //! * [`DelayEstimator`]: work in flight at a resource. An operation is admitted if its predicted
 //!   wait is short enough, by Little's law.
+//! * [`RateLimiter`]: a rate of work, as a token bucket.
+//! * [`Deadline`]: the time of work. Work that was not begun by then is dropped.
 //!
-//! A full resource refuses a request at once: no type here waits. A reservation is passed along with
-//! the work that it is for, down to the read of a block.
+//! A full resource refuses a request at once: no type here waits. A reservation is passed along
+//! with the work that it is for, down to the read of a block.
 //!
 //! **Mechanism.** The types are values without I/O, clocks and threads. Time is an argument, so a
 //! process and the simulator run the same code. Types that threads share have atomics, or a lock
@@ -19,10 +21,14 @@
 //! with it. `docs/limits.md` lists all limits, with the types of this crate and without.
 
 mod budget;
+mod deadline;
 mod delay_estimator;
+mod rate_limiter;
 
 pub use budget::{
     Budget, LargestValue, MEMORY_RETRY_AFTER, MemoryCategory, MemoryRefusals, Reservation, ThreadBudget,
     ThreadReservation, VALUE_COPIES_MAX, budget_bytes_min,
 };
+pub use deadline::Deadline;
 pub use delay_estimator::DelayEstimator;
+pub use rate_limiter::{RateLimiter, bytes_at, time_at};

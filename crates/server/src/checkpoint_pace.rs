@@ -5,15 +5,16 @@
 //! requests that came later. A client in a loop delays others by one interval for each of its
 //! places, and does not starve them.
 //!
-//! **Mechanism.** A token bucket, and a line of refused clients in order of arrival. Each client in
-//! the line has a reservation for one token: a request is granted if the bucket holds more tokens
-//! than there are clients ahead of it. A client is known by its IP address and the name of the
-//! requested checkpoint. A place ends when its client has not repeated the request [`GRACE`] after
-//! the given time. Both the line and the places of one address are bounded.
+//! **Mechanism.** A token bucket ([`RateLimiter`]), and a line of refused clients in order of
+//! arrival. Each client in the line has a reservation for one token: a request is granted if the
+//! bucket holds more tokens than there are clients ahead of it. A client is known by its IP address
+//! and the name of the requested checkpoint. A place ends when its client has not repeated the
+//! request [`GRACE`] after the given time. Both the line and the places of one address are bounded.
 //!
 //! **Caveats.** A client that repeats its request under a new name each time takes a new place at
 //! the end. Clients behind one proxy have one address, and share its places.
 
+use limits::RateLimiter;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -51,20 +52,19 @@ struct Reservation {
 /// Token bucket with a line of refused clients.
 #[derive(Debug)]
 pub(crate) struct CheckpointPace {
-    tokens: u32,
-    /// Time from which the interval of the next token counts.
-    since: Instant,
+    /// Its credit is the tokens, [`PACE`] for each.
+    bucket: RateLimiter,
     line: VecDeque<Reservation>,
 }
 
 impl CheckpointPace {
-    pub(crate) const fn new(now: Instant) -> Self {
-        Self { tokens: BURST_MAX, since: now, line: VecDeque::new() }
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { bucket: RateLimiter::full(now, PACE * BURST_MAX), line: VecDeque::new() }
     }
 
     /// Returns the token of a checkpoint that was not created.
-    pub(crate) fn refund(&mut self) {
-        self.tokens = (self.tokens + 1).min(BURST_MAX);
+    pub(crate) fn refund(&self) {
+        self.bucket.refund(PACE);
     }
 
     /// Takes a token for `requester`.
@@ -72,17 +72,16 @@ impl CheckpointPace {
     /// # Errors
     /// The time until its token, if the bucket has none that is not reserved for others.
     pub(crate) fn take(&mut self, now: Instant, requester: &CheckpointRequester) -> Result<(), Duration> {
-        self.refill(now);
         self.line.retain(|place| now < place.until);
         let found = self.line.iter().position(|place| place.requester == *requester);
         let ahead = found.unwrap_or(self.line.len()) as u32;
-        if self.tokens > ahead {
-            self.tokens -= 1;
+        let (needed, credit) = (PACE * (ahead + 1), self.bucket.credit(now));
+        if credit >= needed {
+            self.bucket.charge(now, PACE, Duration::ZERO);
             found.map(|index| self.line.remove(index));
             return Ok(());
         }
-        let needed = PACE * (ahead + 1 - self.tokens);
-        let retry_after = needed.saturating_sub(now.saturating_since(self.since));
+        let retry_after = needed - credit;
         let until = now + retry_after + GRACE;
         match found {
             Some(index) => self.line[index].until = until,
@@ -97,19 +96,6 @@ impl CheckpointPace {
     fn has_place_for(&self, requester: &CheckpointRequester) -> bool {
         let of_address = self.line.iter().filter(|place| place.requester.address == requester.address);
         self.line.len() < LINE_MAX && of_address.count() < PLACES_PER_ADDRESS_MAX
-    }
-
-    /// Adds the tokens that are due.
-    fn refill(&mut self, now: Instant) {
-        let waited = now.saturating_since(self.since);
-        let due = u32::try_from(waited.as_nanos() / PACE.as_nanos()).unwrap_or(u32::MAX);
-        if due >= BURST_MAX - self.tokens {
-            self.tokens = BURST_MAX;
-            self.since = now;
-        } else {
-            self.tokens += due;
-            self.since = self.since + PACE * due;
-        }
     }
 }
 

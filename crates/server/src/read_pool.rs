@@ -24,7 +24,7 @@ use crate::stages::StoreTimes;
 use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::{LargeReadPermit, ReadMemory};
 use env::Clock;
-use limits::DelayEstimator;
+use limits::{Deadline, DelayEstimator};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ struct Read {
     answer_to: Arc<AnswerInbox>,
     came: Instant,
     /// The read is skipped after this time.
-    deadline: Option<Instant>,
+    deadline: Deadline,
 }
 
 /// Numbers of reads that wait for a thread.
@@ -118,7 +118,7 @@ impl ReadPool {
         &self,
         now: Now,
         (id, request): (StoreId, StoreRequest),
-        deadline: Option<Instant>,
+        deadline: Deadline,
         answer_to: &Arc<AnswerInbox>,
     ) {
         let read = Read { id, request, answer_to: Arc::clone(answer_to), came: now.mono, deadline };
@@ -220,9 +220,9 @@ impl Shared {
             if let Some(waits) = &self.waits {
                 waits.record(is_page, taken.saturating_since(came));
             }
-            let (response, large_read) = match read.deadline {
-                Some(deadline) if deadline <= taken => (StoreResponse::Failed(StoreFault::Expired), None),
-                _ => self.answer(store, &read.request),
+            let (response, large_read) = match read.deadline.has_passed(taken) {
+                true => (StoreResponse::Failed(StoreFault::Expired), None),
+                false => self.answer(store, &read.request),
             };
             let read_at = self.clock.now().mono;
             done = Some((read_at, is_page));
@@ -287,7 +287,13 @@ mod tests {
             true => StoreRequest::Scan { after: None, until: None, limit, values: true },
             false => StoreRequest::Replica(ReplicaRequest::Read { key }),
         };
-        Read { id: StoreId(number), request, answer_to: Arc::default(), came: Instant::ZERO, deadline: None }
+        Read {
+            id: StoreId(number),
+            request,
+            answer_to: Arc::default(),
+            came: Instant::ZERO,
+            deadline: Deadline::NEVER,
+        }
     }
 
     const PATIENCE: Duration = Duration::from_millis(100);
@@ -368,7 +374,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let receiver = inbox.receiver();
         let answer = |request| {
-            pool.read(clock.now(), (StoreId(1), request), None, &inbox);
+            pool.read(clock.now(), (StoreId(1), request), Deadline::NEVER, &inbox);
             let Answers { mut responses, large_read, .. } = runtime.block_on(receiver.take()).remove(0);
             (responses.remove(0).1, large_read)
         };

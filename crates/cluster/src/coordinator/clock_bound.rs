@@ -14,6 +14,7 @@ use super::put::{self, WriteIntent};
 use super::request_number::{OperationId, own_store_id};
 use super::{Coordinator, OperationState};
 use crate::{CommandFailure, Event, Reply, StoreFault, StoreRequest, StoreResponse, TickError, WaitTarget};
+use limits::Deadline;
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Hlc, Now};
@@ -128,7 +129,7 @@ impl Coordinator {
             let id = own_store_id(self.bound.started);
             self.bound.started += 1;
             self.bound.in_flight = true;
-            self.context.outbox.store(id, StoreRequest::RaiseClockBound { bound }, None);
+            self.context.outbox.store(id, StoreRequest::RaiseClockBound { bound }, Deadline::NEVER);
         }
     }
 }

@@ -15,8 +15,9 @@ use super::scan_reads::{ScanReadResult, ScanReads};
 use crate::{
     ClusterView, Member, NodeIndex, ReplicaRequest, Reply, RequestId, WaitTarget, WaitTrace, replica,
 };
+use limits::Deadline;
 use std::sync::Arc;
-use stdx::{Instant, Now, Rng};
+use stdx::{Now, Rng};
 
 /// Shared state of the operations and scans of a coordinator.
 #[derive(Debug)]
@@ -82,8 +83,7 @@ pub(super) enum FollowUp {
 pub(super) struct RequestTarget {
     pub(super) step: Step,
     pub(super) node: NodeIndex,
-    /// Time after which the answer is not needed; `None`: no limit.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Deadline,
 }
 
 impl Context {

@@ -30,6 +30,7 @@ use crate::{
     CommandFailure, Event, Quorum, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply,
     Shortfall, StoreFault, WaitTarget,
 };
+use limits::Deadline;
 use stdx::Instant;
 
 /// A read in progress.
@@ -396,7 +397,7 @@ impl Read {
         let open = if step == Step::Cell { &mut self.open_cell } else { &mut self.open_meta };
         open.insert(replica_index);
         let node = cx.peers.node(&self.subject, replica_index);
-        let deadline = Some(self.times.deadline);
+        let deadline = Deadline::at(self.times.deadline);
         cx.ask(RequestTarget { step, node, deadline }, request, 0);
     }
 

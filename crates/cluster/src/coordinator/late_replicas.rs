@@ -18,6 +18,7 @@ use super::put::Write;
 use super::request_number::Step;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, ReplicaOutcome, ReplicaRequest, ReplicaResponse};
+use limits::Deadline;
 
 /// Greatest number of attempts to store hints.
 const ATTEMPTS_MAX: u8 = 2;
@@ -92,7 +93,7 @@ impl Write {
             self.deferred_hints.tried.insert(replica_index);
             let (key, version) = (self.subject.key.clone(), self.version);
             let node = cx.peers.node(&self.subject, replica_index);
-            let target = RequestTarget { step, node, deadline: None };
+            let target = RequestTarget { step, node, deadline: Deadline::NEVER };
             let asked = cx.ask(target, ReplicaRequest::KeepHints { key, version, targets }, 0);
             self.deferred_hints.keeper = asked.then_some(replica_index);
             return asked;

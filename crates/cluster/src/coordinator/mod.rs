@@ -73,6 +73,7 @@ use crate::{
     ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply, RequestId, StoreFault, StoreId, StoreResponse,
     WaitTarget, WaitTrace,
 };
+use ::limits::Deadline;
 use context::{Context, CoordinatorInput, FollowUp, OperationContext, ReplyTo};
 use peers::{Peers, WritePacing};
 use put::WriteIntent;
@@ -292,7 +293,11 @@ impl Coordinator {
         let (step, outcome) = match (state, response) {
             (Some(OperationState::Write(_)), StoreResponse::WrittenUnchecked { key, .. }) => {
                 let id = StoreId(request_number::number(id, Step::SupersededCheck));
-                return self.context.outbox.store(id, ReplicaRequest::ReadMeta { key }.into(), None);
+                return self.context.outbox.store(
+                    id,
+                    ReplicaRequest::ReadMeta { key }.into(),
+                    Deadline::NEVER,
+                );
             }
             (_, StoreResponse::WrittenUnchecked { .. }) => {
                 (step, Ok(ReplicaResponse::Written { superseded: false }))

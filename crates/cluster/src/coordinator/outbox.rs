@@ -5,6 +5,7 @@ use crate::{
     Destination, Effect, Event, Incarnation, Member, Message, MessageId, NodeIndex, PeerRequest,
     ReplicaRequest, Reply, RequestId, Requester, StoreId, StoreRequest, WaitTrace,
 };
+use limits::Deadline;
 use std::collections::VecDeque;
 use stdx::Instant;
 
@@ -21,8 +22,7 @@ pub(super) struct CoordinatorEffects {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTimes {
     pub(super) now: Instant,
-    /// Time after which the answer is not needed; `None`: no limit.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Deadline,
 }
 
 impl CoordinatorEffects {
@@ -69,13 +69,13 @@ impl CoordinatorEffects {
         times: RequestTimes,
     ) {
         let id = MessageId { incarnation: self.incarnation, requester: self.requester, number };
-        let within = times.deadline.map(|deadline| deadline - times.now);
+        let within = times.deadline.remaining(times.now);
         let message = Message::Request { id, request, within };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
     }
 
     /// Sends a request to the local store; its answer is not needed after the deadline.
-    pub(super) fn store(&mut self, id: StoreId, request: StoreRequest, deadline: Option<Instant>) {
+    pub(super) fn store(&mut self, id: StoreId, request: StoreRequest, deadline: Deadline) {
         self.effects.push_back(Effect::Store { id, request, deadline });
     }
 

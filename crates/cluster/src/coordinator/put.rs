@@ -23,8 +23,9 @@ use crate::{
     ReplicaRequest, ReplicaResponse, Reply, Shortfall, StoreFault,
 };
 use bytes::Bytes;
+use limits::Deadline;
 use std::time::Duration;
-use stdx::{Cell, CellKind, CellMeta, Instant, Version, WallTime};
+use stdx::{Cell, CellKind, CellMeta, Version, WallTime};
 
 /// A write that has no version yet.
 #[derive(Debug)]
@@ -229,7 +230,7 @@ impl Write {
     }
 
     /// Sends the write to all replicas that can be asked. The value is not kept.
-    pub(super) fn send(&mut self, cx: &mut OperationContext<'_>, deadline: Option<Instant>, cell: Cell) {
+    pub(super) fn send(&mut self, cx: &mut OperationContext<'_>, deadline: Deadline, cell: Cell) {
         let targets = cx.peers.nodes(&self.subject, self.hinted);
         self.holder = if targets.is_empty() { None } else { self.choose_holder(cx.peers) };
         let mut rest = self.open;

@@ -30,6 +30,7 @@ use crate::quorum::CellReplicas;
 use crate::replica_request::write_size;
 use crate::replica_set::ReplicaSet;
 use crate::{Event, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply};
+use limits::Deadline;
 use stdx::{Cell, CellKind};
 
 /// Greatest size in bytes of a value that is kept after the reply while an answer is outstanding. A
@@ -283,7 +284,7 @@ impl Read {
         let (key, cell) = (self.subject.key.clone(), cell.clone());
         let cell = cell.with_from_of_at_least(self.answers.greatest_from());
         let request = ReplicaRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
-        cx.ask(RequestTarget { step, node, deadline: None }, request, bytes);
+        cx.ask(RequestTarget { step, node, deadline: Deadline::NEVER }, request, bytes);
         true
     }
 

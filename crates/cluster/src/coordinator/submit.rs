@@ -11,6 +11,7 @@ use super::put::{self, Write, WriteIntent, WritePlan};
 use super::request_number::OperationId;
 use super::{Coordinator, Operation, OperationState};
 use crate::{Command, CommandFailure, Event, Key, Quorum, Reply, RequestId, TickError, WaitTarget};
+use limits::Deadline;
 use stdx::{Cell, Hlc, Now, Version};
 
 impl Coordinator {
@@ -167,7 +168,7 @@ impl Coordinator {
     }
 
     fn send_write(&mut self, now: Now, id: OperationId, cell: Cell) {
-        let deadline = self.operations.deadline(id);
+        let deadline = self.operations.deadline(id).map_or(Deadline::NEVER, Deadline::at);
         let operation = self.operations.get_mut(id).expect("the operation is in the table");
         let OperationState::Write(write) = &mut operation.state else {
             unreachable!("it is a write");

@@ -18,6 +18,7 @@ use crate::{
     Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex, NodeRequest,
     PeerAnswer, PeerRequest, ReplicaRequest, Requester, StoreId, StoreRequest,
 };
+use limits::Deadline;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use stdx::Instant;
@@ -163,7 +164,7 @@ impl NodeEffects {
         self.last_store += 1;
         let id = StoreId(self.last_store);
         self.stores.insert(id, purpose);
-        self.effects.push_back(Effect::Store { id, request, deadline: None });
+        self.effects.push_back(Effect::Store { id, request, deadline: Deadline::NEVER });
     }
 
     /// Removes the request `id` to the store, and returns its purpose.

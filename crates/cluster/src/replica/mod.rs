@@ -30,6 +30,7 @@ use crate::{
     PeerRequest, RangeDigest, RefusedKeys, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse,
     ScanTask, StoreId, StoreRequest, StoreResponse, hint_bytes,
 };
+use limits::Deadline;
 use scan_partitions::ScanPartitions;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -182,7 +183,7 @@ impl Replica {
                 if is_write {
                     cx.begin_write(bytes);
                 }
-                let deadline = within.map(|within| cx.now.mono + within);
+                let deadline = Deadline::after(cx.now.mono, within);
                 cx.effects.push_back(Effect::Store { id, request, deadline });
             }
             Err(outcome) => cx.effects.push_back(send(link, id, outcome)),
@@ -210,7 +211,7 @@ impl Replica {
             let job = self.jobs.get_mut(id);
             job.answer_kind = AnswerKind::Superseded(version);
             let request = ReplicaRequest::ReadMeta { key }.into();
-            effects.push_back(Effect::Store { id, request, deadline: None });
+            effects.push_back(Effect::Store { id, request, deadline: Deadline::NEVER });
             return std::mem::take(&mut job.is_write);
         }
         let job = self.jobs.remove(id);

@@ -10,9 +10,10 @@ use super::stall_queue::{FEW_CELLS, Requirements, STALL_MAX, WriteRequest};
 use crate::Error;
 use crate::disk::DiskDemand;
 use crate::engine::Engine;
-use crate::pressure::{WAIT_MAX, bytes_at, time_at};
+use crate::pressure::WAIT_MAX;
 use crate::view::{LoggedMemtable, View};
 use crate::wal::record::Record;
+use limits::{bytes_at, time_at};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 

@@ -35,6 +35,7 @@ use crate::stages::StoreTimes;
 use cluster::{Effect, LinkAction, Requester, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
 use engine::LargeReadPermit;
+use limits::Deadline;
 pub(crate) use machine::Machine;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -47,9 +48,6 @@ use tokio::sync::Notify;
 const GROUP_WRITES_MAX: usize = 512;
 /// A write group of this size in bytes is submitted at once.
 const GROUP_BYTES_MAX: usize = 1 << 20;
-
-/// Deadline of a write that has none.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// Drives one state machine on the current thread.
 pub(crate) struct MachineDriver<M> {
@@ -70,7 +68,7 @@ pub(crate) struct Core<M> {
     pub(crate) links: Links,
     group: WriteGroup,
     /// Latest deadline of the writes in `group`.
-    group_deadline: Instant,
+    group_deadline: Deadline,
     /// The flush task has been woken and has not run yet.
     is_flush_scheduled: bool,
     /// Timestamps of the store responses that are being handled; `None` outside of
@@ -94,7 +92,7 @@ impl<M: Machine> MachineDriver<M> {
                 machine,
                 links,
                 group,
-                group_deadline: Instant::ZERO,
+                group_deadline: Deadline::at(Instant::ZERO),
                 is_flush_scheduled: false,
                 answered: None,
             }),
@@ -158,12 +156,12 @@ impl<M: Machine> MachineDriver<M> {
         core: &mut Core<M>,
         now: Now,
         (id, request): (StoreId, StoreRequest),
-        deadline: Option<Instant>,
+        deadline: Deadline,
     ) {
         if !request.is_read() {
             self.schedule_flush(core);
             core.group.add(id, &request);
-            core.group_deadline = core.group_deadline.max(deadline.unwrap_or(NEVER));
+            core.group_deadline = core.group_deadline.max(deadline);
             return self.flush_group_if_large(core);
         }
         match self.local.store.try_answer(&request) {
@@ -201,9 +199,9 @@ impl<M: Machine> MachineDriver<M> {
             return;
         }
         let group = std::mem::replace(&mut core.group, self.local.store.write_group());
-        let deadline = std::mem::replace(&mut core.group_deadline, Instant::ZERO);
+        let deadline = std::mem::replace(&mut core.group_deadline, Deadline::at(Instant::ZERO));
         let (inbox, handed_over) = (Arc::clone(&self.inbox), self.process.clock.now().mono);
-        if deadline <= handed_over {
+        if deadline.has_passed(handed_over) {
             let responses = group.failed(&StoreFault::Expired);
             return inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
         }

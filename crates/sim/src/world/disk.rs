@@ -18,8 +18,8 @@ use crate::network::Endpoint;
 use crate::scenario::Dimension;
 use cluster::{NodeIndex, ReplicaResponse, Requester, StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::Progress;
+use limits::Deadline;
 use std::time::Duration;
-use stdx::Instant;
 use store::{TryAnswer, WriteGroup};
 
 /// Longest time between two job events while the engine has jobs.
@@ -41,7 +41,7 @@ impl World {
         endpoint: Endpoint,
         id: StoreId,
         mut request: StoreRequest,
-        deadline: Option<Instant>,
+        deadline: Deadline,
     ) {
         if let StoreRequest::ReadPage(page) = &mut request {
             page.limit.bytes = page.limit.bytes.min(self.scenario.page_bytes_max);
@@ -71,10 +71,10 @@ impl World {
         endpoint: Endpoint,
         id: StoreId,
         request: &StoreRequest,
-        deadline: Option<Instant>,
+        deadline: Deadline,
     ) {
         let now = self.show_clocks(endpoint.node);
-        if deadline.is_some_and(|deadline| deadline <= now.mono) {
+        if deadline.has_passed(now.mono) {
             return self.send_to_thread(WorldEvent::Stored(
                 endpoint,
                 id,
@@ -93,7 +93,7 @@ impl World {
 
     /// Submits the writes of a step to the store. As in a server, none of them is executed after
     /// the deadlines of all of them.
-    pub(super) fn submit_group(&mut self, endpoint: Endpoint, group: WriteGroup, deadline: Instant) {
+    pub(super) fn submit_group(&mut self, endpoint: Endpoint, group: WriteGroup, deadline: Deadline) {
         if group.is_empty() {
             return;
         }
@@ -112,10 +112,10 @@ impl World {
         self.at(at, WorldEvent::Submit(endpoint, group.into(), deadline));
     }
 
-    pub(super) fn submit_late(&mut self, endpoint: Endpoint, group: Box<WriteGroup>, deadline: Instant) {
+    pub(super) fn submit_late(&mut self, endpoint: Endpoint, group: Box<WriteGroup>, deadline: Deadline) {
         let now = self.show_clocks(endpoint.node);
         let Some(process) = self.process(endpoint) else { return };
-        if deadline <= now.mono {
+        if deadline.has_passed(now.mono) {
             let responses = group.failed(&StoreFault::Expired);
             responses.iter().for_each(|(id, _)| {
                 process.writes.remove(&(endpoint.requester, *id));

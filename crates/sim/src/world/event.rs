@@ -8,9 +8,9 @@ use crate::packet::Packet;
 use cluster::{
     Command, DialFailure, NodeIndex, PeerHello, RequestId, ScanId, StoreId, StoreRequest, StoreResponse,
 };
+use limits::Deadline;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use stdx::Instant;
 use store::WriteGroup;
 
 /// An event of the world.
@@ -25,7 +25,7 @@ pub(crate) enum WorldEvent {
     /// An answer of the store reaches a state machine.
     Stored(Endpoint, StoreId, StoreResponse),
     /// The store executes a read for a state machine.
-    Read(Endpoint, StoreId, StoreRequest, Option<Instant>),
+    Read(Endpoint, StoreId, StoreRequest, Deadline),
     /// The view that the node has published reaches a coordinator.
     View(Endpoint),
     /// The engine of a host commits a group of its log.
@@ -73,7 +73,7 @@ pub(crate) enum WorldEvent {
     PipeHasRoom(ConnectionId, ConnectionSide),
     /// A thread submits a group of writes to the store. The group expires at this time, the
     /// deadline of its last write.
-    Submit(Endpoint, Box<WriteGroup>, Instant),
+    Submit(Endpoint, Box<WriteGroup>, Deadline),
 }
 
 impl WorldEvent {

@@ -11,6 +11,7 @@ use cluster::{
     Command, Destination, DialFailure, Effect, Event as Notice, LinkAction, Message, NodeIndex, Origin,
     PeerRequest, ReplicaRequest, Reply, RequestId, Requester, StoreId, StoreRequest, StoreResponse,
 };
+use limits::Deadline;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Instant, Now};
@@ -21,15 +22,12 @@ const REPLY_SLACK: Duration = Duration::from_millis(50);
 /// Longest delay between threads of a process, in nanoseconds.
 const THREAD_DELAY_MAX_NANOS: u64 = 200_000;
 
-/// Deadline of a write that never expires.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
-
 /// Output of one step of a state machine.
 struct StepOutput {
     endpoint: Endpoint,
     group: WriteGroup,
     /// Deadline of the last write of the group.
-    group_deadline: Instant,
+    group_deadline: Deadline,
     sent: BTreeMap<Destination, Vec<Message>>,
 }
 
@@ -49,7 +47,7 @@ impl World {
         let Some(process) = self.process(endpoint) else { return };
         let effects = process.handle(now, endpoint.requester, input);
         let (group, sent) = (process.write_group(), BTreeMap::new());
-        let mut output = StepOutput { endpoint, group, group_deadline: Instant::ZERO, sent };
+        let mut output = StepOutput { endpoint, group, group_deadline: Deadline::at(Instant::ZERO), sent };
         for effect in effects {
             self.trace.note(self.now, || format!("  {endpoint:?} -> {effect:?}"));
             self.carry_out(&mut output, effect);
@@ -131,7 +129,7 @@ impl World {
                 self.start_read(endpoint, id, request, deadline);
             }
             Effect::Store { id, request, deadline } => {
-                output.group_deadline = output.group_deadline.max(deadline.unwrap_or(NEVER));
+                output.group_deadline = output.group_deadline.max(deadline);
                 self.add_write(output, id, request);
             }
             Effect::Send { to, message } => self.send(output, to, message),

@@ -19,6 +19,7 @@ use crate::{
     Key, NodeIndex, PageRequest, PartitionSet, PeerRequest, Quorum, ReplicaOutcome, ReplicaRequest,
     ScanRequest, StoreFault, StoreId, StoreRequest, WaitTarget,
 };
+use limits::Deadline;
 use stdx::Now;
 
 /// The context of a scan while it handles an input: its requests in flight, and the parts of the
@@ -110,7 +111,7 @@ impl ScanContext<'_> {
         let id = self.in_flight.snapshot();
         for node in self.in_flight.take_idle_holders().iter() {
             let number = request_number::scan_number(self.in_flight.slot(), self.reads.next_serial());
-            let times = RequestTimes { now: self.now.mono, deadline: None };
+            let times = RequestTimes { now: self.now.mono, deadline: Deadline::NEVER };
             self.outbox.send(node, number, ReplicaRequest::EndSnapshot { id }, times);
         }
         self.in_flight.is_empty()
@@ -138,6 +139,6 @@ impl ScanContext<'_> {
 
     fn times(&self) -> RequestTimes {
         let now = self.now.mono;
-        RequestTimes { now, deadline: Some(now + self.peers.limits.request_timeout) }
+        RequestTimes { now, deadline: Deadline::at(now + self.peers.limits.request_timeout) }
     }
 }
