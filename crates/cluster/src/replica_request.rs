@@ -124,6 +124,12 @@ pub enum StoreFault {
         /// Time after which a retry is expected to succeed.
         retry_after: Duration,
     },
+    /// The host has no memory for the value that was to be read. A peer is told that the store is
+    /// overloaded, because only the node whose clients hold the memory can wait for it.
+    NoMemory {
+        /// Time after which a retry is expected to succeed.
+        retry_after: Duration,
+    },
     /// The deadline passed before the request was started. The write is not stored.
     Expired,
     /// A checksum did not match.
@@ -198,6 +204,17 @@ impl ReplicaResponse {
 impl ReplicaFault {
     /// Whether the replica may carry out the request a little later.
     pub(crate) const fn is_busy(&self) -> bool {
-        matches!(self, Self::Busy | Self::Store(StoreFault::Overloaded { .. } | StoreFault::Expired))
+        match self {
+            Self::Busy => true,
+            Self::Store(fault) => fault.is_busy(),
+            Self::NotReadEligible | Self::ClockAhead { .. } | Self::NotServing => false,
+        }
+    }
+}
+
+impl StoreFault {
+    /// Whether the store may carry out the request a little later. The request had no effect.
+    pub(crate) const fn is_busy(&self) -> bool {
+        matches!(self, Self::Overloaded { .. } | Self::NoMemory { .. } | Self::Expired)
     }
 }

@@ -79,6 +79,12 @@ pub enum CommandFailure {
         /// Time after which a retry is expected to succeed.
         retry_after: Duration,
     },
+    /// A read needs memory for a value on this node, which holds too many other values on their way
+    /// to clients. With that memory it would have succeeded. Nothing was stored.
+    NoMemory {
+        /// Time after which a retry is expected to succeed.
+        retry_after: Duration,
+    },
     /// A write was sent, and the replicas that were not too busy to store it do not form a
     /// quorum.
     ReplicasOverloaded {
@@ -169,6 +175,7 @@ impl From<StoreFault> for CommandFailure {
                 Self::DiskFull { acks: Acks { got: 0, from: 1 }, here: true, maybe_stored: false }
             }
             StoreFault::Overloaded { retry_after } => Self::Overloaded { retry_after },
+            StoreFault::NoMemory { retry_after } => Self::NoMemory { retry_after },
             StoreFault::Expired => Self::Overloaded { retry_after: Duration::ZERO },
             StoreFault::Corrupt { detail } => Self::Corrupt { detail },
             StoreFault::Io { detail } => Self::Storage { detail },

@@ -26,6 +26,7 @@
 //!     with a tag: with this identity
 //! stored 0 written [superseded] | cell none | cell 10.5s+0 value v [expires 11s]
 //! stored 0 cell 10s+1 tombstone | raised | full | overloaded 2s | corrupt DETAIL | io DETAIL
+//! stored 0 no-memory 1s
 //! stored 0 meta none | meta 10s+0 value | meta 10s+0 tombstone
 //! stored 0 page [a=v@9s+0] [b@9s+1] [rest=(b]
 //!     a value, a tombstone; the rest begins behind b. The value `large` makes its page oversized
@@ -486,6 +487,7 @@ fn parse_response(request: Option<&StoreRequest>, from: u8, words: &[&str]) -> S
         }
         ["full"] => StoreResponse::Failed(StoreFault::Full),
         ["overloaded", time] => StoreResponse::Failed(StoreFault::Overloaded { retry_after: duration(time) }),
+        ["no-memory", time] => StoreResponse::Failed(StoreFault::NoMemory { retry_after: duration(time) }),
         ["corrupt", detail] => StoreResponse::Failed(StoreFault::Corrupt { detail: detail.to_owned() }),
         ["io", detail] => StoreResponse::Failed(StoreFault::Io { detail: detail.to_owned() }),
         _ => panic!("not a response: {words:?}"),

@@ -10,8 +10,12 @@
 //! is executed again, every [`WAIT_PAUSE`]. A copy of the command is kept only while any client
 //! holds memory, so an ordinary read costs one load more. Dropping the execution ends the wait.
 //!
-//! **Caveats.** A read that another node refuses for lack of memory is not distinguished, and is
-//! executed again as well. Each attempt counts as a refused read in the metrics.
+//! Only a read that fails for lack of this node's memory is executed again
+//! ([`CommandFailure::NoMemory`]). Others that are refused are answered at once: they need a free
+//! place in a queue or the memory of another node, for which no client of this node can be
+//! disconnected.
+//!
+//! **Caveats.** Each attempt counts as a refused read in the metrics.
 
 use crate::connection_activity::ConnectionActivity;
 use crate::driver::MachineDriver;
@@ -113,8 +117,7 @@ impl ReadExecution {
         asked: &ResponseContext,
     ) -> Option<ReservedReply> {
         let (reply, reservation) = response_memory::reserve_for(process, activity, reply, asked);
-        let is_refused = matches!(reply, Reply::Failed(CommandFailure::Overloaded { .. }));
-        if is_refused && self.again.is_some() && self.wait_again(process, activity) {
+        if lacks_memory(&reply) && self.again.is_some() && self.wait_again(process, activity) {
             return None;
         }
         Some((reply, reservation))
@@ -137,5 +140,33 @@ impl ReadExecution {
         let wait = MemoryWait { demand, _ticket: ticket, sleep, ends, is_reading: false, is_last: false };
         self.wait = Some(Box::new(wait));
         true
+    }
+}
+
+/// Whether the reply is the refusal of a read that would succeed with memory of this node.
+const fn lacks_memory(reply: &Reply) -> bool {
+    matches!(reply, Reply::Failed(CommandFailure::NoMemory { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Acks, Shortfall, StoreFault};
+    use std::time::Duration;
+
+    #[test]
+    fn only_a_read_without_memory_waits_for_memory() {
+        let retry_after = Duration::from_secs(1);
+        let acks = Acks { got: 0, from: 1 };
+        let waits = |failure| lacks_memory(&Reply::Failed(failure));
+        assert!(waits(StoreFault::NoMemory { retry_after }.into()));
+        for failure in [
+            CommandFailure::Overloaded { retry_after },
+            StoreFault::Overloaded { retry_after }.into(),
+            StoreFault::Expired.into(),
+            CommandFailure::NotEnoughReplicas { acks, ack: 1, shortfall: Shortfall::Unanswered },
+        ] {
+            assert!(!waits(failure.clone()), "{failure:?}");
+        }
     }
 }

@@ -409,7 +409,7 @@ mod tests {
             "one value is read in overcommit"
         );
         let (refused, no_large_read) = point();
-        assert!(matches!(refused, StoreResponse::Failed(StoreFault::Overloaded { .. })), "{refused:?}");
+        assert!(matches!(refused, StoreResponse::Failed(StoreFault::NoMemory { .. })), "{refused:?}");
         assert!(no_large_read.is_none());
         let StoreRequest::Replica(ReplicaRequest::Read { key }) = read(0, false).request else {
             unreachable!("it is of a point")

@@ -95,7 +95,7 @@ pub(crate) fn reserve_for(
         ),
         None => {
             process.read_values.note_refused(bytes);
-            (Reply::Failed(CommandFailure::Overloaded { retry_after: MEMORY_RETRY_AFTER }), None)
+            (Reply::Failed(CommandFailure::NoMemory { retry_after: MEMORY_RETRY_AFTER }), None)
         }
     }
 }
@@ -180,7 +180,7 @@ impl ReadValues {
             }
             None => {
                 let retry_after = MEMORY_RETRY_AFTER;
-                (StoreResponse::Failed(StoreFault::Overloaded { retry_after }), None)
+                (StoreResponse::Failed(StoreFault::NoMemory { retry_after }), None)
             }
         }
     }
@@ -282,7 +282,7 @@ mod tests {
     fn value_of(response: StoreResponse) -> Option<Bytes> {
         match response {
             StoreResponse::Replica(ReplicaResponse::Cell(Some(cell))) => Some(cell.value),
-            StoreResponse::Failed(StoreFault::Overloaded { retry_after: MEMORY_RETRY_AFTER }) => None,
+            StoreResponse::Failed(StoreFault::NoMemory { retry_after: MEMORY_RETRY_AFTER }) => None,
             response => panic!("{response:?}"),
         }
     }
@@ -298,7 +298,7 @@ mod tests {
                 match engine.cover_copy(block_bytes, memory) {
                     Ok(()) => {}
                     Err(Error::NoRoom { retry_after }) => {
-                        return StoreResponse::Failed(StoreFault::Overloaded { retry_after });
+                        return StoreResponse::Failed(StoreFault::NoMemory { retry_after });
                     }
                     Err(error) => panic!("{error}"),
                 }

@@ -70,7 +70,9 @@ impl ClientOutcome {
                     | CommandFailure::ReplicasOverloaded { maybe_stored, .. } => !maybe_stored,
                     failure => matches!(
                         failure,
-                        CommandFailure::ExpiryTooLate { .. } | CommandFailure::Overloaded { .. }
+                        CommandFailure::ExpiryTooLate { .. }
+                            | CommandFailure::Overloaded { .. }
+                            | CommandFailure::NoMemory { .. }
                     ),
                 };
                 Self::Failed { is_not_stored, reason: format!("{failure:?}") }

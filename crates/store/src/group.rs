@@ -280,9 +280,8 @@ fn written_unsure(unsure: &PossiblySuperseded) -> StoreResponse {
 pub(crate) fn fault_of(error: &Error) -> StoreFault {
     match error {
         Error::Full { .. } => StoreFault::Full,
-        Error::Overloaded { retry_after } | Error::NoRoom { retry_after } => {
-            StoreFault::Overloaded { retry_after: *retry_after }
-        }
+        Error::Overloaded { retry_after } => StoreFault::Overloaded { retry_after: *retry_after },
+        Error::NoRoom { retry_after } => StoreFault::NoMemory { retry_after: *retry_after },
         Error::Exhausted { .. } => StoreFault::Overloaded { retry_after: RETRY_OPENING_AFTER },
         Error::Corrupt { .. } | Error::Lost { .. } => StoreFault::Corrupt { detail: error.to_string() },
         Error::Io { .. } | Error::Poisoned { .. } | Error::Locked { .. } | Error::Invalid(_) => {

@@ -13,6 +13,7 @@ use common::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 use wire::{
     FRAGMENTED_MAX, FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, Inbox, InboxLimits, MESSAGE_BYTES_MAX, Outbox,
@@ -292,6 +293,17 @@ fn the_text_of_a_fault_is_truncated_to_its_limit() {
         panic!("{arrived:?}");
     };
     assert_eq!(*detail, "ü".repeat(512));
+}
+
+/// Only the node whose clients hold the memory can wait for it.
+#[test]
+fn a_peer_without_memory_counts_as_overloaded() {
+    let retry_after = Duration::from_millis(1_500);
+    let fault = |fault| PeerAnswer::Failed(ReplicaFault::Store(fault));
+    let answer = fault(StoreFault::NoMemory { retry_after });
+    let arrived = decode(&encode(&[Message::Answer { id: id(1), answer }])).unwrap();
+    let answer = fault(StoreFault::Overloaded { retry_after });
+    assert_eq!(arrived, [Message::Answer { id: id(1), answer }]);
 }
 
 #[test]

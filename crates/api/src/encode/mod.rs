@@ -293,10 +293,12 @@ pub(crate) fn problem_of(failure: CommandFailure, operation: FailedOperation) ->
             Problem::not_enough_replicas(acks, text)
         }
         CommandFailure::Closed => internal("The reader of the range has left.".to_owned()),
-        CommandFailure::Overloaded { retry_after } => match operation {
-            FailedOperation::Read => Problem::read_overloaded(retry_after),
-            FailedOperation::Write | FailedOperation::Range => Problem::overloaded(retry_after),
-        },
+        CommandFailure::Overloaded { retry_after } | CommandFailure::NoMemory { retry_after } => {
+            match operation {
+                FailedOperation::Read => Problem::read_overloaded(retry_after),
+                FailedOperation::Write | FailedOperation::Range => Problem::overloaded(retry_after),
+            }
+        }
         CommandFailure::ReplicasOverloaded { acks, retry_after, maybe_stored } => {
             let outcome = if maybe_stored {
                 "The write may have been stored on another replica: repeat it after the time in Retry-After, or read the key \
@@ -489,10 +491,14 @@ mod tests {
 
     #[test]
     fn a_read_without_capacity_names_memory() {
-        let failure = CommandFailure::Overloaded { retry_after: Duration::from_secs(1) };
-        let answer = encode(Reply::Failed(failure), &asked(Action::Get));
-        let text = String::from_utf8_lossy(answer.response.body()).into_owned();
-        assert!(text.contains("memory") && text.contains("Retry-After"), "{text}");
+        let retry_after = Duration::from_secs(1);
+        for failure in [CommandFailure::Overloaded { retry_after }, CommandFailure::NoMemory { retry_after }]
+        {
+            let answer = encode(Reply::Failed(failure), &asked(Action::Get));
+            let text = String::from_utf8_lossy(answer.response.body()).into_owned();
+            assert!(text.contains("memory") && text.contains("Retry-After"), "{text}");
+            assert_eq!(answer.response.status(), 503);
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::{
     Shortfall, StoreFault, WaitTarget,
 };
 use limits::Deadline;
+use std::time::Duration;
 use stdx::Instant;
 
 /// A read in progress.
@@ -58,8 +59,10 @@ pub(super) struct Read {
     unavailable: ReplicaSet,
     /// The shortfall of the first newest cell, with which the read could not continue.
     spread_failure: Option<Shortfall>,
-    /// The fault of the only replica.
+    /// The last fault of a store, which is the reason of a failure with one replica.
     fault: Option<Box<StoreFault>>,
+    /// Time after which this node expects to have memory for the value that it could not read.
+    lacks_memory: Option<Duration>,
 }
 
 /// Start and deadline of a read.
@@ -89,6 +92,7 @@ impl Read {
             unavailable: ReplicaSet::EMPTY,
             spread_failure: None,
             fault: None,
+            lacks_memory: None,
         }
     }
 
@@ -304,6 +308,11 @@ impl Read {
         {
             return (*fault).into();
         }
+        if let Some(retry_after) = self.lacks_memory
+            && self.tally.is_reachable_if_recovered(self.own_replica(peers))
+        {
+            return CommandFailure::NoMemory { retry_after };
+        }
         if self.tally.is_reachable_if_recovered(self.busy) || self.is_repair_busy() {
             return CommandFailure::Overloaded { retry_after: peers.retry_after() };
         }
@@ -316,6 +325,12 @@ impl Read {
             Shortfall::Unreachable if is_refused() => self.tally.short(Shortfall::Refused),
             shortfall => self.tally.short(shortfall),
         }
+    }
+
+    /// This node among the replicas that were too busy.
+    fn own_replica(&self, peers: &Peers) -> ReplicaSet {
+        let is_own = |replica_index: &u8| peers.node(&self.subject, *replica_index) == peers.member.me;
+        self.busy.filter(is_own).collect()
     }
 
     /// Counts replicas as failed that have not been asked and cannot be.
@@ -410,6 +425,9 @@ impl Read {
             _ => false,
         };
         if let ReplicaFault::Store(fault) = fault {
+            if let StoreFault::NoMemory { retry_after } = fault {
+                self.lacks_memory = Some(retry_after);
+            }
             self.fault = Some(Box::new(fault));
         }
         self.fail(replica_index);

@@ -355,14 +355,14 @@ impl Write {
         }
         match &fault {
             StoreFault::Full => self.disk_full.insert(replica_index),
-            StoreFault::Overloaded { .. } | StoreFault::Expired => self.busy.insert(replica_index),
-            StoreFault::Corrupt { .. } | StoreFault::Io { .. } => {
+            fault if fault.is_busy() => self.busy.insert(replica_index),
+            _ => {
                 self.may_be_stored = true;
                 true
             }
         };
         // For a peer, the message may be duplicated, and its copy admitted.
-        if is_own || !matches!(fault, StoreFault::Overloaded { .. } | StoreFault::Expired) {
+        if is_own || !fault.is_busy() {
             self.fault = Some(Box::new(fault));
         }
     }

@@ -329,7 +329,11 @@ impl PlantState {
     pub(crate) fn reply_count(&mut self, plant: Option<Plant>, reply: &Reply) -> u8 {
         self.was_busy |= matches!(
             reply,
-            Reply::Failed(CommandFailure::Overloaded { .. } | CommandFailure::ReplicasOverloaded { .. })
+            Reply::Failed(
+                CommandFailure::Overloaded { .. }
+                    | CommandFailure::NoMemory { .. }
+                    | CommandFailure::ReplicasOverloaded { .. }
+            )
         );
         const EVERY: u64 = 50;
         self.replies += 1;

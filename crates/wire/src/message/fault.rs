@@ -36,7 +36,10 @@ pub(super) fn put(out: &mut Vec<u8>, head: Head, fault: &ReplicaFault) {
         ReplicaFault::Store(StoreFault::Expired) if head.version < TIME_LEFT_SINCE => out.push(code::BUSY),
         ReplicaFault::Store(StoreFault::Expired) => out.push(code::STORE_EXPIRED),
         ReplicaFault::Store(StoreFault::Full) => out.push(code::STORE_FULL),
-        ReplicaFault::Store(StoreFault::Overloaded { retry_after }) => {
+        // A peer cannot wait for the memory of this node.
+        ReplicaFault::Store(
+            StoreFault::Overloaded { retry_after } | StoreFault::NoMemory { retry_after },
+        ) => {
             out.push(code::STORE_OVERLOADED);
             put_u64(out, nanos(*retry_after));
         }

@@ -126,7 +126,7 @@ impl KeyReads {
         let cell = match reply {
             Reply::Found { cell, .. } => Some(cell),
             Reply::Missing { .. } => None,
-            Reply::Failed(CommandFailure::Overloaded { .. }) => {
+            Reply::Failed(CommandFailure::Overloaded { .. } | CommandFailure::NoMemory { .. }) => {
                 self.paused_until = Some(now + PAUSE);
                 self.queued.insert(key);
                 return Ok(());
