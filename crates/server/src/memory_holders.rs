@@ -18,8 +18,10 @@
 //!
 //! **Mechanism.** Each holder is registered with its address and its bytes, which costs one short
 //! lock at its begin and its end. Bodies that arrive with their heads and small values are not
-//! registered. The sweep of each thread publishes for how long its clients have been slow. A lack
-//! of memory is the only reason to examine all holders. An eviction sets a flag and wakes the
+//! registered. A holder adds its bytes to the total of its address, so the rule above costs two
+//! look-ups for each client that waits, however many holders there are. The sweep of each thread
+//! publishes for how long its clients have been slow. Only the choice of slow clients examines all
+//! holders. An eviction sets a flag and wakes the
 //! connection on its thread. A client that waits tries again every [`WAIT_PAUSE`], so no release of
 //! memory has to wake it, and dropping its future ends the wait.
 //!
@@ -28,14 +30,21 @@
 //! with less than a quarter for each. Its slow connections are then closed by the sweep alone.
 //! Clients of one address that are all fast enough keep their memory until they release it.
 
+mod holder;
+#[cfg(test)]
+mod tests;
+
 use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
-use crate::connection_activity::{HoldsMemory, STALLED_SWEEPS};
+use crate::connection_activity::HoldsMemory;
 use crate::connection_limit::ClientAddress;
+use holder::HeldBytes;
+pub(crate) use holder::MemoryHolder;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -69,22 +78,21 @@ pub(crate) struct MemoryHolders {
 #[derive(Debug, Default)]
 struct State {
     holders: slab::Slab<Arc<MemoryHolder>>,
+    /// The addresses of the holders.
+    addresses: HashMap<ClientAddress, AddressEntry>,
     waiting: slab::Slab<Demand>,
     /// The last client that waited, until this time.
     waited: Option<(Demand, Instant)>,
+    /// Number of holders that were examined.
+    #[cfg(test)]
+    examined: AtomicUsize,
 }
 
-/// A client that holds memory.
-#[derive(Debug)]
-pub(crate) struct MemoryHolder {
-    client: ClientAddress,
-    category: MemoryCategory,
-    bytes: AtomicU64,
-    /// Consecutive sweeps in which the client was slow.
-    slow_sweeps: AtomicU32,
-    is_evicted: AtomicBool,
-    /// Wakes the connection.
-    waker: Option<Waker>,
+/// An address with holders.
+#[derive(Debug, Default)]
+struct AddressEntry {
+    held: Arc<HeldBytes>,
+    holders: usize,
 }
 
 /// Registration of a holder. Dropping it ends the registration.
@@ -117,6 +125,16 @@ pub(crate) struct WaitingHolder<'a> {
     _ticket: WaitTicket,
 }
 
+/// The outcome of an attempt to get memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    Granted,
+    /// A client of another address has precedence.
+    Yielded,
+    /// The budget lacks the memory.
+    Unavailable,
+}
+
 /// Membership in the clients that wait. Dropping it ends the wait.
 #[derive(Debug)]
 pub(crate) struct WaitTicket {
@@ -132,15 +150,10 @@ impl MemoryHolders {
         category: MemoryCategory,
         waker: Option<Waker>,
     ) -> HolderEntry {
-        let holder = Arc::new(MemoryHolder {
-            client,
-            category,
-            bytes: AtomicU64::new(0),
-            slow_sweeps: AtomicU32::new(0),
-            is_evicted: AtomicBool::new(false),
-            waker,
-        });
         let mut state = self.state.lock();
+        let address = state.addresses.entry(client).or_default();
+        address.holders += 1;
+        let holder = Arc::new(MemoryHolder::new(client, category, Arc::clone(&address.held), waker));
         let index = state.holders.insert(Arc::clone(&holder));
         self.count.store(state.holders.len(), Ordering::Relaxed);
         state.note_client(client, Instant::now);
@@ -162,19 +175,17 @@ impl MemoryHolders {
         if totals.is_empty() {
             return false;
         }
-        let in_scope =
-            || state.holders.iter().map(|(_, holder)| holder).filter(|holder| demand.covers(holder.category));
-        let closing: u64 = in_scope().filter(|holder| holder.is_evicted()).map(|holder| holder.bytes()).sum();
+        let in_scope = || state.examine_all().filter(|holder| demand.covers(holder.category()));
+        let closing: u64 = in_scope().filter(|holder| holder.is_evicted()).map(MemoryHolder::bytes).sum();
         let mut missing = demand.missing.saturating_sub(closing);
         let mut slow: Vec<_> = in_scope()
-            .filter(|holder| holder.is_slow() && !holder.is_evicted() && totals.contains_key(&holder.client))
+            .filter(|holder| {
+                holder.is_slow() && !holder.is_evicted() && totals.contains_key(&holder.client())
+            })
             .collect();
-        slow.sort_by_key(|holder| {
-            let sweeps = holder.slow_sweeps.load(Ordering::Relaxed);
-            Reverse((totals[&holder.client], sweeps, holder.bytes()))
-        });
+        slow.sort_by_key(|holder| Reverse((totals[&holder.client()], holder.slow_sweeps(), holder.bytes())));
         for holder in slow {
-            let total = totals.get_mut(&holder.client).expect("only holders of these addresses are left");
+            let total = totals.get_mut(&holder.client()).expect("only holders of these addresses are left");
             if missing > 0 && *total > demand.share {
                 holder.evict();
                 *total -= holder.bytes().min(*total);
@@ -185,7 +196,8 @@ impl MemoryHolders {
     }
 
     /// Whether `client` may not have `bytes` more of `category`: it has more than its share, and a
-    /// client that holds less waits for memory or needs what is left.
+    /// client that holds less waits for memory or needs what is left. No client needs to yield for
+    /// 0 bytes.
     pub(crate) fn must_yield(
         &self,
         client: ClientAddress,
@@ -193,7 +205,7 @@ impl MemoryHolders {
         bytes: u64,
         memory: &MemoryBudget,
     ) -> bool {
-        if !self.is_contended.load(Ordering::Relaxed) {
+        if bytes == 0 || !self.is_contended.load(Ordering::Relaxed) {
             return false;
         }
         let mut state = self.state.lock();
@@ -249,21 +261,33 @@ impl State {
 
     /// Bytes that each address holds.
     fn totals(&self, scope: Option<MemoryCategory>) -> HashMap<ClientAddress, u64> {
-        let mut totals = HashMap::new();
-        for (_, holder) in &self.holders {
-            if scope.is_none_or(|category| category == holder.category) {
-                *totals.entry(holder.client).or_insert(0) += holder.bytes();
-            }
-        }
-        totals
+        self.addresses.iter().map(|(client, address)| (*client, address.held.bytes(scope))).collect()
     }
 
     /// Bytes that the address `client` holds.
     fn held(&self, client: ClientAddress, scope: Option<MemoryCategory>) -> u64 {
-        let is_meant = |holder: &&Arc<MemoryHolder>| {
-            holder.client == client && scope.is_none_or(|category| category == holder.category)
-        };
-        self.holders.iter().map(|(_, holder)| holder).filter(is_meant).map(|holder| holder.bytes()).sum()
+        self.addresses.get(&client).map_or(0, |address| address.held.bytes(scope))
+    }
+
+    /// All holders, one after the other.
+    fn examine_all(&self) -> impl Iterator<Item = &MemoryHolder> {
+        self.holders.iter().map(|(_, holder)| {
+            #[cfg(test)]
+            self.examined.fetch_add(1, Ordering::Relaxed);
+            &**holder
+        })
+    }
+
+    /// Ends the registration of a holder.
+    fn remove(&mut self, index: usize) {
+        let holder = self.holders.remove(index);
+        holder.note_bytes(0);
+        if let Entry::Occupied(mut address) = self.addresses.entry(holder.client()) {
+            address.get_mut().holders -= 1;
+            if address.get().holders == 0 {
+                address.remove();
+            }
+        }
     }
 }
 
@@ -288,55 +312,27 @@ impl Demand {
     }
 }
 
-impl MemoryHolder {
-    pub(crate) const fn category(&self) -> MemoryCategory {
-        self.category
-    }
-
-    /// Bytes that the client holds.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Publishes the bytes that the client holds.
-    pub(crate) fn note_bytes(&self, bytes: u64) {
-        self.bytes.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Publishes the number of consecutive sweeps in which the client was slow.
-    pub(crate) fn note_slow(&self, sweeps: u32) {
-        self.slow_sweeps.store(sweeps, Ordering::Relaxed);
-    }
-
-    /// Whether the client is to lose its memory.
-    pub(crate) fn is_evicted(&self) -> bool {
-        self.is_evicted.load(Ordering::Relaxed)
-    }
-
-    fn is_slow(&self) -> bool {
-        self.slow_sweeps.load(Ordering::Relaxed) >= STALLED_SWEEPS
-    }
-
-    fn evict(&self) {
-        self.is_evicted.store(true, Ordering::Relaxed);
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
-    }
-}
-
 impl HolderEntry {
     /// Grows `reservation` to `bytes`. `false`: they are not available, or a client of another
     /// address that holds less has precedence. A smaller size always succeeds.
     pub(crate) fn grow(&self, memory: &MemoryBudget, reservation: &mut Reservation, bytes: u64) -> bool {
-        let more = bytes.saturating_sub(reservation.bytes());
-        let holder = &self.holder;
-        let must_yield = more > 0 && self.holders.must_yield(holder.client, holder.category, more, memory);
-        let grown = !must_yield && reservation.resize(bytes);
-        if grown {
-            holder.note_bytes(bytes);
+        let is_granted = self.try_grow(memory, reservation, bytes) == Growth::Granted;
+        if is_granted {
+            self.holder.note_bytes(bytes);
         }
-        grown
+        is_granted
+    }
+
+    /// The decision about memory for this holder: grows `reservation` to `bytes` if it may.
+    fn try_grow(&self, memory: &MemoryBudget, reservation: &mut Reservation, bytes: u64) -> Growth {
+        let (holder, more) = (&self.holder, bytes.saturating_sub(reservation.bytes()));
+        if self.holders.must_yield(holder.client(), holder.category(), more, memory) {
+            Growth::Yielded
+        } else if reservation.resize(bytes) {
+            Growth::Granted
+        } else {
+            Growth::Unavailable
+        }
     }
 
     /// Begins to wait for memory after a failed attempt to grow `reservation` to `bytes`, of
@@ -350,7 +346,7 @@ impl HolderEntry {
     ) -> Option<WaitingHolder<'_>> {
         let (holder, before) = (&self.holder, reservation.bytes());
         let missing = wanted.max(bytes) - before;
-        let demand = Demand::of(holder.client, holder.category, bytes - before, missing, memory);
+        let demand = Demand::of(holder.client(), holder.category(), bytes - before, missing, memory);
         let ticket = self.holders.wait(demand)?;
         Some(WaitingHolder { entry: self, demand, bytes, _ticket: ticket })
     }
@@ -358,15 +354,16 @@ impl HolderEntry {
     /// Reserves `bytes` for the holder. `None`: they are not available, or a client of another
     /// address has precedence. Slow clients of addresses that hold more are then disconnected.
     pub(crate) fn reserve(&self, memory: &Arc<MemoryBudget>, bytes: u64) -> Option<Reservation> {
-        let holder = &self.holder;
-        if self.holders.must_yield(holder.client, holder.category, bytes, memory) {
-            return None;
+        let (client, category) = (self.holder.client(), self.holder.category());
+        let mut reservation = memory.empty_reservation(category);
+        match self.try_grow(memory, &mut reservation, bytes) {
+            Growth::Granted => return Some(reservation),
+            Growth::Yielded => {}
+            Growth::Unavailable => {
+                self.holders.make_room(Demand::of(client, category, bytes, bytes, memory));
+            }
         }
-        let reservation = memory.reserve(holder.category, bytes);
-        if reservation.is_none() {
-            self.holders.make_room(Demand::of(holder.client, holder.category, bytes, bytes, memory));
-        }
-        reservation
+        None
     }
 }
 
@@ -420,7 +417,7 @@ impl HoldsMemory {
 impl Drop for HolderEntry {
     fn drop(&mut self) {
         let mut state = self.holders.state.lock();
-        state.holders.remove(self.index);
+        state.remove(self.index);
         self.holders.count.store(state.holders.len(), Ordering::Relaxed);
     }
 }
