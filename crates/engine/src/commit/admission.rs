@@ -5,7 +5,8 @@
 //! one of the first two may be stalled: see [`stall_queue`](super::stall_queue). A batch that
 //! bypasses stalls needs only the third.
 
-use super::queue::{CommitQueue, Completions, PendingBatch};
+use super::batch_outcome::Completions;
+use super::queue::{CommitQueue, PendingBatch};
 use super::stall_queue::{FEW_CELLS, Requirements, STALL_MAX, WriteRequest};
 use crate::Error;
 use crate::disk::DiskDemand;

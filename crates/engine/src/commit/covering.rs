@@ -25,6 +25,7 @@
 use super::queue::PendingBatch;
 use crate::engine::Engine;
 use crate::memtable::hash_key;
+use crate::view::View;
 use crate::{Error, Sequence};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,15 +49,13 @@ impl Engine {
     pub fn find_covering(&self, key: &[u8], cell: CellRef<'_>) -> Option<Covering> {
         let view = self.shared.view.load();
         let may_cover = view.memtables().any(|logged| logged.memtable.version_max() >= cell.meta.version);
-        drop(view);
-        if may_cover { self.search_covering(key, cell) } else { None }
+        if may_cover { self.search_covering(&view, key, cell) } else { None }
     }
 
-    fn search_covering(&self, key: &[u8], cell: CellRef<'_>) -> Option<Covering> {
+    fn search_covering(&self, view: &View, key: &[u8], cell: CellRef<'_>) -> Option<Covering> {
         // With deferred syncs a poisoned engine may have lost a cell below the watermark.
         self.check_poison().ok()?;
         let meta = cell.meta;
-        let view = self.shared.view.load();
         let durable = Sequence(self.shared.watermark.load(Ordering::Acquire));
         let hash = hash_key(key);
         let find = |visible| {

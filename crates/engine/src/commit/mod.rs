@@ -22,10 +22,14 @@
 //! **Caveats.** One group is in flight at a time.
 
 mod admission;
+mod batch_outcome;
 mod covering;
 mod outcome;
 pub(crate) mod queue;
+#[cfg(test)]
+mod schedules;
 mod stall_queue;
+mod sync;
 mod times;
 mod wal_guard;
 
@@ -39,7 +43,8 @@ use crate::wal::Wal;
 use crate::wal::record::Record;
 use crate::{Batch, Error, Sequence};
 use admission::RefusedWrite;
-use queue::{CommitQueue, Completions, PendingBatch, finish, group_size};
+use batch_outcome::Completions;
+use queue::{CommitQueue, PendingBatch, finish, group_size};
 use stall_queue::{ADMISSION_RETRY, WriteRequest};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,14 +1,12 @@
 //! The commit queue and its batches.
 
-use super::outcome::{CommitOutcome, Completion};
+use super::batch_outcome::{BatchOutcome, Completions, Follower};
+use super::outcome::CommitOutcome;
 use super::stall_queue::{StallQueue, WriteRequest};
 use super::times::CommitTimes;
 use crate::view::{InsertOutcome, LoggedMemtable};
 use crate::wal::record::Record;
 use crate::{Error, Sequence};
-use parking_lot::Mutex;
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stdx::Version;
@@ -24,20 +22,8 @@ pub(crate) struct PendingBatch {
     /// Set when all cells are in the memtable.
     inserted: OnceLock<InsertOutcome>,
     /// Set when the group of the batch has succeeded or failed.
-    pub(super) outcome: OnceLock<Result<CommitTimes, Error>>,
-    callbacks: Mutex<Callbacks>,
+    pub(super) outcome: BatchOutcome,
 }
-
-/// Callbacks to be called with the outcome of a batch.
-struct Callbacks {
-    /// That of the writer; a blocking writer reads the outcome itself.
-    completion: Option<Completion>,
-    /// Those of writes that the batch covers.
-    followers: Vec<Follower>,
-}
-
-/// Called once with the outcome of the batch that covers a write, as a [`Completion`] is.
-pub(super) type Follower = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 impl PendingBatch {
     pub(super) fn last(&self) -> Sequence {
@@ -61,45 +47,21 @@ impl PendingBatch {
     }
 
     pub(super) fn result(&self) -> Option<Result<CommitOutcome, Error>> {
-        let outcome = self.outcome.get()?;
+        self.outcome.get().map(|outcome| self.result_of(outcome))
+    }
+
+    fn result_of(&self, outcome: &Result<CommitTimes, Error>) -> Result<CommitOutcome, Error> {
         let committed = |times| {
             let InsertOutcome { superseded, possibly_superseded } = self.wait_inserted().clone();
             CommitOutcome { superseded, possibly_superseded, times }
         };
-        Some(outcome.clone().map(committed))
-    }
-
-    fn set_outcome(&self, outcome: Result<CommitTimes, Error>) {
-        let newly = self.outcome.set(outcome);
-        assert!(newly.is_ok(), "a batch is committed once");
+        outcome.clone().map(committed)
     }
 
     /// Calls `follower` with the outcome of the batch: at once if it is known, otherwise when the
     /// batch is completed.
     pub(super) fn follow(&self, follower: Follower) {
-        let mut callbacks = self.callbacks.lock();
-        // The outcome is set before the callbacks are taken under this lock, so none is left over.
-        match self.outcome.get() {
-            None => callbacks.followers.push(follower),
-            Some(outcome) => {
-                drop(callbacks);
-                follower(outcome.clone().map(drop));
-            }
-        }
-    }
-
-    fn complete(&self, calls: &mut Completions) {
-        let (completion, followers) = {
-            let mut callbacks = self.callbacks.lock();
-            (callbacks.completion.take(), std::mem::take(&mut callbacks.followers))
-        };
-        if let Some(completion) = completion {
-            calls.call(|| completion(self.result().expect("the outcome was set")));
-        }
-        for follower in followers {
-            let outcome = self.outcome.get().expect("the outcome was set");
-            calls.call(|| follower(outcome.clone().map(drop)));
-        }
+        self.outcome.follow(follower);
     }
 }
 
@@ -113,34 +75,10 @@ pub(super) fn finish(
     calls: &mut Completions,
 ) {
     for pending in group {
-        pending.set_outcome(outcome.clone());
+        pending.outcome.set(outcome.clone());
     }
     for pending in group {
-        pending.complete(calls);
-    }
-}
-
-/// Runs completions one after the other. A panic does not prevent the later ones.
-#[derive(Default)]
-#[must_use = "a panic is resumed by `end`"]
-pub(super) struct Completions {
-    /// The first panic.
-    panic: Option<Box<dyn Any + Send>>,
-}
-
-impl Completions {
-    pub(super) fn call(&mut self, completion: impl FnOnce()) {
-        // A completion shares no engine state except its arguments, which it owns.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(completion)) {
-            self.panic.get_or_insert(panic);
-        }
-    }
-
-    /// Resumes the first panic, if there was one.
-    pub(super) fn end(self) {
-        if let Some(panic) = self.panic {
-            resume_unwind(panic);
-        }
+        pending.outcome.complete(|outcome| pending.result_of(outcome), calls);
     }
 }
 
@@ -185,8 +123,7 @@ impl CommitQueue {
             target,
             first,
             inserted: OnceLock::new(),
-            outcome: OnceLock::new(),
-            callbacks: Mutex::new(Callbacks { completion, followers: Vec::new() }),
+            outcome: BatchOutcome::awaited_by(completion),
         });
         self.last = pending.last();
         pending.target.extend_to(self.last);
