@@ -477,15 +477,12 @@ fn an_original_beside_which_a_copy_ran_is_rebuilt() {
     world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
 }
 
-/// A peer that was just started linked with the copy, which was refused by the others and never
-/// decided its sync state. Writes through that peer may have counted the copy.
-#[test]
-fn an_original_whose_peer_admitted_an_undecided_copy_is_rebuilt() {
-    let mut world = World::started(3, 19);
-    world.run_until(5 * SECOND, "all are up", are_all_read_eligible);
+/// Host 0, which was just started, links with a copy of host 1 that the others refuse. The copy
+/// never decides its sync state, and its link ends. Writes through host 0 may have counted it.
+fn admit_undecided_copy(world: &mut World) {
     world.restart(0);
     let (known, link) = (world.hosts[0].store.record.peer_generations[&NodeIndex(1)], LinkId(77));
-    assert!(dial_from_copy(&mut world, link).contains(&Effect::Link(LinkAction::Admit(link))));
+    assert!(dial_from_copy(world, link).contains(&Effect::Link(LinkAction::Admit(link))));
     let heartbeat = HeartbeatPayload {
         sent: Instant::from_nanos(1),
         wall: world.now_at(0).wall,
@@ -509,10 +506,38 @@ fn an_original_whose_peer_admitted_an_undecided_copy_is_rebuilt() {
     // No link leads to the copy, so its answers go nowhere.
     while node.poll_effect().is_some() {}
     world.hosts[0].view = Some(world.node(0).view().clone());
+}
+
+fn is_rebuilt_because_of_copy(world: &mut World) {
     world.run_until(5 * SECOND, "the original knows of the copy", |world| {
         world.sync_state(1) == SyncState::Rebuilding
     });
     world.run_until(20 * SECOND, "it is filled", are_all_read_eligible);
+    // The peer reports the copy again, which proves nothing after the rebuild.
+    world.restart(1);
+    world.run_until(5 * SECOND, "it counts again", |world| is_read_eligible(world, 1));
+    let began = |event: &&Event| matches!(event, Event::RebuildBegan { .. });
+    assert_eq!(rebuild_events(world, 1).iter().filter(began).count(), 1);
+}
+
+#[test]
+fn an_original_whose_peer_admitted_an_undecided_copy_is_rebuilt() {
+    let mut world = World::started(3, 19);
+    world.run_until(5 * SECOND, "all are up", are_all_read_eligible);
+    admit_undecided_copy(&mut world);
+    is_rebuilt_because_of_copy(&mut world);
+}
+
+/// The restarted original is undecided itself when the peer links with it.
+#[test]
+fn an_original_that_restarts_after_a_peer_admitted_an_undecided_copy_is_rebuilt() {
+    for restarts in 1..=3 {
+        let mut world = World::started(3, 19);
+        world.run_until(5 * SECOND, "all are up", are_all_read_eligible);
+        admit_undecided_copy(&mut world);
+        (0..restarts).for_each(|_| world.restart(1));
+        is_rebuilt_because_of_copy(&mut world);
+    }
 }
 
 #[test]

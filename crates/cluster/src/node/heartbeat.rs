@@ -187,7 +187,7 @@ impl Node {
 
     /// The payload for the process `to` of a peer.
     fn heartbeat_payload_for(
-        &self,
+        &mut self,
         now: Now,
         node: NodeIndex,
         to: Incarnation,

@@ -23,6 +23,7 @@
 
 use super::Node;
 use super::peer::{AcceptedLink, DialedLink};
+use super::undecided_generations::UndecidedGenerations;
 use crate::{
     DialFailure, LinkAction, LinkEvent, LinkId, NodeIndex, PeerHello, PeerState, Requester, SyncState,
 };
@@ -106,7 +107,7 @@ impl Node {
         if may_remember {
             let former = self.record.wanted_mut().peers.insert(node, tag);
             self.record.wanted_mut().peer_generations.remove(&node);
-            self.peer_mut(node).undecided_generation = None;
+            self.peer_mut(node).undecided_generations = UndecidedGenerations::default();
             if former.is_some() && sync_state.is_read_eligible() {
                 // The peer could not learn here that it lost data, or it was rebuilt without the
                 // cells of this node.

@@ -39,6 +39,7 @@ mod refused_retries;
 mod repair;
 mod status;
 mod sync_state;
+mod undecided_generations;
 mod wall_clock;
 
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};

@@ -2,6 +2,7 @@
 
 use super::handoff::Handoff;
 use super::sync_state::IdentityReport;
+use super::undecided_generations::UndecidedGenerations;
 use crate::dial::DialSchedule;
 use crate::{Generation, HeartbeatPayload, Incarnation, LinkId, PeerHello, PeerState, SyncState};
 use std::num::NonZeroU8;
@@ -38,9 +39,9 @@ pub(super) struct Peer {
     /// The peer's newest generation that is recorded here, with the greatest clock heard since the
     /// start of this process.
     pub(super) heard_generation: Option<Generation>,
-    /// The newest generation that was linked before it had decided its sync state, and is not
-    /// recorded for this reason. Writes through this node may have counted it.
-    pub(super) undecided_generation: Option<Generation>,
+    /// The generations that were linked before they had decided their sync state, and are not
+    /// recorded for this reason. Writes through this node may have counted them.
+    pub(super) undecided_generations: UndecidedGenerations,
     /// The peer's default number of replicas of a key, as it last reported.
     pub(super) default_from: Option<NonZeroU8>,
     /// Difference of the peer's wall clock to this node's in microseconds, at its last answer.
@@ -106,7 +107,7 @@ impl Peer {
             has_refused: false,
             identity_report: None,
             heard_generation: None,
-            undecided_generation: None,
+            undecided_generations: UndecidedGenerations::default(),
             default_from: None,
             clock_ahead_micros: 0,
             clock: None,

@@ -37,8 +37,10 @@
 //!
 //! A process may be linked before it has decided its sync state. Its generation is then not
 //! recorded, since the process must first learn of the recorded one. Writes may count it all the
-//! same, so this node remembers its generation until it ends. If the process of the recorded
-//! generation is linked again, it is told of that one and rebuilds itself.
+//! same, so this node remembers its generation, beside those of a few other such processes, until
+//! it ends. The process of the recorded generation is told of them in turn, and rebuilds itself if
+//! one is not among its own generations. A process that restarts is told of them too: its new
+//! generation is recorded when it has decided its sync state.
 //!
 //! A start is counted in the record, which is durable before a peer learns of the generation. If
 //! the disk refuses the record, peers learn of no generation, and the next start takes the same
@@ -60,10 +62,10 @@
 //! - Losses that no peer can report, because all peers lost power together with the node before
 //!   they stored how far its clock had advanced.
 //!
-//! An undecided generation is forgotten when the node that was linked with it ends, and when
-//! another process is linked before it has decided its sync state. A restart of the original is
-//! such a process. So an original that restarts after its peers admitted an undecided copy does not
-//! learn of that copy.
+//! An undecided generation is forgotten when the node that was linked with it ends, and when more
+//! than [`UndecidedGenerations::COUNT_MAX`](super::undecided_generations::UndecidedGenerations)
+//! later processes were linked without a decision. A process that restarts learns of it only after
+//! its new generation was recorded; its reads may count for a few heartbeats before that.
 //!
 //! A peer of an older release remembers no generations.
 
@@ -167,12 +169,10 @@ impl Node {
                 self.peer_mut(node).heard_generation = Some(Generation { clock, ..generation });
             }
             Some(_) if its.sync_state == SyncState::Unsettled => {
-                self.peer_mut(node).undecided_generation = Some(generation);
+                self.peer_mut(node).undecided_generations.insert(generation);
             }
             _ => {
-                let is_other = |undecided: &Generation| undecided.incarnation != generation.incarnation;
-                let peer = self.peer_mut(node);
-                peer.undecided_generation = peer.undecided_generation.filter(is_other);
+                self.peer_mut(node).undecided_generations.remove(generation.incarnation);
                 self.record.wanted_mut().peer_generations.insert(node, generation);
                 self.peer_mut(node).heard_generation = Some(generation);
             }
@@ -181,12 +181,13 @@ impl Node {
 
     /// The generation of a peer that this node remembers, for the heartbeat to its process `to`.
     ///
-    /// The process of the recorded generation learns of an undecided one instead, which was linked
-    /// meanwhile: the recorded one tells this process nothing.
-    pub(super) fn remembered_generation(&self, node: NodeIndex, to: Incarnation) -> Option<Generation> {
+    /// The process of the recorded generation learns of the undecided ones instead, which were
+    /// linked meanwhile: the recorded one tells this process nothing.
+    pub(super) fn remembered_generation(&mut self, node: NodeIndex, to: Incarnation) -> Option<Generation> {
         let durable = *self.record.durable().peer_generations.get(&node)?;
-        let undecided = self.peer(node).undecided_generation;
-        if let Some(undecided) = undecided.filter(|_| durable.incarnation == to) {
+        if durable.incarnation == to
+            && let Some(undecided) = self.peer_mut(node).undecided_generations.next_to_tell()
+        {
             return Some(undecided);
         }
         let heard = self.peer(node).heard_generation.filter(|heard| is_same_generation(heard, &durable));
