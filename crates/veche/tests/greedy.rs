@@ -16,15 +16,18 @@ const POLITE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 const PAUSE: Duration = Duration::from_millis(250);
 const POLITE_REQUESTS: usize = 12;
 
-fn refused(node: &Node, reason: &str) -> f64 {
+fn metric(node: &Node, name: &str, labels: &[(&str, &str)]) -> f64 {
     let scrape = Scrape::read(&node.exchange(bare("GET", "/metrics")).text()).expect("well formed");
-    scrape.get("veche_refused_total", &[("reason", reason)])
+    scrape.get(name, labels)
+}
+
+fn refused(node: &Node, reason: &str) -> f64 {
+    metric(node, "veche_refused_total", &[("reason", reason)])
 }
 
 /// Number of connections that ended because their clients did not read.
 fn stalled(node: &Node) -> f64 {
-    let scrape = Scrape::read(&node.exchange(bare("GET", "/metrics")).text()).expect("well formed");
-    scrape.get("veche_connections_cut_total", &[("reason", "stalled")])
+    metric(node, "veche_connections_cut_total", &[("reason", "stalled")])
 }
 
 /// Stops the greedy clients at the end of a test, even at a panic.
@@ -164,6 +167,64 @@ fn unread_values_of_one_address_leave_memory_for_the_values_of_others() {
         let statuses = statuses_beside_slow_readers(&node, &greedy, 32, "replies", &polite);
         assert_eq!(statuses, [Some(200); POLITE_REQUESTS], "{polite}");
     }
+}
+
+/// Opens ranges of the greedy address, one after the other, that are not read beyond their heads,
+/// until one is refused.
+fn open_unread_ranges(node: &Node, range: &str) -> Vec<Connection> {
+    let begin = || {
+        let mut connection = Connection::try_open_from(GREEDY, node.address).expect("the system accepts");
+        connection.send(range);
+        (connection.head().status == 200).then_some(connection)
+    };
+    std::iter::from_fn(begin).collect()
+}
+
+/// Reads a range of the greedy address to its end. Its last page needs memory of its own, while a
+/// client of another address waits for memory. `false`: that client did not wait until the end, or
+/// slow clients were disconnected meanwhile.
+fn page_grows_beside_a_waiting_client(node: &Node) -> bool {
+    let range = bare("GET", "/v0/entities?prefix=k");
+    let mut growing = Connection::try_open_from(GREEDY, node.address).expect("the system accepts");
+    growing.send(&range);
+    if growing.head().status != 200 {
+        return false;
+    }
+    let large = open_unread_ranges(node, &bare("GET", "/v0/entities?prefix=large"));
+    let unread = (large, open_unread_ranges(node, &range));
+    let open = || metric(node, "veche_ranges_open", &[]);
+    let (open_before, stalled_before) = (open(), stalled(node));
+    let is_answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut polite =
+                Connection::try_open_from(POLITE, node.address).expect("there is room for one more");
+            polite.send(bare("GET", "/v0/entities?prefix=k00"));
+            let _ = polite.try_head();
+            is_answered.store(true, Ordering::Release);
+        });
+        eventually("a client of another address waits", || {
+            open() > open_before || is_answered.load(Ordering::Acquire)
+        });
+        while growing.chunk().is_ok_and(|chunk| chunk.is_some()) {}
+        let has_waited = !is_answered.load(Ordering::Acquire);
+        let is_evicted = stalled(node) > stalled_before;
+        drop(unread);
+        has_waited && !is_evicted
+    })
+}
+
+#[test]
+fn a_range_whose_page_grows_beside_a_waiting_client_does_not_end_its_thread() {
+    let (_dir, data) = data_dir();
+    let node = Node::start_with(&data, &["--threads", "2", "--memory", "128MiB"]);
+    // More than the sockets hold, so that the last page is not read ahead.
+    fill(&node, "k", 150, 60_000);
+    fill(&node, "kz", 1, 1 << 20);
+    fill(&node, "large", 7, 2 << 20);
+    eventually("a page grows beside a waiting client", || page_grows_beside_a_waiting_client(&node));
+    let log = node.stop();
+    assert!(!log.contains("panicked"), "{log}");
 }
 
 #[test]
