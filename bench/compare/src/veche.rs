@@ -3,9 +3,8 @@
 use crate::store::{
     BACKGROUND_THREADS, FILTER_BITS, MEMTABLES, Outcome, Settings, Store, Visit, wait_until_quiet,
 };
-use engine::iter::Cursor;
 use engine::workers::{self, WorkerOptions, Workers};
-use engine::{Batch, Compression, Durability, Engine, Options};
+use engine::{Batch, Compression, Cursor, Durability, Engine, Options};
 use env::Env;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,9 +6,9 @@
 //! Prints the best of five rounds, for one thread unless stated otherwise.
 
 use crossbeam_skiplist::SkipMap;
-use engine::Sequence;
-use engine::iter::{Cursor, MergeCursor};
-use engine::memtable::{Memtable, hash_key};
+use engine::internals::Sequence;
+use engine::internals::iter::{Cursor, MergeCursor};
+use engine::internals::memtable::{Memtable, hash_key};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::thread;

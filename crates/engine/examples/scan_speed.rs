@@ -5,8 +5,7 @@
 //! prints by how much the process grows during a scan, and with many idle cursors. Nothing asserts
 //! on them.
 
-use engine::iter::Cursor;
-use engine::{Batch, Durability, Engine, Options, SnapshotCursor};
+use engine::{Batch, Cursor, Durability, Engine, Options, SnapshotCursor};
 use env::Env;
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Rng, Version};
 

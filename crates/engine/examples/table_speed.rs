@@ -6,9 +6,9 @@
 //! exclude other load on the machine. Nothing asserts on them.
 
 use engine::Compression;
-use engine::cache::BlockCache;
-use engine::iter::Cursor;
-use engine::sstable::{
+use engine::Cursor;
+use engine::internals::cache::BlockCache;
+use engine::internals::sstable::{
     Lookup, ReadMode, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait,
 };
 use env::{Fs, OpenMode, OsFs};

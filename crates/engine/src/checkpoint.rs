@@ -31,13 +31,15 @@
 //! first.
 
 use crate::engine::{Engine, Shared};
-use crate::manifest::{Levels, Manifest, VersionEdit};
+use crate::manifest::{Levels, Manifest, RecoveredState, VersionEdit};
 use crate::paths::Paths;
-use crate::sstable::{TableId, file_name, table_id_of_path};
+use crate::sstable::{TableId, TableMeta, file_name, table_id_of_path};
 use crate::{Error, wal};
+use env::Fs;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Contents of a checkpoint.
@@ -61,6 +63,23 @@ pub struct CheckpointTable {
     pub file_bytes: u64,
     /// Whether the table cannot be read back: the engine had quarantined it before the checkpoint.
     pub is_damaged: bool,
+}
+
+/// The live tables of the engine in `dir`, which is not open: a checkpoint or a copy of one. Reads
+/// the manifest, and no table.
+///
+/// # Errors
+/// [`Error::Lost`] when there is no manifest; [`Error::Corrupt`] and [`Error::Io`] of the manifest.
+pub fn checkpoint_tables(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Vec<CheckpointTable>, Error> {
+    let RecoveredState { tables, damaged, .. } = Manifest::inspect(fs, dir)?;
+    Ok(tables.iter().map(|(_, meta)| CheckpointTable::of(meta, &damaged)).collect())
+}
+
+impl CheckpointTable {
+    fn of(meta: &TableMeta, damaged: &BTreeSet<TableId>) -> Self {
+        let is_damaged = damaged.contains(&meta.id);
+        Self { file_name: file_name(meta.id), file_bytes: meta.file_bytes, is_damaged }
+    }
 }
 
 impl Engine {
@@ -210,11 +229,7 @@ fn summary_of(levels: &Levels, damaged: &BTreeSet<TableId>) -> CheckpointSummary
     let mut summary = CheckpointSummary::default();
     for (_, table) in levels.iter() {
         let meta = table.meta();
-        summary.tables.push(CheckpointTable {
-            file_name: file_name(meta.id),
-            file_bytes: meta.file_bytes,
-            is_damaged: damaged.contains(&meta.id),
-        });
+        summary.tables.push(CheckpointTable::of(meta, damaged));
         summary.bytes += meta.file_bytes;
         summary.cells += meta.cells;
     }

@@ -1,13 +1,13 @@
 //! Flush and compaction against a model: any merges in any order and pace change no read result and
 //! restore no deleted value.
 
-use engine::cache::BlockCache;
-use engine::compaction::{CompactionStep, FlushJob, Input, Job, JobContext, Plan, Reason, pick};
-use engine::iter::Cursor;
-use engine::manifest::{LEVELS, Levels, VersionEdit};
-use engine::memtable::Memtable;
-use engine::sstable::{ReadMode, Table, TableFiles, TableId, TableOptions, file_name};
-use engine::{Compression, Error, ErrorKind, Options, Sequence};
+use engine::internals::Sequence;
+use engine::internals::cache::BlockCache;
+use engine::internals::compaction::{CompactionStep, FlushJob, Input, Job, JobContext, Plan, Reason, pick};
+use engine::internals::manifest::{LEVELS, Levels, VersionEdit};
+use engine::internals::memtable::Memtable;
+use engine::internals::sstable::{ReadMode, Table, TableFiles, TableId, TableOptions, file_name};
+use engine::{Compression, Cursor, Error, ErrorKind, Options};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, ManualClock, MemFs, OperationKind, OperationMatch};
 use std::collections::BTreeMap;
 use std::path::Path;

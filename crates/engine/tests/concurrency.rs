@@ -83,11 +83,11 @@ fn a_submitted_batch_becomes_visible_as_a_whole() {
                 let floor = acknowledged.load(Ordering::SeqCst);
                 let snapshot = engine.snapshot();
                 let mut cursor = snapshot.cursor();
-                engine::iter::Cursor::seek_to_first(&mut cursor).expect("seek");
+                engine::Cursor::seek_to_first(&mut cursor).expect("seek");
                 let mut versions = Vec::new();
-                while let Some((_, cell)) = engine::iter::Cursor::entry(&cursor) {
+                while let Some((_, cell)) = engine::Cursor::entry(&cursor) {
                     versions.push(cell.meta.version);
-                    engine::iter::Cursor::advance(&mut cursor).expect("advance");
+                    engine::Cursor::advance(&mut cursor).expect("advance");
                 }
                 assert!(versions.is_empty() || versions.len() == keys.len(), "half a batch: {versions:?}");
                 assert!(

@@ -3,8 +3,7 @@
 
 mod support;
 
-use engine::iter::Cursor;
-use engine::{Compression, Engine, Options};
+use engine::{Compression, Cursor, Engine, Options};
 use stdx::Cell;
 use support::{World, batch_of, small_options};
 

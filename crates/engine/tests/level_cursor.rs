@@ -1,9 +1,9 @@
 //! A cursor over a level equals a cursor over all cells of its tables.
 
 use bytes::Bytes;
-use engine::cache::BlockCache;
-use engine::iter::{Cursor, LevelCursor};
-use engine::sstable::{ReadMode, Table, TableFiles, TableId, TableOptions, TableWriter};
+use engine::internals::cache::BlockCache;
+use engine::internals::iter::{Cursor, LevelCursor};
+use engine::internals::sstable::{ReadMode, Table, TableFiles, TableId, TableOptions, TableWriter};
 use env::{Fs, MemFs, OpenMode};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;

@@ -2,9 +2,9 @@
 //! are not, and damage is an error that names the file.
 
 use bytes::Bytes;
-use engine::manifest::{Levels, Manifest, RecoveredState, VersionEdit, check_bytes};
-use engine::sstable::{TableId, TableMeta};
-use engine::wal::SegmentId;
+use engine::internals::manifest::{Levels, Manifest, RecoveredState, VersionEdit, check_bytes};
+use engine::internals::sstable::{TableId, TableMeta};
+use engine::internals::wal::SegmentId;
 use engine::{Error, ErrorKind};
 use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! A memtable and its pool report exactly the memory that they hold, and return all of it.
 
-use engine::Sequence;
-use engine::memtable::{ChunkPool, Memtable};
+use engine::internals::Sequence;
+use engine::internals::memtable::{ChunkPool, Memtable};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as LocalCell;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Keys and values of every size that a batch accepts, in memtables of every capacity.
 
 use bytes::Bytes;
-use engine::memtable::{Memtable, hash_key};
-use engine::{Batch, Sequence};
+use engine::Batch;
+use engine::internals::Sequence;
+use engine::internals::memtable::{Memtable, hash_key};
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
 
 /// Lengths around every power of two up to 1 MiB, with a margin for the cell header.

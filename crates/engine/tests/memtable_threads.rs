@@ -1,9 +1,9 @@
 //! The memtable under real threads: writers race, and readers at the watermark know exactly which
 //! cells are visible.
 
-use engine::Sequence;
-use engine::iter::Cursor;
-use engine::memtable::{ChunkPool, Memtable, MemtableCursor, hash_key};
+use engine::Cursor;
+use engine::internals::Sequence;
+use engine::internals::memtable::{ChunkPool, Memtable, MemtableCursor, hash_key};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -3,8 +3,8 @@
 
 mod support;
 
+use engine::Cursor;
 use engine::Options;
-use engine::iter::Cursor;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Cell;

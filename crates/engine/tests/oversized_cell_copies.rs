@@ -1,7 +1,6 @@
 //! The number of copies of a large value in memory, measured by a counting allocator.
 
-use engine::iter::{Cursor, OwnedValue};
-use engine::{Batch, Compression, Engine, Options, Progress};
+use engine::{Batch, Compression, Cursor, Engine, Options, OwnedValue, Progress};
 use env::Env;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as LocalCell;

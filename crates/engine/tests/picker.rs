@@ -20,11 +20,11 @@
 
 use bytes::Bytes;
 use engine::Options;
-use engine::compaction::{
+use engine::internals::compaction::{
     CompactionDebt, Horizon, LocalHorizon, Plan, PlanId, RunningPlans, level_target_bytes, pick,
 };
-use engine::manifest::{LEVELS, Levels, VersionEdit};
-use engine::sstable::{TableId, TableMeta};
+use engine::internals::manifest::{LEVELS, Levels, VersionEdit};
+use engine::internals::sstable::{TableId, TableMeta};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;

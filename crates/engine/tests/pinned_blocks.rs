@@ -1,8 +1,8 @@
 //! Filters and indexes that tables pin: within the budget, counted, released.
 
-use engine::cache::{BlockCache, CacheStats};
-use engine::iter::Cursor;
-use engine::sstable::{
+use engine::Cursor;
+use engine::internals::cache::{BlockCache, CacheStats};
+use engine::internals::sstable::{
     Lookup, ReadMode, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait, file_name,
 };
 use env::{Fs, MemFs, OpenMode};

@@ -3,8 +3,7 @@
 
 mod support;
 
-use engine::iter::Cursor;
-use engine::{Engine, Options, SnapshotCursor};
+use engine::{Cursor, Engine, Options, SnapshotCursor};
 use env::{Env, FaultFs, FaultPlan, Fs, IoCounts, MemFs, OperationKind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,8 +3,7 @@
 
 mod support;
 
-use engine::iter::Cursor;
-use engine::{Engine, Options, SnapshotCursor};
+use engine::{Cursor, Engine, Options, SnapshotCursor};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellRef, Rng, WallTime};

@@ -2,10 +2,9 @@
 
 mod sstable_support;
 
-use engine::cache::BlockCache;
-use engine::iter::Cursor;
-use engine::sstable::{Lookup, ReadMode, TableId, TableOptions, Wait, check_bytes};
-use engine::{Compression, ErrorKind};
+use engine::internals::cache::BlockCache;
+use engine::internals::sstable::{Lookup, ReadMode, TableId, TableOptions, Wait, check_bytes};
+use engine::{Compression, Cursor, ErrorKind};
 use env::{FaultFs, FaultPlan, Fs, MemFs, OperationKind};
 use proptest::prelude::*;
 use sstable_support::{

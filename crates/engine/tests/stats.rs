@@ -2,7 +2,7 @@
 
 mod support;
 
-use engine::wal::record::RECORD_HEADER_LEN;
+use engine::internals::wal::record::RECORD_HEADER_LEN;
 use engine::{Durability, Engine, Error, ErrorKind, Options, Progress, TryGet};
 use env::{Fault, FaultFs, FaultPlan, Fs, OperationKind, OperationMatch};
 use std::path::Path;

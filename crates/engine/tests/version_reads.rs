@@ -5,9 +5,8 @@
 mod sstable_support;
 mod support;
 
-use engine::iter::Cursor;
-use engine::sstable::{Lookup, ReadMode, TableOptions, Wait, check_bytes};
-use engine::{Compression, ErrorKind, ReadMemory, TryGet};
+use engine::internals::sstable::{Lookup, ReadMode, TableOptions, Wait, check_bytes};
+use engine::{Compression, Cursor, ErrorKind, ReadMemory, TryGet};
 use env::Fs;
 use limits::{Budget, LargestValue, MemoryCategory};
 use sstable_support::{Fixture, get_meta, hash, small_cells, with_oversized_cells};

@@ -41,12 +41,12 @@ fn every_target_takes_its_seeds_and_mutations_of_them_and_random_bytes() {
 fn a_repair_leaves_a_valid_file_as_it_is() {
     for table in targets::files::table_seeds() {
         assert!(repair::table(&table) == table);
-        engine::sstable::check_bytes(&table).expect("a table");
+        engine::internals::sstable::check_bytes(&table).expect("a table");
     }
     for manifest in targets::files::manifest_seeds() {
         // The mark ends a manifest: the preallocated bytes after it are no frames.
         assert!(repair::manifest(&manifest) == manifest);
-        engine::manifest::check_bytes(&manifest).expect("a manifest");
+        engine::internals::manifest::check_bytes(&manifest).expect("a manifest");
     }
     for segment in targets::files::wal_segment_seeds() {
         assert!(repair::wal_segment(&segment) == segment);
@@ -66,11 +66,11 @@ fn a_repair_reaches_behind_the_checksums() {
     let tables = targets::files::table_seeds();
     // A byte in a value of the first data block: only the block's checksum detects the change.
     let table = flipped(&tables[1], 24 + 200);
-    assert!(engine::sstable::check_bytes(&table).is_err());
-    let repaired = engine::sstable::check_bytes(&repair::table(&table));
+    assert!(engine::internals::sstable::check_bytes(&table).is_err());
+    let repaired = engine::internals::sstable::check_bytes(&repair::table(&table));
     assert!(!repaired.is_err_and(|error| error.to_string().contains("checksum")));
     let manifests = targets::files::manifest_seeds();
     let manifest = flipped(&manifests[0], 24 + 9 + 2);
-    let repaired = engine::manifest::check_bytes(&repair::manifest(&manifest));
+    let repaired = engine::internals::manifest::check_bytes(&repair::manifest(&manifest));
     assert!(!repaired.is_err_and(|error| error.to_string().contains("no frame")));
 }

@@ -4,8 +4,7 @@ use crate::keyspace::{ENTITIES, SYSTEM_END};
 use crate::store::Store;
 use bytes::Bytes;
 use cluster::{Key, LostRange, StoreResponse, TableDamage};
-use engine::DamagedTable;
-use engine::sstable::UnreadableRange;
+use engine::{DamagedTable, UnreadableRange};
 
 impl Store {
     /// The tables that are unreadable in part, until they are replaced.
@@ -50,7 +49,7 @@ fn entity(key: &[u8]) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::sstable::TableId;
+    use engine::TableId;
 
     fn of(after: Option<&[u8]>, until: &[u8]) -> TableDamage {
         let lost = UnreadableRange { after: after.map(<[u8]>::to_vec), until: until.to_vec() };

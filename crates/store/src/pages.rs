@@ -26,8 +26,7 @@ use crate::keyspace::ENTITIES;
 use crate::scan::held_entry;
 use bytes::Bytes;
 use cluster::{Cut, Key, Page, PageBuilder, PageContent, PageRequest, ScanLimit};
-use engine::Error;
-use engine::iter::{Cursor, OwnedValue};
+use engine::{Cursor, Error, OwnedValue};
 use stdx::CellRef;
 
 /// Maximum size of a page in bytes, for any requested limit. A single larger entry may exceed it.

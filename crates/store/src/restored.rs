@@ -41,8 +41,6 @@ use crate::log_mark;
 use crate::sealed::{self, field};
 
 use cluster::{GenerationHistory, NODES_MAX, NodeIndex, NodeRecord, NodeSet, SyncState};
-use engine::manifest::Manifest;
-use engine::sstable::file_name;
 use env::{Env, Fs, OpenMode};
 use std::collections::BTreeMap;
 use std::io;
@@ -117,13 +115,12 @@ fn load_whole(env: &Env, dir: &Path) -> Result<Identity, StoreError> {
             .ok_or_else(|| incomplete("it does not say when it was made"))?;
     }
     let shard = dir.join(SHARD);
-    let recovered = Manifest::inspect(&env.fs, &shard)?;
-    for (_, meta) in &recovered.tables {
-        let path = shard.join("tables").join(file_name(meta.id));
+    for table in engine::checkpoint_tables(&env.fs, &shard)? {
+        let path = shard.join("tables").join(&table.file_name);
         let file = fs.open(&path, OpenMode::Read).map_err(StoreError::io("open", &path))?;
         let len = file.len().map_err(StoreError::io("read", &path))?;
-        if len != meta.file_bytes {
-            let (path, whole) = (path.display(), meta.file_bytes);
+        if len != table.file_bytes {
+            let (path, whole) = (path.display(), table.file_bytes);
             return Err(incomplete(&format!("{path} has {len} bytes and not {whole}")));
         }
     }

@@ -14,8 +14,7 @@ use crate::group::fault_of;
 use crate::keyspace::{self, ENTITIES, with_entity_key};
 use bytes::Bytes;
 use cluster::{Hint, Key, NodeIndex, ScanLimit, StoreFault, StoreResponse};
-use engine::iter::Cursor;
-use engine::{Engine, Error, ReadMemory, SnapshotCursor};
+use engine::{Cursor, Engine, Error, ReadMemory, SnapshotCursor};
 use std::sync::Arc;
 use stdx::{Cell, CellKind, CellRef};
 

@@ -24,8 +24,7 @@
 //! drops it.
 
 use cluster::{Cut, SnapshotId, StoreFault};
-use engine::iter::Cursor;
-use engine::{Engine, Snapshot, SnapshotCursor};
+use engine::{Cursor, Engine, Snapshot, SnapshotCursor};
 use env::Clock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

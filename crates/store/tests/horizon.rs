@@ -3,7 +3,7 @@
 mod common;
 
 use common::{DATA, key, options, write};
-use engine::iter::Cursor;
+use engine::Cursor;
 use env::{Env, ManualClock, MemFs};
 use std::path::Path;
 use std::sync::Arc;

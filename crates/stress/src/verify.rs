@@ -3,8 +3,7 @@
 use crate::config::inspection_options;
 use crate::expected::{Expected, Floors, Permitted};
 use crate::model::RegisterId;
-use engine::iter::Cursor;
-use engine::{Engine, LogEnd, Snapshot};
+use engine::{Cursor, Engine, LogEnd, Snapshot};
 use env::Env;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

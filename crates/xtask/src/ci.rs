@@ -7,6 +7,10 @@ use std::process::ExitCode;
 /// Seeds of a sweep. The complete run takes less than half an hour on two cores.
 const SWEEP_SEEDS: u32 = 500;
 
+/// The lints of the binary as it is shipped. A build of the whole workspace enables
+/// `engine/internals`, which tests need; here a use of it outside of tests is an error.
+const OF_PRODUCT: &str = "cargo clippy --package veche --locked -- -D warnings";
+
 pub(crate) fn lints() -> Vec<ChoreStep> {
     let clippy = "cargo clippy --workspace --all-targets --locked -- -D warnings";
     let of_benchmarks = "cargo clippy --manifest-path bench/Cargo.toml --all-targets --locked -- -D warnings";
@@ -16,6 +20,7 @@ pub(crate) fn lints() -> Vec<ChoreStep> {
         ChoreStep::new("cargo fmt --manifest-path bench/compare/Cargo.toml --check"),
         ChoreStep::new("cargo xtask tidy"),
         ChoreStep::new(clippy),
+        ChoreStep::new(OF_PRODUCT),
         in_shared_target(ChoreStep::new(of_benchmarks)),
     ]
 }

@@ -57,7 +57,7 @@ impl Snapshot {
 
     /// Same as [`Snapshot::cursor`], for versions: the cursor does not read an oversized value if
     /// the index of its table has the metadata. Such an entry is read by
-    /// [`key_and_meta`](crate::iter::Cursor::key_and_meta).
+    /// [`key_and_meta`](crate::Cursor::key_and_meta).
     pub fn version_cursor(&self) -> SnapshotCursor {
         SnapshotCursor::over(&self.view, self.visible, ReadMode::Versions)
     }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use engine::Compression;
-use engine::cache::BlockCache;
-use engine::iter::Cursor;
-use engine::sstable::{
+use engine::Cursor;
+use engine::internals::cache::BlockCache;
+use engine::internals::sstable::{
     Lookup, OnObsolete, ReadMode, Table, TableFiles, TableId, TableMeta, TableOptions, TableWriter, Wait,
     check_bytes,
 };

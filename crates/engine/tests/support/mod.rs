@@ -5,8 +5,7 @@
 pub mod damage;
 
 use bytes::Bytes;
-use engine::iter::Cursor;
-use engine::{Batch, Compression, Durability, Engine, Error, Options, TryGet};
+use engine::{Batch, Compression, Cursor, Durability, Engine, Error, Options, TryGet};
 use env::{Env, Fs, ManualClock, MemFs};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -5,7 +5,7 @@
 //! lives the process was killed or power was lost.
 
 use crate::support::{OPTIONS, new_disk, open, record, settle_spares, tolerate_full};
-use engine::wal::{KnownLog, LogEnd, SegmentId, Wal, WalOptions};
+use engine::internals::wal::{KnownLog, LogEnd, SegmentId, Wal, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind};
 use std::io;

@@ -1,8 +1,8 @@
 //! Damage to durable data is detected; unfinished writes are cut.
 
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path};
-use engine::wal::replay::{SegmentEnd, replay_bytes};
-use engine::wal::{self, KnownLog, LogEnd, SegmentId, WalOptions};
+use engine::internals::wal::replay::{SegmentEnd, replay_bytes};
+use engine::internals::wal::{self, KnownLog, LogEnd, SegmentId, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fs, MemFs, OpenMode};
 use proptest::prelude::*;

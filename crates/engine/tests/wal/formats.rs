@@ -1,8 +1,8 @@
 //! Files of earlier releases can still be read, and the present ones equal them byte for byte.
 
 use crate::support::{append, new_disk, open_mem, record, segment_path};
-use engine::wal::SegmentId;
-use engine::wal::replay::{SegmentEnd, replay_bytes};
+use engine::internals::wal::SegmentId;
+use engine::internals::wal::replay::{SegmentEnd, replay_bytes};
 use std::path::Path;
 
 fn pinned() -> std::path::PathBuf {

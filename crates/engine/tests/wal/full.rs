@@ -3,7 +3,7 @@
 use crate::support::{
     OPTIONS, append, new_disk, open, open_mem, record, segment_path, settle_spares, tolerate_full,
 };
-use engine::wal::{SegmentId, Wal};
+use engine::internals::wal::{SegmentId, Wal};
 use engine::{Error, ErrorKind};
 use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OperationKind, OperationMatch};
 use std::io;

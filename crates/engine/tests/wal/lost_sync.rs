@@ -5,7 +5,7 @@
 //! evicted. So a log that only syncs again acknowledges records that are not on disk.
 
 use crate::support::{OPTIONS, append, new_disk, open, open_mem, record};
-use engine::wal::{SegmentId, Wal, WalOptions};
+use engine::internals::wal::{SegmentId, Wal, WalOptions};
 use engine::{Durability, Error, ErrorKind};
 use env::{Fault, FaultFs, FaultPlan, MemFs, OperationKind, OperationMatch};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The life cycle of segments: begun, filled, released, recycled.
 
 use crate::support::{OPTIONS, append, dir, new_disk, open, open_mem, record, segment_path, settle_spares};
-use engine::wal::{SegmentId, Wal, WalOptions};
+use engine::internals::wal::{SegmentId, Wal, WalOptions};
 use engine::{Durability, ErrorKind};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A log in memory whose records are numbers.
 
-use engine::wal::record::RecordBuilder;
-use engine::wal::{KnownLog, Record, RecordCells, SegmentId, Wal, WalOptions, WalRecovery};
+use engine::internals::wal::record::RecordBuilder;
+use engine::internals::wal::{KnownLog, Record, RecordCells, SegmentId, Wal, WalOptions, WalRecovery};
 use engine::{Durability, Error, ErrorKind};
 use env::{Env, Fs, ManualClock, MemFs};
 use std::path::{Path, PathBuf};

@@ -6,8 +6,7 @@
 //! writes survive both.
 
 use bytes::Bytes;
-use engine::iter::Cursor;
-use engine::{Batch, Compression, Durability, Engine, Error, Options, Progress, Snapshot};
+use engine::{Batch, Compression, Cursor, Durability, Engine, Error, Options, Progress, Snapshot};
 use env::{Clock, Env, ManualClock, MemFs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Files of the engine: any bytes are read completely, read up to a cut, or refused.
 
 use crate::repair;
-use engine::sstable::{TableId, TableOptions, TableWriter};
-use engine::wal::record::RecordBuilder;
-use engine::wal::replay::{SegmentEnd, replay_bytes};
+use engine::internals::sstable::{TableId, TableOptions, TableWriter};
+use engine::internals::wal::record::RecordBuilder;
+use engine::internals::wal::replay::{SegmentEnd, replay_bytes};
 use engine::{Batch, Compression, Engine, Options};
 use env::{Env, Fs, ManualClock, MemFs, OpenMode};
 use std::path::Path;
@@ -13,21 +13,21 @@ use stdx::{Cell, CellMeta, Hlc, NodeTag, Version, WallTime};
 /// Reads any bytes as a table.
 pub fn table(bytes: &[u8]) {
     for bytes in [bytes, &repair::table(bytes)] {
-        let _ = engine::sstable::check_bytes(bytes);
+        let _ = engine::internals::sstable::check_bytes(bytes);
     }
 }
 
 /// Reads any bytes as a manifest.
 pub fn manifest(bytes: &[u8]) {
     for bytes in [bytes, &repair::manifest(bytes)] {
-        let _ = engine::manifest::check_bytes(bytes);
+        let _ = engine::internals::manifest::check_bytes(bytes);
     }
 }
 
 /// Reads any bytes as a record of the log. An accepted record can be iterated.
 pub fn wal_record(bytes: &[u8]) {
     for bytes in [bytes, &repair::wal_record(bytes)] {
-        if let Ok(record) = engine::wal::record::decode(bytes) {
+        if let Ok(record) = engine::internals::wal::record::decode(bytes) {
             assert!(record.len <= bytes.len());
             assert_eq!(record.cells.len(), record.cells.count());
         }
