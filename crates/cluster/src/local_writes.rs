@@ -3,22 +3,22 @@
 //! Their sizes are released in the order in which the writes began. The store answers nearly in
 //! that order, so the bytes in flight are nearly exact, and exact whenever nothing is in flight.
 
-use limits::DelayEstimator;
+use limits::Admission;
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::Instant;
 
-/// Estimates the delay of the local log from the writes in flight.
+/// The admission to the local log, by the writes in flight.
 #[derive(Debug)]
 pub(crate) struct LocalWrites {
-    delay: DelayEstimator,
+    delay: Admission,
     sizes: VecDeque<usize>,
 }
 
 impl LocalWrites {
     /// Creates the state of a store without writes in flight.
     pub(crate) const fn new() -> Self {
-        Self { delay: DelayEstimator::batched(), sizes: VecDeque::new() }
+        Self { delay: Admission::batched(), sizes: VecDeque::new() }
     }
 
     /// Counts a write of `bytes` bytes that the store is asked for.

@@ -4,7 +4,7 @@
 //!
 //! * [`Budget`]: memory, by category and in total. A [`Reservation`] holds a part of it until it is
 //!   dropped. A [`ThreadBudget`] caches a part of it for frequent small reservations of one thread.
-//! * [`DelayEstimator`]: work in flight at a resource. An operation is admitted if its predicted
+//! * [`Admission`]: work in flight at a resource. An operation is admitted if its predicted
 //!   wait is short enough, by Little's law.
 //! * [`RateLimiter`]: a rate of work, as a token bucket.
 //! * [`Deadline`]: the time of work. Work that was not begun by then is dropped.
@@ -20,15 +20,15 @@
 //! **Caveats.** A limit that belongs to one data structure, such as the length of a queue, stays
 //! with it. `docs/limits.md` lists all limits, with the types of this crate and without.
 
+mod admission;
 mod budget;
 mod deadline;
-mod delay_estimator;
 mod rate_limiter;
 
+pub use admission::Admission;
 pub use budget::{
     Budget, LargestValue, MEMORY_RETRY_AFTER, MemoryCategory, MemoryRefusals, Reservation, ThreadBudget,
     ThreadReservation, VALUE_COPIES_MAX, budget_bytes_min,
 };
 pub use deadline::Deadline;
-pub use delay_estimator::DelayEstimator;
 pub use rate_limiter::{RateLimiter, bytes_at, time_at};

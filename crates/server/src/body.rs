@@ -13,7 +13,6 @@
 //! collected in a buffer of their own that grows with the bytes received. The announced length does
 //! not allocate memory.
 
-use crate::budget::{MemoryCategory, Reservation, ThreadBudget, ThreadReservation};
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::counters::Refusal;
 use crate::process::Process;
@@ -23,6 +22,7 @@ use http::HeaderMap;
 use http::header::EXPECT;
 use http_body::Body;
 use hyper::body::Incoming;
+use limits::{MemoryCategory, Reservation, ThreadBudget, ThreadReservation};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -218,7 +218,7 @@ impl RequestBody {
 
 impl BodyRules<'_> {
     fn refuse(&self) -> Problem {
-        self.process.admission.refuse(Refusal::Bodies)
+        self.process.refusals.refuse(Refusal::Bodies)
     }
 }
 

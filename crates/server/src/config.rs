@@ -120,7 +120,7 @@ impl Limits {
     pub fn for_process(connections_max: usize, budget_bytes: u64, value_bytes_max: usize) -> Self {
         let share = (budget_bytes / 8 * 3).min(SHARE_BYTES + budget_bytes / 8);
         // A request that can never be admitted would be told to try again forever.
-        let memory_bytes = share.max(crate::budget::budget_bytes_min(value_bytes_max));
+        let memory_bytes = share.max(limits::budget_bytes_min(value_bytes_max));
         Self { connections_max, memory_bytes, ..Self::default() }
     }
 }

@@ -26,11 +26,11 @@
 //! Once a second the thread's sweep examines all of its connections. Recording activity does not
 //! read the clock.
 
-use crate::budget::{MemoryBudget, MemoryCategory, Refusals};
 use crate::config::Limits;
 use crate::connection_limit::{ClientAddress, Eviction, EvictionScope};
 use crate::memory_holders::{HolderEntry, MemoryHolder, MemoryHolders};
 use crate::process::Process;
+use limits::{Budget, MemoryCategory, MemoryRefusals};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
@@ -413,8 +413,8 @@ impl Drop for HoldsMemory {
 pub(crate) struct Connections {
     alive: RefCell<slab::Slab<Weak<ConnectionActivity>>>,
     seconds: Cell<u64>,
-    /// Refusals of the memory budget until the last sweep.
-    refusals: Cell<Refusals>,
+    /// MemoryRefusals of the memory budget until the last sweep.
+    refusals: Cell<MemoryRefusals>,
     finishing: Cell<bool>,
     emptied: Notify,
 }
@@ -484,7 +484,7 @@ impl Connections {
         }
     }
 
-    fn check_all(&self, limits: &Limits, memory: &MemoryBudget) {
+    fn check_all(&self, limits: &Limits, memory: &Budget) {
         let mut still = Vec::new();
         for activity in self.snapshot() {
             if let Some(order) = activity.check_time_limits(self.seconds.get(), limits) {

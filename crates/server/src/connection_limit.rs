@@ -35,7 +35,7 @@
 //! connections in that time to use up the permits blocks other clients of its own address while it
 //! does so.
 
-use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
+use limits::{Budget, MemoryCategory, Reservation};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -79,7 +79,7 @@ pub(crate) struct ClientAddress(IpAddr);
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     max: usize,
-    memory: Arc<MemoryBudget>,
+    memory: Arc<Budget>,
     counts: Mutex<PermitCounts>,
 }
 
@@ -142,7 +142,7 @@ impl ClientAddress {
 impl ConnectionLimiter {
     /// A limiter with at most `connections_max` permits, and fewer if the memory budget is too
     /// small for them.
-    pub(crate) fn new(connections_max: usize, memory: &Arc<MemoryBudget>) -> Self {
+    pub(crate) fn new(connections_max: usize, memory: &Arc<Budget>) -> Self {
         let of_memory = memory.category_max(MemoryCategory::Connections) / CONNECTION_BYTES;
         let max = connections_max.min(usize::try_from(of_memory).unwrap_or(usize::MAX));
         Self { max, memory: Arc::clone(memory), counts: Mutex::default() }
@@ -276,11 +276,11 @@ pub(crate) fn is_administration(begin: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::LargestValue;
     use crate::config::Limits;
+    use limits::LargestValue;
 
     fn limiter(max: usize) -> Arc<ConnectionLimiter> {
-        let memory = Arc::new(MemoryBudget::new(Limits::default().memory_bytes, 0, LargestValue::default()));
+        let memory = Arc::new(Budget::new(Limits::default().memory_bytes, 0, LargestValue::default()));
         Arc::new(ConnectionLimiter::new(max, &memory))
     }
 
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_lack_of_memory_evicts_connections_before_permits_run_out() {
-        let memory = Arc::new(MemoryBudget::new(Limits::default().memory_bytes, 0, LargestValue::default()));
+        let memory = Arc::new(Budget::new(Limits::default().memory_bytes, 0, LargestValue::default()));
         let limiter = Arc::new(ConnectionLimiter::new(64, &memory));
         assert!(limiter.admit(client(1)).eviction.is_none());
         let mut all = memory.empty_reservation(MemoryCategory::Connections);

@@ -16,9 +16,7 @@
 
 mod accept_failures;
 mod accept_queue;
-mod admission;
 mod body;
-mod budget;
 mod checkpoint;
 mod checkpoint_pace;
 mod config;
@@ -43,6 +41,7 @@ mod profile;
 mod read_execution;
 mod read_pool;
 mod readiness;
+mod refusals;
 mod replies;
 mod response_memory;
 mod server;

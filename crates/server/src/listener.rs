@@ -289,7 +289,7 @@ impl Waiting {
     async fn wait(self) {
         let Self { stream, client, threads, least, process, ticket } = self;
         tokio::select! {
-            () = ticket.displaced() => process.admission.count(Refusal::Connections),
+            () = ticket.displaced() => process.refusals.count(Refusal::Connections),
             () = wait_for_permit(stream, client, &threads, least, &process, &ticket) => {}
         }
     }
@@ -362,7 +362,7 @@ fn begin_of(stream: &TcpStream) -> Begin {
 }
 
 async fn refuse(mut stream: TcpStream, process: &Process) {
-    let problem = process.admission.refuse(Refusal::Connections);
+    let problem = process.refusals.refuse(Refusal::Connections);
     let refused = async {
         stream.write_all(&problem.to_http1_bytes(&http_date(process.clock.now().wall))).await?;
         stream.shutdown().await?;

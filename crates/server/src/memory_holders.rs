@@ -34,11 +34,11 @@ mod holder;
 #[cfg(test)]
 mod tests;
 
-use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
 use crate::connection_activity::HoldsMemory;
 use crate::connection_limit::ClientAddress;
 use holder::HeldBytes;
 pub(crate) use holder::MemoryHolder;
+use limits::{Budget, MemoryCategory, Reservation};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -203,7 +203,7 @@ impl MemoryHolders {
         client: ClientAddress,
         category: MemoryCategory,
         bytes: u64,
-        memory: &MemoryBudget,
+        memory: &Budget,
     ) -> bool {
         if bytes == 0 || !self.is_contended.load(Ordering::Relaxed) {
             return false;
@@ -299,7 +299,7 @@ impl Demand {
         category: MemoryCategory,
         bytes: u64,
         missing: u64,
-        memory: &MemoryBudget,
+        memory: &Budget,
     ) -> Self {
         let max = memory.category_max(category);
         let is_category_full = memory.reserved_bytes(category).saturating_add(bytes) > max;
@@ -315,7 +315,7 @@ impl Demand {
 impl HolderEntry {
     /// Grows `reservation` to `bytes`. `false`: they are not available, or a client of another
     /// address that holds less has precedence. A smaller size always succeeds.
-    pub(crate) fn grow(&self, memory: &MemoryBudget, reservation: &mut Reservation, bytes: u64) -> bool {
+    pub(crate) fn grow(&self, memory: &Budget, reservation: &mut Reservation, bytes: u64) -> bool {
         let is_granted = self.try_grow(memory, reservation, bytes) == Growth::Granted;
         if is_granted {
             self.holder.note_bytes(bytes);
@@ -324,7 +324,7 @@ impl HolderEntry {
     }
 
     /// The decision about memory for this holder: grows `reservation` to `bytes` if it may.
-    fn try_grow(&self, memory: &MemoryBudget, reservation: &mut Reservation, bytes: u64) -> Growth {
+    fn try_grow(&self, memory: &Budget, reservation: &mut Reservation, bytes: u64) -> Growth {
         let (holder, more) = (&self.holder, bytes.saturating_sub(reservation.bytes()));
         if self.holders.must_yield(holder.client(), holder.category(), more, memory) {
             Growth::Yielded
@@ -339,7 +339,7 @@ impl HolderEntry {
     /// `wanted` in the end. `None`: no other address holds more than its share, or too many wait.
     pub(crate) fn wait(
         &self,
-        memory: &MemoryBudget,
+        memory: &Budget,
         reservation: &Reservation,
         bytes: u64,
         wanted: u64,
@@ -353,7 +353,7 @@ impl HolderEntry {
 
     /// Reserves `bytes` for the holder. `None`: they are not available, or a client of another
     /// address has precedence. Slow clients of addresses that hold more are then disconnected.
-    pub(crate) fn reserve(&self, memory: &Arc<MemoryBudget>, bytes: u64) -> Option<Reservation> {
+    pub(crate) fn reserve(&self, memory: &Arc<Budget>, bytes: u64) -> Option<Reservation> {
         let (client, category) = (self.holder.client(), self.holder.category());
         let mut reservation = memory.empty_reservation(category);
         match self.try_grow(memory, &mut reservation, bytes) {
@@ -369,7 +369,7 @@ impl HolderEntry {
 
 impl WaitingHolder<'_> {
     /// Tries to grow `reservation`. `None`: the memory may become available later.
-    pub(crate) fn attempt(&self, memory: &MemoryBudget, reservation: &mut Reservation) -> Option<bool> {
+    pub(crate) fn attempt(&self, memory: &Budget, reservation: &mut Reservation) -> Option<bool> {
         if self.entry.grow(memory, reservation, self.bytes) {
             return Some(true);
         }
@@ -378,7 +378,7 @@ impl WaitingHolder<'_> {
         (!has_hope).then(|| self.entry.grow(memory, reservation, self.bytes))
     }
 
-    async fn grow(self, memory: &MemoryBudget, reservation: &mut Reservation) -> bool {
+    async fn grow(self, memory: &Budget, reservation: &mut Reservation) -> bool {
         let ends = tokio::time::Instant::now() + WAIT_TIME;
         loop {
             tokio::time::sleep(WAIT_PAUSE).await;
@@ -397,7 +397,7 @@ impl HoldsMemory {
     /// hold more than their share. `false`: the memory is not available.
     pub(crate) async fn grow(
         &self,
-        memory: &MemoryBudget,
+        memory: &Budget,
         reservation: &mut Reservation,
         bytes: u64,
         wanted: u64,

@@ -1,8 +1,6 @@
 //! State that the threads of a node share.
 
 use crate::accept_failures::AcceptFailures;
-use crate::admission::Admission;
-use crate::budget::{LargestValue, MemoryBudget};
 use crate::checkpoint_pace::CheckpointPace;
 use crate::config::Config;
 use crate::connection_limit::ConnectionLimiter;
@@ -13,11 +11,13 @@ use crate::links::{Handshakes, PeerWarnings, Resolver};
 use crate::local::Local;
 use crate::memory_holders::MemoryHolders;
 use crate::metrics::Metrics;
+use crate::refusals::Refusals;
 use crate::response_memory::ReadValues;
 use crate::stages::Stages;
 use crate::streaming::range_memory::OpenRanges;
 use api::ServingState;
 use env::{Clock, Env};
+use limits::{Budget, LargestValue};
 use parking_lot::Mutex;
 use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -34,12 +34,12 @@ pub(crate) struct Process {
     pub(crate) started: Instant,
     pub(crate) gauges: Gauges,
     pub(crate) counters: EventCounters,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) refusals: Arc<Refusals>,
     /// The metrics, if they are enabled.
     pub(crate) metrics: Option<Metrics>,
     /// Latency traces of requests.
     pub(crate) stages: Stages,
-    pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) memory: Arc<Budget>,
     /// The clients that hold memory.
     pub(crate) memory_holders: Arc<MemoryHolders>,
     pub(crate) read_values: Arc<ReadValues>,
@@ -81,8 +81,8 @@ impl Process {
             value_bytes_max: config.value_bytes_max,
         };
         let (control, control_messages) = mpsc::channel(CONTROL_MESSAGES_MAX);
-        let admission = Arc::new(Admission::new(config.threads));
-        let memory = Arc::new(MemoryBudget::new(
+        let refusals = Arc::new(Refusals::new(config.threads));
+        let memory = Arc::new(Budget::new(
             config.limits.memory_bytes,
             config.engine.memory_bytes,
             LargestValue::of(config.value_bytes_max, usize::from(nodes.get())),
@@ -95,9 +95,9 @@ impl Process {
             counters: EventCounters::new(usize::from(nodes.get())),
             metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
             stages: Stages::new(config.slow_request),
-            read_values: Arc::new(ReadValues::new(&memory, &admission)),
+            read_values: Arc::new(ReadValues::new(&memory, &refusals)),
             limiter: Arc::new(ConnectionLimiter::new(config.limits.connections_max, &memory)),
-            admission,
+            refusals,
             memory,
             memory_holders: Arc::default(),
             ranges: Arc::default(),

@@ -6,7 +6,7 @@
 //! waiting page, at most [`POINTS_BEFORE_PAGE_MAX`] point reads overtake it.
 //!
 //! **Mechanism.** There are two queues, one for point reads and one for pages. A read that would
-//! wait for longer than a tenth of the deadline is refused ([`DelayEstimator`]). The two kinds are
+//! wait for longer than a tenth of the deadline is refused ([`Admission`]). The two kinds are
 //! estimated separately, so a flood of ranges leaves the capacity for point reads. A read whose
 //! deadline has passed when its thread is free is skipped.
 //!
@@ -24,7 +24,7 @@ use crate::stages::StoreTimes;
 use cluster::{StoreFault, StoreId, StoreRequest, StoreResponse};
 use engine::{LargeReadPermit, ReadMemory};
 use env::Clock;
-use limits::{Deadline, DelayEstimator};
+use limits::{Admission, Deadline};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -59,9 +59,9 @@ pub(crate) struct ReadsWaiting {
 struct Queue {
     points: BoundedQueue<Read>,
     pages: BoundedQueue<Read>,
-    /// Estimator of the delay of point reads, waiting and in progress.
-    point_delay: DelayEstimator,
-    page_delay: DelayEstimator,
+    /// Admission of point reads, waiting and in progress.
+    point_delay: Admission,
+    page_delay: Admission,
     /// Threads that read pages at the moment.
     paging: usize,
     paging_max: usize,
@@ -156,8 +156,8 @@ impl Queue {
         Self {
             points: reads(),
             pages: reads(),
-            point_delay: DelayEstimator::sequential(),
-            page_delay: DelayEstimator::sequential(),
+            point_delay: Admission::sequential(),
+            page_delay: Admission::sequential(),
             paging: 0,
             paging_max,
             points_passed: 0,
@@ -267,15 +267,15 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::Admission;
-    use crate::budget::{LargestValue, MemoryBudget, MemoryCategory};
     use crate::config::Limits;
+    use crate::refusals::Refusals;
     use bytes::Bytes;
     use cluster::{
         Incarnation, Key, KeyRange, NodeSet, PageContent, PageRequest, ReplicaRequest, ReplicaResponse,
         Requester, ScanLimit, SnapshotId,
     };
     use env::{Env, ManualClock, MemFs};
+    use limits::{Budget, LargestValue, MemoryCategory};
     use std::path::Path;
     use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
     use store::StoreOptions;
@@ -367,8 +367,8 @@ mod tests {
         let env = Env { fs: Arc::new(MemFs::new()), clock: Arc::clone(&clock) };
         let store = store_with(vec![7; MIB].into(), env);
         let limits = Limits { memory_bytes: 3 * MIB as u64, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(limits.memory_bytes, 0, LargestValue::default()));
-        let values = Arc::new(ReadValues::new(&memory, &Arc::new(Admission::new(1))));
+        let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
+        let values = Arc::new(ReadValues::new(&memory, &Arc::new(Refusals::new(1))));
         let pool = ReadPool::start(&store, 2, Duration::from_secs(10), &clock, None, &values);
         let (pool, inbox) = (pool.expect("threads"), Arc::<AnswerInbox>::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

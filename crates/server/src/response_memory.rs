@@ -23,18 +23,18 @@
 //! memory that no read has just registered each reserve all of it. If a key is in several tables,
 //! two of its values are in memory for a moment, and one of them is counted.
 
-use crate::admission::Admission;
-use crate::budget::{MemoryBudget, MemoryCategory, Reservation};
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::connection_limit::ClientAddress;
 use crate::counters::Refusal;
 use crate::memory_holders::Demand;
 use crate::process::Process;
+use crate::refusals::Refusals;
 use api::{Action, ResponseContext};
 use bytes::Bytes;
 use cluster::{CommandFailure, ReplicaResponse, Reply, StoreFault, StoreResponse};
 use engine::{HeldMemory, LargeReadPermit, ReadMemory};
 use limits::MEMORY_RETRY_AFTER;
+use limits::{Budget, MemoryCategory, Reservation};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -109,8 +109,8 @@ fn sends_value(asked: &ResponseContext, version: Version) -> bool {
 /// Large values that were read from disk and still have readers.
 #[derive(Debug)]
 pub(crate) struct ReadValues {
-    memory: Arc<MemoryBudget>,
-    admission: Arc<Admission>,
+    memory: Arc<Budget>,
+    refusals: Arc<Refusals>,
     /// Size of the last value that was refused.
     refused_bytes: AtomicU64,
     /// Values by their address.
@@ -133,9 +133,9 @@ struct ValueGuard {
 
 impl ReadValues {
     /// An empty set of values.
-    pub(crate) fn new(memory: &Arc<MemoryBudget>, admission: &Arc<Admission>) -> Self {
-        let (memory, admission) = (Arc::clone(memory), Arc::clone(admission));
-        Self { memory, admission, refused_bytes: AtomicU64::new(0), shared: Mutex::default() }
+    pub(crate) fn new(memory: &Arc<Budget>, refusals: &Arc<Refusals>) -> Self {
+        let (memory, refusals) = (Arc::clone(memory), Arc::clone(refusals));
+        Self { memory, refusals, refused_bytes: AtomicU64::new(0), shared: Mutex::default() }
     }
 
     /// The demand of `client`, whose read was refused. The size of its value is taken for that of
@@ -148,7 +148,7 @@ impl ReadValues {
     /// Counts the refusal of a value of `bytes`.
     fn note_refused(&self, bytes: u64) {
         self.refused_bytes.store(bytes, Ordering::Relaxed);
-        self.admission.count(Refusal::Replies);
+        self.refusals.count(Refusal::Replies);
     }
 
     /// An empty reservation for the value of one read.
@@ -244,10 +244,10 @@ impl Drop for ValueGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::LargestValue;
     use crate::config::Limits;
     use engine::{Engine, Error, Options};
     use env::{Env, ManualClock, MemFs};
+    use limits::LargestValue;
     use std::cell::RefCell;
     use std::path::Path;
     use stdx::{Hlc, NodeTag, WallTime};
@@ -257,8 +257,8 @@ mod tests {
     /// A budget for three large values.
     fn values() -> Arc<ReadValues> {
         let limits = Limits { memory_bytes: 6 << 20, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(limits.memory_bytes, 0, LargestValue::default()));
-        Arc::new(ReadValues::new(&memory, &Arc::new(Admission::new(1))))
+        let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
+        Arc::new(ReadValues::new(&memory, &Arc::new(Refusals::new(1))))
     }
 
     impl ReadValues {
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!((reserved(), *reads.borrow()), (2 * LARGE as u64, 3));
         let (refused, no_large_read) = read(2 * more_than_large, 2 * LARGE);
         assert!(refused.is_none() && no_large_read.is_none());
-        assert_eq!((values.admission.refused(Refusal::Replies), *reads.borrow()), (1, 3), "not read");
+        assert_eq!((values.refusals.refused(Refusal::Replies), *reads.borrow()), (1, 3), "not read");
         drop(large_read);
         let small = read(LARGE as u64, 10).0.expect("memory for its block");
         assert_eq!((reserved(), small.len()), (2 * LARGE as u64, 10), "a small value needs no reservation");
@@ -374,7 +374,7 @@ mod tests {
         let holders: Vec<_> = (0..3).map(|_| read().expect("free memory")).collect();
         let overcommit = read().expect("the value in overcommit");
         assert!(read().is_none() && values.reservation_of(&overcommit).is_none());
-        assert_eq!(values.admission.refused(Refusal::Replies), 1);
+        assert_eq!(values.refusals.refused(Refusal::Replies), 1);
         drop(overcommit);
         assert!(read().is_some());
         drop(holders);

@@ -282,7 +282,7 @@ impl Service {
     ) -> Result<(StartedRange, Form), EncodedResponse> {
         self.read_over(body).await.map_err(|problem| problem.to_response(false))?;
         let process = &self.thread.process;
-        let no_room = || process.admission.refuse(Refusal::Ranges).to_response(false);
+        let no_room = || process.refusals.refuse(Refusal::Ranges).to_response(false);
         let (memory, holders) = (&process.memory, &process.memory_holders);
         let room = process.ranges.enter(memory, holders, &self.activity, range.format, range.coding).await;
         let room = room.ok_or_else(no_room)?;

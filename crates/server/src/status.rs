@@ -1,6 +1,5 @@
 //! The content of `GET /v0/status`.
 
-use crate::budget::MemoryCategory;
 use crate::local::Local;
 use crate::process::Process;
 use crate::warnings;
@@ -10,6 +9,7 @@ use api::{
 };
 use cluster::HybridClock;
 use engine::Stats;
+use limits::MemoryCategory;
 use std::sync::atomic::Ordering;
 use stdx::{Hlc, Now, WallTime};
 
@@ -32,7 +32,7 @@ pub(crate) fn of(process: &Process) -> Status {
         default_quorum: QuorumStatus { ack: from / 2 + 1, from },
         clock: clock(local, now),
         queues: queues(process, &stats),
-        requests: process.counters.counts(process.admission.refused_in_all()),
+        requests: process.counters.counts(process.refusals.refused_in_all()),
         ranges: RangeStatus {
             open: process.ranges.count() as u64,
             snapshots: local.map_or(0, |local| local.store.snapshot_count() as u64),

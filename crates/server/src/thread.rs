@@ -3,7 +3,6 @@
 //! A request stays on its thread, except for its write group on the way to the log and for reads
 //! that have to wait for the disk. A connection belongs to one thread for its lifetime.
 
-use crate::budget::{MemoryCategory, ThreadBudget};
 use crate::connection;
 use crate::connection_activity::Connections;
 use crate::connection_limit::{ConnectionPermit, Eviction};
@@ -22,6 +21,7 @@ use crate::streaming::batch::OpenBatches;
 use api::{Action, EntityRequest};
 use cluster::{ClusterView, LinkId};
 use http::StatusCode;
+use limits::{MemoryCategory, ThreadBudget};
 use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::net::TcpStream;
@@ -107,7 +107,7 @@ impl Thread {
 
     /// Counts a refused operation.
     pub(crate) fn count_refused(&self) {
-        self.process.admission.count_operation(self.number);
+        self.process.refusals.count_operation(self.number);
     }
 
     /// Counts a connection that ended.

@@ -9,7 +9,7 @@
 //! log, it is *busy*, as a peer is at its bounds. A write is then stored on the other replicas,
 //! with a hint for this node. That helps if this node's disk is slow, and does harm if all disks
 //! are: each write spared here then costs twice the work there. So while this node is busy, a peer
-//! with much waiting work counts as busy too. Each peer has a delay estimator with half of the
+//! with much waiting work counts as busy too. Each peer has an `Admission` with half of the
 //! deadline: beyond that, its answers would mostly come too late.
 //!
 //! Batches are paced by [`Coordinator::write_capacity`], and their entries are not refused for the

@@ -13,7 +13,7 @@ use crate::replica_set::ReplicaSet;
 use crate::{
     ClusterView, HybridClock, Key, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum, WaitTarget,
 };
-use limits::DelayEstimator;
+use limits::Admission;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag, Now};
@@ -67,8 +67,8 @@ pub(super) struct CoordinatorPeer {
     pub(super) tag: Option<NodeTag>,
     /// Its read latency.
     pub(super) latency: LatencyEstimate,
-    /// Estimates its delay from the requests in flight.
-    pub(super) delay: DelayEstimator,
+    /// The admission to it, by the requests in flight.
+    pub(super) delay: Admission,
     bytes: usize,
 }
 
@@ -286,7 +286,7 @@ impl Peers {
 impl CoordinatorPeer {
     /// Creates a peer without a link.
     pub(super) fn new() -> Self {
-        let (dialer, delay) = (DialSchedule::new(), DelayEstimator::batched());
+        let (dialer, delay) = (DialSchedule::new(), Admission::batched());
         Self { dialer, tag: None, latency: LatencyEstimate::UNKNOWN, delay, bytes: 0 }
     }
 

@@ -6,8 +6,8 @@
 //! a time. A client without a permit tries again every 50 ms.
 
 use super::*;
-use crate::budget::LargestValue;
 use crate::connection_limit::{ConnectionLimiter, ConnectionPermit};
+use limits::LargestValue;
 use std::net::IpAddr;
 
 const PERMITS: usize = 1_024;
@@ -34,7 +34,7 @@ enum Hostility {
 struct World {
     limiter: Arc<ConnectionLimiter>,
     connections: Rc<Connections>,
-    memory: MemoryBudget,
+    memory: Budget,
     now: Instant,
     eviction: Option<Eviction>,
     hostile: Vec<(ConnectionEntry, ConnectionPermit)>,
@@ -57,7 +57,7 @@ fn address(last: u8) -> ClientAddress {
 
 impl World {
     fn new() -> Self {
-        let memory = || MemoryBudget::new(Limits::default().memory_bytes, 0, LargestValue::default());
+        let memory = || Budget::new(Limits::default().memory_bytes, 0, LargestValue::default());
         Self {
             limiter: Arc::new(ConnectionLimiter::new(PERMITS, &Arc::new(memory()))),
             connections: Rc::default(),

@@ -2,11 +2,11 @@
 //! only as much as is needed not to count as silent, again and again. A client of another address
 //! sends one body after the other.
 //!
-//! The model uses the real [`MemoryBudget`], [`MemoryHolders`] and [`Connections`]. A step is
+//! The model uses the real [`Budget`], [`MemoryHolders`] and [`Connections`]. A step is
 //! 50 ms, the interval in which a waiting client tries to get memory.
 
 use super::*;
-use crate::budget::{LargestValue, Reservation};
+use limits::{LargestValue, Reservation};
 
 const STEPS_PER_SECOND: u64 = 20;
 /// Longest wait of a body for memory, as in `memory_holders`.
@@ -28,7 +28,7 @@ struct Body {
 }
 
 struct World {
-    memory: Arc<MemoryBudget>,
+    memory: Arc<Budget>,
     holders: Arc<MemoryHolders>,
     connections: Rc<Connections>,
     /// The bodies of hostile clients, each with the last number of its address.
@@ -40,7 +40,7 @@ impl World {
     /// A world with a budget of 24 MiB for bodies, and with hostile clients of these addresses.
     fn new(addresses: impl IntoIterator<Item = u8>) -> Self {
         let limits = Limits { memory_bytes: 48 << 20, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(limits.memory_bytes, 0, LargestValue::default()));
+        let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
         let (holders, connections) = Default::default();
         let mut world = Self { memory, holders, connections, hostile: Vec::new(), step: 0 };
         world.hostile = addresses.into_iter().map(|address| (address, world.body(address))).collect();
@@ -115,7 +115,7 @@ impl World {
 }
 
 impl Body {
-    fn receive(&mut self, memory: &MemoryBudget, bytes: u64) -> bool {
+    fn receive(&mut self, memory: &Budget, bytes: u64) -> bool {
         let grown = self.holding.entry().grow(memory, &mut self.reservation, self.received + bytes);
         if grown {
             self.received += bytes;

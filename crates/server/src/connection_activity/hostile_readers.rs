@@ -2,11 +2,11 @@
 //! large values, read nothing, and request again when they are disconnected. A client of another
 //! address sends one request after the other, and sometimes hangs up while it waits.
 //!
-//! The model uses the real [`MemoryBudget`], [`MemoryHolders`] and [`Connections`]. A step is
+//! The model uses the real [`Budget`], [`MemoryHolders`] and [`Connections`]. A step is
 //! 50 ms, the interval in which a waiting client tries to get memory.
 
 use super::*;
-use crate::budget::{LargestValue, Reservation};
+use limits::{LargestValue, Reservation};
 
 const STEPS_PER_SECOND: u64 = 20;
 /// Longest wait of a request for memory, as in `memory_holders`.
@@ -24,7 +24,7 @@ struct Sending {
 }
 
 struct World {
-    memory: Arc<MemoryBudget>,
+    memory: Arc<Budget>,
     holders: Arc<MemoryHolders>,
     connections: Rc<Connections>,
     category: MemoryCategory,
@@ -38,7 +38,7 @@ impl World {
     /// clients of one address.
     fn new(category: MemoryCategory, bytes: u64, hostile: usize) -> Self {
         let limits = Limits { memory_bytes: 48 << 20, ..Limits::default() };
-        let memory = Arc::new(MemoryBudget::new(limits.memory_bytes, 0, LargestValue::default()));
+        let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
         let (holders, connections) = Default::default();
         let hostile = std::iter::repeat_with(|| None).take(hostile).collect();
         Self { memory, holders, connections, category, bytes, hostile, step: 0 }

@@ -196,7 +196,7 @@ impl Machine for CoordinatorMachine {
                 if let Reply::Failed(failure) = &reply {
                     driver.process.counters.count_failure(failure);
                     if matches!(failure, CommandFailure::Overloaded { .. }) {
-                        driver.process.admission.count_operation(core.machine.number);
+                        driver.process.refusals.count_operation(core.machine.number);
                     }
                 }
                 let outcome = CommandOutcome::of(&reply);
@@ -214,7 +214,7 @@ impl Machine for CoordinatorMachine {
         let operations = machine.coordinator.operations();
         machine.load.operations.store(operations, Ordering::Relaxed);
         if operations >= DRAIN_NOTED_FROM || machine.drain_is_noted {
-            driver.process.admission.note_drain(machine.number, machine.coordinator.drain_time());
+            driver.process.refusals.note_drain(machine.number, machine.coordinator.drain_time());
             machine.drain_is_noted = operations >= DRAIN_NOTED_FROM;
         }
         if machine.wait_for_links.is_empty() {

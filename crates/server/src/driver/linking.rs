@@ -1,12 +1,12 @@
 //! Link input and output of a driver: dial, read, write, and report link events to the machine.
 
 use super::{Core, Machine, MachineDriver};
-use crate::budget::{MemoryCategory, Reservation};
 use crate::links::accept::Admitted;
 use crate::links::dial::{self, AdmittedLink};
 use crate::links::{Blocked, LinkTask};
 use crate::socket;
 use cluster::{Destination, DialFailure, LinkEvent, LinkId, NodeIndex, Origin};
+use limits::{MemoryCategory, Reservation};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;

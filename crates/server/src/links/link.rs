@@ -10,9 +10,9 @@
 //! that the socket did not accept are copied for later.
 
 use super::counters::LinkCounters;
-use crate::budget::Reservation;
 use crate::socket;
 use cluster::{Message, NodeIndex};
+use limits::Reservation;
 use std::io;
 use std::rc::Rc;
 use stdx::Hlc;

@@ -21,13 +21,13 @@ mod handshakes;
 mod link;
 mod peer_warnings;
 
-use crate::budget::{MemoryBudget, MemoryCategory};
 use crate::local::Local;
 use crate::process::Process;
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
 use cluster::{Destination, HybridClock, LinkId, Message, NodeIndex, NodeSet, Origin};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 pub(crate) use handshakes::Handshakes;
+use limits::{Budget, MemoryCategory};
 pub(crate) use link::LinkTask;
 use link::{FlushOutcome, Link};
 pub(crate) use peer_warnings::PeerWarnings;
@@ -63,7 +63,7 @@ pub(crate) struct Links {
     clock: Arc<HybridClock>,
     counters: Arc<LinkCounters>,
     limits: OutboxLimits,
-    memory: Arc<MemoryBudget>,
+    memory: Arc<Budget>,
     write_buffer: Vec<u8>,
 }
 

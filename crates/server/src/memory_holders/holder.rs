@@ -1,6 +1,6 @@
 //! A client that holds memory, and the bytes of its address.
 
-use crate::budget::MemoryCategory;
+use limits::MemoryCategory;
 use crate::connection_activity::STALLED_SWEEPS;
 use crate::connection_limit::ClientAddress;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 use super::*;
-use crate::budget::LargestValue;
+use limits::LargestValue;
 use std::net::IpAddr;
 use stdx::Rng;
 
 /// A budget in which each category may hold 24 MiB.
-fn memory() -> Arc<MemoryBudget> {
-    Arc::new(MemoryBudget::new(48 << 20, 0, LargestValue::default()))
+fn memory() -> Arc<Budget> {
+    Arc::new(Budget::new(48 << 20, 0, LargestValue::default()))
 }
 
 fn client(address: u8) -> ClientAddress {

@@ -3,9 +3,9 @@
 use super::MetricsSource;
 use super::exposition::{Exposition, SECONDS};
 use super::recorder::{CLASSES, QUORUM_KINDS, STATUSES};
-use crate::budget::MemoryCategory;
 use crate::counters::{CloseReason, Refusal};
 use api::RequestKind;
+use limits::MemoryCategory;
 use stdx::histogram::{Histogram, HistogramSnapshot};
 
 /// The kinds with latencies: those that are one command of the coordinator.
@@ -100,10 +100,10 @@ fn slow(out: &mut Exposition, source: &MetricsSource<'_>) {
 }
 
 fn outcomes(out: &mut Exposition, source: &MetricsSource<'_>) {
-    let (counters, admission) = (&source.process.counters, &source.process.admission);
+    let (counters, refusals) = (&source.process.counters, &source.process.refusals);
     let mut refused = out.counter("veche_refused_total", "Requests refused, by the exhausted resource.");
     for why in Refusal::ALL {
-        refused.count(&[("reason", why.name())], admission.refused(why));
+        refused.count(&[("reason", why.name())], refusals.refused(why));
     }
     out.counter(
         "veche_deadlines_passed_total",

@@ -2,8 +2,8 @@
 
 use super::MetricsSource;
 use super::exposition::{BYTES, COUNTS, Exposition, SECONDS};
-use crate::budget::MemoryCategory;
 use engine::{LevelStats, Stats};
+use limits::MemoryCategory;
 use stdx::WallTime;
 
 pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {

@@ -19,7 +19,6 @@
 //! in several reads goes to hyper.
 
 use super::{CheckedStream, HeldInput, InputState, READ_BYTES};
-use crate::budget::ThreadReservation;
 use crate::driver::executing::Execution;
 use crate::process::Process;
 use crate::read_execution::{ReadExecution, ReservedReply};
@@ -32,6 +31,7 @@ use api::{HttpDate, ResponseContext, ServingState};
 use bytes::{Buf, Bytes};
 use cluster::Command;
 use http::StatusCode;
+use limits::ThreadReservation;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;

@@ -18,7 +18,6 @@ mod fast_path;
 pub(crate) mod refusals;
 pub(crate) mod shares;
 
-use crate::budget::{MemoryCategory, Reservation};
 use crate::connection_activity::{ConnectionActivity, ReadPosition};
 use crate::counters::Refusal;
 use crate::links::accept;
@@ -29,6 +28,7 @@ use api::{HeadCheck, HeadLimits, HeadVerdict, Problem, RequestKind};
 use fast_path::FastPath;
 use http::StatusCode;
 use hyper::rt::ReadBufCursor;
+use limits::{MemoryCategory, Reservation};
 use refusals::Pause;
 use socket2::SockRef;
 use std::cell::RefCell;
@@ -363,7 +363,7 @@ impl CheckedStream {
             .held_reservation
             .get_or_insert_with(|| process.memory.empty_reservation(MemoryCategory::Connections));
         if !reservation.resize(len as u64) {
-            let problem = process.admission.refuse(Refusal::Connections);
+            let problem = process.refusals.refuse(Refusal::Connections);
             self.state = InputState::Stopped;
             self.refusal = Some(problem);
             self.held = HeldInput::default();

@@ -21,7 +21,6 @@
 use super::results::Results;
 use super::{Pause, StreamAbort, TimeSlices};
 use crate::body::RequestBody;
-use crate::budget::{MemoryCategory, Reservation};
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::counters::Refusal;
 use crate::driver::MachineDriver;
@@ -36,6 +35,7 @@ use api::Problem;
 use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format, ResultScope};
 use bytes::Bytes;
 use cluster::{Command, Key, Quorum};
+use limits::{MemoryCategory, Reservation};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -406,7 +406,7 @@ impl Pump {
         if !has_room {
             // The entries in flight release memory when they complete.
             return match is_idle {
-                true => Poll::Ready(Err(self.process.admission.refuse(Refusal::Batches))),
+                true => Poll::Ready(Err(self.process.refusals.refuse(Refusal::Batches))),
                 false => Poll::Pending,
             };
         }

@@ -1,8 +1,8 @@
 //! Frames of a response body, as passed to hyper.
 
-use crate::budget::Reservation;
 use crate::response_memory::ResponseReservation;
 use bytes::{Buf, Bytes};
+use limits::Reservation;
 use std::io::IoSlice;
 use std::rc::Rc;
 

@@ -20,7 +20,6 @@ use super::encoded::EntryStream;
 use super::frame::ResponseFrame;
 use super::range_memory::OpenRange;
 use super::{Pause, StreamAbort, TimeSlices};
-use crate::budget::Reservation;
 use crate::connection_activity::ConnectionActivity;
 use crate::counters::Refusal;
 use crate::driver::executing::{OpenScan, ScanPage};
@@ -30,6 +29,7 @@ use api::RangeContent;
 use api::entries::{Coding, Format};
 use bytes::Bytes;
 use cluster::{CommandFailure, Page};
+use limits::Reservation;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -218,7 +218,7 @@ impl RangeBody {
         if weight > 0 {
             let mut range_memory = range_memory.unwrap_or_else(|| self.range_memory.empty_page_reservation());
             if !range_memory.resize(weight) {
-                self.process.admission.count(Refusal::Ranges);
+                self.process.refusals.count(Refusal::Ranges);
                 return Err(StreamAbort("there is no room for a large value".to_owned()));
             }
             self.range_memory.note_page(weight);

@@ -15,11 +15,11 @@
 //! alone. If other ranges have used up the budget when that page arrives, and no memory becomes
 //! free in time, the range is refused before the first byte of its response.
 
-use crate::budget::{MemoryBudget, MemoryCategory, Reservation, VALUE_COPIES_MAX};
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::memory_holders::MemoryHolders;
 use api::entries::{Coding, Format};
 use cluster::Page;
+use limits::{Budget, MemoryCategory, Reservation, VALUE_COPIES_MAX};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ pub(crate) struct OpenRanges(AtomicUsize);
 #[derive(Debug)]
 pub(crate) struct OpenRange {
     ranges: Arc<OpenRanges>,
-    memory: Arc<MemoryBudget>,
+    memory: Arc<Budget>,
     holding: HoldsMemory,
     /// Memory of the range without large pages.
     reservation: Reservation,
@@ -63,7 +63,7 @@ impl OpenRanges {
     /// range.
     pub(crate) async fn enter(
         self: &Arc<Self>,
-        memory: &Arc<MemoryBudget>,
+        memory: &Arc<Budget>,
         holders: &Arc<MemoryHolders>,
         activity: &Rc<ConnectionActivity>,
         format: Format,
@@ -157,15 +157,15 @@ impl Drop for OpenRange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::LargestValue;
     use crate::config::Limits;
     use cluster::PageBuilder;
+    use limits::LargestValue;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
     use stdx::{Cell, Hlc, NodeTag, Version};
 
-    fn memory(bytes: u64) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget::new(bytes, 0, LargestValue::default()))
+    fn memory(bytes: u64) -> Arc<Budget> {
+        Arc::new(Budget::new(bytes, 0, LargestValue::default()))
     }
 
     fn page(value_len: usize) -> Page {
@@ -186,7 +186,7 @@ mod tests {
 
     fn enter(
         ranges: &Arc<OpenRanges>,
-        memory: &Arc<MemoryBudget>,
+        memory: &Arc<Budget>,
         format: Format,
         coding: Coding,
     ) -> Option<OpenRange> {

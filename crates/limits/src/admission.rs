@@ -1,4 +1,4 @@
-//! Estimates the queueing delay of a resource, for admission control.
+//! Admission to a resource by the predicted wait.
 //!
 //! **Promise.** Each operation asks for admission with the delay that it tolerates. Then the
 //! operations in flight stay near the number that the resource completes in that time, for any
@@ -11,7 +11,7 @@
 //! lesser of the two predictions counts. Otherwise a large value after small ones, or small ones
 //! after large ones, would be mistaken for a slow disk.
 //!
-//! Batched work is completed faster the more of it there is ([`DelayEstimator::batched`]). The rate
+//! Batched work is completed faster the more of it there is ([`Admission::batched`]). The rate
 //! at low load therefore says little about high load, and as much work as one small batch holds is
 //! always admitted. So is a burst, for [`BURST_TIME`] after nothing was in flight. A moment without
 //! work within a flood does not begin a new burst: if there was work for longer than
@@ -45,9 +45,9 @@ const SEQUENTIAL_LEAST: Load = Load { operations: 16, bytes: u64::MAX };
 /// Operations of any size are admitted while fewer than this number are in flight.
 const OPERATIONS_MIN: u64 = 4;
 
-/// Estimates the delay of an operation from the work in flight and the measured rate.
+/// The admission to one resource, by its work in flight and its measured rate.
 #[derive(Clone, Copy, Debug)]
-pub struct DelayEstimator {
+pub struct Admission {
     /// Bound of the work admitted in a burst; `least` bounds the work that is always admitted.
     burst: Load,
     least: Load,
@@ -76,15 +76,13 @@ struct Window {
     busy_nanos: u64,
 }
 
-impl DelayEstimator {
-    /// Creates an estimator for a resource that completes work in batches, each of all work
-    /// waiting.
+impl Admission {
+    /// Admission to a resource that completes work in batches, each of all work waiting.
     pub const fn batched() -> Self {
         Self::new(BATCHED_BURST, BATCHED_LEAST)
     }
 
-    /// Creates an estimator for a resource that completes operations one by one, or a few at a
-    /// time.
+    /// Admission to a resource that completes operations one by one, or a few at a time.
     pub const fn sequential() -> Self {
         Self::new(SEQUENTIAL_BURST, SEQUENTIAL_LEAST)
     }
@@ -236,7 +234,7 @@ mod tests {
     /// Models a disk that completes `rate` operations per millisecond in order, while ten times as
     /// many are requested.
     fn flood(
-        delay: &mut DelayEstimator,
+        delay: &mut Admission,
         mut now: Instant,
         millis: u64,
         rate: usize,
@@ -259,7 +257,7 @@ mod tests {
     #[test]
     fn work_in_flight_approaches_what_completes_in_the_tolerated_delay() {
         for (rate, bytes) in [(5, 2_000), (50, 100), (400, 100), (10, 100_000)] {
-            let mut delay = DelayEstimator::batched();
+            let mut delay = Admission::batched();
             let (_, refused) = flood(&mut delay, Instant::ZERO, 2_000, rate, bytes);
             let wait = delay.operations() as f64 / rate as f64;
             let least = if bytes < 1_000 { BATCHED_LEAST.operations as f64 / rate as f64 } else { 0.0 };
@@ -278,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_becomes_slow_is_detected_soon() {
-        let mut delay = DelayEstimator::batched();
+        let mut delay = Admission::batched();
         let (now, _) = flood(&mut delay, Instant::ZERO, 1_000, 100, 1_000);
         let (now, _) = flood(&mut delay, now, 1_500, 10, 1_000);
         assert!(delay.operations() <= 1_200, "{}", delay.operations());
@@ -288,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_admitted_and_a_standstill_is_not() {
-        let mut delay = DelayEstimator::batched();
+        let mut delay = Admission::batched();
         let mut came = 0;
         while delay.admits(TARGET) {
             delay.begin(Instant::ZERO, 100);
@@ -315,7 +313,7 @@ mod tests {
     #[test]
     fn a_flood_in_batches_has_one_burst() {
         const BYTES: usize = 5_000;
-        let mut delay = DelayEstimator::batched();
+        let mut delay = Admission::batched();
         let (mut now, mut longest) = (Instant::ZERO, Duration::ZERO);
         let (mut group, mut waiting, mut ends) = (0, 0, now);
         for milli in 0..5_000 {
@@ -339,7 +337,7 @@ mod tests {
 
     #[test]
     fn large_values_after_small_ones_are_not_mistaken_for_a_slow_disk() {
-        let mut delay = DelayEstimator::batched();
+        let mut delay = Admission::batched();
         let mut now = Instant::ZERO;
         for _ in 0..1_000 {
             delay.begin(now, 100);

@@ -5,7 +5,7 @@
 //! rate at which such work completed recently.
 //!
 //! **Mechanism.** Admission is decided where the work is done: for writes by the coordinator of the
-//! I/O thread (`limits::DelayEstimator`), for reads by the read pool, for connections by the
+//! I/O thread (`limits::Admission`), for reads by the read pool, for connections by the
 //! listener. After each batch of events, an I/O thread publishes here the time that its writes in
 //! flight will take. Refusals elsewhere (of bodies, whose memory is held until their writes are
 //! done, and of batches) use the longest of these times. Each thread writes its own cache line, so
@@ -22,7 +22,7 @@ use stdx::nanos;
 
 /// Refusal counters, and the drain times that the I/O threads publish.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct Refusals {
     /// Refusals by reason, except those that I/O threads count in their [`Share`].
     refused: [Counter; Refusal::ALL.len()],
     threads: Box<[Share]>,
@@ -36,7 +36,7 @@ struct Share {
     refused_operations: AtomicU64,
 }
 
-impl Admission {
+impl Refusals {
     /// Counters for a process with `threads` I/O threads.
     pub(crate) fn new(threads: usize) -> Self {
         Self { refused: Default::default(), threads: (0..threads).map(|_| Share::default()).collect() }
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn counts_of_threads_and_of_the_process_add_up() {
-        let admission = Admission::new(2);
-        (0..3).for_each(|_| admission.count_operation(0));
-        (0..5).for_each(|_| admission.count_operation(1));
-        admission.refuse(Refusal::Operations);
-        admission.refuse(Refusal::Ranges);
-        assert_eq!((admission.refused(Refusal::Operations), admission.refused(Refusal::Ranges)), (9, 1));
+        let refusals = Refusals::new(2);
+        (0..3).for_each(|_| refusals.count_operation(0));
+        (0..5).for_each(|_| refusals.count_operation(1));
+        refusals.refuse(Refusal::Operations);
+        refusals.refuse(Refusal::Ranges);
+        assert_eq!((refusals.refused(Refusal::Operations), refusals.refused(Refusal::Ranges)), (9, 1));
     }
 
     #[test]
@@ -152,19 +152,19 @@ mod tests {
 
     #[test]
     fn retry_after_is_the_drain_time_of_the_slowest_thread() {
-        let admission = Admission::new(2);
+        let refusals = Refusals::new(2);
         let told = || {
-            let bytes = admission.refuse(Refusal::Bodies).to_http1_bytes(b"Sun, 06 Nov 1994 08:49:37 GMT");
+            let bytes = refusals.refuse(Refusal::Bodies).to_http1_bytes(b"Sun, 06 Nov 1994 08:49:37 GMT");
             let text = String::from_utf8(bytes.to_vec()).expect("text").to_ascii_lowercase();
             text.lines()
                 .find_map(|line| line.strip_prefix("retry-after: ").map(str::to_owned))
                 .expect("the response has a Retry-After")
         };
         assert_eq!(told(), "1");
-        admission.note_drain(0, Duration::from_millis(2_300));
-        admission.note_drain(1, Duration::from_millis(700));
+        refusals.note_drain(0, Duration::from_millis(2_300));
+        refusals.note_drain(1, Duration::from_millis(700));
         assert_eq!(told(), "3");
-        admission.note_drain(0, Duration::from_secs(500));
+        refusals.note_drain(0, Duration::from_secs(500));
         assert_eq!(told(), "30");
     }
 }
