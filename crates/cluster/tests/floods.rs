@@ -1,22 +1,22 @@
 //! Overload: more is requested than stores can do. Admitted commands are answered in time; the rest
 //! is refused at once and leaves no trace.
 
-mod coordinator_support;
+mod world;
 
 use cluster::{
     Command, CommandFailure, CoordinatorLimits, Lifetime, ReplicaRequest, Reply, RequestId, StoreRequest,
 };
-use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Instant;
+use world::{Packet, TIMEOUT, World, key};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Clients of node 0, and a limited rate of writes on the disks of the first nodes. All other work
 /// takes no time.
 struct Flood {
-    cluster: Cluster,
+    cluster: World,
     writes_per_ms: usize,
     /// Number of nodes with slow disks.
     slow_nodes: u8,
@@ -26,12 +26,12 @@ struct Flood {
 
 impl Flood {
     fn new(nodes: u8, writes_per_ms: usize) -> Self {
-        let cluster = Cluster::new(nodes, CoordinatorLimits::default(), 1);
+        let cluster = World::of_coordinators(nodes, CoordinatorLimits::default(), 1);
         Self { cluster, writes_per_ms, slow_nodes: 1, begun: BTreeMap::new(), writes: 0 }
     }
 
     fn submit(&mut self, command: Command) -> RequestId {
-        let at = self.cluster.now.mono;
+        let at = self.cluster.now;
         let id = self.cluster.submit(0, command);
         self.begun.insert(id, at);
         id
@@ -143,8 +143,8 @@ fn a_slow_disk_slows_its_node_but_not_the_operations() {
     assert!(refused.is_empty(), "{} of {} were refused", refused.len(), writes.len());
     assert!(done.iter().all(|id| flood.took(*id) <= 2 * MILLISECOND));
     // The other nodes keep hints for the cells that the slow node lacks.
-    let missing = done.len() - flood.cluster.hosts[0].cells.len();
-    let hinted = flood.cluster.hosts.iter().map(|host| host.hints.len()).sum::<usize>();
+    let missing = done.len() - flood.cluster.hosts[0].store.cells.len();
+    let hinted = flood.cluster.hosts.iter().map(|host| host.store.hints.len()).sum::<usize>();
     assert!(missing > done.len() / 2 && hinted >= missing, "{hinted} hints for {missing} cells");
 }
 
@@ -154,7 +154,7 @@ fn a_query_beforehand_predicts_the_refusal() {
     let mut refusals = 0;
     for number in 0..20_000 {
         let quorum = flood.cluster.quorum(1, 1);
-        let told = flood.cluster.hosts[0].coordinator.write_refusal(&key("key-0"), Some(8), quorum);
+        let told = flood.cluster.coordinator_mut(0).1.write_refusal(&key("key-0"), Some(8), quorum);
         let id = flood.write();
         let refused = match flood.cluster.replies.get(&id) {
             Some(Reply::Failed(CommandFailure::Overloaded { retry_after })) => Some(*retry_after),
@@ -178,7 +178,7 @@ fn a_query_for_a_delete_ignores_that_a_busy_replica_is_full() {
     let mut refusals = 0;
     for number in 0..20_000 {
         let (key, quorum) = (key(&format!("key-{number}")), flood.cluster.quorum(2, 3));
-        let told = flood.cluster.hosts[0].coordinator.write_refusal(&key, None, quorum);
+        let told = flood.cluster.coordinator_mut(0).1.write_refusal(&key, None, quorum);
         let id = flood.submit(Command::Delete { key, quorum });
         let refused = match flood.cluster.replies.get(&id) {
             Some(Reply::Failed(CommandFailure::Overloaded { retry_after })) => Some(*retry_after),

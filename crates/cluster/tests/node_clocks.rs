@@ -1,12 +1,12 @@
 //! Wrong wall clocks: the nodes compare them, and follow them only as far as their peers accept.
 
-mod node_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{Event, HybridClock, LostRange, NodeIndex, RefusedKeys, SyncState, TickError, WallCeiling};
-use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Version};
+use world::{MILLISECOND, SECOND, World, key};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const HOUR_MICROS: i64 = 3_600_000_000;

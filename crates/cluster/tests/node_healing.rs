@@ -1,11 +1,11 @@
 //! Healing of damaged tables.
 
-mod node_support;
+mod world;
 
 use cluster::{Key, LostRange, NodeIndex, NodeSet, RepairKind, ReplicaRequest, StoreRequest};
-use node_support::{SECOND, World, key};
 use std::time::Duration;
 use stdx::{Version, WallTime};
+use world::{SECOND, World, key};
 
 const KEYS: usize = 3_000;
 

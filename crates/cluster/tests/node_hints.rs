@@ -1,14 +1,14 @@
 //! Hinted handoff, and the drain of a node.
 
-mod node_support;
+mod world;
 
 use cluster::{
     Event, HintCount, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, ReplicaRequest,
     ReplicaResponse, StoreRequest, hint_bytes,
 };
-use node_support::{MILLISECOND, SECOND, World, key};
 use std::time::Duration;
 use stdx::{Cell, NodeTag, Version};
+use world::{MILLISECOND, SECOND, World, key};
 
 fn dropped(world: &World, host: usize) -> usize {
     world.hosts[host].events.iter().filter(|event| matches!(event, Event::HintDropped { .. })).count()
@@ -73,18 +73,6 @@ fn a_target_that_missed_an_older_version_gets_the_newest_despite_its_smaller_fro
         "it is one of three replicas from now on"
     );
     assert_eq!((world.hosts[0].store.hints_for(2), writes(&world, 0, 2)), (0, 1));
-}
-
-#[test]
-fn a_cell_is_not_delivered_to_a_node_that_is_not_its_replica() {
-    let mut world = World::started(3, 3);
-    world.crash(2);
-    let name = world.name_where("k", 2, |replicas| !replicas.contains(&NodeIndex(2)));
-    world.write(0, &name, 2, &[2]);
-    world.start(2);
-    world.run(3 * SECOND);
-    assert_eq!(world.version_at(2, &name), None);
-    assert_eq!((world.hosts[0].store.hints_for(2), writes(&world, 0, 2)), (0, 0));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The horizon of a node under wrong clocks of its own and of its peers.
 
-mod node_support;
+mod world;
 
-use node_support::{MILLISECOND, SECOND, World};
 use std::time::Duration;
 use stdx::{SteadyWall, WallTime};
+use world::{MILLISECOND, SECOND, World};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);

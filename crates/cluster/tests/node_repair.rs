@@ -1,16 +1,16 @@
 //! The rebuild of a lost node, and anti-entropy.
 
-mod node_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Event, Key, LostRange, Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
     RangeAnswer, RangeRequest, ReplicaRequest, StoreRequest, SyncState, hint_bytes,
 };
-use node_support::{MILLISECOND, Net, SECOND, World, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, Rng, Version, WallTime};
+use world::{MILLISECOND, Net, SECOND, World, key};
 
 const KEYS: usize = 3_000;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -161,7 +161,7 @@ fn a_rebuild_completes_despite_crashes_losses_and_faults() {
         let lost = world.hosts[2].store.cells.clone();
         world.crash(2);
         world.lose_disk(2);
-        world.net = Net { latency: MILLISECOND, jitter: 20 * MILLISECOND, loss: 0.05, doubled: 0.1 };
+        world.net = Net { jitter: 20 * MILLISECOND, loss: 0.05, doubled: 0.1, ..Net::of_a_rack() };
         world.start(2);
         for step in 0..20 {
             world.run(100 * MILLISECOND);
@@ -327,7 +327,7 @@ fn replicas_converge_though_messages_are_lost_and_nodes_and_stores_fail() {
         let mut world = World::started(3, 700 + seed);
         let mut rng = Rng::new(seed);
         scatter(&mut world, 1_500, &mut rng);
-        world.net = Net { latency: MILLISECOND, jitter: 20 * MILLISECOND, loss: 0.03, doubled: 0.1 };
+        world.net = Net { jitter: 20 * MILLISECOND, loss: 0.03, doubled: 0.1, ..Net::of_a_rack() };
         for step in 0..15_usize {
             let host = rng.below(3) as usize;
             repair(&mut world, host);

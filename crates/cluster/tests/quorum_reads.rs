@@ -7,17 +7,17 @@
 //! * Each command has exactly one reply.
 //! * Each copy is on a replica of its key.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Command, CommandFailure, CoordinatorLimits, Lifetime, NodeIndex, PeerState, Quorum, Reply, RequestId,
     Shortfall, StoreFault,
 };
-use coordinator_support::{Cluster, TIMEOUT, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{CellKind, Rng, Version};
+use world::{Packet, TIMEOUT, World, key};
 
 const SEEDS: u64 = 6_000;
 const STEPS: u32 = 400;
@@ -35,7 +35,7 @@ struct Asked {
 struct Run {
     seed: u64,
     rng: Rng,
-    cluster: Cluster,
+    cluster: World,
     asked: BTreeMap<RequestId, Asked>,
     /// By key: the greatest version that was acknowledged to a write or returned by a read.
     known: [Version; KEYS.len()],
@@ -65,7 +65,7 @@ impl Run {
             reads_for_one_of_all: rng.below(4) as u32,
             ..CoordinatorLimits::default()
         };
-        let cluster = Cluster::new(nodes, limits, seed);
+        let cluster = World::of_coordinators(nodes, limits, seed);
         let from = 1 + rng.below(2 * u64::from(nodes)).min(u64::from(nodes) - 1) as u8;
         let ack_write = 1 + rng.below(u64::from(from)) as u8;
         let least = from + 1 - ack_write;
@@ -87,7 +87,7 @@ impl Run {
         assert!(self.asked.is_empty(), "{} have no reply, seed {}", self.asked.len(), self.seed);
         self.settle();
         for host in &self.cluster.hosts {
-            assert_eq!(host.coordinator.operations(), 0, "seed {}", self.seed);
+            assert_eq!(host.coordinator.as_ref().expect("it runs").operations(), 0, "seed {}", self.seed);
         }
     }
 
@@ -149,8 +149,8 @@ impl Run {
         self.asked.insert(id, Asked { key: key_index, floor: None, value });
     }
 
-    fn any_on_the_way(&mut self) -> Option<usize> {
-        let len = self.cluster.on_the_way.len() as u64;
+    fn any_in_flight(&mut self) -> Option<usize> {
+        let len = self.cluster.in_flight().count() as u64;
         (len > 0).then(|| self.rng.below(len) as usize)
     }
 
@@ -161,18 +161,20 @@ impl Run {
             2 => StoreFault::Corrupt { detail: String::new() },
             _ => StoreFault::Io { detail: String::new() },
         });
-        let Some(index) = self.any_on_the_way() else {
+        let Some(index) = self.any_in_flight() else {
             return;
         };
         if self.rng.chance(self.loss) {
             self.cluster.lose(index);
-        } else if !(self.cluster.is_write_at_store(index) && self.rng.chance(self.slowness)) {
+        } else if !(self.cluster.in_flight().nth(index).is_some_and(Packet::is_write_at_store)
+            && self.rng.chance(self.slowness))
+        {
             self.cluster.deliver(index, fault);
         }
     }
 
     fn duplicate(&mut self) {
-        if let Some(index) = self.any_on_the_way() {
+        if let Some(index) = self.any_in_flight() {
             self.cluster.deliver_copy(index);
         }
     }
@@ -204,7 +206,7 @@ impl Run {
         }
         let from = self.read.from();
         for (node, host) in self.cluster.hosts.iter().enumerate() {
-            for key in host.cells.keys() {
+            for key in host.store.cells.keys() {
                 let node = NodeIndex(node as u8);
                 assert!(
                     self.cluster.layout.is_replica(node, key, from),
@@ -268,7 +270,7 @@ impl Run {
             _ => false,
         };
         if is_surely_not_stored && let Some(value) = &asked.value {
-            let is_held = self.cluster.hosts.iter().flat_map(|host| host.cells.values());
+            let is_held = self.cluster.hosts.iter().flat_map(|host| host.store.cells.values());
             let is_held = is_held.into_iter().any(|cell| cell.value == *value);
             assert!(!is_held, "{failure:?} but stored, seed {}", self.seed);
         }

@@ -2,14 +2,14 @@
 //! includes entries that were written to fewer replicas than the scan reads from, and that reached
 //! only some of these.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Command, CoordinatorLimits, Cut, Key, KeyRange, NodeIndex, PeerState, Reply, Scan, ScanId, ScanScope,
 };
-use coordinator_support::{Cluster, TIMEOUT, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
+use world::{TIMEOUT, World, key};
 
 /// The version of a key that a scan at node 0 returns, and the version that a read at the other
 /// nodes finds after that; both with 2 of 3.
@@ -19,9 +19,9 @@ fn show_and_read(key: &Key, cells: &[(usize, Cell)]) -> (Option<Version>, Option
         reads_for_one_of_all: 0,
         ..CoordinatorLimits::default()
     };
-    let mut cluster = Cluster::new(3, limits, 1);
+    let mut cluster = World::of_coordinators(3, limits, 1);
     for (node, cell) in cells {
-        cluster.hosts[*node].cells.insert(key.clone(), cell.clone());
+        cluster.hosts[*node].store.cells.insert(key.clone(), cell.clone());
     }
     let quorum = cluster.quorum(2, 3);
     let range = KeyRange { from: Some(Cut::Before(key.clone())), to: None };
@@ -56,7 +56,7 @@ fn version(at: u64) -> Version {
 /// A key with this preference list.
 fn key_with(list: [u8; 3]) -> Key {
     let limits = CoordinatorLimits::default();
-    let layout = Cluster::new(3, limits, 1).layout;
+    let layout = World::of_coordinators(3, limits, 1).layout;
     let list = list.map(NodeIndex);
     let mut keys = (0..1_000).map(|index| key(&format!("k{index}")));
     keys.find(|key| layout.preference_list(layout.partition_of(key))[..3] == list)

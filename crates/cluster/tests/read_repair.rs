@@ -1,21 +1,25 @@
 //! Reads whose replicas differ, in corner cases: values that are large, have expired, or cannot
 //! spread.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Command, CoordinatorLimits, Key, PeerRequest, PeerState, ReplicaRequest, Reply, RequestId, StoreRequest,
 };
-use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, Hlc, NodeTag, Version, WallTime};
+use world::{Packet, TIMEOUT, World, key};
 
 /// More steps than any of these exchanges takes.
 const STEPS_MAX: usize = 100;
 
-fn cluster(nodes: u8, reads_for_one_of_all: u32) -> Cluster {
-    Cluster::new(nodes, CoordinatorLimits { reads_for_one_of_all, ..CoordinatorLimits::default() }, 1)
+fn cluster(nodes: u8, reads_for_one_of_all: u32) -> World {
+    World::of_coordinators(
+        nodes,
+        CoordinatorLimits { reads_for_one_of_all, ..CoordinatorLimits::default() },
+        1,
+    )
 }
 
 fn version(hlc: u64) -> Version {
@@ -23,25 +27,25 @@ fn version(hlc: u64) -> Version {
 }
 
 /// The host at index `place` of the key's preference list.
-fn at(cluster: &Cluster, key: &Key, place: usize) -> usize {
+fn at(cluster: &World, key: &Key, place: usize) -> usize {
     cluster.layout.replicas(key, cluster.layout.len())[place].as_usize()
 }
 
-fn get(cluster: &mut Cluster, node: usize, key: &Key, ack: u8, from: u8) -> RequestId {
+fn get(cluster: &mut World, node: usize, key: &Key, ack: u8, from: u8) -> RequestId {
     let quorum = cluster.quorum(ack, from);
     cluster.submit(node, Command::Get { key: key.clone(), quorum })
 }
 
 /// Handles the packets that satisfy `is_wanted`, and those that they cause, until none is left.
 /// Returns their number.
-fn deliver(cluster: &mut Cluster, is_wanted: impl Fn(&Packet) -> bool) -> usize {
+fn deliver(cluster: &mut World, is_wanted: impl Fn(&Packet) -> bool) -> usize {
     for steps in 0..STEPS_MAX {
-        let Some(index) = cluster.on_the_way.iter().position(&is_wanted) else {
+        let Some(index) = cluster.position(&is_wanted) else {
             return steps;
         };
         cluster.deliver(index, None);
     }
-    panic!("there is no end to it: {:?}", cluster.on_the_way);
+    panic!("there is no end to it: {:?}", cluster.in_flight().collect::<Vec<_>>());
 }
 
 #[test]
@@ -52,13 +56,13 @@ fn a_large_value_reaches_a_replica_found_stale_after_the_reply() {
     let (first, lacking) = (at(&cluster, &key, 0), at(&cluster, &key, 2));
     for place in 0..2 {
         let host = at(&cluster, &key, place);
-        cluster.hosts[host].cells.insert(key.clone(), large.clone());
+        cluster.hosts[host].store.cells.insert(key.clone(), large.clone());
     }
     let id = get(&mut cluster, first, &key, 2, 3);
     deliver(&mut cluster, |packet| !packet.concerns(lacking));
     assert!(matches!(cluster.replies[&id], Reply::Found { .. }));
     deliver(&mut cluster, |_| true);
-    assert_eq!(cluster.hosts[lacking].cells.get(&key), Some(&large));
+    assert_eq!(cluster.hosts[lacking].store.cells.get(&key), Some(&large));
 }
 
 #[test]
@@ -75,9 +79,9 @@ fn an_expired_value_and_its_tombstone_are_repaired_as_either() {
             let value = if meta.kind == CellKind::Value { Bytes::from_static(b"v") } else { Bytes::new() };
             Cell { meta, value }
         };
-        cluster.hosts[hosts[0]].cells.insert(key.clone(), Cell::value(version(1), 3, Bytes::new()));
-        cluster.hosts[hosts[1]].cells.insert(key.clone(), cell(second));
-        cluster.hosts[hosts[2]].cells.insert(key.clone(), cell(third));
+        cluster.hosts[hosts[0]].store.cells.insert(key.clone(), Cell::value(version(1), 3, Bytes::new()));
+        cluster.hosts[hosts[1]].store.cells.insert(key.clone(), cell(second));
+        cluster.hosts[hosts[2]].store.cells.insert(key.clone(), cell(third));
         let id = get(&mut cluster, hosts[0], &key, 2, 3);
         // Both are known to hold the newest version before any replica has sent the value.
         for place in [answers_first, 3 - answers_first] {
@@ -85,7 +89,7 @@ fn an_expired_value_and_its_tombstone_are_repaired_as_either() {
         }
         deliver(&mut cluster, |_| true);
         assert!(matches!(cluster.replies[&id], Reply::Missing { .. }));
-        assert_eq!(cluster.hosts[hosts[0]].cells[&key].meta.version, version(2));
+        assert_eq!(cluster.hosts[hosts[0]].store.cells[&key].meta.version, version(2));
     }
 }
 
@@ -109,17 +113,17 @@ fn the_newest_cell_is_fetched_while_another_replica_hangs() {
             }
         )
     };
-    let hung = replicas.into_iter().find(|&host| {
-        cluster.on_the_way.iter().any(|packet| is_request_for_cell(packet) && packet.concerns(host))
-    });
+    let hung = replicas
+        .into_iter()
+        .find(|&host| cluster.in_flight().any(|packet| is_request_for_cell(packet) && packet.concerns(host)));
     let hung = hung.expect("one is asked for its cell");
     let others: Vec<usize> = replicas.into_iter().filter(|&host| host != hung).collect();
     // The replica whose version arrives first has a newer cell than the one that is asked next.
     for &host in &others {
-        let is_asked = cluster.on_the_way.iter().any(|packet| packet.concerns(host));
+        let is_asked = cluster.in_flight().any(|packet| packet.concerns(host));
         let hlc = if is_asked { 2 } else { 1 };
         let cell = Cell::value(version(hlc), 3, Bytes::from_static(b"v"));
-        cluster.hosts[host].cells.insert(key.clone(), cell);
+        cluster.hosts[host].store.cells.insert(key.clone(), cell);
     }
     deliver(&mut cluster, |packet| !packet.concerns(hung));
     cluster.pass(TIMEOUT / 5);
@@ -135,9 +139,18 @@ fn a_read_spreads_its_result_within_its_quorum_so_that_the_next_cannot_miss_it()
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
     let [first, second, third] = hosts;
     // The cell was written for five nodes and reached one.
-    cluster.hosts[first].cells.insert(key.clone(), Cell::value(version(2), 5, Bytes::from_static(b"new")));
-    cluster.hosts[second].cells.insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
-    cluster.hosts[third].cells.insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
+    cluster.hosts[first]
+        .store
+        .cells
+        .insert(key.clone(), Cell::value(version(2), 5, Bytes::from_static(b"new")));
+    cluster.hosts[second]
+        .store
+        .cells
+        .insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
+    cluster.hosts[third]
+        .store
+        .cells
+        .insert(key.clone(), Cell::value(version(1), 5, Bytes::from_static(b"old")));
     cluster.hosts[first].view.peers[third].state = PeerState::Unreachable;
     cluster.publish(first);
     let id = get(&mut cluster, first, &key, 2, 3);
@@ -163,14 +176,14 @@ fn a_read_spreads_its_result_within_its_quorum_so_that_the_next_cannot_miss_it()
 fn a_read_goes_on_without_a_replica_whose_newer_cell_the_others_cannot_store() {
     let key = key("k");
     let older = Cell::value(version(1), 3, Bytes::from_static(b"older"));
-    let of_the_future =
-        Version::new(Hlc::at(WallTime::EPOCH_2020.saturating_add(TIMEOUT * 3_600)), NodeTag(1));
+    let in_an_hour = cluster(3, 0).now_at(0).wall.saturating_add(TIMEOUT * 3_600);
+    let of_the_future = Version::new(Hlc::at(in_an_hour), NodeTag(1));
     for (newer, is_full) in [(version(2), true), (of_the_future, false)] {
         let mut cluster = cluster(3, 0);
         let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
         let newer = Cell::value(newer, 3, Bytes::from_static(b"newer"));
         for (host, cell) in hosts.into_iter().zip([&newer, &older, &older]) {
-            cluster.hosts[host].cells.insert(key.clone(), cell.clone());
+            cluster.hosts[host].store.cells.insert(key.clone(), cell.clone());
         }
         for host in &hosts[1..] {
             cluster.hosts[hosts[0]].view.peers[*host].disk_full = is_full;
@@ -182,7 +195,7 @@ fn a_read_goes_on_without_a_replica_whose_newer_cell_the_others_cannot_store() {
         assert!(matches!(reply, Reply::Found { cell, .. } if *cell == older), "{reply:?}");
 
         // If another replica holds the cell too, it may have been acknowledged or read.
-        cluster.hosts[hosts[1]].cells.insert(key.clone(), newer.clone());
+        cluster.hosts[hosts[1]].store.cells.insert(key.clone(), newer.clone());
         let id = get(&mut cluster, hosts[0], &key, 2, 3);
         deliver(&mut cluster, |_| true);
         let reply = &cluster.replies[&id];
@@ -198,7 +211,7 @@ fn a_cell_that_replaces_an_older_version_takes_over_its_replicas() {
     let newest = Cell::value(version(2), 1, Bytes::from_static(b"newest"));
     let older = Cell::value(version(1), 3, Bytes::from_static(b"older"));
     for (host, cell) in hosts.into_iter().zip([&newest, &older, &older]) {
-        cluster.hosts[host].cells.insert(key.clone(), cell.clone());
+        cluster.hosts[host].store.cells.insert(key.clone(), cell.clone());
     }
     let of_three = newest.with_from_of_at_least(3);
     for _ in 0..2 {
@@ -208,6 +221,6 @@ fn a_cell_that_replaces_an_older_version_takes_over_its_replicas() {
         assert!(matches!(reply, Reply::Found { cell, .. } if cell.meta.version == version(2)), "{reply:?}");
     }
     for host in hosts {
-        assert_eq!(cluster.hosts[host].cells[&key], of_three, "at {host}");
+        assert_eq!(cluster.hosts[host].store.cells[&key], of_three, "at {host}");
     }
 }

@@ -1,42 +1,42 @@
 //! A replica that has refused the newest cell of a key gives no answers for that key, and normal
 //! answers for all others.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Command, CommandFailure, CoordinatorLimits, Cut, KeyRange, Lifetime, NodeIndex, NodeSet, Quorum,
     RefusedKey, RefusedKeys, Reply, Scan, ScanId, ScanScope, Shortfall,
 };
-use coordinator_support::{Cluster, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
+use world::{World, key};
 
 /// Three nodes that hold the keys `a`, `k` and `z`. Node 0 has refused `k`, and holds an older
 /// version of it.
-fn cluster() -> Cluster {
+fn cluster() -> World {
     let limits = CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() };
-    let mut cluster = Cluster::new(3, limits, 1);
+    let mut cluster = World::of_coordinators(3, limits, 1);
     let cell = |at: u64, value| {
-        let version = Version::new(Hlc::at(cluster.now.wall).next(), NodeTag(at));
+        let version = Version::new(Hlc::at(cluster.now_at(0).wall).next(), NodeTag(at));
         Cell::value(version, 3, Bytes::from_static(value))
     };
     let (older, newer) = (cell(1, b"older"), cell(2, b"newer"));
     for node in 0..3 {
         for name in ["a", "z"] {
-            cluster.hosts[node].cells.insert(key(name), older.clone());
+            cluster.hosts[node].store.cells.insert(key(name), older.clone());
         }
         let of_k = if node == 0 { &older } else { &newer };
-        cluster.hosts[node].cells.insert(key("k"), of_k.clone());
+        cluster.hosts[node].store.cells.insert(key("k"), of_k.clone());
     }
     let refusal =
-        RefusedKey { since: Hlc::at(cluster.now.wall), holders: NodeSet::from_iter([NodeIndex(1)]) };
+        RefusedKey { since: Hlc::at(cluster.now_at(0).wall), holders: NodeSet::from_iter([NodeIndex(1)]) };
     let refused = RefusedKeys::of([(key("k"), refusal)].into()).expect("one key");
     cluster.hosts[0].view.refused = refused;
     cluster.publish(0);
     cluster
 }
 
-fn get(cluster: &mut Cluster, node: usize, name: &str, quorum: Quorum) -> Reply {
+fn get(cluster: &mut World, node: usize, name: &str, quorum: Quorum) -> Reply {
     let id = cluster.submit(node, Command::Get { key: key(name), quorum });
     cluster.settle();
     cluster.replies.remove(&id).expect("a reply")
@@ -44,7 +44,7 @@ fn get(cluster: &mut Cluster, node: usize, name: &str, quorum: Quorum) -> Reply 
 
 /// The values of all keys from `from` on, or the failure of the scan.
 fn scan(
-    cluster: &mut Cluster,
+    cluster: &mut World,
     node: usize,
     from: &str,
     scope: ScanScope,

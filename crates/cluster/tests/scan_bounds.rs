@@ -1,12 +1,12 @@
 //! Bounded cost of a page of a scan, however much replicas differ: in memory, in reads, and in time
 //! until the first page.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{Command, CoordinatorLimits, Cut, KeyRange, Page, Quorum, Reply, Scan, ScanId, ScanScope};
-use coordinator_support::{Cluster, TIMEOUT, key};
 use stdx::{Cell, Hlc, NodeTag, Version};
+use world::{TIMEOUT, World, key};
 
 const KEYS: usize = 6_000;
 const SCAN: ScanId = ScanId(1);
@@ -15,15 +15,15 @@ const SCAN: ScanId = ScanId(1);
 const PAGE_BYTES_MAX: usize = (128 << 10) + 16 * 1_100;
 
 /// A cluster whose stores return pages with as many keys as they may.
-fn cluster(nodes: u8) -> Cluster {
+fn cluster(nodes: u8) -> World {
     let limits = CoordinatorLimits {
         request_timeout: TIMEOUT,
         reads_for_one_of_all: 0,
         ..CoordinatorLimits::default()
     };
-    let mut cluster = Cluster::new(nodes, limits, 1);
+    let mut cluster = World::of_coordinators(nodes, limits, 1);
     for host in &mut cluster.hosts {
-        host.snapshots.passed_max = usize::MAX;
+        host.store.snapshots.passed_max = usize::MAX;
     }
     cluster
 }
@@ -33,26 +33,26 @@ fn cell(from: u8, value_len: usize) -> Cell {
     Cell::value(version, from, Bytes::from(vec![b'x'; value_len]))
 }
 
-fn fill(cluster: &mut Cluster, nodes: &[usize], keys: impl Iterator<Item = usize>, value_len: usize) {
+fn fill(cluster: &mut World, nodes: &[usize], keys: impl Iterator<Item = usize>, value_len: usize) {
     for key in keys.map(|index| key(&format!("{index:06}"))) {
         for node in nodes {
-            cluster.hosts[*node].cells.insert(key.clone(), cell(3, value_len));
+            cluster.hosts[*node].store.cells.insert(key.clone(), cell(3, value_len));
         }
     }
 }
 
-fn begin(cluster: &mut Cluster, limit: Option<u64>) -> (Page, bool) {
+fn begin(cluster: &mut World, limit: Option<u64>) -> (Page, bool) {
     let range = KeyRange { from: Some(Cut::Before(key("0"))), to: None };
     let scan = Scan { range, limit, scope: ScanScope::Cluster(majority(cluster)) };
     take(cluster, Command::Scan { id: SCAN, scan })
 }
 
-fn majority(cluster: &Cluster) -> Quorum {
+fn majority(cluster: &World) -> Quorum {
     let nodes = cluster.layout.len();
     cluster.quorum(nodes / 2 + 1, nodes)
 }
 
-fn take(cluster: &mut Cluster, command: Command) -> (Page, bool) {
+fn take(cluster: &mut World, command: Command) -> (Page, bool) {
     let request = cluster.submit(0, command);
     cluster.settle();
     match cluster.replies.remove(&request) {
@@ -63,12 +63,12 @@ fn take(cluster: &mut Cluster, command: Command) -> (Page, bool) {
 
 /// Reads the range to its end, and returns the number of entries. The cost of each page is checked,
 /// including the page that is read ahead.
-fn read_all(cluster: &mut Cluster, reads_max: usize) -> usize {
-    let (mut seen, mut repaired) = (Vec::new(), cluster.hosts[0].cells.len());
+fn read_all(cluster: &mut World, reads_max: usize) -> usize {
+    let (mut seen, mut repaired) = (Vec::new(), cluster.hosts[0].store.cells.len());
     let (mut page, mut is_last) = begin(cluster, None);
     loop {
         assert!(page.bytes().len() <= PAGE_BYTES_MAX, "{} bytes in a page", page.bytes().len());
-        let held = cluster.hosts[0].cells.len();
+        let held = cluster.hosts[0].store.cells.len();
         assert!(held - repaired <= reads_max, "{} keys were read at once", held - repaired);
         repaired = held;
         seen.extend((0..page.len()).map(|at| page.key(at)));
@@ -100,7 +100,7 @@ fn pages_are_bounded_if_the_source_lacks_all_small_entries() {
 fn pages_are_bounded_if_each_node_lacks_some_entries() {
     let mut cluster = cluster(3);
     for host in &mut cluster.hosts {
-        host.snapshots.passed_max = 50;
+        host.store.snapshots.passed_max = 50;
     }
     fill(&mut cluster, &[0, 2], (0..KEYS).filter(|index| index % 3 == 0), 1_000);
     fill(&mut cluster, &[1, 2], (0..KEYS).filter(|index| index % 3 == 1), 1_000);
@@ -113,7 +113,7 @@ fn pages_are_bounded_if_each_node_lacks_some_entries() {
 #[test]
 fn no_page_goes_beyond_the_slowest_checker() {
     let mut cluster = cluster(5);
-    cluster.hosts[2].snapshots.passed_max = 1;
+    cluster.hosts[2].store.snapshots.passed_max = 1;
     fill(&mut cluster, &[1, 3, 4], (0..KEYS).filter(|index| index / 10 % 2 == 0), 1_000);
     fill(&mut cluster, &[2, 3, 4], (0..KEYS).filter(|index| index / 10 % 2 == 1), 1_000);
     assert_eq!(read_all(&mut cluster, 600), KEYS);
@@ -125,6 +125,6 @@ fn a_limit_of_one_reads_few_keys() {
     fill(&mut cluster, &[1, 2], 0..KEYS, 10);
     let (page, is_last) = begin(&mut cluster, Some(1));
     assert_eq!((page.len(), is_last), (1, true));
-    let read = cluster.hosts[0].cells.len();
+    let read = cluster.hosts[0].store.cells.len();
     assert!(read <= 16, "{read} keys were read for one entry");
 }

@@ -6,17 +6,17 @@
 //! * A scan of a majority shows the entries of each earlier one, or something newer.
 //! * Each command has exactly one reply, and a finished scan leaves no snapshot or operation.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Command, CommandFailure, CoordinatorLimits, Cut, Key, KeyRange, Lifetime, Page, PeerState, Quorum, Reply,
     RequestId, Scan, ScanId, ScanScope, StoreFault,
 };
-use coordinator_support::{Cluster, TIMEOUT, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Rng, Version};
+use world::{TIMEOUT, World, key};
 
 const SEEDS: u64 = 3_000;
 const STEPS: u32 = 500;
@@ -44,7 +44,7 @@ struct Reading {
 struct Run {
     seed: u64,
     rng: Rng,
-    cluster: Cluster,
+    cluster: World,
     asked: BTreeMap<RequestId, Asked>,
     scans: BTreeMap<ScanId, Reading>,
     quorum: Quorum,
@@ -76,7 +76,7 @@ impl Run {
             reads_for_one_of_all: rng.below(4) as u32,
             ..CoordinatorLimits::default()
         };
-        let cluster = Cluster::new(nodes, limits, seed);
+        let cluster = World::of_coordinators(nodes, limits, seed);
         let quorum = any_quorum(&cluster, &mut rng);
         let is_calm = rng.chance(0.3);
         let loss = if is_calm || rng.chance(0.5) { 0.0 } else { rng.unit() * 0.2 };
@@ -108,9 +108,19 @@ impl Run {
         }
         self.settle();
         for host in &self.cluster.hosts {
-            assert_eq!(host.coordinator.operations(), 0, "seed {}", self.seed);
-            assert!(host.coordinator.poll_timeout().is_none_or(|at| at > self.cluster.now.mono));
-            assert!(!self.is_calm || host.snapshots.len() == 0, "a snapshot was left, seed {}", self.seed);
+            assert_eq!(host.coordinator.as_ref().expect("it runs").operations(), 0, "seed {}", self.seed);
+            assert!(
+                host.coordinator
+                    .as_ref()
+                    .expect("it runs")
+                    .poll_timeout()
+                    .is_none_or(|at| at > self.cluster.now)
+            );
+            assert!(
+                !self.is_calm || host.store.snapshots.len() == 0,
+                "a snapshot was left, seed {}",
+                self.seed
+            );
         }
         self.ended
     }
@@ -137,7 +147,7 @@ impl Run {
             86 => {}
             _ if self.is_calm => self.deliver(),
             87..90 => {
-                if let Some(index) = self.any_on_the_way() {
+                if let Some(index) = self.any_in_flight() {
                     self.cluster.deliver_copy(index);
                 }
             }
@@ -208,7 +218,7 @@ impl Run {
 
     /// The keys and versions that a node holds.
     fn held(&self, node: usize, range: &KeyRange) -> BTreeMap<Key, Version> {
-        let cells = self.cluster.hosts[node].cells.iter();
+        let cells = self.cluster.hosts[node].store.cells.iter();
         let held = cells.filter(|(key, _)| range.contains(key.as_bytes()));
         held.map(|(key, cell)| (key.clone(), cell.meta.version)).collect()
     }
@@ -251,13 +261,13 @@ impl Run {
         }
     }
 
-    fn any_on_the_way(&mut self) -> Option<usize> {
-        let len = self.cluster.on_the_way.len() as u64;
+    fn any_in_flight(&mut self) -> Option<usize> {
+        let len = self.cluster.in_flight().count() as u64;
         (len > 0).then(|| self.rng.below(len) as usize)
     }
 
     fn deliver(&mut self) {
-        let Some(index) = self.any_on_the_way() else {
+        let Some(index) = self.any_in_flight() else {
             return;
         };
         let fault = (!self.is_calm && self.rng.chance(0.02)).then(|| match self.rng.below(3) {
@@ -355,7 +365,7 @@ impl Run {
     }
 }
 
-fn any_quorum(cluster: &Cluster, rng: &mut Rng) -> Quorum {
+fn any_quorum(cluster: &World, rng: &mut Rng) -> Quorum {
     let nodes = u64::from(cluster.layout.len());
     let from = 1 + rng.below(2 * nodes).min(nodes - 1) as u8;
     let ack = if rng.chance(0.6) { from / 2 + 1 } else { 1 + rng.below(u64::from(from)) as u8 };

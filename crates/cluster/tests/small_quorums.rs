@@ -1,17 +1,17 @@
 //! Checks every quorum of up to five nodes with every combination of outcomes at the replicas:
 //! there is one reply, it is correct, and it leaves as soon as it is decided.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Acks, Command, CommandFailure, CoordinatorLimits, Lifetime, Message, NodeIndex, PeerRequest, PeerState,
     Quorum, ReplicaRequest, Reply, RequestId, Shortfall, StoreFault, StoreRequest,
 };
-use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version};
+use world::{Packet, TIMEOUT, World, key};
 
 const NODES_MAX: u8 = 5;
 const KEY: &str = "k";
@@ -52,8 +52,12 @@ fn a_write_gets_the_reply_that_follows_from_its_replicas() {
     }
 }
 
-fn cluster(nodes: u8) -> Cluster {
-    Cluster::new(nodes, CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() }, 1)
+fn cluster(nodes: u8) -> World {
+    World::of_coordinators(
+        nodes,
+        CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() },
+        1,
+    )
 }
 
 fn put(quorum: Quorum) -> Command {
@@ -70,7 +74,7 @@ fn outcomes(mut choice: usize, from: u8) -> Vec<Outcome> {
 }
 
 /// The replicas act in the order of the preference list; the first node of all coordinates.
-fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
+fn check_write(cluster: &mut World, quorum: Quorum, outcomes: &[Outcome]) {
     let replicas = cluster.layout.replicas(&key(KEY), quorum.from()).to_vec();
     let is_down = |place: usize| outcomes[place] == Outcome::IsDown && replicas[place] != NodeIndex(0);
     for (place, node) in replicas.iter().enumerate().filter(|&(place, _)| is_down(place)) {
@@ -85,7 +89,7 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
     let mut expected = Expected { asks_peers, ..Expected::new(quorum, down) };
     if let Some(failure) = expected.at_once() {
         assert_eq!(cluster.replies.remove(&id), Some(Reply::Failed(failure)));
-        assert!(cluster.on_the_way.is_empty(), "sent or stored although refused");
+        assert!(cluster.in_flight().next().is_none(), "sent or stored although refused");
     } else {
         for (place, node) in replicas.iter().enumerate().filter(|&(place, _)| !is_down(place)) {
             let outcome = outcomes[place];
@@ -105,7 +109,7 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
     if expected.stored > 0 {
         check_hints(cluster, &replicas, outcomes);
     }
-    cluster.hosts.iter_mut().for_each(|host| host.hints.clear());
+    cluster.hosts.iter_mut().for_each(|host| host.store.hints.clear());
     for peer in &mut cluster.hosts[0].view.peers {
         peer.state = PeerState::Up;
     }
@@ -114,7 +118,7 @@ fn check_write(cluster: &mut Cluster, quorum: Quorum, outcomes: &[Outcome]) {
 
 /// Makes the coordinator raise its clock's bound by a write, so that the next write need not wait
 /// for it.
-fn raise_bound(cluster: &mut Cluster) {
+fn raise_bound(cluster: &mut World) {
     let quorum = cluster.quorum(1, cluster.layout.len());
     cluster.submit(0, put(quorum));
     cluster.settle();
@@ -123,21 +127,21 @@ fn raise_bound(cluster: &mut Cluster) {
 
 /// Checks that, if one replica stored the write in time, each other replica has stored it too, or a
 /// hint is kept for it.
-fn check_hints(cluster: &mut Cluster, replicas: &[NodeIndex], outcomes: &[Outcome]) {
+fn check_hints(cluster: &mut World, replicas: &[NodeIndex], outcomes: &[Outcome]) {
     let held: Vec<_> = (replicas.iter())
         .map(|node| {
-            (*node, cluster.hosts[node.as_usize()].cells.get(&key(KEY)).map(|cell| cell.meta.version))
+            (*node, cluster.hosts[node.as_usize()].store.cells.get(&key(KEY)).map(|cell| cell.meta.version))
         })
         .collect();
     let newest = held.iter().map(|(_, version)| *version).max();
     for (node, _) in held.iter().filter(|(_, version)| Some(*version) != newest) {
-        let is_hinted = cluster.hosts.iter().any(|host| host.hints.contains(&(key(KEY), *node)));
+        let is_hinted = cluster.hosts.iter().any(|host| host.store.has_hint(&key(KEY), *node));
         assert!(is_hinted, "no hint for {node:?} after {outcomes:?}");
     }
 }
 
 /// Delivers the write at this replica, and its answer.
-fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
+fn act(cluster: &mut World, node: usize, outcome: Outcome) {
     let fault = match outcome {
         Outcome::Fails if node != 0 => return cluster.cut(0, node),
         Outcome::Stores | Outcome::IsDown => None,
@@ -164,8 +168,8 @@ fn act(cluster: &mut Cluster, node: usize, outcome: Outcome) {
     }
 }
 
-fn deliver(cluster: &mut Cluster, is_it: impl Fn(&Packet) -> bool, fault: Option<StoreFault>) {
-    let index = cluster.on_the_way.iter().position(is_it).expect("the packet is in flight");
+fn deliver(cluster: &mut World, is_it: impl Fn(&Packet) -> bool, fault: Option<StoreFault>) {
+    let index = cluster.position(is_it).expect("the packet is in flight");
     cluster.deliver(index, fault);
 }
 
@@ -267,7 +271,7 @@ impl Expected {
     }
 }
 
-fn check_reply(cluster: &mut Cluster, id: RequestId, expected: &mut Expected, outcomes: &[Outcome]) {
+fn check_reply(cluster: &mut World, id: RequestId, expected: &mut Expected, outcomes: &[Outcome]) {
     let got = cluster.replies.remove(&id);
     if expected.is_replied {
         assert_eq!(got, None, "a second reply to {outcomes:?}");
@@ -295,15 +299,15 @@ fn a_read_returns_the_newest_quorum_write_and_spreads_it_to_a_quorum() {
     }
 }
 
-fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
+fn check_read(cluster: &mut World, quorum: Quorum, mut choice: usize) {
     let key = key(KEY);
     let replicas = cluster.layout.replicas(&key, quorum.from()).to_vec();
     let mut readable = Vec::new();
-    cluster.hosts.iter_mut().for_each(|host| host.cells.clear());
+    cluster.hosts.iter_mut().for_each(|host| host.store.cells.clear());
     for node in &replicas {
         let age = choice % 3;
         if age > 0 {
-            cluster.hosts[node.as_usize()].cells.insert(key.clone(), cell(age as u64, quorum.from()));
+            cluster.hosts[node.as_usize()].store.cells.insert(key.clone(), cell(age as u64, quorum.from()));
         }
         let is_readable = choice % 6 < 3;
         cluster.hosts[0].view.peers[node.as_usize()].read_eligible = is_readable;
@@ -315,7 +319,7 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
     cluster.publish(0);
     let id = cluster.submit(0, Command::Get { key: key.clone(), quorum });
     while !cluster.replies.contains_key(&id) {
-        if cluster.on_the_way.is_empty() {
+        if cluster.in_flight().next().is_none() {
             // Live replicas that are not read-eligible yet are waited for.
             cluster.pass(TIMEOUT);
         } else {
@@ -338,7 +342,7 @@ fn check_read(cluster: &mut Cluster, quorum: Quorum, mut choice: usize) {
         reply => panic!("not a reply to a read: {reply:?}"),
     };
     assert!(readable.len() >= ack && held >= readable[ack - 1], "{held} of {readable:?} for {quorum:?}");
-    let holders = replicas.iter().filter_map(|node| cluster.hosts[node.as_usize()].cells.get(&key));
+    let holders = replicas.iter().filter_map(|node| cluster.hosts[node.as_usize()].store.cells.get(&key));
     let holders = holders.filter(|cell| cell.meta.version.hlc.to_bits() >= held).count();
     assert!(held == 0 || holders >= ack, "{holders} hold {held} of {readable:?} for {quorum:?}");
     cluster.settle();
@@ -397,11 +401,11 @@ fn a_failed_read_reports_the_shortfall_of_its_replicas() {
     );
 }
 
-fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) -> &'static str {
+fn check_shortfall(cluster: &mut World, quorum: Quorum, holdings: &[Holding]) -> &'static str {
     let key = key(KEY);
     let replicas = cluster.layout.replicas(&key, quorum.from()).to_vec();
     let mut by_host = vec![Holding::Nothing; cluster.hosts.len()];
-    cluster.hosts.iter_mut().for_each(|host| host.cells.clear());
+    cluster.hosts.iter_mut().for_each(|host| host.store.cells.clear());
     for (node, holding) in replicas.iter().zip(holdings) {
         let host = node.as_usize();
         let is_down = *holding == Holding::IsDown && host != 0;
@@ -412,21 +416,21 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
             holding => *holding,
         };
         if matches!(holding, Holding::Newest | Holding::Withheld | Holding::ValueDamaged) {
-            cluster.hosts[host].cells.insert(key.clone(), cell(1, quorum.from()));
+            cluster.hosts[host].store.cells.insert(key.clone(), cell(1, quorum.from()));
         }
         if is_down {
             cluster.hosts[0].view.peers[host].state = PeerState::Unreachable;
         }
     }
     cluster.publish(0);
-    let holders_before = cluster.hosts.iter().filter(|host| host.cells.contains_key(&key)).count();
+    let holders_before = cluster.hosts.iter().filter(|host| host.store.cells.contains_key(&key)).count();
     let id = cluster.submit(0, Command::Get { key: key.clone(), quorum });
-    let was_sent = !cluster.on_the_way.is_empty();
+    let was_sent = cluster.in_flight().next().is_some();
     while !cluster.replies.contains_key(&id) {
-        let next = cluster.on_the_way.iter().position(|packet| !is_held_back(packet, &by_host));
+        let next = cluster.position(|packet| !is_held_back(packet, &by_host));
         match next {
             Some(index) => {
-                let fault = fault_of_read(&cluster.on_the_way[index], &by_host);
+                let fault = fault_of_read(cluster.in_flight().nth(index).expect("it is there"), &by_host);
                 cluster.deliver(index, fault);
             }
             None => cluster.pass(TICK),
@@ -434,7 +438,7 @@ fn check_shortfall(cluster: &mut Cluster, quorum: Quorum, holdings: &[Holding]) 
     }
     let reply = cluster.replies.remove(&id).expect("a reply");
     let answering = by_host.iter().filter(|holding| answers(**holding)).count();
-    let holders = cluster.hosts.iter().filter(|host| host.cells.contains_key(&key)).count();
+    let holders = cluster.hosts.iter().filter(|host| host.store.cells.contains_key(&key)).count();
     let senders = by_host.iter().filter(|holding| **holding == Holding::Newest).count();
     let ack = usize::from(quorum.ack());
     // Slow replicas may have delayed requests to others until it was too late.
@@ -530,7 +534,7 @@ fn a_quorum_write_is_read_by_every_overlapping_quorum_for_any_loss() {
     for (written, read) in overlapping(&cluster) {
         for holders in places(written.from(), |count| count >= written.ack()) {
             for lost in places(read.from(), |count| count <= read.from() - read.ack()) {
-                let check = |cluster: &mut Cluster, loss| {
+                let check = |cluster: &mut World, loss| {
                     check_read_of_stored(cluster, (written, &holders), read, (loss, &lost));
                 };
                 check(&mut cluster, Loss::Unreachable);
@@ -544,7 +548,7 @@ fn a_quorum_write_is_read_by_every_overlapping_quorum_for_any_loss() {
     }
 }
 
-fn overlapping(cluster: &Cluster) -> Vec<(Quorum, Quorum)> {
+fn overlapping(cluster: &World) -> Vec<(Quorum, Quorum)> {
     let quorums = || {
         (1..=NODES_MAX)
             .flat_map(|from| (1..=from).map(move |ack| (ack, from)))
@@ -561,7 +565,7 @@ fn places(from: u8, is_count: impl Fn(u8) -> bool) -> Vec<Vec<usize>> {
 }
 
 fn check_read_of_stored(
-    cluster: &mut Cluster,
+    cluster: &mut World,
     (written, holders): (Quorum, &[usize]),
     read: Quorum,
     (loss, lost): (Loss, &[usize]),
@@ -572,10 +576,10 @@ fn check_read_of_stored(
     // The coordinator must be available.
     let lost: Vec<_> = hosts(lost).into_iter().filter(|&host| host != 0).collect();
     for host in &mut cluster.hosts {
-        host.cells.clear();
+        host.store.cells.clear();
     }
     for host in hosts(holders) {
-        cluster.hosts[host].cells.insert(key.clone(), cell(1, written.from()));
+        cluster.hosts[host].store.cells.insert(key.clone(), cell(1, written.from()));
     }
     for &host in lost.iter().filter(|_| loss == Loss::Unreachable) {
         cluster.hosts[0].view.peers[host].state = PeerState::Unreachable;
@@ -596,11 +600,11 @@ fn check_read_of_stored(
 }
 
 /// The reply that leaves in time although these hosts do nothing.
-fn reply_without(cluster: &mut Cluster, id: RequestId, lost: &[usize]) -> Option<Reply> {
+fn reply_without(cluster: &mut World, id: RequestId, lost: &[usize]) -> Option<Reply> {
     let mut waited = Duration::ZERO;
     while !cluster.replies.contains_key(&id) && waited < TIMEOUT / 2 {
         let is_lost = |packet: &Packet| lost.iter().any(|&host| packet.concerns(host));
-        match cluster.on_the_way.iter().position(|packet| !is_lost(packet)) {
+        match cluster.position(|packet| !is_lost(packet)) {
             Some(index) => cluster.deliver(index, None),
             None => {
                 cluster.pass(TICK);

@@ -1,26 +1,26 @@
 //! A write is reported as superseded even if only a read of a replica's tables shows the greater
 //! version.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{Command, CoordinatorLimits, Lifetime, ReplicaRequest, Reply, StoreFault, StoreRequest};
-use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag, Version};
+use world::{Packet, TIMEOUT, World, key};
 
 /// Three nodes whose stores need a read to report superseded writes, and a key with a later version
 /// on the given nodes.
-fn cluster_with_later_on(nodes: &[usize]) -> Cluster {
-    let mut cluster = Cluster::new(3, CoordinatorLimits::default(), 1);
-    let later = Hlc::at(cluster.now.wall.saturating_add(Duration::from_secs(5)));
+fn cluster_with_later_on(nodes: &[usize]) -> World {
+    let mut cluster = World::of_coordinators(3, CoordinatorLimits::default(), 1);
+    let later = Hlc::at(cluster.now_at(0).wall.saturating_add(Duration::from_secs(5)));
     let cell = Cell::value(Version::new(later, NodeTag(1)), 3, Bytes::from_static(b"later"));
-    nodes.iter().for_each(|node| drop(cluster.hosts[*node].cells.insert(key("k"), cell.clone())));
-    cluster.hosts.iter_mut().for_each(|host| host.is_unsure = true);
+    nodes.iter().for_each(|node| drop(cluster.hosts[*node].store.cells.insert(key("k"), cell.clone())));
+    cluster.hosts.iter_mut().for_each(|host| host.store.is_unsure = true);
     cluster
 }
 
-fn put(cluster: &Cluster, name: &str) -> Command {
+fn put(cluster: &World, name: &str) -> Command {
     let quorum = cluster.quorum(3, 3);
     Command::Put { key: key(name), value: Bytes::new(), lifetime: Lifetime::Forever, quorum }
 }
@@ -57,12 +57,15 @@ fn a_write_counts_though_the_read_for_a_greater_version_fails() {
     let mut cluster = cluster_with_later_on(&[0, 1, 2]);
     let put = put(&cluster, "k");
     let asked = cluster.submit(0, put);
-    while !cluster.on_the_way.is_empty() {
-        let is_read = matches!(
-            &cluster.on_the_way[0],
+    let is_read = |packet: &Packet| {
+        matches!(
+            packet,
             Packet::AtStore { request: StoreRequest::Replica(ReplicaRequest::ReadMeta { .. }), .. }
-        );
-        cluster.deliver(0, is_read.then(|| StoreFault::Io { detail: "as ordered".into() }));
+        )
+    };
+    loop {
+        let Some(fails) = cluster.in_flight().next().map(is_read) else { break };
+        cluster.deliver(0, fails.then(|| StoreFault::Io { detail: "as ordered".into() }));
     }
     assert!(!is_superseded(&cluster.replies[&asked]), "nothing is known");
 }
@@ -78,7 +81,7 @@ fn a_lost_link_while_a_replica_reads_leaves_no_operation() {
             Packet::AtStore { node: 1, request: StoreRequest::Replica(ReplicaRequest::ReadMeta { .. }), .. }
         )
     };
-    while !cluster.on_the_way.iter().any(is_read_of) {
+    while !cluster.in_flight().any(is_read_of) {
         cluster.deliver(0, None);
     }
     cluster.cut(0, 1);
@@ -88,5 +91,5 @@ fn a_lost_link_while_a_replica_reads_leaves_no_operation() {
     let asked = cluster.submit(0, put);
     cluster.settle();
     assert!(is_superseded(&cluster.replies[&asked]));
-    assert_eq!(cluster.hosts[0].coordinator.operations(), 0);
+    assert_eq!(cluster.coordinator_mut(0).1.operations(), 0);
 }

@@ -1,21 +1,24 @@
 //! The wait trace of a reply names its targets, and its spans add up to the whole time.
 
-mod coordinator_support;
+mod world;
 
 use bytes::Bytes;
 use cluster::{
     Command, CoordinatorLimits, Key, Lifetime, NodeIndex, Reply, RequestId, StoreRequest, WaitSpan,
     WaitTarget,
 };
-use coordinator_support::{Cluster, Packet, TIMEOUT, key};
 use std::time::Duration;
 use stdx::{Cell, Hlc, Instant, NodeTag, Version};
+use world::{Packet, TIMEOUT, World, key};
 
 const STEP: Duration = Duration::from_millis(7);
 
-fn cluster(nodes: u8) -> Cluster {
-    let mut cluster =
-        Cluster::new(nodes, CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() }, 1);
+fn cluster(nodes: u8) -> World {
+    let mut cluster = World::of_coordinators(
+        nodes,
+        CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() },
+        1,
+    );
     // The first write raises the bound of the clock.
     put(&mut cluster, "first", 1, 1);
     cluster.settle();
@@ -23,7 +26,7 @@ fn cluster(nodes: u8) -> Cluster {
 }
 
 /// The host at index `place` of the key's preference list.
-fn at(cluster: &Cluster, key: &Key, place: usize) -> usize {
+fn at(cluster: &World, key: &Key, place: usize) -> usize {
     cluster.layout.replicas(key, cluster.layout.len())[place].as_usize()
 }
 
@@ -32,32 +35,28 @@ fn peer(host: usize) -> WaitTarget {
 }
 
 /// Writes a key at its first replica.
-fn put(cluster: &mut Cluster, name: &str, ack: u8, from: u8) -> RequestId {
+fn put(cluster: &mut World, name: &str, ack: u8, from: u8) -> RequestId {
     let (key, quorum, value) = (key(name), cluster.quorum(ack, from), Bytes::from_static(b"v"));
     let host = at(cluster, &key, 0);
     cluster.submit(host, Command::Put { key, value, lifetime: Lifetime::Forever, quorum })
 }
 
-fn get(cluster: &mut Cluster, name: &str, ack: u8, from: u8) -> RequestId {
+fn get(cluster: &mut World, name: &str, ack: u8, from: u8) -> RequestId {
     let (key, quorum) = (key(name), cluster.quorum(ack, from));
     let host = at(cluster, &key, 0);
     cluster.submit(host, Command::Get { key, quorum })
 }
 
 /// Handles the packets that concern a host, and those that they cause, until none is left.
-fn deliver(cluster: &mut Cluster, host: usize) {
-    let concerns = |packet: &Packet| match packet {
-        Packet::AtStore { node, .. } => *node == host,
-        Packet::Message { acceptor, .. } => *acceptor == host,
-    };
-    while let Some(index) = cluster.on_the_way.iter().position(concerns) {
+fn deliver(cluster: &mut World, host: usize) {
+    while let Some(index) = cluster.position(|packet| packet.concerns(host)) {
         cluster.deliver(index, None);
     }
 }
 
 /// The spans of a reply with their durations, from its submission.
 #[track_caller]
-fn spans(cluster: &Cluster, id: RequestId, submitted: Instant) -> Vec<(WaitTarget, Duration)> {
+fn spans(cluster: &World, id: RequestId, submitted: Instant) -> Vec<(WaitTarget, Duration)> {
     let (wait, replied) = &cluster.waits[&id];
     let last = WaitSpan { target: wait.last, until: *replied };
     let mut from = submitted;
@@ -75,7 +74,7 @@ fn a_write_waits_for_the_answer_that_makes_its_quorum() {
     for last in 0..3 {
         let mut cluster = cluster(3);
         let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
-        let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now.mono);
+        let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now);
         for place in (0..3).filter(|place| *place != last).chain([last]) {
             cluster.pass(STEP);
             deliver(&mut cluster, hosts[place]);
@@ -87,11 +86,11 @@ fn a_write_waits_for_the_answer_that_makes_its_quorum() {
 
 #[test]
 fn a_write_waits_first_for_the_bound_of_the_clock() {
-    let mut cluster = Cluster::new(1, CoordinatorLimits::default(), 1);
-    let (id, submitted) = (put(&mut cluster, "k", 1, 1), cluster.now.mono);
+    let mut cluster = World::of_coordinators(1, CoordinatorLimits::default(), 1);
+    let (id, submitted) = (put(&mut cluster, "k", 1, 1), cluster.now);
     for is_bound in [true, false] {
         cluster.pass(STEP);
-        let index = cluster.on_the_way.iter().position(|packet| {
+        let index = cluster.position(|packet| {
             let is_raise =
                 matches!(packet, Packet::AtStore { request: StoreRequest::RaiseClockBound { .. }, .. });
             is_raise == is_bound
@@ -107,8 +106,8 @@ fn a_write_that_waited_for_a_link_did_not_wait_for_the_clock() {
     let mut cluster = cluster(3);
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
     cluster.cut(hosts[0], hosts[1]);
-    let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now.mono);
-    assert!(cluster.on_the_way.is_empty(), "nothing is sent before the link opens");
+    let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now);
+    assert!(cluster.in_flight().next().is_none(), "nothing is sent before the link opens");
     cluster.pass(TIMEOUT / 2);
     for place in [0, 2, 1] {
         cluster.pass(STEP);
@@ -122,7 +121,7 @@ fn a_write_that_waited_for_a_link_did_not_wait_for_the_clock() {
 fn an_operation_at_its_deadline_names_its_wait_target() {
     let mut cluster = cluster(3);
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
-    let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now.mono);
+    let (id, submitted) = (put(&mut cluster, "k", 3, 3), cluster.now);
     deliver(&mut cluster, hosts[0]);
     deliver(&mut cluster, hosts[1]);
     cluster.pass(TIMEOUT);
@@ -134,12 +133,12 @@ fn an_operation_at_its_deadline_names_its_wait_target() {
 fn a_hedged_read_names_the_overdue_replica_and_then_the_one_that_answered() {
     let mut cluster = cluster(3);
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
-    let (id, submitted) = (get(&mut cluster, "k", 2, 3), cluster.now.mono);
+    let (id, submitted) = (get(&mut cluster, "k", 2, 3), cluster.now);
     deliver(&mut cluster, hosts[0]);
-    let is_asked = |cluster: &Cluster, host: usize| {
+    let is_asked = |cluster: &World, host: usize| {
         let concerns =
             |packet: &&Packet| matches!(packet, Packet::Message { acceptor, .. } if *acceptor == host);
-        cluster.on_the_way.iter().any(|packet| concerns(&packet))
+        cluster.in_flight().any(|packet| concerns(&packet))
     };
     let late = if is_asked(&cluster, hosts[1]) { hosts[1] } else { hosts[2] };
     let other = if late == hosts[1] { hosts[2] } else { hosts[1] };
@@ -158,17 +157,14 @@ fn a_read_that_repairs_waits_for_the_answers_and_then_for_the_repair() {
     let mut cluster = cluster(3);
     let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
     let newest = Cell::value(Version::new(Hlc::from_bits(9), NodeTag(1)), 3, Bytes::from_static(b"v"));
-    cluster.hosts[hosts[0]].cells.insert(key("k"), newest);
-    let (id, submitted) = (get(&mut cluster, "k", 3, 3), cluster.now.mono);
+    cluster.hosts[hosts[0]].store.cells.insert(key("k"), newest);
+    let (id, submitted) = (get(&mut cluster, "k", 3, 3), cluster.now);
     deliver(&mut cluster, hosts[0]);
     cluster.pass(STEP);
-    let answers = |cluster: &mut Cluster, host: usize| {
+    let answers = |cluster: &mut World, host: usize| {
         // Handle the request, its read and the answer, but not the packets that the answer causes.
         for _ in 0..3 {
-            let index = cluster.on_the_way.iter().position(|packet| match packet {
-                Packet::AtStore { node, .. } => *node == host,
-                Packet::Message { acceptor, .. } => *acceptor == host,
-            });
+            let index = cluster.position(|packet| packet.concerns(host));
             cluster.deliver(index.expect("the packet is in flight"), None);
         }
     };
@@ -194,7 +190,7 @@ fn an_immediate_reply_has_waited_for_nothing() {
     let (quorum, key) = (cluster.quorum(1, 1), key("k"));
     let lifetime = Lifetime::For(Duration::from_secs(u64::from(u32::MAX)));
     let command = Command::Put { key, value: Bytes::new(), lifetime, quorum };
-    let (id, submitted) = (cluster.submit(0, command), cluster.now.mono);
+    let (id, submitted) = (cluster.submit(0, command), cluster.now);
     assert!(matches!(cluster.replies[&id], Reply::Failed(_)), "it would expire too late");
     assert_eq!(spans(&cluster, id, submitted), [(WaitTarget::Nothing, Duration::ZERO)]);
 }
