@@ -7,7 +7,7 @@
 //!
 //! **Mechanism.** There are two state machines. A [`Coordinator`] on each I/O thread takes commands
 //! to their replies. The one [`Node`] of a process detects failures of peers, delivers hints,
-//! rebuilds and repairs. The [`Layout`], which all nodes compute alike, maps a key to its replicas.
+//! rebuilds and repairs. The [`Layout`] of the agreed [`LayoutRecord`] maps a key to its replicas.
 //! The local replica is treated like any other: a state machine asks it with [`Effect::Store`], and
 //! acknowledges a write only after a store reported it durable. Versions come from the
 //! [`HybridClock`] of the process, which issues no value twice, not even after a restart. Of two
@@ -51,7 +51,11 @@ pub use damage::{LostRange, TableDamage};
 pub use effect::{Effect, Event, RebuildReason, RequestId, StoreId};
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};
-pub use layout::{Layout, LayoutError, NODES_MAX, NodeIndex, NodeSet, PartitionId};
+pub use layout::{
+    ClusterId, ClusterOrigin, FEATURE_LEVEL, LAYOUT_RECORD_BYTES_MAX, Layout, LayoutDecodeError, LayoutEpoch,
+    LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, NODES_MAX, NodeIndex, NodeSet,
+    PartitionId, RecordHash, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
+};
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
 pub use message::{
@@ -60,7 +64,7 @@ pub use message::{
 };
 pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
-pub use quorum::{Quorum, QuorumChoice, QuorumError, majority};
+pub use quorum::{Quorum, QuorumChoice, QuorumError, default_from_of_new_cluster, majority};
 pub use refused::{RefusedKey, RefusedKeys};
 pub use replica_request::{ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, StoreFault};
 pub use reply::{Acks, CommandFailure, Reply, Shortfall};

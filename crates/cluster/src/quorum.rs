@@ -109,6 +109,16 @@ impl Quorum {
     }
 }
 
+/// Greatest default number of replicas of a new cluster: more cost throughput and disk, and fewer
+/// survive no lost node together with their majority.
+const REPLICAS_DEFAULT_MAX: u8 = 3;
+
+/// Number of replicas of a key in a new cluster of `nodes`, if neither the operator nor a request
+/// chooses it.
+pub const fn default_from_of_new_cluster(nodes: u8) -> u8 {
+    if nodes < REPLICAS_DEFAULT_MAX { nodes } else { REPLICAS_DEFAULT_MAX }
+}
+
 /// Number of members that are a majority: more than half.
 pub const fn majority(members: u32) -> u32 {
     members / 2 + 1

@@ -1,24 +1,33 @@
 //! The layout: the nodes that hold a key, in order of preference.
 //!
-//! **Promise.** Every node computes the same layout from the same node list, given in any order. A
-//! key belongs to one of a fixed number of partitions; a partition's *preference list* names every
-//! node once. The replicas of a key for `from` are the first `from` nodes of its list, so the
-//! replicas of a smaller `from` are among those of a larger one. Lists are balanced: every node is
-//! first for the same number of partitions, give or take one; behind each first node the second
-//! positions are spread evenly over the others, and so on. Adding or removing a node moves little
-//! more than balance requires.
+//! **Promise.** All nodes that hold the same [`LayoutRecord`] have the same layout. Epoch 1 of a
+//! cluster is the same on all nodes that build it from the same list, given in any order.
 //!
-//! **Mechanism.** Rendezvous scores (Thaler and Ravishankar, "Using name-based mappings to increase
-//! hit rates", 1998) under quotas. Partitions whose lists begin alike form a group. Within a group,
-//! each remaining node gets an even share of the next position, and pairs of partition and node are
-//! taken in the order of their score.
+//! A key belongs to one of a fixed number of partitions; a partition's *preference list* names
+//! every node once. The replicas of a key for `from` are the first `from` nodes of its list, so the
+//! replicas of a smaller `from` are among those of a larger one. The lists of epoch 1 are balanced:
+//! every node is first for the same number of partitions, give or take one; behind each first node
+//! the second positions are spread evenly over the others, and so on.
 //!
-//! **Caveats.** At most [`NODES_MAX`] nodes. A layout does not change while a node runs.
+//! **Mechanism.** The record contains the preference lists, so the placement of a cluster does not
+//! depend on the release that a node runs. Epoch 1 uses rendezvous scores (Thaler and Ravishankar,
+//! "Using name-based mappings to increase hit rates", 1998) under quotas. Partitions whose lists
+//! begin alike form a group. Within a group, each remaining node gets an even share of the next
+//! position, and pairs of partition and node are taken in the order of their score.
+//!
+//! **Caveats.** At most [`NODES_MAX`] nodes. A layout does not change while a node runs, and every
+//! slot up to the greatest one has a member.
 
 mod balance;
 mod node_set;
+mod record;
 
 pub use node_set::{NodeIndex, NodeSet};
+pub use record::{
+    ClusterId, ClusterOrigin, FEATURE_LEVEL, LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch,
+    LayoutMember, LayoutRecord, LayoutRecordError, MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX,
+    ZONE_BYTES_MAX,
+};
 
 use crate::Key;
 use crate::quorum::replica_count;
@@ -63,6 +72,12 @@ pub enum LayoutError {
         /// Requested number of partitions.
         partitions: u32,
     },
+    /// The record has a slot without a member.
+    #[error("the layout record has no member with slot {}, and this release needs one in every slot", slot.0)]
+    EmptySlot {
+        /// The slot.
+        slot: NodeIndex,
+    },
 }
 
 impl Layout {
@@ -83,6 +98,20 @@ impl Layout {
         Ok(Self { nodes, partitions, lists })
     }
 
+    /// The layout of `record`; the members' URLs are the nodes' names.
+    ///
+    /// # Errors
+    /// [`LayoutError::EmptySlot`].
+    pub fn of_record(record: &LayoutRecord) -> Result<Self, LayoutError> {
+        for (slot, member) in (0..).map(NodeIndex).zip(&record.members) {
+            if member.slot != slot {
+                return Err(LayoutError::EmptySlot { slot });
+            }
+        }
+        let nodes = record.members.iter().map(|member| member.url.clone()).collect();
+        Ok(Self { nodes, partitions: record.partitions(), lists: record.lists.clone() })
+    }
+
     /// Number of nodes, including this one: at least 1.
     #[allow(clippy::len_without_is_empty, reason = "a layout is never empty")]
     pub fn len(&self) -> u8 {
@@ -94,7 +123,7 @@ impl Layout {
         self.partitions
     }
 
-    /// The nodes' names in byte order, which is the order of their indexes.
+    /// The nodes' names in the order of their indexes; in epoch 1 that is byte order.
     pub fn names(&self) -> &[String] {
         &self.nodes
     }
@@ -106,7 +135,7 @@ impl Layout {
 
     /// The node with this name.
     pub fn find(&self, name: &str) -> Option<NodeIndex> {
-        self.nodes.binary_search_by(|node| node.as_str().cmp(name)).ok().map(|index| NodeIndex(index as u8))
+        self.nodes.iter().position(|node| node == name).map(|index| NodeIndex(index as u8))
     }
 
     /// The partition of a key.

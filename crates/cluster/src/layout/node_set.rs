@@ -3,7 +3,8 @@
 use super::NODES_MAX;
 use std::fmt;
 
-/// A node, as an index into the sorted list of all nodes.
+/// A node, as its slot in the layout record. In epoch 1 that is an index into the sorted list of
+/// all nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(pub u8);
 

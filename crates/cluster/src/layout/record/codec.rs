@@ -1,0 +1,250 @@
+//! The bytes of a record, as `docs/storage-format/layout.md` pins them.
+
+use super::{
+    ClusterId, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, RecordHash,
+    URL_BYTES_MAX, ZONE_BYTES_MAX,
+};
+use crate::layout::{NODES_MAX, NodeIndex};
+use sha2::{Digest, Sha256};
+use stdx::NodeTag;
+use stdx::codec::{Reader, Truncated, put_varint};
+
+/// Longest record that is decoded, in bytes: more than the largest one of this release with the
+/// default number of partitions.
+pub const LAYOUT_RECORD_BYTES_MAX: usize = 8 << 20;
+
+const MAGIC: [u8; 8] = *b"vechelay";
+/// Version of the format.
+const FORMAT: u32 = 1;
+/// Length of the checksum at the end.
+const CHECKSUM_LEN: usize = 4;
+/// With more members, their positions in preference lists have two bytes.
+const NARROW_MEMBERS_MAX: usize = 1 << 8;
+
+const ACTIVE: u8 = 1;
+const JOINING: u8 = 2;
+const LEAVING: u8 = 3;
+const DEAD: u8 = 4;
+
+/// The reason why bytes are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutDecodeError {
+    /// The bytes do not begin like a record.
+    #[error("they do not begin like a layout record")]
+    Magic,
+    /// The record has another format.
+    #[error("the record has format {format}, and this release reads format {FORMAT}")]
+    Format {
+        /// Format of the record.
+        format: u32,
+    },
+    /// The checksum does not match.
+    #[error("the checksum does not match")]
+    Checksum,
+    /// The bytes end inside of the record, or continue after it.
+    #[error("the record is cut short, or bytes follow it")]
+    Length,
+    /// A field is out of bounds.
+    #[error("the field {field} is out of bounds")]
+    Field {
+        /// Name of the field.
+        field: &'static str,
+    },
+    /// The record has a running plan, which a later release has made.
+    #[error("the record has a running change, which this release does not know: upgrade this node")]
+    Plan,
+    /// The record breaks a constraint.
+    #[error(transparent)]
+    Record(#[from] LayoutRecordError),
+}
+
+impl From<Truncated> for LayoutDecodeError {
+    fn from(Truncated: Truncated) -> Self {
+        Self::Length
+    }
+}
+
+impl LayoutRecord {
+    /// SHA-256 of the encoded record.
+    pub fn hash(&self) -> RecordHash {
+        RecordHash(Sha256::digest(self.encode()).into())
+    }
+
+    /// Encodes the record.
+    ///
+    /// # Panics
+    /// If a slot is not below [`NODES_MAX`], which [`LayoutRecord::check`] refuses.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1_024 + self.lists.len() + 2 * self.changed.len());
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&self.cluster.0);
+        out.extend_from_slice(&self.epoch.0.to_le_bytes());
+        out.extend_from_slice(&self.parent.0);
+        out.extend_from_slice(&self.feature_level.to_le_bytes());
+        out.extend_from_slice(&self.hash_version.to_le_bytes());
+        out.push(self.default_from);
+        out.extend_from_slice(&(self.members.len() as u16).to_le_bytes());
+        self.members.iter().for_each(|member| put_member(&mut out, member));
+        out.push(self.voters.len() as u8);
+        self.voters.iter().for_each(|voter| put_slot(&mut out, *voter));
+        out.extend_from_slice(&self.partitions().to_le_bytes());
+        self.put_lists(&mut out);
+        self.changed.iter().for_each(|epoch| put_varint(&mut out, epoch.0));
+        // The length of the running plan.
+        out.extend_from_slice(&0_u32.to_le_bytes());
+        let checksum = crc_fast::crc32_iscsi(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    fn put_lists(&self, out: &mut Vec<u8>) {
+        let mut positions = [0_u8; NODES_MAX];
+        for (position, member) in self.members.iter().enumerate() {
+            positions[member.slot.as_usize()] = position as u8;
+        }
+        out.extend(self.lists.iter().map(|slot| positions[slot.as_usize()]));
+    }
+
+    /// Decodes and checks a record.
+    ///
+    /// # Errors
+    /// [`LayoutDecodeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, LayoutDecodeError> {
+        let (content, checksum) =
+            bytes.split_last_chunk::<CHECKSUM_LEN>().ok_or(LayoutDecodeError::Length)?;
+        let mut reader = Reader::new(content);
+        if reader.array()? != MAGIC {
+            return Err(LayoutDecodeError::Magic);
+        }
+        let format = reader.u32()?;
+        if format != FORMAT {
+            return Err(LayoutDecodeError::Format { format });
+        }
+        if crc_fast::crc32_iscsi(content).to_le_bytes() != *checksum {
+            return Err(LayoutDecodeError::Checksum);
+        }
+        let record = decode_fields(&mut reader)?;
+        if !reader.is_empty() {
+            return Err(LayoutDecodeError::Length);
+        }
+        record.check()?;
+        Ok(record)
+    }
+}
+
+fn put_slot(out: &mut Vec<u8>, slot: NodeIndex) {
+    out.extend_from_slice(&u16::from(slot.0).to_le_bytes());
+}
+
+fn put_member(out: &mut Vec<u8>, member: &LayoutMember) {
+    let LayoutMember { slot, node_id, url, zone, weight, state } = member;
+    put_slot(out, *slot);
+    out.extend_from_slice(&node_id.map_or(0, |NodeTag(tag)| tag).to_le_bytes());
+    out.extend_from_slice(&weight.to_le_bytes());
+    out.push(match state {
+        MemberState::Active => ACTIVE,
+        MemberState::Joining => JOINING,
+        MemberState::Leaving => LEAVING,
+        MemberState::Dead => DEAD,
+    });
+    out.extend_from_slice(&(url.len() as u16).to_le_bytes());
+    out.extend_from_slice(url.as_bytes());
+    out.push(zone.len() as u8);
+    out.extend_from_slice(zone.as_bytes());
+}
+
+fn decode_fields(reader: &mut Reader<'_>) -> Result<LayoutRecord, LayoutDecodeError> {
+    let cluster = ClusterId(reader.array()?);
+    let epoch = LayoutEpoch(reader.u64()?);
+    let parent = RecordHash(reader.array()?);
+    let (feature_level, hash_version) = (reader.u32()?, reader.u32()?);
+    let default_from = reader.u8()?;
+    let count = usize::from(reader.u16()?);
+    if count > NODES_MAX {
+        return Err(LayoutRecordError::MemberCount { members: count }.into());
+    }
+    let members = (0..count).map(|_| member(reader)).collect::<Result<Vec<_>, _>>()?;
+    let voters = reader.u8()?;
+    let voters = (0..voters).map(|_| slot(reader)).collect::<Result<_, _>>()?;
+    let partitions = reader.u32()? as usize;
+    if partitions > super::verify::PARTITIONS_MAX {
+        return Err(LayoutRecordError::Partitions { partitions }.into());
+    }
+    let lists = lists(reader, &members, partitions)?;
+    let changed = (0..partitions).map(|_| epoch_of_change(reader)).collect::<Result<_, _>>()?;
+    if reader.u32()? != 0 {
+        return Err(LayoutDecodeError::Plan);
+    }
+    Ok(LayoutRecord {
+        cluster,
+        epoch,
+        parent,
+        feature_level,
+        hash_version,
+        default_from,
+        members,
+        voters,
+        changed,
+        lists,
+    })
+}
+
+fn member(reader: &mut Reader<'_>) -> Result<LayoutMember, LayoutDecodeError> {
+    let slot = slot(reader)?;
+    let node_id = Some(NodeTag(reader.u64()?)).filter(|node_id| *node_id != NodeTag(0));
+    let weight = reader.u16()?;
+    let state = match reader.u8()? {
+        ACTIVE => MemberState::Active,
+        JOINING => MemberState::Joining,
+        LEAVING => MemberState::Leaving,
+        DEAD => MemberState::Dead,
+        _ => return Err(LayoutDecodeError::Field { field: "state" }),
+    };
+    let url_len = usize::from(reader.u16()?);
+    let url = text(reader, "URL", url_len, URL_BYTES_MAX)?;
+    let zone_len = usize::from(reader.u8()?);
+    let zone = text(reader, "zone", zone_len, ZONE_BYTES_MAX)?;
+    Ok(LayoutMember { slot, node_id, url, zone, weight, state })
+}
+
+fn slot(reader: &mut Reader<'_>) -> Result<NodeIndex, LayoutDecodeError> {
+    let slot = u8::try_from(reader.u16()?).ok().filter(|slot| usize::from(*slot) < NODES_MAX);
+    slot.map(NodeIndex).ok_or(LayoutDecodeError::Field { field: "slot" })
+}
+
+fn text(
+    reader: &mut Reader<'_>,
+    field: &'static str,
+    len: usize,
+    len_max: usize,
+) -> Result<String, LayoutDecodeError> {
+    if len > len_max {
+        return Err(LayoutDecodeError::Field { field });
+    }
+    let bytes = reader.bytes(len)?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| LayoutDecodeError::Field { field })
+}
+
+/// Decodes preference lists: positions in the list of members.
+fn lists(
+    reader: &mut Reader<'_>,
+    members: &[LayoutMember],
+    partitions: usize,
+) -> Result<Vec<NodeIndex>, LayoutDecodeError> {
+    const { assert!(NODES_MAX <= NARROW_MEMBERS_MAX, "two bytes for each position") };
+    let positions = reader.bytes(partitions * members.len())?;
+    let slot_at = |position: &u8| members.get(usize::from(*position)).map(|member| member.slot);
+    let slots = positions.iter().map(slot_at).collect::<Option<_>>();
+    slots.ok_or(LayoutDecodeError::Field { field: "preference list" })
+}
+
+/// Decodes a varint, which must have its shortest form: equal records have equal bytes.
+fn epoch_of_change(reader: &mut Reader<'_>) -> Result<LayoutEpoch, LayoutDecodeError> {
+    let len = reader.rest().len();
+    let epoch = reader.varint()?;
+    match len - reader.rest().len() == stdx::codec::varint_len(epoch) {
+        true => Ok(LayoutEpoch(epoch)),
+        false => Err(LayoutDecodeError::Field { field: "epoch of a partition" }),
+    }
+}

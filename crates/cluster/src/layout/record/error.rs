@@ -1,0 +1,116 @@
+//! Reasons why a record is not one of its cluster.
+
+use super::{FEATURE_LEVEL, MemberState, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX};
+use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
+
+/// The constraint that a layout record breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutRecordError {
+    /// The record needs a later release.
+    #[error(
+        "it has feature level {level}, and this release supports up to {FEATURE_LEVEL}: upgrade this node"
+    )]
+    FeatureLevel {
+        /// Feature level of the record.
+        level: u32,
+    },
+    /// There are no members, or too many.
+    #[error("it has {members} members, and a cluster has 1 to {NODES_MAX}")]
+    MemberCount {
+        /// Number of members.
+        members: usize,
+    },
+    /// The slots are not in strict order, or exceed the limit of this release.
+    #[error("slot {} is out of order, or not below {NODES_MAX}", slot.0)]
+    SlotOrder {
+        /// The slot.
+        slot: NodeIndex,
+    },
+    /// The URL, zone, weight or node id of a member is out of bounds.
+    #[error(
+        "the URL of slot {} is empty or longer than {URL_BYTES_MAX} bytes, its zone is longer than {ZONE_BYTES_MAX}, its \
+         weight is less than {WEIGHT_DEFAULT}, or its node id is zero",
+        slot.0
+    )]
+    MemberBounds {
+        /// Slot of the member.
+        slot: NodeIndex,
+    },
+    /// Two members have the same URL or node id.
+    #[error("slot {} has the URL or the node id of another member", slot.0)]
+    DuplicateMember {
+        /// Slot of the second member.
+        slot: NodeIndex,
+    },
+    /// The default number of replicas is not possible.
+    #[error("default_from is {from}, and there are {members} members")]
+    DefaultFrom {
+        /// The default number of replicas.
+        from: u8,
+        /// Number of members.
+        members: usize,
+    },
+    /// The voters are not 1 to 5 members in order.
+    #[error("its voters are not 1 to {VOTERS_MAX} members in order")]
+    Voters,
+    /// The number of partitions is not a power of two from 1 to 65,536.
+    #[error("partitions are a power of two from 1 to 65536, not {partitions}")]
+    Partitions {
+        /// Number of partitions.
+        partitions: usize,
+    },
+    /// A preference list does not name every member once.
+    #[error("the preference list of partition {} does not name every member once", partition.0)]
+    NotAPermutation {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// The epoch of a partition's last change is not possible.
+    #[error("partition {} did not change in the epoch that the record says", partition.0)]
+    ChangedEpoch {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// The epoch is 0, or only one of epoch 1 and an absent parent is given.
+    #[error("a record of epoch 1 has no parent, and every later one has one")]
+    EpochWithoutParent,
+    /// The record is not the child of its parent.
+    #[error("it does not follow the record that this node holds: cluster, epoch or parent hash differ")]
+    NotTheChild,
+    /// The record belongs to another cluster, or is not newer.
+    #[error("it is of another cluster, or not newer than the record that this node holds")]
+    NotNewer,
+    /// A property that no epoch may change differs from the parent.
+    #[error("it changes the partitions, the hash of keys or default_from, or lowers the feature level")]
+    FixedProperty,
+    /// A slot belongs to another node than in the parent.
+    #[error("slot {} passes from one node to another", slot.0)]
+    SlotReused {
+        /// The slot.
+        slot: NodeIndex,
+    },
+    /// The node id of a member was removed.
+    #[error("slot {} loses its node id", slot.0)]
+    NodeIdRemoved {
+        /// Slot of the member.
+        slot: NodeIndex,
+    },
+    /// The state of a member does not follow from that in the parent.
+    #[error("slot {} cannot be {} after the parent", slot.0, state.name())]
+    StateChange {
+        /// Slot of the member.
+        slot: NodeIndex,
+        /// State in the record.
+        state: MemberState,
+    },
+    /// More than one voter was replaced.
+    #[error("it replaces more than one voter")]
+    SeveralVoters,
+    /// A preference list changes by more than one exchange, or members were not added or removed at
+    /// its end.
+    #[error("the preference list of partition {} changes by more than one exchange", partition.0)]
+    ListChange {
+        /// The partition.
+        partition: PartitionId,
+    },
+}
