@@ -28,11 +28,12 @@ pub struct FuzzTarget {
 }
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 11] = [
+pub const TARGETS: [FuzzTarget; 12] = [
     FuzzTarget { name: "decode", run: targets::http::decode, seeds: targets::http::decode_seeds },
     FuzzTarget { name: "engine", run: targets::engine::run, seeds: targets::engine::seeds },
     FuzzTarget { name: "entries", run: targets::http::entries, seeds: targets::http::entries_seeds },
     FuzzTarget { name: "head_check", run: targets::http::head_check, seeds: targets::http::head_check_seeds },
+    FuzzTarget { name: "layout_record", run: targets::layout::record, seeds: targets::layout::record_seeds },
     FuzzTarget { name: "manifest", run: targets::files::manifest, seeds: targets::files::manifest_seeds },
     FuzzTarget { name: "results", run: targets::http::results, seeds: targets::http::results_seeds },
     FuzzTarget { name: "table", run: targets::files::table, seeds: targets::files::table_seeds },

@@ -48,6 +48,10 @@ fn a_repair_leaves_a_valid_file_as_it_is() {
         assert!(repair::manifest(&manifest) == manifest);
         engine::internals::manifest::check_bytes(&manifest).expect("a manifest");
     }
+    for record in targets::layout::record_seeds() {
+        assert!(repair::layout_record(&record) == record);
+        cluster::LayoutRecord::decode(&record).expect("a layout record");
+    }
     for segment in targets::files::wal_segment_seeds() {
         assert!(repair::wal_segment(&segment) == segment);
     }
@@ -72,5 +76,10 @@ fn a_repair_reaches_behind_the_checksums() {
     let manifests = targets::files::manifest_seeds();
     let manifest = flipped(&manifests[0], 24 + 9 + 2);
     let repaired = engine::internals::manifest::check_bytes(&repair::manifest(&manifest));
+    // The weight of the first member of epoch 1.
+    let record = flipped(&targets::layout::record_seeds()[2], 89);
+    assert!(cluster::LayoutRecord::decode(&record).is_err());
+    let reached = cluster::LayoutRecord::decode(&repair::layout_record(&record));
+    assert!(matches!(reached, Err(cluster::LayoutDecodeError::Record(_))), "{reached:?}");
     assert!(!repaired.is_err_and(|error| error.to_string().contains("no frame")));
 }

@@ -13,11 +13,12 @@ pub(crate) const CHORES: [(&str, &str); 3] = [
     ("fuzz", "the fuzz targets: [--seconds N] of each [--target NAME] (needs nightly Rust, cargo-fuzz)"),
 ];
 
-const TARGETS: [&str; 11] = [
+const TARGETS: [&str; 12] = [
     "decode",
     "engine",
     "entries",
     "head_check",
+    "layout_record",
     "manifest",
     "results",
     "table",

@@ -4,10 +4,12 @@
 //! the fields that locate a part in its file. All other bytes stay as the fuzzer made them. A
 //! repair never fails: it stops where no part begins.
 
+mod layout;
 mod manifest;
 mod table;
 mod wal;
 
+pub use layout::layout_record;
 pub use manifest::manifest;
 pub use table::table;
 pub use wal::{wal_record, wal_segment};

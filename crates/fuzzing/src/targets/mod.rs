@@ -3,6 +3,7 @@
 pub mod engine;
 pub mod files;
 pub mod http;
+pub mod layout;
 pub mod wire;
 
 /// Splits off the first bytes of an input as a number, which selects a position to split at.
