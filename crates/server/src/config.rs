@@ -19,11 +19,13 @@ pub struct Config {
     /// addresses in `membership`.
     pub peer_listen: Option<SocketAddr>,
     /// The cluster: the names of all nodes including this one, each `http://host:port`. An empty
-    /// list, or one with only this node, means a single-node cluster.
+    /// list, or one with only this node, means a single-node cluster. For a data directory with a
+    /// layout record, these are the members of the record.
     pub membership: store::Membership,
     /// This node's name in `membership`. Unused in a single-node cluster.
     pub self_name: String,
-    /// Number of replicas of a key if a request does not specify it: 1 to the number of nodes.
+    /// Number of replicas of a key if a request does not specify it: 1 to the number of nodes. For a
+    /// data directory with a layout record, the value of the record.
     pub default_from: u8,
     /// Declares the cluster as new: a majority of new nodes need not hear from the others. Ignored
     /// in a single-node cluster and once the directory has settled. Only for the first start: with

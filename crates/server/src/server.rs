@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stdx::NodeTag;
-use store::{DataDirectory, OpenReport, Store, StoreError, StoreOptions};
+use store::{DataDirectory, Membership, OpenReport, Store, StoreError, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -493,7 +493,10 @@ fn open_store(process: &Arc<Process>) -> Result<StoreOpening, ServerError> {
 pub(crate) fn store_options(config: &Config) -> StoreOptions {
     StoreOptions {
         engine: engine::Options { tower_seed: env::os_process::entropy_u64(), ..config.engine.clone() },
-        membership: config.membership.clone().seen_by(&config.self_name),
+        membership: Membership {
+            default_from: Some(config.default_from),
+            ..config.membership.clone().seen_by(&config.self_name)
+        },
         new_tag: NodeTag(env::os_process::entropy_u64()),
         away_max: store::AWAY_MAX_DEFAULT,
         after_absence: config.after_absence,
@@ -581,7 +584,12 @@ async fn watch_presence(store: Store, fatal_error: Arc<FatalError>) {
 
 /// This node as a member of its cluster.
 fn member(config: &Config, opened: &OpenReport) -> Result<Member, ServerError> {
-    let layout = Layout::new(config.node_names(), config.membership.partitions)?;
+    let record = &opened.layout;
+    let layout = match record.members[..] {
+        // The record of a node on its own does not name the address at which the node listens.
+        [_] => Layout::new(config.node_names(), record.partitions())?,
+        _ => Layout::of_record(record)?,
+    };
     let own_name = config.own_name();
     let me = layout.find(&own_name).ok_or(ServerError::NotListed { name: own_name })?;
     Ok(Member {
@@ -608,6 +616,9 @@ fn log_serving(process: &Process, opened: &OpenReport) {
         listen = %config.listen,
         data = %config.data.display(),
         nodes = config.membership.nodes.len().max(1),
+        default_from = config.default_from,
+        layout_epoch = opened.layout.epoch.0,
+        cluster_id = %opened.layout.cluster,
         durability = match config.engine.durability {
             engine::Durability::Sync => "sync",
             engine::Durability::Os => "os",

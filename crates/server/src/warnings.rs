@@ -78,7 +78,7 @@ fn of_configuration(process: &Process) -> Vec<String> {
     }
     if process.rules.default_from > DEFAULT_FROM_COMMON {
         warnings.push(format!(
-            "Without ack and from, each key has {} replicas; most clusters need --default-from 3.",
+            "Without ack and from, each key has {} replicas, as the layout record says; 3 are enough for most clusters.",
             process.rules.default_from
         ));
     }

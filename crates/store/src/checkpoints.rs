@@ -24,6 +24,7 @@ use crate::alive_mark::AliveMark;
 use crate::directory::{self, SHARD};
 use crate::error::{HeldCheckpoint, StoreError};
 use crate::identity::{self, Identity};
+use crate::layout_file;
 use crate::node_record;
 use crate::restored::{self, CopyState};
 use engine::Engine;
@@ -240,8 +241,16 @@ impl Checkpoints {
             AliveMark::new(Arc::clone(&self.env.fs), path).note(self.heard_to(engine)?)?;
         }
         engine.checkpoint(&path.join(SHARD))?;
+        if let Some(record) = layout_file::find(fs, self.data())? {
+            layout_file::store(fs, path, &record)?;
+        }
         // The log mark refers to the node's own log, which no copy has.
         Identity::without_log_mark(self.identity.tag, self.identity.membership.clone()).store(fs, path)
+    }
+
+    /// The data directory.
+    fn data(&self) -> &Path {
+        self.dir.parent().expect("the directory of checkpoints is in the data directory")
     }
 
     /// Time up to which the data has heard of all deletes. For a node that is behind, that is

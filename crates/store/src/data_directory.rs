@@ -9,13 +9,14 @@ use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::{Identity, Membership};
 use crate::keyspace;
+use crate::layout_file::{self, LayoutFile};
 use crate::log_mark::{self, LogEndMark, LogMark};
 use crate::pause::PauseDetector;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
 use crate::{data_loss, node_record};
-use cluster::{HybridClock, NodeRecord, NodeSet, SyncState};
+use cluster::{HybridClock, LayoutRecord, NodeRecord, NodeSet, SyncState};
 use engine::{Engine, HorizonSource, Recovery};
 use env::{DirLock, Env, Fs};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,10 @@ use stdx::{Hlc, NodeTag, WallTime};
 pub struct StoreOptions {
     /// Options of the engine. The store sets the range of local keys.
     pub engine: engine::Options,
-    /// The cluster that the directory belongs to, or is created for.
+    /// The cluster that the directory belongs to, or is created for. [`DirectoryCluster`] looks up
+    /// the one that an existing directory belongs to.
+    ///
+    /// [`DirectoryCluster`]: crate::DirectoryCluster
     pub membership: Membership,
     /// 64 random bits, used if the directory holds no data.
     pub new_tag: NodeTag,
@@ -63,6 +67,8 @@ pub struct OpenReport {
     /// The node record. It is the default record if none is stored, and "rebuilding" if data was
     /// renamed or lost and no record was stored since.
     pub record: NodeRecord,
+    /// The layout record of the cluster.
+    pub layout: Arc<LayoutRecord>,
     /// Report of the engine's recovery.
     pub recovery: Recovery,
 }
@@ -73,6 +79,7 @@ pub struct DataDirectory {
     dir: PathBuf,
     engine: engine::Options,
     identity: Identity,
+    layout: LayoutRecord,
     /// Tag of a new identity, if one is needed.
     new_tag: NodeTag,
     /// The log mark of the directory. If its tag differs from that of the identity, the directory
@@ -93,8 +100,9 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Locks the data directory `dir`, creates it if it is missing, checks its owner, and renames a
-    /// shard that is too old to be used. Its duration does not depend on the amount of data.
+    /// Locks the data directory `dir`, creates it if it is missing, and checks its owner. Gives it
+    /// a layout record if it has none, and renames a shard that is too old to be used. Its duration
+    /// does not depend on the amount of data.
     ///
     /// # Errors
     /// [`StoreError`] if the directory is in use, was created for another cluster, has a corrupt
@@ -114,7 +122,15 @@ impl DataDirectory {
         // A new directory gets its identity before its shard. A restore creates the shard first and
         // the identity last.
         let has_shard = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
-        let found = Identity::find(fs, dir, &membership, has_shard)?;
+        let (found, layout) = Identity::find(fs, dir, &membership, has_shard)?.unzip();
+        let layout = match layout.flatten() {
+            Some(record) => record,
+            // A new directory gets the record before its identity: without one, it does not count.
+            None => {
+                let tag = found.as_ref().map_or(new_tag, |identity| identity.tag);
+                layout_file::create(fs, dir, &membership, found.is_some(), tag)?
+            }
+        };
         let restored = restored::find(fs, dir)?;
         let log_mark = log_mark::find(fs, dir)?;
         let mut marked = log_mark.mark();
@@ -158,6 +174,7 @@ impl DataDirectory {
             dir,
             engine,
             identity,
+            layout,
             new_tag,
             marked,
             is_new,
@@ -190,6 +207,7 @@ impl DataDirectory {
             env,
             dir,
             mut identity,
+            layout,
             marked,
             is_new,
             stale_shard,
@@ -232,6 +250,7 @@ impl DataDirectory {
             record_versions: Arc::new(versions),
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
+            layout: Arc::new(LayoutFile::new(Arc::clone(&env.fs), &dir, layout)),
             log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
             pauses: Arc::new(PauseDetector::new(Arc::clone(&env.clock), &dir, away_max, peers)),
             alive,
@@ -273,9 +292,19 @@ impl DataDirectory {
             tracing::info!(decision, "the copy is a node's data now, as it was decided");
         }
         let version_ahead = (newest > clock_start).then_some(newest);
+        let layout = store.layout();
         Ok((
             store,
-            OpenReport { identity, is_new, stale_shard, clock_start, version_ahead, record, recovery },
+            OpenReport {
+                identity,
+                is_new,
+                stale_shard,
+                clock_start,
+                version_ahead,
+                record,
+                layout,
+                recovery,
+            },
         ))
     }
 

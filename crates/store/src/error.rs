@@ -171,6 +171,24 @@ pub enum StoreError {
         /// Path of the missing file.
         path: PathBuf,
     },
+    /// The layout record is corrupt, or of a later release.
+    #[error(
+        "{} cannot be read: {detail}; copy the file from another node of the cluster, where it is the same, or restore it \
+         from a backup of this node. A node on its own makes it anew once it is removed",
+        path.display()
+    )]
+    LayoutCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// Description of the defect.
+        detail: String,
+    },
+    /// A layout record does not follow the one of the directory, or cannot be built.
+    #[error("a layout record is refused: {detail}")]
+    LayoutRefused {
+        /// The broken constraint.
+        detail: String,
+    },
     /// The directory was created for another cluster.
     #[error("the data directory {} {mismatch}", path.display())]
     IdentityMismatch {

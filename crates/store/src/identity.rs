@@ -14,7 +14,9 @@
 
 use crate::error::StoreError;
 use crate::identity_mismatch::IdentityMismatch;
+use crate::layout_file;
 use crate::sealed::{self, field, number};
+use cluster::LayoutRecord;
 use env::Fs;
 use std::io;
 use std::path::Path;
@@ -44,6 +46,9 @@ pub struct Membership {
     pub partitions: u32,
     /// Version of the key hash, see [`HASH_VERSION`].
     pub hash_version: u32,
+    /// Number of replicas of a key if a request does not choose it; `None` for the default of a
+    /// cluster of this size. It is part of the layout record, not of the identity.
+    pub default_from: Option<u8>,
 }
 
 impl Membership {
@@ -56,7 +61,41 @@ impl Membership {
     pub fn of(mut nodes: Vec<String>) -> Self {
         nodes.sort_unstable();
         nodes.dedup();
-        Self { nodes, own: None, partitions: PARTITIONS_DEFAULT, hash_version: HASH_VERSION }
+        Self {
+            nodes,
+            own: None,
+            partitions: PARTITIONS_DEFAULT,
+            hash_version: HASH_VERSION,
+            default_from: None,
+        }
+    }
+
+    /// Compares this membership of a directory with the one that the node is started with.
+    fn check(&self, asked: &Self) -> Result<(), IdentityMismatch> {
+        let remembered = self;
+        if !is_same_list(&remembered.nodes, &asked.nodes) {
+            let (remembered, asked) = (remembered.nodes.clone(), asked.nodes.clone());
+            return Err(IdentityMismatch::Nodes { remembered, asked });
+        }
+        if let (Some(remembered), Some(asked)) = (&remembered.own, &asked.own)
+            && remembered != asked
+        {
+            return Err(IdentityMismatch::Own { remembered: remembered.clone(), asked: asked.clone() });
+        }
+        if remembered.partitions != asked.partitions {
+            let (remembered, asked) = (remembered.partitions, asked.partitions);
+            return Err(IdentityMismatch::Partitions { remembered, asked });
+        }
+        if let (Some(remembered), Some(asked)) = (remembered.default_from, asked.default_from)
+            && remembered != asked
+        {
+            return Err(IdentityMismatch::DefaultFrom { remembered, asked });
+        }
+        if remembered.hash_version != asked.hash_version {
+            let (remembered, asked) = (remembered.hash_version, asked.hash_version);
+            return Err(IdentityMismatch::Hash { remembered, asked });
+        }
+        Ok(())
     }
 
     /// Returns this cluster as seen by the node with this address. No effect for a standalone node.
@@ -88,26 +127,37 @@ fn is_same_list(remembered: &[String], asked: &[String]) -> bool {
 impl Identity {
     /// Returns the identity of a node that has no log mark yet.
     pub(crate) fn without_log_mark(tag: NodeTag, membership: Membership) -> Self {
-        Self { tag, membership, has_log_mark: false }
+        Self { tag, membership: Membership { default_from: None, ..membership }, has_log_mark: false }
     }
 
-    /// Loads the identity in `dir` and checks that it was created for `membership`. `None` if there
-    /// is neither an identity nor a shard yet.
+    /// Whether there is an identity in `dir`.
+    pub(crate) fn exists(fs: &dyn Fs, dir: &Path) -> Result<bool, StoreError> {
+        let path = dir.join(IDENTITY_FILE);
+        fs.exists(&path).map_err(StoreError::io("look for", &path))
+    }
+
+    /// Loads the identity in `dir`, and the layout record if there is one, and checks that the
+    /// directory belongs to `membership`. `None` if there is neither an identity nor a shard yet.
     pub(crate) fn find(
         fs: &dyn Fs,
         dir: &Path,
         membership: &Membership,
         has_shard: bool,
-    ) -> Result<Option<Self>, StoreError> {
-        let path = dir.join(IDENTITY_FILE);
-        if fs.exists(&path).map_err(StoreError::io("look for", &path))? {
-            let identity = Self::load(fs, dir)?;
-            identity
-                .check(membership)
-                .map_err(|mismatch| StoreError::IdentityMismatch { path: dir.to_owned(), mismatch })?;
-            return Ok(Some(identity));
+    ) -> Result<Option<(Self, Option<LayoutRecord>)>, StoreError> {
+        if !Self::exists(fs, dir)? {
+            let path = dir.join(IDENTITY_FILE);
+            return if has_shard { Err(StoreError::IdentityMissing { path }) } else { Ok(None) };
         }
-        if has_shard { Err(StoreError::IdentityMissing { path }) } else { Ok(None) }
+        let identity = Self::load(fs, dir)?;
+        let record = layout_file::find(fs, dir)?;
+        let remembered = match &record {
+            Some(record) => layout_file::membership_of(record, &identity.membership),
+            None => identity.membership.clone(),
+        };
+        remembered
+            .check(membership)
+            .map_err(|mismatch| StoreError::IdentityMismatch { path: dir.to_owned(), mismatch })?;
+        Ok(Some((identity, record)))
     }
 
     /// Loads the identity in `dir`, which need not be locked.
@@ -125,30 +175,8 @@ impl Identity {
         sealed::replace(fs, dir, IDENTITY_FILE, &self.text())
     }
 
-    fn check(&self, asked: &Membership) -> Result<(), IdentityMismatch> {
-        let remembered = &self.membership;
-        if !is_same_list(&remembered.nodes, &asked.nodes) {
-            let (remembered, asked) = (remembered.nodes.clone(), asked.nodes.clone());
-            return Err(IdentityMismatch::Nodes { remembered, asked });
-        }
-        if let (Some(remembered), Some(asked)) = (&remembered.own, &asked.own)
-            && remembered != asked
-        {
-            return Err(IdentityMismatch::Own { remembered: remembered.clone(), asked: asked.clone() });
-        }
-        if remembered.partitions != asked.partitions {
-            let (remembered, asked) = (remembered.partitions, asked.partitions);
-            return Err(IdentityMismatch::Partitions { remembered, asked });
-        }
-        if remembered.hash_version != asked.hash_version {
-            let (remembered, asked) = (remembered.hash_version, asked.hash_version);
-            return Err(IdentityMismatch::Hash { remembered, asked });
-        }
-        Ok(())
-    }
-
     fn text(&self) -> String {
-        let Membership { nodes, own, partitions, hash_version } = &self.membership;
+        let Membership { nodes, own, partitions, hash_version, default_from: _ } = &self.membership;
         let own = own.as_ref().map(|own| format!("self {own}\n"));
         format!(
             "{HEADER}\ntag {:016x}\npartitions {partitions}\nhash {hash_version}\nlog-mark {}\nnodes {}\n{}",
@@ -176,7 +204,7 @@ impl Identity {
         let nodes = field(lines.next(), "nodes")?;
         let nodes = nodes.split(',').filter(|node| !node.is_empty()).map(str::to_owned).collect();
         let own = lines.next().map(|line| field(Some(line), "self").map(str::to_owned)).transpose()?;
-        let membership = Membership { nodes, own, partitions, hash_version };
+        let membership = Membership { nodes, own, partitions, hash_version, default_from: None };
         Ok(Self { tag: NodeTag(tag), membership, has_log_mark })
     }
 }
@@ -244,9 +272,13 @@ mod tests {
         };
         let first = of("http://a:1");
         assert_eq!(Identity::decode(&encode(&first)).as_ref(), Ok(&first));
-        assert_eq!(first.check(&first.membership), Ok(()));
-        assert_eq!(first.check(&identity(&["http://a:1", "http://b:1"]).membership), Ok(()), "a tool");
-        let sentence = first.check(&of("http://b:1").membership).unwrap_err().to_string();
+        assert_eq!(first.membership.check(&first.membership), Ok(()));
+        assert_eq!(
+            first.membership.check(&identity(&["http://a:1", "http://b:1"]).membership),
+            Ok(()),
+            "a tool"
+        );
+        let sentence = first.membership.check(&of("http://b:1").membership).unwrap_err().to_string();
         assert!(sentence.contains("made for http://a:1, not for http://b:1"), "{sentence}");
         assert!(sentence.contains("--self-url http://a:1"), "{sentence}");
     }
@@ -280,23 +312,29 @@ mod tests {
     #[test]
     fn a_list_of_one_node_equals_no_list() {
         let (alone, listed) = (identity(&[]), identity(&["http://a:1"]));
-        assert_eq!(alone.check(&listed.membership), Ok(()));
-        assert_eq!(listed.check(&alone.membership), Ok(()));
-        assert!(listed.check(&identity(&["http://b:1"]).membership).is_err());
-        assert!(alone.check(&identity(&["http://a:1", "http://b:1"]).membership).is_err());
+        assert_eq!(alone.membership.check(&listed.membership), Ok(()));
+        assert_eq!(listed.membership.check(&alone.membership), Ok(()));
+        assert!(listed.membership.check(&identity(&["http://b:1"]).membership).is_err());
+        assert!(alone.membership.check(&identity(&["http://a:1", "http://b:1"]).membership).is_err());
     }
 
     #[test]
     fn each_difference_is_reported_with_an_action() {
         let remembered = identity(&["http://a:1", "http://b:1"]);
         let mut asked = remembered.membership.clone();
-        assert_eq!(remembered.check(&asked), Ok(()));
+        assert_eq!(remembered.membership.check(&asked), Ok(()));
+        let with_from = |from| Membership { default_from: Some(from), ..remembered.membership.clone() };
+        assert_eq!(with_from(2).check(&with_from(2)), Ok(()));
+        let sentence = with_from(2).check(&with_from(1)).unwrap_err().to_string();
+        assert!(sentence.contains("start it with --default-from 2, or without it"), "{sentence}");
         asked.hash_version = 2;
-        assert!(remembered.check(&asked).unwrap_err().to_string().contains("the build that made it"));
+        assert!(
+            remembered.membership.check(&asked).unwrap_err().to_string().contains("the build that made it")
+        );
         asked.partitions = 8;
-        assert!(remembered.check(&asked).unwrap_err().to_string().contains("start it with 4096"));
+        assert!(remembered.membership.check(&asked).unwrap_err().to_string().contains("start it with 4096"));
         asked.nodes.clear();
-        let sentence = remembered.check(&asked).unwrap_err().to_string();
+        let sentence = remembered.membership.check(&asked).unwrap_err().to_string();
         assert!(sentence.contains("not for a node on its own"), "{sentence}");
         assert!(sentence.contains("start it with --cluster http://a:1,http://b:1"), "{sentence}");
     }

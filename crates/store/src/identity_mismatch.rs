@@ -27,6 +27,13 @@ pub enum IdentityMismatch {
         /// Requested value.
         asked: u32,
     },
+    /// The default numbers of replicas differ.
+    DefaultFrom {
+        /// Value in the directory.
+        remembered: u8,
+        /// Requested value.
+        asked: u8,
+    },
     /// The versions of the key hash differ.
     Hash {
         /// Value in the directory.
@@ -56,6 +63,11 @@ impl fmt::Display for IdentityMismatch {
                 f,
                 "was made with {remembered} partitions, not {asked}: keys would be looked for in the wrong ones; \
                  start it with {remembered}, or use another --data"
+            ),
+            Self::DefaultFrom { remembered, asked } => write!(
+                f,
+                "has a layout record by which a key has {remembered} replicas, not {asked}, if a request does not choose it; \
+                 start it with --default-from {remembered}, or without it"
             ),
             Self::Hash { remembered, asked } => write!(
                 f,

@@ -2,9 +2,9 @@
 //!
 //! **Promise.** An acknowledged write survives any crash: the engine makes the cell durable before
 //! the responses of its [`WriteGroup`] are delivered. A data directory belongs to one process at a
-//! time, and to the node and cluster that it was created for. Another node list, partition count or
-//! hash is refused with instructions. If a node was absent for too long to return with its data,
-//! the data is renamed and not used.
+//! time, and to the node and cluster that it was created for; it remembers the cluster as a layout
+//! record ([`DirectoryCluster`]). Another cluster is refused with instructions. If a node was
+//! absent for too long to return with its data, the data is renamed and not used.
 //!
 //! **Mechanism.** A directory holds a lock, an [`Identity`] and one engine per shard (currently one
 //! shard). In an engine the first byte of a key selects its space ([`keyspace`]): entities of
@@ -31,6 +31,7 @@ mod group;
 mod identity;
 mod identity_mismatch;
 pub mod keyspace;
+mod layout_file;
 mod log_mark;
 mod name_watch;
 mod node_record;
@@ -50,6 +51,7 @@ pub use error::{HeldCheckpoint, StoreError};
 pub use group::WriteGroup;
 pub use identity::{HASH_VERSION, IDENTITY_FILE, Identity, Membership, PARTITIONS_DEFAULT};
 pub use identity_mismatch::IdentityMismatch;
+pub use layout_file::{DirectoryCluster, LAYOUT_FILE};
 pub use name_watch::NameWatch;
 pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};

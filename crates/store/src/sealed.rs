@@ -11,15 +11,20 @@ use crate::error::StoreError;
 use env::{Fs, OpenMode};
 use std::path::Path;
 
-/// Maximum length of a sealed file, in bytes: many times the need of the largest cluster.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Maximum length of a file that is read, in bytes: that of a layout record, the largest one.
+const FILE_BYTES_MAX: u64 = cluster::LAYOUT_RECORD_BYTES_MAX as u64;
 const CHECKSUM: &str = "crc32c ";
 
 /// Replaces the content of the file `name` in `dir` by `text`, which ends with a newline.
 pub(crate) fn replace(fs: &dyn Fs, dir: &Path, name: &str, text: &str) -> Result<(), StoreError> {
+    replace_bytes(fs, dir, name, &seal(text))
+}
+
+/// Replaces the content of the file `name` in `dir` by `bytes`, which have their own checksum.
+pub(crate) fn replace_bytes(fs: &dyn Fs, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let (new, path) = (dir.join(format!("{name}.new")), dir.join(name));
     let file = fs.open(&new, OpenMode::CreateOrTruncate).map_err(StoreError::io("create", &new))?;
-    file.write_at(&seal(text), 0).map_err(StoreError::io("write", &new))?;
+    file.write_at(bytes, 0).map_err(StoreError::io("write", &new))?;
     file.sync_data().map_err(StoreError::io("sync", &new))?;
     fs.rename(&new, &path).map_err(StoreError::io("rename", &new))?;
     fs.sync_dir(dir).map_err(StoreError::io("sync", dir))

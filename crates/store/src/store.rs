@@ -7,6 +7,7 @@ use crate::data_directory::{DataDirectory, OpenReport, StoreOptions};
 use crate::error::StoreError;
 use crate::group::{WriteGroup, fault_of};
 use crate::keyspace;
+use crate::layout_file::LayoutFile;
 use crate::log_mark::LogMark;
 use crate::node_record::{self, RecordVersions};
 use crate::pages::{self, FilledPage};
@@ -14,8 +15,8 @@ use crate::pause::PauseDetector;
 use crate::scan;
 use crate::snapshots::Snapshots;
 use cluster::{
-    Key, NodeRecord, Page, PageContent, PageRequest, ReplicaRequest, ReplicaResponse, SnapshotId, StoreFault,
-    StoreId, StoreRequest, StoreResponse,
+    Key, LayoutRecord, NodeRecord, Page, PageContent, PageRequest, ReplicaRequest, ReplicaResponse,
+    SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use engine::{CommitOutcome, CommitTimes, Engine, HorizonSource, ReadMemory, TryGet};
 use env::{DirLock, Env};
@@ -42,6 +43,7 @@ pub struct Store {
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// `None` for a standalone node.
     pub(crate) alive: Option<Arc<AliveMark>>,
+    pub(crate) layout: Arc<LayoutFile>,
     pub(crate) log_mark: Arc<LogMark>,
     pub(crate) pauses: Arc<PauseDetector>,
     pub(crate) _lock: Arc<dyn DirLock>,
@@ -55,6 +57,21 @@ impl Store {
     /// Those of [`DataDirectory::claim`] and [`DataDirectory::open`].
     pub fn open(env: Env, dir: &Path, options: StoreOptions) -> Result<(Self, OpenReport), StoreError> {
         DataDirectory::claim(env, dir, options)?.open()
+    }
+
+    /// The layout record of the cluster: the one that was adopted last.
+    pub fn layout(&self) -> Arc<LayoutRecord> {
+        self.layout.current()
+    }
+
+    /// Adopts a decided layout record of this cluster. When this returns, the record is durable and
+    /// [`Store::layout`] returns it. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::LayoutRefused`] if the record does not follow the present one; otherwise the
+    /// refusal of the operating system. The present record is unchanged.
+    pub fn adopt_layout(&self, record: LayoutRecord) -> Result<Arc<LayoutRecord>, StoreError> {
+        self.layout.adopt(record)
     }
 
     /// Executes a read if it does not block on the disk. Scans of entities and hints, and pages,

@@ -5,6 +5,7 @@ use crate::directory::{self, SHARD};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::keyspace::ENTITIES;
+use crate::layout_file;
 use crate::log_mark::{self, MarkState};
 use bytes::Bytes;
 use cluster::{HybridClock, Key};
@@ -58,7 +59,7 @@ impl FutureCells {
     }
 }
 
-/// Checks the identity and every byte of the data in `dir`, and that no file is missing. Changes
+/// Checks the identity, the layout record and every byte of the data in `dir`, and that no file is missing. Changes
 /// nothing.
 ///
 /// # Errors
@@ -80,6 +81,9 @@ pub fn verify(
         // A directory without an identity is not a data directory.
         Err(error) => return Err(vec![error]),
     };
+    if let Err(error) = layout_file::find(&*env.fs, dir) {
+        damage.push(error);
+    }
     let found = log_mark::find(&*env.fs, dir).unwrap_or_else(|error| {
         damage.push(error);
         MarkState::Unknown

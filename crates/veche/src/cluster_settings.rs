@@ -1,5 +1,9 @@
 //! Cluster settings of a node: its peers, its own address and the shared secret.
 //!
+//! The settings describe a cluster at its first start. Once the data directory holds a layout
+//! record, the record prevails: a list or a default number of replicas that differs from it is
+//! warned of and has no effect.
+//!
 //! A warning is given for a secret that can be guessed or that other users of the machine can read.
 //! A node with an empty data directory that listens beyond loopback refuses a short secret. An
 //! existing cluster continues to run with one.
@@ -11,7 +15,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use store::Membership;
+use store::{DirectoryCluster, Membership};
 
 /// Minimum length of a secret. A process that has connected to a node once can guess a shorter one.
 const SECRET_BYTES_MIN: usize = 16;
@@ -49,8 +53,8 @@ pub(crate) struct ClusterSettings<'a> {
     pub(crate) secret_file: Option<&'a PathBuf>,
     /// The value of `--listen`: the address of this node if `self_url` is not set.
     pub(crate) listen: &'a str,
-    /// Whether the data directory belongs to no node yet.
-    pub(crate) is_new: bool,
+    /// The cluster that the data directory belongs to.
+    pub(crate) directory: &'a DirectoryCluster,
     /// Whether a new node may use a short secret, because its cluster already does.
     pub(crate) allow_short_secret: bool,
 }
@@ -73,9 +77,11 @@ impl ClusterSettings<'_> {
     /// A sentence about the invalid setting.
     pub(crate) fn check(&self) -> Result<(), String> {
         let nodes = self.nodes()?;
-        self.own(&nodes)?;
         self.check_one_secret()?;
-        self.default_from(nodes.len().max(1) as u8).map(drop)
+        match self.directory {
+            DirectoryCluster::Recorded(_) => Ok(()),
+            DirectoryCluster::New | DirectoryCluster::Listed(_) => self.listed(&nodes).map(drop),
+        }
     }
 
     fn check_one_secret(&self) -> Result<(), String> {
@@ -94,17 +100,25 @@ impl ClusterSettings<'_> {
     /// A sentence about the invalid setting.
     pub(crate) fn resolve(&self, addresses: &[IpAddr]) -> Result<Cluster, String> {
         let nodes = self.nodes()?;
-        let own = self.own(&nodes)?;
+        let mut warnings = Vec::new();
+        let (membership, self_name) = match self.directory {
+            DirectoryCluster::Recorded(recorded) => {
+                warnings.extend(self.ignored_list(recorded, &nodes));
+                warnings.extend(self.ignored_default(recorded));
+                (recorded.clone(), self.recorded_own(recorded)?)
+            }
+            DirectoryCluster::New | DirectoryCluster::Listed(_) => self.listed(&nodes)?,
+        };
+        let default_from = membership.default_from.unwrap_or(1);
+        let membership = Membership { own: None, default_from: None, ..membership };
         let secret = self.secret()?;
-        let default_from = self.default_from(nodes.len().max(1) as u8)?;
         let exposed = addresses.iter().find(|address| !address.is_loopback());
-        if let (true, None, Some(address)) = (nodes.len() > 1, &secret, exposed) {
+        if let (true, None, Some(address)) = (membership.has_peers(), &secret, exposed) {
             return Err(format!(
                 "this node listens on {address}, where anyone who can connect to it could pose as a node of the cluster; \
                  set --cluster-secret or --cluster-secret-file to the same text on all nodes, or listen on 127.0.0.1"
             ));
         }
-        let mut warnings = Vec::new();
         if let Some(secret) = &secret {
             self.check_secret(secret.len(), exposed, &mut warnings)?;
         } else if let Some(address) = exposed {
@@ -113,8 +127,65 @@ impl ClusterSettings<'_> {
                  everything. Listen on 127.0.0.1, or put it behind a proxy or a firewall."
             ));
         }
+        Ok(Cluster { membership, self_name, default_from, secret, warnings })
+    }
+
+    /// The cluster of `--cluster`, which lists `nodes`, and the address of this node in it.
+    fn listed(&self, nodes: &[NodeUrl]) -> Result<(Membership, String), String> {
+        let own = self.own(nodes)?;
+        let default_from = self.default_from(nodes.len().max(1) as u8)?;
         let membership = Membership::of(nodes.iter().map(ToString::to_string).collect());
-        Ok(Cluster { membership, self_name: own.to_string(), default_from, secret, warnings })
+        Ok((Membership { default_from: Some(default_from), ..membership }, own.to_string()))
+    }
+
+    /// Warns of a list that names other nodes than the members of the layout record.
+    fn ignored_list(&self, recorded: &Membership, nodes: &[NodeUrl]) -> Option<String> {
+        let listed = Membership::of(nodes.iter().map(ToString::to_string).collect()).nodes;
+        let mut members = recorded.nodes.clone();
+        members.sort_unstable();
+        if nodes.is_empty() || listed == members || (members.is_empty() && listed.len() == 1) {
+            return None;
+        }
+        let members = match members.is_empty() {
+            true => "this node alone".to_owned(),
+            false => members.join(","),
+        };
+        Some(format!(
+            "--cluster lists {}, and the layout record in the data directory has the members {members}: the record \
+             prevails, and the list has no effect. Correct the list. If this node is to belong to the listed cluster, start \
+             it with an empty --data.",
+            listed.join(",")
+        ))
+    }
+
+    /// Warns of a default number of replicas that differs from that of the layout record.
+    fn ignored_default(&self, recorded: &Membership) -> Option<String> {
+        let from = recorded.default_from?;
+        let ignored = self.default_from.filter(|ignored| *ignored != from)?;
+        Some(format!(
+            "--default-from is {ignored}, and the layout record in the data directory has {from}: the record prevails. Remove \
+             the flag."
+        ))
+    }
+
+    /// This node's address among the members of the layout record.
+    fn recorded_own(&self, recorded: &Membership) -> Result<String, String> {
+        let listen = format!("http://{}", self.listen).parse::<NodeUrl>().ok();
+        match (self.self_url, &recorded.nodes[..]) {
+            (_, [alone]) => Ok(alone.clone()),
+            (_, []) => Ok(listen.unwrap_or_else(NodeUrl::unspecified).to_string()),
+            (Some(url), _) => url
+                .parse::<NodeUrl>()
+                .map(|own| own.to_string())
+                .map_err(|error| format!("--self-url: {error}")),
+            (None, members) => {
+                let listen =
+                    listen.map(|listen| listen.to_string()).filter(|listen| members.contains(listen));
+                listen.or_else(|| recorded.own.clone()).ok_or_else(|| {
+                    format!("set --self-url to the address of this node in the cluster {}", members.join(","))
+                })
+            }
+        }
     }
 
     /// Refuses a secret of `len` bytes that is too short for a new node. Adds warnings for other
@@ -126,7 +197,8 @@ impl ClusterSettings<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<(), String> {
         if len < SECRET_BYTES_MIN {
-            if exposed.is_some() && self.is_new && !self.allow_short_secret {
+            let is_new = *self.directory == DirectoryCluster::New;
+            if exposed.is_some() && is_new && !self.allow_short_secret {
                 return Err(format!(
                     "the cluster's secret has {len} bytes, and a new node that listens beyond loopback needs one of at least \
                      {SECRET_BYTES_MIN}: anyone who can connect to a node can guess shorter ones. Make one with: openssl rand -hex 32. \
@@ -198,7 +270,7 @@ impl ClusterSettings<'_> {
     }
 
     fn default_from(&self, nodes: u8) -> Result<u8, String> {
-        match self.default_from.unwrap_or(nodes) {
+        match self.default_from.unwrap_or_else(|| self.directory.default_from(nodes)) {
             from if (1..=nodes).contains(&from) => Ok(from),
             from => Err(format!(
                 "--default-from is {from}, but a key is held by at least 1 node and at most all {nodes} of --cluster"
@@ -248,7 +320,7 @@ mod tests {
         secret: None,
         secret_file: None,
         listen: "127.0.0.1:0",
-        is_new: false,
+        directory: &DirectoryCluster::New,
         allow_short_secret: false,
     };
 
@@ -287,9 +359,9 @@ mod tests {
         for address in [ANYWHERE, IpAddr::from([10, 0, 0, 1]), "::".parse().unwrap()] {
             let refusal = open.resolve(&[LOOPBACK, address]).expect_err("refused");
             assert!(refusal.contains("--cluster-secret"), "{refusal}");
-            let secret = SecretText("s".to_owned());
+            let secret = SecretText("s".repeat(SECRET_BYTES_MIN));
             let closed = ClusterSettings { secret: Some(&secret), ..open }.resolve(&[LOOPBACK, address]);
-            assert_eq!(closed.map(|cluster| cluster.secret), Ok(Some("s".to_owned())));
+            assert_eq!(closed.map(|cluster| cluster.secret), Ok(Some(secret.0)));
         }
     }
 
@@ -297,14 +369,14 @@ mod tests {
     fn a_short_secret_is_refused_where_a_node_is_new_and_can_be_reached_and_warned_of_elsewhere() {
         let cluster = urls("http://a:1,http://b:1");
         let (short, long) = (SecretText("x".repeat(15)), SecretText("x".repeat(16)));
-        let new =
-            ClusterSettings { cluster: &cluster, listen: "a:1", secret: Some(&short), is_new: true, ..ALONE };
+        let new = ClusterSettings { cluster: &cluster, listen: "a:1", secret: Some(&short), ..ALONE };
         let refusal = new.resolve(&[ANYWHERE]).expect_err("it is short");
         assert!(refusal.contains("15 bytes") && refusal.contains("--allow-short-secret"), "{refusal}");
         let warnings_of = |settings: ClusterSettings<'_>, address| {
             settings.resolve(&[address]).expect("it starts").warnings.join(" ")
         };
-        let existing = ClusterSettings { is_new: false, ..new };
+        let listed = DirectoryCluster::Listed(Membership::of(cluster.clone()));
+        let existing = ClusterSettings { directory: &listed, ..new };
         let allowed = ClusterSettings { allow_short_secret: true, ..new };
         for warnings in
             [warnings_of(new, LOOPBACK), warnings_of(existing, ANYWHERE), warnings_of(allowed, ANYWHERE)]
@@ -375,11 +447,74 @@ mod tests {
     }
 
     #[test]
-    fn the_default_of_replicas_may_be_fewer_than_nodes() {
+    fn the_default_of_replicas_is_chosen_once_and_3_at_most_unless_it_is() {
         let five = urls("http://a:1,http://b:1,http://c:1,http://d:1,http://e:1");
-        for (chosen, expected) in [(None, 5), (Some(1), 1), (Some(3), 3), (Some(5), 5)] {
-            let settings = ClusterSettings { cluster: &five, listen: "a:1", default_from: chosen, ..ALONE };
-            assert_eq!(settings.resolve(&[LOOPBACK]).map(|cluster| cluster.default_from), Ok(expected));
+        let listed = DirectoryCluster::Listed(Membership::of(five.clone()));
+        let new = DirectoryCluster::New;
+        for (directory, chosen, expected) in [
+            (&new, None, 3),
+            (&new, Some(1), 1),
+            (&new, Some(5), 5),
+            (&listed, None, 5),
+            (&listed, Some(3), 3),
+        ] {
+            let settings =
+                ClusterSettings { cluster: &five, listen: "a:1", default_from: chosen, directory, ..ALONE };
+            let resolved = settings.resolve(&[LOOPBACK]).map(|cluster| cluster.default_from);
+            assert_eq!(resolved, Ok(expected), "{directory:?}, {chosen:?}");
         }
+    }
+
+    fn recorded(nodes: &[&str], own: Option<&str>, default_from: u8) -> DirectoryCluster {
+        let membership = Membership::of(nodes.iter().map(ToString::to_string).collect());
+        let own = own.map(str::to_owned);
+        DirectoryCluster::Recorded(Membership { own, default_from: Some(default_from), ..membership })
+    }
+
+    #[test]
+    fn a_layout_record_prevails_and_what_it_overrules_is_warned_of() {
+        let directory = recorded(&["http://a:1", "http://b:1"], Some("http://b:1"), 2);
+        let with = ClusterSettings { listen: "b:1", directory: &directory, ..ALONE };
+        let (same, other) = (urls("http://b:1,http://a:1"), urls("http://x:1,http://y:1,http://z:1"));
+        for (cluster, chosen, says) in [
+            (&Vec::new(), None, &[][..]),
+            (&same, Some(2), &[]),
+            (
+                &other,
+                None,
+                &["--cluster lists http://x:1,http://y:1,http://z:1", "start it with an empty --data"],
+            ),
+            (&same, Some(9), &["--default-from is 9", "has 2: the record prevails"]),
+        ] {
+            let settings = ClusterSettings { cluster, default_from: chosen, ..with };
+            assert_eq!(settings.check(), Ok(()));
+            let resolved = settings.resolve(&[LOOPBACK]).expect("the record is enough");
+            assert_eq!(resolved.membership, Membership::of(same.clone()));
+            assert_eq!((resolved.self_name.as_str(), resolved.default_from), ("http://b:1", 2));
+            assert_eq!(resolved.warnings.len(), usize::from(!says.is_empty()), "{:?}", resolved.warnings);
+            assert!(says.iter().all(|says| resolved.warnings[0].contains(says)), "{:?}", resolved.warnings);
+        }
+        let refusal = with.resolve(&[ANYWHERE]).expect_err("the record has peers, and there is no secret");
+        assert!(refusal.contains("--cluster-secret"), "{refusal}");
+    }
+
+    #[test]
+    fn a_node_knows_its_address_in_the_layout_record() {
+        let own = |directory: &DirectoryCluster, listen, self_url| {
+            let settings = ClusterSettings { listen, self_url, directory, ..ALONE };
+            settings.resolve(&[LOOPBACK]).map(|cluster| cluster.self_name)
+        };
+        let known = recorded(&["http://a:1", "http://b:1"], Some("http://b:1"), 2);
+        assert_eq!(own(&known, "127.0.0.1:0", None).as_deref(), Ok("http://b:1"));
+        assert_eq!(own(&known, "a:1", None).as_deref(), Ok("http://a:1"), "the store refuses another node");
+        assert_eq!(own(&known, "b:1", Some("http://a:1")).as_deref(), Ok("http://a:1"));
+        let unknown = recorded(&["http://a:1", "http://b:1"], None, 2);
+        assert!(own(&unknown, "127.0.0.1:0", None).unwrap_err().contains("set --self-url"));
+        let alone = recorded(&[], None, 1);
+        assert_eq!(own(&alone, "127.0.0.1:7", None).as_deref(), Ok("http://127.0.0.1:7"));
+        let other = urls("http://a:1,http://b:1");
+        let listed = ClusterSettings { cluster: &other, directory: &alone, ..ALONE };
+        let warnings = listed.resolve(&[LOOPBACK]).expect("it stays alone").warnings;
+        assert!(warnings[0].contains("has the members this node alone"), "{warnings:?}");
     }
 }

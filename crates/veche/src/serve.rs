@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
     if config.default_from > DEFAULT_FROM_COMMON {
         tracing::warn!(
             default_from = config.default_from,
-            "each key is stored on default_from nodes unless a request says otherwise; --default-from 3 suffices for most clusters"
+            "each key is stored on default_from nodes unless a request says otherwise; 3 are enough for most clusters"
         );
     }
     allocator::limit_resident_memory(config.memory_bytes())

@@ -7,11 +7,13 @@ use crate::cluster_settings::{Cluster, ClusterSettings, SecretText};
 use crate::logging::{self, LogFormat};
 use crate::quantity::{AtLeastOne, Replicas, Size, Span};
 use clap::ValueEnum;
+use env::Env;
 use serde::Deserialize;
 use server::{Config, FileShares, Limits};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use store::DirectoryCluster;
 
 /// The most I/O threads.
 const THREADS_MAX: usize = 255;
@@ -57,7 +59,8 @@ pub(crate) struct Settings {
     #[arg(long, env = "VECHE_SELF_URL", value_name = "URL")]
     #[serde(alias = "self_url")]
     self_url: Option<String>,
-    /// Number of nodes that store a key if a request has no parameter `from` [default: all]
+    /// Number of nodes that store a key if a request has no parameter `from`; only the first start
+    /// uses it, the layout record keeps it [default: 3, or all of fewer nodes]
     #[arg(long, env = "VECHE_DEFAULT_FROM", value_name = "N")]
     #[serde(alias = "default_from")]
     default_from: Option<Replicas>,
@@ -268,13 +271,24 @@ impl Settings {
         self.check_request_timeout()
     }
 
-    /// Checks the settings of the cluster against each other, without looking at the machine.
+    /// Checks the settings of the cluster against each other and the data directory.
     ///
     /// # Errors
     /// A sentence about the invalid settings.
     pub(crate) fn check_cluster(&self) -> Result<(), String> {
         let listen = self.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
-        self.cluster_settings(listen, false).check()
+        // An unreadable directory is reported once all settings are known.
+        let directory = self.directory().unwrap_or(DirectoryCluster::New);
+        self.cluster_settings(listen, &directory).check()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DEFAULT))
+    }
+
+    /// The cluster that the data directory belongs to.
+    fn directory(&self) -> Result<DirectoryCluster, String> {
+        DirectoryCluster::find(&Env::os(), &self.data()).map_err(|error| error.to_string())
     }
 
     fn check_value_max(&self) -> Result<(), String> {
@@ -317,10 +331,9 @@ impl Settings {
         let peer_listen = self.peer_listen.as_deref();
         let peer_listen = peer_listen.map(|text| resolve_address("--peer-listen", text)).transpose()?;
         let addresses: Vec<_> = [listen].into_iter().chain(peer_listen).map(|address| address.ip()).collect();
-        let data = self.data.clone().unwrap_or_else(|| PathBuf::from(DATA_DEFAULT));
-        let is_new = !data.join(store::IDENTITY_FILE).exists();
+        let directory = self.directory()?;
         let Cluster { membership, self_name, default_from, secret, warnings } =
-            self.cluster_settings(listen_text, is_new).resolve(&addresses)?;
+            self.cluster_settings(listen_text, &directory).resolve(&addresses)?;
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
         let threads = self.threads.map_or(machine.cores.min(THREADS_MAX), AtLeastOne::get);
@@ -342,7 +355,7 @@ impl Settings {
         let request_timeout = self.request_timeout.map_or(REQUEST_TIMEOUT_DEFAULT, |span| span.0);
         Ok(Config {
             listen,
-            data,
+            data: self.data(),
             peer_listen,
             membership,
             self_name,
@@ -367,7 +380,11 @@ impl Settings {
         })
     }
 
-    fn cluster_settings<'a>(&'a self, listen: &'a str, is_new: bool) -> ClusterSettings<'a> {
+    fn cluster_settings<'a>(
+        &'a self,
+        listen: &'a str,
+        directory: &'a DirectoryCluster,
+    ) -> ClusterSettings<'a> {
         ClusterSettings {
             cluster: self.cluster.as_deref().unwrap_or_default(),
             self_url: self.self_url.as_deref(),
@@ -375,7 +392,7 @@ impl Settings {
             secret: self.cluster_secret.as_ref(),
             secret_file: self.cluster_secret_file.as_ref(),
             listen,
-            is_new,
+            directory,
             allow_short_secret: self.allow_short_secret.unwrap_or_default(),
         }
     }

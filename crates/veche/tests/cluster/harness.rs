@@ -219,14 +219,6 @@ impl Cluster {
         kill_process(Pid::from_child(&process.child), signal).expect("it runs");
     }
 
-    /// Waits for the node to end by itself: its exit code.
-    pub(crate) fn wait_for_end(&mut self, node: usize) -> Option<i32> {
-        let mut process = self.nodes[node].process.take().expect("it runs");
-        let status = process.child.wait().expect("a child");
-        process.logger.join().expect("no logger panics");
-        status.code()
-    }
-
     /// The node has lost its disk.
     pub(crate) fn lose_data(&self, node: usize) {
         assert!(!self.runs(node), "node {node} runs");

@@ -8,18 +8,61 @@ use crate::harness::{Cluster, free_address};
 const UNKNOWN_PEER: usize = 1;
 
 #[test]
-fn a_changed_list_is_refused_and_the_old_one_still_serves() {
+fn a_changed_list_is_warned_of_and_the_layout_record_prevails() {
+    let mut cluster = Cluster::start(2);
+    assert_eq!(cluster.exchange(0, put("k", "v")).status, 201);
+    let longer = format!("{},http://{}", cluster.list(), free_address());
+    let strange = format!("http://{},http://{}", free_address(), free_address());
+    for list in [longer, strange] {
+        cluster.stop(UNKNOWN_PEER);
+        let command = cluster.command_with_list(UNKNOWN_PEER, &list);
+        cluster.spawn_as(UNKNOWN_PEER, command);
+        cluster.wait_until_up();
+        assert_eq!(cluster.exchange(UNKNOWN_PEER, get("k&ack=2")).text(), "v");
+        let warning = format!("--cluster lists {}", sorted(&list));
+        assert!(cluster.log(UNKNOWN_PEER).contains(&warning), "{}", cluster.log(UNKNOWN_PEER));
+        let (_, status) = cluster.status(UNKNOWN_PEER).expect("it answers");
+        assert!(status["warnings"].to_string().contains("the record prevails"), "{status}");
+        assert_eq!(status["nodes"].as_array().map(Vec::len), Some(2), "{status}");
+    }
+}
+
+fn sorted(list: &str) -> String {
+    let mut nodes: Vec<_> = list.split(',').collect();
+    nodes.sort_unstable();
+    nodes.join(",")
+}
+
+#[test]
+fn a_node_with_a_layout_record_needs_no_list() {
     let mut cluster = Cluster::start(2);
     assert_eq!(cluster.exchange(0, put("k", "v")).status, 201);
     cluster.stop(UNKNOWN_PEER);
-    let list = format!("{},http://{}", cluster.list(), free_address());
-    let command = cluster.command_with_list(UNKNOWN_PEER, &list);
+    let command = cluster.command_with_list(UNKNOWN_PEER, "");
     cluster.spawn_as(UNKNOWN_PEER, command);
-    assert_eq!(cluster.wait_for_end(UNKNOWN_PEER), Some(1));
-    let log = cluster.log(UNKNOWN_PEER);
-    assert!(log.contains("was made for the cluster") && log.contains("use another --data"), "{log}");
-    cluster.start_node(UNKNOWN_PEER);
-    assert_eq!(cluster.exchange(UNKNOWN_PEER, get("k")).text(), "v");
+    cluster.wait_until_up();
+    assert_eq!(cluster.exchange(UNKNOWN_PEER, get("k&ack=2")).text(), "v");
+}
+
+/// A data directory of a larger cluster, started with the list of a smaller one.
+#[test]
+fn a_node_of_another_cluster_is_refused_and_told_what_to_do() {
+    let mut cluster = Cluster::start(2);
+    cluster.stop(UNKNOWN_PEER);
+    let mut other = Cluster::place_of_copy();
+    let larger = format!("{},http://{}", cluster.list(), free_address());
+    let mut command = other.command_with_list(0, &larger);
+    command.args(["--self-url", &cluster.url(UNKNOWN_PEER)]);
+    other.spawn_as(0, command);
+    eventually("it serves", || other.serves(0));
+    other.stop(0);
+    let command = cluster.command_of_copy(UNKNOWN_PEER, &other);
+    other.spawn_as(0, command);
+    eventually("it serves", || other.serves(0));
+    let says = |log: String| log.contains("the nodes disagree about the cluster");
+    eventually("both sides say so", || says(cluster.log(0)) && says(other.log(0)));
+    assert!(other.log(0).contains("start it with an empty --data"), "{}", other.log(0));
+    cluster.exchange(0, put("k", "v")).assert_problem(504, "nothing was stored");
 }
 
 #[test]
@@ -69,15 +112,36 @@ fn nodes_with_one_secret_are_a_cluster() {
 }
 
 #[test]
-fn more_than_five_copies_by_default_are_warned_of() {
-    for (nodes, flags, warns) in [(6, &[][..], true), (5, &[], false), (6, &["--default-from", "3"], false)] {
+fn a_new_cluster_keeps_3_copies_and_more_than_5_are_warned_of() {
+    for (nodes, flags, from) in [(6, &["--default-from", "6"][..], 6), (6, &[], 3), (2, &[], 2)] {
         let mut cluster = Cluster::prepare(nodes, flags);
         cluster.spawn(0);
         eventually("the node serves", || cluster.serves(0));
         let (_, status) = cluster.status(0).expect("it answers");
-        assert_eq!(status["warnings"].to_string().contains("--default-from 3"), warns, "{status}");
-        assert_eq!(cluster.log(0).contains("--default-from 3"), warns, "{}", cluster.log(0));
+        assert_eq!(status["default_quorum"]["from"], from, "{status}");
+        let warns = from > 5;
+        assert_eq!(status["warnings"].to_string().contains("3 are enough"), warns, "{status}");
+        assert_eq!(cluster.log(0).contains("3 are enough"), warns, "{}", cluster.log(0));
     }
+}
+
+#[test]
+fn a_later_flag_does_not_change_the_default_number_of_copies() {
+    let mut cluster = Cluster::prepare(3, &[]);
+    for node in 0..3 {
+        let mut command = cluster.command(node);
+        command.args(["--default-from", "2"]);
+        cluster.spawn_as(node, command);
+    }
+    cluster.wait_until_up();
+    cluster.stop(0);
+    let mut command = cluster.command(0);
+    command.args(["--default-from", "3"]);
+    cluster.spawn_as(0, command);
+    cluster.wait_until_up();
+    let (_, status) = cluster.status(0).expect("it answers");
+    assert_eq!(status["default_quorum"]["from"], 2, "{status}");
+    assert!(status["warnings"].to_string().contains("--default-from is 3"), "{status}");
 }
 
 /// Both serve, neither takes the other for its peer, and both say why.

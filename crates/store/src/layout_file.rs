@@ -1,0 +1,156 @@
+//! The file `layout`: the newest layout record that the node has adopted.
+//!
+//! **Promise.** A data directory with an identity has a layout record from its first start with
+//! this release on. A start finds the newest record that was ever adopted here, whole, after a
+//! crash at any operation. A record is adopted ([`LayoutFile::adopt`]) only if it belongs to the
+//! cluster of the present one and is newer, and it is durable before it is used.
+//!
+//! **Mechanism.** The file contains the bytes of the record, which have a checksum, and is replaced
+//! like a [sealed file](crate::sealed). A new directory gets the record before its identity: a
+//! record without an identity belongs to a start that did not finish, and is replaced. A directory
+//! with an identity and without a record was last used by an earlier release, which computed the
+//! layout at each start. Its epoch 1 is built from the list in the identity, and from the default
+//! number of replicas that the node is started with.
+//!
+//! **Caveats.** A directory whose record was removed cannot be told from one of an earlier release.
+//! Its epoch 1 is built again. Peers refuse the node if that is another record than theirs.
+
+use crate::error::StoreError;
+use crate::identity::{Identity, Membership};
+use crate::sealed;
+use cluster::{ClusterOrigin, LayoutRecord, default_from_of_new_cluster};
+use env::{Env, Fs};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use stdx::NodeTag;
+
+/// Name of the file.
+pub const LAYOUT_FILE: &str = "layout";
+
+/// The cluster that a data directory belongs to, as far as the directory knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectoryCluster {
+    /// None: the directory is new.
+    New,
+    /// The node list of an earlier release, which stored no layout record.
+    Listed(Membership),
+    /// The members of the layout record, and its default number of replicas.
+    Recorded(Membership),
+}
+
+impl DirectoryCluster {
+    /// Looks up the cluster of the data directory `dir`, which need not exist or be locked.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the identity or the layout record is corrupt or cannot be read.
+    pub fn find(env: &Env, dir: &Path) -> Result<Self, StoreError> {
+        let fs = &*env.fs;
+        if !Identity::exists(fs, dir)? {
+            return Ok(Self::New);
+        }
+        let identity = Identity::load(fs, dir)?;
+        Ok(match find(fs, dir)? {
+            Some(record) => Self::Recorded(membership_of(&record, &identity.membership)),
+            None => Self::Listed(identity.membership),
+        })
+    }
+
+    /// Default number of replicas of a cluster of `nodes` if the operator does not choose it: an
+    /// existing directory keeps the one that it ran with.
+    pub fn default_from(&self, nodes: u8) -> u8 {
+        match self {
+            Self::New => default_from_if_unset(nodes, false),
+            Self::Listed(_) => default_from_if_unset(nodes, true),
+            Self::Recorded(membership) => membership.default_from.unwrap_or(nodes),
+        }
+    }
+}
+
+/// Default number of replicas in epoch 1. Earlier releases had the number of nodes.
+const fn default_from_if_unset(nodes: u8, is_listed: bool) -> u8 {
+    if is_listed { nodes } else { default_from_of_new_cluster(nodes) }
+}
+
+/// Loads the record in `dir`, if there is one.
+pub(crate) fn find(fs: &dyn Fs, dir: &Path) -> Result<Option<LayoutRecord>, StoreError> {
+    let path = dir.join(LAYOUT_FILE);
+    if !fs.exists(&path).map_err(StoreError::io("look for", &path))? {
+        return Ok(None);
+    }
+    let bytes = sealed::read(fs, &path)?;
+    let corrupt = |detail: String| StoreError::LayoutCorrupt { path: path.clone(), detail };
+    LayoutRecord::decode(&bytes).map(Some).map_err(|error| corrupt(error.to_string()))
+}
+
+/// Stores `record` in `dir` durably.
+pub(crate) fn store(fs: &dyn Fs, dir: &Path, record: &LayoutRecord) -> Result<(), StoreError> {
+    sealed::replace_bytes(fs, dir, LAYOUT_FILE, &record.encode())
+}
+
+/// Builds epoch 1 for a directory without a record and stores it durably. `is_listed`: the
+/// directory is not new, and an earlier release has used it.
+///
+/// # Errors
+/// Also if `membership` is no cluster of this release.
+pub(crate) fn create(
+    fs: &dyn Fs,
+    dir: &Path,
+    membership: &Membership,
+    is_listed: bool,
+    tag: NodeTag,
+) -> Result<LayoutRecord, StoreError> {
+    let Membership { nodes, own: _, partitions, hash_version, default_from } = membership.clone();
+    let count = nodes.len().max(1) as u8;
+    let default_from = default_from.unwrap_or_else(|| default_from_if_unset(count, is_listed));
+    let record = LayoutRecord::first(ClusterOrigin { nodes, partitions, hash_version, default_from, tag })
+        .map_err(|error| StoreError::LayoutRefused { detail: error.to_string() })?;
+    store(fs, dir, &record)?;
+    Ok(record)
+}
+
+/// The cluster of `record`, seen by the node whose identity has the membership `of_identity`.
+pub(crate) fn membership_of(record: &LayoutRecord, of_identity: &Membership) -> Membership {
+    let urls = record.members.iter().map(|member| member.url.clone()).filter(|url| !url.is_empty());
+    Membership {
+        nodes: urls.collect(),
+        own: of_identity.own.clone(),
+        partitions: record.partitions(),
+        hash_version: record.hash_version,
+        default_from: Some(record.default_from),
+    }
+}
+
+/// The layout record of an open data directory.
+pub(crate) struct LayoutFile {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    current: Mutex<Arc<LayoutRecord>>,
+}
+
+impl LayoutFile {
+    pub(crate) fn new(fs: Arc<dyn Fs>, dir: &Path, record: LayoutRecord) -> Self {
+        Self { fs, dir: dir.to_owned(), current: Mutex::new(Arc::new(record)) }
+    }
+
+    /// The record that was adopted last.
+    pub(crate) fn current(&self) -> Arc<LayoutRecord> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adopts a decided record. When this returns, the record is durable and
+    /// [`LayoutFile::current`] returns it.
+    ///
+    /// # Errors
+    /// [`StoreError::LayoutRefused`] if the record does not follow the present one; otherwise the
+    /// refusal of the operating system. The present record is unchanged.
+    pub(crate) fn adopt(&self, record: LayoutRecord) -> Result<Arc<LayoutRecord>, StoreError> {
+        // Held until the record is durable, so that of two records the newer one stays.
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        record
+            .verify_newer(&current)
+            .map_err(|error| StoreError::LayoutRefused { detail: error.to_string() })?;
+        store(&*self.fs, &self.dir, &record)?;
+        *current = Arc::new(record);
+        Ok(Arc::clone(&current))
+    }
+}

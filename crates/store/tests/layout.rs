@@ -1,0 +1,239 @@
+//! A data directory remembers the layout of its cluster: from its first start on, from an earlier
+//! release on, and through a stop at every file operation.
+
+mod common;
+
+use cluster::{LayoutEpoch, LayoutRecord};
+use common::{DATA, copy_of, env, options};
+use env::{FaultFs, FaultPlan, Fs, MemFs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stdx::{NodeTag, Rng};
+use store::{
+    AfterRestore, DirectoryCluster, LAYOUT_FILE, Membership, OpenReport, Store, StoreError, StoreOptions,
+};
+
+const SEEDS: u64 = 8;
+
+fn names(nodes: usize) -> Vec<String> {
+    (0..nodes).map(|node| format!("http://n{node}:1")).collect()
+}
+
+fn membership(nodes: usize, default_from: Option<u8>) -> Membership {
+    let membership = Membership::of(names(nodes)).seen_by("http://n0:1");
+    Membership { partitions: 16, default_from, ..membership }
+}
+
+fn open(fs: impl Fs + 'static, membership: Membership) -> Result<(Store, OpenReport), StoreError> {
+    let options = StoreOptions { membership, ..options(1) };
+    Store::open(env(Arc::new(fs)), Path::new(DATA), options)
+}
+
+fn layout_path() -> PathBuf {
+    Path::new(DATA).join(LAYOUT_FILE)
+}
+
+fn find(disk: &MemFs) -> Result<DirectoryCluster, StoreError> {
+    DirectoryCluster::find(&env(Arc::new(disk.clone())), Path::new(DATA))
+}
+
+/// The directory of a node of five, as an earlier release leaves it.
+fn of_earlier_release() -> MemFs {
+    let disk = MemFs::new();
+    let (store, _) = open(disk.clone(), membership(5, None)).unwrap();
+    store.engine().close().unwrap();
+    drop(store);
+    disk.remove_file(&layout_path()).unwrap();
+    disk.sync_dir(Path::new(DATA)).unwrap();
+    disk
+}
+
+fn child(parent: &LayoutRecord, tag: u64) -> LayoutRecord {
+    let mut child = parent.clone();
+    child.epoch = parent.epoch.next().unwrap();
+    child.parent = parent.hash();
+    for (member, tag) in child.members.iter_mut().zip(tag..) {
+        member.node_id = Some(NodeTag(tag));
+    }
+    child
+}
+
+#[test]
+fn a_new_cluster_keeps_a_key_on_at_most_3_nodes_unless_its_operator_chooses() {
+    for (nodes, chosen, expected) in [
+        (0, None, 1),
+        (1, None, 1),
+        (2, None, 2),
+        (3, None, 3),
+        (5, None, 3),
+        (5, Some(5), 5),
+        (5, Some(1), 1),
+    ] {
+        let disk = MemFs::new();
+        assert_eq!(find(&disk).unwrap(), DirectoryCluster::New);
+        if chosen.is_none() {
+            assert_eq!(DirectoryCluster::New.default_from(nodes.max(1) as u8), expected);
+        }
+        let (_, opened) = open(disk.clone(), membership(nodes, chosen)).unwrap();
+        assert_eq!((opened.layout.epoch, opened.layout.default_from), (LayoutEpoch::FIRST, expected));
+        let (_, again) = open(disk, membership(nodes, None)).unwrap();
+        assert_eq!(again.layout, opened.layout, "{nodes} nodes, {chosen:?}");
+    }
+}
+
+#[test]
+fn the_directory_of_an_earlier_release_keeps_the_default_that_it_ran_with() {
+    for (chosen, expected) in [(None, 5), (Some(3), 3)] {
+        let disk = of_earlier_release();
+        let listed = find(&disk).unwrap();
+        assert_eq!(listed, DirectoryCluster::Listed(membership(5, None)));
+        assert_eq!(listed.default_from(5), 5);
+        let (_, opened) = open(disk.clone(), membership(5, chosen)).unwrap();
+        assert_eq!((opened.layout.epoch, opened.layout.default_from), (LayoutEpoch::FIRST, expected));
+        let recorded = find(&disk).unwrap();
+        assert_eq!(recorded, DirectoryCluster::Recorded(membership(5, Some(expected))));
+        assert_eq!(recorded.default_from(5), expected);
+    }
+}
+
+#[test]
+fn the_record_of_an_earlier_directory_is_that_of_a_new_one() {
+    let (_, upgraded) = open(of_earlier_release(), membership(5, None)).unwrap();
+    let (_, new) = open(MemFs::new(), membership(5, Some(5))).unwrap();
+    assert_eq!(upgraded.layout.encode(), new.layout.encode());
+}
+
+/// Opens at any operation of an opening, with power lost afterwards, and then without a stop.
+fn open_after_each_stop(before: &MemFs, membership: &Membership, mut check: impl FnMut(u64, &OpenReport)) {
+    let counted = FaultFs::new(Arc::new(before.kill()), FaultPlan::none());
+    drop(open(counted.clone(), membership.clone()).unwrap());
+    for stop in 0..=counted.operations() {
+        for seed in 0..SEEDS {
+            let disk = before.kill();
+            let plan = FaultPlan::stop_after(stop).tear_last_write();
+            drop(open(FaultFs::new(Arc::new(disk.clone()), plan), membership.clone()));
+            let crashed = disk.crash(&mut Rng::new(seed));
+            let (_, opened) = open(crashed, membership.clone())
+                .unwrap_or_else(|error| panic!("stop {stop}, seed {seed}: {error}"));
+            check(stop, &opened);
+        }
+    }
+}
+
+#[test]
+fn a_stop_at_any_operation_of_the_upgrade_leaves_a_directory_that_opens() {
+    let before = of_earlier_release();
+    let expected = open(before.kill(), membership(5, None)).unwrap().1;
+    open_after_each_stop(&before, &membership(5, None), |stop, opened| {
+        assert_eq!(opened.layout, expected.layout, "stop {stop}");
+        assert_eq!(opened.identity.tag, expected.identity.tag, "stop {stop}");
+    });
+}
+
+#[test]
+fn a_stop_at_any_operation_of_the_first_start_is_not_taken_for_an_earlier_release() {
+    open_after_each_stop(&MemFs::new(), &membership(5, None), |stop, opened| {
+        assert_eq!(opened.layout.default_from, 3, "stop {stop}");
+    });
+}
+
+#[test]
+fn a_record_without_an_identity_is_replaced() {
+    let disk = MemFs::new();
+    drop(open(disk.clone(), membership(3, Some(2))).unwrap());
+    for name in ["identity", "alive", "log-mark"] {
+        disk.remove_file(&Path::new(DATA).join(name)).unwrap();
+    }
+    (&disk as &dyn Fs).remove_dir_all(&Path::new(DATA).join("shard-000")).unwrap();
+    assert_eq!(find(&disk).unwrap(), DirectoryCluster::New);
+    let (_, opened) = open(disk, membership(5, None)).unwrap();
+    assert_eq!((opened.layout.members.len(), opened.layout.default_from), (5, 3));
+}
+
+#[test]
+fn another_cluster_or_default_than_the_recorded_one_is_refused() {
+    let disk = MemFs::new();
+    drop(open(disk.clone(), membership(3, None)).unwrap());
+    for (asked, says) in [
+        (membership(2, None), "was made for the cluster"),
+        (membership(3, Some(2)), "start it with --default-from 3, or without it"),
+    ] {
+        let refused = open(disk.clone(), asked).err().expect("it differs").to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+}
+
+#[test]
+fn a_damaged_record_is_reported() {
+    let disk = MemFs::new();
+    drop(open(disk.clone(), membership(3, None)).unwrap());
+    disk.corrupt(layout_path(), 100, 3).unwrap();
+    let refused = open(disk.clone(), membership(3, None)).err().expect("a bit is wrong");
+    assert!(matches!(refused, StoreError::LayoutCorrupt { .. }), "{refused}");
+    assert!(refused.to_string().contains("copy the file from another node"), "{refused}");
+    assert!(matches!(find(&disk), Err(StoreError::LayoutCorrupt { .. })));
+    let refused = store::verify(&env(Arc::new(disk)), Path::new(DATA), &mut |_| {}).unwrap_err();
+    assert!(matches!(refused[..], [StoreError::LayoutCorrupt { .. }]), "{refused:?}");
+}
+
+#[test]
+fn only_a_newer_record_of_the_cluster_is_adopted() {
+    let disk = MemFs::new();
+    let (store, opened) = open(disk.clone(), membership(3, None)).unwrap();
+    let (_, other) = open(MemFs::new(), membership(2, None)).unwrap();
+    let epoch_2 = child(&opened.layout, 10);
+    let mut changed = epoch_2.clone();
+    changed.voters.truncate(1);
+    for refused in [(*opened.layout).clone(), child(&other.layout, 10), changed] {
+        let error = store.adopt_layout(refused).expect_err("no child");
+        assert!(matches!(error, StoreError::LayoutRefused { .. }), "{error}");
+        assert_eq!(store.layout(), opened.layout);
+    }
+    assert_eq!(*store.adopt_layout(epoch_2.clone()).unwrap(), epoch_2);
+    assert_eq!(*store.layout(), epoch_2);
+    let epoch_4 = child(&child(&epoch_2, 20), 30);
+    assert_eq!(*store.adopt_layout(epoch_4.clone()).unwrap(), epoch_4);
+    assert!(store.adopt_layout(child(&epoch_2, 40)).is_err(), "epoch 3 is older");
+    store.engine().close().unwrap();
+    drop(store);
+    assert_eq!(*open(disk, membership(3, None)).unwrap().1.layout, epoch_4);
+}
+
+#[test]
+fn an_adopted_record_is_durable_and_a_stop_leaves_the_old_or_the_new_one() {
+    let disk = MemFs::new();
+    let (store, opened) = open(disk.clone(), membership(3, None)).unwrap();
+    store.engine().close().unwrap();
+    drop(store);
+    let epoch_2 = child(&opened.layout, 10);
+    let mut adopted = 0;
+    for stop in 0..64 {
+        for seed in 0..SEEDS {
+            let disk = disk.kill();
+            let faults = FaultFs::new(Arc::new(disk.clone()), FaultPlan::none());
+            let (store, _) = open(faults.clone(), membership(3, None)).unwrap();
+            faults.set_plan(FaultPlan::stop_after(faults.operations() + stop).tear_last_write());
+            let is_adopted = store.adopt_layout(epoch_2.clone()).is_ok();
+            adopted += u64::from(is_adopted);
+            assert_eq!(*store.layout() == epoch_2, is_adopted);
+            drop(store);
+            let found = open(disk.crash(&mut Rng::new(seed)), membership(3, None)).unwrap().1.layout;
+            assert!(*found == epoch_2 || (!is_adopted && found == opened.layout), "stop {stop}, seed {seed}");
+        }
+    }
+    assert!((1..64 * SEEDS).contains(&adopted));
+}
+
+#[test]
+fn a_checkpoint_and_its_copy_have_the_record() {
+    let disk = MemFs::new();
+    let (store, opened) = open(disk.clone(), membership(3, Some(2))).unwrap();
+    let epoch_2 = child(&opened.layout, 10);
+    store.adopt_layout(epoch_2.clone()).unwrap();
+    let checkpoint = store.checkpoint().unwrap();
+    let copy = copy_of(&disk, &checkpoint.path);
+    let copy_env = env(Arc::new(copy.clone()));
+    store::prepare_restored(&copy_env, Path::new(DATA), AfterRestore::Keep).unwrap();
+    let (_, restored) = open(copy, membership(3, None)).unwrap();
+    assert_eq!(*restored.layout, epoch_2);
+}
