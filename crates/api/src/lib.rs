@@ -24,6 +24,7 @@ mod decode;
 mod encode;
 pub mod entries;
 mod head_check;
+mod layout;
 mod problem;
 mod slow;
 mod status;
@@ -35,11 +36,12 @@ pub use decode::{
 };
 pub use encode::{
     EncodedResponse, HttpDate, describe_range_failure, encode, encode_batch_head, encode_checkpoint,
-    encode_checkpoint_removed, encode_checkpoint_renewed, encode_checkpoints, encode_http1, encode_metrics,
-    encode_no_metrics, encode_options, encode_profile, encode_range_failure, encode_range_head, encode_ready,
-    encode_repair_begun, encode_root, encode_slow, encode_status,
+    encode_checkpoint_removed, encode_checkpoint_renewed, encode_checkpoints, encode_http1, encode_layout,
+    encode_metrics, encode_no_metrics, encode_options, encode_profile, encode_range_failure,
+    encode_range_head, encode_ready, encode_repair_begun, encode_root, encode_slow, encode_status,
 };
 pub use head_check::{FastPathRequest, HeadCheck, HeadLimits, HeadVerdict};
+pub use layout::{LayoutDocument, LayoutMemberDocument};
 pub use problem::Problem;
 pub use slow::{SlowRequest, SlowRequests, SlowStage};
 pub use status::{

@@ -315,6 +315,8 @@ fn only_one_expectation_can_be_met() {
 fn status_and_metrics_take_no_parameters() {
     let decoded = |method, target| decode_head(&parts(method, target, &[]), &rules(1)).ok();
     assert_eq!(decoded("GET", "/v0/status"), Some(DecodedRequest::Status { is_head: false }));
+    assert_eq!(decoded("GET", "/v0/layout"), Some(DecodedRequest::Layout { is_head: false }));
+    assert_eq!(decoded("HEAD", "/v0/layout"), Some(DecodedRequest::Layout { is_head: true }));
     assert_eq!(decoded("HEAD", "/v0/status?"), Some(DecodedRequest::Status { is_head: true }));
     assert_eq!(decoded("GET", "/v0/status?verbose=1"), None);
     assert_eq!(decoded("GET", "/metrics"), Some(DecodedRequest::Metrics { is_head: false }));

@@ -30,6 +30,7 @@ mod driver;
 mod error;
 mod gauges;
 mod inbox;
+mod layout;
 mod links;
 mod listener;
 mod local;

@@ -15,6 +15,7 @@ use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::OpenScan;
 use crate::driver::node_machine::ControlMessage;
+use crate::layout;
 use crate::metrics;
 use crate::process::Process;
 use crate::profile;
@@ -365,6 +366,10 @@ impl Service {
                 Ok(RoutedRequest::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)))
             }
             Ok(DecodedRequest::Metrics { is_head }) => Ok(RoutedRequest::Metrics { is_head }),
+            Ok(DecodedRequest::Layout { is_head }) => {
+                let document = layout::of(process)?;
+                Ok(RoutedRequest::Answered(api::encode_layout(&document, is_head)))
+            }
             Ok(DecodedRequest::Slow { is_head }) => {
                 self.check_is_local()?;
                 Ok(RoutedRequest::Answered(api::encode_slow(&process.stages.latest(), is_head)))

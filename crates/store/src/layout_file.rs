@@ -20,6 +20,7 @@ use crate::identity::{Identity, Membership};
 use crate::sealed;
 use cluster::{ClusterOrigin, LayoutRecord, default_from_of_new_cluster};
 use env::{Env, Fs};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use stdx::NodeTag;
@@ -45,8 +46,14 @@ impl DirectoryCluster {
     /// [`StoreError`] if the identity or the layout record is corrupt or cannot be read.
     pub fn find(env: &Env, dir: &Path) -> Result<Self, StoreError> {
         let fs = &*env.fs;
-        if !Identity::exists(fs, dir)? {
-            return Ok(Self::New);
+        match Identity::exists(fs, dir) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Self::New),
+            // A path that is no directory is reported when it is locked.
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotADirectory => {
+                return Ok(Self::New);
+            }
+            Err(error) => return Err(error),
         }
         let identity = Identity::load(fs, dir)?;
         Ok(match find(fs, dir)? {

@@ -9,6 +9,7 @@ mod export;
 mod generate;
 mod import;
 mod interrupt;
+mod layout;
 mod logging;
 mod node_url;
 mod output;
@@ -22,6 +23,7 @@ mod serve;
 mod settings;
 mod slow;
 mod status;
+mod table;
 mod verify;
 
 use ::profile::alloc::SamplingAllocator;
@@ -48,6 +50,8 @@ enum Command {
     Serve(Box<serve::ServeArguments>),
     /// Show the state of a node. Exit code 0: the node serves.
     Status(status::StatusArguments),
+    /// Show the layout of a cluster.
+    Layout(layout::LayoutArguments),
     /// Compare the data of a node with the other replicas, and exchange the differences.
     Repair(repair::RepairArguments),
     /// Verify every byte of a stopped node's data directory, or of a backup repository.
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
     let outcome = match arguments().command {
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Status(arguments) => status::run(&arguments).map_err(Failure::from),
+        Command::Layout(arguments) => layout::run(&arguments).map_err(Failure::from),
         Command::Repair(arguments) => repair::run(&arguments).map_err(Failure::from),
         Command::Verify(arguments) => verify::run(&arguments).map_err(Failure::from),
         Command::Backup(arguments) => backup::run(&arguments).map_err(Failure::from),
@@ -129,6 +134,9 @@ fn arguments() -> Arguments {
     ] {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
+    command = command.mut_subcommand("layout", |layout| {
+        layout.mut_subcommand("show", |command| command.mut_args(without_empty_variable))
+    });
     let matches = command.try_get_matches().unwrap_or_else(|answer| output::exit_with(&answer));
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| output::exit_with(&error))
 }

@@ -3,6 +3,7 @@
 use crate::client::{self, NodeReport};
 use crate::node_url::NodeUrl;
 use crate::output::print_line;
+use crate::table;
 use serde_json::Value;
 
 /// Show the state of a node. Exit code 0: the node serves.
@@ -71,16 +72,7 @@ pub(crate) fn progress(repair: &Value) -> Option<String> {
 /// A header line and one line for each node.
 fn node_table(nodes: &[Value]) -> Vec<String> {
     const HEAD: [&str; 7] = ["node", "state", "standing", "hints kept", "dropped", "clock", "round trip"];
-    let rows: Vec<[String; 7]> =
-        [HEAD.map(str::to_owned)].into_iter().chain(nodes.iter().map(node_row)).collect();
-    let width_of = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width_of);
-    let line = |row: &[String; 7]| {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    table::lines(HEAD, nodes.iter().map(node_row))
 }
 
 fn node_row(node: &Value) -> [String; 7] {

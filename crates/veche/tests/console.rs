@@ -77,6 +77,7 @@ fn no_subcommand_panics_when_its_output_has_no_reader() {
         vec!["status", "--url", &url],
         vec!["status", "--json", "--url", &url],
         vec!["status", "--url", "http://127.0.0.1:1"],
+        vec!["layout", "show", "--url", &url],
         vec!["slow", "--url", &url],
         vec!["repair", "--url", &url],
         vec!["backup", "--url", &url, "--to", backups],
@@ -334,6 +335,7 @@ fn a_command_line_that_cannot_succeed_ends_with_code_2() {
     for url in ["127.0.0.1:9101", "", "https://a:1"] {
         for arguments in [
             &["status"][..],
+            &["layout", "show"],
             &["slow"],
             &["repair"],
             &["profile"],

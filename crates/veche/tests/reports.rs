@@ -41,6 +41,19 @@ fn every_command_reports_as_json() {
 
     assert_eq!(report_of(0, &["status", "--json", "--url", url])["state"], "serving");
     assert!(report_of(0, &["slow", "--json", "--url", url])["requests"].is_array());
+    let layout = report_of(0, &["layout", "show", "--json", "--url", url]);
+    let fields = [
+        "cluster_id",
+        "epoch",
+        "hash",
+        "feature_level",
+        "partitions",
+        "default_from",
+        "members",
+        "voters",
+        "plan",
+    ];
+    assert_fields(&layout, &fields);
     let repair = report_of(0, &["repair", "--json", "--url", url]);
     assert_fields(&repair, &["url", "compared", "cells_exchanged"]);
 
@@ -210,6 +223,7 @@ fn completions_and_manual_pages_know_every_command() {
     let commands = [
         "serve",
         "status",
+        "layout",
         "repair",
         "verify",
         "backup",

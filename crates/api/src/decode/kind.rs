@@ -1,8 +1,8 @@
 //! Kinds of requests, by which metrics count them.
 
 use super::{
-    Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, METRICS_PATH, PROFILE_PATH, READY_PATH, REPAIR_PATH,
-    ROOT_PATH, SLOW_PATH, STATUS_PATH,
+    Action, CHECKPOINT_PATH, ENTITIES_PATH, ENTITY_PATH, LAYOUT_PATH, METRICS_PATH, PROFILE_PATH, READY_PATH,
+    REPAIR_PATH, ROOT_PATH, SLOW_PATH, STATUS_PATH,
 };
 use http::Method;
 use http::request::Parts;
@@ -30,6 +30,8 @@ pub enum RequestKind {
     Checkpoint,
     /// Status of the node.
     Status,
+    /// Layout record of the cluster.
+    Layout,
     /// Metrics of the node.
     Metrics,
     /// Pass of anti-entropy.
@@ -48,7 +50,7 @@ pub enum RequestKind {
 
 impl RequestKind {
     /// All kinds, in order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Get,
         Self::Head,
         Self::Put,
@@ -59,6 +61,7 @@ impl RequestKind {
         Self::BatchEntry,
         Self::Checkpoint,
         Self::Status,
+        Self::Layout,
         Self::Metrics,
         Self::Repair,
         Self::Slow,
@@ -86,6 +89,7 @@ impl RequestKind {
                 Self::Checkpoint
             }
             STATUS_PATH if is_get => Self::Status,
+            LAYOUT_PATH if is_get => Self::Layout,
             METRICS_PATH if is_get => Self::Metrics,
             REPAIR_PATH if *method == Method::POST => Self::Repair,
             SLOW_PATH if is_get => Self::Slow,
@@ -110,6 +114,7 @@ impl RequestKind {
             Self::BatchEntry => "batch_entry",
             Self::Checkpoint => "checkpoint",
             Self::Status => "status",
+            Self::Layout => "layout",
             Self::Metrics => "metrics",
             Self::Repair => "repair",
             Self::Slow => "slow",
@@ -153,6 +158,8 @@ mod tests {
             ("DELETE", "/v0/checkpoint", RequestKind::Checkpoint),
             ("PUT", "/v0/checkpoint", RequestKind::Checkpoint),
             ("HEAD", "/v0/status", RequestKind::Status),
+            ("GET", "/v0/layout", RequestKind::Layout),
+            ("POST", "/v0/layout", RequestKind::Other),
             ("GET", "/metrics?x=1", RequestKind::Metrics),
             ("POST", "/metrics", RequestKind::Other),
             ("POST", "/v0/repair", RequestKind::Repair),

@@ -46,6 +46,7 @@ const ENTITY_PARAMETERS: &[&str] = &["id", "ack", "from", "replicas", "ttl"];
 const ENTITIES_PATH: &str = "/v0/entities";
 const CHECKPOINT_PATH: &str = "/v0/checkpoint";
 const STATUS_PATH: &str = "/v0/status";
+const LAYOUT_PATH: &str = "/v0/layout";
 const READ_METHODS: &str = "GET, HEAD";
 const REPAIR_PATH: &str = "/v0/repair";
 const REPAIR_METHODS: &str = "POST";
@@ -79,6 +80,11 @@ pub enum DecodedRequest {
     Checkpoint(CheckpointRequest),
     /// Status of the node.
     Status {
+        /// Whether only the headers are requested.
+        is_head: bool,
+    },
+    /// Layout record of the cluster.
+    Layout {
         /// Whether only the headers are requested.
         is_head: bool,
     },
@@ -193,6 +199,7 @@ pub fn decode_head(parts: &Parts, rules: &RequestRules) -> Result<DecodedRequest
         ENTITIES_PATH => entities::decode(parts, rules),
         CHECKPOINT_PATH => checkpoint::decode(parts).map(DecodedRequest::Checkpoint),
         STATUS_PATH => Ok(DecodedRequest::Status { is_head: decode_node_read(parts)? }),
+        LAYOUT_PATH => Ok(DecodedRequest::Layout { is_head: decode_node_read(parts)? }),
         METRICS_PATH => Ok(DecodedRequest::Metrics { is_head: decode_node_read(parts)? }),
         REPAIR_PATH => decode_repair(parts),
         PROFILE_PATH => profile::decode(parts).map(DecodedRequest::Profile),

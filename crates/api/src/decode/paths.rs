@@ -1,9 +1,9 @@
 //! Paths and their methods; `OPTIONS`.
 
 use super::{
-    CHECKPOINT_PATH, DecodedRequest, ENTITIES_PATH, ENTITY_METHODS, ENTITY_PATH, METRICS_PATH, PROFILE_PATH,
-    READ_METHODS, READY_PATH, REPAIR_METHODS, REPAIR_PATH, ROOT_PATH, SLOW_PATH, STATUS_PATH, check_headers,
-    checkpoint, entities, profile,
+    CHECKPOINT_PATH, DecodedRequest, ENTITIES_PATH, ENTITY_METHODS, ENTITY_PATH, LAYOUT_PATH, METRICS_PATH,
+    PROFILE_PATH, READ_METHODS, READY_PATH, REPAIR_METHODS, REPAIR_PATH, ROOT_PATH, SLOW_PATH, STATUS_PATH,
+    check_headers, checkpoint, entities, profile,
 };
 use crate::Problem;
 use http::request::Parts;
@@ -41,7 +41,7 @@ fn methods(path: &str) -> Option<&'static str> {
         ENTITY_PATH => ENTITY_METHODS,
         ENTITIES_PATH => entities::METHODS,
         CHECKPOINT_PATH => checkpoint::METHODS,
-        ROOT_PATH | READY_PATH | STATUS_PATH | METRICS_PATH | SLOW_PATH => READ_METHODS,
+        ROOT_PATH | READY_PATH | STATUS_PATH | LAYOUT_PATH | METRICS_PATH | SLOW_PATH => READ_METHODS,
         REPAIR_PATH => REPAIR_METHODS,
         PROFILE_PATH => profile::METHODS,
         _ => return None,
@@ -51,7 +51,7 @@ fn methods(path: &str) -> Option<&'static str> {
 /// `400`: the path is unknown.
 pub(super) fn unknown() -> Problem {
     Problem::bad_request(format!(
-        "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {READY_PATH}, {STATUS_PATH}, {METRICS_PATH}, \
-         {SLOW_PATH}, {PROFILE_PATH}, {REPAIR_PATH} or {CHECKPOINT_PATH}."
+        "There is no such path. Use {ENTITY_PATH}, {ENTITIES_PATH}, {READY_PATH}, {STATUS_PATH}, {LAYOUT_PATH}, \
+         {METRICS_PATH}, {SLOW_PATH}, {PROFILE_PATH}, {REPAIR_PATH} or {CHECKPOINT_PATH}."
     ))
 }

@@ -11,7 +11,7 @@ mod node;
 mod shortfall;
 
 use crate::decode::Selection;
-use crate::{Action, Problem, ResponseContext, ServingState, SlowRequests, Status};
+use crate::{Action, LayoutDocument, Problem, ResponseContext, ServingState, SlowRequests, Status};
 use bytes::Bytes;
 use cluster::{Acks, CommandFailure, Reply};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG};
@@ -187,6 +187,11 @@ pub fn encode_status(status: &Status, is_head: bool) -> EncodedResponse {
         response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(secs));
     }
     response.into()
+}
+
+/// Encodes the response to `GET /v0/layout`.
+pub fn encode_layout(layout: &LayoutDocument, is_head: bool) -> EncodedResponse {
+    json(layout, is_head).into()
 }
 
 /// Encodes the response to `GET /v0/slow`.

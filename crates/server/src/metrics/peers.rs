@@ -30,6 +30,9 @@ struct Peer<'a> {
 pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     let account = source.local.and_then(|local| local.account.lock().clone());
     let peers = peers(source, account.as_ref());
+    let epoch = source.local.map_or(0, |local| local.store.layout().epoch.0);
+    out.gauge("veche_layout_epoch", "Epoch of the layout record that the node holds; 0 before it is open.")
+        .count(&[], epoch);
     states(out, &peers);
     default_froms(out, source, &peers);
     links(out, source, &peers);
@@ -59,7 +62,7 @@ fn each(family: &mut Family<'_>, peers: &[Peer<'_>], value: impl Fn(&Peer<'_>) -
 
 fn default_froms(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
     let own = source.process.config.default_from;
-    let help = "1 for a peer whose --default-from differs from this node's, else 0.";
+    let help = "1 for a peer whose default_from differs from this node's, else 0.";
     each(&mut out.gauge("veche_peer_default_from_differs", help), peers, |peer| {
         let theirs = peer.status.and_then(|status| status.default_from);
         u64::from(theirs.is_some_and(|theirs| theirs != own))

@@ -52,6 +52,7 @@ fn is_usual(kind: RequestKind, status: u16) -> bool {
         RequestKind::Range | RequestKind::Batch | RequestKind::Status | RequestKind::Metrics => status == 200,
         RequestKind::Other => status == 400,
         RequestKind::Checkpoint
+        | RequestKind::Layout
         | RequestKind::Repair
         | RequestKind::Slow
         | RequestKind::Profile

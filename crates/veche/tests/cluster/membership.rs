@@ -1,7 +1,7 @@
 //! Who belongs to a cluster, and who is turned away.
 
 use crate::common::eventually;
-use crate::common::http::{get, put};
+use crate::common::http::{bare, get, put};
 use crate::harness::{Cluster, free_address};
 
 /// The node that does not belong.
@@ -122,6 +122,24 @@ fn a_new_cluster_keeps_3_copies_and_more_than_5_are_warned_of() {
         let warns = from > 5;
         assert_eq!(status["warnings"].to_string().contains("3 are enough"), warns, "{status}");
         assert_eq!(cluster.log(0).contains("3 are enough"), warns, "{}", cluster.log(0));
+    }
+}
+
+#[test]
+fn all_nodes_hold_one_layout_record() {
+    let cluster = Cluster::start(5);
+    let layout = |node| {
+        let answer = cluster.exchange(node, bare("GET", "/v0/layout"));
+        serde_json::from_str::<serde_json::Value>(&answer.text()).expect("JSON")
+    };
+    let first = layout(0);
+    assert_eq!((&first["epoch"], &first["default_from"]), (&1.into(), &3.into()));
+    let members = first["members"].as_array().expect("a list");
+    assert_eq!(members.len(), 5);
+    assert!(members.iter().all(|member| (member["share"].as_f64().unwrap_or(0.0) - 0.2).abs() < 0.001));
+    assert_eq!(first["voters"].as_array().map(Vec::len), Some(5));
+    for node in 1..5 {
+        assert_eq!(layout(node), first, "node {node}");
     }
 }
 

@@ -1,0 +1,19 @@
+//! The content of `GET /v0/layout`.
+
+use crate::process::Process;
+use api::{LayoutDocument, Problem};
+use std::time::Duration;
+
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The layout record that the node holds.
+///
+/// # Errors
+/// The response before the data directory is open.
+pub(crate) fn of(process: &Process) -> Result<LayoutDocument, Problem> {
+    let local = process
+        .local
+        .get()
+        .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))?;
+    Ok(LayoutDocument::of(&local.store.layout(), &process.config.own_name()))
+}
