@@ -23,6 +23,7 @@ mod damage;
 mod dial;
 mod digest;
 mod effect;
+mod epoch_chain;
 mod hint_ledger;
 mod key_range;
 mod layout;
@@ -49,6 +50,10 @@ pub use command::{Command, Key, KeyError, Lifetime, VALUE_BYTES_MAX_DEFAULT};
 pub use coordinator::{Coordinator, CoordinatorLimits};
 pub use damage::{LostRange, TableDamage};
 pub use effect::{Effect, Event, RebuildReason, RequestId, StoreId};
+pub use epoch_chain::{
+    AcceptorState, Ballot, ChainAcceptor, ChainOutcome, ChainProposal, ChainProposer, ChainRecord, ChainRequest,
+    ChainResponse, ChainVote, Epoch, ProposerPace,
+};
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};
 pub use layout::{

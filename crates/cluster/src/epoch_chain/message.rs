@@ -1,0 +1,103 @@
+//! Messages between proposers and acceptors.
+
+use crate::Incarnation;
+use std::fmt;
+use stdx::NodeTag;
+
+/// The number of a record. The first record of a cluster has epoch 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The epoch of the next record.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A ballot of one proposer for one epoch. Ballots are ordered by round first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ballot {
+    /// The round, from 1. A proposer uses each round once.
+    pub round: u64,
+    /// The id of the proposer.
+    pub proposer: NodeTag,
+    /// The incarnation of the proposer's process: no process uses the ballot of another one, not
+    /// even of an earlier one on the same data directory.
+    pub incarnation: Incarnation,
+}
+
+/// A record that a voter has accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChainVote<R> {
+    /// The ballot with which it was proposed.
+    pub ballot: Ballot,
+    /// The record.
+    pub record: R,
+}
+
+/// A request to an acceptor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ChainRequest<R> {
+    /// Promise to ignore smaller ballots (phase 1a of Paxos).
+    Prepare {
+        /// The epoch to be decided.
+        epoch: Epoch,
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// Accept a record (phase 2a). Its epoch is the one to be decided.
+    Accept(ChainVote<R>),
+    /// Adopt a decided record.
+    Learn(R),
+}
+
+/// The response to a [`ChainRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ChainResponse<R> {
+    /// The acceptor ignores smaller ballots (phase 1b).
+    Promised {
+        /// The epoch to be decided.
+        epoch: Epoch,
+        /// The ballot of the request.
+        ballot: Ballot,
+        /// The last record that the acceptor accepted for this epoch.
+        accepted: Option<ChainVote<R>>,
+    },
+    /// The acceptor has accepted the record (phase 2b).
+    Accepted {
+        /// The epoch to be decided.
+        epoch: Epoch,
+        /// The ballot of the request.
+        ballot: Ballot,
+    },
+    /// The acceptor has promised a greater ballot.
+    Rejected {
+        /// The epoch to be decided.
+        epoch: Epoch,
+        /// The ballot of the request.
+        ballot: Ballot,
+        /// The ballot that the acceptor has promised.
+        promised: Ballot,
+    },
+    /// The acceptor holds this decided record, which makes the request obsolete or fulfils it.
+    Holds(R),
+    /// The newest decided record that the acceptor holds is too old for the request.
+    IsBehind {
+        /// The epoch of its record.
+        epoch: Epoch,
+    },
+    /// The acceptor takes no part: it is no voter, or the proposed record is no child of its
+    /// record.
+    Refused {
+        /// The epoch of its record.
+        epoch: Epoch,
+    },
+}

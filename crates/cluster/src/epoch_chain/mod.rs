@@ -1,0 +1,86 @@
+//! The epoch chain: agreement on the next record of a cluster, by one instance of Paxos for each
+//! epoch.
+//!
+//! **Promise.**
+//!
+//! 1. At most one record is decided for an epoch.
+//! 2. A decided record is a child of the decided record before it.
+//! 3. A decided record is not forgotten while a majority of the voters that decided it keep their
+//!    disks, or while one node holds it as decided.
+//! 4. While a majority of the voters can be reached, a proposer that repeats its proposal decides
+//!    a record. It need not be its own.
+//!
+//! **Mechanism.** Record e+1 is decided by the voters of record e, with single-decree Paxos
+//! (Lamport, "Paxos Made Simple", 2001). There is no log, no leader and no election timer. The
+//! voters of record e+1 are part of what the voters of record e decide, so a change of voters is
+//! decided like any other change (Lamport, Malkhi and Zhou, "Reconfiguring a State Machine", 2010).
+//!
+//! A [`ChainAcceptor`] is the voter of a node. Its state is durable before its response leaves. A
+//! [`ChainProposal`] is one attempt with one ballot:
+//!
+//! * It requests promises from all voters. A voter promises to ignore smaller ballots, and reports
+//!   the record that it accepted last.
+//! * After a majority has promised, it proposes the reported record of the greatest ballot. If no
+//!   voter has reported one, it proposes its own record.
+//! * After a majority has accepted, the record is decided.
+//!
+//! A [`ChainProposer`] repeats proposals with greater ballots, after random delays that grow. So
+//! one of two duelling proposers completes a proposal before the other one begins its next.
+//!
+//! A voter that holds a decided record of the epoch in question, or of a later one, answers with it
+//! and votes no more for that epoch. A voter that lacks the parent says so, and the proposer sends
+//! the parent to it. Accepted and decided records are stored apart: an accepted record is no
+//! decision, and nothing may act on it.
+//!
+//! **Proof sketch.** Let v be a record that a majority of the voters of record e accepted with
+//! ballot b, the least such ballot. Claim: every proposal with a ballot c > b proposes v. Suppose
+//! that it holds for all ballots between b and c. The proposer of c has promises of a majority, of
+//! which at least one voter accepted v with b. That voter accepted b before it promised c, because
+//! afterwards it ignores b. So its promise reports a ballot of at least b. Let d be the greatest
+//! ballot in all promises: b <= d < c, and by the supposition (or because d = b) its record is v.
+//! So c proposes v. A ballot has one proposer and one record, so no other record is accepted with
+//! b either. Hence promise 1. The proof needs that:
+//!
+//! * a promise and an accepted record survive restarts: the host stores them before it responds;
+//! * a ballot is used once: it contains the incarnation of the process, which is drawn at its
+//!   start, and a process does not use a round twice for one epoch;
+//! * a node that has lost its disk does not vote by its old id: it has a new id, which is no voter
+//!   before a record says so;
+//! * all proposers of record e+1 agree on the voters: they hold the decided record e.
+//!
+//! Promise 2: a voter accepts only children of the record that it holds as decided. Promise 3: a
+//! later proposal finds the record in the promises of any majority.
+//!
+//! **Caveats.** A removed voter must run until a majority of the new voters holds the record that
+//! removes it: with one lost disk, the record is forgotten otherwise. A record should change at
+//! most one voter, which [`ChainRecord::is_child_of`] checks. `crates/model` explores both. The
+//! voters are not Byzantine: a node with the secret of the cluster is believed.
+
+mod acceptor;
+mod message;
+mod proposal;
+mod proposer;
+
+pub use acceptor::{AcceptorState, ChainAcceptor};
+pub use message::{Ballot, ChainRequest, ChainResponse, ChainVote, Epoch};
+pub use proposal::ChainProposal;
+pub use proposer::{ChainOutcome, ChainProposer, ProposerPace};
+
+use std::fmt::Debug;
+use stdx::NodeTag;
+
+/// A record that a cluster agrees on, one for each epoch.
+pub trait ChainRecord: Clone + Eq + Debug {
+    /// The number of this record.
+    fn epoch(&self) -> Epoch;
+
+    /// The ids of the nodes that decide the next record, each once.
+    fn voters(&self) -> &[NodeTag];
+
+    /// Whether this record may follow `parent`: its epoch is the next one, it names the parent, and
+    /// all constraints hold.
+    fn is_child_of(&self, parent: &Self) -> bool;
+
+    /// Whether this record is of the same cluster and lineage as `earlier`, with a greater epoch.
+    fn is_later_than(&self, earlier: &Self) -> bool;
+}
