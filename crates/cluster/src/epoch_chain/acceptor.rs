@@ -1,7 +1,7 @@
 //! The voter of a node.
 
-use super::{Ballot, ChainRecord, ChainRequest, ChainResponse, ChainVote, Epoch};
-use stdx::NodeTag;
+use super::{Ballot, ChainNode, ChainRecord, ChainRequest, ChainResponse, ChainVote};
+use crate::LayoutEpoch;
 
 /// The durable state of an acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,13 +26,13 @@ impl<R> AcceptorState<R> {
 /// Invariant: the host stores a changed state durably before the response leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChainAcceptor<R> {
-    me: NodeTag,
+    me: ChainNode,
     state: AcceptorState<R>,
 }
 
 impl<R: ChainRecord> ChainAcceptor<R> {
     /// Creates the acceptor of the node `me` with its durable state.
-    pub const fn new(me: NodeTag, state: AcceptorState<R>) -> Self {
+    pub const fn new(me: ChainNode, state: AcceptorState<R>) -> Self {
         Self { me, state }
     }
 
@@ -58,20 +58,20 @@ impl<R: ChainRecord> ChainAcceptor<R> {
     }
 
     /// The response of an acceptor that does not vote for this epoch.
-    fn no_vote_for(&self, epoch: Epoch) -> Option<ChainResponse<R>> {
+    fn no_vote_for(&self, epoch: LayoutEpoch) -> Option<ChainResponse<R>> {
         let held = self.state.decided.epoch();
         if epoch <= held {
             Some(ChainResponse::Holds(self.state.decided.clone()))
-        } else if epoch > held.next() {
+        } else if Some(epoch) != held.next() {
             Some(ChainResponse::IsBehind { epoch: held })
-        } else if !self.state.decided.voters().contains(&self.me) {
+        } else if !self.state.decided.is_voter(self.me) {
             Some(ChainResponse::Refused { epoch: held })
         } else {
             None
         }
     }
 
-    fn promise(&mut self, epoch: Epoch, ballot: Ballot) -> ChainResponse<R> {
+    fn promise(&mut self, epoch: LayoutEpoch, ballot: Ballot) -> ChainResponse<R> {
         if let Some(promised) = self.state.promised.filter(|promised| *promised > ballot) {
             return ChainResponse::Rejected { epoch, ballot, promised };
         }
@@ -79,7 +79,7 @@ impl<R: ChainRecord> ChainAcceptor<R> {
         ChainResponse::Promised { epoch, ballot, accepted: self.state.accepted.clone() }
     }
 
-    fn accept(&mut self, epoch: Epoch, vote: ChainVote<R>) -> ChainResponse<R> {
+    fn accept(&mut self, epoch: LayoutEpoch, vote: ChainVote<R>) -> ChainResponse<R> {
         let ballot = vote.ballot;
         if let Some(promised) = self.state.promised.filter(|promised| *promised > ballot) {
             return ChainResponse::Rejected { epoch, ballot, promised };
@@ -98,7 +98,8 @@ impl<R: ChainRecord> ChainAcceptor<R> {
         let decided = &self.state.decided;
         let (held, epoch) = (decided.epoch(), record.epoch());
         if epoch > held {
-            let follows = record.is_later_than(decided) && (epoch > held.next() || record.is_child_of(decided));
+            let follows =
+                record.is_later_than(decided) && (Some(epoch) != held.next() || record.is_child_of(decided));
             if !follows {
                 return ChainResponse::Refused { epoch: held };
             }

@@ -1,26 +1,7 @@
 //! Messages between proposers and acceptors.
 
-use crate::Incarnation;
-use std::fmt;
+use crate::{Incarnation, LayoutEpoch, NodeIndex};
 use stdx::NodeTag;
-
-/// The number of a record. The first record of a cluster has epoch 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
-
-impl Epoch {
-    /// The epoch of the next record.
-    #[must_use]
-    pub const fn next(self) -> Self {
-        Self(self.0 + 1)
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A ballot of one proposer for one epoch. Ballots are ordered by round first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +13,15 @@ pub struct Ballot {
     /// The incarnation of the proposer's process: no process uses the ballot of another one, not
     /// even of an earlier one on the same data directory.
     pub incarnation: Incarnation,
+}
+
+/// A node as a voter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChainNode {
+    /// Its slot.
+    pub slot: NodeIndex,
+    /// Its id. A node that has lost its disk has another one.
+    pub id: NodeTag,
 }
 
 /// A record that a voter has accepted.
@@ -49,7 +39,7 @@ pub enum ChainRequest<R> {
     /// Promise to ignore smaller ballots (phase 1a of Paxos).
     Prepare {
         /// The epoch to be decided.
-        epoch: Epoch,
+        epoch: LayoutEpoch,
         /// The ballot.
         ballot: Ballot,
     },
@@ -65,7 +55,7 @@ pub enum ChainResponse<R> {
     /// The acceptor ignores smaller ballots (phase 1b).
     Promised {
         /// The epoch to be decided.
-        epoch: Epoch,
+        epoch: LayoutEpoch,
         /// The ballot of the request.
         ballot: Ballot,
         /// The last record that the acceptor accepted for this epoch.
@@ -74,14 +64,14 @@ pub enum ChainResponse<R> {
     /// The acceptor has accepted the record (phase 2b).
     Accepted {
         /// The epoch to be decided.
-        epoch: Epoch,
+        epoch: LayoutEpoch,
         /// The ballot of the request.
         ballot: Ballot,
     },
     /// The acceptor has promised a greater ballot.
     Rejected {
         /// The epoch to be decided.
-        epoch: Epoch,
+        epoch: LayoutEpoch,
         /// The ballot of the request.
         ballot: Ballot,
         /// The ballot that the acceptor has promised.
@@ -92,12 +82,12 @@ pub enum ChainResponse<R> {
     /// The newest decided record that the acceptor holds is too old for the request.
     IsBehind {
         /// The epoch of its record.
-        epoch: Epoch,
+        epoch: LayoutEpoch,
     },
     /// The acceptor takes no part: it is no voter, or the proposed record is no child of its
     /// record.
     Refused {
         /// The epoch of its record.
-        epoch: Epoch,
+        epoch: LayoutEpoch,
     },
 }

@@ -51,31 +51,39 @@
 //! Promise 2: a voter accepts only children of the record that it holds as decided. Promise 3: a
 //! later proposal finds the record in the promises of any majority.
 //!
-//! **Caveats.** A removed voter must run until a majority of the new voters holds the record that
+//! **Caveats.** Epoch 1 names no ids, because it is built from a list of addresses. The host must
+//! not pass requests to the acceptor before the node knows that it has not lost its disk. A
+//! proposer should name voters that it hears: a record with a voter that has just lost its disk is
+//! decided like any other. A removed voter must run until a majority of the new voters holds the record that
 //! removes it: with one lost disk, the record is forgotten otherwise. A record should change at
 //! most one voter, which [`ChainRecord::is_child_of`] checks. `crates/model` explores both. The
 //! voters are not Byzantine: a node with the secret of the cluster is believed.
 
 mod acceptor;
+mod layout_record;
 mod message;
 mod proposal;
 mod proposer;
 
 pub use acceptor::{AcceptorState, ChainAcceptor};
-pub use message::{Ballot, ChainRequest, ChainResponse, ChainVote, Epoch};
+pub use message::{Ballot, ChainNode, ChainRequest, ChainResponse, ChainVote};
 pub use proposal::ChainProposal;
 pub use proposer::{ChainOutcome, ChainProposer, ProposerPace};
 
+use crate::{LayoutEpoch, NodeIndex};
 use std::fmt::Debug;
-use stdx::NodeTag;
 
 /// A record that a cluster agrees on, one for each epoch.
 pub trait ChainRecord: Clone + Eq + Debug {
     /// The number of this record.
-    fn epoch(&self) -> Epoch;
+    fn epoch(&self) -> LayoutEpoch;
 
-    /// The ids of the nodes that decide the next record, each once.
-    fn voters(&self) -> &[NodeTag];
+    /// The slots of the nodes that decide the next record, each once.
+    fn voters(&self) -> &[NodeIndex];
+
+    /// Whether this node decides the next record: its slot is that of a voter, and its id is the
+    /// one that the record names in this slot, if it names one.
+    fn is_voter(&self, node: ChainNode) -> bool;
 
     /// Whether this record may follow `parent`: its epoch is the next one, it names the parent, and
     /// all constraints hold.

@@ -1,9 +1,9 @@
 //! One attempt to decide a record, with one ballot.
 
-use super::{Ballot, ChainRecord, ChainRequest, ChainResponse, ChainVote, Epoch};
+use super::{Ballot, ChainNode, ChainRecord, ChainRequest, ChainResponse, ChainVote};
 use crate::quorum::is_majority;
+use crate::{LayoutEpoch, NodeIndex};
 use std::collections::BTreeSet;
-use stdx::NodeTag;
 
 /// The phase of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,10 +27,11 @@ enum Phase<R> {
 pub struct ChainProposal<R> {
     parent: R,
     own: R,
+    epoch: LayoutEpoch,
     ballot: Ballot,
     phase: Phase<R>,
     /// Voters that have promised or accepted, as the phase says.
-    answered: BTreeSet<NodeTag>,
+    answered: BTreeSet<NodeIndex>,
 }
 
 impl<R: ChainRecord> ChainProposal<R> {
@@ -42,12 +43,13 @@ impl<R: ChainRecord> ChainProposal<R> {
     pub fn new(parent: R, own: R, ballot: Ballot) -> Self {
         assert!(own.is_child_of(&parent), "only a child of the parent is proposed");
         let phase = Phase::Prepares { greatest: None };
-        Self { parent, own, ballot, phase, answered: BTreeSet::new() }
+        let epoch = own.epoch();
+        Self { parent, own, epoch, ballot, phase, answered: BTreeSet::new() }
     }
 
     /// The epoch to be decided.
-    pub fn epoch(&self) -> Epoch {
-        self.parent.epoch().next()
+    pub const fn epoch(&self) -> LayoutEpoch {
+        self.epoch
     }
 
     /// The ballot.
@@ -56,7 +58,7 @@ impl<R: ChainRecord> ChainProposal<R> {
     }
 
     /// The voters.
-    pub fn voters(&self) -> &[NodeTag] {
+    pub fn voters(&self) -> &[NodeIndex] {
         self.parent.voters()
     }
 
@@ -69,16 +71,14 @@ impl<R: ChainRecord> ChainProposal<R> {
     /// record is decided.
     pub fn request(&self) -> Option<ChainRequest<R>> {
         match &self.phase {
-            Phase::Prepares { .. } => {
-                Some(ChainRequest::Prepare { epoch: self.epoch(), ballot: self.ballot })
-            }
+            Phase::Prepares { .. } => Some(ChainRequest::Prepare { epoch: self.epoch, ballot: self.ballot }),
             Phase::Accepts(vote) => Some(ChainRequest::Accept(vote.clone())),
             Phase::Decided(_) => None,
         }
     }
 
     /// The voters that have not answered the request of the present phase.
-    pub fn unanswered(&self) -> impl Iterator<Item = NodeTag> {
+    pub fn unanswered(&self) -> impl Iterator<Item = NodeIndex> {
         self.voters().iter().copied().filter(|voter| !self.answered.contains(voter))
     }
 
@@ -91,23 +91,22 @@ impl<R: ChainRecord> ChainProposal<R> {
     }
 
     /// Handles a response of a voter. Returns whether the phase has changed.
-    pub fn handle(&mut self, from: NodeTag, response: &ChainResponse<R>) -> bool {
-        let is_of_this = |epoch: &Epoch, ballot: &Ballot| (*epoch, *ballot) == (self.epoch(), self.ballot);
+    pub fn handle(&mut self, from: ChainNode, response: &ChainResponse<R>) -> bool {
+        let is_of_this =
+            |epoch: &LayoutEpoch, ballot: &Ballot| (*epoch, *ballot) == (self.epoch, self.ballot);
         match response {
             ChainResponse::Promised { epoch, ballot, accepted } if is_of_this(epoch, ballot) => {
                 self.handle_promise(from, accepted.as_ref())
             }
-            ChainResponse::Accepted { epoch, ballot } if is_of_this(epoch, ballot) => {
-                self.handle_vote(from)
-            }
+            ChainResponse::Accepted { epoch, ballot } if is_of_this(epoch, ballot) => self.handle_vote(from),
             _ => false,
         }
     }
 
-    fn handle_promise(&mut self, from: NodeTag, accepted: Option<&ChainVote<R>>) -> bool {
-        let is_voter = self.parent.voters().contains(&from);
+    fn handle_promise(&mut self, from: ChainNode, accepted: Option<&ChainVote<R>>) -> bool {
+        let is_voter = self.parent.is_voter(from);
         let Phase::Prepares { greatest } = &mut self.phase else { return false };
-        if !is_voter || !self.answered.insert(from) {
+        if !is_voter || !self.answered.insert(from.slot) {
             return false;
         }
         if accepted.map(|vote| vote.ballot) > greatest.as_ref().map(|vote| vote.ballot) {
@@ -123,10 +122,10 @@ impl<R: ChainRecord> ChainProposal<R> {
         true
     }
 
-    fn handle_vote(&mut self, from: NodeTag) -> bool {
-        let is_voter = self.parent.voters().contains(&from);
+    fn handle_vote(&mut self, from: ChainNode) -> bool {
+        let is_voter = self.parent.is_voter(from);
         let Phase::Accepts(vote) = &self.phase else { return false };
-        if !is_voter || !self.answered.insert(from) || !self.has_majority() {
+        if !is_voter || !self.answered.insert(from.slot) || !self.has_majority() {
             return false;
         }
         self.phase = Phase::Decided(vote.record.clone());

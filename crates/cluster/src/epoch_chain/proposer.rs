@@ -1,7 +1,7 @@
 //! Repeated proposals, until a record is decided.
 
-use super::{Ballot, ChainProposal, ChainRecord, ChainRequest, ChainResponse};
-use crate::Incarnation;
+use super::{Ballot, ChainNode, ChainProposal, ChainRecord, ChainRequest, ChainResponse};
+use crate::{Incarnation, NodeIndex};
 use std::collections::VecDeque;
 use std::time::Duration;
 use stdx::{Instant, NodeTag, Rng};
@@ -60,7 +60,7 @@ pub struct ChainProposer<R> {
     is_active: bool,
     /// End of the present proposal if it is active, else the start of the next one.
     wake_at: Instant,
-    requests: VecDeque<(NodeTag, ChainRequest<R>)>,
+    requests: VecDeque<(NodeIndex, ChainRequest<R>)>,
     outcome: Option<ChainOutcome<R>>,
 }
 
@@ -115,7 +115,7 @@ impl<R: ChainRecord> ChainProposer<R> {
     }
 
     /// The next request to be sent, and its receiver.
-    pub fn poll_request(&mut self) -> Option<(NodeTag, ChainRequest<R>)> {
+    pub fn poll_request(&mut self) -> Option<(NodeIndex, ChainRequest<R>)> {
         self.requests.pop_front()
     }
 
@@ -125,14 +125,14 @@ impl<R: ChainRecord> ChainProposer<R> {
     }
 
     /// Handles a response of the node `from`.
-    pub fn handle(&mut self, now: Instant, from: NodeTag, response: &ChainResponse<R>) {
+    pub fn handle(&mut self, now: Instant, from: ChainNode, response: &ChainResponse<R>) {
         if self.outcome.is_some() {
             return;
         }
         match response {
             ChainResponse::Holds(record) => self.handle_record(from, record),
             ChainResponse::IsBehind { epoch } if *epoch < self.proposal.parent().epoch() => {
-                self.requests.push_back((from, ChainRequest::Learn(self.proposal.parent().clone())));
+                self.requests.push_back((from.slot, ChainRequest::Learn(self.proposal.parent().clone())));
             }
             ChainResponse::Rejected { epoch, ballot, promised } if *epoch == self.proposal.epoch() => {
                 self.round_max = self.round_max.max(promised.round);
@@ -199,14 +199,14 @@ impl<R: ChainRecord> ChainProposer<R> {
 
     /// A node holds this decided record: it is newer than the parent, or the node has just learned
     /// the parent and can vote.
-    fn handle_record(&mut self, from: NodeTag, record: &R) {
+    fn handle_record(&mut self, from: ChainNode, record: &R) {
         let parent = self.proposal.parent();
         if record.is_later_than(parent) {
             let is_next = record.epoch() == self.proposal.epoch();
             let outcome = if is_next { ChainOutcome::Decided } else { ChainOutcome::Overtaken };
             self.end(outcome(record.clone()));
-        } else if record == parent && self.is_active && self.proposal.unanswered().any(|it| it == from) {
-            self.requests.extend(self.proposal.request().map(|request| (from, request)));
+        } else if record == parent && self.is_active && self.proposal.unanswered().any(|it| it == from.slot) {
+            self.requests.extend(self.proposal.request().map(|request| (from.slot, request)));
         }
     }
 

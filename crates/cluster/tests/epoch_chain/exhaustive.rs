@@ -7,14 +7,23 @@
 
 use crate::record::NamedRecord;
 use cluster::{
-    AcceptorState, Ballot, ChainAcceptor, ChainProposal, ChainRequest, ChainResponse, ChainVote, Incarnation,
+    AcceptorState, Ballot, ChainAcceptor, ChainNode, ChainProposal, ChainRequest, ChainResponse, ChainVote,
+    Incarnation, NodeIndex,
 };
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use stdx::NodeTag;
 use xxhash_rust::xxh3::Xxh3;
 
-const VOTERS: [u64; 3] = [1, 2, 3];
+const VOTERS: usize = 3;
+
+fn voter(index: usize) -> ChainNode {
+    ChainNode { slot: NodeIndex(index as u8), id: NodeTag(index as u64 + 1) }
+}
+
+fn first() -> NamedRecord {
+    NamedRecord::first(&[0, 1, 2].map(voter))
+}
 
 /// A condition of the proof that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +63,9 @@ struct World {
 
 impl World {
     fn new(bounds: &Bounds) -> Self {
-        let first = AcceptorState::of(NamedRecord::first(&VOTERS));
-        let acceptors = VOTERS.map(|tag| ChainAcceptor::new(NodeTag(tag), first.clone()));
+        let acceptor = |index| ChainAcceptor::new(voter(index), AcceptorState::of(first()));
         Self {
-            acceptors: acceptors.to_vec(),
+            acceptors: (0..VOTERS).map(acceptor).collect(),
             proposals: vec![None; bounds.rounds.len()],
             used: vec![0; bounds.rounds.len()],
             requests: Vec::new(),
@@ -76,12 +84,13 @@ impl World {
     /// Begins the next ballot of a proposer. The one before, if any, is given up, as after a
     /// restart of its process.
     fn begin(&mut self, proposer: usize, bounds: &Bounds) {
-        let tag = NodeTag(VOTERS[proposer]);
         let used = self.used[proposer];
-        let incarnation = Incarnation(if bounds.fault == Some(Fault::ReusesBallot) { 0 } else { used as u64 });
-        let ballot = Ballot { round: bounds.rounds[proposer][used], proposer: tag, incarnation };
+        let incarnation =
+            Incarnation(if bounds.fault == Some(Fault::ReusesBallot) { 0 } else { used as u64 });
+        let ballot =
+            Ballot { round: bounds.rounds[proposer][used], proposer: voter(proposer).id, incarnation };
         self.used[proposer] += 1;
-        let parent = NamedRecord::first(&VOTERS);
+        let parent = first();
         let own = parent.child(10 * (proposer as u64 + 1) + used as u64);
         self.proposals[proposer] = Some(ChainProposal::new(parent, own, ballot));
         self.send(proposer);
@@ -90,7 +99,7 @@ impl World {
 
     fn send(&mut self, proposer: usize) {
         let request = self.proposals[proposer].as_ref().and_then(ChainProposal::request);
-        for voter in 0..VOTERS.len() {
+        for voter in 0..VOTERS {
             if let Some(request) = request.clone() {
                 insert(&mut self.requests, (proposer, voter, request));
             }
@@ -113,7 +122,7 @@ impl World {
 
     fn deliver_response(&mut self, (proposer, voter, response): &Response) {
         let Some(proposal) = &mut self.proposals[*proposer] else { return };
-        if proposal.handle(NodeTag(VOTERS[*voter]), response) {
+        if proposal.handle(self::voter(*voter), response) {
             self.send(*proposer);
         }
         self.drop_ignored(*proposer);
@@ -124,7 +133,7 @@ impl World {
         let Some(proposal) = &self.proposals[proposer] else { return };
         self.responses.retain(|(of, voter, response)| {
             let mut after = proposal.clone();
-            after.handle(NodeTag(VOTERS[*voter]), response);
+            after.handle(self::voter(*voter), response);
             *of != proposer || after != *proposal
         });
     }
@@ -138,14 +147,13 @@ impl World {
             Fault::ReusesBallot => {}
         }
         self.has_failed = true;
-        self.acceptors[voter] = ChainAcceptor::new(NodeTag(VOTERS[voter]), state);
+        self.acceptors[voter] = ChainAcceptor::new(self::voter(voter), state);
     }
 
     /// Records that a majority has accepted with one ballot.
     fn chosen(&self) -> BTreeSet<u64> {
         let ballots: BTreeSet<_> = self.votes.iter().map(|vote| (vote.0, vote.1, vote.2)).collect();
-        let voters =
-            |of: &(u64, u64, u64)| self.votes.iter().filter(|it| (it.0, it.1, it.2) == *of).count();
+        let voters = |of: &(u64, u64, u64)| self.votes.iter().filter(|it| (it.0, it.1, it.2) == *of).count();
         ballots.iter().filter(|ballot| voters(ballot) >= 2).map(|ballot| ballot.2).collect()
     }
 }
@@ -212,7 +220,7 @@ fn next(world: &World, bounds: &Bounds) -> Vec<World> {
         step(&|world| world.deliver_response(response));
     }
     for fault in bounds.fault.iter().filter(|_| !world.has_failed) {
-        for voter in 0..VOTERS.len() {
+        for voter in 0..VOTERS {
             step(&|world| world.fail(voter, *fault));
         }
     }

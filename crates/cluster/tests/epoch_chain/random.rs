@@ -3,8 +3,8 @@
 
 use crate::record::NamedRecord;
 use cluster::{
-    AcceptorState, ChainAcceptor, ChainOutcome, ChainProposer, ChainRecord as _, ChainRequest, ChainResponse,
-    Epoch, Incarnation, ProposerPace,
+    AcceptorState, ChainAcceptor, ChainNode, ChainOutcome, ChainProposer, ChainRecord as _, ChainRequest,
+    ChainResponse, Incarnation, LayoutEpoch, NodeIndex, ProposerPace,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const SEEDS: u64 = 300;
 const HEALED_WITHIN: Duration = Duration::from_secs(2);
 
 struct Host {
-    tag: NodeTag,
+    node: ChainNode,
     incarnation: u64,
     /// The durable state. Other state is lost when the process ends.
     acceptor: ChainAcceptor<NamedRecord>,
@@ -41,7 +41,7 @@ struct Cluster {
     next_tag: u64,
     next_name: u64,
     /// The decided records by epoch, as any proposer or acceptor saw them.
-    decided: BTreeMap<Epoch, NamedRecord>,
+    decided: BTreeMap<LayoutEpoch, NamedRecord>,
     /// The id of a node that lost its disk, until no record can name it as a voter any more.
     lost: Option<NodeTag>,
     /// Time of the last moment at which a node held or proposed a record that names it.
@@ -50,24 +50,25 @@ struct Cluster {
 
 impl Cluster {
     fn new(seed: u64) -> Self {
-        let first = NamedRecord::first(&[1, 2, 3]);
-        let host = |tag| Host {
-            tag: NodeTag(tag),
+        let node = |slot: u64| ChainNode { slot: NodeIndex(slot as u8), id: NodeTag(slot + 1) };
+        let first = NamedRecord::first(&[0, 1, 2].map(node));
+        let host = |slot| Host {
+            node: node(slot),
             incarnation: 0,
-            acceptor: ChainAcceptor::new(NodeTag(tag), AcceptorState::of(first.clone())),
+            acceptor: ChainAcceptor::new(node(slot), AcceptorState::of(first.clone())),
             proposer: None,
             is_down_until: Instant::ZERO,
         };
         Self {
             now: Instant::ZERO,
             rng: Rng::new(seed),
-            hosts: (1..=NODES).map(host).collect(),
+            hosts: (0..NODES).map(host).collect(),
             on_the_way: BTreeMap::new(),
             packets: 0,
             is_faulty: true,
             next_tag: NODES + 1,
             next_name: 1,
-            decided: BTreeMap::from([(Epoch(1), first)]),
+            decided: BTreeMap::from([(LayoutEpoch(1), first)]),
             lost: None,
             named_at: Instant::ZERO,
         }
@@ -102,12 +103,12 @@ impl Cluster {
         if self.rng.chance(0.001) && self.lost.is_none() {
             let tag = NodeTag(self.next_tag);
             self.next_tag += 1;
-            self.lost = Some(self.hosts[host].tag);
+            self.lost = Some(self.hosts[host].node.id);
             self.named_at = self.now;
             // The new process has heard of a decided record from a peer, as a joining node would.
             let heard = self.hosts[(host + 1) % self.hosts.len()].acceptor.state().decided.clone();
-            self.hosts[host].tag = tag;
-            self.hosts[host].acceptor = ChainAcceptor::new(tag, AcceptorState::of(heard));
+            self.hosts[host].node.id = tag;
+            self.hosts[host].acceptor = ChainAcceptor::new(self.hosts[host].node, AcceptorState::of(heard));
             self.restart(host);
         }
     }
@@ -133,11 +134,8 @@ impl Cluster {
             requests.push(request);
         }
         let outcome = proposer.outcome().cloned();
-        for (tag, request) in requests {
-            // A voter that lost its disk is not found by its old id.
-            if let Some(to) = self.hosts.iter().position(|host| host.tag == tag) {
-                self.send(host, to, &Packet::Request(request));
-            }
+        for (slot, request) in requests {
+            self.send(host, slot.as_usize(), &Packet::Request(request));
         }
         match outcome {
             Some(ChainOutcome::Decided(record)) => {
@@ -159,7 +157,7 @@ impl Cluster {
         let name = self.next_name;
         self.next_name += 1;
         let own = self.child(&parent, name);
-        let id = (self.hosts[host].tag, Incarnation(self.hosts[host].incarnation));
+        let id = (self.hosts[host].node.id, Incarnation(self.hosts[host].incarnation));
         let rng = self.rng.fork();
         let pace = ProposerPace::default();
         self.hosts[host].proposer = Some(ChainProposer::new(self.now, id, (parent, own), 0, pace, rng));
@@ -167,9 +165,10 @@ impl Cluster {
 
     /// A child that names the successor of a lost voter, or exchanges a random voter.
     fn child(&mut self, parent: &NamedRecord, name: u64) -> NamedRecord {
-        let spare: Vec<_> = self.hosts.iter().map(|it| it.tag).filter(|tag| !parent.voters.contains(tag)).collect();
-        let lost = self.lost.filter(|lost| parent.voters.contains(lost));
-        let random = self.rng.chance(0.5).then(|| parent.voters[self.rng.below(3) as usize]);
+        let spare: Vec<_> =
+            self.hosts.iter().map(|it| it.node).filter(|it| !parent.ids().contains(&it.id)).collect();
+        let lost = self.lost.filter(|lost| parent.ids().contains(lost));
+        let random = self.rng.chance(0.5).then(|| parent.ids()[self.rng.below(3) as usize]);
         match lost.or(random) {
             Some(old) => {
                 let new = spare[self.rng.below(spare.len() as u64) as usize];
@@ -191,7 +190,7 @@ impl Cluster {
     fn decide(&mut self, record: &NamedRecord) {
         let known = self.decided.entry(record.epoch()).or_insert_with(|| record.clone());
         assert_eq!(known, record, "two records are decided for epoch {}", record.epoch());
-        if let Some(parent) = self.decided.get(&Epoch(record.epoch().0 - 1)) {
+        if let Some(parent) = self.decided.get(&LayoutEpoch(record.epoch().0 - 1)) {
             assert!(record.is_child_of(parent), "{record:?} is no child of {parent:?}");
         }
     }
@@ -220,9 +219,9 @@ impl Cluster {
                 self.send(to, from, &Packet::Response(response));
             }
             Packet::Response(response) => {
-                let (tag, now) = (self.hosts[from].tag, self.now);
+                let (node, now) = (self.hosts[from].node, self.now);
                 if let Some(proposer) = &mut self.hosts[to].proposer {
-                    proposer.handle(now, tag, &response);
+                    proposer.handle(now, node, &response);
                 }
             }
         }
@@ -232,11 +231,10 @@ impl Cluster {
     /// no proposer has named it. So one voter at a time is lost.
     fn forget_lost(&mut self) {
         let Some(lost) = self.lost else { return };
-        let names = |record: &NamedRecord| record.voters.contains(&lost);
+        let names = |record: &NamedRecord| record.ids().contains(&lost);
         let is_named = self.hosts.iter().any(|host| {
             let state = host.acceptor.state();
-            names(&state.decided)
-                || state.accepted.as_ref().is_some_and(|vote| names(&vote.record))
+            names(&state.decided) || state.accepted.as_ref().is_some_and(|vote| names(&vote.record))
         });
         if is_named {
             self.named_at = self.now;
@@ -245,7 +243,7 @@ impl Cluster {
         }
     }
 
-    fn newest(&self) -> Epoch {
+    fn newest(&self) -> LayoutEpoch {
         *self.decided.last_key_value().expect("epoch 1 is decided").0
     }
 }
@@ -274,5 +272,5 @@ fn a_minority_of_voters_decides_nothing() {
         host.is_down_until = Instant::ZERO + Duration::from_secs(3600);
     }
     cluster.run(Duration::from_secs(5));
-    assert_eq!(cluster.newest(), Epoch(1));
+    assert_eq!(cluster.newest(), LayoutEpoch(1));
 }

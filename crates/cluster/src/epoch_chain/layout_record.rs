@@ -1,0 +1,60 @@
+//! Layout records as records of the chain.
+
+use super::{ChainNode, ChainRecord};
+use crate::{LayoutEpoch, LayoutRecord, NodeIndex};
+
+impl ChainRecord for LayoutRecord {
+    fn epoch(&self) -> LayoutEpoch {
+        self.epoch
+    }
+
+    fn voters(&self) -> &[NodeIndex] {
+        &self.voters
+    }
+
+    fn is_voter(&self, node: ChainNode) -> bool {
+        let has_id = |slot| self.member(slot).is_some_and(|it| it.node_id.is_none_or(|id| id == node.id));
+        self.voters.contains(&node.slot) && has_id(node.slot)
+    }
+
+    fn is_child_of(&self, parent: &Self) -> bool {
+        self.verify(parent).is_ok()
+    }
+
+    fn is_later_than(&self, earlier: &Self) -> bool {
+        self.cluster == earlier.cluster && self.epoch > earlier.epoch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClusterOrigin;
+    use stdx::NodeTag;
+
+    fn record() -> LayoutRecord {
+        let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec();
+        let origin =
+            ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 3, tag: NodeTag(7) };
+        LayoutRecord::first(origin).expect("three nodes are a cluster")
+    }
+
+    fn node(slot: u8, id: u64) -> ChainNode {
+        ChainNode { slot: NodeIndex(slot), id: NodeTag(id) }
+    }
+
+    #[test]
+    fn a_voter_without_an_id_is_identified_by_its_slot() {
+        let record = record();
+        assert!(record.is_voter(node(0, 7)) && record.is_voter(node(2, 8)));
+        assert!(!record.is_voter(node(3, 7)));
+    }
+
+    #[test]
+    fn a_voter_with_an_id_is_identified_by_both() {
+        let mut record = record();
+        record.members[0].node_id = Some(NodeTag(7));
+        assert!(record.is_voter(node(0, 7)));
+        assert!(!record.is_voter(node(0, 8)), "a lost disk has another id");
+    }
+}
