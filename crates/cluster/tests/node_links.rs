@@ -6,7 +6,6 @@ use cluster::{
     Destination, Effect, HybridClock, LinkAction, Message, NodeIndex, NodeLimits, NodeSet, Origin, PeerState,
     StoreRequest, SyncState,
 };
-use std::time::Duration;
 use stdx::{Cell, Hlc, NodeTag};
 use world::{MILLISECOND, SECOND, World, key};
 

@@ -1,8 +1,8 @@
 //! A client that holds memory, and the bytes of its address.
 
-use limits::MemoryCategory;
 use crate::connection_activity::STALLED_SWEEPS;
 use crate::connection_limit::ClientAddress;
+use limits::MemoryCategory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;

@@ -11,6 +11,7 @@ pub(super) fn failure(failure: &CommandFailure) -> String {
         CommandFailure::NotEnoughHeard { missing, .. } => format!("{missing} are not heard"),
         CommandFailure::Closed => "scan closed".to_owned(),
         CommandFailure::Overloaded { retry_after } => format!("overloaded, retry after {retry_after:?}"),
+        CommandFailure::NoMemory { retry_after } => format!("no memory, retry after {retry_after:?}"),
         CommandFailure::ReplicasOverloaded { acks, maybe_stored, .. } => {
             format!("{}: replicas overloaded{}", of(*acks), stored(*maybe_stored))
         }
@@ -60,6 +61,7 @@ pub(super) fn store_fault(fault: &StoreFault) -> String {
     match fault {
         StoreFault::Full => "full".to_owned(),
         StoreFault::Overloaded { .. } => "overloaded".to_owned(),
+        StoreFault::NoMemory { .. } => "no memory".to_owned(),
         StoreFault::Expired => "expired".to_owned(),
         StoreFault::Corrupt { .. } => "corrupt".to_owned(),
         StoreFault::Io { .. } => "failed".to_owned(),
