@@ -51,8 +51,8 @@ pub use coordinator::{Coordinator, CoordinatorLimits};
 pub use damage::{LostRange, TableDamage};
 pub use effect::{Effect, Event, RebuildReason, RequestId, StoreId};
 pub use epoch_chain::{
-    AcceptorState, Ballot, ChainAcceptor, ChainNode, ChainOutcome, ChainProposal, ChainProposer, ChainRecord,
-    ChainRequest, ChainResponse, ChainVote, ProposerPace,
+    AcceptorState, ChainNode, ChainOutcome, ChainProposal, ChainProposer, ChainRecord, ChainRequest,
+    ChainResponse, ChainVote, EpochAcceptor, ProposalBallot, ProposerPace,
 };
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};

@@ -4,9 +4,9 @@
 //! also heals. If scrubbing is enabled, one thread scrubs. All but the commit thread run at a lower
 //! priority, so that background work does not take processor time from serving threads. One more
 //! thread compacts at the priority of the serving threads, for a share of the time that grows with
-//! the compaction debt ([`Engine::compaction_share`]). While the log is being synced, the compaction threads at
-//! low priority pause between two steps, unless there is much debt. The commit thread also paces:
-//! it pauses between two groups as the backlog requires.
+//! the compaction debt ([`Engine::compaction_share`]). While the log is being synced, the
+//! compaction threads at low priority pause between two steps, unless there is much debt. The
+//! commit thread also paces: it pauses between two groups as the backlog requires.
 
 use crate::Error;
 use crate::engine::Engine;

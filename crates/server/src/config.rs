@@ -24,8 +24,8 @@ pub struct Config {
     pub membership: store::Membership,
     /// This node's name in `membership`. Unused in a single-node cluster.
     pub self_name: String,
-    /// Number of replicas of a key if a request does not specify it: 1 to the number of nodes. For a
-    /// data directory with a layout record, the value of the record.
+    /// Number of replicas of a key if a request does not specify it: 1 to the number of nodes. For
+    /// a data directory with a layout record, the value of the record.
     pub default_from: u8,
     /// Declares the cluster as new: a majority of new nodes need not hear from the others. Ignored
     /// in a single-node cluster and once the directory has settled. Only for the first start: with

@@ -59,8 +59,8 @@ impl FutureCells {
     }
 }
 
-/// Checks the identity, the layout record and every byte of the data in `dir`, and that no file is missing. Changes
-/// nothing.
+/// Checks the identity, the layout record and every byte of the data in `dir`, and that no file is
+/// missing. Changes nothing.
 ///
 /// # Errors
 /// All defects, at least one: a [`StoreError`] per file that is damaged, missing or truncated; only

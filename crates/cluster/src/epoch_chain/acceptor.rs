@@ -1,6 +1,6 @@
 //! The voter of a node.
 
-use super::{Ballot, ChainNode, ChainRecord, ChainRequest, ChainResponse, ChainVote};
+use super::{ChainNode, ChainRecord, ChainRequest, ChainResponse, ChainVote, ProposalBallot};
 use crate::LayoutEpoch;
 
 /// The durable state of an acceptor.
@@ -9,7 +9,7 @@ pub struct AcceptorState<R> {
     /// The newest decided record that the node holds.
     pub decided: R,
     /// The greatest ballot that was promised for the next epoch.
-    pub promised: Option<Ballot>,
+    pub promised: Option<ProposalBallot>,
     /// The last record that was accepted for the next epoch. It is not a decision.
     pub accepted: Option<ChainVote<R>>,
 }
@@ -25,12 +25,12 @@ impl<R> AcceptorState<R> {
 ///
 /// Invariant: the host stores a changed state durably before the response leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ChainAcceptor<R> {
+pub struct EpochAcceptor<R> {
     me: ChainNode,
     state: AcceptorState<R>,
 }
 
-impl<R: ChainRecord> ChainAcceptor<R> {
+impl<R: ChainRecord> EpochAcceptor<R> {
     /// Creates the acceptor of the node `me` with its durable state.
     pub const fn new(me: ChainNode, state: AcceptorState<R>) -> Self {
         Self { me, state }
@@ -71,7 +71,7 @@ impl<R: ChainRecord> ChainAcceptor<R> {
         }
     }
 
-    fn promise(&mut self, epoch: LayoutEpoch, ballot: Ballot) -> ChainResponse<R> {
+    fn promise(&mut self, epoch: LayoutEpoch, ballot: ProposalBallot) -> ChainResponse<R> {
         if let Some(promised) = self.state.promised.filter(|promised| *promised > ballot) {
             return ChainResponse::Rejected { epoch, ballot, promised };
         }
@@ -92,8 +92,8 @@ impl<R: ChainRecord> ChainAcceptor<R> {
         ChainResponse::Accepted { epoch, ballot }
     }
 
-    /// Adopts a decided record. A record of the next epoch has to be a child of the one held. Records
-    /// between the two may be missing: a record that was decided by its own parents is complete.
+    /// Adopts a decided record. A record of the next epoch has to be a child of the one held.
+    /// Records between the two may be missing, because a decided record is complete by itself.
     fn learn(&mut self, record: R) -> ChainResponse<R> {
         let decided = &self.state.decided;
         let (held, epoch) = (decided.epoch(), record.epoch());

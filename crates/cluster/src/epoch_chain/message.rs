@@ -5,7 +5,7 @@ use stdx::NodeTag;
 
 /// A ballot of one proposer for one epoch. Ballots are ordered by round first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ballot {
+pub struct ProposalBallot {
     /// The round, from 1. A proposer uses each round once.
     pub round: u64,
     /// The id of the proposer.
@@ -28,7 +28,7 @@ pub struct ChainNode {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChainVote<R> {
     /// The ballot with which it was proposed.
-    pub ballot: Ballot,
+    pub ballot: ProposalBallot,
     /// The record.
     pub record: R,
 }
@@ -41,7 +41,7 @@ pub enum ChainRequest<R> {
         /// The epoch to be decided.
         epoch: LayoutEpoch,
         /// The ballot.
-        ballot: Ballot,
+        ballot: ProposalBallot,
     },
     /// Accept a record (phase 2a). Its epoch is the one to be decided.
     Accept(ChainVote<R>),
@@ -57,7 +57,7 @@ pub enum ChainResponse<R> {
         /// The epoch to be decided.
         epoch: LayoutEpoch,
         /// The ballot of the request.
-        ballot: Ballot,
+        ballot: ProposalBallot,
         /// The last record that the acceptor accepted for this epoch.
         accepted: Option<ChainVote<R>>,
     },
@@ -66,16 +66,16 @@ pub enum ChainResponse<R> {
         /// The epoch to be decided.
         epoch: LayoutEpoch,
         /// The ballot of the request.
-        ballot: Ballot,
+        ballot: ProposalBallot,
     },
     /// The acceptor has promised a greater ballot.
     Rejected {
         /// The epoch to be decided.
         epoch: LayoutEpoch,
         /// The ballot of the request.
-        ballot: Ballot,
+        ballot: ProposalBallot,
         /// The ballot that the acceptor has promised.
-        promised: Ballot,
+        promised: ProposalBallot,
     },
     /// The acceptor holds this decided record, which makes the request obsolete or fulfils it.
     Holds(R),

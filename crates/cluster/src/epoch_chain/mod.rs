@@ -12,10 +12,10 @@
 //!
 //! **Mechanism.** Record e+1 is decided by the voters of record e, with single-decree Paxos
 //! (Lamport, "Paxos Made Simple", 2001). There is no log, no leader and no election timer. The
-//! voters of record e+1 are part of what the voters of record e decide, so a change of voters is
+//! voters of record e+1 are part of what the voters of record e decide. So a change of voters is
 //! decided like any other change (Lamport, Malkhi and Zhou, "Reconfiguring a State Machine", 2010).
 //!
-//! A [`ChainAcceptor`] is the voter of a node. Its state is durable before its response leaves. A
+//! A [`EpochAcceptor`] is the voter of a node. Its state is durable before its response leaves. A
 //! [`ChainProposal`] is one attempt with one ballot:
 //!
 //! * It requests promises from all voters. A voter promises to ignore smaller ballots, and reports
@@ -54,10 +54,11 @@
 //! **Caveats.** Epoch 1 names no ids, because it is built from a list of addresses. The host must
 //! not pass requests to the acceptor before the node knows that it has not lost its disk. A
 //! proposer should name voters that it hears: a record with a voter that has just lost its disk is
-//! decided like any other. A removed voter must run until a majority of the new voters holds the record that
-//! removes it: with one lost disk, the record is forgotten otherwise. A record should change at
-//! most one voter, which [`ChainRecord::is_child_of`] checks. `crates/model` explores both. The
-//! voters are not Byzantine: a node with the secret of the cluster is believed.
+//! decided like any other. A removed voter must run until a majority of the new voters holds the
+//! record that removes it: with one lost disk, the record is forgotten otherwise. A record should
+//! change at most one voter, which [`ChainRecord::is_child_of`] checks. `crates/model` explores
+//! both. A voter that lies is not detected. No node proposes records yet: every cluster is in
+//! epoch 1.
 
 mod acceptor;
 mod layout_record;
@@ -65,8 +66,8 @@ mod message;
 mod proposal;
 mod proposer;
 
-pub use acceptor::{AcceptorState, ChainAcceptor};
-pub use message::{Ballot, ChainNode, ChainRequest, ChainResponse, ChainVote};
+pub use acceptor::{AcceptorState, EpochAcceptor};
+pub use message::{ChainNode, ChainRequest, ChainResponse, ChainVote, ProposalBallot};
 pub use proposal::ChainProposal;
 pub use proposer::{ChainOutcome, ChainProposer, ProposerPace};
 

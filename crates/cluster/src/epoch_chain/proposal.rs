@@ -1,6 +1,6 @@
 //! One attempt to decide a record, with one ballot.
 
-use super::{Ballot, ChainNode, ChainRecord, ChainRequest, ChainResponse, ChainVote};
+use super::{ChainNode, ChainRecord, ChainRequest, ChainResponse, ChainVote, ProposalBallot};
 use crate::quorum::is_majority;
 use crate::{LayoutEpoch, NodeIndex};
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ pub struct ChainProposal<R> {
     parent: R,
     own: R,
     epoch: LayoutEpoch,
-    ballot: Ballot,
+    ballot: ProposalBallot,
     phase: Phase<R>,
     /// Voters that have promised or accepted, as the phase says.
     answered: BTreeSet<NodeIndex>,
@@ -40,7 +40,7 @@ impl<R: ChainRecord> ChainProposal<R> {
     ///
     /// # Panics
     /// If `own` is no child of `parent`.
-    pub fn new(parent: R, own: R, ballot: Ballot) -> Self {
+    pub fn new(parent: R, own: R, ballot: ProposalBallot) -> Self {
         assert!(own.is_child_of(&parent), "only a child of the parent is proposed");
         let phase = Phase::Prepares { greatest: None };
         let epoch = own.epoch();
@@ -53,7 +53,7 @@ impl<R: ChainRecord> ChainProposal<R> {
     }
 
     /// The ballot.
-    pub const fn ballot(&self) -> Ballot {
+    pub const fn ballot(&self) -> ProposalBallot {
         self.ballot
     }
 
@@ -93,7 +93,7 @@ impl<R: ChainRecord> ChainProposal<R> {
     /// Handles a response of a voter. Returns whether the phase has changed.
     pub fn handle(&mut self, from: ChainNode, response: &ChainResponse<R>) -> bool {
         let is_of_this =
-            |epoch: &LayoutEpoch, ballot: &Ballot| (*epoch, *ballot) == (self.epoch, self.ballot);
+            |epoch: &LayoutEpoch, ballot: &ProposalBallot| (*epoch, *ballot) == (self.epoch, self.ballot);
         match response {
             ChainResponse::Promised { epoch, ballot, accepted } if is_of_this(epoch, ballot) => {
                 self.handle_promise(from, accepted.as_ref())

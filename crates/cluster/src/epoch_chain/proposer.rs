@@ -1,6 +1,6 @@
 //! Repeated proposals, until a record is decided.
 
-use super::{Ballot, ChainNode, ChainProposal, ChainRecord, ChainRequest, ChainResponse};
+use super::{ChainNode, ChainProposal, ChainRecord, ChainRequest, ChainResponse, ProposalBallot};
 use crate::{Incarnation, NodeIndex};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl<R: ChainRecord> ChainProposer<R> {
         pace: ProposerPace,
         rng: Rng,
     ) -> Self {
-        let ballot = Ballot { round: after_round + 1, proposer: me, incarnation };
+        let ballot = ProposalBallot { round: after_round + 1, proposer: me, incarnation };
         let proposal = ChainProposal::new(parent, own.clone(), ballot);
         let mut proposer = Self {
             me,
@@ -167,7 +167,8 @@ impl<R: ChainRecord> ChainProposer<R> {
     fn propose(&mut self, now: Instant) {
         self.round_max += 1;
         self.proposals += 1;
-        let ballot = Ballot { round: self.round_max, proposer: self.me, incarnation: self.incarnation };
+        let ballot =
+            ProposalBallot { round: self.round_max, proposer: self.me, incarnation: self.incarnation };
         self.proposal = ChainProposal::new(self.proposal.parent().clone(), self.own.clone(), ballot);
         self.is_active = true;
         self.wake_at = now + self.pace.response_timeout;

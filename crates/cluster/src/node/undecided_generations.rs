@@ -2,7 +2,7 @@
 //!
 //! **Promise.** Of the processes of a peer that this node does not record, it remembers the newest
 //! [`UndecidedGenerations::COUNT_MAX`]. The process whose generation is recorded is told of all the
-//! others, one in each heartbeat, so that it learns of a copy although other processes were linked
+//! others, one in each heartbeat. So it learns of a copy although other processes were linked
 //! since, among them restarts of its own.
 //!
 //! **Caveats.** They are kept in memory only. If more processes were linked without a decision, the

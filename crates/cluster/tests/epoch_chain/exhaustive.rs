@@ -7,8 +7,8 @@
 
 use crate::record::NamedRecord;
 use cluster::{
-    AcceptorState, Ballot, ChainAcceptor, ChainNode, ChainProposal, ChainRequest, ChainResponse, ChainVote,
-    Incarnation, NodeIndex,
+    AcceptorState, ChainNode, ChainProposal, ChainRequest, ChainResponse, ChainVote, EpochAcceptor,
+    Incarnation, NodeIndex, ProposalBallot,
 };
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -50,7 +50,7 @@ type Response = (usize, usize, ChainResponse<NamedRecord>);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
-    acceptors: Vec<ChainAcceptor<NamedRecord>>,
+    acceptors: Vec<EpochAcceptor<NamedRecord>>,
     proposals: Vec<Option<ChainProposal<NamedRecord>>>,
     /// Number of ballots that each proposer has used.
     used: Vec<usize>,
@@ -63,7 +63,7 @@ struct World {
 
 impl World {
     fn new(bounds: &Bounds) -> Self {
-        let acceptor = |index| ChainAcceptor::new(voter(index), AcceptorState::of(first()));
+        let acceptor = |index| EpochAcceptor::new(voter(index), AcceptorState::of(first()));
         Self {
             acceptors: (0..VOTERS).map(acceptor).collect(),
             proposals: vec![None; bounds.rounds.len()],
@@ -87,8 +87,11 @@ impl World {
         let used = self.used[proposer];
         let incarnation =
             Incarnation(if bounds.fault == Some(Fault::ReusesBallot) { 0 } else { used as u64 });
-        let ballot =
-            Ballot { round: bounds.rounds[proposer][used], proposer: voter(proposer).id, incarnation };
+        let ballot = ProposalBallot {
+            round: bounds.rounds[proposer][used],
+            proposer: voter(proposer).id,
+            incarnation,
+        };
         self.used[proposer] += 1;
         let parent = first();
         let own = parent.child(10 * (proposer as u64 + 1) + used as u64);
@@ -147,7 +150,7 @@ impl World {
             Fault::ReusesBallot => {}
         }
         self.has_failed = true;
-        self.acceptors[voter] = ChainAcceptor::new(self::voter(voter), state);
+        self.acceptors[voter] = EpochAcceptor::new(self::voter(voter), state);
     }
 
     /// Records that a majority has accepted with one ballot.

@@ -3,8 +3,8 @@
 
 use crate::record::NamedRecord;
 use cluster::{
-    AcceptorState, ChainAcceptor, ChainNode, ChainOutcome, ChainProposer, ChainRecord as _, ChainRequest,
-    ChainResponse, Incarnation, LayoutEpoch, NodeIndex, ProposerPace,
+    AcceptorState, ChainNode, ChainOutcome, ChainProposer, ChainRecord as _, ChainRequest, ChainResponse,
+    EpochAcceptor, Incarnation, LayoutEpoch, NodeIndex, ProposerPace,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ struct Host {
     node: ChainNode,
     incarnation: u64,
     /// The durable state. Other state is lost when the process ends.
-    acceptor: ChainAcceptor<NamedRecord>,
+    acceptor: EpochAcceptor<NamedRecord>,
     proposer: Option<ChainProposer<NamedRecord>>,
     is_down_until: Instant,
 }
@@ -55,7 +55,7 @@ impl Cluster {
         let host = |slot| Host {
             node: node(slot),
             incarnation: 0,
-            acceptor: ChainAcceptor::new(node(slot), AcceptorState::of(first.clone())),
+            acceptor: EpochAcceptor::new(node(slot), AcceptorState::of(first.clone())),
             proposer: None,
             is_down_until: Instant::ZERO,
         };
@@ -108,7 +108,7 @@ impl Cluster {
             // The new process has heard of a decided record from a peer, as a joining node would.
             let heard = self.hosts[(host + 1) % self.hosts.len()].acceptor.state().decided.clone();
             self.hosts[host].node.id = tag;
-            self.hosts[host].acceptor = ChainAcceptor::new(self.hosts[host].node, AcceptorState::of(heard));
+            self.hosts[host].acceptor = EpochAcceptor::new(self.hosts[host].node, AcceptorState::of(heard));
             self.restart(host);
         }
     }
@@ -227,8 +227,8 @@ impl Cluster {
         }
     }
 
-    /// Forgets the lost node once no acceptor and, for longer than a proposal and its messages last,
-    /// no proposer has named it. So one voter at a time is lost.
+    /// Forgets the lost node once no acceptor and no proposer has named it for longer than a
+    /// proposal and its messages last. So one voter at a time is lost.
     fn forget_lost(&mut self) {
         let Some(lost) = self.lost else { return };
         let names = |record: &NamedRecord| record.ids().contains(&lost);
