@@ -172,6 +172,12 @@ impl ClusterSettings<'_> {
     fn recorded_own(&self, recorded: &Membership) -> Result<String, String> {
         let listen = format!("http://{}", self.listen).parse::<NodeUrl>().ok();
         match (self.self_url, &recorded.nodes[..]) {
+            (Some(url), [alone]) if url.parse::<NodeUrl>().is_ok_and(|own| own.to_string() != *alone) => {
+                Err(format!(
+                    "the data directory belongs to the node {alone}, not to {url}: start it with --self-url {alone} or \
+                     without it, or use another --data"
+                ))
+            }
             (_, [alone]) => Ok(alone.clone()),
             (_, []) => Ok(listen.unwrap_or_else(NodeUrl::unspecified).to_string()),
             (Some(url), _) => url

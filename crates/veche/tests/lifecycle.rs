@@ -389,7 +389,7 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn another_cluster_is_refused_with_an_action() {
+fn another_node_is_refused_with_an_action() {
     let (_dir, data) = data_dir();
     Node::start_with(&data, &AS_LIST).stop();
     let mut command = veche();
@@ -399,7 +399,7 @@ fn another_cluster_is_refused_with_an_action() {
         .arg(&data);
     let (code, out, err) = run(command);
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
-    assert!(err.contains("was made for the cluster http://a:1, not for the cluster http://b:1"), "{err}");
+    assert!(err.contains("belongs to the node http://a:1, not to http://b:1"), "{err}");
     assert!(err.contains("use another --data"), "{err}");
 }
 
