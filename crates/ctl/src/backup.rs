@@ -3,7 +3,9 @@
 //! **Promise.** A backup contains every write that was acknowledged before [`back_up`] was called,
 //! and of later writes all up to one point in time. The node keeps serving. Its checkpoint is
 //! removed at the end, also if the backup fails or is cancelled. If this process is killed or the
-//! node's response is lost, the next backup to the same repository removes the checkpoint.
+//! node's response is lost, the next backup to the same repository removes the checkpoint. No
+//! repository is created before the node has answered. A cancelled backup ends within a few
+//! seconds, also if the node does not answer.
 //!
 //! **Mechanism.** This process draws the name of the checkpoint, and records it in the repository
 //! before it sends the request to the node. The record is removed once the node has confirmed that
@@ -27,17 +29,19 @@ use crate::repository::{AddedBackup, Repository, RetentionReport};
 use env::Env;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Interval of renewing a checkpoint while it is copied. A node keeps one for at least 10 minutes.
 const RENEW_EVERY: Duration = Duration::from_secs(120);
 /// Longest wait for the removal of a checkpoint that was copied. The next backup removes one that
 /// is left.
 const REMOVE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Longest time to remove a checkpoint once the backup is cancelled.
+const CLEAN_UP_MAX: Duration = Duration::from_secs(3);
 /// Shortest wait before a request is repeated.
 const WAIT_MIN: Duration = Duration::from_millis(100);
-/// Interval of polling for cancellation while waiting.
+/// Interval of polling for cancellation.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 /// Directory of a node's checkpoints, below its data directory.
 const CHECKPOINTS_DIR: &str = "checkpoints";
@@ -79,8 +83,9 @@ pub async fn back_up(
     options: BackupOptions,
     observer: &mut dyn ProgressObserver,
 ) -> Result<BackupReport, CtlError> {
+    let mut patience = Patience::new(node, options.wait_max);
+    patience.repeat(observer, async || node.expect_status().await).await?;
     let repository = Repository::open_or_create(env, dir)?;
-    let mut patience = Patience { node, left: options.wait_max, waited: Duration::ZERO };
     if let Some(left) = repository.checkpoint_note()? {
         patience.repeat(observer, async || node.remove_checkpoint(&left).await).await?;
         repository.remove_checkpoint_note()?;
@@ -141,8 +146,7 @@ async fn copy_new_checkpoint(
     let checkpoint = make_checkpoint(env, node, repository, patience, observer).await?;
     let added = copy_checkpoint(env, node, repository, &checkpoint, observer);
     // A cancelled backup also removes its checkpoint.
-    let mut patience = Patience { node, left: REMOVE_WAIT_MAX, waited: Duration::ZERO };
-    let removed = patience.repeat(&mut (), async || node.remove_checkpoint(&checkpoint.name).await).await;
+    let removed = clean_up(node, &checkpoint.name, observer).await;
     let removed = removed.and_then(|existed| repository.remove_checkpoint_note().map(|()| existed));
     Ok(CopiedCheckpoint { checkpoint, added, removed })
 }
@@ -162,12 +166,10 @@ async fn make_checkpoint(
         Err(error) => error,
     };
     let is_none_there = match &error {
-        CtlError::Refused { .. }
-        | CtlError::StillRefused { .. }
-        | CtlError::Unreachable { .. }
-        | CtlError::Cancelled => true,
+        CtlError::Refused { .. } | CtlError::StillRefused { .. } | CtlError::Unreachable { .. } => true,
+        CtlError::Cancelled if !patience.is_unanswered => true,
         // A checkpoint that does not exist now may still be made by the pending request.
-        _ => matches!(node.remove_checkpoint(&name).await, Ok(true)),
+        _ => matches!(clean_up(node, &name, observer).await, Ok(true)),
     };
     if is_none_there {
         repository.remove_checkpoint_note()?;
@@ -175,14 +177,46 @@ async fn make_checkpoint(
     Err(error)
 }
 
+/// Removes a checkpoint. Once the observer has cancelled, this takes at most [`CLEAN_UP_MAX`].
+async fn clean_up(node: &NodeAddress, name: &str, observer: &dyn ProgressObserver) -> Result<bool, CtlError> {
+    let mut patience = Patience::new(node, REMOVE_WAIT_MAX);
+    let mut unobserved = ();
+    let removal = patience.repeat(&mut unobserved, async || node.remove_checkpoint(name).await);
+    let is_given_up = async {
+        cancellation(observer).await;
+        tokio::time::sleep(CLEAN_UP_MAX).await;
+    };
+    tokio::select! {
+        biased;
+        removed = removal => removed,
+        () = is_given_up => {
+            let detail = format!("it sent nothing for {} s", CLEAN_UP_MAX.as_secs());
+            Err(CtlError::BrokenAnswer { node: node.to_string(), detail })
+        }
+    }
+}
+
+/// Waits until the observer cancels.
+async fn cancellation(observer: &dyn ProgressObserver) {
+    while !observer.is_cancelled() {
+        tokio::time::sleep(POLL_EVERY).await;
+    }
+}
+
 /// Waits for a node that refuses a request for now. The waits are bounded in total.
 struct Patience<'a> {
     node: &'a NodeAddress,
     left: Duration,
     waited: Duration,
+    /// The last request was cancelled before its response.
+    is_unanswered: bool,
 }
 
-impl Patience<'_> {
+impl<'a> Patience<'a> {
+    fn new(node: &'a NodeAddress, left: Duration) -> Self {
+        Self { node, left, waited: Duration::ZERO, is_unanswered: false }
+    }
+
     /// Repeats a request until the node does not refuse it with `Retry-After`.
     ///
     /// # Errors
@@ -194,7 +228,15 @@ impl Patience<'_> {
         request: impl AsyncFn() -> Result<T, CtlError>,
     ) -> Result<T, CtlError> {
         loop {
-            let refused = match request().await {
+            let answered = tokio::select! {
+                biased;
+                answered = request() => answered,
+                () = cancellation(observer) => {
+                    self.is_unanswered = true;
+                    return Err(CtlError::Cancelled);
+                }
+            };
+            let refused = match answered {
                 Err(error) if error.retry_after().is_some() => error,
                 answered => return answered,
             };
@@ -206,12 +248,9 @@ impl Patience<'_> {
             observer.on_wait(&refused, time);
             self.left -= time;
             self.waited += time;
-            let until = tokio::time::Instant::now() + time;
-            while tokio::time::Instant::now() < until {
-                if observer.is_cancelled() {
-                    return Err(CtlError::Cancelled);
-                }
-                tokio::time::sleep_until(until.min(tokio::time::Instant::now() + POLL_EVERY)).await;
+            tokio::select! {
+                () = tokio::time::sleep(time) => {}
+                () = cancellation(observer) => return Err(CtlError::Cancelled),
             }
         }
     }
@@ -253,9 +292,9 @@ fn copy_checkpoint(
         let (node, path) = (node.to_string(), path.clone());
         CtlError::CheckpointUnreadable { node, path, source }
     })?;
-    let (done, is_done) = mpsc::channel::<()>();
+    let (done, is_done) = oneshot::channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(move || renew(node, &checkpoint.name, &is_done));
+        scope.spawn(move || renew(node, &checkpoint.name, is_done));
         let added = repository.add_backup(path, env.clock.now().wall, observer);
         drop(done);
         added
@@ -264,9 +303,18 @@ fn copy_checkpoint(
 
 /// Renews the checkpoint periodically, until `is_done` reports that it is copied. Errors are
 /// ignored: if the node removes the checkpoint meanwhile, copying it fails.
-fn renew(node: &NodeAddress, name: &str, is_done: &mpsc::Receiver<()>) {
+fn renew(node: &NodeAddress, name: &str, is_done: oneshot::Receiver<()>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    while matches!(is_done.recv_timeout(RENEW_EVERY), Err(mpsc::RecvTimeoutError::Timeout)) {
-        let _ = runtime.block_on(node.renew_checkpoint(name));
-    }
+    let renewals = async {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            let _ = node.renew_checkpoint(name).await;
+        }
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            _ = is_done => {}
+            () = renewals => {}
+        }
+    });
 }

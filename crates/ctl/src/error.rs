@@ -163,6 +163,12 @@ pub enum CtlError {
         /// Description of the failure.
         detail: String,
     },
+    /// The server at the address is not a node.
+    #[error("{node} does not answer as a veche node does: check the address")]
+    NotANode {
+        /// The address.
+        node: String,
+    },
     /// The node refused the request.
     #[error("{node} answers {status}{}{detail}", if detail.is_empty() { "" } else { ": " })]
     Refused {
@@ -243,6 +249,7 @@ impl CtlError {
             | Self::FileExists { .. }
             | Self::CheckpointUnreadable { .. }
             | Self::UnexpectedCheckpointPath { .. }
+            | Self::NotANode { .. }
             | Self::Refused { .. } => CtlErrorKind::Invalid,
             Self::Damaged { .. } => CtlErrorKind::Corrupt,
             Self::Full { .. } | Self::NoRoom { .. } => CtlErrorKind::Full,

@@ -12,10 +12,13 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use std::cell::{Cell, RefCell};
+use std::future::{pending, ready};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Status of a node, as far as a backup reads it.
+const STATUS: &str = r#"{"state":"serving","nodes":[]}"#;
 /// Longer than any wait of these tests.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
@@ -77,6 +80,9 @@ fn back_up_from(
     let log = Rc::clone(&asked);
     let respond = move |request: Request<Incoming>| {
         let target = request.uri().to_string();
+        if target == "/v0/status" {
+            return ready(Ok(answer(StatusCode::OK, STATUS.to_owned())));
+        }
         let name = target.strip_prefix("/v0/checkpoint?name=").expect("a name").to_owned();
         let asked = match *request.method() {
             Method::POST => Asked::Make(name),
@@ -84,7 +90,7 @@ fn back_up_from(
         };
         let response = respond(&asked);
         log.borrow_mut().push(asked);
-        async { Ok(response) }
+        ready(Ok(response))
     };
     let env = env(disk.clone());
     let options = BackupOptions { keep: None, wait_max };
@@ -163,16 +169,22 @@ fn no_other_directory_than_that_of_the_checkpoint_is_read() {
     }
 }
 
+/// Cancels once files are copied.
+#[derive(Default)]
+struct EndedWhileCopying(bool);
+
+impl ProgressObserver for EndedWhileCopying {
+    fn on_progress(&mut self, _: OperationProgress) {
+        self.0 = true;
+    }
+    fn is_cancelled(&self) -> bool {
+        self.0
+    }
+}
+
 #[test]
 fn the_checkpoint_is_removed_if_the_backup_is_cancelled() {
-    struct Ended;
-    impl ProgressObserver for Ended {
-        fn on_progress(&mut self, _: OperationProgress) {}
-        fn is_cancelled(&self) -> bool {
-            true
-        }
-    }
-    let (done, asked) = back_up_node(&disk(), &mut Ended);
+    let (done, asked) = back_up_node(&disk(), &mut EndedWhileCopying::default());
     assert!(matches!(done, Err(CtlError::Cancelled)), "{done:?}");
     made_and_removed(&asked);
 }
@@ -312,4 +324,64 @@ fn a_backup_begins_once_more_if_its_checkpoint_is_removed() {
     assert!(matches!(error, CtlError::CheckpointRemoved { .. }), "{error}");
     assert!(error.to_string().contains("was removed while it was copied"), "{error}");
     assert!(asked.len() == 4 && !noted(&disk));
+}
+
+/// Backs up a node that never answers requests of the methods for which `is_silent` holds.
+fn back_up_silent(
+    disk: &MemFs,
+    observer: &mut dyn ProgressObserver,
+    is_silent: fn(&Method) -> bool,
+) -> Result<BackupReport, CtlError> {
+    let node = disk.clone();
+    let respond = move |request: Request<Incoming>| {
+        let target = request.uri().to_string();
+        let response = match target.strip_prefix("/v0/checkpoint?name=") {
+            None => answer(StatusCode::OK, STATUS.to_owned()),
+            Some(_) if request.method() != Method::POST => answer(StatusCode::ACCEPTED, String::new()),
+            Some(name) => {
+                let path = make_checkpoint(&node, name);
+                answer(StatusCode::CREATED, format!("{{\"name\":\"{name}\",\"path\":\"{path}\"}}"))
+            }
+        };
+        let is_answered = !is_silent(request.method());
+        async move { if is_answered { Ok(response) } else { pending().await } }
+    };
+    let env = env(disk.clone());
+    let options = BackupOptions { keep: None, wait_max: WAIT_MAX };
+    with_server(respond, async |node| back_up(&env, &node, Path::new(BACKUPS), options, observer).await)
+}
+
+#[test]
+fn a_cancelled_backup_does_not_wait_for_a_silent_node() {
+    let disk = disk();
+    let done = back_up_silent(&disk, &mut EndedWhileCopying::default(), |method| *method == Method::DELETE);
+    assert!(matches!(done, Err(CtlError::Cancelled)), "{done:?}");
+    assert!(noted(&disk), "the next backup removes the checkpoint");
+
+    // It is cancelled while it waits for the checkpoint.
+    struct EndedAfter(Cell<u32>);
+    impl ProgressObserver for EndedAfter {
+        fn on_progress(&mut self, _: OperationProgress) {}
+        fn is_cancelled(&self) -> bool {
+            self.0.set(self.0.get().saturating_sub(1));
+            self.0.get() == 0
+        }
+    }
+    let done = back_up_silent(&disk, &mut EndedAfter(Cell::new(10)), |method| *method != Method::GET);
+    assert!(matches!(done, Err(CtlError::Cancelled)), "{done:?}");
+    assert!(noted(&disk));
+}
+
+#[test]
+fn no_repository_is_made_before_a_node_has_answered() {
+    let disk = disk();
+    let observer = &mut ();
+    let options = BackupOptions { keep: None, wait_max: WAIT_MAX };
+    let env = env(disk.clone());
+    let done = with_server(
+        |_| ready(Ok(answer(StatusCode::OK, "{}".to_owned()))),
+        async |node| back_up(&env, &node, Path::new(BACKUPS), options, observer).await,
+    );
+    assert!(matches!(done, Err(CtlError::NotANode { .. })), "{done:?}");
+    assert!(!disk.exists(Path::new(BACKUPS)).unwrap());
 }

@@ -43,9 +43,19 @@ pub(crate) struct NodeReport {
 /// A sentence: there is no answer, or it is not the answer of a veche node.
 pub(crate) fn fetch_status(url: &NodeUrl) -> Result<NodeReport, String> {
     let answer = request(url, "GET", "/v0/status")?;
-    let status = serde_json::from_str(&answer.body)
-        .map_err(|_| format!("{url} does not answer as a veche node does"))?;
-    Ok(NodeReport { answer, status })
+    let status: Value = serde_json::from_str(&answer.body).map_err(|_| not_a_node(url))?;
+    if status["state"].is_string() && status["nodes"].is_array() {
+        return Ok(NodeReport { answer, status });
+    }
+    match (answer.code, status["detail"].as_str()) {
+        (code @ 400.., Some(detail)) => Err(format!("{url} answers {code}: {detail}")),
+        _ => Err(not_a_node(url)),
+    }
+}
+
+/// The sentence about an answer that no node gives.
+pub(crate) fn not_a_node(url: &NodeUrl) -> String {
+    format!("{url} does not answer as a veche node does")
 }
 
 /// Sends a request without a body, with the default limits.

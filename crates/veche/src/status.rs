@@ -47,6 +47,13 @@ fn summary(url: &NodeUrl, status: &Value) -> String {
         lines.extend(node_table(nodes));
     }
     lines.extend(progress(&status["cluster"]["repair"]));
+    if status["cluster"]["ready"] == false {
+        lines.push(format!(
+            "not ready: operations with the default quorum {}/{} cannot succeed here now; {url}/v0/ready says why",
+            number(&quorum["ack"]),
+            number(&quorum["from"])
+        ));
+    }
     for warning in status["warnings"].as_array().into_iter().flatten() {
         lines.push(format!("warning: {}", text(warning)));
     }
@@ -77,7 +84,8 @@ fn node_table(nodes: &[Value]) -> Vec<String> {
 
 fn node_row(node: &Value) -> [String; 7] {
     let is_self = node["self"] == true;
-    let sync_state = text(&node["standing"]);
+    let is_known = is_self || !["unreachable", "unknown"].iter().any(|state| node["state"] == *state);
+    let sync_state = if is_known { text(&node["standing"]) } else { "unknown".to_owned() };
     let about_others = |cell: String| if is_self { String::new() } else { cell };
     [
         text(&node["url"]),
@@ -124,12 +132,12 @@ mod tests {
             "version": "0.1.0", "state": "serving", "uptime_ms": 61_500,
             "nodes": [
                 {"url": "http://a:1", "self": true, "state": "up", "standing": "settled"},
-                {"url": "http://b:1", "self": false, "state": "unreachable", "standing": null, "hints": 12,
+                {"url": "http://b:1", "self": false, "state": "unreachable", "standing": "unsettled", "hints": 12,
                  "hints_dropped": 3, "clock_ahead_ms": -4, "round_trip_us": null},
                 {"url": "http://c:1", "self": false, "state": "up", "standing": "rebuilding", "hints": 0,
                  "hints_dropped": 0, "clock_ahead_ms": 7, "round_trip_us": 1_250},
             ],
-            "cluster": {"repair": {"rebuilding": false, "permille": 125, "cells": 9}},
+            "cluster": {"ready": false, "repair": {"rebuilding": false, "permille": 125, "cells": 9}},
             "default_quorum": {"ack": 2, "from": 3},
             "warnings": ["Look."],
         });
@@ -138,9 +146,10 @@ mod tests {
 http://a:1: serving, version 0.1.0, up 61 s, ack/from 2/3
 node        state        standing    hints kept  dropped  clock  round trip
 http://a:1  this node    settled
-http://b:1  unreachable  ?           12          3        -4 ms  ?
+http://b:1  unreachable  unknown     12          3        -4 ms  ?
 http://c:1  up           rebuilding  0           0        +7 ms  1.2 ms
 comparing replicas: 12.5 % of the keys passed, 9 cells exchanged
+not ready: operations with the default quorum 2/3 cannot succeed here now; http://a:1/v0/ready says why
 warning: Look.";
         assert_eq!(summary(&url, &status), expected);
     }

@@ -5,6 +5,7 @@
 
 mod body;
 mod checkpoint;
+mod status;
 
 pub(crate) use body::{BodySender, body};
 pub use checkpoint::NodeCheckpoint;
@@ -153,17 +154,20 @@ impl Answer {
 
     /// Converts the response to an error with the node's problem document.
     pub(crate) async fn into_refusal(mut self) -> CtlError {
+        let text = self.text(PROBLEM_BYTES_MAX).await.unwrap_or_default();
+        self.refusal(&text)
+    }
+
+    /// The error for a response whose body is this problem document.
+    fn refusal(&self, text: &[u8]) -> CtlError {
         #[derive(Deserialize)]
         struct Problem {
             detail: String,
         }
-        let status = self.status();
         let retry_after = self.header(http::header::RETRY_AFTER).and_then(|secs| secs.parse().ok());
-        let text = self.text(PROBLEM_BYTES_MAX).await.unwrap_or_default();
-        let detail =
-            serde_json::from_slice(&text).map_or_else(|_| String::new(), |Problem { detail }| detail);
-        let retry_after = retry_after.map(Duration::from_secs);
-        CtlError::Refused { node: self.node.to_string(), status: status.as_u16(), detail, retry_after }
+        let detail = serde_json::from_slice(text).map_or_else(|_| String::new(), |Problem { detail }| detail);
+        let (node, status) = (self.node.to_string(), self.status().as_u16());
+        CtlError::Refused { node, status, detail, retry_after: retry_after.map(Duration::from_secs) }
     }
 }
 
