@@ -3,7 +3,7 @@
 //! This module parses the arguments. The crate `bench` implements the command.
 
 use crate::node_url::NodeUrl;
-use crate::output;
+use crate::output::{self, print_line};
 use crate::profile::NodeProfileRequest;
 use crate::quantity::{REPLICAS_MAX, whole};
 use ::bench::goal::Goal;
@@ -17,7 +17,6 @@ use ::bench::{
     StopFlag, Target, WorkloadSpec, benchmark_with_hook,
 };
 use ::profile::Capture;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -400,11 +399,10 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     output::write_file(path, text.as_bytes())
 }
 
+/// Prints text that ends with a line feed.
 fn print(text: &str) -> Result<(), String> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.to_string()),
-        _ => Ok(()),
-    }
+    print_line!("{}", text.strip_suffix('\n').unwrap_or(text));
+    Ok(())
 }
 
 fn presets() -> String {

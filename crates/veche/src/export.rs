@@ -138,6 +138,7 @@ fn summary(exported: &ExportReport, to: &str) -> String {
         0 => String::new(),
         skipped => format!(", {skipped} left out, with versions in the future"),
     };
+    let to = output::escape(to, char::is_control);
     format!("{to}: {}, {}{skipped}", Count(exported.entries, "entry"), Bytes(exported.bytes))
 }
 

@@ -12,6 +12,7 @@ mod interrupt;
 mod layout;
 mod logging;
 mod node_url;
+mod origin;
 mod output;
 mod profile;
 mod progress;
@@ -28,7 +29,9 @@ mod verify;
 
 use ::profile::alloc::SamplingAllocator;
 use allocator::SplitAllocator;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
@@ -137,8 +140,26 @@ fn arguments() -> Arguments {
     command = command.mut_subcommand("layout", |layout| {
         layout.mut_subcommand("show", |command| command.mut_args(without_empty_variable))
     });
-    let matches = command.try_get_matches().unwrap_or_else(|answer| output::exit_with(&answer));
+    let matches = command
+        .try_get_matches_from_mut(std::env::args_os())
+        .unwrap_or_else(|answer| output::exit_with(&origin::name_variable(&command, answer)));
+    refuse_two_targets(&mut command, &matches);
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| output::exit_with(&error))
+}
+
+/// Refuses `verify --data X --backup Y`. A declared conflict would refuse the variable `VECHE_DATA`
+/// beside `--backup` too.
+fn refuse_two_targets(command: &mut clap::Command, matches: &ArgMatches) {
+    const NAME: &str = "verify";
+    let is_typed = |of: &ArgMatches, flag: &str| of.value_source(flag) == Some(ValueSource::CommandLine);
+    if let Some(of) = matches.subcommand_matches(NAME)
+        && is_typed(of, "data")
+        && is_typed(of, "backup")
+        && let Some(verify) = command.find_subcommand_mut(NAME)
+    {
+        let detail = "--data and --backup exclude each other: verify one of them at a time";
+        output::exit_with(&verify.error(ErrorKind::ArgumentConflict, detail));
+    }
 }
 
 fn without_empty_variable(argument: clap::Arg) -> clap::Arg {

@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::allocator;
 use crate::logging;
+use crate::origin;
 use crate::sd_notify::ServiceManager;
 use crate::settings::{MachineProperties, Settings};
 use clap::CommandFactory;
@@ -40,9 +41,12 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
 }
 
 pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
-    arguments.settings.check_values().map_err(Failure::usage)?;
+    let config_file = arguments.config.clone();
+    let named = |error| origin::name_setting(&crate::Arguments::command(), error, config_file.as_deref());
+    let refused = |error| Failure::usage(named(error));
+    arguments.settings.check_values().map_err(refused)?;
     if arguments.config.is_none() {
-        arguments.settings.check_cluster().map_err(Failure::usage)?;
+        arguments.settings.check_cluster().map_err(refused)?;
     }
     let file = arguments.config.as_deref().map(Settings::read).transpose()?;
     let settings = arguments.settings.or(file.unwrap_or_default());
@@ -64,7 +68,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
         files_max: os_process::raise_open_file_limit()
             .map_err(|error| format!("cannot raise the limit of open files: {error}"))?,
     };
-    let config = settings.resolve(&machine)?;
+    let config = settings.resolve(&machine).map_err(named)?;
     if config.default_from > DEFAULT_FROM_COMMON {
         tracing::warn!(
             default_from = config.default_from,

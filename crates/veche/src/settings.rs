@@ -267,6 +267,9 @@ impl Settings {
             check_memory(bytes)?;
         }
         self.check_value_max()?;
+        if let Some(Size(memory_bytes)) = self.memory {
+            self.value_bytes_max(memory_bytes)?;
+        }
         self.check_threads()?;
         self.check_request_timeout()
     }
@@ -475,7 +478,16 @@ fn check_memory(bytes: u64) -> Result<(), String> {
 
 /// Refuses an address that is not `host:port` or `:port`. Names are not looked up.
 fn check_address(flag: &str, text: &str) -> Result<(), String> {
+    if let Some((_, address)) = text.split_once("://") {
+        let address = address.trim_end_matches('/');
+        return Err(format!("{flag} {text:?} is a URL; write host:port alone: {flag} {address}"));
+    }
+    let is_host_byte =
+        |byte: u8| byte.is_ascii_alphanumeric() || !byte.is_ascii() || b".-_:[]%".contains(&byte);
     match text.rsplit_once(':') {
+        Some((host, _)) if !host.bytes().all(is_host_byte) => {
+            Err(format!("{flag} {text:?} is not host:port: {host:?} is not the name or address of a host"))
+        }
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(()),
         Some((_, port)) => Err(format!("{flag} {text:?}: {port:?} is not a port number")),
         None => Err(format!("{flag} {text:?} is not host:port")),

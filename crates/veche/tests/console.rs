@@ -93,6 +93,9 @@ fn no_subcommand_panics_when_its_output_has_no_reader() {
         let code = code_without_readers(command);
         assert!(ended.contains(&code), "{arguments:?} ended with {code:?}");
     }
+    let mut presets = veche();
+    presets.args(["bench", "presets"]);
+    assert_eq!(code_without_readers(presets), Some(BROKEN_PIPE), "the list had no reader");
     assert_eq!(http::exchange(node.address, http::put("k", "v")).status, 201);
     let mut export = veche();
     export.args(["export", "--url", &url, "--to", "-"]);
@@ -284,7 +287,14 @@ fn a_text_that_cannot_be_written_is_a_failure() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(&dir.path().join("data"));
     let url = format!("http://{}", node.address);
-    for arguments in [&["--version"][..], &["serve", "--help"], &["help"], &["status", "--url", &url]] {
+    for arguments in [
+        &["--version"][..],
+        &["serve", "--help"],
+        &["help"],
+        &["status", "--url", &url],
+        &["bench", "presets"],
+        &["bench", "presets", "--json"],
+    ] {
         for to in [">/dev/full", ">&-"] {
             let (code, _, stderr) = redirected(arguments, to);
             assert_eq!(code, Some(1), "{arguments:?} {to}: {stderr}");
@@ -313,6 +323,9 @@ fn a_command_line_that_cannot_succeed_ends_with_code_2() {
         &["--listen", "127.0.0.1"],
         &["--listen", "127.0.0.1:x"],
         &["--listen", ":99999"],
+        &["--listen", "http://127.0.0.1:18130"],
+        &["--listen", "127.0.0.1/8:18130"],
+        &["--value-max", "20MiB", "--memory", "64MiB"],
         &["--peer-listen", "127.0.0.1"],
         &["--cluster", "foo"],
         &["--cluster", "http://a:1,http://a:1"],
