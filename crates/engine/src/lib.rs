@@ -135,7 +135,7 @@ pub use manifest::holds_data;
 pub use open::Recovery;
 pub use options::{Compression, Durability, Options};
 pub use pressure::Backlog;
-pub use read::TryGet;
+pub use read::{ReadableCell, TryGet, UnreadCell};
 pub use snapshot::{Snapshot, SnapshotCursor};
 pub use sstable::{HeldMemory, LargeReadPermit, ReadMemory, TableId, UnreadableRange, VisitCell};
 pub use stats::{JobStats, LevelStats, MemoryStats, ScrubStats, StallStats, Stats, WalStats};

@@ -25,6 +25,9 @@ use std::sync::atomic::Ordering;
 use stdx::{Cell, CellMeta, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
+/// Number of times that [`Engine::get_readable`] reads a table before it does without.
+const READ_ATTEMPTS: u32 = 3;
+
 /// Result of a read that must not block, of a whole cell or of its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TryGet<P = Cell> {
@@ -32,6 +35,24 @@ pub enum TryGet<P = Cell> {
     Ready(Option<P>),
     /// The read would have to wait for the disk.
     WouldWait,
+}
+
+/// The newest cell of a key among those that can be read.
+#[derive(Debug)]
+pub struct ReadableCell {
+    /// The newest readable cell; `None` when there is none.
+    pub cell: Option<Cell>,
+    /// What could not be read and may hold a newer cell of the key.
+    pub unread: Option<UnreadCell>,
+}
+
+/// A cell that may exist in tables that cannot be read.
+#[derive(Debug)]
+pub struct UnreadCell {
+    /// Greatest version that the cell can have.
+    pub version_max: Version,
+    /// The error of the table with that version.
+    pub error: Error,
 }
 
 /// The newest cell found so far.
@@ -133,6 +154,27 @@ impl Engine {
         }
     }
 
+    /// The newest cell of `key` in the tables that can be read, for a host that can do without the
+    /// others. Unlike [`Engine::get`] it does not fail because of damage, and reports how new a
+    /// cell is at most that it could not read. A table that fails is read a few times, since the
+    /// failure may be temporary. May block on disk I/O.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Exhausted`] when a table cannot be opened now.
+    pub fn get_readable(&self, key: &[u8]) -> Result<ReadableCell, Error> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut unread = None;
+            let newest = self.search::<Cell>(key, Wait::Allowed, &mut unread).expect("waiting is allowed");
+            match unread.filter(|unread| newest.may_be_superseded_by(unread.version_max)) {
+                Some(UnreadCell { error, .. }) if error.unreadable().is_none() => return Err(error),
+                Some(_) if attempts < READ_ATTEMPTS => {}
+                unread => return Ok(ReadableCell { cell: newest.found, unread }),
+            }
+        }
+    }
+
     /// Covers the copy of a large value of `bytes` by `memory`, as if it were read from a table.
     ///
     /// # Errors
@@ -143,13 +185,29 @@ impl Engine {
 
     /// Finds the newest cell of `key`. `None`: the read would have to wait.
     fn lookup<P: CellPart>(&self, key: &[u8], wait: Wait<'_>) -> Result<Option<Newest<P>>, Error> {
+        let mut unread = None;
+        let Some(newest) = self.search(key, wait, &mut unread) else { return Ok(None) };
+        match unread {
+            Some(UnreadCell { version_max, error }) if newest.may_be_superseded_by(version_max) => Err(error),
+            _ => Ok(Some(newest)),
+        }
+    }
+
+    /// Searches the sources of `key`, as far as they can be read. Of the tables that fail, `unread`
+    /// is the one with the greatest version. `None`: the search would have to wait.
+    #[inline(always)]
+    fn search<P: CellPart>(
+        &self,
+        key: &[u8],
+        wait: Wait<'_>,
+        unread: &mut Option<UnreadCell>,
+    ) -> Option<Newest<P>> {
         // The view is loaded first: it has all memtables and tables with cells up to the watermark
         // read after it.
         let view = self.shared.view.load();
         let visible = Sequence(self.shared.watermark.load(Ordering::Acquire));
         let hash = xxh3_64(key);
         let mut newest = Newest { found: None, is_tied: false };
-        let mut unread: Option<(Version, Error)> = None;
         for logged in view.memtables() {
             if newest.may_be_superseded_by(logged.memtable.version_max()) {
                 newest.offer(P::of_memtable(&logged.memtable, key, hash, visible));
@@ -166,20 +224,17 @@ impl Engine {
                 match table.get_part(key, hash, wait) {
                     Ok(Lookup::Found(cell)) => newest.offer(Some(cell)),
                     Ok(Lookup::Absent) => {}
-                    Ok(Lookup::WouldWait) => return Ok(None),
+                    Ok(Lookup::WouldWait) => return None,
                     Err(error) => {
                         self.note_failed_read(&error);
                         let version_max = table.meta().version_max;
-                        if unread.as_ref().is_none_or(|(greatest, _)| version_max > *greatest) {
-                            unread = Some((version_max, error));
+                        if unread.as_ref().is_none_or(|greatest| version_max > greatest.version_max) {
+                            *unread = Some(UnreadCell { version_max, error });
                         }
                     }
                 }
             }
         }
-        match unread {
-            Some((version_max, error)) if newest.may_be_superseded_by(version_max) => Err(error),
-            _ => Ok(Some(newest)),
-        }
+        Some(newest)
     }
 }

@@ -58,9 +58,19 @@ fn damage_ends_when_the_disk_is_replaced() {
     assert!(!world.has_damage(), "the file on the new disk is a different one");
 }
 
+/// When a bit flips.
+#[derive(Clone, Copy, Debug)]
+enum Flip {
+    WhileRunning,
+    WhileDown,
+}
+
 /// Reads of keys that a node does not hold, after it has healed a flipped bit.
-fn reads_when_healed(table: usize, byte: usize) -> Vec<StoreResponse> {
+fn reads_when_healed(flip: Flip, table: usize, byte: usize) -> Vec<StoreResponse> {
     let mut world = two_nodes_with_tables();
+    if let Flip::WhileDown = flip {
+        world.end_process(FIRST, EndCause::Kill, Some(SECOND));
+    }
     let path = tables(&mut world).swap_remove(table);
     world.flip_bit(FIRST, path, byte as u64 * 8);
     world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("the node starts");
@@ -84,12 +94,14 @@ fn a_healed_node_can_read_missing_keys_after_any_byte_of_a_table_flips() {
     };
     assert!(!lens.is_empty());
     for (table, len) in lens.into_iter().enumerate() {
-        for byte in (0..len).step_by(16) {
-            for read in reads_when_healed(table, byte) {
-                assert!(
-                    matches!(read, StoreResponse::Replica(ReplicaResponse::Cell(_))),
-                    "table {table}, byte {byte}: {read:?}"
-                );
+        for flip in [Flip::WhileRunning, Flip::WhileDown] {
+            for byte in (0..len).step_by(16) {
+                for read in reads_when_healed(flip, table, byte) {
+                    assert!(
+                        matches!(read, StoreResponse::Replica(ReplicaResponse::Cell(_))),
+                        "table {table}, byte {byte}, {flip:?}: {read:?}"
+                    );
+                }
             }
         }
     }

@@ -137,7 +137,7 @@ impl World {
             FaultKind::Pause => self.apply_for(lasts, FaultEnd::Resume(node), |world| world.pause(node)),
             FaultKind::Drain => self.drain(node, lasts),
             FaultKind::LoseDisk => self.lose_disk(node, lasts),
-            FaultKind::DamageTable => self.damage_table(node),
+            FaultKind::DamageTable => self.damage_table_of(node, lasts),
             FaultKind::SlowDisk => self.slow_disk(node, lasts),
             FaultKind::BadReads => {
                 let of_thousand = 1 + self.nemesis.rng.below(100);
@@ -316,6 +316,14 @@ impl World {
         self.nemesis.emptied.insert(node);
     }
 
+    /// Damages a table of a node that runs, or of one that is down and starts on the damaged table.
+    fn damage_table_of(&mut self, node: NodeIndex, down: Duration) {
+        if self.nemesis.rng.chance(0.5) && !self.has_lost_data() {
+            self.end_process(node, EndCause::Kill, Some(down));
+        }
+        self.damage_table(node);
+    }
+
     pub(crate) fn damage_table(&mut self, node: NodeIndex) {
         // Stale shards are kept for the operator. No node reads or heals them.
         let is_table = |path: &PathBuf| {
@@ -354,11 +362,10 @@ impl World {
         self.nemesis.damaged.is_some()
     }
 
-    /// Whether the directory of this node may lack files that a start needs: a table is damaged, or
-    /// files are missing.
-    pub(crate) fn is_damaged(&self, node: NodeIndex) -> bool {
-        let has_damaged_table = self.nemesis.damaged.as_ref().is_some_and(|(damaged, _)| *damaged == node);
-        has_damaged_table || self.nemesis.changes.is_changed(node)
+    /// Whether the directory of this node may lack files that a start needs. A damaged table is
+    /// none of them.
+    pub(crate) fn may_lack_files(&self, node: NodeIndex) -> bool {
+        self.nemesis.changes.is_changed(node)
     }
 
     /// Postpones further faults until [`CALM`] after `lasts`, for a fault that begins now.

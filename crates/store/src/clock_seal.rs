@@ -10,12 +10,13 @@
 //! generation seals the clock again.
 //!
 //! **Caveats.** If the seal cannot be broken, for example on a full disk, the start begins with the
-//! bound.
+//! bound. The same holds if a table cannot be read that may hold the seal; an older seal is not
+//! used instead.
 
 use crate::error::StoreError;
-use crate::group::durable_clock_bound;
+use crate::group::{clock_bound_at_start, durable_clock_bound};
 use crate::keyspace::CLOCK_SEAL;
-use engine::{Batch, Engine};
+use engine::{Batch, Engine, ReadableCell, UnreadCell};
 use stdx::{CellMeta, CellRef, Hlc, NodeTag, Version};
 
 /// Length of a seal in bytes: the bound and the last version issued, both big-endian.
@@ -23,8 +24,17 @@ const SEAL_BYTES: usize = 16;
 
 /// Returns the start of the version clock. Breaks the seal, if there is one.
 pub(crate) fn begin(engine: &Engine, tag: NodeTag) -> Result<Hlc, StoreError> {
-    let bound = durable_clock_bound(engine)?;
-    let Some(cell) = engine.get(CLOCK_SEAL)? else { return Ok(bound) };
+    let bound = clock_bound_at_start(engine)?;
+    let ReadableCell { cell, unread } = engine.get_readable(CLOCK_SEAL)?;
+    if let Some(UnreadCell { version_max, error }) = unread {
+        // A broken seal that is newer than the one that cannot be read, so that seals are readable
+        // again.
+        if let Err(put) = put(engine, tag, version_max.hlc.next(), &[]) {
+            tracing::warn!(%error, %put, "the seal of the version clock can neither be read nor broken");
+        }
+        return Ok(bound);
+    }
+    let Some(cell) = cell else { return Ok(bound) };
     let Some((sealed, issued)) = decode(&cell.value) else { return Ok(bound) };
     if sealed != bound {
         return Ok(bound);

@@ -64,8 +64,8 @@ pub struct OpenReport {
     /// version clock does not start past it. Writes to its key are superseded until that time has
     /// come.
     pub version_ahead: Option<Hlc>,
-    /// The node record. It is the default record if none is stored, and "rebuilding" if data was
-    /// renamed or lost and no record was stored since.
+    /// The node record. It is the default record if none is stored. It is "rebuilding" if data was
+    /// renamed or lost and no record was stored since, or if the stored record cannot be read.
     pub record: NodeRecord,
     /// The layout record of the cluster.
     pub layout: Arc<LayoutRecord>,
@@ -227,27 +227,28 @@ impl DataDirectory {
         // other nodes that it hides are not past that time. So the version clock passes them
         // without this value, unless the wall clock was set back since.
         let newest = recovery.version_max.hlc;
-        let recorded = node_record::find(&engine)?.map(|(_, version)| version.hlc);
+        let loaded = node_record::load(&engine, identity.tag, Arc::clone(&env.clock))?;
+        let recorded = loaded.version.map(|version| version.hlc);
         let newest = if recorded == Some(newest) { bound } else { newest };
         // A standalone node refuses no version. Starting past all of them keeps every key writable.
         let clock_start = match identity.membership.has_peers() {
             true => HybridClock::start_of(bound, newest, wall),
             false => bound.max(recovery.version_max.hlc),
         };
-        let (found, versions) = node_record::load(&engine, identity.tag, Arc::clone(&env.clock))?;
         let is_successor = marked.is_some_and(|marked| marked.tag != identity.tag);
-        let found_or_none = found.clone().unwrap_or_default();
-        let mut record = match (found, &alive) {
+        let peers = restored::peers_of(&identity.membership);
+        let found_or_none = loaded.record.clone().unwrap_or_default();
+        let mut record = match (loaded.record, &alive) {
+            (found, _) if loaded.is_unread => record_in_place_of_unread(found, peers),
             (Some(record), _) => record,
             (None, Some(alive)) => alive.first_record(is_successor)?,
             (None, None) => NodeRecord::default(),
         };
         let noted = marked.filter(|_| !is_successor).map(|marked| marked.end);
-        let peers = restored::peers_of(&identity.membership);
         let store = Store {
             engine,
             tag: identity.tag,
-            record_versions: Arc::new(versions),
+            record_versions: Arc::new(loaded.versions),
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
             layout: Arc::new(LayoutFile::new(Arc::clone(&env.fs), &dir, layout)),
@@ -353,6 +354,15 @@ fn note_first(store: &Store, identity: &mut Identity, at: (&dyn Fs, &Path)) -> R
         *identity = marked;
     }
     Ok(())
+}
+
+/// The record of a node whose stored record is in a table that cannot be read. What the node knew
+/// is lost with it, also whether its reads counted. So a node with peers is rebuilt from them, as
+/// after a lost disk, but keeps its data and its identity. `earlier` is an earlier record.
+fn record_in_place_of_unread(earlier: Option<NodeRecord>, peers: NodeSet) -> NodeRecord {
+    let revision = earlier.map_or(0, |earlier| earlier.revision) + 1;
+    let sync_state = if peers.is_empty() { SyncState::Unsettled } else { SyncState::Rebuilding };
+    NodeRecord { revision, sync_state, repair_pending: peers, ..NodeRecord::default() }
 }
 
 /// Adds `peers` to the pending repairs of `record`.

@@ -7,7 +7,7 @@ use cluster::{
     HybridClock, Key, NodeIndex, NodeRecord, NodeSet, ReplicaRequest, ReplicaResponse, StoreFault, StoreId,
     StoreRequest, StoreResponse,
 };
-use engine::{Batch, CommitOutcome, Covering, Engine, Error, PossiblySuperseded};
+use engine::{Batch, CommitOutcome, Covering, Engine, Error, PossiblySuperseded, ReadableCell, UnreadCell};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, CellRef, Hlc, NodeTag, Version};
@@ -305,6 +305,25 @@ pub(crate) fn durable_clock_bound(engine: &Engine) -> Result<Hlc, StoreError> {
     }
 }
 
+/// As [`durable_clock_bound`], at a start. If the cell of the bound is in a table that cannot be
+/// read, the result is the greatest bound that the cell can have: its version follows from the
+/// bound, and the manifest says how great a version in that table can be.
+pub(crate) fn clock_bound_at_start(engine: &Engine) -> Result<Hlc, StoreError> {
+    let ReadableCell { cell, unread } = engine.get_readable(CLOCK_BOUND)?;
+    let found =
+        cell.map(|cell| clock_bound_of(&cell).ok_or(StoreError::ClockBound { len: cell.value.len() }));
+    let found = found.transpose()?.unwrap_or(Hlc::ZERO);
+    let Some(UnreadCell { version_max, error }) = unread else { return Ok(found) };
+    tracing::error!(%error, "the bound of the version clock cannot be read: the greatest possible one is used");
+    Ok(found.max(greatest_bound_of(version_max)))
+}
+
+/// The greatest bound whose cell has at most the version `version_max`.
+fn greatest_bound_of(version_max: Version) -> Hlc {
+    // Greater than all bounds in the last microsecond.
+    Hlc::at(version_max.hlc.wall().saturating_add(HybridClock::RESERVATION).saturating_add_micros(1))
+}
+
 /// The bound in a cell of [`CLOCK_BOUND`]; `None` if the value is malformed.
 fn clock_bound_of(cell: &Cell) -> Option<Hlc> {
     let bytes = <[u8; 8]>::try_from(&cell.value[..]).ok()?;
@@ -330,6 +349,18 @@ mod tests {
                 prop_assert_eq!(supersedes, a > b);
                 prop_assert_eq!(clock_bound_of(&bound_cell(a)), Some(a));
             }
+        }
+
+        #[test]
+        fn the_greatest_bound_of_a_version_is_none_that_it_excludes(bound in 0..u64::MAX >> 1, later: u16) {
+            let bound = Hlc::from_bits(bound);
+            let version = clock_bound_version(bound, NodeTag(7));
+            prop_assert!(greatest_bound_of(version) > bound);
+            let other = Version::new(Hlc::from_bits(version.hlc.to_bits() + u64::from(later)), NodeTag(0));
+            prop_assert!(greatest_bound_of(other) > bound);
+            // Not much greater either: a start past it waits for the wall clock.
+            let latest = bound.wall().saturating_add(HybridClock::RESERVATION).saturating_add_micros(1);
+            prop_assert!(greatest_bound_of(version) <= Hlc::at(latest));
         }
     }
 }

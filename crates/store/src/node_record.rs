@@ -17,12 +17,12 @@ use cluster::{
     Generation, GenerationHistory, Incarnation, Key, NODES_MAX, NodeIndex, NodeRecord, NodeSet, RefusedKey,
     RefusedKeys, SyncState,
 };
-use engine::Engine;
+use engine::{Engine, ReadableCell, UnreadCell};
 use env::Clock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use stdx::codec::{Reader, Truncated, put_bytes, put_varint};
-use stdx::{Hlc, NodeTag, Version, WallTime};
+use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
 
 /// Newest version of the format, written only while there are refused keys. Version 1 ends before
 /// the generations. Version 2, which earlier releases read, ends before the refused keys.
@@ -34,29 +34,48 @@ const UNSETTLED: u8 = 0;
 const REBUILDING: u8 = 1;
 const SETTLED: u8 = 2;
 
-/// Loads the record in `engine`, and returns the allocator of versions for later records of the
-/// node `tag`.
-pub(crate) fn load(
-    engine: &Engine,
-    tag: NodeTag,
-    clock: Arc<dyn Clock>,
-) -> Result<(Option<NodeRecord>, RecordVersions), StoreError> {
-    let Some((record, version)) = find(engine)? else {
-        let last = LastRecord { revision: 0, hlc: Hlc::ZERO };
-        return Ok((None, RecordVersions { clock, last: Mutex::new(last) }));
-    };
+/// The record at a start.
+#[derive(Debug)]
+pub(crate) struct LoadedRecord {
+    /// The stored record. It is an earlier one or `None` if `is_unread`.
+    pub(crate) record: Option<NodeRecord>,
+    /// Version of the stored record.
+    pub(crate) version: Option<Version>,
+    /// Whether a table that may hold a newer record cannot be read.
+    pub(crate) is_unread: bool,
+    /// Allocator of versions for later records of this node.
+    pub(crate) versions: RecordVersions,
+}
+
+/// Loads the record in `engine` at a start of the node `tag`. A later record supersedes the loaded
+/// one, and also each that could not be read.
+pub(crate) fn load(engine: &Engine, tag: NodeTag, clock: Arc<dyn Clock>) -> Result<LoadedRecord, StoreError> {
+    let ReadableCell { cell, unread } = engine.get_readable(NODE_RECORD)?;
+    let version = cell.as_ref().map(|cell| cell.meta.version);
+    let record = cell.map(|cell| decode_cell(&cell)).transpose()?;
     // Between equal clock values the greater tag wins, and this may be a copy of another node's
     // record.
-    let hlc = if version.tag == tag { version.hlc } else { version.hlc.next() };
-    let last = LastRecord { revision: record.revision, hlc };
-    Ok((Some(record), RecordVersions { clock, last: Mutex::new(last) }))
+    let found = version.map(|version| if version.tag == tag { version.hlc } else { version.hlc.next() });
+    let past_unread = unread.as_ref().map(|unread| unread.version_max.hlc.next());
+    if let Some(UnreadCell { error, .. }) = &unread {
+        tracing::error!(%error, "the node's record of itself and its peers cannot be read");
+    }
+    let last = LastRecord {
+        revision: record.as_ref().map_or(0, |record| record.revision),
+        hlc: found.max(past_unread).unwrap_or(Hlc::ZERO),
+    };
+    let versions = RecordVersions { clock, last: Mutex::new(last) };
+    Ok(LoadedRecord { record, version, is_unread: unread.is_some(), versions })
 }
 
 /// Loads the record in `engine` with its version.
 pub(crate) fn find(engine: &Engine) -> Result<Option<(NodeRecord, Version)>, StoreError> {
     let Some(cell) = engine.get(NODE_RECORD)? else { return Ok(None) };
-    let record = decode(&cell.value).map_err(|detail| StoreError::NodeRecord { detail })?;
-    Ok(Some((record, cell.meta.version)))
+    Ok(Some((decode_cell(&cell)?, cell.meta.version)))
+}
+
+fn decode_cell(cell: &Cell) -> Result<NodeRecord, StoreError> {
+    decode(&cell.value).map_err(|detail| StoreError::NodeRecord { detail })
 }
 
 /// Allocates versions for records.

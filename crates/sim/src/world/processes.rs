@@ -103,7 +103,7 @@ impl World {
                     self.set_clock_right(node);
                 } else if host.faults.has_stopped() {
                     host.disk = disk_after(&host.disk, host.planned_stop.0, &mut self.rngs.processes);
-                } else if self.is_damaged(node) {
+                } else if self.may_lack_files(node) {
                     // The directory may lack files that a start needs. The operator follows the
                     // manual and replaces it.
                     self.replace_disk(node);
