@@ -101,7 +101,8 @@ impl Problem {
     }
 
     pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
-        let detail = format!("This path has no such method. Use one of: {allow}.");
+        let choice = if allow.contains(',') { "one of: " } else { "" };
+        let detail = format!("This path has no such method. Use {choice}{allow}.");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, detail) }
     }
 

@@ -73,6 +73,8 @@ fn other_methods_are_refused_with_those_allowed() {
             let answer = problem.to_response(false);
             assert_eq!(answer.response.status(), 405);
             assert_eq!(answer.response.headers()["allow"], allow);
+            let advice = if allow == "POST" { "Use POST." } else { "Use one of: " };
+            assert!(problem.detail().contains(advice), "{}", problem.detail());
         }
     }
 }

@@ -391,6 +391,20 @@ fn the_error_of_a_malformed_line_describes_the_fault() {
 }
 
 #[test]
+fn the_error_of_a_bad_base64_text_is_one_sentence_that_shows_the_character() {
+    for (text, says) in [
+        ("a!==", "it has '!' at byte 1"),
+        ("ab\u{436}=", "it has '\u{436}' at byte 2"),
+        ("/x==", "its last character has bits beyond the last byte"),
+        ("/w", "it does not end with the right number of ="),
+        ("abcde", "its length is not that of base64"),
+    ] {
+        let detail = fault_of(&format!(r#"{{"key":"a","value":"{text}","value_encoding":"base64"}}"#));
+        assert_eq!(detail, format!("its base64 is invalid: {says}"), "{text}");
+    }
+}
+
+#[test]
 fn entries_before_a_malformed_line_are_decoded() {
     let (arrived, end) =
         json("{\"key\":\"a\",\"delete\":true}\n\nnot JSON\n{\"key\":\"b\",\"delete\":true}\n");

@@ -94,7 +94,9 @@ impl RequestBody {
     /// # Errors
     /// The response for a value that is too large, a body that breaks off, or a lack of memory.
     pub(crate) async fn collect(&mut self, rules: &BodyRules<'_>) -> Result<Value, Problem> {
-        let Some(first) = self.next().await? else {
+        let value_bytes_max = rules.process.rules.value_bytes_max;
+        let too_large = || Problem::value_too_large(value_bytes_max);
+        let Some(first) = self.next_within(value_bytes_max, too_large).await? else {
             return Ok(Value::default());
         };
         if self.is_ended && first.len() <= rules.process.rules.value_bytes_max {
@@ -132,7 +134,8 @@ impl RequestBody {
             buffer.extend_from_slice(&bytes);
             // Returns the buffer to hyper before it reads on.
             drop(bytes);
-            piece = self.next().await?;
+            let too_large = || Problem::value_too_large(value_bytes_max);
+            piece = self.next_within(value_bytes_max - buffer.len(), too_large).await?;
         }
         Ok(Value { bytes: Bytes::from(buffer), reservation: Some(BodyReservation::Reservation(reservation)) })
     }
@@ -146,7 +149,8 @@ impl RequestBody {
         let mut bytes = self.len_min();
         let mut read = 0;
         while bytes <= bytes_max {
-            let Some(piece) = self.next().await? else {
+            let too_large = || Problem::body_too_large(bytes_max);
+            let Some(piece) = self.next_within(bytes_max - read, too_large).await? else {
                 return Ok(());
             };
             read += piece.len();
@@ -158,7 +162,8 @@ impl RequestBody {
     /// Reads and discards the body of a refused request if it is small. A large body, or one that
     /// waits for `100 Continue`, is left unread.
     pub(crate) async fn skip(&mut self) -> Result<(), Problem> {
-        let announced = self.incoming.size_hint().exact().unwrap_or(0);
+        let announced_chunk = self.activity.announced_bytes.get();
+        let announced = self.incoming.size_hint().exact().unwrap_or(announced_chunk);
         if self.is_held_back || announced > SKIPPED_BYTES_MAX {
             return Ok(());
         }
@@ -170,6 +175,22 @@ impl RequestBody {
             }
         }
         Ok(())
+    }
+
+    /// The next chunk of a body that may have `left` more bytes. A chunk that announces more is
+    /// refused before it arrives.
+    async fn next_within(
+        &mut self,
+        left: usize,
+        too_large: impl Fn() -> Problem,
+    ) -> Result<Option<Bytes>, Problem> {
+        poll_fn(|context| match self.poll_next(context) {
+            Poll::Pending if self.activity.announced_bytes.get() > left as u64 => {
+                Poll::Ready(Err(too_large()))
+            }
+            polled => polled,
+        })
+        .await
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, Problem> {

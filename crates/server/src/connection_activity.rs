@@ -103,6 +103,8 @@ pub(crate) struct ConnectionActivity {
     /// A request is being handled. `waits_for_body` says whether the node waits for the client.
     pub(crate) handling: Cell<bool>,
     pub(crate) waits_for_body: Cell<bool>,
+    /// Bytes that the current chunk of the body announces and that have not been read.
+    pub(crate) announced_bytes: Cell<u64>,
     /// A response is being streamed: it has begun and not ended.
     pub(crate) responding: Cell<bool>,
     /// The body of the request is not complete. A reader that stalls also blocks it.

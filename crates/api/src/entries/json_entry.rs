@@ -11,6 +11,7 @@ use super::decoder::EntryFault;
 use super::json::{JsonToken, Lexer, put_string};
 use super::{BatchAction, BatchEntry};
 use crate::encode::version_digits;
+use base64::DecodeError;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -302,9 +303,27 @@ fn is_base64(name: Option<&str>) -> Result<bool, EntryFault> {
 fn bytes_of(text: String, is_base64: bool) -> Result<Bytes, EntryFault> {
     match is_base64 {
         false => Ok(text.into()),
-        true => match BASE64_STANDARD.decode(text) {
+        true => match BASE64_STANDARD.decode(&text) {
             Ok(bytes) => Ok(bytes.into()),
-            Err(error) => Err(EntryFault::malformed(format!("its base64 is invalid: {error}"))),
+            Err(error) => {
+                let reason = reason_of(&error, &text);
+                Err(EntryFault::malformed(format!("its base64 is invalid: {reason}")))
+            }
         },
+    }
+}
+
+/// The reason why `text` is not base64. [`DecodeError`] shows a character as a number.
+fn reason_of(error: &DecodeError, text: &str) -> String {
+    match error {
+        DecodeError::InvalidByte(offset, _) => {
+            let character = text.get(*offset..).and_then(|rest| rest.chars().next());
+            format!("it has {:?} at byte {offset}", character.unwrap_or(char::REPLACEMENT_CHARACTER))
+        }
+        DecodeError::InvalidLastSymbol { .. } => {
+            "its last character has bits beyond the last byte".to_owned()
+        }
+        DecodeError::InvalidLength(_) => "its length is not that of base64".to_owned(),
+        DecodeError::InvalidPadding => "it does not end with the right number of =".to_owned(),
     }
 }

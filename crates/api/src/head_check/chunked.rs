@@ -1,15 +1,14 @@
 //! Chunked bodies: sizes, extensions, data, trailers (RFC 9112, section 7.1).
 
 use super::Step;
+use super::head::{self, BODY_BYTES_MAX};
 use super::line_scanner::LineScanner;
 use crate::Problem;
 use http::StatusCode;
 use httparse::{EMPTY_HEADER, Status};
 
-/// Greatest number of digits of a chunk size; 16 of them are 64 bits.
-const SIZE_DIGITS_MAX: u8 = 16;
-/// Greatest length of a chunk, in bytes; see `BODY_BYTES_MAX`.
-const CHUNK_BYTES_MAX: u64 = i64::MAX as u64;
+/// Greatest number of digits of a chunk size, with leading zeros.
+const SIZE_DIGITS_MAX: u8 = 64;
 /// Greatest total length of the extensions of all chunks of a body, in bytes. hyper's limit is less
 /// than twice as large.
 const EXTENSION_BYTES_MAX: u32 = 8 << 10;
@@ -50,6 +49,15 @@ impl Default for ChunkState {
 }
 
 impl Chunked {
+    /// Number of bytes that the current chunk still announces.
+    pub(super) const fn announced_bytes(&self) -> u64 {
+        match self.state {
+            ChunkState::Extension { size } | ChunkState::SizeLf { size } => size,
+            ChunkState::Data { left } => left,
+            _ => 0,
+        }
+    }
+
     /// Passes as many waiting bytes as are well-formed.
     pub(super) fn step(&mut self, waiting: &[u8]) -> Result<Step, Problem> {
         let mut passed = 0;
@@ -78,7 +86,7 @@ impl Chunked {
     fn step_byte(&mut self, byte: u8) -> Result<(), Problem> {
         self.state = match (&self.state, byte) {
             (&ChunkState::Size { digits, size }, byte) if byte.is_ascii_hexdigit() => {
-                next_digit(digits, size, byte).ok_or_else(|| malformed("a chunk size that is too large"))?
+                next_digit(digits, size, byte)?
             }
             (&ChunkState::Size { digits: 1.., size }, b'\r') => ChunkState::SizeLf { size },
             (&ChunkState::Size { digits: 1.., size }, b';') => ChunkState::Extension { size },
@@ -111,11 +119,15 @@ impl Chunked {
     }
 }
 
-fn next_digit(digits: u8, size: u64, byte: u8) -> Option<ChunkState> {
-    let digit = u64::from(char::from(byte).to_digit(16)?);
-    let size = size.checked_mul(16)? + digit;
-    (digits < SIZE_DIGITS_MAX && size <= CHUNK_BYTES_MAX)
-        .then_some(ChunkState::Size { digits: digits + 1, size })
+fn next_digit(digits: u8, size: u64, byte: u8) -> Result<ChunkState, Problem> {
+    if digits == SIZE_DIGITS_MAX {
+        return Err(malformed("a chunk size with too many digits"));
+    }
+    let digit = u64::from(char::from(byte).to_digit(16).expect("a hexadecimal digit"));
+    match size.checked_mul(16).map(|size| size + digit) {
+        Some(size) if size <= BODY_BYTES_MAX => Ok(ChunkState::Size { digits: digits + 1, size }),
+        _ => Err(head::body_too_large()),
+    }
 }
 
 /// Passes the trailers once they are complete.

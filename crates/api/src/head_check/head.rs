@@ -12,7 +12,7 @@ const TARGET_BYTES_MAX: usize = 56 << 10;
 
 /// Greatest length of a body, in bytes. Arithmetic on greater lengths might overflow in some
 /// reader.
-const BODY_BYTES_MAX: u64 = i64::MAX as u64;
+pub(super) const BODY_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// A head that may pass.
 #[derive(Debug, PartialEq, Eq)]
@@ -169,18 +169,27 @@ fn parse_length(text: &[u8]) -> Result<u64, Problem> {
     let mut length = 0u64;
     for &byte in text {
         let digit = u64::from(byte.wrapping_sub(b'0'));
-        length = match length.checked_mul(10).and_then(|length| length.checked_add(digit)) {
-            Some(length) if digit <= 9 && length <= BODY_BYTES_MAX => length,
-            _ => return Err(bad_length()),
-        };
+        if digit > 9 {
+            return Err(bad_length());
+        }
+        length = length.saturating_mul(10).saturating_add(digit);
     }
-    if text.is_empty() { Err(bad_length()) } else { Ok(length) }
+    match text.is_empty() {
+        true => Err(bad_length()),
+        false if length > BODY_BYTES_MAX => Err(body_too_large()),
+        false => Ok(length),
+    }
 }
 
 fn bad_length() -> Problem {
-    Problem::bad_request(
-        "Content-Length is not one whole number that fits into 64 bits. Send the length of the body, in bytes.",
-    )
+    Problem::bad_request("Content-Length is not one whole number. Send the length of the body, in bytes.")
+}
+
+/// `413`: the length of a body, or of one of its chunks, is beyond [`BODY_BYTES_MAX`].
+pub(super) fn body_too_large() -> Problem {
+    let detail = "The length of the body, or of one of its chunks, is larger than any node accepts. Nothing was \
+                  stored. Send a smaller body.";
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
 fn check_coding(coding: &[u8]) -> Result<(), Problem> {

@@ -139,6 +139,15 @@ impl HeadCheck {
         matches!(self.state, State::Head(_))
     }
 
+    /// Number of bytes that the current chunk of a chunked body announces and that have not passed:
+    /// the body has at least as many more. 0 in every other position.
+    pub const fn announced_chunk_bytes(&self) -> u64 {
+        match &self.state {
+            State::Chunked(chunked) => chunked.announced_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Number of requests whose heads have passed.
     pub const fn heads_passed(&self) -> u64 {
         self.heads_passed

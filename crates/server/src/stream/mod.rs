@@ -372,6 +372,7 @@ impl CheckedStream {
     }
 
     fn note_position(&self) {
+        self.activity.announced_bytes.set(self.check.announced_chunk_bytes());
         self.activity.position.set(match (self.check.awaits_head(), self.held.bytes.is_empty()) {
             (true, true) => ReadPosition::BetweenRequests,
             (true, false) => ReadPosition::InHead,
