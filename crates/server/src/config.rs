@@ -161,8 +161,8 @@ pub struct TooFewFiles {
 
 impl FileShares {
     /// Descriptors of the process itself: 48 for log, manifest, locks, listeners, standard streams
-    /// and files of jobs and backups, 64 for connections that wait for a permit, and 16 for
-    /// reserved connections.
+    /// and files of jobs and backups, and 16 for reserved connections. 64 are for connections that
+    /// wait for a permit or linger after their refusal.
     const OWN: u64 = 128;
     /// Descriptors of each I/O thread: poller, wake-up, timer and a listener.
     const OWN_PER_THREAD: u64 = 4;

@@ -20,7 +20,10 @@
 //! 3. Connections with a stalled client, the longest stalled first: bodies that do not arrive and
 //!    responses that are not read. They move less than [`Limits::PROGRESS_BYTES`], or than 1 / 15
 //!    of the memory that they hold, in two seconds.
-//! 4. Connections that were accepted in the last 200 ms and have sent nothing, oldest first.
+//! 4. Connections that were accepted in the last 200 ms and have sent nothing, oldest first, of an
+//!    address that holds more than its share.
+//! 5. One connection that is between two requests and not idle yet, and only for a client whose
+//!    address holds less than its share of the permits.
 //!
 //! **Mechanism.** The connection records its activity in a few cells, which costs a store each.
 //! Once a second the thread's sweep examines all of its connections. Recording activity does not
@@ -79,6 +82,22 @@ enum EvictionRank {
     Stalled { sweeps: Reverse<u32> },
     /// The connection is new, and its first request may be on its way.
     JustAccepted,
+    /// The last request was recent, and the next one has not begun to arrive.
+    BetweenRequests,
+}
+
+impl EvictionRank {
+    /// Whether the eviction may select the rank.
+    fn is_of(self, eviction: &Eviction) -> bool {
+        if self == Self::JustAccepted && eviction.client.is_none() {
+            return false;
+        }
+        match eviction.scope {
+            EvictionScope::UnfinishedHeads => self == Self::UnfinishedHead,
+            EvictionScope::Inactive => self != Self::BetweenRequests,
+            EvictionScope::BetweenRequests => true,
+        }
+    }
 }
 
 /// An order to close a connection. Later variants take precedence.
@@ -171,8 +190,7 @@ impl ConnectionActivity {
     }
 
     /// The rank for an eviction at `now`, which is second `seconds` of the sweep. `None`: the node
-    /// executes the request, the request makes progress, the last one was recent, or the connection
-    /// is closing.
+    /// executes the request, the request makes progress, or the connection is closing.
     fn eviction_rank(&self, seconds: u64, now: Instant) -> Option<EvictionRank> {
         if self.close_order().is_some() {
             return None;
@@ -191,6 +209,7 @@ impl ConnectionActivity {
             Phase::Idle if age_seconds >= REST_SECONDS => {
                 Some(EvictionRank::Resting { since_seconds: watch.since_seconds })
             }
+            Phase::Idle => Some(EvictionRank::BetweenRequests),
             Phase::Body | Phase::Writing | Phase::Streaming
                 if self.stalled_sweeps.get() >= STALLED_SWEEPS =>
             {
@@ -445,7 +464,7 @@ impl Connections {
     /// Evicts connections in the order of their [`EvictionRank`]. Connections that were ordered to
     /// close and have not done so yet count as evicted.
     pub(crate) fn evict(&self, eviction: Eviction, now: Instant) {
-        let Eviction { client, count, scope } = eviction;
+        let Eviction { client, count, .. } = eviction;
         let is_meant = |activity: &Rc<ConnectionActivity>| {
             client.is_none_or(|client| activity.client.get() == Some(client))
         };
@@ -453,12 +472,13 @@ impl Connections {
         for activity in self.snapshot().into_iter().filter(is_meant) {
             closing += usize::from(activity.is_closing());
             let rank = activity.eviction_rank(self.seconds.get(), now);
-            candidates.extend(
-                rank.filter(|rank| scope == EvictionScope::Inactive || *rank == EvictionRank::UnfinishedHead)
-                    .map(|rank| (rank, activity)),
-            );
+            candidates.extend(rank.filter(|rank| rank.is_of(&eviction)).map(|rank| (rank, activity)));
         }
-        if let Some(last) = count.saturating_sub(closing).min(candidates.len()).checked_sub(1) {
+        let inactive = candidates.iter().filter(|(rank, _)| *rank != EvictionRank::BetweenRequests).count();
+        // A connection in use is closed only for want of others, and one at a time.
+        let count_max = if inactive == 0 && closing == 0 { 1 } else { inactive };
+        let left = count.saturating_sub(closing).min(count_max).min(candidates.len());
+        if let Some(last) = left.checked_sub(1) {
             candidates.select_nth_unstable_by_key(last, |(rank, activity)| (*rank, activity.entered.get()));
             candidates[..=last].iter().for_each(|(rank, activity)| activity.evict(*rank));
         }

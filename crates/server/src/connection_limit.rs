@@ -4,9 +4,11 @@
 //! regardless of other clients' connections that do neither: connections that are idle, that stop
 //! in the middle of a request's head or body, or whose clients do not read. Under pressure, which
 //! begins before the last permit is taken, such connections are closed. Clients of one address then
-//! hold at most a quarter of the permits. Without pressure they may hold all of them, because a
-//! proxy has one address for many clients. Requests about the node itself (status, readiness,
-//! metrics, repair, checkpoints, profiles) get a permit even when no other request does.
+//! get no more than their share of the permits. Without pressure they may hold all of them, because
+//! a proxy has one address for many clients. An address that holds less than its share gets permits
+//! of the address that holds the most, even if all connections of that address are in use. Requests
+//! about the node itself (status, readiness, metrics, repair, checkpoints, profiles) get a permit
+//! even when no other request does.
 //!
 //! **Mechanism.** A [`ConnectionPermit`] is counted under the address of its client while the
 //! connection lives. There are two degrees of pressure:
@@ -16,9 +18,15 @@
 //!   address with an unfinished head, oldest first. A flood of half-sent heads from one address
 //!   therefore stays at half of the permits. The other half is free for all clients, including
 //!   others of that address. A proxy is not affected, because its requests are complete.
-//! * Permits are *short* when at most an eighth of them is free. Each new connection then evicts
-//!   connections of the address that holds the most, if it holds more than a quarter, else of all
-//!   addresses. `connection_activity` defines the order.
+//! * Permits are *short* when at most an eighth of them is free. The *share* of an address is then
+//!   an equal part of all permits for each address that holds any and for one more, at most a
+//!   quarter. An address gets a permit only up to its share and to twice the number of free
+//!   permits. Some permits therefore stay free for addresses that hold few or none. Each new
+//!   connection evicts inactive connections of the address that holds the most, if it holds more
+//!   than its share, else of all addresses. `connection_activity` defines the order. An address
+//!   below its share may find no permit while the one with the most holds more than its share. Then
+//!   the eviction also closes a connection of that one between two requests, if it has no inactive
+//!   one, on each I/O thread.
 //!
 //! In both cases the listener sends an [`Eviction`] to each I/O thread, which selects the
 //! connections. A connection without a permit waits in the listener for at most a second. The
@@ -26,12 +34,14 @@
 //! reserved permit ends after its first request.
 //!
 //! **Caveats.** An IPv6 client is identified by its 64-bit network, which usually belongs to one
-//! customer. A connection is not evicted while the node executes its request, nor in the 2 seconds
-//! after its last request. A client that sends a request every 2 seconds on each of its connections
-//! therefore keeps them; under pressure it gets no more. A body or a reader counts as stalled after
-//! 2 to 3 seconds. A flood of slow bodies can therefore block other clients of *its own address*
-//! for that time; meanwhile clients of other addresses use the last eighth of the permits. A
-//! connection without a byte counts as unfinished after 200 ms. A client that opens enough
+//! customer. Shares are equal between addresses: a client with as many addresses as there are
+//! permits can hold all of them. A connection is not evicted while the node executes its request.
+//! Unless an address below its share lacks a permit, it is not evicted in the 2 seconds after its
+//! last request either. A client that sends a request every 2 seconds on each of its connections
+//! therefore keeps its share; under pressure it gets no more. A body or a reader counts as stalled
+//! after 2 to 3 seconds. A flood of slow bodies can therefore block other clients of *its own
+//! address* for that time; meanwhile clients of other addresses use the last eighth of the permits.
+//! A connection without a byte counts as unfinished after 200 ms. A client that opens enough
 //! connections in that time to use up the permits blocks other clients of its own address while it
 //! does so.
 
@@ -49,8 +59,11 @@ const CONNECTION_BYTES: u64 = 8 << 10;
 const SHORT_FREE_DIVISOR: usize = 8;
 /// The node is crowded when at most this fraction of the permits is free: 1 / 2.
 const CROWDED_FREE_DIVISOR: usize = 2;
-/// Under pressure the clients of one address hold at most this fraction of the permits: 1 / 4.
+/// The share of one address is at most this fraction of the permits: 1 / 4.
 const ADDRESS_DIVISOR: usize = 4;
+/// While permits are short, an address gets no further one if it holds this many times as many as
+/// are free.
+const FREE_FACTOR: usize = 2;
 /// Number of additional permits for requests about the node itself.
 const RESERVED_MAX: usize = 16;
 /// An eviction frees this fraction of the permits beyond the excess, so that the pressure does not
@@ -116,6 +129,8 @@ pub(crate) enum EvictionScope {
     UnfinishedHeads,
     /// All connections whose request makes no progress.
     Inactive,
+    /// As `Inactive`. If there is none, one connection between two requests.
+    BetweenRequests,
 }
 
 /// The decision about a new connection, with the eviction that makes room for later ones.
@@ -159,13 +174,15 @@ impl ConnectionLimiter {
         let mut counts = self.counts.lock();
         let held = counts.by_address.get(&client).copied().unwrap_or(0);
         let is_short = self.is_short(counts.ordinary);
-        let eviction = if is_short || reservation.is_none() {
-            Some(self.eviction(&counts, client))
+        let is_full = counts.ordinary >= self.max || (is_short && held >= self.further_max(&counts));
+        let is_without_memory = reservation.is_none();
+        let reservation = reservation.filter(|_| !is_full);
+        let eviction = if is_short || is_without_memory {
+            Some(self.eviction(&counts, client, reservation.is_none()))
         } else {
             self.crowding_eviction(counts.ordinary, held, client)
         };
-        let is_full = counts.ordinary >= self.max || (is_short && held >= self.address_max());
-        let Some(reservation) = reservation.filter(|_| !is_full) else {
+        let Some(reservation) = reservation else {
             return ConnectionAdmission { permit: None, eviction };
         };
         counts.ordinary += 1;
@@ -196,24 +213,31 @@ impl ConnectionLimiter {
         let excess = (ordinary + self.max / CROWDED_FREE_DIVISOR).checked_sub(self.max)?;
         let count = excess + self.surplus();
         let scope = EvictionScope::UnfinishedHeads;
-        (held >= self.address_max()).then_some(Eviction { client: Some(client), count, scope })
+        let is_crowd = held >= (self.max / ADDRESS_DIVISOR).max(1);
+        is_crowd.then_some(Eviction { client: Some(client), count, scope })
     }
 
-    /// The eviction when permits or memory are short and `requester` opens a connection.
-    fn eviction(&self, counts: &PermitCounts, requester: ClientAddress) -> Eviction {
+    /// The eviction when permits or memory are short and `requester` opens a connection, which gets
+    /// a permit unless `is_refused`.
+    fn eviction(&self, counts: &PermitCounts, requester: ClientAddress, is_refused: bool) -> Eviction {
         let excess = (counts.ordinary + self.max / SHORT_FREE_DIVISOR).saturating_sub(self.max);
-        let (count, scope) = (excess + self.surplus(), EvictionScope::Inactive);
-        let held = |client: &ClientAddress| counts.by_address.get(client).copied().unwrap_or(0);
-        if held(&requester) >= self.address_max() {
-            return Eviction { client: Some(requester), count, scope };
+        let count = excess + self.surplus();
+        let held = counts.by_address.get(&requester).copied().unwrap_or(0);
+        if held >= self.share(counts) {
+            return Eviction { client: Some(requester), count, scope: EvictionScope::Inactive };
         }
-        Eviction { client: self.greatest(counts), count, scope }
+        let client = self.greatest(counts);
+        let scope = match is_refused && client.is_some() {
+            true => EvictionScope::BetweenRequests,
+            false => EvictionScope::Inactive,
+        };
+        Eviction { client, count, scope }
     }
 
     /// The client that holds the most permits, if it holds more than its share.
     fn greatest(&self, counts: &PermitCounts) -> Option<ClientAddress> {
         let greatest = counts.by_address.iter().max_by_key(|(_, held)| **held);
-        greatest.filter(|(_, held)| **held > self.address_max()).map(|(client, _)| *client)
+        greatest.filter(|(_, held)| **held > self.share(counts)).map(|(client, _)| *client)
     }
 
     /// Number of connections that are evicted beyond the excess.
@@ -225,8 +249,17 @@ impl ConnectionLimiter {
         self.max.saturating_sub(ordinary) <= self.max / SHORT_FREE_DIVISOR
     }
 
-    fn address_max(&self) -> usize {
-        (self.max / ADDRESS_DIVISOR).max(1)
+    /// Number of permits from which on an address gets no further one while permits are short. The
+    /// fewer are free, the less an address may hold: a dynamic threshold, as for shared buffers
+    /// (Choudhury and Hahne, 1998).
+    fn further_max(&self, counts: &PermitCounts) -> usize {
+        let free = self.max.saturating_sub(counts.ordinary);
+        self.share(counts).min(FREE_FACTOR * free)
+    }
+
+    /// The share of an address while permits are short.
+    fn share(&self, counts: &PermitCounts) -> usize {
+        (self.max / ADDRESS_DIVISOR.max(counts.by_address.len() + 1)).max(1)
     }
 
     fn release(&self, client: ClientAddress, is_reserved: bool) {
@@ -314,6 +347,24 @@ mod tests {
         drop((other, held, again));
         let counts = limiter.counts.lock();
         assert!(counts.ordinary == 0 && counts.by_address.is_empty());
+    }
+
+    #[test]
+    fn several_addresses_leave_permits_for_one_that_holds_none() {
+        let limiter = limiter(64);
+        let mut held: Vec<_> = (0..100).filter_map(|index| take(&limiter, client(1 + index % 5))).collect();
+        assert_eq!(held.len(), 56, "each holds more than a sixth when permits run short");
+        held.extend((0..8).filter_map(|_| take(&limiter, client(9))));
+        assert_eq!(held.len(), 62, "an address holds at most twice as many as are free");
+        held.extend([10, 11].map(|last| take(&limiter, client(last)).expect("it holds none")));
+        let refused = limiter.admit(client(12));
+        assert!(refused.permit.is_none(), "all are taken");
+        let eviction = refused.eviction.expect("permits are short");
+        assert_eq!(eviction.scope, EvictionScope::BetweenRequests);
+        assert!(eviction.client.is_some_and(|greatest| (1..=5).any(|last| greatest == client(last))));
+        let greedy = limiter.admit(client(1));
+        assert_eq!(greedy.eviction, Some(inactive(Some(client(1)), eviction.count)));
+        assert!(greedy.permit.is_none());
     }
 
     #[test]

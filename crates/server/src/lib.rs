@@ -53,6 +53,7 @@ mod status;
 mod stream;
 mod streaming;
 mod thread;
+mod waiting_connection;
 mod warnings;
 
 pub use config::{Config, FileShares, Limits, TooFewFiles};

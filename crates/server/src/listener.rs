@@ -4,21 +4,18 @@
 //! port would start silently and take half of the connections. Each accepted connection goes to the
 //! thread with the fewest. Client connections are bounded ([`connection_limit`]); connections of
 //! peers are not counted. A connection without a permit waits in a bounded queue ([`AcceptQueue`])
-//! until an evicted connection releases its permit.
+//! until an evicted connection releases its permit (`waiting_connection`).
 //!
 //! A connection that cannot be accepted, because other parts of the process have used up the
 //! descriptors, evicts an inactive one. If none is inactive, it is accepted with one of a few spare
 //! descriptors and refused.
 
-use crate::accept_queue::{AcceptQueue, QueueTicket};
-use crate::connection_limit::{self, ClientAddress, ConnectionAdmission, ConnectionPermit, Eviction};
-use crate::counters::Refusal;
-use crate::date::http_date;
+use crate::accept_queue::AcceptQueue;
+use crate::connection_limit::{ClientAddress, ConnectionAdmission, ConnectionPermit, Eviction};
 use crate::error::ServerError;
-use crate::links::accept;
 use crate::process::Process;
 use crate::thread::{self, Mailbox, ThreadHandle};
-use rustix::net::{RecvFlags, recv};
+use crate::waiting_connection::{WaitingConnection, refuse};
 use socket2::{Domain, Socket, Type};
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -30,7 +27,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 /// Most connections that the system holds for the node between two accepts. The kernel's own limit
@@ -46,18 +42,6 @@ const BIND_PAUSE: Duration = Duration::from_millis(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Number of spare descriptors, with which connections are refused when there are no others.
 const SPARES_MAX: usize = 4;
-/// Time limit for a refused connection to read its refusal.
-const REFUSAL_TIME: Duration = Duration::from_secs(1);
-/// Time limit for the first bytes of a connection without a permit.
-const BEGIN_TIME: Duration = Duration::from_millis(200);
-/// Most connections that wait for a permit, or for the end of their refusal.
-const WAITING_MAX: usize = 64;
-/// A first head of which this many bytes arrived counts as whole. Clients rarely send longer ones.
-const HEAD_BYTES: usize = 2 << 10;
-/// Longest wait of a connection for a permit.
-const PLACE_TIME: Duration = Duration::from_secs(1);
-/// Interval in which a waiting connection tries to get a permit.
-const PLACE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds `address`. Retries for [`BIND_TIME`] while another process holds it.
 pub(crate) fn bind(address: SocketAddr) -> Result<std::net::TcpListener, ServerError> {
@@ -89,7 +73,7 @@ pub(crate) async fn accept(
     threads: &[ThreadHandle],
     process: &Arc<Process>,
 ) -> Infallible {
-    let queue = Rc::new(AcceptQueue::new(WAITING_MAX));
+    let queue = Rc::new(AcceptQueue::default());
     let spares = SpareDescriptors::default();
     let mut has_failed = false;
     loop {
@@ -145,7 +129,10 @@ async fn refuse_with_spare(
         return false;
     };
     let process = Arc::clone(process);
-    tokio::task::spawn_local(async move { refuse(stream, &process).await });
+    tokio::task::spawn_local(async move {
+        let mut stream = stream;
+        refuse(&mut stream, &process).await;
+    });
     true
 }
 
@@ -194,7 +181,7 @@ pub(crate) fn accept_last(
     process: &Arc<Process>,
 ) -> io::Result<()> {
     let listener = listener.into_std()?;
-    let queue = Rc::new(AcceptQueue::new(WAITING_MAX));
+    let queue = Rc::new(AcceptQueue::default());
     for _ in 0..=BACKLOG {
         match listener.accept() {
             Ok((stream, from)) => {
@@ -226,24 +213,25 @@ fn hand_out(
     if let Some(permit) = permit {
         return serve(stream, permit, &threads[least].mailbox(), process);
     }
-    let waiting = Waiting {
+    let waiting = WaitingConnection {
         stream,
         client,
         threads: mailboxes(),
         least,
         process: Arc::clone(process),
-        ticket: queue.join(),
+        ticket: queue.join(client),
     };
     tokio::task::spawn_local(waiting.wait());
 }
 
 /// Sends each thread its share of `eviction`.
-fn relieve(eviction: Eviction, threads: &[Mailbox]) {
+pub(crate) fn relieve(eviction: Eviction, threads: &[Mailbox]) {
     let count = eviction.count.div_ceil(threads.len());
     threads.iter().for_each(|thread| thread.evict(Eviction { count, ..eviction }));
 }
 
-fn serve(stream: TcpStream, permit: ConnectionPermit, thread: &Mailbox, process: &Process) {
+/// Hands a connection to its thread.
+pub(crate) fn serve(stream: TcpStream, permit: ConnectionPermit, thread: &Mailbox, process: &Process) {
     match stream.into_std() {
         Ok(stream) => {
             process.counters.connections_accepted.count();
@@ -256,120 +244,6 @@ fn serve(stream: TcpStream, permit: ConnectionPermit, thread: &Mailbox, process:
 /// Index of the thread with the fewest connections.
 fn least_loaded(threads: &[ThreadHandle]) -> usize {
     (0..threads.len()).min_by_key(|index| threads[*index].load()).expect("there is at least one thread")
-}
-
-/// State of the first request of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Begin {
-    /// The head is not complete.
-    Unfinished,
-    /// The request of a peer for a link.
-    Peer,
-    /// A complete head of a request about the node itself.
-    Administration,
-    /// Any other complete head.
-    Other,
-}
-
-/// A connection that waits for a permit.
-struct Waiting {
-    stream: TcpStream,
-    client: ClientAddress,
-    threads: Vec<Mailbox>,
-    /// Index of the thread with the fewest connections.
-    least: usize,
-    process: Arc<Process>,
-    ticket: QueueTicket,
-}
-
-impl Waiting {
-    /// Waits for the permit of an evicted connection, and refuses the client if there is none in
-    /// time. Peers are admitted, because clients must not cut nodes off from each other, and so are
-    /// requests about the node itself.
-    async fn wait(self) {
-        let Self { stream, client, threads, least, process, ticket } = self;
-        tokio::select! {
-            () = ticket.displaced() => process.refusals.count(Refusal::Connections),
-            () = wait_for_permit(stream, client, &threads, least, &process, &ticket) => {}
-        }
-    }
-}
-
-async fn wait_for_permit(
-    stream: TcpStream,
-    client: ClientAddress,
-    threads: &[Mailbox],
-    least: usize,
-    process: &Process,
-    ticket: &QueueTicket,
-) {
-    let thread = &threads[least];
-    let ends = tokio::time::Instant::now() + PLACE_TIME;
-    // Clients and peers send a short request in one piece.
-    let _ = tokio::time::timeout(BEGIN_TIME, stream.readable()).await;
-    loop {
-        let begin = begin_of(&stream);
-        ticket.note_head(begin != Begin::Unfinished);
-        match begin {
-            Begin::Peer => {
-                if let Ok(stream) = stream.into_std() {
-                    thread.send(thread::ThreadMessage::Peer(stream));
-                }
-                return;
-            }
-            Begin::Administration => {
-                if let Some(permit) = process.limiter.admit_reserved(client) {
-                    return serve(stream, permit, thread, process);
-                }
-            }
-            Begin::Unfinished | Begin::Other => {}
-        }
-        let is_over = tokio::time::Instant::now() >= ends;
-        // Complete heads have priority: an unfinished one would be evicted again.
-        if begin != Begin::Unfinished || is_over {
-            let ConnectionAdmission { permit, eviction } = process.limiter.admit(client);
-            if let Some(permit) = permit {
-                return serve(stream, permit, thread, process);
-            }
-            if let Some(eviction) = eviction {
-                relieve(eviction, threads);
-            }
-        }
-        if is_over {
-            ticket.note_head(false);
-            return refuse(stream, process).await;
-        }
-        tokio::time::sleep(PLACE_PAUSE).await;
-    }
-}
-
-/// Peeks at the first bytes and leaves them in the socket.
-fn begin_of(stream: &TcpStream) -> Begin {
-    let mut bytes = [0; HEAD_BYTES];
-    let Ok((len, _)) = recv(stream, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT) else {
-        return Begin::Unfinished;
-    };
-    let bytes = &bytes[..len];
-    if accept::is_peer(bytes) {
-        return Begin::Peer;
-    }
-    let is_whole = len == HEAD_BYTES || bytes.windows(4).any(|bytes| bytes == b"\r\n\r\n");
-    match is_whole {
-        false => Begin::Unfinished,
-        true if connection_limit::is_administration(bytes) => Begin::Administration,
-        true => Begin::Other,
-    }
-}
-
-async fn refuse(mut stream: TcpStream, process: &Process) {
-    let problem = process.refusals.refuse(Refusal::Connections);
-    let refused = async {
-        stream.write_all(&problem.to_http1_bytes(&http_date(process.clock.now().wall))).await?;
-        stream.shutdown().await?;
-        crate::connection::linger(&mut stream).await
-    };
-    // A client that does not read in time is not told.
-    let _ = tokio::time::timeout(REFUSAL_TIME, refused).await;
 }
 
 /// Whether the error concerns the connection that was about to be accepted, not the listener

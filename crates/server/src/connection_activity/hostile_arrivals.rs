@@ -19,6 +19,12 @@ const REQUEST_EVERY: u64 = 20;
 const STEPS_TO_REQUEST: u64 = 2;
 const STEPS_TO_ANSWER: u64 = 5;
 const HOSTILE_ADDRESS: u8 = 1;
+/// The address of clients beside hostile connections of other addresses.
+const NEW_ADDRESS: u8 = 2;
+/// Steps between two requests of a busy connection: less than the time after which it is idle.
+const BUSY_EVERY: u64 = 400;
+/// Consecutive refusals after which an address has opened all the connections that it gets.
+const REFUSALS: usize = 100;
 
 /// Behaviour of a hostile connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +35,8 @@ enum Hostility {
     Body,
     /// A response that is not read.
     Reader,
+    /// A small request every [`BUSY_EVERY`] steps, which is answered at once.
+    Busy,
 }
 
 struct World {
@@ -76,8 +84,9 @@ impl World {
         Some((self.connections.register(address(last), self.now), admission.permit?))
     }
 
-    fn open_hostile(&mut self, hostility: Hostility) {
-        let Some((entered, permit)) = self.admit(HOSTILE_ADDRESS) else { return };
+    /// Opens a hostile connection. Returns whether it was admitted.
+    fn open_hostile(&mut self, hostility: Hostility, address: u8) -> bool {
+        let Some((entered, permit)) = self.admit(address) else { return false };
         let activity = &entered.activity;
         match hostility {
             Hostility::Silent => {}
@@ -91,8 +100,28 @@ impl World {
                 activity.requests.set(1);
                 activity.write_blocked.set(true);
             }
+            Hostility::Busy => activity.requests.set(1),
         }
         self.hostile.push((entered, permit));
+        true
+    }
+
+    /// Opens busy connections of `address` until it gets no more.
+    fn fill(&mut self, address: u8) {
+        let mut refusals = 0;
+        while refusals < REFUSALS {
+            refusals = if self.open_hostile(Hostility::Busy, address) { 0 } else { refusals + 1 };
+        }
+        self.eviction = None;
+    }
+
+    /// Lets the busy connections send their requests of this step.
+    fn keep_busy(&self, step: u64) {
+        for (index, (entered, _)) in self.hostile.iter().enumerate() {
+            if (step + index as u64).is_multiple_of(BUSY_EVERY) {
+                entered.activity.requests.set(entered.activity.requests.get() + 1);
+            }
+        }
     }
 
     fn step(&mut self, step: u64) {
@@ -136,11 +165,29 @@ impl World {
         self.clients = clients;
     }
 
-    /// Runs `steps` with `per_step` hostile connections in each, and clients of the address
-    /// `client`. Returns the longest wait of a client for its permit, in milliseconds.
+    /// Runs `steps` with `per_step` hostile connections of one address in each, and clients of the
+    /// address `client`. Returns the longest wait of a client for its permit, in milliseconds.
     fn run(&mut self, hostility: Hostility, per_step: usize, client: u8, steps: u64) -> u64 {
+        self.run_from(&[HOSTILE_ADDRESS], hostility, per_step, client, steps)
+    }
+
+    /// As [`World::run`], with hostile connections of several addresses in turn.
+    fn run_from(
+        &mut self,
+        addresses: &[u8],
+        hostility: Hostility,
+        per_step: usize,
+        client: u8,
+        steps: u64,
+    ) -> u64 {
+        let mut next = addresses.iter().cycle();
         for step in 0..steps {
-            (0..per_step).for_each(|_| self.open_hostile(hostility));
+            for address in next.by_ref().take(per_step) {
+                self.open_hostile(hostility, *address);
+            }
+            if hostility == Hostility::Busy {
+                self.keep_busy(step);
+            }
             if step.is_multiple_of(REQUEST_EVERY) {
                 self.clients.push(Client { address: client, came: step, admitted: None });
             }
@@ -186,4 +233,34 @@ fn clients_of_the_same_address_are_admitted_once_bodies_and_readers_have_stalled
         let wait = World::new().run(hostility, 3, HOSTILE_ADDRESS, 20_000);
         assert!(wait <= 4_000, "{hostility:?}: {wait} ms");
     }
+}
+
+#[test]
+fn clients_of_a_new_address_are_admitted_beside_busy_connections_of_any_number_of_others() {
+    for addresses in [1, 2, 5, 60, 200] {
+        let hostile: Vec<u8> = (0..addresses).map(|index| 20 + index).collect();
+        let wait = World::new().run_from(&hostile, Hostility::Busy, 3, NEW_ADDRESS, 5_000);
+        assert_eq!(wait, 0, "{addresses} hostile addresses");
+    }
+}
+
+#[test]
+fn a_new_address_gets_the_permits_of_the_address_that_holds_the_most() {
+    for later in [&[3][..], &[3, 4], &[3, 4, 5, 6]] {
+        let mut world = World::new();
+        [HOSTILE_ADDRESS].iter().chain(later).for_each(|address| world.fill(*address));
+        let hostile: Vec<u8> = [HOSTILE_ADDRESS].iter().chain(later).copied().collect();
+        let wait = world.run_from(&hostile, Hostility::Busy, 3, NEW_ADDRESS, 5_000);
+        assert!(wait <= 2 * RETRY_STEPS, "{wait} ms: {} hostile addresses", hostile.len());
+    }
+}
+
+#[test]
+fn busy_connections_keep_their_permits_while_no_client_lacks_one() {
+    let mut world = World::new();
+    world.fill(HOSTILE_ADDRESS);
+    let held = world.hostile.len();
+    assert!(held >= PERMITS / 2, "{held}");
+    assert_eq!(world.run_from(&[], Hostility::Busy, 0, NEW_ADDRESS, 5_000), 0);
+    assert_eq!(world.hostile.len(), held, "a permit was free for each client");
 }
