@@ -184,8 +184,8 @@ fn a_restore_reads_plain_files_alone_and_waits_for_no_pipe() {
     done(&restore);
 }
 
-/// Answers requests for a checkpoint as a hostile node would, until the test ends: `answer` is told
-/// the name.
+/// Answers as a hostile node would, until the test ends: to requests for its status as any node
+/// does, to requests for a checkpoint with `answer`, which is told the name.
 fn hostile_node(answer: impl Fn(&str) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -195,10 +195,11 @@ fn hostile_node(answer: impl Fn(&str) -> String + Send + 'static) -> String {
             let mut lines = BufReader::new(socket.try_clone().expect("a second handle")).lines();
             let request = lines.next().expect("a request").expect("UTF-8");
             while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
-            let name = request.split_once("name=").expect("a name").1.split(' ').next().expect("a word");
-            let (status, body) = match request.starts_with("POST") {
-                true => ("201 Created", answer(name)),
-                false => ("202 Accepted", String::new()),
+            let name = request.split_once("name=").and_then(|(_, rest)| rest.split(' ').next());
+            let (status, body) = match name {
+                Some(name) if request.starts_with("POST") => ("201 Created", answer(name)),
+                Some(_) => ("202 Accepted", String::new()),
+                None => ("200 OK", r#"{"state":"serving","nodes":[]}"#.to_owned()),
             };
             let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
             let _ = socket.write_all((head + &body).as_bytes());
