@@ -5,9 +5,12 @@ use std::time::Duration;
 use stdx::{Cell, Version, WallTime};
 
 /// Number of replicas that answered, of those that hold the key.
+///
+/// A failure is decided as soon as success is impossible. So for a failed write it is a lower bound
+/// of the replicas that store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acks {
-    /// Number of replicas that answered.
+    /// Number of replicas that had answered when the reply was decided.
     pub got: u8,
     /// Number of replicas that hold the key.
     pub from: u8,

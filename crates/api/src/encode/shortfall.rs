@@ -64,8 +64,8 @@ pub(super) fn not_enough_replicas(
             let count = if operation == FailedOperation::Range { "Too few".to_owned() } else { count };
             let outcome = if operation == FailedOperation::Write { " Nothing was stored." } else { "" };
             sentence(format!(
-                "{count} {replicas} answered in time, but ack asks for {ack}: the others cannot be reached, failed, \
-                 or were too late.{outcome} {retry}"
+                "{count} {replicas} had answered when this was decided, but ack asks for {ack}: too many others cannot \
+                 be reached, failed, or were too late.{outcome} {retry}"
             ))
         }
         Shortfall::NotSpread => sentence(format!(
@@ -78,7 +78,9 @@ pub(super) fn not_enough_replicas(
              {retry}"
         )),
         Shortfall::MaybeStored => {
-            format!("{got} {replicas} acknowledged the write in time, but ack asks for {ack}. {MAYBE_STORED}")
+            format!(
+                "{got} {replicas} had acknowledged the write when this was decided, but ack asks for {ack}. {MAYBE_STORED}"
+            )
         }
     }
 }
@@ -154,8 +156,8 @@ mod tests {
                 Shortfall::Unreachable,
                 "Too few of the key's 3 replicas can be read from now: ack asks for 3",
             ),
-            (0, Shortfall::Unanswered, "None of the key's 3 replicas answered in time, but ack asks for 3"),
-            (2, Shortfall::Unanswered, "2 of the key's 3 replicas answered in time, but ack asks for 3"),
+            (0, Shortfall::Unanswered, "None of the key's 3 replicas had answered when this was decided, but ack asks for 3"),
+            (2, Shortfall::Unanswered, "2 of the key's 3 replicas had answered when this was decided, but ack asks for 3"),
             (3, Shortfall::NotSpread, "Enough of the key's 3 replicas answered, but not alike"),
             (3, Shortfall::NotFetched, "none that holds the newest sent its value in time"),
         ];
