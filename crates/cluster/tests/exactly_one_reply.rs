@@ -1,21 +1,20 @@
-//! In any order of commands, answers and time at a coordinator, each command gets exactly one
+//! In any order of commands, answers and time at a node that is alone, each command gets exactly one
 //! reply, the reply fits the command, and no operation is left.
+
+mod world;
 
 use bytes::Bytes;
 use cluster::{
-    Command, CommandFailure, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock, Incarnation,
-    Key, Layout, Lifetime, Member, NodeIndex, Quorum, QuorumChoice, ReplicaRequest, ReplicaResponse, Reply,
-    RequestId, Shortfall, StoreFault, StoreId, StoreRequest, StoreResponse,
+    Command, CommandFailure, CoordinatorLimits, Lifetime, Reply, RequestId, Shortfall, StoreFault,
+    StoreRequest,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU8;
-use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Now, Rng, Version, WallTime};
+use stdx::{Instant, Version, WallTime};
+use world::{Packet, TIMEOUT, World, key};
 
 const OPERATIONS_MAX: u16 = 5;
-const TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -51,50 +50,23 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct World {
-    coordinator: Coordinator,
-    now: Now,
-    submitted: u64,
+/// A node, and what its clients know.
+struct Run {
+    node: World,
     /// Commands without a reply: whether each is a read, and its deadline.
     waiting: BTreeMap<RequestId, (bool, Instant)>,
-    at_store: Vec<(StoreId, StoreRequest)>,
-    store_ids: BTreeSet<StoreId>,
     written: BTreeSet<Version>,
-    durable_bound: Hlc,
 }
 
-impl World {
+impl Run {
     fn new() -> Self {
-        let limits = CoordinatorLimits {
-            operations_max: OPERATIONS_MAX,
-            request_timeout: TIMEOUT,
-            ..CoordinatorLimits::default()
-        };
-        let layout = Layout::new(vec!["http://a:1".to_owned()], 16).expect("one node");
-        let member = Member {
-            layout: Arc::new(layout),
-            me: NodeIndex(0),
-            tag: NodeTag(7),
-            incarnation: Incarnation(1),
-            clock: Arc::new(HybridClock::new(Hlc::ZERO)),
-            hints: Arc::new(HintLedger::new(0)),
-        };
-        let view = member.first_view();
-        Self {
-            coordinator: Coordinator::new(member, 0, limits, view, Rng::new(1)),
-            now: Now { mono: Instant::ZERO, wall: WallTime::EPOCH_2020 },
-            submitted: 0,
-            waiting: BTreeMap::new(),
-            at_store: Vec::new(),
-            store_ids: BTreeSet::new(),
-            written: BTreeSet::new(),
-            durable_bound: Hlc::ZERO,
-        }
+        let limits = CoordinatorLimits { operations_max: OPERATIONS_MAX, ..CoordinatorLimits::default() };
+        let node = World::of_coordinators(1, limits, 1);
+        Self { node, waiting: BTreeMap::new(), written: BTreeSet::new() }
     }
 
     fn step(&mut self, step: Step) {
-        let key = Key::new(Bytes::from_static(b"k")).expect("a key");
-        let quorum = quorum();
+        let (key, quorum) = (key("k"), self.node.quorum(1, 1));
         match step {
             Step::Get => self.submit(true, Command::Get { key, quorum }),
             Step::Delete => self.submit(false, Command::Delete { key, quorum }),
@@ -103,95 +75,58 @@ impl World {
                     .map_or(Lifetime::Forever, |secs| Lifetime::For(Duration::from_secs(u64::from(secs))));
                 self.submit(false, Command::Put { key, value: Bytes::new(), lifetime, quorum });
             }
-            Step::Answer { which, fault } if !self.at_store.is_empty() => {
-                self.answer(which.index(self.at_store.len()), fault);
+            Step::Answer { which, fault } => {
+                let count = self.node.in_flight().count();
+                if count > 0 {
+                    self.node.deliver(which.index(count), fault);
+                }
             }
-            Step::Answer { .. } => {}
-            Step::Pass(duration) => {
-                self.now =
-                    Now { mono: self.now.mono + duration, wall: self.now.wall.saturating_add(duration) };
-                self.coordinator.handle_timeout(self.now);
-            }
-            Step::SetWall(secs) => {
-                self.now.wall = WallTime::EPOCH_2020.saturating_add(Duration::from_secs(u64::from(secs)));
-            }
+            Step::Pass(duration) => self.node.pass(duration),
+            Step::SetWall(secs) => self.set_wall(secs),
         }
-        self.carry_out();
         self.check();
     }
 
     fn submit(&mut self, is_read: bool, command: Command) {
-        let id = RequestId(self.submitted);
-        self.submitted += 1;
-        self.waiting.insert(id, (is_read, self.now.mono + TIMEOUT));
-        self.coordinator.submit(self.now, id, command);
+        let deadline = self.node.now + TIMEOUT;
+        let id = self.node.submit(0, command);
+        self.waiting.insert(id, (is_read, deadline));
     }
 
-    fn answer(&mut self, which: usize, fault: Option<StoreFault>) {
-        let (id, request) = self.at_store.swap_remove(which);
-        let response = self.respond(request, fault);
-        self.coordinator.handle_stored(self.now, id, response);
+    /// Sets the wall clock to this number of seconds since 2020.
+    fn set_wall(&mut self, secs: u32) {
+        let micros = |wall: WallTime| wall.micros_since_unix_epoch() as i64;
+        let wanted = WallTime::EPOCH_2020.saturating_add(Duration::from_secs(u64::from(secs)));
+        let true_time = self.node.now_at(usize::MAX).wall;
+        self.node.hosts[0].wall_offset_micros = micros(wanted) - micros(true_time);
     }
 
-    fn respond(&mut self, request: StoreRequest, fault: Option<StoreFault>) -> StoreResponse {
-        if let Some(fault) = fault {
-            return StoreResponse::Failed(fault);
+    fn check(&mut self) {
+        for (id, reply) in std::mem::take(&mut self.node.replies) {
+            let (is_read, _) = self.waiting.remove(&id).expect("one reply for each command");
+            check_reply(is_read, &reply);
         }
-        match request {
-            StoreRequest::Replica(ReplicaRequest::Read { .. }) => {
-                StoreResponse::Replica(ReplicaResponse::Cell(
-                    self.written.last().map(|version| Cell::value(*version, 1, Bytes::new())),
-                ))
-            }
-            StoreRequest::Replica(ReplicaRequest::ReadMeta { .. }) => StoreResponse::Replica(
-                ReplicaResponse::Meta(self.written.last().map(|version| CellMeta::value(*version, 1))),
-            ),
-            StoreRequest::Replica(ReplicaRequest::Write { cell, .. }) => {
-                StoreResponse::Replica(ReplicaResponse::Written {
-                    superseded: self.written.last().is_some_and(|newest| *newest > cell.meta.version),
-                })
-            }
-            StoreRequest::RaiseClockBound { bound } => {
-                self.durable_bound = self.durable_bound.max(bound);
-                StoreResponse::ClockBoundRaised { bound }
-            }
-            request => panic!("a coordinator alone asks for {request:?}"),
+        for cell in std::mem::take(&mut self.node.issued) {
+            let version = cell.meta.version;
+            assert!(version.hlc <= self.node.hosts[0].store.bound, "a version past the durable bound");
+            assert!(self.written.insert(version), "{version} was used before");
         }
-    }
-
-    fn carry_out(&mut self) {
-        while let Some(effect) = self.coordinator.poll_effect() {
-            match effect {
-                Effect::Store { id, request, .. } => {
-                    assert!(self.store_ids.insert(id), "{id:?} was used before");
-                    if let StoreRequest::Replica(ReplicaRequest::Write { cell, .. }) = &request {
-                        let version = cell.meta.version;
-                        assert!(version.hlc <= self.durable_bound, "a version past the durable bound");
-                        assert!(self.written.insert(version), "{version} was used before");
-                    }
-                    self.at_store.push((id, request));
-                }
-                Effect::Reply { to, reply, .. } => {
-                    let (is_read, _) = self.waiting.remove(&to).expect("one reply for each command");
-                    check_reply(is_read, &reply);
-                }
-                Effect::Event(_) => {}
-                effect => panic!("a coordinator alone wants {effect:?}"),
-            }
-        }
-    }
-
-    fn check(&self) {
-        assert_eq!(self.coordinator.operations(), self.waiting.len());
+        assert_eq!(self.node.repeated_store_ids, [], "a late answer could be taken for another one");
         let first_deadline = self.waiting.values().map(|&(_, deadline)| deadline).min();
-        assert_eq!(self.coordinator.poll_timeout(), first_deadline);
-        let raises = self.at_store.iter().filter(|(_, request)| is_raise(request)).count();
+        assert_eq!(self.state(), (self.waiting.len(), first_deadline));
+        let raises = self.node.in_flight().filter(|packet| is_raise(packet)).count();
         assert!(raises <= 1, "{raises} raises of the bound at once");
+    }
+
+    /// Number of operations, and the time of the next timeout.
+    fn state(&mut self) -> (usize, Option<Instant>) {
+        let (_, coordinator) = self.node.coordinator_mut(0);
+        (coordinator.operations(), coordinator.poll_timeout())
     }
 }
 
-fn is_raise(request: &StoreRequest) -> bool {
-    matches!(request, StoreRequest::RaiseClockBound { .. })
+fn is_raise(packet: &Packet) -> bool {
+    matches!(packet, Packet::AtStore { request: StoreRequest::RaiseClockBound { .. }, .. })
 }
 
 fn check_reply(is_read: bool, reply: &Reply) {
@@ -207,22 +142,15 @@ fn check_reply(is_read: bool, reply: &Reply) {
     }
 }
 
-fn quorum() -> Quorum {
-    QuorumChoice::default().resolve(NonZeroU8::MIN, 1).expect("1/1 is a quorum")
-}
-
 proptest! {
     #[test]
     fn each_command_gets_exactly_one_reply(steps in prop::collection::vec(any_step(), 1..80)) {
-        let mut world = World::new();
-        steps.into_iter().for_each(|step| world.step(step));
-        world.step(Step::Pass(TIMEOUT));
-        prop_assert!(world.waiting.is_empty(), "without a reply past the deadline: {:?}", world.waiting);
-        while !world.at_store.is_empty() {
-            world.answer(0, None);
-            world.carry_out();
-        }
-        prop_assert_eq!(world.coordinator.operations(), 0);
-        prop_assert_eq!(world.coordinator.poll_timeout(), None);
+        let mut run = Run::new();
+        steps.into_iter().for_each(|step| run.step(step));
+        run.step(Step::Pass(TIMEOUT));
+        prop_assert!(run.waiting.is_empty(), "without a reply past the deadline: {:?}", run.waiting);
+        run.node.settle();
+        run.check();
+        prop_assert_eq!(run.state(), (0, None));
     }
 }

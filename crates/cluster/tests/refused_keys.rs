@@ -1,5 +1,5 @@
 //! A replica that has refused the newest cell of a key gives no answers for that key, and normal
-//! answers for all others.
+//! answers for all others. A replica that is not read-eligible gives none for any key.
 
 mod world;
 
@@ -132,4 +132,33 @@ fn a_scan_of_the_cluster_takes_a_refused_key_from_other_replicas() {
         scan(&mut cluster, node, "a", scope).expect_err("one of three says nothing");
         assert_eq!(scan(&mut cluster, node, "l", scope).expect("without k").len(), 1);
     }
+}
+
+#[test]
+fn a_node_that_is_not_read_eligible_refuses_reads_and_stores_writes() {
+    let mut cluster = cluster();
+    // The views of the others are not up to date.
+    cluster.hosts[2].view.peers[2].read_eligible = false;
+    cluster.publish(2);
+    let (two, three) = (cluster.quorum(2, 3), cluster.quorum(3, 3));
+    assert!(matches!(get(&mut cluster, 1, "a", two), Reply::Found { .. }), "two others answer");
+    assert!(matches!(get(&mut cluster, 1, "a", three), Reply::Failed(_)), "one says nothing");
+    scan(&mut cluster, 1, "l", ScanScope::Cluster(three)).expect_err("one says nothing");
+    let put = Command::Put { key: key("a"), value: Bytes::new(), lifetime: Lifetime::Forever, quorum: three };
+    let id = cluster.submit(1, put);
+    cluster.settle();
+    assert!(matches!(cluster.replies[&id], Reply::Written { .. }), "{:?}", cluster.replies[&id]);
+}
+
+#[test]
+fn a_scan_fails_at_once_when_a_needed_participant_is_not_read_eligible_any_more() {
+    let mut cluster = cluster();
+    let range = KeyRange { from: Some(Cut::Before(key("l"))), to: None };
+    let scan = Scan { range, limit: None, scope: ScanScope::Cluster(cluster.quorum(3, 3)) };
+    let id = cluster.submit(0, Command::Scan { id: ScanId(1), scan });
+    assert!(cluster.replies.is_empty() && cluster.in_flight().next().is_some(), "it waits for pages");
+    cluster.hosts[0].view.peers[1].read_eligible = false;
+    cluster.publish(0);
+    let reply = &cluster.replies[&id];
+    assert!(matches!(reply, Reply::Failed(failure) if is_short(failure, Shortfall::Unanswered)), "{reply:?}");
 }

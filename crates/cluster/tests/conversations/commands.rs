@@ -16,8 +16,10 @@ impl Player {
     /// Submits a command of a client, such as `put n1 k=v ack=2 from=3`.
     pub(crate) fn submit(&mut self, name: &str, arguments: &mut Arguments) -> Result<RequestId, String> {
         if name == "next" {
-            let (host, id) = self.last_scan.ok_or("there is no scan")?;
-            return Ok(self.submit_named(host, "next page", Command::NextPage { id }));
+            let name = arguments.try_next().unwrap_or_default();
+            let (host, id) = self.named_scan(&name)?;
+            let what = format!("next page {name}");
+            return Ok(self.submit_named(host, what.trim_end(), Command::NextPage { id }));
         }
         let host = arguments.node()?;
         if !self.world.hosts[host].is_running() {
@@ -66,21 +68,33 @@ impl Player {
     ) -> Result<(String, Command), String> {
         let limit = arguments.number("limit")?;
         let scope = if arguments.takes("local") { ScanScope::Node } else { ScanScope::Cluster(quorum) };
+        // Keys are names with a number: a bare name is before them, `~` behind them.
+        let before = |name: &String| Cut::Before(world::key(name));
+        let behind = |name: &String| Cut::Before(world::key(&format!("{name}~")));
         let (from, to) = (arguments.try_next(), arguments.try_next());
-        let cut = |name: &String| Cut::Before(world::key(name));
-        let range = KeyRange { from: from.as_ref().map(cut), to: to.as_ref().map(cut) };
-        let id = ScanId(self.scans);
-        self.scans += 1;
-        self.last_scan = Some((host, id));
-        let bounds = [from.unwrap_or_default(), to.unwrap_or_default()].join("..");
-        Ok((format!("scan {bounds}"), Command::Scan { id, scan: Scan { range, limit, scope } }))
+        let (after, through) = (arguments.named("after"), arguments.named("through"));
+        let range = KeyRange {
+            from: from.as_ref().map(before).or(after.as_ref().map(behind)),
+            to: to.as_ref().map(before).or(through.as_ref().map(behind)),
+        };
+        let id = ScanId(self.scan_count);
+        self.scan_count += 1;
+        let name = arguments.named("as").unwrap_or_default();
+        self.scans.insert(name.clone(), (host, id));
+        let space = if name.is_empty() { "" } else { " " };
+        let bounds = describe::range(self, &range);
+        Ok((format!("scan {name}{space}{bounds}"), Command::Scan { id, scan: Scan { range, limit, scope } }))
     }
 
-    pub(crate) fn close_scan(&mut self) {
-        if let Some((host, id)) = self.last_scan.take() {
-            self.world.close_scan(host, id);
-            self.settle();
-        }
+    pub(crate) fn close_scan(&mut self, arguments: &mut Arguments) -> Result<(), String> {
+        let (host, id) = self.named_scan(&arguments.try_next().unwrap_or_default())?;
+        self.world.close_scan(host, id);
+        self.settle();
+        Ok(())
+    }
+
+    fn named_scan(&self, name: &str) -> Result<(usize, ScanId), String> {
+        self.scans.get(name).copied().ok_or_else(|| format!("there is no scan {name}").trim_end().to_owned())
     }
 
     fn quorum(&self, arguments: &mut Arguments) -> Result<Quorum, String> {
@@ -93,7 +107,7 @@ impl Player {
         self.names.key(&self.world, name)
     }
 
-    /// Stores a cell as an earlier write would have: `seed n1 n2 k=v@1 from=2 hints=n3`.
+    /// Stores cells as earlier writes would have: `seed n1 n2 j=v@1 k=v@2 from=2 hints=n3`.
     pub(crate) fn seed(&mut self, arguments: &mut Arguments) -> Result<(), String> {
         let hosts = arguments.nodes()?;
         let from = arguments.number("from")?.unwrap_or(self.world.limits.default_from);
@@ -101,28 +115,21 @@ impl Player {
         let ago = arguments.named("ago").map(|ago| parse::duration(&ago)).transpose()?;
         let hints = arguments.named("hints").map(|hints| parse::node(&hints)).transpose()?;
         let expired = arguments.named("expired").map(|ago| parse::duration(&ago)).transpose()?;
-        let (name, value, version) = match arguments.pair() {
-            Some((name, value)) => {
-                let (value, version) = value.split_once('@').ok_or("the version is missing: k=v@1")?;
-                (name, Some(value_of(value)), version.to_owned())
+        for (name, value, version) in seeded_cells(arguments)? {
+            let key = self.key(&name)?;
+            let version = self.seeded_version(&version, ahead, ago)?;
+            let now = self.world.now_at(0).wall;
+            let expires_at = expired.map(|ago| before(now, ago));
+            let cell = match value {
+                Some(value) => {
+                    Cell { meta: CellMeta { expires_at, ..CellMeta::value(version, from) }, value }
+                }
+                None => Cell::tombstone(version, from),
+            };
+            for host in &hosts {
+                let hints: Vec<usize> = hints.into_iter().collect();
+                self.world.write_cell(*host, &key, &cell, &hints);
             }
-            None => {
-                let deleted = arguments.next("a cell")?;
-                let (name, version) = deleted.split_once('@').ok_or("the version is missing: k@1")?;
-                (name.to_owned(), None, version.to_owned())
-            }
-        };
-        let key = self.key(&name)?;
-        let version = self.seeded_version(&version, ahead, ago)?;
-        let now = self.world.now_at(0).wall;
-        let expires_at = expired.map(|ago| before(now, ago));
-        let cell = match value {
-            Some(value) => Cell { meta: CellMeta { expires_at, ..CellMeta::value(version, from) }, value },
-            None => Cell::tombstone(version, from),
-        };
-        for host in hosts {
-            let hints: Vec<usize> = hints.into_iter().collect();
-            self.world.write_cell(host, &key, &cell, &hints);
         }
         Ok(())
     }
@@ -196,6 +203,17 @@ impl Player {
         Ok(lines)
     }
 
+    /// The open links that the coordinators of nodes have dialed.
+    pub(crate) fn show_links(&mut self, arguments: &mut Arguments) -> Result<Vec<String>, String> {
+        let mut lines = Vec::new();
+        for host in arguments.nodes()? {
+            let peers = (0..self.world.hosts.len()).filter(|peer| self.world.has_link(host, *peer));
+            let peers: Vec<String> = peers.map(|peer| format!("n{}", peer + 1)).collect();
+            lines.push(format!("n{} has links to {}", host + 1, or_nothing(&peers)));
+        }
+        Ok(lines)
+    }
+
     pub(crate) fn show_snapshots(&mut self, arguments: &mut Arguments) -> Result<Vec<String>, String> {
         let nodes = arguments.nodes()?;
         let count = |host: usize| self.world.hosts[host].store.snapshots.len();
@@ -222,6 +240,21 @@ impl Player {
             false => Ok(format!("n{} is not {state} after {within:?}", host + 1)),
         }
     }
+}
+
+/// The remaining arguments as names, values and versions of cells. Without a value a cell is
+/// deleted.
+fn seeded_cells(arguments: &mut Arguments) -> Result<Vec<(String, Option<Bytes>, String)>, String> {
+    let mut cells = Vec::new();
+    while let Some((name, value)) = arguments.pair() {
+        let (value, version) = value.split_once('@').ok_or("the version is missing: k=v@1")?;
+        cells.push((name, Some(value_of(value)), version.to_owned()));
+    }
+    while let Some(deleted) = arguments.try_next() {
+        let (name, version) = deleted.split_once('@').ok_or("the version is missing: k@1")?;
+        cells.push((name.to_owned(), None, version.to_owned()));
+    }
+    if cells.is_empty() { Err("a cell is missing".to_owned()) } else { Ok(cells) }
 }
 
 fn or_nothing(items: &[String]) -> String {

@@ -5,16 +5,18 @@ mod failures;
 mod views;
 
 use crate::player::Player;
-use crate::world::Occurrence;
+use crate::world::{Machine, Occurrence};
 use cluster::{
-    Event, KeyRange, Message, NodeIndex, NodeRequest, NodeSet, PeerRequest, RangeRequest, RebuildReason,
-    ReplicaRequest, ScanTask, StoreRequest, SyncState,
+    Cut, Event, Key, KeyRange, Message, NodeIndex, NodeRequest, NodeSet, PeerRequest, RangeRequest,
+    RebuildReason, ReplicaRequest, ScanLimit, ScanTask, StoreRequest, SyncState,
 };
 use std::time::Duration;
 use stdx::{Cell, CellKind, CellMeta, WallTime};
 
 /// Size of the value `large` in bytes.
 pub(crate) const LARGE_BYTES: usize = 200_000;
+/// Greatest number of entries of a page that is shown; usual pages have more.
+const SHOWN_ENTRIES_MAX: usize = 64;
 
 /// The line of an occurrence; `None`: it is not shown.
 pub(crate) fn occurrence(player: &mut Player, occurrence: &Occurrence) -> Option<String> {
@@ -27,7 +29,10 @@ pub(crate) fn occurrence(player: &mut Player, occurrence: &Occurrence) -> Option
             let lost = if *is_lost { " (lost)" } else { "" };
             Some(format!("n{} -> n{} {text}{lost}", from + 1, to + 1))
         }
-        Occurrence::Stored { is_replica: true, .. } => None,
+        Occurrence::Stored { is_replica: true, .. }
+        | Occurrence::Stored {
+            machine: Machine::Node, request: StoreRequest::RaiseClockBound { .. }, ..
+        } => None,
         Occurrence::Stored { host, request, .. } => {
             let text = store_request(player, request)?;
             Some(format!("n{} {text}", host + 1))
@@ -85,7 +90,7 @@ fn request_of_peer(player: &mut Player, request: &PeerRequest) -> String {
 
 fn range_request(player: &Player, request: &RangeRequest) -> String {
     let verb = if request.cells { "fetch" } else { "compare" };
-    let name = |key: &Option<cluster::Key>| {
+    let name = |key: &Option<Key>| {
         let name = key.as_ref().map(|key| player.names.of_key(key.as_bytes())).unwrap_or_default();
         name.trim_end_matches('~').to_owned()
     };
@@ -114,7 +119,11 @@ fn replica_request(player: &mut Player, request: &ReplicaRequest) -> String {
 fn store_request(player: &mut Player, request: &StoreRequest) -> Option<String> {
     Some(match request {
         StoreRequest::Replica(request) => format!("disk: {}", replica_request(player, request)),
-        StoreRequest::ReadPage(request) => format!("disk: read page {}", range(player, &request.range)),
+        StoreRequest::ReadPage(request) => {
+            let (range, limit) = (range(player, &request.range), page_limit(request.limit));
+            format!("disk: read page {range} of {limit}")
+        }
+        StoreRequest::RaiseClockBound { .. } => "disk: reserve versions".to_owned(),
         StoreRequest::ForgetHints { target, hints } => {
             let hints: Vec<String> = hints
                 .iter()
@@ -126,10 +135,9 @@ fn store_request(player: &mut Player, request: &StoreRequest) -> Option<String> 
             format!("disk: forget hints for n{}: {}", target.0 + 1, hints.join(", "))
         }
         StoreRequest::AbandonTable(damage) => format!("disk: give up table {}", damage.table),
-        StoreRequest::ReadHints { .. }
-        | StoreRequest::Scan { .. }
-        | StoreRequest::PersistRecord { .. }
-        | StoreRequest::RaiseClockBound { .. } => return None,
+        StoreRequest::ReadHints { .. } | StoreRequest::Scan { .. } | StoreRequest::PersistRecord { .. } => {
+            return None;
+        }
     })
 }
 
@@ -162,14 +170,30 @@ fn meta(player: &mut Player, meta: &CellMeta) -> String {
 fn time(player: &Player, at: WallTime) -> String {
     let begin = player.world.now_at(usize::MAX).wall.micros_since_unix_epoch() as i128
         - i128::from(player.world.now.as_nanos() / 1_000);
-    format!("{}s", (at.micros_since_unix_epoch() as i128 - begin) / 1_000_000)
+    let micros = at.micros_since_unix_epoch() as i128 - begin;
+    let sign = if micros < 0 { "-" } else { "" };
+    format!("{sign}{:?}", Duration::from_millis((micros.unsigned_abs() / 1_000) as u64))
 }
 
-fn range(player: &Player, range: &KeyRange) -> String {
-    let name = |cut: &Option<cluster::Cut>| {
-        cut.as_ref().map_or_else(String::new, |cut| player.names.of_key(cut.key().as_bytes()))
+/// The greatest size of a page. Its greatest number of entries is shown if it is small.
+fn page_limit(limit: ScanLimit) -> String {
+    let entries = match limit.entries {
+        0..=SHOWN_ENTRIES_MAX => format!(", {} entries", limit.entries),
+        _ => String::new(),
     };
-    format!("{}..{}", name(&range.from), name(&range.to))
+    format!("{} KiB{entries}", limit.bytes >> 10)
+}
+
+pub(crate) fn range(player: &Player, range: &KeyRange) -> String {
+    // A bound behind a key has a bracket.
+    let bound = |cut: &Option<Cut>| {
+        let Some(cut) = cut else { return (String::new(), false) };
+        let name = player.names.of_key(cut.key().as_bytes());
+        let is_behind = name.ends_with('~') || matches!(cut, Cut::After(_));
+        (name.trim_end_matches('~').to_owned(), is_behind)
+    };
+    let ((from, is_after), (to, is_through)) = (bound(&range.from), bound(&range.to));
+    format!("{}{from}..{to}{}", if is_after { "(" } else { "" }, if is_through { "]" } else { "" })
 }
 
 pub(crate) fn nodes(set: NodeSet) -> String {

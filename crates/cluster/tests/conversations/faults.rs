@@ -9,7 +9,7 @@ use std::time::Duration;
 impl Player {
     pub(crate) fn strike(&mut self, name: &str, arguments: &mut Arguments) -> Result<(), String> {
         match name {
-            "drop" | "delay" | "double" | "cut" | "break" | "isolate" | "heal" => {
+            "drop" | "refuse" | "delay" | "double" | "cut" | "break" | "isolate" | "heal" => {
                 self.strike_network(name, arguments)
             }
             "disk" | "slow" | "lose-disk" | "copy-disk" | "roll-back" | "damage" => {
@@ -22,11 +22,13 @@ impl Player {
     fn strike_network(&mut self, name: &str, arguments: &mut Arguments) -> Result<(), String> {
         let world = &mut self.world;
         match name {
-            "drop" => {
+            "drop" | "refuse" => {
                 let (from, to) = (arguments.node()?, arguments.node()?);
                 let kind = kind(&arguments.next("a kind of messages")?)?;
                 let count = arguments.number("count")?.unwrap_or(1);
-                world.rules.entry((from, to)).or_default().losses.push((kind, count));
+                let rule = world.rules.entry((from, to)).or_default();
+                let counts = if name == "drop" { &mut rule.losses } else { &mut rule.refusals };
+                counts.push((kind, count));
             }
             "delay" => {
                 let (from, to) = (arguments.node()?, arguments.node()?);
@@ -102,6 +104,8 @@ impl Player {
             "ok" | "hung" => DiskState::Healthy,
             "full" => DiskState::Full,
             "overloaded" => DiskState::Overloaded,
+            "reads-overloaded" => DiskState::ReadsOverloaded,
+            "no-memory" => DiskState::NoMemory,
             "unreadable" => DiskState::Unreadable,
             "values-unreadable" => DiskState::ValuesUnreadable,
             "unwritable" => DiskState::Unwritable,
@@ -127,6 +131,8 @@ impl Player {
                 world.hosts[host].absences += 1;
                 world.resume(host);
             }
+            "refuse-dials" => world.refuses_dials = Some(arguments.node()?),
+            "accept-dials" => world.refuses_dials = None,
             "clock" => {
                 let host = arguments.node()?;
                 let is_forward = match arguments.next("a direction")?.as_str() {

@@ -21,8 +21,9 @@ pub(crate) struct Player {
     pub(crate) commands: BTreeMap<RequestId, String>,
     /// Disks that were copied, by name.
     pub(crate) copies: BTreeMap<String, Store>,
-    pub(crate) last_scan: Option<(usize, ScanId)>,
-    pub(crate) scans: u64,
+    /// Scans by their names, with the host of each. A scan without a name has an empty one.
+    pub(crate) scans: BTreeMap<String, (usize, ScanId)>,
+    pub(crate) scan_count: u64,
     pub(crate) tables: u64,
 }
 
@@ -33,8 +34,8 @@ impl Default for Player {
             names: Names::default(),
             commands: BTreeMap::new(),
             copies: BTreeMap::new(),
-            last_scan: None,
-            scans: 0,
+            scans: BTreeMap::new(),
+            scan_count: 0,
             tables: 0,
         }
     }
@@ -68,6 +69,9 @@ impl Player {
         limits.operations_max = arguments.number("operations")?.unwrap_or(limits.operations_max);
         limits.replied_max = arguments.number("replied")?.unwrap_or(limits.replied_max);
         limits.peer_requests_max = arguments.number("requests")?.unwrap_or(limits.peer_requests_max);
+        if let Some(timeout) = arguments.named("timeout") {
+            limits.request_timeout = parse::duration(&timeout)?;
+        }
         world.hint_bytes_max = arguments.number("hint-bytes")?.unwrap_or(world.hint_bytes_max);
         if let Some(age) = arguments.named("hint-age") {
             world.limits.hint_age_max = parse::duration(&age)?;
@@ -97,6 +101,7 @@ impl Player {
             "cells" => shown.extend(self.show_cells(arguments)?),
             "hints" => shown.extend(self.show_hints(arguments)?),
             "record" => shown.extend(self.show_records(arguments)?),
+            "links" => shown.extend(self.show_links(arguments)?),
             "snapshots" => shown.extend(self.show_snapshots(arguments)?),
             "begin" => {
                 let name = arguments.next("a command")?;
@@ -106,7 +111,7 @@ impl Player {
                 let id = self.submit(name, arguments)?;
                 self.finish(id);
             }
-            "close" => self.close_scan(),
+            "close" => self.close_scan(arguments)?,
             _ => self.strike(name, arguments)?,
         }
         Ok(shown)

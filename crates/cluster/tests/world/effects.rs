@@ -3,7 +3,7 @@
 use super::packet::{self, Machine};
 use super::{Host, Machines, Occurrence, Packet, World};
 use cluster::{
-    Destination, Effect, Event, LinkAction, LinkEvent, Message, NodeIndex, PeerHello, PeerRequest,
+    Destination, Effect, Event, LinkAction, LinkEvent, Message, NodeIndex, PeerHello, PeerRequest, PeerState,
     ReplicaRequest, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
 use std::collections::VecDeque;
@@ -30,6 +30,9 @@ impl World {
             Packet::Message { dialer, acceptor, link, machine, message, clock }
                 if self.connections.contains_key(&link) && self.hosts[host].is_running() =>
             {
+                if self.refuses_as_busy(dialer, acceptor, link, &message) {
+                    return;
+                }
                 let now = self.now_at(host);
                 self.hosts[host].member.clock.observe(clock, now);
                 let origin = packet::origin(dialer, acceptor, link, &message);
@@ -46,11 +49,14 @@ impl World {
                     return self.hosts[host].store.held.push((id, packet));
                 }
                 self.check_for_stray_cells(host, &request);
+                let is_upkeep = machine == Machine::Node && is_raise_of_bound(&request);
                 let response = match fault {
                     Some(fault) => StoreResponse::Failed(fault),
                     None => self.hosts[host].store.carry_out(request),
                 };
-                if let StoreResponse::Failed(fault) = &response {
+                if let StoreResponse::Failed(fault) = &response
+                    && !is_upkeep
+                {
                     self.record(|| Occurrence::DiskFailed { host, fault: fault.clone() });
                 }
                 self.handle_stored(host, machine, id, response);
@@ -74,11 +80,19 @@ impl World {
 
     pub(super) fn handle_link(&mut self, host: usize, machine: Machine, event: LinkEvent) {
         let now = self.now_at(host);
+        let opened = if let LinkEvent::Opened(hello) = &event { Some(hello.node) } else { None };
         match self.machine(host, machine) {
             MachineMut::Node(node) => node.handle_link(now, event),
             MachineMut::Coordinator(coordinator) => coordinator.handle_link(now, event),
         }
         self.carry_out(host, machine, false);
+        if let (Machine::Coordinator, Some(peer)) = (machine, opened) {
+            assert!(
+                self.hosts[host].view.peer(peer).state != PeerState::Unreachable
+                    || self.link_of(host, peer.as_usize(), machine).is_none(),
+                "a link to a peer that is unreachable stays open"
+            );
+        }
     }
 
     fn handle_stored(&mut self, host: usize, machine: Machine, id: StoreId, response: StoreResponse) {
@@ -162,9 +176,15 @@ impl World {
                 }
             }
             Effect::Send { to: Destination::Accepted(link), message } => {
-                if let Some(dialer) = self.connections.get(&link).map(|connection| connection.dialer) {
-                    self.send(link, host, dialer, &message);
+                match self.connections.get(&link).map(|connection| connection.dialer) {
+                    Some(dialer) => self.send(link, host, dialer, &message),
+                    None => assert!(!self.net.is_instant, "no answer is sent over a link that has ended"),
                 }
+            }
+            Effect::Link(LinkAction::Dial(node))
+                if machine == Machine::Coordinator && !self.hosts[host].is_alive(node) =>
+            {
+                panic!("a coordinator dials {node:?}, which is not alive in its view");
             }
             Effect::Link(LinkAction::Dial(node)) if self.net.is_instant => {
                 opened.push_back(self.open_at_once(host, node.as_usize()));
@@ -210,7 +230,11 @@ impl World {
     }
 
     fn store(&mut self, host: usize, machine: Machine, is_replica: bool, id: StoreId, request: StoreRequest) {
-        self.record(|| Occurrence::Stored { host, is_replica, request: request.clone() });
+        self.record(|| Occurrence::Stored { host, machine, is_replica, request: request.clone() });
+        let generation = self.hosts[host].generation;
+        if !self.store_ids.insert((host, generation, machine, id)) {
+            self.repeated_store_ids.push(id);
+        }
         if let StoreRequest::Replica(ReplicaRequest::Write { key, cell, .. }) = &request {
             self.hosts[host].store.writes_under_way += 1;
             self.note_issued(machine, key, cell);
@@ -218,7 +242,6 @@ impl World {
         if machine == Machine::Node {
             self.hosts[host].store_requests.push(request.clone());
         }
-        let generation = self.hosts[host].generation;
         let latency =
             if self.net.is_instant { std::time::Duration::ZERO } else { self.hosts[host].store.latency };
         self.at(self.now + latency, Packet::AtStore { node: host, generation, machine, id, request });
@@ -251,6 +274,10 @@ impl World {
             }
         }
     }
+}
+
+fn is_raise_of_bound(request: &StoreRequest) -> bool {
+    matches!(request, StoreRequest::RaiseClockBound { .. })
 }
 
 enum MachineMut<'a> {

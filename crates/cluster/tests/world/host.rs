@@ -3,7 +3,7 @@
 use super::{Machines, Packet, Store, World};
 use cluster::{
     ClusterView, Coordinator, Event, HintLedger, HybridClock, Incarnation, Layout, LinkId, Member, Node,
-    NodeIndex, PeerView, StoreRequest, SyncState,
+    NodeIndex, PeerState, PeerView, StoreRequest, SyncState,
 };
 use std::sync::Arc;
 use stdx::{Hlc, Instant, NodeTag};
@@ -62,6 +62,11 @@ impl Host {
             is_published: false,
             shown_state: None,
         }
+    }
+
+    /// Whether a peer is up or suspected in the view of the coordinator.
+    pub(super) fn is_alive(&self, peer: NodeIndex) -> bool {
+        matches!(self.view.peer(peer).state, PeerState::Up | PeerState::Suspected)
     }
 
     pub(crate) const fn is_running(&self) -> bool {

@@ -3,8 +3,8 @@
 use super::packet::{self, Machine};
 use super::{MILLISECOND, Machines, Occurrence, Packet, PacketKind, World};
 use cluster::{
-    DialFailure, Incarnation, LinkAction, LinkEvent, LinkId, Message, NodeIndex, PeerHello, Requester,
-    SyncState,
+    DialFailure, Incarnation, LinkAction, LinkEvent, LinkId, Message, NodeIndex, PeerAnswer, PeerHello,
+    ReplicaFault, Requester, SyncState,
 };
 use std::time::Duration;
 use stdx::{Hlc, Instant};
@@ -42,17 +42,19 @@ pub(crate) struct LinkRule {
     pub(crate) delay: Duration,
     /// Kinds of messages that are lost, each with the number of further losses.
     pub(crate) losses: Vec<(PacketKind, u64)>,
+    /// Kinds of requests that the receiver answers as busy, each with the number of further ones.
+    pub(crate) refusals: Vec<(PacketKind, u64)>,
     /// Number of next messages that arrive twice, heartbeats not counted.
     pub(crate) doubled: u64,
 }
 
 impl LinkRule {
-    fn takes(&mut self, kind: PacketKind) -> bool {
-        let loss = self.losses.iter_mut().find(|(lost, left)| *lost == kind && *left > 0);
-        loss.is_some_and(|(_, left)| {
-            *left -= 1;
-            true
-        })
+    fn loses(&mut self, kind: PacketKind) -> bool {
+        use_up(&mut self.losses, kind)
+    }
+
+    fn refuses(&mut self, kind: PacketKind) -> bool {
+        use_up(&mut self.refusals, kind)
     }
 
     fn doubles(&mut self, kind: PacketKind) -> bool {
@@ -60,6 +62,15 @@ impl LinkRule {
         self.doubled -= u64::from(doubles);
         doubles
     }
+}
+
+/// Whether one more message of this kind is left, which is then used up.
+fn use_up(counts: &mut [(PacketKind, u64)], kind: PacketKind) -> bool {
+    let count = counts.iter_mut().find(|(counted, left)| *counted == kind && *left > 0);
+    count.is_some_and(|(_, left)| {
+        *left -= 1;
+        true
+    })
 }
 
 /// A connection between two state machines.
@@ -208,7 +219,7 @@ impl World {
         self.note_sent(machine, message);
         let kind = PacketKind::of(message);
         let rule = self.rules.entry((from, to)).or_default();
-        let (is_taken, is_doubled, delay) = (rule.takes(kind), rule.doubles(kind), rule.delay);
+        let (is_taken, is_doubled, delay) = (rule.loses(kind), rule.doubles(kind), rule.delay);
         let is_lost = is_taken || self.cut.contains(&(from, to)) || self.rng.chance(self.net.loss);
         if kind != PacketKind::Heartbeat {
             self.record(|| Occurrence::Sent { from, to, message: message.clone(), is_lost });
@@ -224,6 +235,24 @@ impl World {
             let message = message.clone();
             self.at(arrives + late, Packet::Message { dialer, acceptor, link, machine, message, clock });
         }
+    }
+
+    /// Answers a request as busy on behalf of its receiver, if a rule says so.
+    pub(super) fn refuses_as_busy(
+        &mut self,
+        dialer: usize,
+        acceptor: usize,
+        link: LinkId,
+        message: &Message,
+    ) -> bool {
+        let Message::Request { id, .. } = message else { return false };
+        let rule = self.rules.get_mut(&(dialer, acceptor));
+        let is_refused = rule.is_some_and(|rule| rule.refuses(PacketKind::of(message)));
+        if is_refused {
+            let answer = PeerAnswer::Failed(ReplicaFault::Busy);
+            self.send(link, acceptor, dialer, &Message::Answer { id: *id, answer });
+        }
+        is_refused
     }
 
     /// Time at which a link has carried a message, after those before it.

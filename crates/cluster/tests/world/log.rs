@@ -1,6 +1,7 @@
 //! Occurrences that a script shows.
 
 use super::World;
+use super::packet::Machine;
 use cluster::{ClusterView, Event, Message, Reply, RequestId, StoreFault, StoreRequest, SyncState};
 
 /// Something that occurred, for a script.
@@ -15,6 +16,7 @@ pub(crate) enum Occurrence {
     /// A request to a store. `is_replica`: on behalf of a peer.
     Stored {
         host: usize,
+        machine: Machine,
         is_replica: bool,
         request: StoreRequest,
     },

@@ -37,7 +37,7 @@ pub(crate) use store::{DiskState, Store};
 use bytes::Bytes;
 use cluster::{
     Coordinator, CoordinatorLimits, Key, Layout, LinkId, Message, NodeIndex, NodeLimits, Reply, RequestId,
-    SyncState, WaitTrace,
+    StoreId, SyncState, WaitTrace,
 };
 use links::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +94,8 @@ pub(crate) struct World {
     pub(crate) deleted: BTreeSet<(Key, Version)>,
     /// Cells that reached a node that is not their replica and held no older cell of the key.
     pub(crate) stray_cells: Vec<(usize, Key)>,
+    /// Ids of store requests that a process used again. A read that starts again uses its ids again.
+    pub(crate) repeated_store_ids: Vec<StoreId>,
     /// Occurrences for a script; `None`: they are not recorded.
     pub(crate) log: Option<Vec<Occurrence>>,
     pub(crate) rng: Rng,
@@ -105,6 +107,8 @@ pub(crate) struct World {
     packet_count: u64,
     connections: BTreeMap<LinkId, Connection>,
     last_link: u64,
+    /// Ids of store requests that each state machine of each process has used.
+    store_ids: BTreeSet<(usize, u64, Machine, StoreId)>,
 }
 
 impl World {
@@ -159,6 +163,7 @@ impl World {
             issued: Vec::new(),
             deleted: BTreeSet::new(),
             stray_cells: Vec::new(),
+            repeated_store_ids: Vec::new(),
             log: None,
             rng: Rng::new(seed),
             submitted: Vec::new(),
@@ -167,6 +172,7 @@ impl World {
             packet_count: 0,
             connections: BTreeMap::new(),
             last_link: 0,
+            store_ids: BTreeSet::new(),
         }
     }
 

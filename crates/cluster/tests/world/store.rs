@@ -43,39 +43,56 @@ pub(crate) struct Store {
 pub(crate) enum DiskState {
     #[default]
     Healthy,
-    /// Values are refused, deletes are accepted.
+    /// Values are refused, deletes are accepted. No versions can be reserved.
     Full,
     /// Writes are refused for the number of writes that wait.
     Overloaded,
+    /// Reads are refused for the number of reads that wait.
+    ReadsOverloaded,
+    /// Reads are refused for want of memory.
+    NoMemory,
     /// Reads fail.
     Unreadable,
     /// Reads of values fail, and reads of versions do not.
     ValuesUnreadable,
-    /// Writes fail.
+    /// Writes fail. No versions can be reserved.
     Unwritable,
 }
 
 impl DiskState {
     /// The fault of a request.
     fn fault(self, request: &StoreRequest) -> Option<StoreFault> {
-        let StoreRequest::Replica(request) = request else { return None };
-        let is_value =
-            matches!(request, ReplicaRequest::Write { cell, .. } if cell.meta.kind == CellKind::Value);
+        let (is_read, is_raise_of_bound) = match request {
+            StoreRequest::Replica(ReplicaRequest::EndSnapshot { .. }) => return None,
+            StoreRequest::Replica(request) => (request.is_read(), false),
+            StoreRequest::ReadPage(_) => (true, false),
+            StoreRequest::RaiseClockBound { .. } => (false, true),
+            _ => return None,
+        };
+        let is_write = !is_read && !is_raise_of_bound;
+        let retry_after = Duration::from_secs(2);
         match self {
-            Self::Full if is_value => Some(StoreFault::Full),
-            Self::Overloaded if !request.is_read() => {
-                Some(StoreFault::Overloaded { retry_after: Duration::from_secs(2) })
-            }
-            Self::Unreadable if request.is_read() => {
+            Self::Full if is_raise_of_bound || is_write_of_value(request) => Some(StoreFault::Full),
+            Self::Overloaded if is_write => Some(StoreFault::Overloaded { retry_after }),
+            Self::ReadsOverloaded if is_read => Some(StoreFault::Overloaded { retry_after }),
+            Self::NoMemory if is_read => Some(StoreFault::NoMemory { retry_after }),
+            Self::Unreadable if is_read => Some(StoreFault::Corrupt { detail: "as ordered".into() }),
+            Self::ValuesUnreadable if is_read_of_value(request) => {
                 Some(StoreFault::Corrupt { detail: "as ordered".into() })
             }
-            Self::ValuesUnreadable if matches!(request, ReplicaRequest::Read { .. }) => {
-                Some(StoreFault::Corrupt { detail: "as ordered".into() })
-            }
-            Self::Unwritable if !request.is_read() => Some(StoreFault::Io { detail: "as ordered".into() }),
+            Self::Unwritable if !is_read => Some(StoreFault::Io { detail: "as ordered".into() }),
             _ => None,
         }
     }
+}
+
+fn is_write_of_value(request: &StoreRequest) -> bool {
+    let StoreRequest::Replica(ReplicaRequest::Write { cell, .. }) = request else { return false };
+    cell.meta.kind == CellKind::Value
+}
+
+fn is_read_of_value(request: &StoreRequest) -> bool {
+    matches!(request, StoreRequest::Replica(ReplicaRequest::Read { .. }))
 }
 
 impl Default for Store {
