@@ -1,4 +1,4 @@
-//! In any order of commands, answers and time at a node that is alone, each command gets exactly one
+//! In any order of commands, answers and time at a single node, each command gets exactly one
 //! reply, the reply fits the command, and no operation is left.
 
 mod world;

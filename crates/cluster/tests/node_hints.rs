@@ -3,16 +3,12 @@
 mod world;
 
 use cluster::{
-    Event, HintCount, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, ReplicaRequest,
+    HintCount, Message, NodeIndex, NodeSet, PeerAnswer, PeerRequest, PeerState, ReplicaRequest,
     ReplicaResponse, StoreRequest, hint_bytes,
 };
 use std::time::Duration;
 use stdx::{Cell, NodeTag, Version};
 use world::{MILLISECOND, SECOND, World, key};
-
-fn dropped(world: &World, host: usize) -> usize {
-    world.hosts[host].events.iter().filter(|event| matches!(event, Event::HintDropped { .. })).count()
-}
 
 /// Number of writes that `from` has sent to `to`.
 fn writes(world: &World, from: usize, to: usize) -> usize {
@@ -146,24 +142,6 @@ fn hints_arrive_though_messages_are_lost_and_stores_and_links_fail() {
 }
 
 #[test]
-fn hints_that_are_too_old_are_dropped_and_a_repair_is_pending() {
-    let mut world = World::new(2, 6);
-    world.limits.hint_age_max = 60 * SECOND;
-    (0..2).for_each(|host| world.start(host));
-    world.run(SECOND);
-    world.crash(1);
-    world.write(0, "k", 2, &[1]);
-    world.run(61 * SECOND);
-    world.net.loss = 0.0;
-    world.start(1);
-    world.run_until(5 * SECOND, "the hint is gone", |world| world.hosts[0].store.hints_for(1) == 0);
-    assert_eq!(dropped(&world, 0), 1);
-    world.run_until(SECOND, "the repair is durably pending", |world| {
-        world.hosts[0].store.record.repair_pending.contains(NodeIndex(1))
-    });
-}
-
-#[test]
 fn hints_past_the_budget_are_dropped_and_a_repair_is_pending() {
     let mut world = World::new(2, 7);
     world.hint_bytes_max = 3 * hint_bytes(&key("k0"));
@@ -247,23 +225,6 @@ fn a_drain_delivers_the_hints_of_reachable_peers() {
 }
 
 #[test]
-fn a_drain_without_progress_ends() {
-    let mut world = World::started(2, 12);
-    world.hosts[1].store.fails =
-        |request| matches!(request, StoreRequest::Replica(ReplicaRequest::Write { .. }));
-    world.write(0, "k", 2, &[1]);
-    world.run(SECOND);
-    let (now, node) = world.node_mut(0);
-    node.begin_drain(now);
-    world.carry_out_effects(0);
-    world.run(SECOND);
-    assert!(!world.node(0).is_drained());
-    world.run(1_500 * MILLISECOND);
-    assert!(world.node(0).is_drained());
-    assert!(world.view_of(1, 0).draining);
-}
-
-#[test]
 fn an_unexpected_answer_is_ignored() {
     let mut world = World::started(2, 13);
     let id = |number| cluster::MessageId {
@@ -300,16 +261,4 @@ fn hints_for_large_values_arrive_over_a_slow_link_each_once() {
     world.start(2);
     world.run_until(40 * SECOND, "all are delivered", |world| world.hosts[0].store.hints_for(2) == 0);
     assert_eq!(writes(&world, 0, 2), 3, "each once");
-}
-
-#[test]
-fn a_forward_step_of_the_clock_drops_no_hint() {
-    let mut world = World::started(3, 41);
-    world.crash(2);
-    let version = world.write(0, "k", 3, &[2]);
-    world.hosts[0].wall_offset_micros = (world.limits.hint_age_max * 2).as_micros() as i64;
-    world.run(SECOND);
-    world.start(2);
-    world.run(3 * SECOND);
-    assert_eq!((world.version_at(2, "k"), dropped(&world, 0)), (Some(version), 0));
 }

@@ -3,8 +3,8 @@
 mod world;
 
 use cluster::{
-    Destination, Effect, HybridClock, LinkAction, Message, NodeIndex, NodeLimits, NodeSet, Origin, PeerState,
-    StoreRequest, SyncState,
+    Destination, DialFailure, Effect, HybridClock, LinkAction, Message, NodeIndex, NodeLimits, NodeSet,
+    Origin, PeerState, StoreRequest, SyncState,
 };
 use stdx::{Cell, Hlc, NodeTag};
 use world::{MILLISECOND, SECOND, World, key};
@@ -290,7 +290,7 @@ fn a_peer_whose_link_is_open_is_waited_for_while_it_is_dialed() {
 #[test]
 fn a_peer_that_links_and_cannot_be_dialed_is_unreachable() {
     let mut world = World::started(2, 21);
-    world.refuses_dials = Some(1);
+    world.fail_dials(1, DialFailure::Refused);
     world.break_dialed(0, 1);
     world.run(SECOND);
     assert_eq!(world.state(1, 0), PeerState::Up);

@@ -4,11 +4,11 @@ mod world;
 
 use cluster::{
     Destination, DialFailure, Effect, Event, GenerationReport, HeartbeatPayload, Incarnation, LinkAction,
-    LinkEvent, LinkId, Member, Message, MessageId, Node, NodeIndex, NodeRequest, NodeSet, Origin, PeerHello,
-    PeerRequest, PeerState, RebuildReason, Requester, StoreRequest, SyncState,
+    LinkEvent, LinkId, Message, MessageId, NodeIndex, NodeRequest, NodeSet, Origin, PeerHello, PeerRequest,
+    PeerState, RebuildReason, Requester, StoreRequest, SyncState,
 };
 use std::time::Duration;
-use stdx::{Hlc, Instant, NodeTag, Now, Rng};
+use stdx::{Hlc, Instant, NodeTag};
 use world::{MILLISECOND, SECOND, World, key};
 
 /// A world in which two of three new nodes run with the operator's declaration of a new cluster.
@@ -345,41 +345,27 @@ fn a_copy_beside_the_original_is_refused_as_a_copy() {
     assert_eq!(world.state(0, 1), PeerState::Up);
 }
 
-/// Drives a node on a copy of node 0's disk for `rounds` steps of 100 ms. Every dial fails for
-/// `reason`.
-fn fail_dials(node: &mut Node, now: &mut Now, reason: DialFailure, rounds: u32) {
-    for _ in 0..rounds {
-        let step = 100 * MILLISECOND;
-        *now = Now { mono: now.mono + step, wall: now.wall.saturating_add(step) };
-        node.handle_timeout(*now);
-        while let Some(effect) = node.poll_effect() {
-            if let Effect::Link(LinkAction::Dial(peer)) = effect {
-                node.handle_link(*now, LinkEvent::DialFailed { node: peer, reason });
-            }
-        }
-    }
-}
-
-/// A node on a copy of node 0's disk, and the time of that host.
-fn copy_of_first(world: &World) -> (Node, Now) {
-    let (host, now) = (&world.hosts[0], world.now_at(0));
-    let member = Member { incarnation: Incarnation(0xc0b1), ..host.member.clone() };
-    (Node::new(now, member, host.store.record.clone(), world.limits, Rng::new(1)), now)
-}
-
-fn is_first_read_eligible(node: &Node) -> bool {
-    node.view().peer(NodeIndex(0)).read_eligible
+/// Three nodes that were settled, of which the first starts again from a copy of its disk: no peer
+/// dials it, and its own dials fail for `reason`.
+fn copy_whose_dials_fail(reason: DialFailure) -> World {
+    let mut world = World::started(3, 18);
+    world.crash(0);
+    world.fail_dials(0, DialFailure::Refused);
+    (1..3).for_each(|peer| world.fail_dials(peer, reason));
+    world.start(0);
+    world.run(10 * SECOND);
+    world
 }
 
 /// With `ack=1` the copy would answer from its own disk. A restart or a failure of its peers proves
 /// nothing.
 #[test]
 fn a_settled_node_that_its_peers_did_not_admit_is_ready_and_not_read_eligible() {
-    let (mut node, mut now) = copy_of_first(&World::started(3, 18));
-    fail_dials(&mut node, &mut now, DialFailure::NotAdmitted, 100);
-    assert!(node.is_ready() && !is_first_read_eligible(&node));
-    fail_dials(&mut node, &mut now, DialFailure::Refused, 300);
-    assert!(!is_first_read_eligible(&node), "they ended without a report");
+    let mut world = copy_whose_dials_fail(DialFailure::NotAdmitted);
+    assert!(world.node(0).is_ready() && !world.view_of(0, 0).read_eligible);
+    (1..3).for_each(|peer| world.fail_dials(peer, DialFailure::Refused));
+    world.run(30 * SECOND);
+    assert!(!world.view_of(0, 0).read_eligible, "they ended without a report");
 }
 
 /// The peers report the original only while they run. The copy remembers the refusal for longer.
@@ -388,12 +374,9 @@ fn a_copy_that_is_refused_as_a_copy_rebuilds_even_after_a_restart() {
     let mut world = World::started(3, 18);
     let name = world.name_where("k", 3, |_| true);
     world.crash(1);
-    let refused = LinkEvent::DialFailed { node: NodeIndex(1), reason: DialFailure::Copy };
-    for _ in 0..1_000 {
-        let now = world.now_at(0);
-        world.node_mut(0).1.handle_link(now, refused);
-        world.run(MILLISECOND);
-    }
+    world.dial_failures.insert((0, 1), DialFailure::Copy);
+    world.run(2 * SECOND);
+    world.dial_failures.clear();
     assert_eq!(world.sync_state(0), SyncState::Rebuilding);
     let missed = world.write(2, &name, 3, &[]);
     world.restart(0);
@@ -407,9 +390,8 @@ fn a_copy_that_is_refused_as_a_copy_rebuilds_even_after_a_restart() {
 /// This allows an operator to change the secret node by node.
 #[test]
 fn a_settled_node_whose_peers_disagree_about_the_cluster_is_read_eligible() {
-    let (mut node, mut now) = copy_of_first(&World::started(3, 18));
-    fail_dials(&mut node, &mut now, DialFailure::Rejected, 100);
-    assert!(node.is_ready() && is_first_read_eligible(&node));
+    let world = copy_whose_dials_fail(DialFailure::Rejected);
+    assert!(world.node(0).is_ready() && world.view_of(0, 0).read_eligible);
 }
 
 /// The address of the original was given to a copy: a peer that restarts links with the copy.
@@ -418,12 +400,9 @@ fn an_original_that_a_peer_refuses_is_not_read_eligible_until_that_peer_reports(
     let mut world = World::started(3, 18);
     world.run_until(5 * SECOND, "all are up", are_all_read_eligible);
     world.crash(1);
-    let refused = LinkEvent::DialFailed { node: NodeIndex(1), reason: DialFailure::NotAdmitted };
-    for _ in 0..1_000 {
-        let now = world.now_at(0);
-        world.node_mut(0).1.handle_link(now, refused);
-        world.run(MILLISECOND);
-    }
+    world.dial_failures.insert((0, 1), DialFailure::NotAdmitted);
+    world.run(2 * SECOND);
+    world.dial_failures.clear();
     assert!(!world.view_of(0, 0).read_eligible);
     world.start(1);
     world.run_until(5 * SECOND, "it is admitted and heard", |world| world.view_of(0, 0).read_eligible);

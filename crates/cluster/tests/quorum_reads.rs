@@ -110,12 +110,7 @@ impl Run {
                 let millis = if self.rng.chance(0.02) { 1_100 } else { self.rng.below(60) };
                 self.cluster.pass(Duration::from_millis(millis));
             }
-            93..96 => {
-                let (dialer, acceptor) = (self.node(), self.node());
-                if dialer != acceptor {
-                    self.cluster.cut(dialer, acceptor);
-                }
-            }
+            93..96 => self.cluster.cut_any(&mut self.rng),
             96..98 => self.change_view(),
             98 if self.rng.chance(0.2) => self.settle(),
             98 => {}
@@ -124,7 +119,7 @@ impl Run {
     }
 
     fn node(&mut self) -> usize {
-        self.rng.below(self.cluster.hosts.len() as u64) as usize
+        self.cluster.any_host(&mut self.rng)
     }
 
     fn submit_read(&mut self) {
@@ -149,11 +144,6 @@ impl Run {
         self.asked.insert(id, Asked { key: key_index, floor: None, value });
     }
 
-    fn any_in_flight(&mut self) -> Option<usize> {
-        let len = self.cluster.in_flight().count() as u64;
-        (len > 0).then(|| self.rng.below(len) as usize)
-    }
-
     fn deliver(&mut self) {
         let fault = self.rng.chance(0.03).then(|| match self.rng.below(4) {
             0 => StoreFault::Full,
@@ -161,7 +151,7 @@ impl Run {
             2 => StoreFault::Corrupt { detail: String::new() },
             _ => StoreFault::Io { detail: String::new() },
         });
-        let Some(index) = self.any_in_flight() else {
+        let Some(index) = self.cluster.any_in_flight(&mut self.rng) else {
             return;
         };
         if self.rng.chance(self.loss) {
@@ -174,7 +164,7 @@ impl Run {
     }
 
     fn duplicate(&mut self) {
-        if let Some(index) = self.any_in_flight() {
+        if let Some(index) = self.cluster.any_in_flight(&mut self.rng) {
             self.cluster.deliver_copy(index);
         }
     }

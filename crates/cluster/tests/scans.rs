@@ -147,7 +147,7 @@ impl Run {
             86 => {}
             _ if self.is_calm => self.deliver(),
             87..90 => {
-                if let Some(index) = self.any_in_flight() {
+                if let Some(index) = self.cluster.any_in_flight(&mut self.rng) {
                     self.cluster.deliver_copy(index);
                 }
             }
@@ -155,12 +155,7 @@ impl Run {
                 let millis = if self.rng.chance(0.05) { 300 } else { self.rng.below(30) };
                 self.cluster.pass(Duration::from_millis(millis));
             }
-            96 => {
-                let (dialer, acceptor) = (self.node(), self.node());
-                if dialer != acceptor {
-                    self.cluster.cut(dialer, acceptor);
-                }
-            }
+            96 => self.cluster.cut_any(&mut self.rng),
             97 => self.change_view(),
             98 if self.rng.chance(0.3) => self.restart(),
             _ => {}
@@ -168,7 +163,7 @@ impl Run {
     }
 
     fn node(&mut self) -> usize {
-        self.rng.below(self.cluster.hosts.len() as u64) as usize
+        self.cluster.any_host(&mut self.rng)
     }
 
     fn any_key(&mut self) -> Key {
@@ -261,13 +256,8 @@ impl Run {
         }
     }
 
-    fn any_in_flight(&mut self) -> Option<usize> {
-        let len = self.cluster.in_flight().count() as u64;
-        (len > 0).then(|| self.rng.below(len) as usize)
-    }
-
     fn deliver(&mut self) {
-        let Some(index) = self.any_in_flight() else {
+        let Some(index) = self.cluster.any_in_flight(&mut self.rng) else {
             return;
         };
         let fault = (!self.is_calm && self.rng.chance(0.02)).then(|| match self.rng.below(3) {

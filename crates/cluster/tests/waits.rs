@@ -1,10 +1,11 @@
-//! The wait trace of a reply names its targets, and its spans add up to the whole time.
+//! The wait trace of a reply names its targets, and its spans add up to the whole time. A request
+//! after a wait is sent with the remaining time.
 
 mod world;
 
 use bytes::Bytes;
 use cluster::{
-    Command, CoordinatorLimits, Key, Lifetime, NodeIndex, Reply, RequestId, StoreRequest, WaitSpan,
+    Command, CoordinatorLimits, Key, Lifetime, Message, NodeIndex, Reply, RequestId, StoreRequest, WaitSpan,
     WaitTarget,
 };
 use std::time::Duration;
@@ -115,6 +116,23 @@ fn a_write_that_waited_for_a_link_did_not_wait_for_the_clock() {
     }
     let expected = [(WaitTarget::Links, TIMEOUT / 2), (peer(hosts[1]), STEP * 3)];
     assert_eq!(spans(&cluster, id, submitted), expected);
+}
+
+#[test]
+fn a_read_that_waited_for_its_links_sends_the_remaining_time() {
+    let mut cluster = cluster(3);
+    let hosts = [0, 1, 2].map(|place| at(&cluster, &key("k"), place));
+    hosts[1..].iter().for_each(|&host| cluster.cut(hosts[0], host));
+    get(&mut cluster, "k", 3, 3);
+    assert!(cluster.in_flight().next().is_none(), "nothing is sent before the links open");
+    cluster.pass(TIMEOUT / 4);
+    let within: Vec<Duration> = (cluster.in_flight())
+        .filter_map(|packet| match packet {
+            Packet::Message { message: Message::Request { within, .. }, .. } => *within,
+            _ => None,
+        })
+        .collect();
+    assert_eq!(within, [TIMEOUT - TIMEOUT / 4; 2]);
 }
 
 #[test]

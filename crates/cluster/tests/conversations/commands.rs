@@ -231,7 +231,6 @@ impl Player {
             "ready" => |world, host| world.node(host).is_ready(),
             "drained" => |world, host| world.node(host).is_drained(),
             "idle" => |world, host| world.node(host).status().repair.is_none(),
-            "hint-free" => |world, host| world.hosts[host].store.hints.is_empty(),
             "healed" => |world, host| world.hosts[host].store.damage.is_empty(),
             _ => return Err(format!("{state} is not understood")),
         };

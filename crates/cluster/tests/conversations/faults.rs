@@ -1,9 +1,9 @@
 //! Faults and operations of operators in a conversation.
 
-use crate::parse::{self, Arguments};
+use crate::parse::Arguments;
 use crate::player::Player;
 use crate::world::{DiskState, Machine, PacketKind, key};
-use cluster::LostRange;
+use cluster::{DialFailure, LostRange};
 use std::time::Duration;
 
 impl Player {
@@ -131,8 +131,8 @@ impl Player {
                 world.hosts[host].absences += 1;
                 world.resume(host);
             }
-            "refuse-dials" => world.refuses_dials = Some(arguments.node()?),
-            "accept-dials" => world.refuses_dials = None,
+            "refuse-dials" => world.fail_dials(arguments.node()?, DialFailure::Refused),
+            "accept-dials" => world.dial_failures.clear(),
             "clock" => {
                 let host = arguments.node()?;
                 let is_forward = match arguments.next("a direction")?.as_str() {
@@ -152,11 +152,6 @@ impl Player {
                     _ => node.handle_disk_full(now, name == "notice-full-disk"),
                 }
                 world.carry_out_effects(host);
-            }
-            "grace" => {
-                let grace = parse::duration(&arguments.next("a duration")?)?;
-                world.limits.grace = grace;
-                world.coordinator_limits.grace = grace;
             }
             _ => return Err(format!("there is no command {name}")),
         }

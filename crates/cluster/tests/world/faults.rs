@@ -1,6 +1,7 @@
 //! Faults of hosts, disks and the network.
 
 use super::{Store, World};
+use cluster::DialFailure;
 use stdx::NodeTag;
 
 impl World {
@@ -47,6 +48,11 @@ impl World {
     /// Loses every message between two hosts from now on.
     pub(crate) fn cut_off(&mut self, a: usize, b: usize) {
         self.cut.extend([(a, b), (b, a)]);
+    }
+
+    /// Fails all dials of a host that arrive from now on.
+    pub(crate) fn fail_dials(&mut self, acceptor: usize, reason: DialFailure) {
+        self.dial_failures.extend((0..self.hosts.len()).map(|dialer| ((dialer, acceptor), reason)));
     }
 
     /// Ends all losses of messages.

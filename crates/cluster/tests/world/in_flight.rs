@@ -3,12 +3,31 @@
 use super::{Packet, World};
 use cluster::StoreFault;
 use std::time::Duration;
-use stdx::Instant;
+use stdx::{Instant, Rng};
 
 impl World {
     /// The packets in flight, in the order in which they arrive.
     pub(crate) fn in_flight(&self) -> impl DoubleEndedIterator<Item = &Packet> {
         self.packets.values()
+    }
+
+    /// Index of a random packet, unless there is none.
+    pub(crate) fn any_in_flight(&self, rng: &mut Rng) -> Option<usize> {
+        let len = self.packets.len() as u64;
+        (len > 0).then(|| rng.below(len) as usize)
+    }
+
+    /// A random host.
+    pub(crate) fn any_host(&self, rng: &mut Rng) -> usize {
+        rng.below(self.hosts.len() as u64) as usize
+    }
+
+    /// Cuts the link between two random hosts, unless they are the same.
+    pub(crate) fn cut_any(&mut self, rng: &mut Rng) {
+        let (dialer, acceptor) = (self.any_host(rng), self.any_host(rng));
+        if dialer != acceptor {
+            self.cut(dialer, acceptor);
+        }
     }
 
     /// Index of the first packet that satisfies `is_meant`.

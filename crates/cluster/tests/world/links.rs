@@ -157,8 +157,9 @@ impl World {
         if self.cut.contains(&(dialer, acceptor)) {
             return self.at(self.now + DIAL_TIMEOUT, fail(DialFailure::TimedOut));
         }
-        if self.hosts[acceptor].node.is_none() || self.refuses_dials == Some(acceptor) {
-            return self.at(self.now + self.net.latency, fail(DialFailure::Refused));
+        let is_down = self.hosts[acceptor].node.is_none().then_some(DialFailure::Refused);
+        if let Some(reason) = self.dial_failures.get(&(dialer, acceptor)).copied().or(is_down) {
+            return self.at(self.now + self.net.latency, fail(reason));
         }
         if self.hosts[dialer].generation != generation || self.hosts[dialer].node.is_none() {
             return;
@@ -320,17 +321,5 @@ impl World {
     pub(crate) fn inject(&mut self, from: usize, to: usize, message: &Message) {
         let link = self.link_of(from, to, Machine::Node).expect("there is a link");
         self.send(link, from, to, message);
-    }
-
-    /// The hello message of a peer whose link opens.
-    pub(crate) fn hello_of(node: NodeIndex) -> PeerHello {
-        PeerHello {
-            node,
-            tag: stdx::NodeTag(u64::from(node.0) + 1),
-            requester: Requester::Node,
-            incarnation: Incarnation(1),
-            clock: Hlc::ZERO,
-            sync_state: SyncState::Settled,
-        }
     }
 }

@@ -36,8 +36,8 @@ pub(crate) use store::{DiskState, Store};
 
 use bytes::Bytes;
 use cluster::{
-    Coordinator, CoordinatorLimits, Key, Layout, LinkId, Message, NodeIndex, NodeLimits, Reply, RequestId,
-    StoreId, SyncState, WaitTrace,
+    Coordinator, CoordinatorLimits, DialFailure, Key, Layout, LinkId, Message, NodeIndex, NodeLimits, Reply,
+    RequestId, StoreId, SyncState, WaitTrace,
 };
 use links::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,8 +76,8 @@ pub(crate) struct World {
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Treatment of the messages of directed pairs of hosts.
     pub(crate) rules: BTreeMap<(usize, usize), LinkRule>,
-    /// Host that refuses dials.
-    pub(crate) refuses_dials: Option<usize>,
+    /// Failure of the dials of directed pairs of hosts.
+    pub(crate) dial_failures: BTreeMap<(usize, usize), DialFailure>,
     /// Bandwidth of each link in bytes of values for a second. `None`: unlimited. Heartbeats
     /// overtake other messages.
     pub(crate) bytes_per_second: Option<u64>,
@@ -94,7 +94,7 @@ pub(crate) struct World {
     pub(crate) deleted: BTreeSet<(Key, Version)>,
     /// Cells that reached a node that is not their replica and held no older cell of the key.
     pub(crate) stray_cells: Vec<(usize, Key)>,
-    /// Ids of store requests that a process used again. A read that starts again uses its ids again.
+    /// Ids of store requests that a process used again, as a read does that starts again.
     pub(crate) repeated_store_ids: Vec<StoreId>,
     /// Occurrences for a script; `None`: they are not recorded.
     pub(crate) log: Option<Vec<Occurrence>>,
@@ -155,7 +155,7 @@ impl World {
             hint_bytes_max: 1 << 20,
             cut: BTreeSet::new(),
             rules: BTreeMap::new(),
-            refuses_dials: None,
+            dial_failures: BTreeMap::new(),
             bytes_per_second: None,
             sent: Vec::new(),
             replies: BTreeMap::new(),
