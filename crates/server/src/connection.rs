@@ -22,6 +22,7 @@ use crate::connection_limit::ConnectionPermit;
 use crate::counters::CloseReason;
 use crate::links::accept;
 use crate::service::Service;
+use crate::socket;
 use crate::stream::{CheckedStream, StreamHandle};
 use crate::thread::Thread;
 use api::{Problem, RequestKind};
@@ -32,22 +33,15 @@ use hyper::service::service_fn;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 /// Longest time for which input is discarded after the last response.
 const LINGER_TIME: Duration = Duration::from_secs(5);
-/// Longest pause in the input while it is discarded.
-const LINGER_PAUSE_MAX: Duration = Duration::from_secs(2);
-/// Most bytes that are discarded: twice the largest value that a node can be configured to accept.
-const LINGER_BYTES_MAX: usize = 128 << 20;
-/// Size of one read of discarded input, in bytes.
-const LINGER_BUFFER_BYTES: usize = 64 << 10;
 /// Time limit for the client to receive the last response.
 const LAST_RESPONSE_TIME: Duration = Duration::from_secs(2);
 
@@ -125,7 +119,7 @@ async fn serve_socket(
     send_last_response(stream.socket(), last_words).await?;
     if lingers {
         poll_fn(|context| stream.poll_pause(context)).await;
-        tokio::time::timeout(LINGER_TIME, linger(stream.socket())).await??;
+        tokio::time::timeout(LINGER_TIME, socket::linger(stream.socket())).await??;
     }
     Ok(None)
 }
@@ -249,30 +243,6 @@ async fn send_last_response(socket: &mut TcpStream, last_words: Option<Bytes>) -
         socket.shutdown().await
     };
     tokio::time::timeout(LAST_RESPONSE_TIME, said).await?
-}
-
-/// Reads and discards input until the client closes its side or a limit is reached.
-pub(crate) async fn linger(socket: &mut TcpStream) -> io::Result<()> {
-    let mut read = 0;
-    while read < LINGER_BYTES_MAX {
-        match tokio::time::timeout(LINGER_PAUSE_MAX, read_over(socket)).await?? {
-            0 => return Ok(()),
-            bytes => read += bytes,
-        }
-    }
-    Ok(())
-}
-
-/// Reads once and returns the number of bytes. The buffer lives on the stack for this call only, so
-/// a lingering connection holds no memory.
-async fn read_over(socket: &mut TcpStream) -> io::Result<usize> {
-    poll_fn(|context| {
-        let mut buffer = [MaybeUninit::uninit(); LINGER_BUFFER_BYTES];
-        let mut read = ReadBuf::uninit(&mut buffer);
-        ready!(Pin::new(&mut *socket).poll_read(context, &mut read))?;
-        Poll::Ready(Ok(read.filled().len()))
-    })
-    .await
 }
 
 fn too_slow() -> Problem {

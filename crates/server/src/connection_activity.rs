@@ -415,6 +415,22 @@ impl HoldsMemory {
     }
 }
 
+/// Marks a request as in flight for the sweep.
+pub(crate) struct InFlightGuard(Rc<ConnectionActivity>);
+
+impl InFlightGuard {
+    pub(crate) fn begin(activity: &Rc<ConnectionActivity>) -> Self {
+        activity.handling.set(true);
+        Self(Rc::clone(activity))
+    }
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        self.0.handling.set(false);
+    }
+}
+
 /// The order for a client whose memory of `category` is needed.
 fn memory_close_order(category: MemoryCategory) -> CloseOrder {
     if category == MemoryCategory::Bodies { CloseOrder::Refuse } else { CloseOrder::Cut }

@@ -9,7 +9,7 @@
 
 use crate::body::{BodyRules, RequestBody, Value};
 use crate::checkpoint;
-use crate::connection_activity::ConnectionActivity;
+use crate::connection_activity::{ConnectionActivity, InFlightGuard};
 use crate::counters::Refusal;
 use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
@@ -498,20 +498,4 @@ fn finish(mut response: HttpResponse, version: Version, goes_on: bool) -> HttpRe
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
-}
-
-/// Marks a request as in flight for the sweep.
-pub(crate) struct InFlightGuard(Rc<ConnectionActivity>);
-
-impl InFlightGuard {
-    pub(crate) fn begin(activity: &Rc<ConnectionActivity>) -> Self {
-        activity.handling.set(true);
-        Self(Rc::clone(activity))
-    }
-}
-
-impl Drop for InFlightGuard {
-    fn drop(&mut self) {
-        self.0.handling.set(false);
-    }
 }

@@ -1,4 +1,4 @@
-//! Receives and sends with direct system calls, without the C library.
+//! Receives and sends with direct system calls, without the C library; discards unread input.
 //!
 //! **Promise.** The functions here issue the same system calls as the runtime does for its sockets,
 //! and no more. They wait for a socket that is not ready, and do not call on a socket that is known
@@ -15,10 +15,21 @@
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::io::Interest;
+use std::time::Duration;
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
+
+/// Longest pause in the input while it is discarded.
+const LINGER_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Most bytes that are discarded: twice the largest value that a node can be configured to accept.
+const LINGER_BYTES_MAX: usize = 128 << 20;
+/// Size of one read of discarded input, in bytes.
+const LINGER_BUFFER_BYTES: usize = 64 << 10;
 
 /// Receives once and returns the number of bytes; 0: the other side has closed its end.
 pub(crate) fn poll_receive(
@@ -83,6 +94,30 @@ fn try_once(
         Err(Errno::WOULDBLOCK.into())
     });
     moved.map_or(done, Ok)
+}
+
+/// Reads and discards input until the client closes its side or a limit is reached.
+pub(crate) async fn linger(socket: &mut TcpStream) -> io::Result<()> {
+    let mut read = 0;
+    while read < LINGER_BYTES_MAX {
+        match tokio::time::timeout(LINGER_PAUSE_MAX, read_over(socket)).await?? {
+            0 => return Ok(()),
+            bytes => read += bytes,
+        }
+    }
+    Ok(())
+}
+
+/// Reads once and returns the number of bytes. The buffer lives on the stack for this call only, so
+/// a lingering connection holds no memory.
+async fn read_over(socket: &mut TcpStream) -> io::Result<usize> {
+    poll_fn(|context| {
+        let mut buffer = [MaybeUninit::uninit(); LINGER_BUFFER_BYTES];
+        let mut read = ReadBuf::uninit(&mut buffer);
+        ready!(Pin::new(&mut *socket).poll_read(context, &mut read))?;
+        Poll::Ready(Ok(read.filled().len()))
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::metrics::RequestRecorder;
 use crate::process::Process;
 use crate::stream::refusals::ThreadRefusals;
 use crate::stream::shares::Shares;
-use crate::streaming::batch::OpenBatches;
+use crate::streaming::open_batches::OpenBatches;
 use api::{Action, EntityRequest};
 use cluster::{ClusterView, LinkId};
 use http::StatusCode;

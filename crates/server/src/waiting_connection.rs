@@ -14,13 +14,13 @@
 //! the refusal.
 
 use crate::accept_queue::QueueTicket;
-use crate::connection::linger;
 use crate::connection_limit::{self, ClientAddress, ConnectionAdmission, ConnectionPermit};
 use crate::counters::Refusal;
 use crate::date::http_date;
 use crate::links::accept;
 use crate::listener::{relieve, serve};
 use crate::process::Process;
+use crate::socket;
 use crate::thread::{Mailbox, ThreadMessage};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::sync::Arc;
@@ -178,7 +178,7 @@ pub(crate) async fn refuse(stream: &mut TcpStream, process: &Process) {
     let refusal = problem.to_http1_bytes(&http_date(process.clock.now().wall));
     let is_sent = send(&*stream, &refusal, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok();
     if is_sent && shutdown(&*stream, Shutdown::Write).is_ok() {
-        let _ = tokio::time::timeout(REFUSAL_TIME, linger(stream)).await;
+        let _ = tokio::time::timeout(REFUSAL_TIME, socket::linger(stream)).await;
     }
 }
 

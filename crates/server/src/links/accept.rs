@@ -11,11 +11,11 @@
 //! becomes an [`Admitted`] link of the state machine that it is meant for.
 
 use super::exchange::HandshakeExchange;
-use crate::connection;
 use crate::date::http_date;
 use crate::driver::node_machine::ControlMessage;
 use crate::local::Local;
 use crate::process::Process;
+use crate::socket;
 use api::{HttpDate, Problem};
 use cluster::{LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
@@ -201,7 +201,7 @@ async fn close_with(socket: TcpStream, last_words: &[u8]) {
     let parted = async {
         exchange.send(last_words).await?;
         tokio::io::AsyncWriteExt::shutdown(&mut exchange.socket).await?;
-        connection::linger(&mut exchange.socket).await
+        socket::linger(&mut exchange.socket).await
     };
     // A peer that does not read in time is not told.
     let _ = tokio::time::timeout(REFUSAL_TIME, parted).await;

@@ -19,11 +19,11 @@
 //! in several reads goes to hyper.
 
 use super::{CheckedStream, HeldInput, InputState, READ_BYTES};
+use crate::connection_activity::InFlightGuard;
 use crate::driver::executing::Execution;
 use crate::process::Process;
 use crate::read_execution::{ReadExecution, ReservedReply};
 use crate::response_memory::{LARGE_BYTES, ResponseReservation};
-use crate::service::InFlightGuard;
 use crate::socket;
 use crate::stages::RequestEnd;
 use crate::thread::Thread;

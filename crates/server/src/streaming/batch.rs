@@ -18,10 +18,11 @@
 //! **Caveats.** Concurrent writers may use up the capacity while a batch waits. An entry that finds
 //! none gets a result that says so, and later entries are still tried: a batch does not retry.
 
+use super::open_batches::{ENTRIES_IN_FLIGHT_MIN, OpenBatch, OpenBatches};
 use super::results::Results;
-use super::{Pause, StreamAbort, TimeSlices};
+use super::time_slices::{RetryDelay, StreamAbort, TimeSlices};
 use crate::body::RequestBody;
-use crate::connection_activity::{ConnectionActivity, HoldsMemory};
+use crate::connection_activity::{ConnectionActivity, HoldsMemory, InFlightGuard};
 use crate::counters::Refusal;
 use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
@@ -29,14 +30,13 @@ use crate::driver::executing::Executions;
 use crate::memory_holders::MemoryHolders;
 use crate::metrics::RequestRecorder;
 use crate::process::Process;
-use crate::service::InFlightGuard;
 use crate::stream::CheckedStream;
 use api::Problem;
 use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format, ResultScope};
 use bytes::Bytes;
 use cluster::{Command, Key, Quorum};
 use limits::{MemoryCategory, Reservation};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -47,8 +47,6 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Maximum number of entries of a batch in flight.
-const ENTRIES_IN_FLIGHT_MAX: usize = 4_096;
 /// Maximum size of the entries of a batch in flight, in bytes. A single entry may exceed it.
 const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 /// The entries of a batch in flight are at most the store's memory divided by this number: half of
@@ -59,43 +57,12 @@ const STORE_DIVISOR: u64 = 16;
 const FREE_DIVISOR: u64 = 4;
 /// Delay before a batch checks for free capacity again.
 const CAPACITY_CHECK_DELAY: Duration = Duration::from_millis(5);
-/// Maximum number of entries of all batches of a thread in flight: half of the coordinator's limit.
-const THREAD_ENTRIES_MAX: usize = 8_192;
 /// Memory of a batch without its entries, in bytes: hyper's buffer, tables, and the batch itself.
 const BATCH_BYTES: usize = 64 << 10;
 /// Approximate size of a result, in bytes.
 const RESULT_BYTES: usize = 64;
-/// Number of entries that each batch may have in flight, for any number of batches.
-const ENTRIES_IN_FLIGHT_MIN: usize = 8;
 /// Limit for unsent results, in bytes. Above it the body is not read.
 const RESULTS_BYTES_MAX: usize = 16 << 20;
-
-/// The number of open batches of a thread. Together they leave capacity for single requests.
-#[derive(Debug, Default)]
-pub(crate) struct OpenBatches(Cell<usize>);
-
-/// An open batch; dropping it closes the batch.
-struct OpenBatch(Rc<OpenBatches>);
-
-impl OpenBatches {
-    fn enter(self: &Rc<Self>) -> OpenBatch {
-        self.0.set(self.0.get() + 1);
-        OpenBatch(Rc::clone(self))
-    }
-}
-
-impl OpenBatch {
-    /// Maximum number of entries in flight for this batch.
-    fn entries_max(&self) -> usize {
-        (THREAD_ENTRIES_MAX / self.0.0.get()).clamp(ENTRIES_IN_FLIGHT_MIN, ENTRIES_IN_FLIGHT_MAX)
-    }
-}
-
-impl Drop for OpenBatch {
-    fn drop(&mut self) {
-        self.0.0.set(self.0.0.get() - 1);
-    }
-}
 
 /// The environment and the parameters of a batch.
 #[derive(Clone, Copy)]
@@ -137,7 +104,7 @@ impl StartedBatch {
             entries_max: ENTRIES_IN_FLIGHT_MIN,
             bytes_max: 0,
             no_capacity_since: None,
-            pause: Pause::default(),
+            pause: RetryDelay::default(),
             quorum: context.quorum,
             process: Arc::clone(context.process),
             reservation: context.process.memory.empty_reservation(MemoryCategory::Batches),
@@ -250,7 +217,7 @@ struct Pump {
     /// Time since which the store has had no free capacity.
     no_capacity_since: Option<Instant>,
     /// Delay until the next check for free capacity.
-    pause: Pause,
+    pause: RetryDelay,
     quorum: Quorum,
     process: Arc<Process>,
     /// Memory reserved for the batch.

@@ -6,34 +6,25 @@
 //! takes a truncated response for a complete one.
 //!
 //! **Mechanism.** hyper polls for the next frame when it can write it, so a client that stops
-//! reading stops the source. After [`SLICE_BYTES`] the response yields. While more data is
-//! available it sets [`more_follows`](ConnectionActivity::more_follows), and small frames are
-//! written together.
+//! reading stops the source. The response yields after each time slice ([`time_slices`]).
 
 pub(crate) mod batch;
 mod compress;
-pub(crate) mod encoded;
+mod encoded;
 mod frame;
+pub(crate) mod open_batches;
 pub(crate) mod range;
 pub(crate) mod range_memory;
 mod results;
+mod time_slices;
 
-use crate::connection_activity::ConnectionActivity;
 use crate::response_memory::ResponseReservation;
-use crate::service::InFlightGuard;
 use bytes::Bytes;
 use frame::ResponseFrame;
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
-use tokio::time::Sleep;
-
-/// Bytes that a response sends in one time slice.
-const SLICE_BYTES: usize = 64 << 10;
-/// Bytes of a stream that cost about as much as a read of one key.
-const BYTES_PER_SLICE: usize = 1 << 10;
+use std::task::{Context, Poll};
+use time_slices::StreamAbort;
 
 /// The body of a response.
 pub(crate) enum ResponseBody {
@@ -44,11 +35,6 @@ pub(crate) enum ResponseBody {
     /// The results of a batch, streamed as they become available.
     Batch(Box<batch::BatchBody>),
 }
-
-/// The reason why a streamed response is aborted.
-#[derive(Debug, thiserror::Error)]
-#[error("the response is broken off: {0}")]
-pub(crate) struct StreamAbort(pub(crate) String);
 
 impl Body for ResponseBody {
     type Data = ResponseFrame;
@@ -79,64 +65,5 @@ impl Body for ResponseBody {
             Self::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Self::Range(_) | Self::Batch(_) => SizeHint::default(),
         }
-    }
-}
-
-/// A short delay between two attempts to reserve memory.
-#[derive(Default)]
-struct Pause(Option<Pin<Box<Sleep>>>);
-
-impl Pause {
-    /// Ready when `time` has passed since the first call. The next call begins a new delay.
-    fn poll(&mut self, context: &mut Context<'_>, time: Duration) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
-        ready!(sleep.as_mut().poll(context));
-        self.0 = None;
-        Poll::Ready(())
-    }
-}
-
-/// The time slices of a streamed response, and its marks on the connection's activity.
-struct TimeSlices {
-    activity: Rc<ConnectionActivity>,
-    left: usize,
-    /// Bytes sent in total.
-    bytes: usize,
-    _in_flight: InFlightGuard,
-}
-
-impl TimeSlices {
-    fn begin(activity: &Rc<ConnectionActivity>, in_flight: InFlightGuard) -> Self {
-        activity.responding.set(true);
-        Self { activity: Rc::clone(activity), left: SLICE_BYTES, bytes: 0, _in_flight: in_flight }
-    }
-
-    /// Ready while the current time slice lasts; otherwise yields and begins the next one.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.left > 0 {
-            return Poll::Ready(());
-        }
-        self.left = SLICE_BYTES;
-        context.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    /// Charges `bytes` to the current time slice.
-    fn count(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(bytes);
-        self.bytes += bytes;
-    }
-
-    /// Notes whether more of the response is available.
-    fn note<T>(&self, polled: &Poll<Option<Result<T, StreamAbort>>>) {
-        self.activity.more_follows.set(matches!(polled, Poll::Ready(Some(Ok(_)))));
-    }
-}
-
-impl Drop for TimeSlices {
-    fn drop(&mut self) {
-        self.activity.more_follows.set(false);
-        self.activity.responding.set(false);
-        self.activity.owe_slices(self.bytes / BYTES_PER_SLICE);
     }
 }

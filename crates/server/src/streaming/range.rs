@@ -19,12 +19,11 @@
 use super::encoded::EntryStream;
 use super::frame::ResponseFrame;
 use super::range_memory::OpenRange;
-use super::{Pause, StreamAbort, TimeSlices};
-use crate::connection_activity::ConnectionActivity;
+use super::time_slices::{RetryDelay, StreamAbort, TimeSlices};
+use crate::connection_activity::{ConnectionActivity, InFlightGuard};
 use crate::counters::Refusal;
 use crate::driver::executing::{OpenScan, ScanPage};
 use crate::process::Process;
-use crate::service::InFlightGuard;
 use api::RangeContent;
 use api::entries::{Coding, Format};
 use bytes::Bytes;
@@ -51,7 +50,7 @@ pub(crate) struct RangeBody {
     /// Reservation for the next page, once it is made.
     next_reservation: Option<Reservation>,
     /// The next page waits for its reservation.
-    pause: Pause,
+    pause: RetryDelay,
     /// Number of entries of the page that are sent.
     sent: usize,
     /// The page is the last one.
@@ -143,7 +142,7 @@ impl StartedRange {
             page_reservation: first_room,
             next_weight: 0,
             next_reservation: None,
-            pause: Pause::default(),
+            pause: RetryDelay::default(),
             sent: 0,
             is_last: first.is_last,
             form,
