@@ -15,7 +15,8 @@
 
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::counters::Refusal;
-use crate::process::Process;
+use crate::memory_holders::MemoryHolders;
+use crate::refusals::Refusals;
 use api::Problem;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -26,6 +27,7 @@ use limits::{MemoryCategory, Reservation, ThreadBudget, ThreadReservation};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// Smallest buffer of a collected body, in bytes. The buffer doubles from there.
@@ -57,8 +59,11 @@ pub(crate) enum BodyReservation {
 
 /// Limits and budgets that apply to a body.
 pub(crate) struct BodyRules<'a> {
-    pub(crate) process: &'a Process,
-    pub(crate) budget: &'a Rc<ThreadBudget>,
+    pub(crate) value_bytes_max: usize,
+    pub(crate) holders: &'a Arc<MemoryHolders>,
+    /// Budget for bodies that arrive with their heads.
+    pub(crate) thread_budget: &'a Rc<ThreadBudget>,
+    pub(crate) refusals: &'a Refusals,
 }
 
 /// The body of a request, read once.
@@ -94,13 +99,14 @@ impl RequestBody {
     /// # Errors
     /// The response for a value that is too large, a body that breaks off, or a lack of memory.
     pub(crate) async fn collect(&mut self, rules: &BodyRules<'_>) -> Result<Value, Problem> {
-        let value_bytes_max = rules.process.rules.value_bytes_max;
+        let value_bytes_max = rules.value_bytes_max;
         let too_large = || Problem::value_too_large(value_bytes_max);
         let Some(first) = self.next_within(value_bytes_max, too_large).await? else {
             return Ok(Value::default());
         };
-        if self.is_ended && first.len() <= rules.process.rules.value_bytes_max {
-            let reservation = rules.budget.reserve(first.len() as u64).ok_or_else(|| rules.refuse())?;
+        if self.is_ended && first.len() <= value_bytes_max {
+            let reservation = rules.thread_budget.reserve(first.len() as u64);
+            let reservation = reservation.ok_or_else(|| rules.refuse())?;
             return Ok(Value {
                 bytes: first,
                 reservation: Some(BodyReservation::ThreadReservation(reservation)),
@@ -111,11 +117,10 @@ impl RequestBody {
 
     async fn collect_rest(&mut self, first: Bytes, rules: &BodyRules<'_>) -> Result<Value, Problem> {
         let announced = self.incoming.size_hint().exact().map(|rest| rest as usize + first.len());
-        let value_bytes_max = rules.process.rules.value_bytes_max;
+        let value_bytes_max = rules.value_bytes_max;
         let len_max = announced.map_or(value_bytes_max, |len| len.min(value_bytes_max));
-        let mut reservation = rules.process.memory.empty_reservation(MemoryCategory::Bodies);
-        let holders = &rules.process.memory_holders;
-        let holding = HoldsMemory::begin(&self.activity, MemoryCategory::Bodies, 0, holders);
+        let holding = HoldsMemory::begin(&self.activity, MemoryCategory::Bodies, 0, rules.holders);
+        let mut reservation = holding.entry().empty_reservation();
         let (mut buffer, mut piece_max) = (Vec::new(), 0);
         let mut piece = Some(first);
         while let Some(bytes) = piece {
@@ -127,7 +132,7 @@ impl RequestBody {
             piece_max = bytes.len().max(piece_max);
             let with_overhead = |capacity| BODY_OVERHEAD_BYTES + (capacity + piece_max) as u64;
             let (needed, wanted) = (with_overhead(capacity), with_overhead(announced.unwrap_or(capacity)));
-            if !holding.grow(&rules.process.memory, &mut reservation, needed, wanted).await {
+            if !holding.entry().grow_or_wait(&mut reservation, needed, wanted).await {
                 return Err(rules.refuse());
             }
             buffer.reserve_exact(capacity - buffer.len());
@@ -239,7 +244,7 @@ impl RequestBody {
 
 impl BodyRules<'_> {
     fn refuse(&self) -> Problem {
-        self.process.refusals.refuse(Refusal::Bodies)
+        self.refusals.refuse(Refusal::Bodies)
     }
 }
 

@@ -4,16 +4,17 @@
 //! A new checkpoint costs a flush of the data written since the last one. Creation is therefore
 //! rate limited: see [`CheckpointPace`](crate::checkpoint_pace::CheckpointPace).
 
-use crate::checkpoint_pace::CheckpointRequester;
+use crate::checkpoint_pace::{CheckpointPace, CheckpointRequester};
 use crate::local::Local;
-use crate::process::Process;
 use api::{CheckpointRequest, EncodedResponse, Problem};
 use http::StatusCode;
+use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use stdx::Instant;
 use store::{HeldCheckpoint, Renewal, StoreError};
 
 /// `Retry-After` while another checkpoint is being created or removed.
@@ -22,10 +23,28 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// operator must remove them.
 const TOO_MANY_RETRY_AFTER: Duration = Duration::from_secs(30);
 
+/// State of the creation and removal of checkpoints.
+#[derive(Debug)]
+pub(crate) struct CheckpointState {
+    /// A checkpoint is being created or removed.
+    is_busy: AtomicBool,
+    /// Rate limit of creation.
+    pace: Mutex<CheckpointPace>,
+}
+
+impl CheckpointState {
+    /// The state of a process that starts at `now`.
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { is_busy: AtomicBool::new(false), pace: Mutex::new(CheckpointPace::new(now)) }
+    }
+}
+
 /// Executes the request of the client at `address`, without a time limit. It goes on if the client
 /// disconnects.
 pub(crate) async fn answer(
-    process: &Arc<Process>,
+    state: &Arc<CheckpointState>,
+    local: &Arc<Local>,
+    now: Instant,
     asked: CheckpointRequest,
     address: Option<IpAddr>,
 ) -> Result<EncodedResponse, Problem> {
@@ -34,7 +53,7 @@ pub(crate) async fn answer(
     let permit = match asked {
         // A renewal only waits for a checkpoint that is being created.
         CheckpointRequest::Renew { .. } => None,
-        _ => Some(CheckpointPermit::take(process).ok_or_else(busy)?),
+        _ => Some(CheckpointPermit::take(state).ok_or_else(busy)?),
     };
     let paced = match &asked {
         CheckpointRequest::Make { name } => Some(CheckpointRequester { address, name: name.clone() }),
@@ -42,18 +61,17 @@ pub(crate) async fn answer(
     };
     let is_paced = paced.is_some();
     if let Some(requester) = paced
-        && let Err(retry_after) = process.checkpoint_pace.lock().take(process.clock.now().mono, &requester)
+        && let Err(retry_after) = state.pace.lock().take(now, &requester)
     {
-        let detail = "Checkpoints are requested too often: each costs a flush. Try again later.";
+        let detail = "CheckpointState are requested too often: each costs a flush. Try again later.";
         return Err(Problem::unavailable(retry_after, detail));
     }
-    let local = Arc::clone(process.local.get().expect("a serving node has opened its store"));
-    let owner = Arc::clone(process);
+    let (local, owner) = (Arc::clone(local), Arc::clone(state));
     let done = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         let done = carry_out(&local, &asked);
         if is_paced && done.is_err() {
-            owner.checkpoint_pace.lock().refund();
+            owner.pace.lock().refund();
         }
         done
     });
@@ -144,17 +162,17 @@ fn internal(why: &str) -> Problem {
 }
 
 /// Exclusive permission to create or remove a checkpoint. Dropping it releases the permission.
-struct CheckpointPermit(Arc<Process>);
+struct CheckpointPermit(Arc<CheckpointState>);
 
 impl CheckpointPermit {
-    fn take(process: &Arc<Process>) -> Option<Self> {
-        let is_free = !process.checkpointing.swap(true, Ordering::Acquire);
-        is_free.then(|| Self(Arc::clone(process)))
+    fn take(state: &Arc<CheckpointState>) -> Option<Self> {
+        let is_free = !state.is_busy.swap(true, Ordering::Acquire);
+        is_free.then(|| Self(Arc::clone(state)))
     }
 }
 
 impl Drop for CheckpointPermit {
     fn drop(&mut self) {
-        self.0.checkpointing.store(false, Ordering::Release);
+        self.0.is_busy.store(false, Ordering::Release);
     }
 }

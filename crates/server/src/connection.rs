@@ -20,7 +20,6 @@
 use crate::connection_activity::{CloseOrder, ConnectionActivity};
 use crate::connection_limit::ConnectionPermit;
 use crate::counters::CloseReason;
-use crate::links::accept;
 use crate::service::Service;
 use crate::socket;
 use crate::stream::{CheckedStream, StreamHandle};
@@ -71,7 +70,7 @@ pub(crate) async fn serve(stream: std::net::TcpStream, permit: ConnectionPermit,
     thread.connection_ended();
     match served {
         Ok(None) => {}
-        Ok(Some((socket, came))) => accept::run_handshake(socket, came, &thread.process).await,
+        Ok(Some((socket, came))) => thread.accept_peer_of_client(socket, came).await,
         Err(error) => tracing::debug!(%error, "a connection broke off"),
     }
 }
@@ -95,8 +94,8 @@ async fn serve_socket(
     let ended = serve_http(&stream, thread, &activity).await;
     match ended {
         ConnectionEnd::Served | ConnectionEnd::Broken => {}
-        ConnectionEnd::TooSlow => thread.process.counters.count_cut(CloseReason::SlowRequest),
-        ConnectionEnd::Cut(why) => thread.process.counters.count_cut(why),
+        ConnectionEnd::TooSlow => thread.counters.count_cut(CloseReason::SlowRequest),
+        ConnectionEnd::Cut(why) => thread.counters.count_cut(why),
     }
     let mut stream = Rc::into_inner(stream).expect("hyper has dropped its handle").into_inner();
     if stream.is_peer() {
@@ -115,7 +114,7 @@ async fn serve_socket(
     }
     let lingers = last_words.is_some() || stream.may_get_more();
     let last_words =
-        last_words.map(|problem| problem.to_http1_bytes(&thread.date.at(thread.process.clock.now().wall)));
+        last_words.map(|problem| problem.to_http1_bytes(&thread.date.at(thread.clock.now().wall)));
     send_last_response(stream.socket(), last_words).await?;
     if lingers {
         poll_fn(|context| stream.poll_pause(context)).await;

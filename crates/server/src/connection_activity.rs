@@ -31,8 +31,7 @@
 
 use crate::config::Limits;
 use crate::connection_limit::{ClientAddress, Eviction, EvictionScope};
-use crate::memory_holders::{HolderEntry, MemoryHolder, MemoryHolders};
-use crate::process::Process;
+use crate::memory_holders::{HolderEntry, MemoryHolder, MemoryHolders, STALLED_SWEEPS};
 use limits::{Budget, MemoryCategory, MemoryRefusals};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -45,11 +44,9 @@ use tokio::sync::Notify;
 
 /// Interval of the sweep.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// A client is stalled after this number of consecutive sweeps in which it has moved less than
-/// [`Limits::PROGRESS_BYTES`] in total, or than 1 / [`HELD_DIVISOR`] of the memory that it holds.
-pub(crate) const STALLED_SWEEPS: u32 = 2;
-/// Fraction of its memory that a client must move within the stalled sweeps: at this rate it moves
-/// all of it in [`Limits::progress_time`], 30 s by default.
+/// A client is stalled if it moves less than this fraction of its memory, or less than
+/// [`Limits::PROGRESS_BYTES`], within [`STALLED_SWEEPS`]. At this rate it moves all of its memory
+/// in [`Limits::progress_time`], 30 s by default.
 const HELD_DIVISOR: u64 = 15;
 /// When memory is short, each sweep cuts this fraction of the stalled clients that hold it: 1 / 2.
 const CUT_DIVISOR: usize = 2;
@@ -514,11 +511,11 @@ impl Connections {
     }
 
     /// Sweeps once a second, forever.
-    pub(crate) async fn sweep(self: Rc<Self>, process: Arc<Process>) {
+    pub(crate) async fn sweep(self: Rc<Self>, limits: Limits, memory: Arc<Budget>) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             self.seconds.set(self.seconds.get() + SWEEP_EVERY.as_secs());
-            self.check_all(&process.config.limits, &process.memory);
+            self.check_all(&limits, &memory);
         }
     }
 

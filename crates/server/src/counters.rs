@@ -90,10 +90,6 @@ pub(crate) struct EventCounters {
     pub(crate) hedged: Counter,
     pub(crate) repaired_before_reply: Counter,
     pub(crate) repaired_after_reply: Counter,
-    /// Client connections handed to a thread.
-    pub(crate) connections_accepted: Counter,
-    /// Ranges that were broken off after they had begun.
-    pub(crate) ranges_broken: Counter,
     cut: [Counter; CloseReason::ALL.len()],
     /// Counters for each node, by index.
     peers: Box<[PeerEvents]>,
@@ -124,8 +120,6 @@ impl EventCounters {
             hedged: Counter::default(),
             repaired_before_reply: Counter::default(),
             repaired_after_reply: Counter::default(),
-            connections_accepted: Counter::default(),
-            ranges_broken: Counter::default(),
             cut: Default::default(),
             peers: (0..nodes).map(|_| PeerEvents::default()).collect(),
         }

@@ -1,6 +1,6 @@
 //! The content of `GET /v0/layout`.
 
-use crate::process::Process;
+use crate::local::Local;
 use api::{LayoutDocument, Problem};
 use std::time::Duration;
 
@@ -10,10 +10,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The response before the data directory is open.
-pub(crate) fn of(process: &Process) -> Result<LayoutDocument, Problem> {
-    let local = process
-        .local
-        .get()
+pub(crate) fn of(local: Option<&Local>, own_name: &str) -> Result<LayoutDocument, Problem> {
+    let local = local
         .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))?;
-    Ok(LayoutDocument::of(&local.store.layout(), &process.config.own_name()))
+    Ok(LayoutDocument::of(&local.store.layout(), own_name))
 }

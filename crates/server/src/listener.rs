@@ -11,11 +11,12 @@
 //! descriptors and refused.
 
 use crate::accept_queue::AcceptQueue;
-use crate::connection_limit::{ClientAddress, ConnectionAdmission, ConnectionPermit, Eviction};
+use crate::accept_state::AcceptState;
+use crate::connection_limit::{ClientAddress, ConnectionAdmission};
 use crate::error::ServerError;
-use crate::process::Process;
-use crate::thread::{self, Mailbox, ThreadHandle};
-use crate::waiting_connection::{WaitingConnection, refuse};
+use crate::io_thread::ThreadHandle;
+use crate::messages::{ThreadMessage, send_eviction};
+use crate::waiting_connection::{WaitingConnection, refuse, serve};
 use socket2::{Domain, Socket, Type};
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -71,7 +72,7 @@ fn try_bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 pub(crate) async fn accept(
     listener: &TcpListener,
     threads: &[ThreadHandle],
-    process: &Arc<Process>,
+    state: &Arc<AcceptState>,
 ) -> Infallible {
     let queue = Rc::new(AcceptQueue::default());
     let spares = SpareDescriptors::default();
@@ -81,7 +82,7 @@ pub(crate) async fn accept(
         match listener.accept().await {
             Ok((stream, from)) => {
                 has_failed = false;
-                hand_out(stream, from, threads, process, &queue);
+                hand_out(stream, from, threads, state, &queue);
                 if !queue.is_empty() {
                     // Displaced connections are closed before further ones are accepted.
                     tokio::task::yield_now().await;
@@ -89,9 +90,9 @@ pub(crate) async fn accept(
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                note_failure(&error, threads, process);
+                note_failure(&error, threads, state);
                 // The first pause lets evicted connections end.
-                if !has_failed || !refuse_with_spare(listener, process, &spares).await {
+                if !has_failed || !refuse_with_spare(listener, state, &spares).await {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
                 has_failed = true;
@@ -101,8 +102,8 @@ pub(crate) async fn accept(
 }
 
 /// Counts a connection that could not be accepted, and evicts inactive ones for their descriptors.
-fn note_failure(error: &io::Error, threads: &[ThreadHandle], process: &Process) {
-    if process.accept_failures.note(process.clock.now().mono) {
+fn note_failure(error: &io::Error, threads: &[ThreadHandle], state: &AcceptState) {
+    if state.failures.note(state.clock.now().mono) {
         tracing::warn!(
             %error,
             "a connection could not be accepted: inactive connections are closed; raise the hard limit of open files \
@@ -110,14 +111,14 @@ fn note_failure(error: &io::Error, threads: &[ThreadHandle], process: &Process) 
         );
     }
     let threads: Vec<_> = threads.iter().map(ThreadHandle::mailbox).collect();
-    relieve(process.limiter.evict_for_descriptor(), &threads);
+    send_eviction(state.limiter.evict_for_descriptor(), &threads);
 }
 
 /// Accepts a connection in place of a spare descriptor, and refuses it. `false`: there is no spare
 /// descriptor, or no connection.
 async fn refuse_with_spare(
     listener: &TcpListener,
-    process: &Arc<Process>,
+    state: &Arc<AcceptState>,
     spares: &SpareDescriptors,
 ) -> bool {
     let Some(spare) = spares.0.borrow_mut().pop() else {
@@ -128,10 +129,10 @@ async fn refuse_with_spare(
     let Poll::Ready(Ok((stream, _))) = accepted else {
         return false;
     };
-    let process = Arc::clone(process);
+    let state = Arc::clone(state);
     tokio::task::spawn_local(async move {
         let mut stream = stream;
-        refuse(&mut stream, &process).await;
+        refuse(&mut stream, &state).await;
     });
     true
 }
@@ -156,17 +157,17 @@ impl SpareDescriptors {
 pub(crate) async fn accept_peers(
     listener: Option<&TcpListener>,
     threads: &[ThreadHandle],
-    process: &Process,
+    state: &AcceptState,
 ) -> Infallible {
     let Some(listener) = listener else {
         return std::future::pending().await;
     };
     loop {
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
-            Ok(stream) => threads[least_loaded(threads)].mailbox().send(thread::ThreadMessage::Peer(stream)),
+            Ok(stream) => threads[least_loaded(threads)].mailbox().send(ThreadMessage::Peer(stream)),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                note_failure(&error, threads, process);
+                note_failure(&error, threads, state);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -178,7 +179,7 @@ pub(crate) async fn accept_peers(
 pub(crate) fn accept_last(
     listener: TcpListener,
     threads: &[ThreadHandle],
-    process: &Arc<Process>,
+    state: &Arc<AcceptState>,
 ) -> io::Result<()> {
     let listener = listener.into_std()?;
     let queue = Rc::new(AcceptQueue::default());
@@ -186,7 +187,7 @@ pub(crate) fn accept_last(
         match listener.accept() {
             Ok((stream, from)) => {
                 stream.set_nonblocking(true)?;
-                hand_out(TcpStream::from_std(stream)?, from, threads, process, &queue);
+                hand_out(TcpStream::from_std(stream)?, from, threads, state, &queue);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -200,45 +201,28 @@ fn hand_out(
     stream: TcpStream,
     from: SocketAddr,
     threads: &[ThreadHandle],
-    process: &Arc<Process>,
+    state: &Arc<AcceptState>,
     queue: &Rc<AcceptQueue>,
 ) {
     let client = ClientAddress::of(from.ip());
     let mailboxes = || threads.iter().map(ThreadHandle::mailbox).collect::<Vec<_>>();
-    let ConnectionAdmission { permit, eviction } = process.limiter.admit(client);
+    let ConnectionAdmission { permit, eviction } = state.limiter.admit(client);
     if let Some(eviction) = eviction {
-        relieve(eviction, &mailboxes());
+        send_eviction(eviction, &mailboxes());
     }
     let least = least_loaded(threads);
     if let Some(permit) = permit {
-        return serve(stream, permit, &threads[least].mailbox(), process);
+        return serve(stream, permit, &threads[least].mailbox(), state);
     }
     let waiting = WaitingConnection {
         stream,
         client,
         threads: mailboxes(),
         least,
-        process: Arc::clone(process),
+        state: Arc::clone(state),
         ticket: queue.join(client),
     };
     tokio::task::spawn_local(waiting.wait());
-}
-
-/// Sends each thread its share of `eviction`.
-pub(crate) fn relieve(eviction: Eviction, threads: &[Mailbox]) {
-    let count = eviction.count.div_ceil(threads.len());
-    threads.iter().for_each(|thread| thread.evict(Eviction { count, ..eviction }));
-}
-
-/// Hands a connection to its thread.
-pub(crate) fn serve(stream: TcpStream, permit: ConnectionPermit, thread: &Mailbox, process: &Process) {
-    match stream.into_std() {
-        Ok(stream) => {
-            process.counters.connections_accepted.count();
-            thread.serve(stream, permit);
-        }
-        Err(error) => tracing::warn!(%error, "a connection could not be handed to its thread"),
-    }
 }
 
 /// Index of the thread with the fewest connections.

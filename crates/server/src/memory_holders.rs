@@ -34,10 +34,9 @@ mod holder;
 #[cfg(test)]
 mod tests;
 
-use crate::connection_activity::HoldsMemory;
 use crate::connection_limit::ClientAddress;
 use holder::HeldBytes;
-pub(crate) use holder::MemoryHolder;
+pub(crate) use holder::{MemoryHolder, STALLED_SWEEPS};
 use limits::{Budget, MemoryCategory, Reservation};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -65,9 +64,10 @@ const WAITING_MAX: usize = 32;
 /// Most clients of one address that wait for memory.
 const WAITING_ADDRESS_MAX: usize = 8;
 
-/// The clients of a process that hold memory.
-#[derive(Debug, Default)]
+/// The memory budget of a process, and the clients that hold parts of it.
+#[derive(Debug)]
 pub(crate) struct MemoryHolders {
+    budget: Arc<Budget>,
     state: Mutex<State>,
     /// Number of holders, readable without the lock.
     count: AtomicUsize,
@@ -143,6 +143,17 @@ pub(crate) struct WaitTicket {
 }
 
 impl MemoryHolders {
+    /// The budget without clients that hold memory.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        let (state, count, is_contended) = Default::default();
+        Self { budget, state, count, is_contended }
+    }
+
+    /// The budget from which the clients reserve memory.
+    pub(crate) const fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
     /// Registers a client that holds memory of `category`. An eviction wakes it by `waker`.
     pub(crate) fn register(
         self: &Arc<Self>,
@@ -198,13 +209,7 @@ impl MemoryHolders {
     /// Whether `client` may not have `bytes` more of `category`: it has more than its share, and a
     /// client that holds less waits for memory or needs what is left. No client needs to yield for
     /// 0 bytes.
-    pub(crate) fn must_yield(
-        &self,
-        client: ClientAddress,
-        category: MemoryCategory,
-        bytes: u64,
-        memory: &Budget,
-    ) -> bool {
+    pub(crate) fn must_yield(&self, client: ClientAddress, category: MemoryCategory, bytes: u64) -> bool {
         if bytes == 0 || !self.is_contended.load(Ordering::Relaxed) {
             return false;
         }
@@ -220,11 +225,25 @@ impl MemoryHolders {
                 && held(client) > demand.share.max(held(demand.client))
         };
         let leaves_too_little = |demand: &Demand| {
-            let free = memory.available(category).saturating_sub(bytes);
+            let free = self.budget.available(category).saturating_sub(bytes);
             free < demand.missing.max(demand.share / FREE_DIVISOR)
         };
         state.waiting.iter().any(|(_, demand)| holds_more(demand))
             || state.waited.is_some_and(|(demand, _)| leaves_too_little(&demand) && holds_more(&demand))
+    }
+
+    /// The demand of `client` for `bytes` more of `category`, which were refused, of `missing` in
+    /// the end.
+    pub(crate) fn demand(
+        &self,
+        client: ClientAddress,
+        category: MemoryCategory,
+        bytes: u64,
+        missing: u64,
+    ) -> Demand {
+        let max = self.budget.category_max(category);
+        let is_category_full = self.budget.reserved_bytes(category).saturating_add(bytes) > max;
+        Demand { client, scope: is_category_full.then_some(category), share: max / ADDRESS_DIVISOR, missing }
     }
 
     /// Joins the clients that wait; `None`: too many do, or no other address holds more than its
@@ -292,20 +311,6 @@ impl State {
 }
 
 impl Demand {
-    /// The demand of `client` for `bytes` more of `category`, which were refused, of `missing` in
-    /// the end.
-    pub(crate) fn of(
-        client: ClientAddress,
-        category: MemoryCategory,
-        bytes: u64,
-        missing: u64,
-        memory: &Budget,
-    ) -> Self {
-        let max = memory.category_max(category);
-        let is_category_full = memory.reserved_bytes(category).saturating_add(bytes) > max;
-        Self { client, scope: is_category_full.then_some(category), share: max / ADDRESS_DIVISOR, missing }
-    }
-
     /// Whether memory of `category` would serve this demand.
     fn covers(&self, category: MemoryCategory) -> bool {
         self.scope.is_none_or(|scope| scope == category)
@@ -315,8 +320,8 @@ impl Demand {
 impl HolderEntry {
     /// Grows `reservation` to `bytes`. `false`: they are not available, or a client of another
     /// address that holds less has precedence. A smaller size always succeeds.
-    pub(crate) fn grow(&self, memory: &Budget, reservation: &mut Reservation, bytes: u64) -> bool {
-        let is_granted = self.try_grow(memory, reservation, bytes) == Growth::Granted;
+    pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: u64) -> bool {
+        let is_granted = self.try_grow(reservation, bytes) == Growth::Granted;
         if is_granted {
             self.holder.note_bytes(bytes);
         }
@@ -324,9 +329,9 @@ impl HolderEntry {
     }
 
     /// The decision about memory for this holder: grows `reservation` to `bytes` if it may.
-    fn try_grow(&self, memory: &Budget, reservation: &mut Reservation, bytes: u64) -> Growth {
+    fn try_grow(&self, reservation: &mut Reservation, bytes: u64) -> Growth {
         let (holder, more) = (&self.holder, bytes.saturating_sub(reservation.bytes()));
-        if self.holders.must_yield(holder.client(), holder.category(), more, memory) {
+        if self.holders.must_yield(holder.client(), holder.category(), more) {
             Growth::Yielded
         } else if reservation.resize(bytes) {
             Growth::Granted
@@ -335,81 +340,78 @@ impl HolderEntry {
         }
     }
 
+    /// Grows `reservation` to `bytes`, of `wanted` in the end. Waits if other addresses hold more
+    /// than their share. `false`: the memory is not available.
+    pub(crate) async fn grow_or_wait(&self, reservation: &mut Reservation, bytes: u64, wanted: u64) -> bool {
+        if self.grow(reservation, bytes) {
+            return true;
+        }
+        match self.wait(reservation, bytes, wanted) {
+            // The wait is rare, so its state is allocated apart.
+            Some(waiting) => Box::pin(waiting.grow(reservation)).await,
+            None => false,
+        }
+    }
+
     /// Begins to wait for memory after a failed attempt to grow `reservation` to `bytes`, of
     /// `wanted` in the end. `None`: no other address holds more than its share, or too many wait.
     pub(crate) fn wait(
         &self,
-        memory: &Budget,
         reservation: &Reservation,
         bytes: u64,
         wanted: u64,
     ) -> Option<WaitingHolder<'_>> {
-        let (holder, before) = (&self.holder, reservation.bytes());
-        let missing = wanted.max(bytes) - before;
-        let demand = Demand::of(holder.client(), holder.category(), bytes - before, missing, memory);
+        let before = reservation.bytes();
+        let demand = self.demand(bytes - before, wanted.max(bytes) - before);
         let ticket = self.holders.wait(demand)?;
         Some(WaitingHolder { entry: self, demand, bytes, _ticket: ticket })
     }
 
     /// Reserves `bytes` for the holder. `None`: they are not available, or a client of another
     /// address has precedence. Slow clients of addresses that hold more are then disconnected.
-    pub(crate) fn reserve(&self, memory: &Arc<Budget>, bytes: u64) -> Option<Reservation> {
-        let (client, category) = (self.holder.client(), self.holder.category());
-        let mut reservation = memory.empty_reservation(category);
-        match self.try_grow(memory, &mut reservation, bytes) {
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation> {
+        let mut reservation = self.empty_reservation();
+        match self.try_grow(&mut reservation, bytes) {
             Growth::Granted => return Some(reservation),
             Growth::Yielded => {}
             Growth::Unavailable => {
-                self.holders.make_room(Demand::of(client, category, bytes, bytes, memory));
+                self.holders.make_room(self.demand(bytes, bytes));
             }
         }
         None
+    }
+
+    /// A reservation of 0 bytes for the holder.
+    pub(crate) fn empty_reservation(&self) -> Reservation {
+        self.holders.budget.empty_reservation(self.holder.category())
+    }
+
+    fn demand(&self, bytes: u64, missing: u64) -> Demand {
+        self.holders.demand(self.holder.client(), self.holder.category(), bytes, missing)
     }
 }
 
 impl WaitingHolder<'_> {
     /// Tries to grow `reservation`. `None`: the memory may become available later.
-    pub(crate) fn attempt(&self, memory: &Budget, reservation: &mut Reservation) -> Option<bool> {
-        if self.entry.grow(memory, reservation, self.bytes) {
+    pub(crate) fn attempt(&self, reservation: &mut Reservation) -> Option<bool> {
+        if self.entry.grow(reservation, self.bytes) {
             return Some(true);
         }
         // Memory may have been released after the first attempt.
         let has_hope = self.entry.holders.make_room(self.demand);
-        (!has_hope).then(|| self.entry.grow(memory, reservation, self.bytes))
+        (!has_hope).then(|| self.entry.grow(reservation, self.bytes))
     }
 
-    async fn grow(self, memory: &Budget, reservation: &mut Reservation) -> bool {
+    async fn grow(self, reservation: &mut Reservation) -> bool {
         let ends = tokio::time::Instant::now() + WAIT_TIME;
         loop {
             tokio::time::sleep(WAIT_PAUSE).await;
-            if let Some(grown) = self.attempt(memory, reservation) {
+            if let Some(grown) = self.attempt(reservation) {
                 return grown;
             }
             if tokio::time::Instant::now() >= ends {
                 return false;
             }
-        }
-    }
-}
-
-impl HoldsMemory {
-    /// Grows `reservation` to `bytes`, of `wanted` in the end. Waits if other addresses
-    /// hold more than their share. `false`: the memory is not available.
-    pub(crate) async fn grow(
-        &self,
-        memory: &Budget,
-        reservation: &mut Reservation,
-        bytes: u64,
-        wanted: u64,
-    ) -> bool {
-        let entry = self.entry();
-        if entry.grow(memory, reservation, bytes) {
-            return true;
-        }
-        match entry.wait(memory, reservation, bytes, wanted) {
-            // The wait is rare, so its state is allocated apart.
-            Some(waiting) => Box::pin(waiting.grow(memory, reservation)).await,
-            None => false,
         }
     }
 }

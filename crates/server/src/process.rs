@@ -1,136 +1,132 @@
-//! State that the threads of a node share.
+//! The parts that make up the process of a node.
 
 use crate::accept_failures::AcceptFailures;
-use crate::checkpoint_pace::CheckpointPace;
+use crate::accept_state::AcceptState;
+use crate::checkpoint::CheckpointState;
 use crate::config::Config;
 use crate::connection_limit::ConnectionLimiter;
-use crate::counters::EventCounters;
-use crate::driver::node_machine::{CONTROL_MESSAGES_MAX, ControlMessage};
+use crate::counters::{Counter, EventCounters};
+use crate::driver::DriverContext;
 use crate::gauges::Gauges;
-use crate::links::{Handshakes, PeerWarnings, Resolver};
+use crate::links::PeerLinks;
 use crate::local::Local;
 use crate::memory_holders::MemoryHolders;
+use crate::messages::{CONTROL_MESSAGES_MAX, ControlMessage};
 use crate::metrics::Metrics;
+use crate::profile::ProfileState;
 use crate::refusals::Refusals;
 use crate::response_memory::ReadValues;
+use crate::serving_state::SharedServingState;
 use crate::stages::Stages;
+use crate::streaming::open_batches::BatchLimits;
 use crate::streaming::range_memory::OpenRanges;
-use api::ServingState;
-use env::{Clock, Env};
+use api::RequestRules;
+use env::Env;
 use limits::{Budget, LargestValue};
-use parking_lot::Mutex;
 use std::num::NonZeroU8;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stdx::Instant;
 use tokio::sync::mpsc;
 
-/// State that the threads of a node share.
+/// The parts that make up the process of a node. Only code that starts threads, routes requests or
+/// reports on the whole process knows this type. Other modules get the parts that they use.
 pub(crate) struct Process {
     pub(crate) config: Config,
-    pub(crate) rules: api::RequestRules,
+    pub(crate) rules: RequestRules,
     pub(crate) env: Env,
-    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Instant,
-    pub(crate) gauges: Gauges,
-    pub(crate) counters: EventCounters,
-    pub(crate) refusals: Arc<Refusals>,
-    /// The metrics, if they are enabled.
-    pub(crate) metrics: Option<Metrics>,
-    /// Latency traces of requests.
-    pub(crate) stages: Stages,
+    pub(crate) serving_state: Arc<SharedServingState>,
+    pub(crate) accept_state: Arc<AcceptState>,
     pub(crate) memory: Arc<Budget>,
-    /// The clients that hold memory.
-    pub(crate) memory_holders: Arc<MemoryHolders>,
     pub(crate) read_values: Arc<ReadValues>,
     pub(crate) ranges: Arc<OpenRanges>,
-    pub(crate) limiter: Arc<ConnectionLimiter>,
-    /// A checkpoint is being created or removed.
-    pub(crate) checkpointing: AtomicBool,
-    /// Rate limit of checkpoint creation.
-    pub(crate) checkpoint_pace: Mutex<CheckpointPace>,
-    /// End of the profile that is being recorded, in nanoseconds of the monotonic clock; 0: none.
-    pub(crate) profiling_until: AtomicU64,
+    pub(crate) checkpoint_state: Arc<CheckpointState>,
+    pub(crate) profile_state: Arc<ProfileState>,
+    pub(crate) peer_links: Arc<PeerLinks>,
     /// Set when the store is open.
     pub(crate) local: OnceLock<Arc<Local>>,
     /// Messages to the control thread.
     pub(crate) control: mpsc::Sender<ControlMessage>,
-    pub(crate) resolver: Resolver,
-    pub(crate) peer_warnings: PeerWarnings,
-    /// Connections that could not be accepted.
-    pub(crate) accept_failures: AcceptFailures,
-    /// Permits for handshakes with nodes that dial this one.
-    pub(crate) handshakes: Arc<Handshakes>,
-    /// Links that this node or the peer refused because the nodes do not fit together.
-    pub(crate) refused_links: AtomicU64,
-    state: AtomicU8,
+    pub(crate) gauges: Gauges,
+    pub(crate) counters: Arc<EventCounters>,
+    pub(crate) refusals: Arc<Refusals>,
+    /// Latency traces of requests.
+    pub(crate) stages: Arc<Stages>,
+    /// The metrics, if they are enabled.
+    pub(crate) metrics: Option<Arc<Metrics>>,
 }
 
-const STARTING: u8 = 0;
-const SERVING: u8 = 1;
-const DRAINING: u8 = 2;
-
 impl Process {
-    /// The state of a starting process, and the receiving end of its control messages.
+    /// A starting process, and the receiving end of its control messages.
     pub(crate) fn new(config: Config, env: Env) -> (Self, mpsc::Receiver<ControlMessage>) {
         let nodes = u8::try_from(config.membership.nodes.len().max(1)).unwrap_or(u8::MAX);
         let nodes = NonZeroU8::new(nodes).expect("at least 1");
-        let rules = api::RequestRules {
+        let rules = RequestRules {
             nodes,
             default_from: config.default_from,
             value_bytes_max: config.value_bytes_max,
         };
+        let node_count = usize::from(nodes.get());
         let (control, control_messages) = mpsc::channel(CONTROL_MESSAGES_MAX);
         let refusals = Arc::new(Refusals::new(config.threads));
         let memory = Arc::new(Budget::new(
             config.limits.memory_bytes,
             config.engine.memory_bytes,
-            LargestValue::of(config.value_bytes_max, usize::from(nodes.get())),
+            LargestValue::of(config.value_bytes_max, node_count),
         ));
+        let memory_holders = Arc::new(MemoryHolders::new(Arc::clone(&memory)));
+        let started = env.clock.now().mono;
+        let accept_state = AcceptState {
+            clock: Arc::clone(&env.clock),
+            limiter: Arc::new(ConnectionLimiter::new(config.limits.connections_max, &memory)),
+            refusals: Arc::clone(&refusals),
+            failures: AcceptFailures::default(),
+            accepted: Counter::default(),
+        };
         let process = Self {
             rules,
-            clock: Arc::clone(&env.clock),
-            started: env.clock.now().mono,
-            gauges: Gauges::new(config.threads, usize::from(nodes.get())),
-            counters: EventCounters::new(usize::from(nodes.get())),
-            metrics: config.metrics.then(|| Metrics::new(config.threads, usize::from(nodes.get()))),
-            stages: Stages::new(config.slow_request),
-            read_values: Arc::new(ReadValues::new(&memory, &refusals)),
-            limiter: Arc::new(ConnectionLimiter::new(config.limits.connections_max, &memory)),
-            refusals,
+            started,
+            serving_state: Arc::default(),
+            accept_state: Arc::new(accept_state),
+            read_values: Arc::new(ReadValues::new(&memory_holders, &refusals)),
+            ranges: Arc::new(OpenRanges::new(&memory_holders, &refusals)),
             memory,
-            memory_holders: Arc::default(),
-            ranges: Arc::default(),
-            checkpointing: AtomicBool::new(false),
-            checkpoint_pace: Mutex::new(CheckpointPace::new(env.clock.now().mono)),
-            profiling_until: AtomicU64::new(0),
+            checkpoint_state: Arc::new(CheckpointState::new(started)),
+            profile_state: Arc::default(),
+            peer_links: Arc::new(PeerLinks::new(&env.clock, node_count, config.limits.handshakes_max)),
             local: OnceLock::new(),
             control,
-            resolver: Resolver::default(),
-            peer_warnings: PeerWarnings::default(),
-            accept_failures: AcceptFailures::default(),
-            handshakes: Arc::new(Handshakes::new(usize::from(nodes.get()), config.limits.handshakes_max)),
-            refused_links: AtomicU64::new(0),
-            state: AtomicU8::new(STARTING),
+            gauges: Gauges::new(config.threads, node_count),
+            counters: Arc::new(EventCounters::new(node_count)),
+            refusals,
+            stages: Arc::new(Stages::new(&env.clock, config.slow_request)),
+            metrics: config.metrics.then(|| Arc::new(Metrics::new(config.threads, node_count))),
             env,
             config,
         };
         (process, control_messages)
     }
 
-    pub(crate) fn state(&self) -> ServingState {
-        match self.state.load(Ordering::Relaxed) {
-            STARTING => ServingState::Starting,
-            SERVING => ServingState::Serving,
-            _ => ServingState::Draining,
+    /// The parts that the driver of a thread uses.
+    pub(crate) fn driver_context(&self) -> DriverContext {
+        DriverContext {
+            clock: Arc::clone(&self.env.clock),
+            memory: Arc::clone(&self.memory),
+            peer_links: Arc::clone(&self.peer_links),
+            counters: Arc::clone(&self.counters),
+            refusals: Arc::clone(&self.refusals),
+            stages: Arc::clone(&self.stages),
+            request_timeout: self.config.request_timeout,
+            value_bytes_max: self.config.value_bytes_max,
         }
     }
 
-    pub(crate) fn now_serves(&self) {
-        self.state.store(SERVING, Ordering::Relaxed);
-    }
-
-    pub(crate) fn now_drains(&self) {
-        self.state.store(DRAINING, Ordering::Relaxed);
+    /// The limits of the configuration that apply to batches.
+    pub(crate) fn batch_limits(&self) -> BatchLimits {
+        BatchLimits {
+            value_bytes_max: self.config.value_bytes_max,
+            store_bytes: self.config.engine.memory_bytes,
+            request_timeout: self.config.request_timeout,
+        }
     }
 }

@@ -4,17 +4,14 @@
 //! with a lower priority collects, symbolizes and writes the samples. A profile ends early when its
 //! client disconnects or the node stops.
 
-use crate::process::Process;
-use crate::stages;
-use crate::stream::CheckedStream;
+use crate::stages::Stages;
 use ::profile::{Capture, ProfileError, alloc, cpu};
-use api::{EncodedResponse, Problem, ProfileKind, ProfileRequest, ServingState};
+use api::{EncodedResponse, Problem, ProfileKind, ProfileRequest};
 use http::StatusCode;
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use stdx::Instant;
 use tokio::sync::oneshot;
 
 /// `Retry-After` of a profile that was interrupted.
@@ -28,35 +25,43 @@ const THREAD_NAME: &str = "veche-profile";
 /// Niceness of the recording thread, which lets serving threads run first.
 const NICENESS: i32 = 5;
 
-/// Records the requested profile, and answers when its time is over.
+/// The profile that a process records of itself.
+#[derive(Debug, Default)]
+pub(crate) struct ProfileState {
+    /// End of the profile that is being recorded, in nanoseconds of the monotonic clock; 0: none.
+    until_nanos: AtomicU64,
+}
+
+/// Records the requested profile from `now` on, and answers when its time is over. The profile ends
+/// early once `must_end` is true.
 pub(crate) async fn answer(
-    process: &Arc<Process>,
-    stream: &Rc<RefCell<CheckedStream>>,
+    state: &Arc<ProfileState>,
+    stages: &Stages,
+    now: Instant,
     asked: ProfileRequest,
+    must_end: impl Fn() -> bool,
 ) -> Result<EncodedResponse, Problem> {
-    let permit = ProfilePermit::take(process, asked.time).map_err(busy)?;
+    let permit = ProfilePermit::take(state, now, asked.time).map_err(busy)?;
     let taken = async {
         match asked.kind {
             ProfileKind::Cpu => on_own_thread(permit, asked.time, cpu::record).await,
             ProfileKind::Alloc => on_own_thread(permit, asked.time, alloc::record).await,
             ProfileKind::Wait => {
                 let _permit = permit;
-                Ok(stages::record(process, asked.time).await.to_json())
+                Ok(stages.record_profile(asked.time).await.to_json())
             }
+        }
+    };
+    let ends_early = async {
+        while !must_end() {
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     };
     tokio::select! {
         taken = taken => taken.map(api::encode_profile),
-        () = has_to_end(process, stream) => {
+        () = ends_early => {
             Err(Problem::unavailable(RETRY_AFTER, "The profile was interrupted: the node is stopping, or the client disconnected."))
         }
-    }
-}
-
-/// Waits until the node stops or the client disconnects.
-async fn has_to_end(process: &Process, stream: &RefCell<CheckedStream>) {
-    while process.state() != ServingState::Draining && !stream.borrow().has_left() {
-        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -116,19 +121,18 @@ impl Drop for ClientPresence {
 }
 
 /// Exclusive permission to record a profile. Dropping it releases the permission.
-struct ProfilePermit(Arc<Process>);
+struct ProfilePermit(Arc<ProfileState>);
 
 impl ProfilePermit {
     /// Permission for a profile that takes `time`.
     ///
     /// # Errors
     /// The remaining time of another profile.
-    fn take(process: &Arc<Process>, time: Duration) -> Result<Self, Duration> {
-        let now = process.clock.now().mono;
+    fn take(state: &Arc<ProfileState>, now: Instant, time: Duration) -> Result<Self, Duration> {
         let until = (now + time + WRITING_TIME).as_nanos().max(1);
-        let taken = process.profiling_until.compare_exchange(0, until, Ordering::Acquire, Ordering::Relaxed);
+        let taken = state.until_nanos.compare_exchange(0, until, Ordering::Acquire, Ordering::Relaxed);
         match taken {
-            Ok(_) => Ok(Self(Arc::clone(process))),
+            Ok(_) => Ok(Self(Arc::clone(state))),
             Err(other) => Err(Duration::from_nanos(other.saturating_sub(now.as_nanos()))),
         }
     }
@@ -136,6 +140,6 @@ impl ProfilePermit {
 
 impl Drop for ProfilePermit {
     fn drop(&mut self) {
-        self.0.profiling_until.store(0, Ordering::Release);
+        self.0.until_nanos.store(0, Ordering::Release);
     }
 }

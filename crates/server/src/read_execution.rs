@@ -1,8 +1,8 @@
 //! Commands whose replies need memory for a value.
 //!
-//! **Promise.** A reply comes with the reservation of its value ([`response_memory`]). If there is
-//! no memory because clients of another address hold more than their share, a read waits for it and
-//! is executed again, at most for [`WAIT_TIME`]. Slow clients of that address are disconnected
+//! **Promise.** A reply comes with the reservation of its value (`response_memory`). If there is no
+//! memory because clients of another address hold more than their share, a read waits for it and is
+//! executed again, at most for [`WAIT_TIME`]. Slow clients of that address are disconnected
 //! meanwhile (`memory_holders`). Only then the reply is a refusal.
 //!
 //! **Mechanism.** Where the memory is missing depends on where the value is: in memory, on the
@@ -22,8 +22,7 @@ use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Execution;
 use crate::memory_holders::{Demand, WAIT_PAUSE, WAIT_TIME, WaitTicket};
-use crate::process::Process;
-use crate::response_memory::{self, ResponseReservation};
+use crate::response_memory::{ReadValues, ResponseReservation};
 use api::ResponseContext;
 use cluster::{Command, CommandFailure, Reply};
 use std::future::Future;
@@ -59,11 +58,11 @@ impl ReadExecution {
     /// Submits `command`, whose response is described by `asked`.
     pub(crate) fn begin(
         driver: &Rc<MachineDriver<CoordinatorMachine>>,
-        process: &Process,
+        values: &ReadValues,
         command: Command,
         asked: &ResponseContext,
     ) -> Self {
-        let can_repeat = matches!(command, Command::Get { .. }) && process.memory_holders.are_present();
+        let can_repeat = matches!(command, Command::Get { .. }) && values.memory_holders().are_present();
         let again = can_repeat.then(|| command.clone());
         Self { execution: driver.execute(asked.action.into(), command), again, wait: None }
     }
@@ -71,33 +70,33 @@ impl ReadExecution {
     /// The reply, if it is available at once. Otherwise the execution is to be polled.
     pub(crate) fn take_now(
         &mut self,
-        process: &Process,
+        values: &ReadValues,
         activity: &Rc<ConnectionActivity>,
         asked: &ResponseContext,
     ) -> Option<ReservedReply> {
         let reply = self.execution.take_now()?;
-        self.reserve(process, activity, reply, asked)
+        self.reserve(values, activity, reply, asked)
     }
 
     /// Waits for the reply. Must not be called after it was returned.
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
-        process: &Process,
+        values: &ReadValues,
         activity: &Rc<ConnectionActivity>,
         asked: &ResponseContext,
     ) -> Poll<ReservedReply> {
         loop {
             if let Some(wait) = self.wait.as_mut().filter(|wait| !wait.is_reading) {
                 ready!(wait.sleep.as_mut().poll(context));
-                let has_hope = process.memory_holders.make_room(wait.demand);
+                let has_hope = values.memory_holders().make_room(wait.demand);
                 wait.is_last = !has_hope || Instant::now() >= wait.ends;
                 wait.is_reading = true;
                 let command = self.again.clone().expect("a read that waits may be executed again");
                 self.execution = self.execution.repeat(asked.action.into(), command);
             }
             let reply = ready!(Pin::new(&mut self.execution).poll(context));
-            if let Some(reserved) = self.reserve(process, activity, reply, asked) {
+            if let Some(reserved) = self.reserve(values, activity, reply, asked) {
                 return Poll::Ready(reserved);
             }
         }
@@ -111,28 +110,28 @@ impl ReadExecution {
     /// Reserves memory for the value in `reply`. `None`: the read waits for memory.
     fn reserve(
         &mut self,
-        process: &Process,
+        values: &ReadValues,
         activity: &Rc<ConnectionActivity>,
         reply: Reply,
         asked: &ResponseContext,
     ) -> Option<ReservedReply> {
-        let (reply, reservation) = response_memory::reserve_for(process, activity, reply, asked);
-        if lacks_memory(&reply) && self.again.is_some() && self.wait_again(process, activity) {
+        let (reply, reservation) = values.reserve_for(activity, reply, asked);
+        if lacks_memory(&reply) && self.again.is_some() && self.wait_again(values, activity) {
             return None;
         }
         Some((reply, reservation))
     }
 
     /// Begins the next pause of the wait. `false`: the read does not wait any longer.
-    fn wait_again(&mut self, process: &Process, activity: &ConnectionActivity) -> bool {
+    fn wait_again(&mut self, values: &ReadValues, activity: &ConnectionActivity) -> bool {
         let now = Instant::now();
         if let Some(wait) = &mut self.wait {
             wait.is_reading = false;
             wait.sleep.as_mut().reset(now + WAIT_PAUSE);
             return !wait.is_last;
         }
-        let demand = process.read_values.demand(activity.client());
-        let Some(ticket) = process.memory_holders.wait(demand) else {
+        let demand = values.demand(activity.client());
+        let Some(ticket) = values.memory_holders().wait(demand) else {
             return false;
         };
         let sleep = Box::pin(tokio::time::sleep_until(now + WAIT_PAUSE));

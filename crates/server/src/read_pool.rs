@@ -268,6 +268,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::config::Limits;
+    use crate::memory_holders::MemoryHolders;
     use crate::refusals::Refusals;
     use bytes::Bytes;
     use cluster::{
@@ -368,7 +369,8 @@ mod tests {
         let store = store_with(vec![7; MIB].into(), env);
         let limits = Limits { memory_bytes: 3 * MIB as u64, ..Limits::default() };
         let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
-        let values = Arc::new(ReadValues::new(&memory, &Arc::new(Refusals::new(1))));
+        let holders = Arc::new(MemoryHolders::new(Arc::clone(&memory)));
+        let values = Arc::new(ReadValues::new(&holders, &Arc::new(Refusals::new(1))));
         let pool = ReadPool::start(&store, 2, Duration::from_secs(10), &clock, None, &values);
         let (pool, inbox) = (pool.expect("threads"), Arc::<AnswerInbox>::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -13,7 +13,7 @@
 //! keys, too. Such a node is therefore ready, and its status contains a warning. A full disk does
 //! not make a node unready, because reads and deletes continue.
 
-use crate::process::Process;
+use crate::local::Local;
 use api::ServingState;
 use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, PartitionId, PeerState, majority};
 use std::sync::Arc;
@@ -76,20 +76,20 @@ impl QuorumReach {
 }
 
 /// The reason why the node is not ready; `None` if it is ready.
-pub(crate) fn obstacle(process: &Process) -> Option<String> {
-    match process.state() {
+pub(crate) fn obstacle(state: ServingState, local: Option<&Local>, default_from: u8) -> Option<String> {
+    match state {
         ServingState::Starting => return Some("The node is starting.".to_owned()),
         ServingState::Draining => return Some("The node is stopping.".to_owned()),
         ServingState::Serving => {}
     }
-    let local = process.local.get()?;
+    let local = local?;
     let view = Arc::clone(&local.view.lock());
     if view.clock_ahead {
         return Some(
             "The clock of this node is ahead of most others, so the node takes no writes. Set it.".to_owned(),
         );
     }
-    let reach = QuorumReach::of_view(&local.member, process.rules.default_from, &view);
+    let reach = QuorumReach::of_view(&local.member, default_from, &view);
     if reach.is_enough() { None } else { reach.warning(&local.member.layout) }
 }
 

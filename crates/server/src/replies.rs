@@ -4,19 +4,10 @@
 //! A handler that stops waiting leaves its slot to the reply, which frees it. An id therefore names
 //! one request until its reply has arrived, as the coordinator requires.
 
-use crate::stages::LatencyTrace;
-use api::RequestKind;
+use crate::stages::{CommandStart, LatencyTrace};
 use cluster::{Reply, RequestId};
 use slab::Slab;
 use std::task::{Poll, Waker};
-use stdx::Instant;
-
-/// Start of a command: the kind under which it is counted, and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CommandStart {
-    pub(crate) kind: RequestKind,
-    pub(crate) at: Instant,
-}
 
 /// A reply, with the latency trace of its request if that was recorded.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,7 +103,9 @@ impl Replies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::RequestKind;
     use cluster::Acks;
+    use stdx::Instant;
 
     const REPLY: Reply = Reply::Missing { acks: Acks { got: 1, from: 1 } };
 

@@ -26,15 +26,13 @@
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
 use crate::connection_limit::ClientAddress;
 use crate::counters::Refusal;
-use crate::memory_holders::Demand;
-use crate::process::Process;
+use crate::memory_holders::{Demand, MemoryHolders};
 use crate::refusals::Refusals;
 use api::{Action, ResponseContext};
 use bytes::Bytes;
 use cluster::{CommandFailure, ReplicaResponse, Reply, StoreFault, StoreResponse};
 use engine::{HeldMemory, LargeReadPermit, ReadMemory};
-use limits::MEMORY_RETRY_AFTER;
-use limits::{Budget, MemoryCategory, Reservation};
+use limits::{MEMORY_RETRY_AFTER, MemoryCategory, Reservation};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -56,50 +54,6 @@ pub(crate) struct ResponseReservation {
     _holds_memory: HoldsMemory,
 }
 
-/// Reserves memory for the value in `reply`, if it is large. Without memory, or if clients of
-/// another address have precedence, the reply becomes a refusal.
-pub(crate) fn reserve_for(
-    process: &Process,
-    activity: &Rc<ConnectionActivity>,
-    reply: Reply,
-    asked: &ResponseContext,
-) -> (Reply, Option<ResponseReservation>) {
-    let value = match &reply {
-        Reply::Found { cell, .. } if sends_value(asked, cell.meta.version) => &cell.value,
-        _ => return (reply, None),
-    };
-    if value.len() <= LARGE_BYTES {
-        return (reply, None);
-    }
-    let bytes = value.len() as u64;
-    let (holders, memory, client) = (&process.memory_holders, &process.memory, activity.client());
-    let reservation = match holders.must_yield(client, MemoryCategory::Replies, bytes, memory) {
-        true => None,
-        false => {
-            let shared = process.read_values.reservation_of(value);
-            shared.or_else(|| memory.reserve(MemoryCategory::Replies, bytes).map(Arc::new))
-        }
-    };
-    match reservation {
-        Some(reservation) => (
-            reply,
-            Some(ResponseReservation {
-                _reservation: reservation,
-                _holds_memory: HoldsMemory::begin(
-                    activity,
-                    MemoryCategory::Replies,
-                    bytes,
-                    &process.memory_holders,
-                ),
-            }),
-        ),
-        None => {
-            process.read_values.note_refused(bytes);
-            (Reply::Failed(CommandFailure::NoMemory { retry_after: MEMORY_RETRY_AFTER }), None)
-        }
-    }
-}
-
 /// Whether the response contains the value of this version, and not only its metadata.
 fn sends_value(asked: &ResponseContext, version: Version) -> bool {
     let is_known = asked.if_none_match.as_ref().is_some_and(|condition| condition.matches(version));
@@ -109,7 +63,7 @@ fn sends_value(asked: &ResponseContext, version: Version) -> bool {
 /// Large values that were read from disk and still have readers.
 #[derive(Debug)]
 pub(crate) struct ReadValues {
-    memory: Arc<Budget>,
+    memory_holders: Arc<MemoryHolders>,
     refusals: Arc<Refusals>,
     /// Size of the last value that was refused.
     refused_bytes: AtomicU64,
@@ -122,7 +76,7 @@ pub(crate) struct ReadValues {
 struct SharedValue {
     reservation: Arc<Reservation>,
     /// Number of readers that hold the value.
-    holders: usize,
+    readers: usize,
 }
 
 /// The owner of a value that a reader holds.
@@ -133,16 +87,51 @@ struct ValueGuard {
 
 impl ReadValues {
     /// An empty set of values.
-    pub(crate) fn new(memory: &Arc<Budget>, refusals: &Arc<Refusals>) -> Self {
-        let (memory, refusals) = (Arc::clone(memory), Arc::clone(refusals));
-        Self { memory, refusals, refused_bytes: AtomicU64::new(0), shared: Mutex::default() }
+    pub(crate) fn new(memory_holders: &Arc<MemoryHolders>, refusals: &Arc<Refusals>) -> Self {
+        let (memory_holders, refusals) = (Arc::clone(memory_holders), Arc::clone(refusals));
+        Self { memory_holders, refusals, refused_bytes: AtomicU64::new(0), shared: Mutex::default() }
+    }
+
+    /// The clients that hold memory, with its budget.
+    pub(crate) const fn memory_holders(&self) -> &Arc<MemoryHolders> {
+        &self.memory_holders
+    }
+
+    /// Reserves memory for the value in `reply`, if it is large. Without memory, or if clients of
+    /// another address have precedence, the reply becomes a refusal.
+    pub(crate) fn reserve_for(
+        &self,
+        activity: &Rc<ConnectionActivity>,
+        reply: Reply,
+        asked: &ResponseContext,
+    ) -> (Reply, Option<ResponseReservation>) {
+        let value = match &reply {
+            Reply::Found { cell, .. } if sends_value(asked, cell.meta.version) => &cell.value,
+            _ => return (reply, None),
+        };
+        if value.len() <= LARGE_BYTES {
+            return (reply, None);
+        }
+        let (holders, bytes) = (&self.memory_holders, value.len() as u64);
+        let reservation = match holders.must_yield(activity.client(), MemoryCategory::Replies, bytes) {
+            true => None,
+            false => self
+                .reservation_of(value)
+                .or_else(|| holders.budget().reserve(MemoryCategory::Replies, bytes).map(Arc::new)),
+        };
+        let Some(reservation) = reservation else {
+            self.note_refused(bytes);
+            return (Reply::Failed(CommandFailure::NoMemory { retry_after: MEMORY_RETRY_AFTER }), None);
+        };
+        let holding = HoldsMemory::begin(activity, MemoryCategory::Replies, bytes, holders);
+        (reply, Some(ResponseReservation { _reservation: reservation, _holds_memory: holding }))
     }
 
     /// The demand of `client`, whose read was refused. The size of its value is taken for that of
     /// the last refused one, because a read that is refused does not return it.
     pub(crate) fn demand(&self, client: ClientAddress) -> Demand {
         let bytes = self.refused_bytes.load(Ordering::Relaxed);
-        Demand::of(client, MemoryCategory::Replies, bytes, bytes, &self.memory)
+        self.memory_holders.demand(client, MemoryCategory::Replies, bytes, bytes)
     }
 
     /// Counts the refusal of a value of `bytes`.
@@ -153,7 +142,7 @@ impl ReadValues {
 
     /// An empty reservation for the value of one read.
     fn empty_reservation(&self) -> Reservation {
-        self.memory.empty_reservation(MemoryCategory::Replies)
+        self.memory_holders.budget().empty_reservation(MemoryCategory::Replies)
     }
 
     /// Reads one key. Memory for a large value is reserved before it is read, until all its readers
@@ -194,7 +183,7 @@ impl ReadValues {
         let mut values = self.shared.lock();
         let address = value.as_ptr() as usize;
         if let Some(shared) = values.get_mut(&address) {
-            shared.holders += 1;
+            shared.readers += 1;
         } else {
             let bytes = value.len() as u64;
             if !reservation.cover(bytes) {
@@ -202,7 +191,7 @@ impl ReadValues {
                 return None;
             }
             reservation.shrink_to(bytes);
-            values.insert(address, SharedValue { reservation: Arc::new(reservation), holders: 1 });
+            values.insert(address, SharedValue { reservation: Arc::new(reservation), readers: 1 });
         }
         drop(values);
         Some(Bytes::from_owner(ValueGuard { value, values: Arc::clone(self) }))
@@ -232,8 +221,8 @@ impl Drop for ValueGuard {
         let Entry::Occupied(mut entry) = values.entry(address) else {
             return;
         };
-        entry.get_mut().holders -= 1;
-        let last = (entry.get().holders == 0).then(|| entry.remove());
+        entry.get_mut().readers -= 1;
+        let last = (entry.get().readers == 0).then(|| entry.remove());
         drop(values);
         // The value is freed before its reservation is released.
         self.value = Bytes::new();
@@ -247,7 +236,7 @@ mod tests {
     use crate::config::Limits;
     use engine::{Engine, Error, Options};
     use env::{Env, ManualClock, MemFs};
-    use limits::LargestValue;
+    use limits::{Budget, LargestValue};
     use std::cell::RefCell;
     use std::path::Path;
     use stdx::{Hlc, NodeTag, WallTime};
@@ -258,7 +247,8 @@ mod tests {
     fn values() -> Arc<ReadValues> {
         let limits = Limits { memory_bytes: 6 << 20, ..Limits::default() };
         let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
-        Arc::new(ReadValues::new(&memory, &Arc::new(Refusals::new(1))))
+        let holders = Arc::new(MemoryHolders::new(memory));
+        Arc::new(ReadValues::new(&holders, &Arc::new(Refusals::new(1))))
     }
 
     impl ReadValues {
@@ -290,7 +280,7 @@ mod tests {
     #[test]
     fn a_large_value_is_reserved_before_it_is_read_or_not_read() {
         let (values, engine) = (values(), engine());
-        let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
+        let reserved = || values.memory_holders.budget().reserved_bytes(MemoryCategory::Replies);
         let can_overcommit = || values.empty_reservation().cover(u64::MAX);
         let reads = RefCell::new(0);
         let read = |block_bytes: u64, len: usize| {
@@ -335,7 +325,7 @@ mod tests {
     #[test]
     fn of_two_values_of_one_key_one_is_counted() {
         let (values, engine) = (values(), engine());
-        let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
+        let reserved = || values.memory_holders.budget().reserved_bytes(MemoryCategory::Replies);
         let (response, large_read) = values.read(|memory| {
             for (bytes, most) in [(1, 1), (2, 2), (1, 2)] {
                 engine.cover_copy(bytes * LARGE as u64, memory).expect("free memory");
@@ -352,7 +342,7 @@ mod tests {
     #[test]
     fn a_value_is_reserved_until_its_response_has_left_and_its_readers_dropped_it() {
         let values = values();
-        let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
+        let reserved = || values.memory_holders.budget().reserved_bytes(MemoryCategory::Replies);
         let small = values.found(Bytes::from(vec![1; READ_BYTES])).expect("a small value needs no memory");
         assert_eq!((reserved(), values.reservation_of(&small).is_none()), (0, true));
         let value = values.found(Bytes::from(vec![2; LARGE])).expect("free memory");
@@ -378,13 +368,13 @@ mod tests {
         drop(overcommit);
         assert!(read().is_some());
         drop(holders);
-        assert_eq!(values.memory.reserved_bytes(MemoryCategory::Replies), 0);
+        assert_eq!(values.memory_holders.budget().reserved_bytes(MemoryCategory::Replies), 0);
     }
 
     #[test]
     fn a_shared_value_is_reserved_once_until_its_last_reader_drops_it() {
         let values = values();
-        let reserved = || values.memory.reserved_bytes(MemoryCategory::Replies);
+        let reserved = || values.memory_holders.budget().reserved_bytes(MemoryCategory::Replies);
         let in_memory = Bytes::from(vec![0; LARGE]);
         let read = || values.found(in_memory.clone()).expect("free memory");
         let (first, second) = (read(), read());

@@ -19,14 +19,15 @@
 use crate::config::Config;
 use crate::directory_watch;
 use crate::driver::MachineDriver;
-use crate::driver::node_machine::{ControlMessage, NodeMachine};
+use crate::driver::node_machine::{NodeMachine, NodeStart};
 use crate::error::ServerError;
+use crate::io_thread::ThreadHandle;
 use crate::listener;
 use crate::local::Local;
+use crate::messages::ControlMessage;
 use crate::process::Process;
 use crate::read_pool::ReadPool;
-use crate::thread::ThreadHandle;
-use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member};
+use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member, NodeLimits};
 use engine::workers::{WorkerOptions, Workers};
 use env::Env;
 use std::future::Future;
@@ -342,8 +343,8 @@ impl BoundServer {
         let (listener, peer_listener) = (from_std(listener)?, peer_listener.map(from_std).transpose()?);
         let threads = start_threads(&process)?;
         let ended = tokio::select! {
-            never = listener::accept(&listener, &threads, &process) => match never {},
-            never = listener::accept_peers(peer_listener.as_ref(), &threads, &process) => match never {},
+            never = listener::accept(&listener, &threads, &process.accept_state) => match never {},
+            never = listener::accept_peers(peer_listener.as_ref(), &threads, &process.accept_state) => match never {},
             ended = run_until_stopped(&process, &threads, control_messages, told_to_stop, while_recovering, observer) => ended?,
         };
         let open = match ended {
@@ -352,7 +353,7 @@ impl BoundServer {
             RunEnd::Drained(open) => open,
         };
         drop(peer_listener);
-        if let Err(error) = listener::accept_last(listener, &threads, &process) {
+        if let Err(error) = listener::accept_last(listener, &threads, &process.accept_state) {
             tracing::warn!(%error, "the last connections could not be accepted");
         }
         tokio::select! {
@@ -398,14 +399,14 @@ async fn run_until_stopped(
     let open = open_for_peers(process, threads, control_messages, store, &opened).await?;
     let serving = async {
         until_ready(&open.node, threads).await;
-        process.now_serves();
+        process.serving_state.begin_serving();
         log_serving(process, &opened);
         observer.on_serving();
         std::future::pending::<()>().await;
     };
     let drained = async {
         told_to_stop.await;
-        process.now_drains();
+        process.serving_state.begin_draining();
         observer.on_stopping();
         let delay_ms = process.config.drain_delay.as_millis() as u64;
         tracing::info!(delay_ms, "told to stop: draining");
@@ -533,8 +534,20 @@ async fn open_for_peers(
              counts as new, though other nodes hold its data"
         );
     }
-    let mailboxes = threads.iter().map(ThreadHandle::mailbox).collect();
-    let node = MachineDriver::of_node(process, local, opened.record.clone(), mailboxes, control_messages);
+    let node = NodeStart {
+        record: opened.record.clone(),
+        limits: NodeLimits {
+            default_from: process.config.default_from,
+            request_timeout: process.config.request_timeout,
+            new_cluster: process.config.new_cluster,
+            ..NodeLimits::default()
+        },
+        threads: threads.iter().map(ThreadHandle::mailbox).collect(),
+        control_messages,
+        link_counters: process.gauges.control_links(),
+        metrics: process.metrics.clone(),
+    };
+    let node = MachineDriver::of_node(process.driver_context(), local, node);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
     tokio::task::spawn_local(watch_presence(store.clone(), Arc::clone(&fatal_error)));
     Ok(OpenNode { workers, store, fatal_error, node })
@@ -547,10 +560,16 @@ pub(crate) fn local_of(
     opened: &OpenReport,
     read_threads: usize,
 ) -> Result<Local, ServerError> {
-    let waits = process.metrics.as_ref().map(crate::metrics::Metrics::read_waits);
+    let waits = process.metrics.as_ref().map(|metrics| metrics.read_waits());
     let request_timeout = process.config.request_timeout;
-    let reads =
-        ReadPool::start(store, read_threads, request_timeout, &process.clock, waits, &process.read_values);
+    let reads = ReadPool::start(
+        store,
+        read_threads,
+        request_timeout,
+        &process.env.clock,
+        waits,
+        &process.read_values,
+    );
     let reads = reads.map_err(start_error("threads that read from disk"))?;
     let member = member(&process.config, opened)?;
     Ok(Local::new(store.clone(), member, reads, opened, &process.config)?)

@@ -10,14 +10,12 @@
 use crate::body::{BodyRules, RequestBody, Value};
 use crate::checkpoint;
 use crate::connection_activity::{ConnectionActivity, InFlightGuard};
-use crate::counters::Refusal;
 use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::OpenScan;
-use crate::driver::node_machine::ControlMessage;
 use crate::layout;
-use crate::metrics;
-use crate::process::Process;
+use crate::messages::ControlMessage;
+use crate::metrics::scrape;
 use crate::profile;
 use crate::read_execution::ReadExecution;
 use crate::readiness;
@@ -46,6 +44,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -82,8 +81,8 @@ impl Future for Handling {
             Self::Done(response) => response.take().expect("the future is not polled after it completed"),
             Self::Executing { execution, asked, version, service, .. } => {
                 let waits = execution.as_mut().expect("the future is not polled after it completed");
-                let process = &service.thread.process;
-                let (reply, room) = ready!(waits.poll(context, process, &service.activity, asked));
+                let values = &service.thread.read_values;
+                let (reply, room) = ready!(waits.poll(context, values, &service.activity, asked));
                 let answer = api::encode(reply, asked);
                 let (thread, status) = (&service.thread, answer.response.status());
                 service.note_answer(asked.action.into(), status);
@@ -145,9 +144,9 @@ impl Service {
     ) -> Handling {
         let kind = entity.action.into();
         let (command, asked) = entity.into_command(Bytes::new());
-        let process = &self.thread.process;
-        let mut execution = ReadExecution::begin(driver, process, command, &asked);
-        match execution.take_now(process, &self.activity, &asked) {
+        let values = &self.thread.read_values;
+        let mut execution = ReadExecution::begin(driver, values, command, &asked);
+        match execution.take_now(values, &self.activity, &asked) {
             Some((reply, room)) => {
                 let answer = api::encode(reply, &asked);
                 self.note_answer(kind, answer.response.status());
@@ -213,9 +212,9 @@ impl Service {
                     Value::default()
                 };
                 let (command, asked) = entity.into_command(value.bytes);
-                let process = &self.thread.process;
-                let mut execution = ReadExecution::begin(driver, process, command, &asked);
-                let reply = poll_fn(|context| execution.poll(context, process, &self.activity, &asked));
+                let values = &self.thread.read_values;
+                let mut execution = ReadExecution::begin(driver, values, command, &asked);
+                let reply = poll_fn(|context| execution.poll(context, values, &self.activity, &asked));
                 let (reply, room) = reply.await;
                 drop(value.reservation);
                 let answer = api::encode(reply, &asked);
@@ -225,19 +224,27 @@ impl Service {
             RoutedRequest::Checkpoint(checkpoint) => {
                 self.read_over(body).await?;
                 let address = self.stream.borrow().peer_ip();
-                checkpoint::answer(&self.thread.process, checkpoint, address).await?
+                let process = &self.thread.process;
+                let local = process.local.get().expect("a serving node has opened its store");
+                let now = self.thread.clock.now().mono;
+                checkpoint::answer(&process.checkpoint_state, local, now, checkpoint, address).await?
             }
             RoutedRequest::Profile(profile) => {
                 self.read_over(body).await?;
-                profile::answer(&self.thread.process, &self.stream, profile).await?
+                let must_end = || {
+                    self.thread.serving_state.get() == ServingState::Draining
+                        || self.stream.borrow().has_left()
+                };
+                let (state, now) = (&self.thread.process.profile_state, self.thread.clock.now().mono);
+                profile::answer(state, &self.thread.stages, now, profile, must_end).await?
             }
             RoutedRequest::Repair => {
                 self.read_over(body).await?;
-                begin_repair(&self.thread.process)?
+                begin_repair(&self.thread.process.control)?
             }
             RoutedRequest::Metrics { is_head } => {
                 self.read_over(body).await?;
-                metrics::answer(&self.thread.process, is_head).await
+                scrape::answer(&self.thread.process, is_head).await
             }
             RoutedRequest::Answered(answer) => {
                 self.read_over(body).await?;
@@ -265,7 +272,7 @@ impl Service {
             Ok(begun) => begun,
             Err(answer) => return self.respond(RequestKind::Range, answer, parts, is_read),
         };
-        let body = begun.into_body(form, &self.thread.process, &self.activity, in_flight);
+        let body = begun.into_body(form, &self.activity, in_flight);
         self.stream(
             RequestKind::Range,
             api::encode_range_head(&range),
@@ -282,10 +289,9 @@ impl Service {
         body: &mut RequestBody,
     ) -> Result<(StartedRange, Form), EncodedResponse> {
         self.read_over(body).await.map_err(|problem| problem.to_response(false))?;
-        let process = &self.thread.process;
-        let no_room = || process.refusals.refuse(Refusal::Ranges).to_response(false);
-        let (memory, holders) = (&process.memory, &process.memory_holders);
-        let room = process.ranges.enter(memory, holders, &self.activity, range.format, range.coding).await;
+        let ranges = &self.thread.ranges;
+        let no_room = || ranges.refuse().to_response(false);
+        let room = ranges.enter(&self.activity, range.format, range.coding).await;
         let room = room.ok_or_else(no_room)?;
         let form = Form::of(range.content, range.format, range.coding).map_err(|error| {
             let detail =
@@ -310,7 +316,6 @@ impl Service {
         in_flight: InFlightGuard,
     ) -> HttpResponse {
         let terms = BatchContext {
-            process: &self.thread.process,
             driver,
             open: &self.thread.batches,
             stream: &self.stream,
@@ -324,7 +329,8 @@ impl Service {
         let begun = StartedBatch::begin(body, terms);
         match begun.first_result().await {
             Ok(()) => {
-                let body = begun.into_body(&self.activity, in_flight, &self.thread.process.memory_holders);
+                let holders = self.thread.read_values.memory_holders();
+                let body = begun.into_body(&self.activity, in_flight, holders);
                 let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
                 self.stream(RequestKind::Batch, head, parts, body, true)
             }
@@ -354,12 +360,15 @@ impl Service {
     /// Decodes a request from its head.
     fn begin(&self, parts: &Parts) -> Result<RoutedRequest<'_>, Problem> {
         let process = &self.thread.process;
-        match api::decode_head(parts, &process.rules) {
+        let local = || process.local.get().map(|local| &**local);
+        match api::decode_head(parts, &self.thread.rules) {
             Ok(DecodedRequest::Status { is_head }) => {
                 Ok(RoutedRequest::Answered(api::encode_status(&status::of(process), is_head)))
             }
             Ok(DecodedRequest::Ready(form)) => {
-                Ok(RoutedRequest::Answered(api::encode_ready(readiness::obstacle(process), form)))
+                let state = self.thread.serving_state.get();
+                let obstacle = readiness::obstacle(state, local(), self.thread.rules.default_from);
+                Ok(RoutedRequest::Answered(api::encode_ready(obstacle, form)))
             }
             Ok(DecodedRequest::Options { allow }) => Ok(RoutedRequest::Answered(api::encode_options(allow))),
             Ok(DecodedRequest::Root { is_head }) => {
@@ -367,12 +376,12 @@ impl Service {
             }
             Ok(DecodedRequest::Metrics { is_head }) => Ok(RoutedRequest::Metrics { is_head }),
             Ok(DecodedRequest::Layout { is_head }) => {
-                let document = layout::of(process)?;
+                let document = layout::of(local(), &process.config.own_name())?;
                 Ok(RoutedRequest::Answered(api::encode_layout(&document, is_head)))
             }
             Ok(DecodedRequest::Slow { is_head }) => {
                 self.check_is_local()?;
-                Ok(RoutedRequest::Answered(api::encode_slow(&process.stages.latest(), is_head)))
+                Ok(RoutedRequest::Answered(api::encode_slow(&self.thread.stages.latest(), is_head)))
             }
             Ok(DecodedRequest::Profile(profile)) => {
                 self.check_is_local().map(|()| RoutedRequest::Profile(profile))
@@ -395,7 +404,8 @@ impl Service {
     /// # Errors
     /// The response while the node starts.
     fn serving_driver(&self) -> Result<&Rc<MachineDriver<CoordinatorMachine>>, Problem> {
-        let serving = self.thread.driver().filter(|_| self.thread.process.state() != ServingState::Starting);
+        let serving =
+            self.thread.driver().filter(|_| self.thread.serving_state.get() != ServingState::Starting);
         serving
             .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))
     }
@@ -412,14 +422,19 @@ impl Service {
     }
 
     async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {
-        let rules = BodyRules { process: &self.thread.process, budget: &self.thread.writes };
+        let rules = BodyRules {
+            value_bytes_max: self.thread.rules.value_bytes_max,
+            holders: self.thread.read_values.memory_holders(),
+            thread_budget: &self.thread.writes,
+            refusals: &self.thread.capacity_refusals,
+        };
         body.collect(&rules).await.map_err(|problem| self.or_refusal(problem))
     }
 
     /// Reads and discards the body. A request is not executed before all of it arrived, even if its
     /// body is unused.
     async fn read_over(&self, body: &mut RequestBody) -> Result<(), Problem> {
-        let bytes_max = self.thread.process.rules.value_bytes_max;
+        let bytes_max = self.thread.rules.value_bytes_max;
         body.read_over(bytes_max).await.map_err(|problem| self.or_refusal(problem))
     }
 
@@ -464,8 +479,8 @@ impl Service {
 }
 
 /// Asks the control thread for a pass of anti-entropy.
-fn begin_repair(process: &Process) -> Result<EncodedResponse, Problem> {
-    match process.control.try_send(ControlMessage::Repair) {
+fn begin_repair(control: &mpsc::Sender<ControlMessage>) -> Result<EncodedResponse, Problem> {
+    match control.try_send(ControlMessage::Repair) {
         Ok(()) => Ok(api::encode_repair_begun()),
         Err(_) => Err(Problem::unavailable(
             RETRY_AFTER,

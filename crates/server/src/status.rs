@@ -2,7 +2,7 @@
 
 use crate::local::Local;
 use crate::process::Process;
-use crate::warnings;
+use crate::warnings::{self, WarningSource};
 use api::{
     ClockStatus, ClusterStatus, DiskRoom, DurabilityStatus, IoStatus, JobStatus, LevelStatus, LinkStatus,
     MemberStatus, MemoryStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
@@ -10,22 +10,31 @@ use api::{
 use cluster::HybridClock;
 use engine::Stats;
 use limits::MemoryCategory;
-use std::sync::atomic::Ordering;
 use stdx::{Hlc, Now, WallTime};
 
 /// The current state of the node. It calls the file system, so it is not for the hot path.
 pub(crate) fn of(process: &Process) -> Status {
-    let now = process.clock.now();
+    let now = process.env.clock.now();
     let from = process.rules.default_from;
     let local = process.local.get().map(|local| &**local);
     let account = local.and_then(|local| local.account.lock().clone());
     let stats = local.map(|local| local.store.engine().stats()).unwrap_or_default();
     let nodes = nodes(process, account.as_deref());
+    let warnings = warnings::of(&WarningSource {
+        config: &process.config,
+        started: process.started,
+        accept_failures: &process.accept_state.failures,
+        peer_links: &process.peer_links,
+        local,
+        stats: &stats,
+        nodes: &nodes,
+        now,
+    });
     Status {
         version: env!("CARGO_PKG_VERSION"),
-        state: process.state(),
+        state: process.serving_state.get(),
         uptime_ms: now.mono.saturating_since(process.started).as_millis() as u64,
-        warnings: warnings::of(process, local, &stats, &nodes, now),
+        warnings,
         nodes,
         cluster: account.as_deref().map(ClusterStatus::from),
         links: links(process),
@@ -59,7 +68,7 @@ fn links(process: &Process) -> LinkStatus {
     LinkStatus {
         dialed: counts.dialed,
         accepted: counts.accepted,
-        refused: process.refused_links.load(Ordering::Relaxed),
+        refused: process.peer_links.refused_count(),
         sent_messages: counts.all.messages_sent,
         sent_bytes: counts.all.bytes_sent,
         write_calls: counts.write_calls,

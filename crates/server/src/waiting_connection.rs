@@ -14,14 +14,13 @@
 //! the refusal.
 
 use crate::accept_queue::QueueTicket;
+use crate::accept_state::AcceptState;
 use crate::connection_limit::{self, ClientAddress, ConnectionAdmission, ConnectionPermit};
 use crate::counters::Refusal;
 use crate::date::http_date;
 use crate::links::accept;
-use crate::listener::{relieve, serve};
-use crate::process::Process;
+use crate::messages::{Mailbox, ThreadMessage, send_eviction};
 use crate::socket;
-use crate::thread::{Mailbox, ThreadMessage};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +46,7 @@ pub(crate) struct WaitingConnection {
     pub(crate) threads: Vec<Mailbox>,
     /// Index of the thread with the fewest connections.
     pub(crate) least: usize,
-    pub(crate) process: Arc<Process>,
+    pub(crate) state: Arc<AcceptState>,
     pub(crate) ticket: QueueTicket,
 }
 
@@ -83,20 +82,20 @@ impl WaitingConnection {
             end = self.wait_for_permit() => end,
             () = self.ticket.displaced() => self.end_of_displaced(),
         };
-        let Self { mut stream, process, threads, least, mut ticket, .. } = self;
+        let Self { mut stream, state, threads, least, mut ticket, .. } = self;
         match end {
-            WaitEnd::Permit(permit) => serve(stream, permit, &threads[least], &process),
+            WaitEnd::Permit(permit) => serve(stream, permit, &threads[least], &state),
             WaitEnd::Peer => {
                 if let Ok(stream) = stream.into_std() {
                     threads[least].send(ThreadMessage::Peer(stream));
                 }
             }
-            WaitEnd::Closed => process.refusals.count(Refusal::Connections),
+            WaitEnd::Closed => state.refusals.count(Refusal::Connections),
             WaitEnd::Refused => {
                 ticket.begin_refusal();
                 tokio::select! {
                     biased;
-                    () = refuse(&mut stream, &process) => {}
+                    () = refuse(&mut stream, &state) => {}
                     () = ticket.displaced() => {}
                 }
                 discard_received(&stream);
@@ -105,7 +104,7 @@ impl WaitingConnection {
     }
 
     async fn wait_for_permit(&self) -> WaitEnd {
-        let Self { stream, client, threads, process, ticket, .. } = self;
+        let Self { stream, client, threads, state, ticket, .. } = self;
         let ends = tokio::time::Instant::now() + PLACE_TIME;
         // Clients and peers send a short request in one piece.
         let _ = tokio::time::timeout(BEGIN_TIME, stream.readable()).await;
@@ -118,12 +117,12 @@ impl WaitingConnection {
             let is_over = tokio::time::Instant::now() >= ends;
             // Complete heads have priority: an unfinished one would be evicted again.
             if begin != Begin::Unfinished || is_over {
-                let ConnectionAdmission { permit, eviction } = process.limiter.admit(*client);
+                let ConnectionAdmission { permit, eviction } = state.limiter.admit(*client);
                 if let Some(permit) = permit {
                     return WaitEnd::Permit(permit);
                 }
                 if let Some(eviction) = eviction {
-                    relieve(eviction, threads);
+                    send_eviction(eviction, threads);
                 }
             }
             if is_over {
@@ -138,7 +137,7 @@ impl WaitingConnection {
     fn end_without_ordinary_permit(&self, begin: Begin) -> Option<WaitEnd> {
         match begin {
             Begin::Peer => Some(WaitEnd::Peer),
-            Begin::Administration => self.process.limiter.admit_reserved(self.client).map(WaitEnd::Permit),
+            Begin::Administration => self.state.limiter.admit_reserved(self.client).map(WaitEnd::Permit),
             Begin::Unfinished | Begin::Other => None,
         }
     }
@@ -172,10 +171,21 @@ fn begin_of(stream: &TcpStream) -> Begin {
     }
 }
 
+/// Hands a connection to its thread.
+pub(crate) fn serve(stream: TcpStream, permit: ConnectionPermit, thread: &Mailbox, state: &AcceptState) {
+    match stream.into_std() {
+        Ok(stream) => {
+            state.accepted.count();
+            thread.serve(stream, permit);
+        }
+        Err(error) => tracing::warn!(%error, "a connection could not be handed to its thread"),
+    }
+}
+
 /// Answers `503`, which does not wait, and lingers until the client has closed its side.
-pub(crate) async fn refuse(stream: &mut TcpStream, process: &Process) {
-    let problem = process.refusals.refuse(Refusal::Connections);
-    let refusal = problem.to_http1_bytes(&http_date(process.clock.now().wall));
+pub(crate) async fn refuse(stream: &mut TcpStream, state: &AcceptState) {
+    let problem = state.refusals.refuse(Refusal::Connections);
+    let refusal = problem.to_http1_bytes(&http_date(state.clock.now().wall));
     let is_sent = send(&*stream, &refusal, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok();
     if is_sent && shutdown(&*stream, Shutdown::Write).is_ok() {
         let _ = tokio::time::timeout(REFUSAL_TIME, socket::linger(stream)).await;

@@ -3,14 +3,16 @@
 //! Each warning is one sentence, or a few, with the meaning of the condition or the necessary
 //! action.
 
+use crate::accept_failures::AcceptFailures;
+use crate::config::Config;
+use crate::links::PeerLinks;
 use crate::local::Local;
-use crate::process::Process;
 use crate::readiness::QuorumReach;
 use api::{MemberStatus, NodeState, NodeSyncState};
 use cluster::HybridClock;
 use engine::{DiskSpace, DiskStats, Stats};
 use std::time::Duration;
-use stdx::{Hlc, Now, WallTime};
+use stdx::{Hlc, Instant, Now, WallTime};
 
 /// Largest default number of replicas that is not reported. Larger ones are rarely intended.
 const DEFAULT_FROM_COMMON: u8 = 5;
@@ -25,16 +27,26 @@ const HORIZON_LAG_MAX: Duration = Duration::from_secs(2 * 60 * 60);
 /// Most failed links that are reported. The log has all of them.
 const PEER_WARNINGS_MAX: usize = 8;
 
-/// Warnings about the current state of the node, and about `nodes` as this node sees them.
-pub(crate) fn of(
-    process: &Process,
-    local: Option<&Local>,
-    stats: &Stats,
-    nodes: &[MemberStatus],
-    now: Now,
-) -> Vec<String> {
-    let mut warnings = of_configuration(process);
-    if process.accept_failures.is_recent(now.mono) {
+/// The state of a node that warnings are about.
+pub(crate) struct WarningSource<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) started: Instant,
+    pub(crate) accept_failures: &'a AcceptFailures,
+    pub(crate) peer_links: &'a PeerLinks,
+    /// `None` before the store is open.
+    pub(crate) local: Option<&'a Local>,
+    pub(crate) stats: &'a Stats,
+    /// The nodes as this node sees them.
+    pub(crate) nodes: &'a [MemberStatus],
+    pub(crate) now: Now,
+}
+
+/// Warnings about the current state of the node, and about the other nodes.
+pub(crate) fn of(source: &WarningSource<'_>) -> Vec<String> {
+    let WarningSource { config, local, stats, nodes, now, .. } = *source;
+    let own_from = config.default_from;
+    let mut warnings = of_configuration(config);
+    if source.accept_failures.is_recent(now.mono) {
         warnings.push(
             "Connections could not be accepted in the last minute, because the process or the machine has no file \
              descriptors left: inactive connections are closed. Raise the hard limit of open files (ulimit -Hn, \
@@ -44,45 +56,45 @@ pub(crate) fn of(
     }
     warnings.extend(of_store(local, stats, now));
     warnings.extend(of_clocks(&OwnClock::of(local, now), nodes));
-    if now.mono.saturating_since(process.started) > HORIZON_TIME {
+    if now.mono.saturating_since(source.started) > HORIZON_TIME {
         warnings.extend(of_horizon(stats.horizon, now));
     }
     let account = local.and_then(|local| local.account.lock().clone());
     warnings.extend(account.as_deref().and_then(|account| of_last_round(account, now)));
-    let has_started = now.mono.saturating_since(process.started) > STARTUP_TIME;
+    let has_started = now.mono.saturating_since(source.started) > STARTUP_TIME;
     warnings.extend(of_sync_states(nodes, has_started));
     if has_started {
         let quorum = local.and_then(|local| {
             let view = local.view.lock().clone();
-            let reach = QuorumReach::of_view(&local.member, process.rules.default_from, &view);
+            let reach = QuorumReach::of_view(&local.member, own_from, &view);
             reach.warning(&local.member.layout)
         });
         warnings.extend(quorum);
     }
     nodes.iter().filter(|node| !node.is_self).for_each(|node| warnings.extend(of_peer(node)));
-    let own_from = process.rules.default_from;
     warnings
         .extend(nodes.iter().filter(|node| !node.is_self).filter_map(|node| of_default_from(own_from, node)));
     let is_up = |peer: &str| nodes.iter().any(|node| node.url == peer && node.state == NodeState::Up);
-    let peer_warnings = process.peer_warnings.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
+    let peer_warnings =
+        source.peer_links.recent_warnings(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
     let told =
         peer_warnings.map(|(peer, reason)| format!("A link with {peer} was refused recently: {reason}."));
     warnings.extend(told.take(PEER_WARNINGS_MAX));
     warnings
 }
 
-fn of_configuration(process: &Process) -> Vec<String> {
+fn of_configuration(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
-    if process.config.engine.durability == engine::Durability::Os {
+    if config.engine.durability == engine::Durability::Os {
         warnings.push("--durability os: the loss of power may undo acknowledged writes.".to_owned());
     }
-    if process.rules.default_from > DEFAULT_FROM_COMMON {
+    if config.default_from > DEFAULT_FROM_COMMON {
         warnings.push(format!(
             "Without ack and from, each key has {} replicas, as the layout record says; 3 are enough for most clusters.",
-            process.rules.default_from
+            config.default_from
         ));
     }
-    warnings.extend(process.config.warnings.iter().cloned());
+    warnings.extend(config.warnings.iter().cloned());
     warnings
 }
 

@@ -28,7 +28,6 @@ struct Body {
 }
 
 struct World {
-    memory: Arc<Budget>,
     holders: Arc<MemoryHolders>,
     connections: Rc<Connections>,
     /// The bodies of hostile clients, each with the last number of its address.
@@ -41,8 +40,8 @@ impl World {
     fn new(addresses: impl IntoIterator<Item = u8>) -> Self {
         let limits = Limits { memory_bytes: 48 << 20, ..Limits::default() };
         let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
-        let (holders, connections) = Default::default();
-        let mut world = Self { memory, holders, connections, hostile: Vec::new(), step: 0 };
+        let (holders, connections) = (Arc::new(MemoryHolders::new(memory)), Rc::default());
+        let mut world = Self { holders, connections, hostile: Vec::new(), step: 0 };
         world.hostile = addresses.into_iter().map(|address| (address, world.body(address))).collect();
         world
     }
@@ -55,7 +54,7 @@ impl World {
         activity.handling.set(true);
         activity.waits_for_body.set(true);
         let holding = HoldsMemory::begin(activity, MemoryCategory::Bodies, 0, &self.holders);
-        let reservation = self.memory.empty_reservation(MemoryCategory::Bodies);
+        let reservation = self.holders.budget().empty_reservation(MemoryCategory::Bodies);
         Body { entry, holding, reservation, received: 0 }
     }
 
@@ -65,7 +64,7 @@ impl World {
         let mut hostile = std::mem::take(&mut self.hostile);
         for (address, body) in &mut hostile {
             let bytes = if body.received < HOSTILE_BYTES { FAST_BYTES } else { SLOW_BYTES };
-            let is_over = body.received >= BODY_BYTES || !body.receive(&self.memory, bytes);
+            let is_over = body.received >= BODY_BYTES || !body.receive(bytes);
             body.entry.activity.obey_memory_eviction();
             if is_over || body.entry.activity.close_order().is_some() {
                 *body = self.body(*address);
@@ -74,7 +73,7 @@ impl World {
         self.hostile = hostile;
         if self.step.is_multiple_of(STEPS_PER_SECOND) {
             self.connections.seconds.set(self.step / STEPS_PER_SECOND);
-            self.connections.check_all(&Limits::default(), &self.memory);
+            self.connections.check_all(&Limits::default(), self.holders.budget());
         }
     }
 
@@ -82,7 +81,7 @@ impl World {
     fn receive_polite(&mut self, address: u8) -> bool {
         let mut body = self.body(address);
         while body.received < BODY_BYTES {
-            if !body.receive(&self.memory, FAST_BYTES) && !self.wait(&mut body) {
+            if !body.receive(FAST_BYTES) && !self.wait(&mut body) {
                 return false;
             }
             assert!(body.entry.activity.close_order().is_none(), "a client that sends is not evicted");
@@ -94,13 +93,13 @@ impl World {
     fn wait(&mut self, body: &mut Body) -> bool {
         let Body { holding, reservation, received, entry } = body;
         let bytes = *received + FAST_BYTES;
-        let Some(waiting) = holding.entry().wait(&self.memory, reservation, bytes, BODY_BYTES) else {
+        let Some(waiting) = holding.entry().wait(reservation, bytes, BODY_BYTES) else {
             return false;
         };
         entry.activity.waits_for_body.set(false);
         for _ in 0..WAIT_STEPS {
             self.step();
-            if let Some(grown) = waiting.attempt(&self.memory, reservation) {
+            if let Some(grown) = waiting.attempt(reservation) {
                 *received = bytes;
                 entry.activity.waits_for_body.set(true);
                 return grown;
@@ -110,13 +109,13 @@ impl World {
     }
 
     fn reserved(&self) -> u64 {
-        self.memory.reserved_bytes(MemoryCategory::Bodies)
+        self.holders.budget().reserved_bytes(MemoryCategory::Bodies)
     }
 }
 
 impl Body {
-    fn receive(&mut self, memory: &Budget, bytes: u64) -> bool {
-        let grown = self.holding.entry().grow(memory, &mut self.reservation, self.received + bytes);
+    fn receive(&mut self, bytes: u64) -> bool {
+        let grown = self.holding.entry().grow(&mut self.reservation, self.received + bytes);
         if grown {
             self.received += bytes;
             self.entry.activity.count_moved(bytes as usize);
@@ -143,46 +142,46 @@ fn trickling_bodies_of_one_address_leave_memory_for_others() {
 #[test]
 fn one_address_alone_may_hold_all_memory_and_does_not_wait() {
     let world = World::new([]);
-    let max = world.memory.category_max(MemoryCategory::Bodies);
+    let max = world.holders.budget().category_max(MemoryCategory::Bodies);
     let mut bodies: Vec<_> = (0..max / BODY_BYTES + 1).map(|_| world.body(1)).collect();
-    let received =
-        bodies.iter_mut().filter_map(|body| body.receive(&world.memory, BODY_BYTES).then_some(())).count();
+    let received = bodies.iter_mut().filter_map(|body| body.receive(BODY_BYTES).then_some(())).count();
     assert_eq!(received as u64, max / BODY_BYTES);
     assert!(world.reserved() + BODY_BYTES > max);
     let mut late = world.body(1);
-    assert!(!late.receive(&world.memory, BODY_BYTES));
-    let waiting = late.holding.entry().wait(&world.memory, &late.reservation, BODY_BYTES, BODY_BYTES);
+    assert!(!late.receive(BODY_BYTES));
+    let waiting = late.holding.entry().wait(&late.reservation, BODY_BYTES, BODY_BYTES);
     assert!(waiting.is_none(), "another client of the address is refused at once");
 }
 
 #[test]
 fn a_fast_client_of_a_greedy_address_is_not_evicted() {
     let world = World::new([]);
-    let max = world.memory.category_max(MemoryCategory::Bodies);
+    let max = world.holders.budget().category_max(MemoryCategory::Bodies);
     let mut fast: Vec<_> = (0..max / BODY_BYTES).map(|_| world.body(1)).collect();
-    fast.iter_mut().for_each(|body| assert!(body.receive(&world.memory, BODY_BYTES)));
+    fast.iter_mut().for_each(|body| assert!(body.receive(BODY_BYTES)));
     let mut late = world.body(2);
-    let waiting = late.holding.entry().wait(&world.memory, &late.reservation, BODY_BYTES, BODY_BYTES);
+    let waiting = late.holding.entry().wait(&late.reservation, BODY_BYTES, BODY_BYTES);
     let waiting = waiting.expect("it waits for memory that the other address holds");
     assert!(fast.iter().all(|body| !body.holding.entry().holder.is_evicted()));
-    assert_eq!(waiting.attempt(&world.memory, &mut late.reservation), None);
+    assert_eq!(waiting.attempt(&mut late.reservation), None);
     let mut another = world.body(1);
     fast.pop();
-    assert!(!another.receive(&world.memory, BODY_BYTES), "clients of other addresses come first");
-    assert_eq!(waiting.attempt(&world.memory, &mut late.reservation), Some(true));
+    assert!(!another.receive(BODY_BYTES), "clients of other addresses come first");
+    assert_eq!(waiting.attempt(&mut late.reservation), Some(true));
     drop(waiting);
     fast.pop();
-    assert!(!another.receive(&world.memory, BODY_BYTES), "memory is left for others for a while");
+    assert!(!another.receive(BODY_BYTES), "memory is left for others for a while");
     fast.truncate(fast.len() - 2);
-    assert!(another.receive(&world.memory, BODY_BYTES), "enough is left");
+    assert!(another.receive(BODY_BYTES), "enough is left");
 }
 
 #[test]
 fn a_client_is_stalled_if_it_is_slow_for_the_memory_that_it_holds() {
+    let holders = World::new([]).holders;
     let slow_sweeps = |held, bytes| {
         let activity = Rc::new(ConnectionActivity::default());
         activity.write_blocked.set(true);
-        let _holding = HoldsMemory::begin(&activity, MemoryCategory::Replies, held, &Arc::default());
+        let _holding = HoldsMemory::begin(&activity, MemoryCategory::Replies, held, &holders);
         (0..10)
             .map(|_| {
                 activity.count_moved(bytes);

@@ -24,7 +24,6 @@ struct Sending {
 }
 
 struct World {
-    memory: Arc<Budget>,
     holders: Arc<MemoryHolders>,
     connections: Rc<Connections>,
     category: MemoryCategory,
@@ -39,9 +38,9 @@ impl World {
     fn new(category: MemoryCategory, bytes: u64, hostile: usize) -> Self {
         let limits = Limits { memory_bytes: 48 << 20, ..Limits::default() };
         let memory = Arc::new(Budget::new(limits.memory_bytes, 0, LargestValue::default()));
-        let (holders, connections) = Default::default();
+        let (holders, connections) = (Arc::new(MemoryHolders::new(memory)), Rc::default());
         let hostile = std::iter::repeat_with(|| None).take(hostile).collect();
-        Self { memory, holders, connections, category, bytes, hostile, step: 0 }
+        Self { holders, connections, category, bytes, hostile, step: 0 }
     }
 
     /// A response of a client of this address, without memory yet.
@@ -51,7 +50,7 @@ impl World {
         entry.activity.requests.set(1);
         entry.activity.handling.set(true);
         let holding = HoldsMemory::begin(&entry.activity, self.category, 0, &self.holders);
-        let reservation = self.memory.empty_reservation(self.category);
+        let reservation = self.holders.budget().empty_reservation(self.category);
         Sending { entry, holding, reservation }
     }
 
@@ -67,7 +66,7 @@ impl World {
                 }
             } else {
                 let mut sending = self.response(1);
-                if sending.holding.entry().grow(&self.memory, &mut sending.reservation, self.bytes) {
+                if sending.holding.entry().grow(&mut sending.reservation, self.bytes) {
                     sending.entry.activity.write_blocked.set(true);
                     *client = Some(sending);
                 }
@@ -76,7 +75,7 @@ impl World {
         self.hostile = hostile;
         if self.step.is_multiple_of(STEPS_PER_SECOND) {
             self.connections.seconds.set(self.step / STEPS_PER_SECOND);
-            self.connections.check_all(&Limits::default(), &self.memory);
+            self.connections.check_all(&Limits::default(), self.holders.budget());
         }
     }
 
@@ -85,15 +84,15 @@ impl World {
     fn answer_polite(&mut self, address: u8, patience: u64) -> Option<u64> {
         let Sending { entry, holding, mut reservation } = self.response(address);
         let mut waited = 0;
-        if !holding.entry().grow(&self.memory, &mut reservation, self.bytes) {
-            let waiting = holding.entry().wait(&self.memory, &reservation, self.bytes, self.bytes)?;
+        if !holding.entry().grow(&mut reservation, self.bytes) {
+            let waiting = holding.entry().wait(&reservation, self.bytes, self.bytes)?;
             loop {
                 if waited == patience {
                     return Some(waited);
                 }
                 self.step();
                 waited += 1;
-                match waiting.attempt(&self.memory, &mut reservation) {
+                match waiting.attempt(&mut reservation) {
                     Some(true) => break,
                     None if waited < WAIT_STEPS => {}
                     _ => return None,
@@ -153,12 +152,12 @@ fn clients_that_hang_up_while_they_wait_leave_nothing_behind() {
         }
         assert!(world.answer_polite(3, u64::MAX).is_some());
         world.hostile.clear();
-        let max = world.memory.category_max(category);
-        assert_eq!(world.memory.available(category), max, "all memory is free again");
+        let max = world.holders.budget().category_max(category);
+        assert_eq!(world.holders.budget().available(category), max, "all memory is free again");
         let mut alone: Vec<_> = (0..max / bytes).map(|_| world.response(1)).collect();
         let grown = alone.iter_mut().filter_map(|sending| {
             let entry = sending.holding.entry();
-            entry.grow(&world.memory, &mut sending.reservation, bytes).then_some(())
+            entry.grow(&mut sending.reservation, bytes).then_some(())
         });
         assert!(grown.count() as u64 >= max / bytes - max / bytes / 8 - 1, "{category:?}");
     }

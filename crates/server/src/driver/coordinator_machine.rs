@@ -1,13 +1,12 @@
 //! Drives the coordinator of one I/O thread: commands in, replies out. The tasks that submit
 //! commands use the types of [`executing`](super::executing).
 
-use super::{Core, Machine, MachineDriver};
+use super::{Core, DriverContext, Machine, MachineDriver};
 use crate::gauges::ThreadGauges;
 use crate::local::Local;
 use crate::metrics::{CommandOutcome, RequestRecorder};
-use crate::process::Process;
-use crate::replies::{CommandStart, Replies};
-use crate::stages::TracedRequest;
+use crate::replies::Replies;
+use crate::stages::{CommandStart, TracedRequest};
 use api::{EntityRequest, RequestKind};
 use cluster::{
     ClusterView, Command, CommandFailure, Coordinator, CoordinatorLimits, Effect, LinkEvent, Message,
@@ -48,16 +47,14 @@ pub(crate) struct CoordinatorMachine {
 impl MachineDriver<CoordinatorMachine> {
     /// Starts the driver of I/O thread `number`.
     pub(crate) fn of_thread(
-        process: &Arc<Process>,
+        context: DriverContext,
         local: &Arc<Local>,
         number: u8,
         load: &Arc<ThreadGauges>,
         recorder: &Rc<RequestRecorder>,
     ) -> Rc<Self> {
-        let limits = CoordinatorLimits {
-            request_timeout: process.config.request_timeout,
-            ..CoordinatorLimits::default()
-        };
+        let limits =
+            CoordinatorLimits { request_timeout: context.request_timeout, ..CoordinatorLimits::default() };
         let member = local.member.clone();
         let (me, view) = (member.me, Arc::clone(&local.view.lock()));
         let rng = Rng::new(env::os_process::entropy_u64());
@@ -74,7 +71,7 @@ impl MachineDriver<CoordinatorMachine> {
             drain_is_noted: false,
         };
         let counters = Arc::clone(&load.links);
-        Self::start(Arc::clone(process), Arc::clone(local), Requester::Coordinator(number), machine, counters)
+        Self::start(context, Arc::clone(local), Requester::Coordinator(number), machine, counters)
     }
 
     /// Submits `command` to the coordinator. The caller polls or abandons its reply by the returned
@@ -143,7 +140,7 @@ impl MachineDriver<CoordinatorMachine> {
     /// Waits until no operation is in flight, including the work that remains after the reply, but
     /// for no longer than the request timeout.
     pub(crate) async fn until_idle(&self) {
-        let operation_ends = tokio::time::Instant::now() + self.process.config.request_timeout;
+        let operation_ends = tokio::time::Instant::now() + self.context.request_timeout;
         let is_idle = || self.with_core(|core| core.machine.coordinator.poll_timeout().is_none());
         while !is_idle() && tokio::time::Instant::now() < operation_ends {
             tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
@@ -194,13 +191,13 @@ impl Machine for CoordinatorMachine {
             Effect::Reply { to, reply, wait } => {
                 let reply = with_names(with_figures(reply, &driver.local.store), core, &driver.local);
                 if let Reply::Failed(failure) = &reply {
-                    driver.process.counters.count_failure(failure);
+                    driver.context.counters.count_failure(failure);
                     if matches!(failure, CommandFailure::Overloaded { .. }) {
-                        driver.process.refusals.count_operation(core.machine.number);
+                        driver.context.refusals.count_operation(core.machine.number);
                     }
                 }
                 let outcome = CommandOutcome::of(&reply);
-                let (stages, answered) = (&driver.process.stages, core.answered.as_ref());
+                let (stages, answered) = (&driver.context.stages, core.answered.as_ref());
                 let trace = |start| stages.trace(start, &wait, answered, now.mono);
                 let start = core.machine.replies.put(to, reply, trace);
                 core.machine.recorder.replied(start, now.mono, outcome);
@@ -214,7 +211,7 @@ impl Machine for CoordinatorMachine {
         let operations = machine.coordinator.operations();
         machine.load.operations.store(operations, Ordering::Relaxed);
         if operations >= DRAIN_NOTED_FROM || machine.drain_is_noted {
-            driver.process.refusals.note_drain(machine.number, machine.coordinator.drain_time());
+            driver.context.refusals.note_drain(machine.number, machine.coordinator.drain_time());
             machine.drain_is_noted = operations >= DRAIN_NOTED_FROM;
         }
         if machine.wait_for_links.is_empty() {

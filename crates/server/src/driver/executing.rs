@@ -115,14 +115,14 @@ impl Executions {
         context: &mut Context<'_>,
         mut take: impl FnMut(Reply),
     ) -> Poll<()> {
-        let (wait_for, process) = (&mut self.wait_for, &self.driver.process);
+        let (wait_for, stages) = (&mut self.wait_for, &self.driver.context.stages);
         self.driver.with_replies(|replies| {
             let mut progress = Poll::Pending;
             while let Some(id) = wait_for.front()
                 && let Poll::Ready(replied) = replies.poll(*id, context.waker())
             {
                 wait_for.pop_front();
-                process.stages.end_page(replied.trace, &*process.clock);
+                stages.end_page(replied.trace);
                 take(replied.reply);
                 progress = Poll::Ready(());
             }
@@ -171,8 +171,7 @@ impl OpenScan {
         let next_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });
         let asked = self.asked.get_or_insert_with(next_page);
         let reply = ready!(Pin::new(&mut *asked).poll(context));
-        let process = &driver.process;
-        process.stages.end_page(asked.trace.take(), &*process.clock);
+        driver.context.stages.end_page(asked.trace.take());
         self.asked = None;
         let portion = match reply {
             Reply::Page { page, is_last } => Ok(ScanPage { page, is_last }),

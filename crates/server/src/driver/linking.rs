@@ -47,7 +47,7 @@ impl<M: Machine> MachineDriver<M> {
     pub(super) fn dial(self: &Rc<Self>, core: &mut Core<M>, node: NodeIndex) {
         let driver = Rc::clone(self);
         let task = tokio::task::spawn_local(async move {
-            let opened = dial::dial(&driver.process, &driver.local, node, driver.requester).await;
+            let opened = dial::dial(&driver.context.peer_links, &driver.local, node, driver.requester).await;
             driver.handle_dialed(node, opened);
         });
         core.links.dialing(node, task.abort_handle());
@@ -103,7 +103,7 @@ impl<M: Machine> MachineDriver<M> {
         let NewLink { origin, version, socket, inbox } = new;
         let (read_half, write_half) = socket.into_split();
         let serial = core.links.open(origin, version, write_half, begins_with);
-        let reservation = self.process.memory.empty_reservation(MemoryCategory::PeerLinks);
+        let reservation = self.context.memory.empty_reservation(MemoryCategory::PeerLinks);
         let source = Source { origin, serial, socket: read_half, inbox, reservation };
         let reader = tokio::task::spawn_local(Rc::clone(self).read(source));
         core.links.ends(origin.link, LinkTask::Reads, reader.abort_handle());
@@ -134,7 +134,7 @@ impl<M: Machine> MachineDriver<M> {
         let peer = &self.local.member.layout.names()[node.as_usize()];
         let is_damaged = error.kind() == io::ErrorKind::InvalidData;
         let reason = error.to_string();
-        if is_damaged && self.process.peer_warnings.is_news(self.process.clock.now().mono, peer, &reason) {
+        if is_damaged && self.context.peer_links.is_warning_due(peer, &reason) {
             tracing::warn!(peer, reason, "a link was closed: the peer sent bytes that are no valid messages");
         } else {
             tracing::debug!(peer, reason, "a link broke");

@@ -27,19 +27,22 @@ mod machine;
 pub(crate) mod node_machine;
 mod sync_state_log;
 
+use crate::counters::EventCounters;
 use crate::inbox::{AnswerInbox, Answers};
-use crate::links::{LinkCounters, Links};
+use crate::links::{LinkCounters, Links, PeerLinks};
 use crate::local::Local;
-use crate::process::Process;
-use crate::stages::StoreTimes;
+use crate::refusals::Refusals;
+use crate::stages::{Stages, StoreTimes};
 use cluster::{Effect, LinkAction, Requester, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
 use engine::LargeReadPermit;
-use limits::Deadline;
+use env::Clock;
+use limits::{Budget, Deadline};
 pub(crate) use machine::Machine;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use stdx::{Instant, Now};
 use store::{TryAnswer, WriteGroup};
 use tokio::sync::Notify;
@@ -49,12 +52,24 @@ const GROUP_WRITES_MAX: usize = 512;
 /// A write group of this size in bytes is submitted at once.
 const GROUP_BYTES_MAX: usize = 1 << 20;
 
+/// The parts of the process that a driver uses.
+pub(crate) struct DriverContext {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: Arc<Budget>,
+    pub(crate) peer_links: Arc<PeerLinks>,
+    pub(crate) counters: Arc<EventCounters>,
+    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) stages: Arc<Stages>,
+    pub(crate) request_timeout: Duration,
+    pub(crate) value_bytes_max: usize,
+}
+
 /// Drives one state machine on the current thread.
 pub(crate) struct MachineDriver<M> {
     core: RefCell<Core<M>>,
     inbox: Arc<AnswerInbox>,
     requester: Requester,
-    process: Arc<Process>,
+    context: DriverContext,
     local: Arc<Local>,
     flush_requested: Notify,
     deadlines: Deadlines,
@@ -79,13 +94,14 @@ pub(crate) struct Core<M> {
 impl<M: Machine> MachineDriver<M> {
     /// Starts a driver and its tasks on the current thread's runtime.
     pub(crate) fn start(
-        process: Arc<Process>,
+        context: DriverContext,
         local: Arc<Local>,
         requester: Requester,
         machine: M,
         counters: Arc<LinkCounters>,
     ) -> Rc<Self> {
-        let links = Links::new(&process, &local, Arc::clone(&counters));
+        let DriverContext { value_bytes_max, memory, .. } = &context;
+        let links = Links::new(&local.member, *value_bytes_max, memory, Arc::clone(&counters));
         let group = local.store.write_group();
         let driver = Rc::new(Self {
             core: RefCell::new(Core {
@@ -98,7 +114,7 @@ impl<M: Machine> MachineDriver<M> {
             }),
             inbox: Arc::default(),
             requester,
-            process,
+            context,
             local,
             flush_requested: Notify::new(),
             deadlines: Deadlines::default(),
@@ -114,7 +130,7 @@ impl<M: Machine> MachineDriver<M> {
 
     /// Passes an input to the machine and carries out the resulting effects.
     pub(crate) fn run_machine<R>(self: &Rc<Self>, input: impl FnOnce(&mut Core<M>, Now) -> R) -> R {
-        let now = self.process.clock.now();
+        let now = self.context.clock.now();
         let mut core = self.core.borrow_mut();
         let result = input(&mut core, now);
         self.carry_out(&mut core, now);
@@ -144,7 +160,7 @@ impl<M: Machine> MachineDriver<M> {
                 Effect::Link(LinkAction::HangUp(node)) => core.links.hang_up(node),
                 Effect::Event(event) => {
                     sync_state_log::log_event(&self.local.member, &event);
-                    self.process.counters.count(event);
+                    self.context.counters.count(event);
                 }
                 effect => M::carry_out(core, self, now, effect),
             }
@@ -200,7 +216,7 @@ impl<M: Machine> MachineDriver<M> {
         }
         let group = std::mem::replace(&mut core.group, self.local.store.write_group());
         let deadline = std::mem::replace(&mut core.group_deadline, Deadline::at(Instant::ZERO));
-        let (inbox, handed_over) = (Arc::clone(&self.inbox), self.process.clock.now().mono);
+        let (inbox, handed_over) = (Arc::clone(&self.inbox), self.context.clock.now().mono);
         if deadline.has_passed(handed_over) {
             let responses = group.failed(&StoreFault::Expired);
             return inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
@@ -247,7 +263,7 @@ impl<M: Machine> MachineDriver<M> {
     async fn watch_deadlines(self: Rc<Self>) {
         loop {
             let deadline = self.with_core(|core| core.machine.poll_timeout());
-            if self.deadlines.wait(deadline, &*self.process.clock).await {
+            if self.deadlines.wait(deadline, &*self.context.clock).await {
                 self.run_machine(|core, now| core.machine.handle_timeout(now));
             }
         }

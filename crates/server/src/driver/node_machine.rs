@@ -10,12 +10,12 @@
 //! links stay on the control thread. The coordinators of a peer are spread over the I/O threads by
 //! their number, so two nodes with the same number of threads link them one to one.
 
-use super::{Core, Machine, MachineDriver};
+use super::{Core, DriverContext, Machine, MachineDriver};
+use crate::links::LinkCounters;
 use crate::links::accept::Arrival;
 use crate::local::Local;
+use crate::messages::{ControlMessage, Mailbox, ThreadMessage};
 use crate::metrics::Metrics;
-use crate::process::Process;
-use crate::thread::{self, Mailbox};
 use cluster::{
     ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
     NodeRecord, NodeSet, NodeStatus, Origin, PeerState, Requester, StoreId, StoreResponse,
@@ -46,17 +46,6 @@ const EXPIRE_CHECKPOINTS_EVERY: Duration = Duration::from_secs(60);
 const NOTE_LOG_END_EVERY: Duration = Duration::from_secs(1);
 /// Maximum age of the node's published status, unless nothing has happened since.
 const ACCOUNT_AGE: Duration = Duration::from_millis(50);
-/// Capacity of the channel to the control thread, in messages.
-pub(crate) const CONTROL_MESSAGES_MAX: usize = 1_024;
-
-/// Messages of other threads to the control thread.
-pub(crate) enum ControlMessage {
-    /// A peer has authenticated itself.
-    Arrived(Box<Arrival>),
-    /// A client has requested a pass of anti-entropy.
-    Repair,
-}
-
 /// A node, and the peers and threads that its decisions concern.
 pub(crate) struct NodeMachine {
     node: Node,
@@ -69,6 +58,10 @@ pub(crate) struct NodeMachine {
     account_is_due: bool,
     /// Last published round-trip time of each node.
     round_trips: Vec<Option<Duration>>,
+    /// The metrics, if they are enabled.
+    metrics: Option<Arc<Metrics>>,
+    /// Default number of replicas of this node.
+    default_from: u8,
     /// Number of coordinator links admitted.
     admitted: u64,
     /// Nodes of which at least one coordinator link was admitted.
@@ -77,24 +70,27 @@ pub(crate) struct NodeMachine {
     moved: Rc<Notify>,
 }
 
+/// The durable record, the limits and the surroundings of a node that starts.
+pub(crate) struct NodeStart {
+    pub(crate) record: NodeRecord,
+    pub(crate) limits: NodeLimits,
+    /// The I/O threads.
+    pub(crate) threads: Vec<Mailbox>,
+    pub(crate) control_messages: mpsc::Receiver<ControlMessage>,
+    /// Counters of the node's own links.
+    pub(crate) link_counters: Arc<LinkCounters>,
+    /// The metrics, if they are enabled.
+    pub(crate) metrics: Option<Arc<Metrics>>,
+}
+
 impl MachineDriver<NodeMachine> {
-    /// Starts the driver of the node with its durable `record`.
-    pub(crate) fn of_node(
-        process: &Arc<Process>,
-        local: &Arc<Local>,
-        record: NodeRecord,
-        threads: Vec<Mailbox>,
-        control_messages: mpsc::Receiver<ControlMessage>,
-    ) -> Rc<Self> {
-        let limits = NodeLimits {
-            default_from: process.config.default_from,
-            request_timeout: process.config.request_timeout,
-            new_cluster: process.config.new_cluster,
-            ..NodeLimits::default()
-        };
+    /// Starts the driver of the node.
+    pub(crate) fn of_node(context: DriverContext, local: &Arc<Local>, start: NodeStart) -> Rc<Self> {
+        let NodeStart { record, limits, threads, control_messages, link_counters, metrics } = start;
         let rng = Rng::new(env::os_process::entropy_u64());
+        let default_from = limits.default_from;
         let machine = NodeMachine {
-            node: Node::new(process.clock.now(), local.member.clone(), record, limits, rng),
+            node: Node::new(context.clock.now(), local.member.clone(), record, limits, rng),
             store: local.store.clone(),
             has_peers: local.member.layout.len() > 1,
             arrivals: BTreeMap::new(),
@@ -102,13 +98,14 @@ impl MachineDriver<NodeMachine> {
             accounted: None,
             account_is_due: false,
             round_trips: vec![None; usize::from(local.member.layout.len())],
+            metrics,
+            default_from,
             admitted: 0,
             linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
         };
-        let counters = process.gauges.control_links();
         let has_peers = machine.has_peers;
-        let driver = Self::start(Arc::clone(process), Arc::clone(local), Requester::Node, machine, counters);
+        let driver = Self::start(context, Arc::clone(local), Requester::Node, machine, link_counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(control_messages));
         tokio::task::spawn_local(Rc::clone(&driver).expire_snapshots());
         tokio::task::spawn_local(Rc::clone(&driver).expire_checkpoints());
@@ -184,7 +181,7 @@ impl MachineDriver<NodeMachine> {
     async fn note_alive(self: Rc<Self>) {
         loop {
             tokio::time::sleep(NOTE_ALIVE_EVERY).await;
-            let now = self.process.clock.now();
+            let now = self.context.clock.now();
             // Before the node is ready, peers may still hold hints for it.
             let times = self.with_core(|core| {
                 let node = &core.machine.node;
@@ -286,8 +283,7 @@ impl MachineDriver<NodeMachine> {
                 core.machine.admitted += 1;
                 core.machine.linked_back.insert(admitted.node);
                 let threads = &core.machine.threads;
-                threads[usize::from(number) % threads.len()]
-                    .send(thread::ThreadMessage::Link(Box::new(admitted)));
+                threads[usize::from(number) % threads.len()].send(ThreadMessage::Link(Box::new(admitted)));
             }
         }
     }
@@ -324,10 +320,7 @@ impl MachineDriver<NodeMachine> {
             return arrival.refuse();
         }
         if !core.links.close(link) {
-            core.machine
-                .threads
-                .iter()
-                .for_each(|thread| thread.send(thread::ThreadMessage::CloseLink(link)));
+            core.machine.threads.iter().for_each(|thread| thread.send(ThreadMessage::CloseLink(link)));
         }
     }
 }
@@ -440,7 +433,7 @@ impl Machine for NodeMachine {
                 }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
-                    thread.send(thread::ThreadMessage::View(Arc::clone(&view)));
+                    thread.send(ThreadMessage::View(Arc::clone(&view)));
                 }
             }
             Effect::Link(LinkAction::Admit(link)) => driver.admit(core, now, link),
@@ -448,7 +441,7 @@ impl Machine for NodeMachine {
             Effect::Link(LinkAction::RefuseCopy(link)) => {
                 if let Some(arrival) = core.machine.arrivals.remove(&link) {
                     let peer = &driver.local.member.layout.names()[arrival.hello.node.as_usize()];
-                    arrival.refuse_copy(&driver.process, peer);
+                    arrival.refuse_copy(&driver.context.peer_links, peer);
                 }
             }
             effect => unreachable!("a node does not emit {effect:?}"),
@@ -461,12 +454,11 @@ impl Machine for NodeMachine {
             machine.accounted = Some(now.mono);
             machine.account_is_due = false;
             let account = machine.node.status();
-            if let Some(metrics) = &driver.process.metrics {
+            if let Some(metrics) = &machine.metrics {
                 record_round_trips(metrics, &mut machine.round_trips, &account);
             }
             let before = driver.local.account.lock().replace(Arc::new(account.clone()));
-            let own = driver.process.config.default_from;
-            log_default_from_change(&driver.local.member, own, before.as_deref(), &account);
+            log_default_from_change(&driver.local.member, machine.default_from, before.as_deref(), &account);
         } else if !machine.account_is_due {
             machine.account_is_due = true;
             let driver = Rc::clone(driver);

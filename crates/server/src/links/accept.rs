@@ -7,19 +7,18 @@
 //! a minute.
 //!
 //! **Mechanism.** The connection belongs to the I/O thread that accepted it until the peer has
-//! authenticated. Then it is sent to the control thread as an [`Arrival`]. After admission it
-//! becomes an [`Admitted`] link of the state machine that it is meant for.
+//! authenticated. The caller then sends it to the control thread as an [`Arrival`]. After admission
+//! it becomes an [`Admitted`] link of the state machine that it is meant for.
 
+use super::PeerLinks;
 use super::exchange::HandshakeExchange;
 use crate::date::http_date;
-use crate::driver::node_machine::ControlMessage;
 use crate::local::Local;
-use crate::process::Process;
 use crate::socket;
 use api::{HttpDate, Problem};
 use cluster::{LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use wire::handshake::{AcceptStep, Acceptor, HandshakeError, refusal};
@@ -75,61 +74,80 @@ pub(crate) fn is_peer(begin: &[u8]) -> bool {
     begin.starts_with(REQUEST_BEGIN)
 }
 
-/// Runs the handshake on a connection of the listener for peers.
-pub(crate) async fn serve(socket: std::net::TcpStream, process: Arc<Process>) {
+/// Runs the handshake on a connection of the listener for peers. Returns the authenticated peer.
+pub(crate) async fn serve(
+    socket: std::net::TcpStream,
+    links: &PeerLinks,
+    local: &OnceLock<Arc<Local>>,
+) -> Option<Arrival> {
     match TcpStream::from_std(socket).and_then(|socket| socket.set_nodelay(true).map(|()| socket)) {
-        Ok(socket) => run_handshake(socket, Vec::new(), &process).await,
-        Err(error) => tracing::debug!(%error, "the connection of a peer was lost"),
+        Ok(socket) => run_handshake(socket, Vec::new(), links, local).await,
+        Err(error) => log_lost(&error),
     }
 }
 
-/// Runs the handshake on a connection over which the bytes `came` have arrived, and submits the
-/// peer to the control thread.
-pub(crate) async fn run_handshake(socket: TcpStream, came: Vec<u8>, process: &Arc<Process>) {
+/// Runs the handshake on a connection over which the bytes `came` have arrived. `local` is set when
+/// the store is open. Returns the authenticated peer.
+pub(crate) async fn run_handshake(
+    socket: TcpStream,
+    came: Vec<u8>,
+    links: &PeerLinks,
+    local: &OnceLock<Arc<Local>>,
+) -> Option<Arrival> {
     let from =
         socket.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |from| from.ip().to_string());
     let mut exchange = HandshakeExchange { socket, waiting: came };
     let read =
-        process.handshakes.while_reading_head(tokio::time::timeout(HEAD_TIME, exchange.take_head())).await;
+        links.handshakes.while_reading_head(tokio::time::timeout(HEAD_TIME, exchange.take_head())).await;
     let Some(Ok(Ok(head))) = read else {
-        return tracing::debug!(
-            peer = from,
-            "no link: the request did not arrive in time, or too many others did"
-        );
+        tracing::debug!(peer = from, "no link: the request did not arrive in time, or too many others did");
+        return None;
     };
     let head = String::from_utf8_lossy(&head);
-    let Some(_place) = process.handshakes.admit(known_dialer(&head, process)) else {
-        return tracing::debug!(peer = from, "too many handshakes: the connection is dropped");
+    let dialer = local.get().and_then(|local| known_dialer(&head, links, local));
+    let Some(_permit) = links.handshakes.admit(dialer) else {
+        tracing::debug!(peer = from, "too many handshakes: the connection is dropped");
+        return None;
     };
-    let met = tokio::time::timeout(HANDSHAKE_TIME, exchange_hellos(&mut exchange, &head, process)).await;
+    let met = tokio::time::timeout(HANDSHAKE_TIME, exchange_hellos(&mut exchange, &head, local)).await;
     match met.unwrap_or(Err(AcceptError::TimedOut)) {
-        Ok((local, hello, acceptor)) => submit_arrival(exchange, process, local, hello, acceptor),
+        Ok((link, hello, acceptor)) => match exchange.socket.into_std() {
+            Ok(socket) => Some(Arrival { link, hello, socket, acceptor }),
+            Err(error) => log_lost(&error),
+        },
         Err(error) => {
-            warn_of_failure(process, &from, &error);
-            if let Some(last_words) = last_words(&error, &http_date(process.clock.now().wall)) {
+            warn_of_failure(links, &from, &error);
+            if let Some(last_words) = last_words(&error, &http_date(links.clock.now().wall)) {
                 close_with(exchange.socket, &last_words).await;
             }
+            None
         }
     }
 }
 
-/// Runs the handshake from the request with this head to the peer's authentication.
-async fn exchange_hellos<'a>(
+fn log_lost(error: &io::Error) -> Option<Arrival> {
+    tracing::debug!(%error, "the connection of a peer was lost");
+    None
+}
+
+/// Runs the handshake from the request with this head to the peer's authentication. Returns the
+/// number of the new link.
+async fn exchange_hellos(
     exchange: &mut HandshakeExchange,
     head: &str,
-    process: &'a Process,
-) -> Result<(&'a Local, PeerHello, Acceptor), AcceptError> {
+    local: &OnceLock<Arc<Local>>,
+) -> Result<(LinkId, PeerHello, Acceptor), AcceptError> {
     if !is_peer(head.as_bytes()) || !asks_for_upgrade(head) {
         return Err(AcceptError::NotAPeer);
     }
-    let local = process.local.get().ok_or(AcceptError::Starting)?;
+    let local = local.get().ok_or(AcceptError::Starting)?;
     exchange.send(&upgrade::response()).await?;
     let mut acceptor = Acceptor::new(local.introduce(Requester::Node), super::nonce());
     loop {
         match acceptor.handle(&std::mem::take(&mut exchange.waiting))? {
             AcceptStep::NeedMore => exchange.receive().await?,
             AcceptStep::Send(bytes) => exchange.send(&bytes).await?,
-            AcceptStep::Authenticated(hello) => return Ok((local, hello, acceptor)),
+            AcceptStep::Authenticated(hello) => return Ok((local.next_link(), hello, acceptor)),
         }
     }
 }
@@ -139,9 +157,8 @@ fn asks_for_upgrade(head: &str) -> bool {
 }
 
 /// The peer that the early proof in the head of a request identifies.
-fn known_dialer(head: &str, process: &Process) -> Option<NodeIndex> {
-    let local = process.local.get()?;
-    local.check_early_proof(fields(head, upgrade::PROOF_FIELD).next()?, process.clock.now().wall)
+fn known_dialer(head: &str, links: &PeerLinks, local: &Local) -> Option<NodeIndex> {
+    local.check_early_proof(fields(head, upgrade::PROOF_FIELD).next()?, links.clock.now().wall)
 }
 
 /// Values of the header fields with this name.
@@ -150,31 +167,13 @@ fn fields<'a>(head: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     fields.filter(move |(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
-fn submit_arrival(
-    exchange: HandshakeExchange,
-    process: &Process,
-    local: &Local,
-    hello: PeerHello,
-    acceptor: Acceptor,
-) {
-    let socket = match exchange.socket.into_std() {
-        Ok(socket) => socket,
-        Err(error) => return tracing::debug!(%error, "the connection of a peer was lost"),
-    };
-    let arrival = Box::new(Arrival { link: local.next_link(), hello, socket, acceptor });
-    if process.control.try_send(ControlMessage::Arrived(arrival)).is_err() {
-        tracing::debug!("the control thread does not accept the link of a peer: it is dropped");
-    }
-}
-
-fn warn_of_failure(process: &Process, from: &str, error: &AcceptError) {
+fn warn_of_failure(links: &PeerLinks, from: &str, error: &AcceptError) {
     let is_mismatch = matches!(error, AcceptError::Handshake(_));
     if !is_mismatch {
         return tracing::debug!(peer = from, %error, "no link");
     }
     let reason = error.to_string();
-    process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    if process.peer_warnings.is_news(process.clock.now().mono, from, &reason) {
+    if links.count_refused(from, &reason) {
         tracing::warn!(peer = from, reason, "a peer was refused");
     }
 }
@@ -225,10 +224,9 @@ impl Arrival {
 
     /// Refuses the peer because another process answers at the address of the node as which it
     /// identifies. The calling thread must have a runtime.
-    pub(crate) fn refuse_copy(self, process: &Process, peer: &str) {
+    pub(crate) fn refuse_copy(self, links: &PeerLinks, peer: &str) {
         let reason = "a second process calls itself this node, while the one at its address answers";
-        process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        if process.peer_warnings.is_news(process.clock.now().mono, peer, reason) {
+        if links.count_refused(peer, reason) {
             tracing::warn!(peer, reason, "a peer was refused");
         }
         self.refuse_with(refusal::COPY);

@@ -5,9 +5,8 @@
 //! of a failure as a [`DialFailure`]. If an operator has to act, the log reports it once a minute.
 
 use super::exchange::HandshakeExchange;
-use super::nonce;
+use super::{PeerLinks, nonce};
 use crate::local::Local;
-use crate::process::Process;
 use cluster::{DialFailure, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::time::Duration;
@@ -47,27 +46,27 @@ enum DialError {
 
 /// Dials `node` for the state machine `requester`.
 pub(crate) async fn dial(
-    process: &Process,
+    links: &PeerLinks,
     local: &Local,
     node: NodeIndex,
     requester: Requester,
 ) -> Result<AdmittedLink, DialFailure> {
-    attempt(process, local, node, requester).await.map_err(|error| {
+    attempt(links, local, node, requester).await.map_err(|error| {
         let failure = error.failure();
-        warn_of_failure(process, local, node, &error, failure);
+        warn_of_failure(links, local, node, &error, failure);
         failure
     })
 }
 
 async fn attempt(
-    process: &Process,
+    links: &PeerLinks,
     local: &Local,
     node: NodeIndex,
     requester: Requester,
 ) -> Result<AdmittedLink, DialError> {
-    let socket = in_time(CONNECT_TIME, connect(process, local, node)).await?;
+    let socket = in_time(CONNECT_TIME, connect(links, local, node)).await?;
     let mut exchange = HandshakeExchange { socket, waiting: Vec::new() };
-    let proof = local.early_proof(node, process.clock.now().wall);
+    let proof = local.early_proof(node, links.clock.now().wall);
     let shaken = in_time(HANDSHAKE_TIME, run_handshake(&mut exchange, local, node, requester, &proof)).await;
     if let Err(DialError::Handshake(error)) = &shaken
         && let Some(refusal) = error.refusal_bytes()
@@ -89,8 +88,8 @@ async fn in_time<T>(
     tokio::time::timeout(time, work).await.unwrap_or(Err(DialError::TimedOut))
 }
 
-async fn connect(process: &Process, local: &Local, node: NodeIndex) -> Result<TcpStream, DialError> {
-    let found = process.resolver.resolve(&local.addresses[node.as_usize()]).await?;
+async fn connect(links: &PeerLinks, local: &Local, node: NodeIndex) -> Result<TcpStream, DialError> {
+    let found = links.resolver.resolve(&local.addresses[node.as_usize()]).await?;
     let socket = TcpStream::connect(&found[..]).await?;
     socket.set_nodelay(true)?;
     Ok(socket)
@@ -140,7 +139,7 @@ impl DialError {
 }
 
 fn warn_of_failure(
-    process: &Process,
+    links: &PeerLinks,
     local: &Local,
     node: NodeIndex,
     error: &DialError,
@@ -151,8 +150,7 @@ fn warn_of_failure(
         return tracing::debug!(peer, %error, "no link");
     }
     let reason = error.to_string();
-    process.refused_links.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    if process.peer_warnings.is_news(process.clock.now().mono, peer, &reason) {
+    if links.count_refused(peer, &reason) {
         tracing::warn!(peer, reason, "no link to a peer");
     }
 }

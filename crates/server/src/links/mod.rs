@@ -21,19 +21,20 @@ mod handshakes;
 mod link;
 mod peer_warnings;
 
-use crate::local::Local;
-use crate::process::Process;
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
-use cluster::{Destination, HybridClock, LinkId, Message, NodeIndex, NodeSet, Origin};
+use cluster::{Destination, HybridClock, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
-pub(crate) use handshakes::Handshakes;
+use env::Clock;
+use handshakes::Handshakes;
 use limits::{Budget, MemoryCategory};
 pub(crate) use link::LinkTask;
 use link::{FlushOutcome, Link};
-pub(crate) use peer_warnings::PeerWarnings;
+use peer_warnings::PeerWarnings;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stdx::Instant;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::AbortHandle;
 use wire::handshake::NONCE_LEN;
@@ -50,6 +51,52 @@ fn nonce() -> [u8; NONCE_LEN] {
         part.copy_from_slice(&env::os_process::entropy_u64().to_le_bytes());
     }
     nonce
+}
+
+/// State that the links of all threads share.
+pub(crate) struct PeerLinks {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) resolver: Resolver,
+    /// Permits for handshakes with nodes that dial this one.
+    pub(crate) handshakes: Arc<Handshakes>,
+    warnings: PeerWarnings,
+    refused: AtomicU64,
+}
+
+impl PeerLinks {
+    /// The state of a node in a cluster of `nodes`, with at most `handshakes_max` handshakes of
+    /// unknown dialers.
+    pub(crate) fn new(clock: &Arc<dyn Clock>, nodes: usize, handshakes_max: usize) -> Self {
+        Self {
+            clock: Arc::clone(clock),
+            resolver: Resolver::default(),
+            handshakes: Arc::new(Handshakes::new(nodes, handshakes_max)),
+            warnings: PeerWarnings::default(),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a warning about `peer` with this `reason` is due. The caller then logs it.
+    pub(crate) fn is_warning_due(&self, peer: &str, reason: &str) -> bool {
+        self.warnings.is_news(self.clock.now().mono, peer, reason)
+    }
+
+    /// Counts a link that this node or the peer refused because the nodes do not fit together.
+    /// Returns whether a warning is due.
+    fn count_refused(&self, peer: &str, reason: &str) -> bool {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.is_warning_due(peer, reason)
+    }
+
+    /// Number of links that this node or a peer refused because the nodes do not fit together.
+    pub(crate) fn refused_count(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Peers and reasons of the recent warnings.
+    pub(crate) fn recent_warnings(&self, now: Instant) -> Vec<(String, String)> {
+        self.warnings.recent(now)
+    }
 }
 
 /// The links of one thread.
@@ -84,19 +131,24 @@ pub(crate) struct Blocked {
 }
 
 impl Links {
-    /// A table without links.
-    pub(crate) fn new(process: &Process, local: &Local, counters: Arc<LinkCounters>) -> Self {
-        let bytes_max = OUTBOX_BYTES_MIN.max(2 * process.config.value_bytes_max + OUTBOX_BYTES_MIN / 2);
+    /// A table without links of `member`, for values of up to `value_bytes_max`.
+    pub(crate) fn new(
+        member: &Member,
+        value_bytes_max: usize,
+        memory: &Arc<Budget>,
+        counters: Arc<LinkCounters>,
+    ) -> Self {
+        let bytes_max = OUTBOX_BYTES_MIN.max(2 * value_bytes_max + OUTBOX_BYTES_MIN / 2);
         Self {
-            dialed: local.member.layout.nodes().map(|_| DialState::No).collect(),
+            dialed: member.layout.nodes().map(|_| DialState::No).collect(),
             accepted: BTreeMap::new(),
             waiting: Vec::new(),
             tried: NodeSet::EMPTY,
             serials: 0,
-            clock: Arc::clone(&local.member.clock),
+            clock: Arc::clone(&member.clock),
             counters,
             limits: OutboxLimits { bytes_max },
-            memory: Arc::clone(&process.memory),
+            memory: Arc::clone(memory),
             write_buffer: Vec::new(),
         }
     }

@@ -1,11 +1,14 @@
 //! A client that holds memory, and the bytes of its address.
 
-use crate::connection_activity::STALLED_SWEEPS;
 use crate::connection_limit::ClientAddress;
 use limits::MemoryCategory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
+
+/// A client is stalled after this number of consecutive sweeps without enough progress
+/// (`connection_activity`).
+pub(crate) const STALLED_SWEEPS: u32 = 2;
 
 /// A client that holds memory.
 #[derive(Debug)]

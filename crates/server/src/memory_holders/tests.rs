@@ -3,9 +3,10 @@ use limits::LargestValue;
 use std::net::IpAddr;
 use stdx::Rng;
 
-/// A budget in which each category may hold 24 MiB.
-fn memory() -> Arc<Budget> {
-    Arc::new(Budget::new(48 << 20, 0, LargestValue::default()))
+/// Holders of a budget in which each category may hold 24 MiB.
+fn holders() -> Arc<MemoryHolders> {
+    let budget = Budget::new(48 << 20, 0, LargestValue::default());
+    Arc::new(MemoryHolders::new(Arc::new(budget)))
 }
 
 fn client(address: u8) -> ClientAddress {
@@ -24,7 +25,7 @@ fn examined(holders: &MemoryHolders) -> usize {
 
 #[test]
 fn the_total_of_an_address_is_the_sum_of_its_holders() {
-    let (holders, mut rng) = (Arc::<MemoryHolders>::default(), Rng::new(41));
+    let (holders, mut rng) = (holders(), Rng::new(41));
     let mut entries = Vec::new();
     for _ in 0..2_000 {
         let category = MemoryCategory::ALL[rng.below(MemoryCategory::ALL.len() as u64) as usize];
@@ -56,42 +57,41 @@ fn the_total_of_an_address_is_the_sum_of_its_holders() {
 
 #[test]
 fn no_request_for_memory_examines_all_holders_while_clients_wait() {
-    let (memory, holders) = (memory(), Arc::<MemoryHolders>::default());
+    let holders = holders();
+    let memory = holders.budget();
     let max = memory.category_max(MemoryCategory::Ranges);
     let _full = memory.reserve(MemoryCategory::Ranges, max).expect("free memory");
     let _greedy: Vec<_> =
         (0..1_000).map(|_| holder(&holders, 1, MemoryCategory::Ranges, max / 1_000)).collect();
-    let demand = |address| Demand::of(client(address), MemoryCategory::Ranges, 1_000, 1_000, &memory);
+    let demand = |address| holders.demand(client(address), MemoryCategory::Ranges, 1_000, 1_000);
     let waiting: Vec<_> = (2..10).map(|address| holders.wait(demand(address)).expect("it waits")).collect();
     let begun = examined(&holders);
     assert!(begun >= 1_000, "slow clients are sought when a client begins to wait");
     for address in 1..10 {
         for category in [MemoryCategory::Ranges, MemoryCategory::Replies] {
-            let yields = holders.must_yield(client(address), category, 1_000, &memory);
+            let yields = holders.must_yield(client(address), category, 1_000);
             assert_eq!(yields, address == 1 && category == MemoryCategory::Ranges, "{address}");
         }
     }
     drop(waiting);
-    assert!(
-        holders.must_yield(client(1), MemoryCategory::Ranges, 1_000, &memory),
-        "memory is left for others"
-    );
+    assert!(holders.must_yield(client(1), MemoryCategory::Ranges, 1_000), "memory is left for others");
     assert_eq!(examined(&holders), begun);
 }
 
 #[test]
 fn a_client_that_must_yield_gets_no_memory_by_any_way_and_may_shrink() {
-    let (memory, holders) = (memory(), Arc::<MemoryHolders>::default());
+    let holders = holders();
+    let memory = holders.budget();
     let max = memory.category_max(MemoryCategory::Ranges);
     let greedy = holder(&holders, 1, MemoryCategory::Ranges, 0);
     let mut held = memory.empty_reservation(MemoryCategory::Ranges);
-    assert!(greedy.grow(&memory, &mut held, max / 2));
-    let demand = Demand::of(client(2), MemoryCategory::Ranges, max, max, &memory);
+    assert!(greedy.grow(&mut held, max / 2));
+    let demand = holders.demand(client(2), MemoryCategory::Ranges, max, max);
     let waiting = holders.wait(demand).expect("it waits");
-    assert!(!greedy.grow(&memory, &mut held, max / 2 + 1));
-    assert!(greedy.reserve(&memory, 1).is_none());
-    assert!(greedy.reserve(&memory, 0).is_some(), "an empty reservation takes nothing from others");
-    assert!(greedy.grow(&memory, &mut held, max / 2), "no increase");
-    assert!(greedy.grow(&memory, &mut held, max / 3), "a decrease");
+    assert!(!greedy.grow(&mut held, max / 2 + 1));
+    assert!(greedy.reserve(1).is_none());
+    assert!(greedy.reserve(0).is_some(), "an empty reservation takes nothing from others");
+    assert!(greedy.grow(&mut held, max / 2), "no increase");
+    assert!(greedy.grow(&mut held, max / 3), "a decrease");
     drop((waiting, held));
 }

@@ -5,8 +5,8 @@
 //! also shows are read from the same counters. With `--metrics off`, values that only a scrape
 //! shows are not recorded.
 //!
-//! **Mechanism.** Each I/O thread records in cells of its own ([`RequestRecorder`]). A scrape runs
-//! on a blocking thread, since it makes system calls. Scrapes beyond [`SCRAPES_MAX`] wait for
+//! **Mechanism.** Each I/O thread records in cells of its own ([`RequestRecorder`]). A [`scrape`]
+//! runs on a blocking thread, since it makes system calls. Scrapes beyond [`SCRAPES_MAX`] wait for
 //! earlier ones. The families are written by [`requests`], [`peers`], [`storage`] and [`system`].
 //! Their names and meanings are in `docs/metrics.md`, which a test compares with the output.
 //!
@@ -17,21 +17,18 @@ mod exposition;
 mod peers;
 mod recorder;
 mod requests;
+pub(crate) mod scrape;
+mod source;
 mod storage;
 mod system;
 
-use crate::local::Local;
-use crate::process::Process;
-use api::EncodedResponse;
 use cluster::NodeIndex;
-use exposition::Exposition;
-use http::StatusCode;
 use recorder::RequestMetrics;
 pub(crate) use recorder::{CommandOutcome, RequestRecorder};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::histogram::Histogram;
-use stdx::{Now, nanos};
+use stdx::nanos;
 use tokio::sync::Semaphore;
 
 /// Maximum number of concurrent scrapes; further ones wait.
@@ -85,46 +82,4 @@ impl Metrics {
     pub(crate) fn record_round_trip(&self, node: NodeIndex, took: Duration) {
         self.round_trips[node.as_usize()].record(nanos(took));
     }
-}
-
-/// The sources of the values of one scrape.
-struct MetricsSource<'a> {
-    process: &'a Process,
-    metrics: &'a Metrics,
-    /// `None` before the store is open.
-    local: Option<&'a Local>,
-    now: Now,
-}
-
-/// Responds to `GET /metrics`.
-pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> EncodedResponse {
-    let Some(metrics) = &process.metrics else {
-        return api::encode_no_metrics(is_head);
-    };
-    let scrapes = Arc::clone(&metrics.scrapes);
-    let permit = scrapes.acquire_owned().await.expect("the semaphore is not closed");
-    let process = Arc::clone(process);
-    let written = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        process.metrics.as_ref().map(|metrics| write(&process, metrics)).unwrap_or_default()
-    });
-    match written.await {
-        Ok(text) => api::encode_metrics(text, is_head),
-        Err(error) => {
-            tracing::error!(%error, "metrics could not be written");
-            let detail = "The metrics could not be written; this is a bug. See the log of the node.";
-            api::Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).to_response(is_head)
-        }
-    }
-}
-
-fn write(process: &Process, metrics: &Metrics) -> String {
-    let local = process.local.get().map(|local| &**local);
-    let source = MetricsSource { process, metrics, local, now: process.clock.now() };
-    let mut out = Exposition::default();
-    system::write(&mut out, &source);
-    requests::write(&mut out, &source);
-    peers::write(&mut out, &source);
-    storage::write(&mut out, &source);
-    out.into_text()
 }

@@ -1,10 +1,9 @@
 //! Metrics of peers, of the links with them, and of the version clock.
 
-use super::MetricsSource;
 use super::exposition::{Exposition, Family, SECONDS};
+use super::source::MetricsSource;
 use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, SyncState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use stdx::{Hlc, WallTime};
 
 const STATES: [(&str, PeerState); 4] = [
@@ -110,11 +109,11 @@ fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
         .count(&[("dialed_by", "self")], all.dialed)
         .count(&[("dialed_by", "peer")], all.accepted);
     let help = "Links refused here or by a peer because the nodes do not fit together.";
-    out.counter("veche_links_refused_total", help).count(&[], process.refused_links.load(Ordering::Relaxed));
+    out.counter("veche_links_refused_total", help).count(&[], process.peer_links.refused_count());
     let help = "Connections that were dropped before their handshake for lack of a place, by who dialed.";
     out.counter("veche_handshakes_dropped_total", help)
-        .count(&[("dialer", "peer")], process.handshakes.peers_dropped())
-        .count(&[("dialer", "stranger")], process.handshakes.unknown_dropped());
+        .count(&[("dialer", "peer")], process.peer_links.handshakes.peers_dropped())
+        .count(&[("dialer", "stranger")], process.peer_links.handshakes.unknown_dropped());
     out.counter("veche_link_write_calls_total", "Calls to the system that wrote to peers.")
         .count(&[], all.write_calls);
 }

@@ -8,7 +8,7 @@
 //! reply became available. A read that is answered from memory starts and ends in one iteration,
 //! and counts as zero.
 
-use crate::replies::CommandStart;
+use crate::stages::CommandStart;
 use api::RequestKind;
 use cluster::{CommandFailure, Reply};
 use http::StatusCode;

@@ -1,8 +1,8 @@
 //! Metrics of requests, and of the resources that bound them.
 
-use super::MetricsSource;
 use super::exposition::{Exposition, SECONDS};
 use super::recorder::{CLASSES, QUORUM_KINDS, STATUSES};
+use super::source::MetricsSource;
 use crate::counters::{CloseReason, Refusal};
 use api::RequestKind;
 use limits::MemoryCategory;
@@ -124,19 +124,19 @@ fn outcomes(out: &mut Exposition, source: &MetricsSource<'_>) {
         .count(&[("when", "before_reply")], counters.repaired_before_reply.get())
         .count(&[("when", "after_reply")], counters.repaired_after_reply.get());
     out.counter("veche_ranges_broken_total", "Ranges broken off after their first page had left.")
-        .count(&[], counters.ranges_broken.get());
+        .count(&[], source.process.ranges.broken_count());
 }
 
 fn connections(out: &mut Exposition, source: &MetricsSource<'_>) {
     let MetricsSource { process, .. } = source;
-    let max = process.limiter.max() as u64;
+    let max = process.accept_state.limiter.max() as u64;
     out.gauge("veche_connections", "Connections of clients that are open.")
         .count(&[], process.gauges.connections());
     out.gauge("veche_connections_max", "Connections of clients that may be open.").count(&[], max);
     out.counter("veche_connections_accepted_total", "Connections of clients and peers taken in.")
-        .count(&[], process.counters.connections_accepted.get());
+        .count(&[], process.accept_state.accepted.get());
     out.counter("veche_accept_failures_total", "Failed attempts to accept a connection.")
-        .count(&[], process.accept_failures.count());
+        .count(&[], process.accept_state.failures.count());
     let mut cut =
         out.counter("veche_connections_cut_total", "Connections of clients ended by the node, by reason.");
     for why in CloseReason::ALL {

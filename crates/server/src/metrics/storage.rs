@@ -1,7 +1,7 @@
 //! Metrics of the local store.
 
-use super::MetricsSource;
 use super::exposition::{BYTES, COUNTS, Exposition, SECONDS};
+use super::source::MetricsSource;
 use engine::{LevelStats, Stats};
 use limits::MemoryCategory;
 use stdx::WallTime;

@@ -1,7 +1,7 @@
 //! Metrics of the process and its state.
 
-use super::MetricsSource;
 use super::exposition::Exposition;
+use super::source::MetricsSource;
 use api::ServingState;
 
 /// Names of the states of a node.
@@ -16,7 +16,7 @@ pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     out.gauge("veche_build_info", "Always 1; the release is in its label.").count(&[("version", version)], 1);
     let uptime = source.now.mono.saturating_since(source.process.started);
     out.gauge("veche_uptime_seconds", "Time since the process started.").value(&[], uptime.as_secs_f64());
-    let state = source.process.state();
+    let state = source.process.serving_state.get();
     let mut states = out.gauge("veche_state", "1 for the state the node is in, 0 for the others.");
     for (name, each) in STATES {
         states.count(&[("state", name)], u64::from(each == state));

@@ -1,12 +1,18 @@
 //! The latency trace of one request: the spans of time that it spends in each stage.
 
-use super::Stage;
-use crate::replies::CommandStart;
+use super::stage::Stage;
 use api::RequestKind;
 use cluster::{WaitTarget, WaitTrace};
 use engine::CommitTimes;
 use std::time::Duration;
 use stdx::Instant;
+
+/// Start of a command: the kind under which it is counted, and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CommandStart {
+    pub(crate) kind: RequestKind,
+    pub(crate) at: Instant,
+}
 
 /// Timestamps of a store response. They are taken once for all responses of a commit group.
 #[derive(Clone, Copy, Debug)]

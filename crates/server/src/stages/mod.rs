@@ -26,34 +26,34 @@ mod recording;
 mod slow;
 mod stage;
 
-pub(crate) use latency_trace::{LatencyTrace, StoreTimes};
-pub(crate) use recording::record;
-pub(crate) use stage::Stage;
+pub(crate) use latency_trace::{CommandStart, LatencyTrace, StoreTimes};
+pub(crate) use slow::TracedRequest;
 
 use crate::counters::Counter;
-use crate::replies::CommandStart;
 use api::{RequestKind, SlowRequests};
-use cluster::{Command, WaitTrace};
+use cluster::WaitTrace;
+use env::Clock;
 use http::StatusCode;
 use parking_lot::Mutex;
+use profile::Capture;
 use recording::Recording;
-use slow::SlowLog;
+use slow::{KeyPrefix, SlowLog};
+use stage::Stage;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stdx::{Instant, Now, nanos};
 
 /// A request is traced from the slow threshold divided by this number on.
 const TRACED_DIVISOR: u64 = 20;
-/// Length of the retained key prefix, in bytes.
-const KEY_BYTES_MAX: usize = 32;
 /// Trace threshold while a profile is recorded, in nanoseconds: every request that took any time.
 const RECORDED_NANOS: u64 = 1;
 /// A threshold that no request reaches.
 const NEVER: u64 = u64::MAX;
 
 /// Latency traces of the process: slow requests and the current recording.
-#[derive(Debug)]
 pub(crate) struct Stages {
+    clock: Arc<dyn Clock>,
     /// Duration from which on a request is traced, in nanoseconds.
     traced_from_nanos: AtomicU64,
     /// Duration from which on a request is slow, in nanoseconds; [`NEVER`] disables the log.
@@ -61,21 +61,6 @@ pub(crate) struct Stages {
     slow: SlowLog,
     counts: [Counter; RequestKind::ALL.len()],
     recording: Mutex<Option<Recording>>,
-}
-
-/// The data of an in-flight request that the log shows if it is slow.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TracedRequest {
-    pub(crate) start: CommandStart,
-    pub(crate) key: KeyPrefix,
-}
-
-/// The first bytes of a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeyPrefix {
-    /// Length of the whole key, in bytes.
-    len: u16,
-    bytes: [u8; KEY_BYTES_MAX],
 }
 
 /// A request whose response has been encoded.
@@ -93,9 +78,10 @@ pub(crate) struct RequestEnd {
 
 impl Stages {
     /// Creates the traces with `slow_request` as the threshold for slow requests; zero disables it.
-    pub(crate) fn new(slow_request: Duration) -> Self {
+    pub(crate) fn new(clock: &Arc<dyn Clock>, slow_request: Duration) -> Self {
         let slow_nanos = if slow_request.is_zero() { NEVER } else { nanos(slow_request) };
         Self {
+            clock: Arc::clone(clock),
             traced_from_nanos: AtomicU64::new(traced_from_nanos(slow_nanos)),
             slow_nanos,
             slow: SlowLog::default(),
@@ -125,24 +111,24 @@ impl Stages {
 
     /// Ends a request whose response was written to the socket at once.
     #[inline]
-    pub(crate) fn end(&self, ending: RequestEnd, clock: &dyn env::Clock) {
+    pub(crate) fn end(&self, ending: RequestEnd) {
         if ending.trace.is_some() || self.is_traced(ending.request.start.at, ending.answered) {
-            self.record(ending, None, clock.now());
+            self.record(ending, None, self.clock.now());
         }
     }
 
     /// Ends a request whose response had to wait for the socket.
-    pub(crate) fn end_after_wait(&self, ending: RequestEnd, clock: &dyn env::Clock) {
-        let now = clock.now();
+    pub(crate) fn end_after_wait(&self, ending: RequestEnd) {
+        let now = self.clock.now();
         self.record(ending, Some(now.mono), now);
     }
 
     /// Ends a command that is one page of a range or one entry of a batch.
     #[inline]
-    pub(crate) fn end_page(&self, trace: Option<Box<LatencyTrace>>, clock: &dyn env::Clock) {
+    pub(crate) fn end_page(&self, trace: Option<Box<LatencyTrace>>) {
         if let Some(trace) = trace {
             let request = TracedRequest { start: trace.start(), key: KeyPrefix::default() };
-            let (now, status) = (clock.now(), StatusCode::OK);
+            let (now, status) = (self.clock.now(), StatusCode::OK);
             let ending =
                 RequestEnd { request, trace: Some(trace), has_waited: true, status, answered: now.mono };
             self.record(ending, None, now);
@@ -188,35 +174,38 @@ impl Stages {
             recording.add(&trace);
         }
     }
-}
 
-impl TracedRequest {
-    /// Creates the data of a request with this command, submitted at `at`.
-    #[inline]
-    pub(crate) fn of(kind: RequestKind, command: &Command, at: Instant) -> Self {
-        let key = match command {
-            Command::Get { key, .. } | Command::Put { key, .. } | Command::Delete { key, .. } => {
-                KeyPrefix::of(key.as_bytes())
-            }
-            Command::Scan { .. } | Command::NextPage { .. } => KeyPrefix::default(),
-        };
-        Self { start: CommandStart { kind, at }, key }
+    /// Records a profile for `time`. A second recording ends the first, which then contains the
+    /// requests up to that moment.
+    pub(crate) async fn record_profile(&self, time: Duration) -> Capture {
+        let _guard = RecordingGuard(self);
+        self.begin_recording(self.clock.now());
+        tokio::time::sleep(time).await;
+        let recording = self.end_recording();
+        recording.unwrap_or_else(|| Recording::new(self.clock.now())).into_capture(time)
+    }
+
+    fn begin_recording(&self, now: Now) {
+        *self.recording.lock() = Some(Recording::new(now));
+        self.traced_from_nanos.store(RECORDED_NANOS, Ordering::Relaxed);
+    }
+
+    fn is_recording(&self) -> bool {
+        self.traced_from_nanos.load(Ordering::Relaxed) == RECORDED_NANOS
+    }
+
+    fn end_recording(&self) -> Option<Recording> {
+        self.traced_from_nanos.store(traced_from_nanos(self.slow_nanos), Ordering::Relaxed);
+        self.recording.lock().take()
     }
 }
 
-impl KeyPrefix {
-    #[inline]
-    fn of(key: &[u8]) -> Self {
-        let mut bytes = [0; KEY_BYTES_MAX];
-        let kept = key.len().min(KEY_BYTES_MAX);
-        bytes[..kept].copy_from_slice(&key[..kept]);
-        Self { len: key.len() as u16, bytes }
-    }
+/// A recording in progress. Dropping it ends the recording.
+struct RecordingGuard<'a>(&'a Stages);
 
-    /// The retained bytes, escaped as printable ASCII.
-    fn printable(&self) -> String {
-        let kept = usize::from(self.len).min(KEY_BYTES_MAX);
-        self.bytes[..kept].escape_ascii().to_string()
+impl Drop for RecordingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.end_recording();
     }
 }
 

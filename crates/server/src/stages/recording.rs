@@ -11,13 +11,11 @@
 //! its thread took for it, if that is measured at all: the clock is read once for all responses of
 //! a batch.
 
-use super::{LatencyTrace, RECORDED_NANOS, Stage, Stages, traced_from_nanos};
-use crate::process::Process;
+use super::latency_trace::LatencyTrace;
+use super::stage::Stage;
 use api::RequestKind;
 use profile::{Capture, CaptureBuilder, CaptureKind};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stdx::{Instant, Now, nanos};
 
@@ -30,14 +28,6 @@ const SLICE: Duration = Duration::from_millis(100);
 pub(super) struct Recording {
     began: Now,
     nanos: BTreeMap<(u32, RequestKind, Stage), u64>,
-}
-
-/// Records a profile for `time`. A second recording ends the first, which then contains the
-/// requests up to that moment.
-pub(crate) async fn record(process: &Arc<Process>, time: Duration) -> Capture {
-    let in_flight = RecordingGuard::begin(process);
-    tokio::time::sleep(time).await;
-    in_flight.finish(time)
 }
 
 impl Recording {
@@ -76,41 +66,4 @@ fn slice_of(began: Instant, at: Instant) -> u32 {
 
 fn slices(time: Duration) -> u32 {
     u32::try_from(time.as_nanos() / SLICE.as_nanos()).unwrap_or(u32::MAX)
-}
-
-/// A recording in progress; dropping it ends the recording.
-struct RecordingGuard<'a>(&'a Process);
-
-impl<'a> RecordingGuard<'a> {
-    fn begin(process: &'a Process) -> Self {
-        process.stages.begin_recording(process.clock.now());
-        Self(process)
-    }
-
-    fn finish(self, time: Duration) -> Capture {
-        let recording = self.0.stages.end_recording();
-        recording.unwrap_or_else(|| Recording::new(self.0.clock.now())).into_capture(time)
-    }
-}
-
-impl Drop for RecordingGuard<'_> {
-    fn drop(&mut self) {
-        self.0.stages.end_recording();
-    }
-}
-
-impl Stages {
-    pub(super) fn begin_recording(&self, now: Now) {
-        *self.recording.lock() = Some(Recording::new(now));
-        self.traced_from_nanos.store(RECORDED_NANOS, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_recording(&self) -> bool {
-        self.traced_from_nanos.load(Ordering::Relaxed) == RECORDED_NANOS
-    }
-
-    pub(super) fn end_recording(&self) -> Option<Recording> {
-        self.traced_from_nanos.store(traced_from_nanos(self.slow_nanos), Ordering::Relaxed);
-        self.recording.lock().take()
-    }
 }

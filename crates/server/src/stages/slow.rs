@@ -5,8 +5,9 @@
 //! out. The last [`RETAINED_MAX`] requests are retained in memory, of at most that many each
 //! second.
 
-use super::{LatencyTrace, TracedRequest};
-use api::{SlowRequest, SlowRequests, SlowStage};
+use super::latency_trace::{CommandStart, LatencyTrace};
+use api::{RequestKind, SlowRequest, SlowRequests, SlowStage};
+use cluster::Command;
 use http::StatusCode;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -16,6 +17,23 @@ use stdx::{Instant, Now};
 const LINES_PER_SECOND: u32 = 10;
 const RETAINED_MAX: usize = 128;
 const SECOND_NANOS: u64 = 1_000_000_000;
+/// Length of the retained key prefix, in bytes.
+const KEY_BYTES_MAX: usize = 32;
+
+/// The data of an in-flight request that the log shows if it is slow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TracedRequest {
+    pub(crate) start: CommandStart,
+    pub(crate) key: KeyPrefix,
+}
+
+/// The first bytes of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyPrefix {
+    /// Length of the whole key, in bytes.
+    len: u16,
+    bytes: [u8; KEY_BYTES_MAX],
+}
 
 /// Retains and logs slow requests.
 #[derive(Debug, Default)]
@@ -80,6 +98,36 @@ impl SlowLogState {
         }
         self.came = self.came.saturating_add(1);
         self.came
+    }
+}
+
+impl TracedRequest {
+    /// Creates the data of a request with this command, submitted at `at`.
+    #[inline]
+    pub(crate) fn of(kind: RequestKind, command: &Command, at: Instant) -> Self {
+        let key = match command {
+            Command::Get { key, .. } | Command::Put { key, .. } | Command::Delete { key, .. } => {
+                KeyPrefix::of(key.as_bytes())
+            }
+            Command::Scan { .. } | Command::NextPage { .. } => KeyPrefix::default(),
+        };
+        Self { start: CommandStart { kind, at }, key }
+    }
+}
+
+impl KeyPrefix {
+    #[inline]
+    pub(super) fn of(key: &[u8]) -> Self {
+        let mut bytes = [0; KEY_BYTES_MAX];
+        let kept = key.len().min(KEY_BYTES_MAX);
+        bytes[..kept].copy_from_slice(&key[..kept]);
+        Self { len: key.len() as u16, bytes }
+    }
+
+    /// The retained bytes, escaped as printable ASCII.
+    fn printable(&self) -> String {
+        let kept = usize::from(self.len).min(KEY_BYTES_MAX);
+        self.bytes[..kept].escape_ascii().to_string()
     }
 }
 

@@ -1,10 +1,16 @@
 use super::*;
 use cluster::{NodeIndex, WaitSpan, WaitTarget};
 use engine::CommitTimes;
-use env::{Clock, ManualClock};
+use env::ManualClock;
 use stdx::{Rng, WallTime};
 
 const SLOW: Duration = Duration::from_millis(100);
+
+fn stages(slow_request: Duration) -> (Stages, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(WallTime::EPOCH_2020));
+    let shared: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+    (Stages::new(&shared, slow_request), clock)
+}
 
 fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
@@ -108,10 +114,10 @@ fn spans_add_up_to_the_total_time() {
 
 #[test]
 fn the_unattributed_time_is_less_than_a_twentieth_of_the_slow_threshold() {
-    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    let (stages, clock) = stages(SLOW);
     clock.advance(Duration::from_millis(1_100));
     assert!(!stages.is_traced(at(1_000), at(1_004)) && stages.is_traced(at(1_000), at(1_005)));
-    stages.end(ending(None, true, at(1_100)), &clock);
+    stages.end(ending(None, true, at(1_100)));
     let latest = stages.latest();
     let [slow] = &latest.requests[..] else { panic!("one was slow: {latest:?}") };
     let told: Vec<_> = slow.stages.iter().map(|stage| (&*stage.stage, stage.took_us)).collect();
@@ -123,9 +129,9 @@ fn the_unattributed_time_is_less_than_a_twentieth_of_the_slow_threshold() {
 
 #[test]
 fn a_client_that_does_not_read_shows_as_socket_write() {
-    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    let (stages, clock) = stages(SLOW);
     clock.advance(Duration::from_millis(1_500));
-    stages.end_after_wait(ending(None, false, at(1_001)), &clock);
+    stages.end_after_wait(ending(None, false, at(1_001)));
     let slow = &stages.latest().requests[0];
     let told: Vec<_> = slow.stages.iter().map(|stage| (&*stage.stage, stage.took_us)).collect();
     assert_eq!(told, [("coordinator", 1_000), ("socket write", 499_000)]);
@@ -133,29 +139,29 @@ fn a_client_that_does_not_read_shows_as_socket_write() {
 
 #[test]
 fn a_threshold_of_zero_disables_the_log() {
-    let (stages, clock) = (Stages::new(Duration::ZERO), ManualClock::new(WallTime::EPOCH_2020));
+    let (stages, clock) = stages(Duration::ZERO);
     clock.advance(Duration::from_secs(100));
-    stages.end(ending(None, true, at(90_000)), &clock);
+    stages.end(ending(None, true, at(90_000)));
     assert_eq!(stages.latest(), SlowRequests { threshold_ms: 0, left_out: 0, requests: Vec::new() });
 }
 
 #[test]
 fn a_threshold_below_a_millisecond_is_reported_as_one() {
-    assert_eq!(Stages::new(Duration::from_micros(1)).latest().threshold_ms, 1);
-    assert_eq!(Stages::new(SLOW).latest().threshold_ms, 100);
+    assert_eq!(stages(Duration::from_micros(1)).0.latest().threshold_ms, 1);
+    assert_eq!(stages(SLOW).0.latest().threshold_ms, 100);
 }
 
 #[test]
 fn the_log_is_bounded_and_counts_the_requests_left_out() {
-    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    let (stages, clock) = stages(SLOW);
     clock.advance(Duration::from_secs(2));
     for _ in 0..200 {
-        stages.end(ending(None, true, at(1_200)), &clock);
+        stages.end(ending(None, true, at(1_200)));
     }
     let latest = stages.latest();
     assert_eq!((latest.requests.len(), latest.left_out, stages.count(RequestKind::Put)), (128, 72, 200));
     clock.advance(Duration::from_secs(1));
-    stages.end(ending(None, true, at(1_300)), &clock);
+    stages.end(ending(None, true, at(1_300)));
     let latest = stages.latest();
     assert_eq!((latest.requests.len(), latest.left_out), (128, 72));
     assert_eq!(latest.requests[0].took_us, 300_000, "the last one comes first");
@@ -163,7 +169,7 @@ fn the_log_is_bounded_and_counts_the_requests_left_out() {
 
 #[test]
 fn a_recording_has_each_request_in_the_slice_of_its_end() {
-    let (stages, clock) = (Stages::new(SLOW), ManualClock::new(WallTime::EPOCH_2020));
+    let (stages, clock) = stages(SLOW);
     clock.advance(Duration::from_secs(1));
     stages.begin_recording(clock.now());
     let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Peer(NodeIndex(1)) };
@@ -171,7 +177,7 @@ fn a_recording_has_each_request_in_the_slice_of_its_end() {
         clock.advance(Duration::from_millis(100));
         let trace = stages.trace(start(), &wait, None, at(end));
         assert!(trace.is_some(), "every request is traced");
-        stages.end(ending(trace, true, at(end + 1)), &clock);
+        stages.end(ending(trace, true, at(end + 1)));
     }
     let capture = stages.end_recording().expect("it was begun").into_capture(Duration::from_secs(1));
     assert_eq!(capture.slices(), 10);
@@ -197,7 +203,7 @@ fn a_recording_has_each_request_in_the_slice_of_its_end() {
 
 #[test]
 fn at_least_95_percent_of_a_slow_request_have_a_named_stage() {
-    let stages = Stages::new(SLOW);
+    let (stages, _) = stages(SLOW);
     for answered in [1_100, 1_101, 1_500, 61_000] {
         let mut trace = stages.untraced(start(), true, at(answered));
         trace.add_span(Stage::Thread, at(answered));
@@ -208,9 +214,9 @@ fn at_least_95_percent_of_a_slow_request_have_a_named_stage() {
 /// The slow log is disabled, so no request was traced when its reply came.
 #[test]
 fn an_untraced_request_that_ends_in_a_recording_is_other() {
-    let (stages, clock) = (Stages::new(Duration::ZERO), ManualClock::new(WallTime::EPOCH_2020));
+    let (stages, clock) = stages(Duration::ZERO);
     stages.begin_recording(clock.now());
-    stages.end(ending(None, true, at(1_040)), &clock);
+    stages.end(ending(None, true, at(1_040)));
     let capture = stages.end_recording().expect("it was begun").into_capture(Duration::from_secs(2));
     let [stack] = capture.stacks() else { panic!("one thing was recorded: {capture:?}") };
     assert_eq!(capture.names_of(stack).collect::<Vec<_>>(), ["put", "other"]);

@@ -21,7 +21,6 @@
 use super::{CheckedStream, HeldInput, InputState, READ_BYTES};
 use crate::connection_activity::InFlightGuard;
 use crate::driver::executing::Execution;
-use crate::process::Process;
 use crate::read_execution::{ReadExecution, ReservedReply};
 use crate::response_memory::{LARGE_BYTES, ResponseReservation};
 use crate::socket;
@@ -242,11 +241,14 @@ impl CheckedStream {
 
     /// Takes the request at the beginning of `bytes`, if it qualifies.
     fn parse_request(&mut self, thread: &Thread, bytes: &[u8]) -> Option<FastRequest> {
-        if bytes.is_empty() || thread.driver().is_none() || thread.process.state() == ServingState::Starting {
+        if bytes.is_empty()
+            || thread.driver().is_none()
+            || thread.serving_state.get() == ServingState::Starting
+        {
             return None;
         }
         let http = self.check.peek_fast_path(bytes)?;
-        let entity = api::decode_fast_path(&http, &thread.process.rules)?;
+        let entity = api::decode_fast_path(&http, &thread.rules)?;
         let refused = thread.refuses(&entity, http.body.len());
         let (value, value_reservation) = if entity.takes_value() && refused.is_none() {
             let reservation = thread.writes.reserve(http.body.len() as u64)?;
@@ -280,8 +282,8 @@ impl CheckedStream {
     fn begin(&mut self, thread: &Thread, request: FastRequest) -> Option<ImmediateReply> {
         let driver = thread.driver().expect("requests are taken only with a driver");
         let FastRequest { command, asked, value_reservation, .. } = request;
-        let mut execution = ReadExecution::begin(driver, &thread.process, command, &asked);
-        let Some(reply) = execution.take_now(&thread.process, &self.activity, &asked) else {
+        let mut execution = ReadExecution::begin(driver, &thread.read_values, command, &asked);
+        let Some(reply) = execution.take_now(&thread.read_values, &self.activity, &asked) else {
             let in_flight = InFlightGuard::begin(&self.activity);
             self.fast_path.executing = Some(Executing {
                 execution,
@@ -321,7 +323,7 @@ impl CheckedStream {
                 return Poll::Ready(Ok(()));
             };
             let Executing { execution, asked, .. } = executing;
-            let reply = ready!(execution.poll(context, &self.thread.process, &self.activity, asked));
+            let reply = ready!(execution.poll(context, &self.thread.read_values, &self.activity, asked));
             let Executing { asked, execution, .. } =
                 self.fast_path.executing.take().expect("the command was polled in this iteration");
             // A connection with an order to finish ends with this response, as it does with
@@ -355,8 +357,7 @@ impl CheckedStream {
             ready!(polled)?;
         }
         if let Some(ending) = self.fast_path.ending.take() {
-            let Process { stages, clock, .. } = &*self.thread.process;
-            stages.end_after_wait(ending, &**clock);
+            self.thread.stages.end_after_wait(ending);
         }
         Poll::Ready(Ok(()))
     }
@@ -364,7 +365,7 @@ impl CheckedStream {
     /// Sets the request that ends when its response is sent.
     fn end(&mut self, thread: &Thread, ending: RequestEnd) {
         if let Some(before) = self.fast_path.ending.replace(ending) {
-            thread.process.stages.end(before, &*thread.process.clock);
+            thread.stages.end(before);
         }
     }
 
@@ -383,8 +384,7 @@ impl CheckedStream {
         };
         if written == answers.len() + value.bytes.len() {
             if let Some(ending) = self.fast_path.ending.take() {
-                let Process { stages, clock, .. } = &*self.thread.process;
-                stages.end(ending, &**clock);
+                self.thread.stages.end(ending);
             }
             return Ok(());
         }
@@ -439,7 +439,7 @@ impl Unsent {
 
 impl AnswerTime {
     fn of(thread: &Thread) -> Self {
-        let now = thread.process.clock.now();
+        let now = thread.clock.now();
         Self { now: now.mono, date: thread.date.at(now.wall) }
     }
 }

@@ -358,12 +358,12 @@ impl CheckedStream {
         if len <= HELD_BYTES_FREE {
             return;
         }
-        let process = &self.thread.process;
+        let memory = self.thread.read_values.memory_holders().budget();
         let reservation = self
             .held_reservation
-            .get_or_insert_with(|| process.memory.empty_reservation(MemoryCategory::Connections));
+            .get_or_insert_with(|| memory.empty_reservation(MemoryCategory::Connections));
         if !reservation.resize(len as u64) {
-            let problem = process.refusals.refuse(Refusal::Connections);
+            let problem = self.thread.capacity_refusals.refuse(Refusal::Connections);
             self.state = InputState::Stopped;
             self.refusal = Some(problem);
             self.held = HeldInput::default();

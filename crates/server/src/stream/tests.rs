@@ -8,7 +8,7 @@ use crate::connection;
 use crate::connection_limit::ClientAddress;
 use crate::process::Process;
 use crate::server::{local_of, store_options};
-use crate::thread::{Thread, ThreadMessage};
+use crate::thread::Thread;
 use env::{Env, MemFs, OsClock};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -65,8 +65,8 @@ fn open(thread: &Rc<Thread>) -> Store {
         .expect("the directory is free");
     let (store, opened) = claimed.open().expect("an empty disk can be opened");
     let local = local_of(&thread.process, &store, &opened, 1).expect("read threads");
-    thread.take(ThreadMessage::Open(Arc::new(local), tokio::sync::oneshot::channel().0));
-    thread.process.now_serves();
+    thread.open(&Arc::new(local));
+    thread.process.serving_state.begin_serving();
     store
 }
 
@@ -88,8 +88,13 @@ impl Client {
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (socket, from) = accepted.expect("a connection");
         let socket = socket.into_std().expect("the socket has no tasks");
-        let permit =
-            thread.process.limiter.admit(ClientAddress::of(from.ip())).permit.expect("all permits are free");
+        let permit = thread
+            .process
+            .accept_state
+            .limiter
+            .admit(ClientAddress::of(from.ip()))
+            .permit
+            .expect("all permits are free");
         tokio::task::spawn_local(connection::serve(socket, permit, Rc::clone(thread)));
         Self(client.expect("the listener accepts"))
     }

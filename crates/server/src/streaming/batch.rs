@@ -23,13 +23,11 @@ use super::results::Results;
 use super::time_slices::{RetryDelay, StreamAbort, TimeSlices};
 use crate::body::RequestBody;
 use crate::connection_activity::{ConnectionActivity, HoldsMemory, InFlightGuard};
-use crate::counters::Refusal;
 use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Executions;
 use crate::memory_holders::MemoryHolders;
 use crate::metrics::RequestRecorder;
-use crate::process::Process;
 use crate::stream::CheckedStream;
 use api::Problem;
 use api::entries::{BatchAction, BatchEntry, EntryDecoder, EntryResult, Format, ResultScope};
@@ -67,7 +65,6 @@ const RESULTS_BYTES_MAX: usize = 16 << 20;
 /// The environment and the parameters of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchContext<'a> {
-    pub(crate) process: &'a Arc<Process>,
     pub(crate) driver: &'a Rc<MachineDriver<CoordinatorMachine>>,
     pub(crate) open: &'a Rc<OpenBatches>,
     pub(crate) stream: &'a Rc<RefCell<CheckedStream>>,
@@ -89,7 +86,8 @@ impl StartedBatch {
     /// Starts to execute the entries of `body`.
     pub(crate) fn begin(body: RequestBody, context: BatchContext<'_>) -> Self {
         let results = Rc::new(Results::new(context.results, context.scope, context.recorder));
-        let value_bytes_max = context.process.rules.value_bytes_max;
+        let room = context.open.enter();
+        let value_bytes_max = room.limits().value_bytes_max;
         let pump = Pump {
             decoder: EntryDecoder::new(context.entries, value_bytes_max),
             body: Some(body),
@@ -106,9 +104,8 @@ impl StartedBatch {
             no_capacity_since: None,
             pause: RetryDelay::default(),
             quorum: context.quorum,
-            process: Arc::clone(context.process),
-            reservation: context.process.memory.empty_reservation(MemoryCategory::Batches),
-            room: context.open.enter(),
+            reservation: room.empty_reservation(),
+            room,
             results: Rc::clone(&results),
         };
         context.activity.has_body.set(true);
@@ -219,7 +216,6 @@ struct Pump {
     /// Delay until the next check for free capacity.
     pause: RetryDelay,
     quorum: Quorum,
-    process: Arc<Process>,
     /// Memory reserved for the batch.
     reservation: Reservation,
     room: OpenBatch,
@@ -291,15 +287,13 @@ impl Pump {
         // completed operations.
         let soon = (self.pending_results.len() + self.executions.free_count()).max(1);
         self.entries_max = soon.min(self.room.entries_max());
-        let bytes_max =
-            IN_FLIGHT_BYTES_MAX.min((self.process.config.engine.memory_bytes / STORE_DIVISOR) as usize);
+        let bytes_max = IN_FLIGHT_BYTES_MAX.min((self.room.limits().store_bytes / STORE_DIVISOR) as usize);
         let room = usize::try_from(self.executions.free_bytes() / FREE_DIVISOR).unwrap_or(usize::MAX);
         self.no_capacity_since = (room == 0).then(|| self.no_capacity_since.unwrap_or_else(Instant::now));
         // The disk is full, or others have used up the capacity for the request timeout: entries
         // are submitted, and their results report it.
-        let is_overdue = self
-            .no_capacity_since
-            .is_some_and(|since| since.elapsed() >= self.process.config.request_timeout);
+        let is_overdue =
+            self.no_capacity_since.is_some_and(|since| since.elapsed() >= self.room.limits().request_timeout);
         let room = if is_overdue { bytes_max } else { room };
         self.bytes_max = bytes_max.min(self.in_flight_bytes.saturating_add(room));
     }
@@ -373,7 +367,7 @@ impl Pump {
         if !has_room {
             // The entries in flight release memory when they complete.
             return match is_idle {
-                true => Poll::Ready(Err(self.process.refusals.refuse(Refusal::Batches))),
+                true => Poll::Ready(Err(self.room.refuse())),
                 false => Poll::Pending,
             };
         }

@@ -21,9 +21,7 @@ use super::frame::ResponseFrame;
 use super::range_memory::OpenRange;
 use super::time_slices::{RetryDelay, StreamAbort, TimeSlices};
 use crate::connection_activity::{ConnectionActivity, InFlightGuard};
-use crate::counters::Refusal;
 use crate::driver::executing::{OpenScan, ScanPage};
-use crate::process::Process;
 use api::RangeContent;
 use api::entries::{Coding, Format};
 use bytes::Bytes;
@@ -32,7 +30,6 @@ use limits::Reservation;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -57,7 +54,6 @@ pub(crate) struct RangeBody {
     is_last: bool,
     form: Form,
     slices: TimeSlices,
-    process: Arc<Process>,
     range_memory: OpenRange,
 }
 
@@ -131,7 +127,6 @@ impl StartedRange {
     pub(crate) fn into_body(
         self,
         form: Form,
-        process: &Arc<Process>,
         activity: &Rc<ConnectionActivity>,
         in_flight: InFlightGuard,
     ) -> RangeBody {
@@ -147,7 +142,6 @@ impl StartedRange {
             is_last: first.is_last,
             form,
             slices: TimeSlices::begin(activity, in_flight),
-            process: Arc::clone(process),
             range_memory,
         }
     }
@@ -186,7 +180,7 @@ impl RangeBody {
                 Err(failure) => Err(stream_abort(&failure)),
             };
             if let Err(error) = turned {
-                self.process.counters.ranges_broken.count();
+                self.range_memory.count_broken();
                 return Poll::Ready(Some(Err(error)));
             }
         }
@@ -217,7 +211,7 @@ impl RangeBody {
         if weight > 0 {
             let mut range_memory = range_memory.unwrap_or_else(|| self.range_memory.empty_page_reservation());
             if !range_memory.resize(weight) {
-                self.process.refusals.count(Refusal::Ranges);
+                self.range_memory.count_refusal();
                 return Err(StreamAbort("there is no room for a large value".to_owned()));
             }
             self.range_memory.note_page(weight);

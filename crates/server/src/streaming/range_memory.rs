@@ -16,10 +16,13 @@
 //! free in time, the range is refused before the first byte of its response.
 
 use crate::connection_activity::{ConnectionActivity, HoldsMemory};
+use crate::counters::{Counter, Refusal};
 use crate::memory_holders::MemoryHolders;
+use crate::refusals::Refusals;
+use api::Problem;
 use api::entries::{Coding, Format};
 use cluster::Page;
-use limits::{Budget, MemoryCategory, Reservation, VALUE_COPIES_MAX};
+use limits::{MemoryCategory, Reservation, VALUE_COPIES_MAX};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,14 +44,19 @@ const ZSTD_BYTES: u64 = 1536 << 10;
 const GZIP_BYTES: u64 = 384 << 10;
 
 /// The open ranges of the process.
-#[derive(Debug, Default)]
-pub(crate) struct OpenRanges(AtomicUsize);
+#[derive(Debug)]
+pub(crate) struct OpenRanges {
+    memory_holders: Arc<MemoryHolders>,
+    refusals: Arc<Refusals>,
+    count: AtomicUsize,
+    /// Number of ranges that were broken off after they had begun.
+    broken: Counter,
+}
 
 /// An admitted range; dropping it releases its memory.
 #[derive(Debug)]
 pub(crate) struct OpenRange {
     ranges: Arc<OpenRanges>,
-    memory: Arc<Budget>,
     holding: HoldsMemory,
     /// Memory of the range without large pages.
     reservation: Reservation,
@@ -59,12 +67,16 @@ pub(crate) struct OpenRange {
 }
 
 impl OpenRanges {
+    /// No ranges, of a process with this memory.
+    pub(crate) fn new(memory_holders: &Arc<MemoryHolders>, refusals: &Arc<Refusals>) -> Self {
+        let (memory_holders, refusals) = (Arc::clone(memory_holders), Arc::clone(refusals));
+        Self { memory_holders, refusals, count: AtomicUsize::new(0), broken: Counter::default() }
+    }
+
     /// Admits a range of the client of `activity`. `None` if there is no memory for another long
     /// range.
     pub(crate) async fn enter(
         self: &Arc<Self>,
-        memory: &Arc<Budget>,
-        holders: &Arc<MemoryHolders>,
         activity: &Rc<ConnectionActivity>,
         format: Format,
         coding: Coding,
@@ -75,18 +87,32 @@ impl OpenRanges {
             Coding::Gzip => GZIP_BYTES,
         };
         let copies = if format == Format::Lines { 1 } else { VALUE_COPIES_MAX };
-        let holding = HoldsMemory::begin(activity, MemoryCategory::Ranges, 0, holders);
-        let reservation = memory.empty_reservation(MemoryCategory::Ranges);
-        let (ranges, memory) = (Arc::clone(self), Arc::clone(memory));
-        ranges.0.fetch_add(1, Ordering::Relaxed);
-        let mut range = OpenRange { ranges, memory, holding, reservation, compressor_bytes, copies };
+        let holding = HoldsMemory::begin(activity, MemoryCategory::Ranges, 0, &self.memory_holders);
+        let (ranges, reservation) = (Arc::clone(self), holding.entry().empty_reservation());
+        ranges.count.fetch_add(1, Ordering::Relaxed);
+        let mut range = OpenRange { ranges, holding, reservation, compressor_bytes, copies };
         let is_admitted = range.resize(LONG_RANGE_BYTES).await && range.resize(BEGINNING_BYTES).await;
         is_admitted.then_some(range)
     }
 
     /// Number of open ranges.
     pub(crate) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Number of ranges that were broken off after they had begun.
+    pub(crate) fn broken_count(&self) -> u64 {
+        self.broken.get()
+    }
+
+    /// Counts a range that is refused for lack of memory, and returns the response for it.
+    pub(crate) fn refuse(&self) -> Problem {
+        self.refusals.refuse(Refusal::Ranges)
+    }
+
+    /// Maximum memory of all ranges together, in bytes.
+    fn bytes_max(&self) -> u64 {
+        self.memory_holders.budget().category_max(MemoryCategory::Ranges)
     }
 }
 
@@ -106,9 +132,9 @@ impl OpenRange {
     /// Resizes the reservation to `bytes` and the compressor. Waits if other addresses hold more
     /// than their share.
     async fn resize(&mut self, bytes: u64) -> bool {
-        let bytes_min = self.memory.category_max(MemoryCategory::Ranges) / RANGES_MAX;
+        let bytes_min = self.ranges.bytes_max() / RANGES_MAX;
         let bytes = (bytes + self.compressor_bytes).max(bytes_min);
-        self.holding.grow(&self.memory, &mut self.reservation, bytes, bytes).await
+        self.holding.entry().grow_or_wait(&mut self.reservation, bytes, bytes).await
     }
 
     /// Returns the memory that a page needs beyond the reservation of every range, in bytes. It
@@ -118,26 +144,25 @@ impl OpenRange {
         if bytes <= PAGE_BYTES {
             return 0;
         }
-        (self.copies * bytes as u64)
-            .min(self.memory.category_max(MemoryCategory::Ranges) - self.reservation.bytes())
+        (self.copies * bytes as u64).min(self.ranges.bytes_max() - self.reservation.bytes())
     }
 
     /// Reserves `bytes` for a page; `None` if the budget lacks them.
     pub(super) fn reserve(&self, bytes: u64) -> Option<Reservation> {
-        let reservation = self.holding.entry().reserve(&self.memory, bytes)?;
+        let reservation = self.holding.entry().reserve(bytes)?;
         self.note_page(bytes);
         Some(reservation)
     }
 
     /// A reservation of 0 bytes for a page. It succeeds also while other clients wait.
     pub(super) fn empty_page_reservation(&self) -> Reservation {
-        self.memory.empty_reservation(MemoryCategory::Ranges)
+        self.holding.entry().empty_reservation()
     }
 
     /// As [`OpenRange::reserve`]; waits if other addresses hold more than their share.
     pub(super) async fn reserve_first(&self, bytes: u64) -> Option<Reservation> {
-        let mut reservation = self.memory.empty_reservation(MemoryCategory::Ranges);
-        let grown = self.holding.grow(&self.memory, &mut reservation, bytes, bytes).await;
+        let mut reservation = self.empty_page_reservation();
+        let grown = self.holding.entry().grow_or_wait(&mut reservation, bytes, bytes).await;
         self.note_page(reservation.bytes());
         grown.then_some(reservation)
     }
@@ -146,11 +171,21 @@ impl OpenRange {
     pub(super) fn note_page(&self, page_bytes: u64) {
         self.holding.entry().holder.note_bytes(self.reservation.bytes() + page_bytes);
     }
+
+    /// Counts a page that was refused for lack of memory.
+    pub(super) fn count_refusal(&self) {
+        self.ranges.refusals.count(Refusal::Ranges);
+    }
+
+    /// Counts the range as broken off.
+    pub(super) fn count_broken(&self) {
+        self.ranges.broken.count();
+    }
 }
 
 impl Drop for OpenRange {
     fn drop(&mut self) {
-        self.ranges.0.fetch_sub(1, Ordering::Relaxed);
+        self.ranges.count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -159,13 +194,15 @@ mod tests {
     use super::*;
     use crate::config::Limits;
     use cluster::PageBuilder;
-    use limits::LargestValue;
+    use limits::{Budget, LargestValue};
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
     use stdx::{Cell, Hlc, NodeTag, Version};
 
-    fn memory(bytes: u64) -> Arc<Budget> {
-        Arc::new(Budget::new(bytes, 0, LargestValue::default()))
+    fn ranges(memory_bytes: u64) -> (Arc<OpenRanges>, Arc<Budget>) {
+        let memory = Arc::new(Budget::new(memory_bytes, 0, LargestValue::default()));
+        let holders = Arc::new(MemoryHolders::new(Arc::clone(&memory)));
+        (Arc::new(OpenRanges::new(&holders, &Arc::new(Refusals::new(1)))), memory)
     }
 
     fn page(value_len: usize) -> Page {
@@ -184,20 +221,15 @@ mod tests {
         }
     }
 
-    fn enter(
-        ranges: &Arc<OpenRanges>,
-        memory: &Arc<Budget>,
-        format: Format,
-        coding: Coding,
-    ) -> Option<OpenRange> {
+    fn enter(ranges: &Arc<OpenRanges>, format: Format, coding: Coding) -> Option<OpenRange> {
         let activity = Rc::<ConnectionActivity>::default();
-        now(ranges.enter(memory, &Arc::default(), &activity, format, coding))
+        now(ranges.enter(&activity, format, coding))
     }
 
     #[test]
     fn the_end_of_a_range_admits_another_one() {
-        let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(1 << 30));
-        let enter = || enter(&ranges, &memory, Format::Lines, Coding::Identity);
+        let (ranges, memory) = ranges(1 << 30);
+        let enter = || enter(&ranges, Format::Lines, Coding::Identity);
         let max = memory.category_max(MemoryCategory::Ranges);
         let mut open: Vec<_> = (0..RANGES_MAX).map(|_| enter().expect("room")).collect();
         assert!(enter().is_none());
@@ -211,8 +243,8 @@ mod tests {
     #[test]
     fn the_minimum_budget_admits_hundreds_of_short_ranges_and_as_many_long_ones_as_it_holds() {
         let least = Limits::for_process(1_000, 16 << 20, 16 << 20).memory_bytes;
-        let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(least));
-        let enter = || enter(&ranges, &memory, Format::Lines, Coding::Identity);
+        let (ranges, memory) = ranges(least);
+        let enter = || enter(&ranges, Format::Lines, Coding::Identity);
         let mut open: Vec<_> = (0..400).map(|_| enter().expect("room")).collect();
         for range in &mut open {
             assert!(now(range.begin(&page(1_000), true)), "a short range needs no more memory");
@@ -230,8 +262,8 @@ mod tests {
 
     #[test]
     fn a_range_reserves_the_memory_of_its_first_page_and_of_later_ones() {
-        let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(64 << 20));
-        let mut range = enter(&ranges, &memory, Format::Lines, Coding::Gzip).expect("room");
+        let (ranges, memory) = ranges(64 << 20);
+        let mut range = enter(&ranges, Format::Lines, Coding::Gzip).expect("room");
         let reserved = || memory.reserved_bytes(MemoryCategory::Ranges) - GZIP_BYTES;
         assert_eq!(reserved(), BEGINNING_BYTES);
         assert!(now(range.begin(&Page::default(), true)));
@@ -249,8 +281,8 @@ mod tests {
 
     #[test]
     fn compressed_ranges_are_fewer_and_a_large_page_fits_into_the_minimum_budget() {
-        let (ranges, memory) = (Arc::new(OpenRanges::default()), memory(8 << 20));
-        let enter = |coding| enter(&ranges, &memory, Format::Ndjson, coding);
+        let (ranges, _) = ranges(8 << 20);
+        let enter = |coding| enter(&ranges, Format::Ndjson, coding);
         let open: Vec<_> = std::iter::from_fn(|| enter(Coding::Zstd)).collect();
         assert_eq!(open.len(), 2);
         drop(open);
