@@ -80,7 +80,7 @@ impl Counter {
 }
 
 /// Event counts since the start of the process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct EventCounters {
     pub(crate) superseded: Counter,
     pub(crate) deadlines_passed: Counter,
@@ -112,17 +112,7 @@ pub(crate) struct PeerEvents {
 impl EventCounters {
     /// Counters of a node in a cluster of `nodes`.
     pub(crate) fn new(nodes: usize) -> Self {
-        Self {
-            superseded: Counter::default(),
-            deadlines_passed: Counter::default(),
-            expired: Counter::default(),
-            not_enough_replicas: Counter::default(),
-            hedged: Counter::default(),
-            repaired_before_reply: Counter::default(),
-            repaired_after_reply: Counter::default(),
-            cut: Default::default(),
-            peers: (0..nodes).map(|_| PeerEvents::default()).collect(),
-        }
+        Self { peers: (0..nodes).map(|_| PeerEvents::default()).collect(), ..Self::default() }
     }
 
     pub(crate) fn count(&self, event: Event) {

@@ -63,33 +63,34 @@ impl ThreadHandle {
 
     /// Makes the thread serve requests. Resolves when it does.
     pub(crate) fn open(&self, local: Arc<Local>) -> oneshot::Receiver<()> {
-        let (done, is_done) = oneshot::channel();
-        self.send(ThreadMessage::Open(local, done));
-        is_done
+        self.send(|done| ThreadMessage::Open(local, done))
     }
 
     /// Resolves when the thread has tried to link with each peer that is up.
     pub(crate) fn when_linked(&self) -> oneshot::Receiver<()> {
-        let (done, is_done) = oneshot::channel();
-        self.send(ThreadMessage::WhenLinked(done));
-        is_done
+        self.send(ThreadMessage::WhenLinked)
     }
 
     /// A sender of messages that does not keep the thread alive.
     pub(crate) fn mailbox(&self) -> Mailbox {
-        Mailbox::new(self.messages.as_ref().expect("present until the thread is stopped"), &self.load)
+        Mailbox::new(self.messages(), &self.load)
     }
 
     /// Makes the thread finish its connections and operations. Resolves when none are left.
     pub(crate) fn finish(&self) -> oneshot::Receiver<()> {
+        self.send(ThreadMessage::Finish)
+    }
+
+    /// Sends a message that the thread confirms.
+    fn send(&self, message: impl FnOnce(oneshot::Sender<()>) -> ThreadMessage) -> oneshot::Receiver<()> {
         let (done, is_done) = oneshot::channel();
-        self.send(ThreadMessage::Finish(done));
+        // A closed channel means that the thread panicked. `stop` reports it.
+        let _ = self.messages().send(message(done));
         is_done
     }
 
-    fn send(&self, message: ThreadMessage) {
-        // A closed channel means that the thread panicked. `stop` reports it.
-        let _ = self.messages.as_ref().expect("present until the thread is stopped").send(message);
+    fn messages(&self) -> &mpsc::UnboundedSender<ThreadMessage> {
+        self.messages.as_ref().expect("present until the thread is stopped")
     }
 
     /// Ends the thread. `false`: it panicked.

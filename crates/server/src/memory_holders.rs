@@ -125,16 +125,6 @@ pub(crate) struct WaitingHolder<'a> {
     _ticket: WaitTicket,
 }
 
-/// The outcome of an attempt to get memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Growth {
-    Granted,
-    /// A client of another address has precedence.
-    Yielded,
-    /// The budget lacks the memory.
-    Unavailable,
-}
-
 /// Membership in the clients that wait. Dropping it ends the wait.
 #[derive(Debug)]
 pub(crate) struct WaitTicket {
@@ -181,8 +171,8 @@ impl MemoryHolders {
     pub(crate) fn make_room(&self, demand: Demand) -> bool {
         let state = self.state.lock();
         let mut totals = state.totals(demand.scope);
-        let held = totals.get(&demand.client).copied().unwrap_or(0);
-        totals.retain(|client, total| *client != demand.client && *total > demand.share.max(held));
+        let held = totals.remove(&demand.client).unwrap_or(0);
+        totals.retain(|_, total| *total > demand.share.max(held));
         if totals.is_empty() {
             return false;
         }
@@ -321,23 +311,12 @@ impl HolderEntry {
     /// Grows `reservation` to `bytes`. `false`: they are not available, or a client of another
     /// address that holds less has precedence. A smaller size always succeeds.
     pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: u64) -> bool {
-        let is_granted = self.try_grow(reservation, bytes) == Growth::Granted;
+        let is_granted =
+            !self.must_yield(bytes.saturating_sub(reservation.bytes())) && reservation.resize(bytes);
         if is_granted {
             self.holder.note_bytes(bytes);
         }
         is_granted
-    }
-
-    /// The decision about memory for this holder: grows `reservation` to `bytes` if it may.
-    fn try_grow(&self, reservation: &mut Reservation, bytes: u64) -> Growth {
-        let (holder, more) = (&self.holder, bytes.saturating_sub(reservation.bytes()));
-        if self.holders.must_yield(holder.client(), holder.category(), more) {
-            Growth::Yielded
-        } else if reservation.resize(bytes) {
-            Growth::Granted
-        } else {
-            Growth::Unavailable
-        }
     }
 
     /// Grows `reservation` to `bytes`, of `wanted` in the end. Waits if other addresses hold more
@@ -370,20 +349,24 @@ impl HolderEntry {
     /// Reserves `bytes` for the holder. `None`: they are not available, or a client of another
     /// address has precedence. Slow clients of addresses that hold more are then disconnected.
     pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation> {
-        let mut reservation = self.empty_reservation();
-        match self.try_grow(&mut reservation, bytes) {
-            Growth::Granted => return Some(reservation),
-            Growth::Yielded => {}
-            Growth::Unavailable => {
-                self.holders.make_room(self.demand(bytes, bytes));
-            }
+        if self.must_yield(bytes) {
+            return None;
         }
-        None
+        let mut reservation = self.empty_reservation();
+        let is_granted = reservation.resize(bytes);
+        if !is_granted {
+            self.holders.make_room(self.demand(bytes, bytes));
+        }
+        is_granted.then_some(reservation)
     }
 
     /// A reservation of 0 bytes for the holder.
     pub(crate) fn empty_reservation(&self) -> Reservation {
         self.holders.budget.empty_reservation(self.holder.category())
+    }
+
+    fn must_yield(&self, bytes: u64) -> bool {
+        self.holders.must_yield(self.holder.client(), self.holder.category(), bytes)
     }
 
     fn demand(&self, bytes: u64, missing: u64) -> Demand {

@@ -18,7 +18,6 @@ use crate::refusals::Refusals;
 use crate::response_memory::ReadValues;
 use crate::serving_state::SharedServingState;
 use crate::stages::Stages;
-use crate::streaming::open_batches::BatchLimits;
 use crate::streaming::range_memory::OpenRanges;
 use api::RequestRules;
 use env::Env;
@@ -118,15 +117,6 @@ impl Process {
             stages: Arc::clone(&self.stages),
             request_timeout: self.config.request_timeout,
             value_bytes_max: self.config.value_bytes_max,
-        }
-    }
-
-    /// The limits of the configuration that apply to batches.
-    pub(crate) fn batch_limits(&self) -> BatchLimits {
-        BatchLimits {
-            value_bytes_max: self.config.value_bytes_max,
-            store_bytes: self.config.engine.memory_bytes,
-            request_timeout: self.config.request_timeout,
         }
     }
 }

@@ -106,12 +106,13 @@ impl ReadValues {
         asked: &ResponseContext,
     ) -> (Reply, Option<ResponseReservation>) {
         let value = match &reply {
-            Reply::Found { cell, .. } if sends_value(asked, cell.meta.version) => &cell.value,
+            Reply::Found { cell, .. }
+                if cell.value.len() > LARGE_BYTES && sends_value(asked, cell.meta.version) =>
+            {
+                &cell.value
+            }
             _ => return (reply, None),
         };
-        if value.len() <= LARGE_BYTES {
-            return (reply, None);
-        }
         let (holders, bytes) = (&self.memory_holders, value.len() as u64);
         let reservation = match holders.must_yield(activity.client(), MemoryCategory::Replies, bytes) {
             true => None,

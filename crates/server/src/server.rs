@@ -437,15 +437,20 @@ async fn until_ready(node: &MachineDriver<NodeMachine>, threads: &[ThreadHandle]
     // A peer that does not know by then may not know for long.
     let _ = tokio::time::timeout(patience, node.until_peers_are_known()).await;
     let linked = async {
-        let waits: Vec<_> = threads.iter().map(ThreadHandle::when_linked).collect();
-        for wait in waits {
-            // An error means that the thread panicked. Stopping the thread reports it.
-            let _ = wait.await;
-        }
+        all_confirm(threads, ThreadHandle::when_linked).await;
         node.until_linked_back().await;
     };
     // A link that is missing by then is treated like a slow peer.
     let _ = tokio::time::timeout(LINK_TIME, linked).await;
+}
+
+/// Sends a request to all threads and waits until each has confirmed it.
+async fn all_confirm(threads: &[ThreadHandle], request: fn(&ThreadHandle) -> oneshot::Receiver<()>) {
+    let waits: Vec<_> = threads.iter().map(request).collect();
+    for wait in waits {
+        // An error means that the thread panicked. Stopping the thread reports it.
+        let _ = wait.await;
+    }
 }
 
 fn start_threads(process: &Arc<Process>) -> Result<Vec<ThreadHandle>, ServerError> {
@@ -664,11 +669,7 @@ fn log_serving(process: &Process, opened: &OpenReport) {
 /// most `time`.
 async fn finish(threads: &[ThreadHandle], node: &MachineDriver<NodeMachine>, time: Duration) {
     let finished = async {
-        let waits: Vec<_> = threads.iter().map(ThreadHandle::finish).collect();
-        for wait in waits {
-            // An error means that the thread panicked. Stopping the thread reports it.
-            let _ = wait.await;
-        }
+        all_confirm(threads, ThreadHandle::finish).await;
         node.until_drained().await;
     };
     if tokio::time::timeout(time, finished).await.is_err() {

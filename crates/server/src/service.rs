@@ -198,63 +198,59 @@ impl Service {
         begun: RoutedRequest<'_>,
         body: &mut RequestBody,
     ) -> Result<(EncodedResponse, Option<ResponseReservation>), Problem> {
+        if let RoutedRequest::Entity(driver, entity) = begun {
+            return self.answer_entity(driver, entity, body).await;
+        }
+        self.read_over(body).await?;
+        let Thread { process, clock, serving_state, stages, .. } = &*self.thread;
         let answer = match begun {
-            RoutedRequest::Entity(driver, entity) => {
-                let value_len = if entity.takes_value() { body.len_min() } else { 0 };
-                if let Some(retry_after) = self.thread.refuses(&entity, value_len) {
-                    self.thread.count_refused();
-                    return Err(Problem::overloaded(retry_after));
-                }
-                let value = if entity.takes_value() {
-                    self.collect(body).await?
-                } else {
-                    self.read_over(body).await?;
-                    Value::default()
-                };
-                let (command, asked) = entity.into_command(value.bytes);
-                let values = &self.thread.read_values;
-                let mut execution = ReadExecution::begin(driver, values, command, &asked);
-                let reply = poll_fn(|context| execution.poll(context, values, &self.activity, &asked));
-                let (reply, room) = reply.await;
-                drop(value.reservation);
-                let answer = api::encode(reply, &asked);
-                self.thread.end(execution.into_execution(), answer.response.status());
-                return Ok((answer, room));
-            }
+            RoutedRequest::Answered(answer) => answer,
             RoutedRequest::Checkpoint(checkpoint) => {
-                self.read_over(body).await?;
                 let address = self.stream.borrow().peer_ip();
-                let process = &self.thread.process;
                 let local = process.local.get().expect("a serving node has opened its store");
-                let now = self.thread.clock.now().mono;
+                let now = clock.now().mono;
                 checkpoint::answer(&process.checkpoint_state, local, now, checkpoint, address).await?
             }
             RoutedRequest::Profile(profile) => {
-                self.read_over(body).await?;
-                let must_end = || {
-                    self.thread.serving_state.get() == ServingState::Draining
-                        || self.stream.borrow().has_left()
-                };
-                let (state, now) = (&self.thread.process.profile_state, self.thread.clock.now().mono);
-                profile::answer(state, &self.thread.stages, now, profile, must_end).await?
+                let must_end =
+                    || serving_state.get() == ServingState::Draining || self.stream.borrow().has_left();
+                let now = clock.now().mono;
+                profile::answer(&process.profile_state, stages, now, profile, must_end).await?
             }
-            RoutedRequest::Repair => {
-                self.read_over(body).await?;
-                begin_repair(&self.thread.process.control)?
-            }
-            RoutedRequest::Metrics { is_head } => {
-                self.read_over(body).await?;
-                scrape::answer(&self.thread.process, is_head).await
-            }
-            RoutedRequest::Answered(answer) => {
-                self.read_over(body).await?;
-                answer
-            }
-            RoutedRequest::Range(..) | RoutedRequest::Batch(..) => {
-                unreachable!("their responses are streamed")
+            RoutedRequest::Repair => begin_repair(&process.control)?,
+            RoutedRequest::Metrics { is_head } => scrape::answer(process, is_head).await,
+            RoutedRequest::Entity(..) | RoutedRequest::Range(..) | RoutedRequest::Batch(..) => {
+                unreachable!("they are answered elsewhere")
             }
         };
         Ok((answer, None))
+    }
+
+    /// Executes a request for one entity after its body has arrived.
+    async fn answer_entity(
+        &self,
+        driver: &Rc<MachineDriver<CoordinatorMachine>>,
+        entity: EntityRequest,
+        body: &mut RequestBody,
+    ) -> Result<(EncodedResponse, Option<ResponseReservation>), Problem> {
+        let takes_value = entity.takes_value();
+        let value_len = if takes_value { body.len_min() } else { 0 };
+        if let Some(retry_after) = self.thread.refuses(&entity, value_len) {
+            self.thread.count_refused();
+            return Err(Problem::overloaded(retry_after));
+        }
+        let value = match takes_value {
+            true => self.collect(body).await?,
+            false => self.read_over(body).await.map(|()| Value::default())?,
+        };
+        let (command, asked) = entity.into_command(value.bytes);
+        let values = &self.thread.read_values;
+        let mut execution = ReadExecution::begin(driver, values, command, &asked);
+        let (reply, room) = poll_fn(|context| execution.poll(context, values, &self.activity, &asked)).await;
+        drop(value.reservation);
+        let answer = api::encode(reply, &asked);
+        self.thread.end(execution.into_execution(), answer.response.status());
+        Ok((answer, room))
     }
 
     /// Streams a range after its first page has arrived.

@@ -24,7 +24,7 @@ pub(crate) fn of(process: &Process) -> Status {
         config: &process.config,
         started: process.started,
         accept_failures: &process.accept_state.failures,
-        peer_links: &process.peer_links,
+        peer_warnings: &process.peer_links.warnings,
         local,
         stats: &stats,
         nodes: &nodes,
@@ -68,7 +68,7 @@ fn links(process: &Process) -> LinkStatus {
     LinkStatus {
         dialed: counts.dialed,
         accepted: counts.accepted,
-        refused: process.peer_links.refused_count(),
+        refused: process.peer_links.warnings.refused_count(),
         sent_messages: counts.all.messages_sent,
         sent_bytes: counts.all.bytes_sent,
         write_calls: counts.write_calls,

@@ -78,7 +78,7 @@ impl Thread {
             connections: Rc::default(),
             ranges: Arc::clone(&process.ranges),
             batches: Rc::new(OpenBatches::new(
-                process.batch_limits(),
+                &process.config,
                 process.read_values.memory_holders(),
                 &process.refusals,
             )),

@@ -5,7 +5,7 @@
 
 use crate::accept_failures::AcceptFailures;
 use crate::config::Config;
-use crate::links::PeerLinks;
+use crate::links::PeerWarnings;
 use crate::local::Local;
 use crate::readiness::QuorumReach;
 use api::{MemberStatus, NodeState, NodeSyncState};
@@ -32,7 +32,7 @@ pub(crate) struct WarningSource<'a> {
     pub(crate) config: &'a Config,
     pub(crate) started: Instant,
     pub(crate) accept_failures: &'a AcceptFailures,
-    pub(crate) peer_links: &'a PeerLinks,
+    pub(crate) peer_warnings: &'a PeerWarnings,
     /// `None` before the store is open.
     pub(crate) local: Option<&'a Local>,
     pub(crate) stats: &'a Stats,
@@ -75,8 +75,7 @@ pub(crate) fn of(source: &WarningSource<'_>) -> Vec<String> {
     warnings
         .extend(nodes.iter().filter(|node| !node.is_self).filter_map(|node| of_default_from(own_from, node)));
     let is_up = |peer: &str| nodes.iter().any(|node| node.url == peer && node.state == NodeState::Up);
-    let peer_warnings =
-        source.peer_links.recent_warnings(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
+    let peer_warnings = source.peer_warnings.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
     let told =
         peer_warnings.map(|(peer, reason)| format!("A link with {peer} was refused recently: {reason}."));
     warnings.extend(told.take(PEER_WARNINGS_MAX));

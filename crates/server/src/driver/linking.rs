@@ -134,7 +134,9 @@ impl<M: Machine> MachineDriver<M> {
         let peer = &self.local.member.layout.names()[node.as_usize()];
         let is_damaged = error.kind() == io::ErrorKind::InvalidData;
         let reason = error.to_string();
-        if is_damaged && self.context.peer_links.is_warning_due(peer, &reason) {
+        if is_damaged
+            && self.context.peer_links.warnings.is_news(self.context.clock.now().mono, peer, &reason)
+        {
             tracing::warn!(peer, reason, "a link was closed: the peer sent bytes that are no valid messages");
         } else {
             tracing::debug!(peer, reason, "a link broke");

@@ -173,7 +173,7 @@ fn warn_of_failure(links: &PeerLinks, from: &str, error: &AcceptError) {
         return tracing::debug!(peer = from, %error, "no link");
     }
     let reason = error.to_string();
-    if links.count_refused(from, &reason) {
+    if links.warnings.count_refused(links.clock.now().mono, from, &reason) {
         tracing::warn!(peer = from, reason, "a peer was refused");
     }
 }
@@ -226,7 +226,7 @@ impl Arrival {
     /// identifies. The calling thread must have a runtime.
     pub(crate) fn refuse_copy(self, links: &PeerLinks, peer: &str) {
         let reason = "a second process calls itself this node, while the one at its address answers";
-        if links.count_refused(peer, reason) {
+        if links.warnings.count_refused(links.clock.now().mono, peer, reason) {
             tracing::warn!(peer, reason, "a peer was refused");
         }
         self.refuse_with(refusal::COPY);

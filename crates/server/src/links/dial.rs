@@ -150,7 +150,7 @@ fn warn_of_failure(
         return tracing::debug!(peer, %error, "no link");
     }
     let reason = error.to_string();
-    if links.count_refused(peer, &reason) {
+    if links.warnings.count_refused(links.clock.now().mono, peer, &reason) {
         tracing::warn!(peer, reason, "no link to a peer");
     }
 }

@@ -29,12 +29,10 @@ use handshakes::Handshakes;
 use limits::{Budget, MemoryCategory};
 pub(crate) use link::LinkTask;
 use link::{FlushOutcome, Link};
-use peer_warnings::PeerWarnings;
+pub(crate) use peer_warnings::PeerWarnings;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use stdx::Instant;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::AbortHandle;
 use wire::handshake::NONCE_LEN;
@@ -59,8 +57,7 @@ pub(crate) struct PeerLinks {
     pub(crate) resolver: Resolver,
     /// Permits for handshakes with nodes that dial this one.
     pub(crate) handshakes: Arc<Handshakes>,
-    warnings: PeerWarnings,
-    refused: AtomicU64,
+    pub(crate) warnings: PeerWarnings,
 }
 
 impl PeerLinks {
@@ -72,30 +69,7 @@ impl PeerLinks {
             resolver: Resolver::default(),
             handshakes: Arc::new(Handshakes::new(nodes, handshakes_max)),
             warnings: PeerWarnings::default(),
-            refused: AtomicU64::new(0),
         }
-    }
-
-    /// Whether a warning about `peer` with this `reason` is due. The caller then logs it.
-    pub(crate) fn is_warning_due(&self, peer: &str, reason: &str) -> bool {
-        self.warnings.is_news(self.clock.now().mono, peer, reason)
-    }
-
-    /// Counts a link that this node or the peer refused because the nodes do not fit together.
-    /// Returns whether a warning is due.
-    fn count_refused(&self, peer: &str, reason: &str) -> bool {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        self.is_warning_due(peer, reason)
-    }
-
-    /// Number of links that this node or a peer refused because the nodes do not fit together.
-    pub(crate) fn refused_count(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Peers and reasons of the recent warnings.
-    pub(crate) fn recent_warnings(&self, now: Instant) -> Vec<(String, String)> {
-        self.warnings.recent(now)
     }
 }
 

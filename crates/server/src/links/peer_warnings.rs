@@ -3,6 +3,7 @@
 //! A node that was started with a different list of nodes dials again and again, from each of its
 //! threads. The log reports it once a minute for each peer and reason.
 
+use crate::counters::Counter;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,9 +17,11 @@ const REMEMBERED_TIME: Duration = Duration::from_secs(70);
 /// Most warnings that are remembered. Further new warnings are not logged.
 const REMEMBERED_MAX: usize = 256;
 
-/// Warnings that were logged, with their times.
+/// Refused links, and the warnings about peers that were logged, with their times.
 #[derive(Debug, Default)]
 pub(crate) struct PeerWarnings {
+    /// Links that this node or the peer refused because the nodes do not fit together.
+    refused: Counter,
     said: Mutex<BTreeMap<(String, String), Instant>>,
 }
 
@@ -36,6 +39,18 @@ impl PeerWarnings {
             said.insert(what, now);
         }
         is_news
+    }
+
+    /// Counts a link that this node or `peer` refused because the nodes do not fit together.
+    /// Returns whether the warning about it is due. The caller then logs it.
+    pub(super) fn count_refused(&self, now: Instant, peer: &str, reason: &str) -> bool {
+        self.refused.count();
+        self.is_news(now, peer, reason)
+    }
+
+    /// Number of links that this node or a peer refused because the nodes do not fit together.
+    pub(crate) fn refused_count(&self) -> u64 {
+        self.refused.get()
     }
 
     /// Peers and reasons of the recent warnings. A condition that persists is repeated, so it is

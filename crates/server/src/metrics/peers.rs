@@ -109,7 +109,7 @@ fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
         .count(&[("dialed_by", "self")], all.dialed)
         .count(&[("dialed_by", "peer")], all.accepted);
     let help = "Links refused here or by a peer because the nodes do not fit together.";
-    out.counter("veche_links_refused_total", help).count(&[], process.peer_links.refused_count());
+    out.counter("veche_links_refused_total", help).count(&[], process.peer_links.warnings.refused_count());
     let help = "Connections that were dropped before their handshake for lack of a place, by who dialed.";
     out.counter("veche_handshakes_dropped_total", help)
         .count(&[("dialer", "peer")], process.peer_links.handshakes.peers_dropped())

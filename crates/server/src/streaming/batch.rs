@@ -45,11 +45,6 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Maximum size of the entries of a batch in flight, in bytes. A single entry may exceed it.
-const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
-/// The entries of a batch in flight are at most the store's memory divided by this number: half of
-/// the bytes that may wait for its log.
-const STORE_DIVISOR: u64 = 16;
 /// Divisor of the store's free capacity for the entries that a batch adds. Others write too, and an
 /// entry takes more memory there than its bytes.
 const FREE_DIVISOR: u64 = 4;
@@ -87,7 +82,7 @@ impl StartedBatch {
     pub(crate) fn begin(body: RequestBody, context: BatchContext<'_>) -> Self {
         let results = Rc::new(Results::new(context.results, context.scope, context.recorder));
         let room = context.open.enter();
-        let value_bytes_max = room.limits().value_bytes_max;
+        let value_bytes_max = room.batches().value_bytes_max;
         let pump = Pump {
             decoder: EntryDecoder::new(context.entries, value_bytes_max),
             body: Some(body),
@@ -287,13 +282,14 @@ impl Pump {
         // completed operations.
         let soon = (self.pending_results.len() + self.executions.free_count()).max(1);
         self.entries_max = soon.min(self.room.entries_max());
-        let bytes_max = IN_FLIGHT_BYTES_MAX.min((self.room.limits().store_bytes / STORE_DIVISOR) as usize);
+        let bytes_max = self.room.batches().in_flight_bytes_max;
         let room = usize::try_from(self.executions.free_bytes() / FREE_DIVISOR).unwrap_or(usize::MAX);
         self.no_capacity_since = (room == 0).then(|| self.no_capacity_since.unwrap_or_else(Instant::now));
         // The disk is full, or others have used up the capacity for the request timeout: entries
         // are submitted, and their results report it.
-        let is_overdue =
-            self.no_capacity_since.is_some_and(|since| since.elapsed() >= self.room.limits().request_timeout);
+        let is_overdue = self
+            .no_capacity_since
+            .is_some_and(|since| since.elapsed() >= self.room.batches().request_timeout);
         let room = if is_overdue { bytes_max } else { room };
         self.bytes_max = bytes_max.min(self.in_flight_bytes.saturating_add(room));
     }

@@ -1,5 +1,6 @@
 //! The open batches of a thread. Together they leave capacity for single requests.
 
+use crate::config::Config;
 use crate::counters::Refusal;
 use crate::memory_holders::MemoryHolders;
 use crate::refusals::Refusals;
@@ -12,23 +13,22 @@ use std::time::Duration;
 
 /// Maximum number of entries of a batch in flight.
 const ENTRIES_IN_FLIGHT_MAX: usize = 4_096;
+/// Maximum size of the entries of a batch in flight, in bytes. A single entry may exceed it.
+const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
+/// The entries of a batch in flight are at most the store's memory divided by this number: half of
+/// the bytes that may wait for its log.
+const STORE_DIVISOR: u64 = 16;
 /// Maximum number of entries of all batches of a thread in flight: half of the coordinator's limit.
 const THREAD_ENTRIES_MAX: usize = 8_192;
 /// Number of entries that each batch may have in flight, for any number of batches.
 pub(super) const ENTRIES_IN_FLIGHT_MIN: usize = 8;
 
-/// Limits of the configuration that apply to batches.
-#[derive(Clone, Copy)]
-pub(crate) struct BatchLimits {
-    pub(crate) value_bytes_max: usize,
-    /// Memory of the store, in bytes.
-    pub(crate) store_bytes: u64,
-    pub(crate) request_timeout: Duration,
-}
-
 /// The open batches of a thread.
 pub(crate) struct OpenBatches {
-    limits: BatchLimits,
+    pub(super) value_bytes_max: usize,
+    /// Maximum size of the entries of a batch in flight, in bytes. A single entry may exceed it.
+    pub(super) in_flight_bytes_max: usize,
+    pub(super) request_timeout: Duration,
     memory_holders: Arc<MemoryHolders>,
     refusals: Arc<Refusals>,
     count: Cell<usize>,
@@ -38,14 +38,21 @@ pub(crate) struct OpenBatches {
 pub(super) struct OpenBatch(Rc<OpenBatches>);
 
 impl OpenBatches {
-    /// No batches, of a process with these limits and this memory.
+    /// No batches, of a process with this configuration and this memory.
     pub(crate) fn new(
-        limits: BatchLimits,
+        config: &Config,
         memory_holders: &Arc<MemoryHolders>,
         refusals: &Arc<Refusals>,
     ) -> Self {
-        let (memory_holders, refusals) = (Arc::clone(memory_holders), Arc::clone(refusals));
-        Self { limits, memory_holders, refusals, count: Cell::new(0) }
+        Self {
+            value_bytes_max: config.value_bytes_max,
+            in_flight_bytes_max: IN_FLIGHT_BYTES_MAX
+                .min((config.engine.memory_bytes / STORE_DIVISOR) as usize),
+            request_timeout: config.request_timeout,
+            memory_holders: Arc::clone(memory_holders),
+            refusals: Arc::clone(refusals),
+            count: Cell::new(0),
+        }
     }
 
     pub(super) fn enter(self: &Rc<Self>) -> OpenBatch {
@@ -55,8 +62,9 @@ impl OpenBatches {
 }
 
 impl OpenBatch {
-    pub(super) fn limits(&self) -> &BatchLimits {
-        &self.0.limits
+    /// The batches of the thread, with their limits.
+    pub(super) fn batches(&self) -> &OpenBatches {
+        &self.0
     }
 
     /// A reservation of 0 bytes for the batch.
