@@ -70,7 +70,7 @@ pub(crate) async fn serve(stream: std::net::TcpStream, permit: ConnectionPermit,
     thread.connection_ended();
     match served {
         Ok(None) => {}
-        Ok(Some((socket, came))) => thread.accept_peer_of_client(socket, came).await,
+        Ok(Some((socket, received))) => thread.accept_peer_of_client(socket, received).await,
         Err(error) => tracing::debug!(%error, "a connection broke off"),
     }
 }
@@ -82,13 +82,13 @@ async fn serve_socket(
     permit: &ConnectionPermit,
     thread: &Rc<Thread>,
 ) -> io::Result<Option<(TcpStream, Vec<u8>)>> {
-    let entered = thread.connections.register(permit.client(), Instant::now());
+    let entry = thread.connections.register(permit.client(), Instant::now());
     if permit.is_reserved() {
-        entered.activity.order_close(CloseOrder::Finish);
+        entry.activity.order_close(CloseOrder::Finish);
     }
     let socket = TcpStream::from_std(stream)?;
     socket.set_nodelay(true)?;
-    let activity = Rc::clone(&entered.activity);
+    let activity = Rc::clone(&entry.activity);
     let stream = CheckedStream::new(socket, Rc::clone(thread), Rc::clone(&activity));
     let stream = Rc::new(RefCell::new(stream));
     let ended = serve_http(&stream, thread, &activity).await;
@@ -104,18 +104,18 @@ async fn serve_socket(
     if stream.ends_by_reset(matches!(ended, ConnectionEnd::Served))? {
         return Ok(None);
     }
-    let last_words = match ended {
+    let last_response = match ended {
         ConnectionEnd::Cut(_) => return Ok(None),
         ConnectionEnd::TooSlow => Some(too_slow()),
         ConnectionEnd::Served | ConnectionEnd::Broken => stream.take_refusal(),
     };
-    if let Some(problem) = &last_words {
-        thread.recorder.answered(RequestKind::Other, problem.status());
+    if let Some(problem) = &last_response {
+        thread.recorder.record_status(RequestKind::Other, problem.status());
     }
-    let lingers = last_words.is_some() || stream.may_get_more();
-    let last_words =
-        last_words.map(|problem| problem.to_http1_bytes(&thread.date.at(thread.clock.now().wall)));
-    send_last_response(stream.socket(), last_words).await?;
+    let lingers = last_response.is_some() || stream.may_get_more();
+    let last_response =
+        last_response.map(|problem| problem.to_http1_bytes(&thread.date.at(thread.clock.now().wall)));
+    send_last_response(stream.socket(), last_response).await?;
     if lingers {
         poll_fn(|context| stream.poll_pause(context)).await;
         tokio::time::timeout(LINGER_TIME, socket::linger(stream.socket())).await??;
@@ -133,7 +133,7 @@ async fn serve_http(
         activity: Rc::clone(activity),
         stream: Rc::clone(stream),
     });
-    let library = || {
+    let new_connection = || {
         let service = Rc::clone(&service);
         http1::Builder::new()
             .half_close(true)
@@ -144,7 +144,7 @@ async fn serve_http(
                 service_fn(move |request| service.handle(request)),
             )
     };
-    let mut present = None;
+    let mut hyper_connection = None;
     let mut finishing = false;
     let mut request_time = None;
     poll_fn(move |context| {
@@ -177,7 +177,7 @@ async fn serve_http(
             let polled = stream.borrow_mut().poll_fast_path(context);
             match polled {
                 Poll::Pending => {
-                    present = None;
+                    hyper_connection = None;
                     return Poll::Pending;
                 }
                 Poll::Ready(Ok(())) => {}
@@ -186,7 +186,7 @@ async fn serve_http(
                     return Poll::Ready(ConnectionEnd::Broken);
                 }
             }
-            let connection = present.get_or_insert_with(|| Box::new(library()));
+            let connection = hyper_connection.get_or_insert_with(|| Box::new(new_connection()));
             if let Poll::Ready(served) = Pin::new(&mut **connection).poll(context) {
                 return Poll::Ready(after(served));
             }
@@ -197,7 +197,7 @@ async fn serve_http(
                 if stream.is_stuck() {
                     context.waker().wake_by_ref();
                 }
-                break present.as_mut().expect("hyper was polled in this iteration");
+                break hyper_connection.as_mut().expect("hyper was polled in this iteration");
             }
             if stream.end_hyper_slice() {
                 context.waker().wake_by_ref();
@@ -234,14 +234,14 @@ fn after(served: hyper::Result<()>) -> ConnectionEnd {
 }
 
 /// Sends the last response, if there is one, and closes the write side.
-async fn send_last_response(socket: &mut TcpStream, last_words: Option<Bytes>) -> io::Result<()> {
-    let said = async {
-        if let Some(last_words) = last_words {
-            socket.write_all(&last_words).await?;
+async fn send_last_response(socket: &mut TcpStream, last_response: Option<Bytes>) -> io::Result<()> {
+    let sent = async {
+        if let Some(last_response) = last_response {
+            socket.write_all(&last_response).await?;
         }
         socket.shutdown().await
     };
-    tokio::time::timeout(LAST_RESPONSE_TIME, said).await?
+    tokio::time::timeout(LAST_RESPONSE_TIME, sent).await?
 }
 
 fn too_slow() -> Problem {

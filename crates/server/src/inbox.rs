@@ -1,8 +1,8 @@
-//! The queue through which other threads deliver the store's answers to an I/O thread.
+//! The queue through which other threads deliver the store's responses to an I/O thread.
 //!
-//! **Promise.** Each answer is delivered once. A sleeping I/O thread is woken once for all answers
-//! that arrive while it sleeps, so a commit group costs one wake-up, not one per write. After the
-//! receiver is dropped, answers are discarded.
+//! **Promise.** Each response is delivered once. A sleeping I/O thread is woken once for all
+//! responses that arrive while it sleeps, so a commit group costs one wake-up, not one per write.
+//! After the receiver is dropped, responses are discarded.
 
 use crate::stages::StoreTimes;
 use cluster::{StoreId, StoreResponse};
@@ -10,35 +10,35 @@ use engine::LargeReadPermit;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Answers of the store to the requests of one I/O thread.
+/// Responses of the store to the requests of one I/O thread.
 #[derive(Debug, Default)]
-pub(crate) struct AnswerInbox {
+pub(crate) struct ResponseInbox {
     state: Mutex<State>,
     filled: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    came: Vec<Answers>,
+    batches: Vec<StoreResponses>,
     is_closed: bool,
 }
 
-/// Answers that were delivered together, with the times of their stages in the store.
+/// Responses that were delivered together, with the times of their stages in the store.
 #[derive(Debug)]
-pub(crate) struct Answers {
+pub(crate) struct StoreResponses {
     pub(crate) responses: Vec<(StoreId, StoreResponse)>,
     pub(crate) times: StoreTimes,
-    /// Permit for a large value among the answers whose memory is not reserved yet.
+    /// Permit for a large value among the responses whose memory is not reserved yet.
     pub(crate) large_read: Option<LargeReadPermit>,
 }
 
 /// The receiving end of an inbox. Dropping it closes the inbox.
-pub(crate) struct InboxReceiver<'a>(&'a AnswerInbox);
+pub(crate) struct InboxReceiver<'a>(&'a ResponseInbox);
 
-impl AnswerInbox {
-    /// Delivers answers. Any thread may call this.
-    pub(crate) fn put(&self, answers: Answers) {
-        if answers.responses.is_empty() {
+impl ResponseInbox {
+    /// Delivers responses. Any thread may call this.
+    pub(crate) fn put(&self, batch: StoreResponses) {
+        if batch.responses.is_empty() {
             return;
         }
         let was_empty = {
@@ -46,8 +46,8 @@ impl AnswerInbox {
             if state.is_closed {
                 return;
             }
-            state.came.push(answers);
-            state.came.len() == 1
+            state.batches.push(batch);
+            state.batches.len() == 1
         };
         if was_empty {
             self.filled.notify_one();
@@ -61,12 +61,12 @@ impl AnswerInbox {
 }
 
 impl InboxReceiver<'_> {
-    /// Waits for answers and takes all of them.
-    pub(crate) async fn take(&self) -> Vec<Answers> {
+    /// Waits for responses and takes all of them.
+    pub(crate) async fn take(&self) -> Vec<StoreResponses> {
         loop {
-            let came = std::mem::take(&mut self.0.state.lock().came);
-            if !came.is_empty() {
-                return came;
+            let batches = std::mem::take(&mut self.0.state.lock().batches);
+            if !batches.is_empty() {
+                return batches;
             }
             self.0.filled.notified().await;
         }
@@ -77,7 +77,7 @@ impl Drop for InboxReceiver<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.is_closed = true;
-        let _came = std::mem::take(&mut state.came);
+        let _batches = std::mem::take(&mut state.batches);
         drop(state);
     }
 }
@@ -89,10 +89,10 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn each_answer_is_received_once() {
+    fn each_response_is_received_once() {
         const THREADS: u64 = 3;
         const PUTS: u64 = 2_000;
-        let inbox = Arc::new(AnswerInbox::default());
+        let inbox = Arc::new(ResponseInbox::default());
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let inbox = Arc::clone(&inbox);
@@ -102,7 +102,7 @@ mod tests {
                             StoreId(thread * PUTS + put),
                             StoreResponse::Replica(ReplicaResponse::Cell(None)),
                         )];
-                        inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
+                        inbox.put(StoreResponses { responses, times: StoreTimes::Refused, large_read: None });
                     }
                 })
             })
@@ -112,8 +112,8 @@ mod tests {
         runtime.block_on(async {
             let receiver = inbox.receiver();
             while ids.len() < (THREADS * PUTS) as usize {
-                let came = receiver.take().await.into_iter().flat_map(|answers| answers.responses);
-                ids.extend(came.map(|(id, _)| id.0));
+                let batches = receiver.take().await.into_iter().flat_map(|batch| batch.responses);
+                ids.extend(batches.map(|(id, _)| id.0));
             }
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -122,17 +122,17 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_discarded_after_the_receiver_is_dropped() {
-        let inbox = AnswerInbox::default();
+    fn responses_are_discarded_after_the_receiver_is_dropped() {
+        let inbox = ResponseInbox::default();
         let put = || {
             let responses = vec![(StoreId(0), StoreResponse::Replica(ReplicaResponse::Cell(None)))];
-            inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
+            inbox.put(StoreResponses { responses, times: StoreTimes::Refused, large_read: None });
         };
         let receiver = inbox.receiver();
         put();
-        assert_eq!(inbox.state.lock().came.len(), 1);
+        assert_eq!(inbox.state.lock().batches.len(), 1);
         drop(receiver);
         put();
-        assert!(inbox.state.lock().came.is_empty());
+        assert!(inbox.state.lock().batches.is_empty());
     }
 }

@@ -10,7 +10,9 @@
 //! version clock with other threads. A request passes through the socket, the head check
 //! (`stream`), hyper or the fast path, `service`, `driver` with the coordinator, the store and the
 //! links to peers (`links`), and back. The control thread drives the node (`driver::node_machine`).
-//! Ranges and batches take the same path, page by page and entry by entry (`streaming`).
+//! The store gives a *store response*, the coordinator a *reply*, and `api` encodes the reply as
+//! the *response*. Ranges and batches take the same path, page by page and entry by entry
+//! (`streaming`). `Process` ties the parts together; each module gets only those that it uses.
 //!
 //! **Caveats.** HTTP/1 only, without TLS. The commit threads belong to the engine.
 

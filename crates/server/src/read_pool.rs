@@ -17,7 +17,7 @@
 //!
 //! **Caveats.** A pool of one thread cannot be halved: a point read waits for the page in progress.
 
-use crate::inbox::{AnswerInbox, Answers};
+use crate::inbox::{ResponseInbox, StoreResponses};
 use crate::metrics::ReadWaits;
 use crate::response_memory::ReadValues;
 use crate::stages::StoreTimes;
@@ -43,8 +43,8 @@ const WAIT_SHARE: u32 = 10;
 struct Read {
     id: StoreId,
     request: StoreRequest,
-    answer_to: Arc<AnswerInbox>,
-    came: Instant,
+    inbox: Arc<ResponseInbox>,
+    enqueued: Instant,
     /// The read is skipped after this time.
     deadline: Deadline,
 }
@@ -111,21 +111,21 @@ impl ReadPool {
         Ok(pool)
     }
 
-    /// Queues a request that arrives `now`, and delivers the answer to `answer_to`. If the request
-    /// would wait too long, the answer is a refusal. A request that is not begun by its `deadline`
-    /// is skipped.
+    /// Queues a request that arrives `now`, and delivers the response to `inbox`. If the request
+    /// would wait too long, the response is a refusal. A request that is not begun by its
+    /// `deadline` is skipped.
     pub(crate) fn read(
         &self,
         now: Now,
         (id, request): (StoreId, StoreRequest),
         deadline: Deadline,
-        answer_to: &Arc<AnswerInbox>,
+        inbox: &Arc<ResponseInbox>,
     ) {
-        let read = Read { id, request, answer_to: Arc::clone(answer_to), came: now.mono, deadline };
+        let read = Read { id, request, inbox: Arc::clone(inbox), enqueued: now.mono, deadline };
         let pushed = self.shared.queue.lock().push(read, self.patience);
         if let Err(retry_after) = pushed {
             let responses = vec![(id, StoreResponse::Failed(StoreFault::Overloaded { retry_after }))];
-            answer_to.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
+            inbox.put(StoreResponses { responses, times: StoreTimes::Refused, large_read: None });
         } else {
             self.shared.filled.notify_one();
         }
@@ -175,11 +175,11 @@ impl Queue {
             true => (&mut self.pages, &mut self.page_delay),
             false => (&mut self.points, &mut self.point_delay),
         };
-        let came = read.came;
+        let enqueued = read.enqueued;
         if !delay.admits(patience) || queue.push(read).is_err() {
             return Err(delay.drain_time());
         }
-        delay.begin(came, 0);
+        delay.begin(enqueued, 0);
         Ok(())
     }
 
@@ -216,21 +216,19 @@ impl Shared {
     fn work(&self, store: &Store) {
         let mut done = None;
         while let Some(read) = self.next(done) {
-            let (is_page, came, taken) = (read.is_of_page(), read.came, self.clock.now().mono);
+            let (is_page, enqueued, dequeued) = (read.is_of_page(), read.enqueued, self.clock.now().mono);
             if let Some(waits) = &self.waits {
-                waits.record(is_page, taken.saturating_since(came));
+                waits.record(is_page, dequeued.saturating_since(enqueued));
             }
-            let (response, large_read) = match read.deadline.has_passed(taken) {
+            let (response, large_read) = match read.deadline.has_passed(dequeued) {
                 true => (StoreResponse::Failed(StoreFault::Expired), None),
                 false => self.answer(store, &read.request),
             };
             let read_at = self.clock.now().mono;
             done = Some((read_at, is_page));
-            let (responses, times) = (
-                vec![(read.id, response)],
-                StoreTimes::Read { enqueued: came, dequeued: taken, done: read_at },
-            );
-            read.answer_to.put(Answers { responses, times, large_read });
+            let (responses, times) =
+                (vec![(read.id, response)], StoreTimes::Read { enqueued, dequeued, done: read_at });
+            read.inbox.put(StoreResponses { responses, times, large_read });
         }
     }
 
@@ -291,8 +289,8 @@ mod tests {
         Read {
             id: StoreId(number),
             request,
-            answer_to: Arc::default(),
-            came: Instant::ZERO,
+            inbox: Arc::default(),
+            enqueued: Instant::ZERO,
             deadline: Deadline::NEVER,
         }
     }
@@ -306,8 +304,8 @@ mod tests {
             assert!(queue.push(read(number, true), PATIENCE).is_ok());
         }
         assert!(queue.push(read(10, false), PATIENCE).is_ok());
-        let mut taken = || queue.pop().map(|read| read.id.0);
-        assert_eq!([taken(), taken(), taken(), taken()], [Some(10), Some(0), Some(1), None]);
+        let mut dequeued = || queue.pop().map(|read| read.id.0);
+        assert_eq!([dequeued(), dequeued(), dequeued(), dequeued()], [Some(10), Some(0), Some(1), None]);
         assert!(queue.push(read(11, false), PATIENCE).is_ok());
         assert_eq!(queue.pop().map(|read| read.id.0), Some(11), "a point read gets the other thread");
         queue.done(Instant::ZERO, true);
@@ -372,12 +370,13 @@ mod tests {
         let holders = Arc::new(MemoryHolders::new(Arc::clone(&memory)));
         let values = Arc::new(ReadValues::new(&holders, &Arc::new(Refusals::new(1))));
         let pool = ReadPool::start(&store, 2, Duration::from_secs(10), &clock, None, &values);
-        let (pool, inbox) = (pool.expect("threads"), Arc::<AnswerInbox>::default());
+        let (pool, inbox) = (pool.expect("threads"), Arc::<ResponseInbox>::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let receiver = inbox.receiver();
         let answer = |request| {
             pool.read(clock.now(), (StoreId(1), request), Deadline::NEVER, &inbox);
-            let Answers { mut responses, large_read, .. } = runtime.block_on(receiver.take()).remove(0);
+            let StoreResponses { mut responses, large_read, .. } =
+                runtime.block_on(receiver.take()).remove(0);
             (responses.remove(0).1, large_read)
         };
         let point = || answer(read(0, false).request);
@@ -430,7 +429,7 @@ mod tests {
     fn each_kind_of_read_has_its_own_delay_limit() {
         let mut queue = Queue::new(1);
         let mut now = Instant::ZERO;
-        let at = |number, is_page, came| Read { came, ..read(number, is_page) };
+        let at = |number, is_page, enqueued| Read { enqueued, ..read(number, is_page) };
         let (mut refused, mut number) = (0, 0);
         // Reading a page takes a millisecond, in which ten requests arrive.
         for _ in 0..1_000 {

@@ -67,7 +67,7 @@ pub(crate) enum Handling {
         asked: ResponseContext,
         version: Version,
         service: Rc<Service>,
-        _under_way: InFlightGuard,
+        _in_flight: InFlightGuard,
     },
     /// The request has a body, or its response is streamed.
     Long(Pin<Box<dyn Future<Output = HttpResponse>>>),
@@ -82,13 +82,13 @@ impl Future for Handling {
             Self::Executing { execution, asked, version, service, .. } => {
                 let waits = execution.as_mut().expect("the future is not polled after it completed");
                 let values = &service.thread.read_values;
-                let (reply, room) = ready!(waits.poll(context, values, &service.activity, asked));
-                let answer = api::encode(reply, asked);
-                let (thread, status) = (&service.thread, answer.response.status());
-                service.note_answer(asked.action.into(), status);
+                let (reply, reservation) = ready!(waits.poll(context, values, &service.activity, asked));
+                let encoded = api::encode(reply, asked);
+                let (thread, status) = (&service.thread, encoded.response.status());
+                service.record_status(asked.action.into(), status);
                 let execution = execution.take().expect("the execution was polled in this call");
                 thread.end(execution.into_execution(), status);
-                respond_with(answer, room, *version, true)
+                respond_with(encoded, reservation, *version, true)
             }
             Self::Long(handling) => ready!(handling.as_mut().poll(context)),
         }))
@@ -97,7 +97,7 @@ impl Future for Handling {
 
 /// A request whose head was decoded, with the driver that executes it.
 enum RoutedRequest<'a> {
-    Answered(EncodedResponse),
+    Encoded(EncodedResponse),
     Entity(&'a Rc<MachineDriver<CoordinatorMachine>>, EntityRequest),
     Range(&'a Rc<MachineDriver<CoordinatorMachine>>, EntityRangeRequest),
     Batch(&'a Rc<MachineDriver<CoordinatorMachine>>, BatchRequest),
@@ -108,16 +108,16 @@ enum RoutedRequest<'a> {
 }
 
 impl Service {
-    /// Begins to answer `request`.
+    /// Answers `request`: begins at once, and returns the rest of the work.
     pub(crate) fn handle(self: &Rc<Self>, request: Request<Incoming>) -> Handling {
         self.activity.requests.set(self.activity.requests.get() + 1);
         let (parts, incoming) = request.into_parts();
         if incoming.is_end_stream() {
-            let answer = match self.begin(&parts) {
+            let encoded = match self.route(&parts) {
                 Ok(RoutedRequest::Entity(driver, entity)) => {
                     return self.execute(driver, entity, parts.version);
                 }
-                Ok(RoutedRequest::Answered(answer)) => Some(answer),
+                Ok(RoutedRequest::Encoded(encoded)) => Some(encoded),
                 Ok(
                     RoutedRequest::Range(..)
                     | RoutedRequest::Batch(..)
@@ -128,8 +128,8 @@ impl Service {
                 ) => None,
                 Err(problem) => Some(problem.to_response(parts.method == Method::HEAD)),
             };
-            if let Some(answer) = answer {
-                return Handling::Done(Some(self.respond(RequestKind::of(&parts), answer, &parts, true)));
+            if let Some(encoded) = encoded {
+                return Handling::Done(Some(self.respond(RequestKind::of(&parts), encoded, &parts, true)));
             }
         }
         Handling::Long(Box::pin(Rc::clone(self).handle_long(parts, incoming)))
@@ -147,12 +147,12 @@ impl Service {
         let values = &self.thread.read_values;
         let mut execution = ReadExecution::begin(driver, values, command, &asked);
         match execution.take_now(values, &self.activity, &asked) {
-            Some((reply, room)) => {
-                let answer = api::encode(reply, &asked);
-                self.note_answer(kind, answer.response.status());
+            Some((reply, reservation)) => {
+                let encoded = api::encode(reply, &asked);
+                self.record_status(kind, encoded.response.status());
                 Handling::Done(Some(respond_with(
-                    answer,
-                    room,
+                    encoded,
+                    reservation,
                     version,
                     self.activity.close_order().is_none(),
                 )))
@@ -162,7 +162,7 @@ impl Service {
                 asked,
                 version,
                 service: Rc::clone(self),
-                _under_way: InFlightGuard::begin(&self.activity),
+                _in_flight: InFlightGuard::begin(&self.activity),
             },
         }
     }
@@ -170,18 +170,18 @@ impl Service {
     async fn handle_long(self: Rc<Self>, parts: Parts, incoming: Incoming) -> HttpResponse {
         let in_flight = InFlightGuard::begin(&self.activity);
         let mut body = RequestBody::new(incoming, &parts.headers, &self.activity);
-        let answered = match self.begin(&parts) {
+        let result = match self.route(&parts) {
             Ok(RoutedRequest::Range(driver, range)) => {
                 return self.answer_range(driver, range, &parts, body, in_flight).await;
             }
             Ok(RoutedRequest::Batch(driver, batch)) => {
                 return self.answer_batch(driver, batch, &parts, body, in_flight).await;
             }
-            Ok(begun) => self.answer_whole(begun, &mut body).await,
+            Ok(routed) => self.answer_whole(routed, &mut body).await,
             Err(problem) => Err(problem),
         };
-        let (answer, room) = match answered {
-            Ok(answered) => answered,
+        let (encoded, reservation) = match result {
+            Ok(encoded) => encoded,
             Err(problem) => {
                 // The response reports the first problem already. A further one only ends the
                 // connection.
@@ -189,22 +189,22 @@ impl Service {
                 (problem.to_response(parts.method == Method::HEAD), None)
             }
         };
-        self.note_answer(RequestKind::of(&parts), answer.response.status());
-        respond_with(answer, room, parts.version, self.goes_on(body.is_ended()))
+        self.record_status(RequestKind::of(&parts), encoded.response.status());
+        respond_with(encoded, reservation, parts.version, self.goes_on(body.is_ended()))
     }
 
     async fn answer_whole(
         &self,
-        begun: RoutedRequest<'_>,
+        routed: RoutedRequest<'_>,
         body: &mut RequestBody,
     ) -> Result<(EncodedResponse, Option<ResponseReservation>), Problem> {
-        if let RoutedRequest::Entity(driver, entity) = begun {
+        if let RoutedRequest::Entity(driver, entity) = routed {
             return self.answer_entity(driver, entity, body).await;
         }
         self.read_over(body).await?;
         let Thread { process, clock, serving_state, stages, .. } = &*self.thread;
-        let answer = match begun {
-            RoutedRequest::Answered(answer) => answer,
+        let encoded = match routed {
+            RoutedRequest::Encoded(encoded) => encoded,
             RoutedRequest::Checkpoint(checkpoint) => {
                 let address = self.stream.borrow().peer_ip();
                 let local = process.local.get().expect("a serving node has opened its store");
@@ -223,7 +223,7 @@ impl Service {
                 unreachable!("they are answered elsewhere")
             }
         };
-        Ok((answer, None))
+        Ok((encoded, None))
     }
 
     /// Executes a request for one entity after its body has arrived.
@@ -246,11 +246,12 @@ impl Service {
         let (command, asked) = entity.into_command(value.bytes);
         let values = &self.thread.read_values;
         let mut execution = ReadExecution::begin(driver, values, command, &asked);
-        let (reply, room) = poll_fn(|context| execution.poll(context, values, &self.activity, &asked)).await;
+        let (reply, reservation) =
+            poll_fn(|context| execution.poll(context, values, &self.activity, &asked)).await;
         drop(value.reservation);
-        let answer = api::encode(reply, &asked);
-        self.thread.end(execution.into_execution(), answer.response.status());
-        Ok((answer, room))
+        let encoded = api::encode(reply, &asked);
+        self.thread.end(execution.into_execution(), encoded.response.status());
+        Ok((encoded, reservation))
     }
 
     /// Streams a range after its first page has arrived.
@@ -262,13 +263,13 @@ impl Service {
         mut body: RequestBody,
         in_flight: InFlightGuard,
     ) -> HttpResponse {
-        let begun = self.begin_range(driver, &range, &mut body).await;
+        let started = self.start_range(driver, &range, &mut body).await;
         let is_read = body.is_ended();
-        let (begun, form) = match begun {
-            Ok(begun) => begun,
-            Err(answer) => return self.respond(RequestKind::Range, answer, parts, is_read),
+        let (started, form) = match started {
+            Ok(started) => started,
+            Err(encoded) => return self.respond(RequestKind::Range, encoded, parts, is_read),
         };
-        let body = begun.into_body(form, &self.activity, in_flight);
+        let body = started.into_body(form, &self.activity, in_flight);
         self.stream(
             RequestKind::Range,
             api::encode_range_head(&range),
@@ -278,7 +279,7 @@ impl Service {
         )
     }
 
-    async fn begin_range(
+    async fn start_range(
         &self,
         driver: &Rc<MachineDriver<CoordinatorMachine>>,
         range: &EntityRangeRequest,
@@ -286,20 +287,20 @@ impl Service {
     ) -> Result<(StartedRange, Form), EncodedResponse> {
         self.read_over(body).await.map_err(|problem| problem.to_response(false))?;
         let ranges = &self.thread.ranges;
-        let no_room = || ranges.refuse().to_response(false);
-        let room = ranges.enter(&self.activity, range.format, range.coding).await;
-        let room = room.ok_or_else(no_room)?;
+        let no_memory = || ranges.refuse().to_response(false);
+        let range_memory = ranges.enter(&self.activity, range.format, range.coding).await;
+        let range_memory = range_memory.ok_or_else(no_memory)?;
         let form = Form::of(range.content, range.format, range.coding).map_err(|error| {
             let detail =
                 format!("There is no memory to compress the range: {error}. Ask for it uncompressed.");
             Problem::unavailable(RETRY_AFTER, detail).to_response(false)
         })?;
-        let begun = StartedRange::begin(OpenScan::begin(driver, range.scan.clone()), room).await;
-        let begun = begun.map_err(|why| match why {
+        let started = StartedRange::begin(OpenScan::begin(driver, range.scan.clone()), range_memory).await;
+        let started = started.map_err(|why| match why {
             RangeStartError::Failed(failure) => api::encode_range_failure(failure),
-            RangeStartError::NoMemory => no_room(),
+            RangeStartError::NoMemory => no_memory(),
         })?;
-        Ok((begun, form))
+        Ok((started, form))
     }
 
     /// Executes a batch and streams its results, beginning with the first one.
@@ -311,7 +312,7 @@ impl Service {
         body: RequestBody,
         in_flight: InFlightGuard,
     ) -> HttpResponse {
-        let terms = BatchContext {
+        let context = BatchContext {
             driver,
             open: &self.thread.batches,
             stream: &self.stream,
@@ -322,11 +323,11 @@ impl Service {
             scope: batch.scope,
             quorum: batch.quorum,
         };
-        let begun = StartedBatch::begin(body, terms);
-        match begun.first_result().await {
+        let started = StartedBatch::begin(body, context);
+        match started.first_result().await {
             Ok(()) => {
                 let holders = self.thread.read_values.memory_holders();
-                let body = begun.into_body(&self.activity, in_flight, holders);
+                let body = started.into_body(&self.activity, in_flight, holders);
                 let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
                 self.stream(RequestKind::Batch, head, parts, body, true)
             }
@@ -349,35 +350,35 @@ impl Service {
             let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail);
             return self.respond(kind, problem.to_response(false), parts, false);
         }
-        self.note_answer(kind, head.status());
+        self.record_status(kind, head.status());
         finish(head.map(|()| body), parts.version, self.goes_on(goes_on && knows_chunks))
     }
 
     /// Decodes a request from its head.
-    fn begin(&self, parts: &Parts) -> Result<RoutedRequest<'_>, Problem> {
+    fn route(&self, parts: &Parts) -> Result<RoutedRequest<'_>, Problem> {
         let process = &self.thread.process;
         let local = || process.local.get().map(|local| &**local);
         match api::decode_head(parts, &self.thread.rules) {
             Ok(DecodedRequest::Status { is_head }) => {
-                Ok(RoutedRequest::Answered(api::encode_status(&status::of(process), is_head)))
+                Ok(RoutedRequest::Encoded(api::encode_status(&status::of(process), is_head)))
             }
             Ok(DecodedRequest::Ready(form)) => {
                 let state = self.thread.serving_state.get();
                 let obstacle = readiness::obstacle(state, local(), self.thread.rules.default_from);
-                Ok(RoutedRequest::Answered(api::encode_ready(obstacle, form)))
+                Ok(RoutedRequest::Encoded(api::encode_ready(obstacle, form)))
             }
-            Ok(DecodedRequest::Options { allow }) => Ok(RoutedRequest::Answered(api::encode_options(allow))),
+            Ok(DecodedRequest::Options { allow }) => Ok(RoutedRequest::Encoded(api::encode_options(allow))),
             Ok(DecodedRequest::Root { is_head }) => {
-                Ok(RoutedRequest::Answered(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)))
+                Ok(RoutedRequest::Encoded(api::encode_root(env!("CARGO_PKG_VERSION"), is_head)))
             }
             Ok(DecodedRequest::Metrics { is_head }) => Ok(RoutedRequest::Metrics { is_head }),
             Ok(DecodedRequest::Layout { is_head }) => {
                 let document = layout::of(local(), &process.config.own_name())?;
-                Ok(RoutedRequest::Answered(api::encode_layout(&document, is_head)))
+                Ok(RoutedRequest::Encoded(api::encode_layout(&document, is_head)))
             }
             Ok(DecodedRequest::Slow { is_head }) => {
                 self.check_is_local()?;
-                Ok(RoutedRequest::Answered(api::encode_slow(&self.thread.stages.latest(), is_head)))
+                Ok(RoutedRequest::Encoded(api::encode_slow(&self.thread.stages.latest(), is_head)))
             }
             Ok(DecodedRequest::Profile(profile)) => {
                 self.check_is_local().map(|()| RoutedRequest::Profile(profile))
@@ -435,8 +436,8 @@ impl Service {
     }
 
     /// Records the status of the response to a request of this kind.
-    fn note_answer(&self, kind: RequestKind, status: StatusCode) {
-        self.stream.borrow_mut().note_answer(kind, status);
+    fn record_status(&self, kind: RequestKind, status: StatusCode) {
+        self.stream.borrow_mut().record_status(kind, status);
     }
 
     /// Makes a response. The connection cannot be reused if unread body bytes precede the next
@@ -444,17 +445,17 @@ impl Service {
     fn respond(
         &self,
         kind: RequestKind,
-        answer: EncodedResponse,
+        encoded: EncodedResponse,
         parts: &Parts,
         body_is_ended: bool,
     ) -> HttpResponse {
-        let status = answer.response.status();
-        self.note_answer(kind, status);
+        let status = encoded.response.status();
+        self.record_status(kind, status);
         // A head without a length can be followed by a body, which is not a request. A CONNECT can
         // be followed by bytes for another server.
         let can_go_on =
             body_is_ended && status != StatusCode::LENGTH_REQUIRED && parts.method != Method::CONNECT;
-        respond_with(answer, None, parts.version, self.goes_on(can_go_on))
+        respond_with(encoded, None, parts.version, self.goes_on(can_go_on))
     }
 
     /// Whether the connection is reused after the response, if that is possible. If not, the
@@ -488,13 +489,13 @@ fn begin_repair(control: &mpsc::Sender<ControlMessage>) -> Result<EncodedRespons
 /// The hyper response to a request of this version. `goes_on` says whether the connection is
 /// reused.
 fn respond_with(
-    answer: EncodedResponse,
-    room: Option<ResponseReservation>,
+    encoded: EncodedResponse,
+    reservation: Option<ResponseReservation>,
     version: Version,
     goes_on: bool,
 ) -> HttpResponse {
-    let EncodedResponse { response, reason } = answer;
-    let mut response = response.map(|body| ResponseBody::Whole(body, room.map(Box::new)));
+    let EncodedResponse { response, reason } = encoded;
+    let mut response = response.map(|body| ResponseBody::Whole(body, reservation.map(Box::new)));
     if let Some(reason) = reason {
         response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
     }

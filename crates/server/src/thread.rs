@@ -124,10 +124,10 @@ impl Thread {
         self.submit(accept::serve(stream, peer_links, local).await);
     }
 
-    /// Runs the handshake with a peer over whose connection the bytes `came` have arrived.
-    pub(crate) async fn accept_peer_of_client(&self, socket: tokio::net::TcpStream, came: Vec<u8>) {
+    /// Runs the handshake with a peer over whose connection the bytes `received` have arrived.
+    pub(crate) async fn accept_peer_of_client(&self, socket: tokio::net::TcpStream, received: Vec<u8>) {
         let Process { peer_links, local, .. } = &*self.process;
-        self.submit(accept::run_handshake(socket, came, peer_links, local).await);
+        self.submit(accept::run_handshake(socket, received, peer_links, local).await);
     }
 
     /// Submits an authenticated peer to the control thread.

@@ -1,6 +1,6 @@
 //! A connection that waits for a permit, and the refusal of one that gets none.
 //!
-//! **Promise.** A connection waits for at most [`PLACE_TIME`]. One whose head is complete either
+//! **Promise.** A connection waits for at most [`WAIT_TIME`]. One whose head is complete either
 //! gets a permit or is answered `503`, also if the queue displaces it, so that its client knows
 //! that the request was not executed.
 //!
@@ -33,9 +33,9 @@ const BEGIN_TIME: Duration = Duration::from_millis(200);
 /// A first head of which this many bytes arrived counts as whole. Clients rarely send longer ones.
 const HEAD_BYTES: usize = 2 << 10;
 /// Longest wait of a connection for a permit.
-const PLACE_TIME: Duration = Duration::from_secs(1);
+const WAIT_TIME: Duration = Duration::from_secs(1);
 /// Interval in which a waiting connection tries to get a permit.
-const PLACE_PAUSE: Duration = Duration::from_millis(50);
+const WAIT_PAUSE: Duration = Duration::from_millis(50);
 /// Most reads of [`HEAD_BYTES`] that empty a socket before it is closed without lingering.
 const LAST_READS_MAX: usize = 64;
 
@@ -105,7 +105,7 @@ impl WaitingConnection {
 
     async fn wait_for_permit(&self) -> WaitEnd {
         let Self { stream, client, threads, state, ticket, .. } = self;
-        let ends = tokio::time::Instant::now() + PLACE_TIME;
+        let ends = tokio::time::Instant::now() + WAIT_TIME;
         // Clients and peers send a short request in one piece.
         let _ = tokio::time::timeout(BEGIN_TIME, stream.readable()).await;
         loop {
@@ -128,7 +128,7 @@ impl WaitingConnection {
             if is_over {
                 return WaitEnd::Refused;
             }
-            tokio::time::sleep(PLACE_PAUSE).await;
+            tokio::time::sleep(WAIT_PAUSE).await;
         }
     }
 

@@ -197,10 +197,10 @@ impl Machine for CoordinatorMachine {
                     }
                 }
                 let outcome = CommandOutcome::of(&reply);
-                let (stages, answered) = (&driver.context.stages, core.answered.as_ref());
-                let trace = |start| stages.trace(start, &wait, answered, now.mono);
+                let (stages, store_times) = (&driver.context.stages, core.store_times.as_ref());
+                let trace = |start| stages.trace(start, &wait, store_times, now.mono);
                 let start = core.machine.replies.put(to, reply, trace);
-                core.machine.recorder.replied(start, now.mono, outcome);
+                core.machine.recorder.record_reply(start, now.mono, outcome);
             }
             effect => unreachable!("a coordinator does not emit {effect:?}"),
         }

@@ -22,14 +22,14 @@ impl MachineDriver<CoordinatorMachine> {
     /// polled.
     pub(crate) fn execute(self: &Rc<Self>, kind: RequestKind, command: Command) -> Execution {
         let (id, request) = self.submit(kind, command);
-        Execution { driver: Rc::clone(self), waits_for: Some(id), request, trace: None, has_waited: false }
+        Execution { driver: Rc::clone(self), pending: Some(id), request, trace: None, has_waited: false }
     }
 }
 
 /// Future of the reply to a command. Dropping it abandons the reply; the command is still executed.
 pub(crate) struct Execution {
     driver: Rc<MachineDriver<CoordinatorMachine>>,
-    waits_for: Option<RequestId>,
+    pending: Option<RequestId>,
     request: TracedRequest,
     /// The latency trace of a traced command; set when its reply is taken.
     trace: Option<Box<LatencyTrace>>,
@@ -44,19 +44,19 @@ impl Execution {
 
     /// Returns the reply if it is available, which completes this execution.
     pub(crate) fn take_now(&mut self) -> Option<Reply> {
-        let id = self.waits_for.expect("the reply has been taken already");
+        let id = self.pending.expect("the reply has been taken already");
         let replied = self.driver.with_replies(|replies| replies.take(id))?;
-        self.waits_for = None;
+        self.pending = None;
         self.trace = replied.trace;
         Some(replied.reply)
     }
 
     /// Completes the request with the status of its response and the time at which the response was
     /// encoded.
-    pub(crate) fn end(self, status: StatusCode, answered: Instant) -> RequestEnd {
+    pub(crate) fn end(self, status: StatusCode, encoded_at: Instant) -> RequestEnd {
         let mut ended = self;
         let Self { request, has_waited, .. } = ended;
-        RequestEnd { request, trace: ended.trace.take(), has_waited, status, answered }
+        RequestEnd { request, trace: ended.trace.take(), has_waited, status, encoded_at }
     }
 }
 
@@ -64,10 +64,10 @@ impl Future for Execution {
     type Output = Reply;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
-        let id = self.waits_for.expect("a completed execution is not polled");
+        let id = self.pending.expect("a completed execution is not polled");
         self.has_waited = true;
         let replied = ready!(self.driver.with_replies(|replies| replies.poll(id, context.waker())));
-        self.waits_for = None;
+        self.pending = None;
         self.trace = replied.trace;
         Poll::Ready(replied.reply)
     }
@@ -75,7 +75,7 @@ impl Future for Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        if let Some(id) = self.waits_for {
+        if let Some(id) = self.pending {
             self.driver.with_replies(|replies| replies.abandon(id));
         }
     }
@@ -84,13 +84,13 @@ impl Drop for Execution {
 /// The in-flight commands of a batch, in the order of their submission.
 pub(crate) struct Executions {
     driver: Rc<MachineDriver<CoordinatorMachine>>,
-    wait_for: VecDeque<RequestId>,
+    pending: VecDeque<RequestId>,
 }
 
 impl Executions {
     /// Creates an empty sequence.
     pub(crate) fn new(driver: &Rc<MachineDriver<CoordinatorMachine>>) -> Self {
-        Self { driver: Rc::clone(driver), wait_for: VecDeque::new() }
+        Self { driver: Rc::clone(driver), pending: VecDeque::new() }
     }
 
     /// Number of further commands that the coordinator has capacity for.
@@ -105,7 +105,7 @@ impl Executions {
 
     /// Submits all of `commands` at once, which costs a fraction of submitting each on its own.
     pub(crate) fn add(&mut self, commands: impl Iterator<Item = Command>) {
-        self.driver.submit_all(RequestKind::BatchEntry, commands, &mut self.wait_for);
+        self.driver.submit_all(RequestKind::BatchEntry, commands, &mut self.pending);
     }
 
     /// Passes the available replies to `take`, in the order of their commands. Pending if the reply
@@ -115,13 +115,13 @@ impl Executions {
         context: &mut Context<'_>,
         mut take: impl FnMut(Reply),
     ) -> Poll<()> {
-        let (wait_for, stages) = (&mut self.wait_for, &self.driver.context.stages);
+        let (pending, stages) = (&mut self.pending, &self.driver.context.stages);
         self.driver.with_replies(|replies| {
             let mut progress = Poll::Pending;
-            while let Some(id) = wait_for.front()
+            while let Some(id) = pending.front()
                 && let Poll::Ready(replied) = replies.poll(*id, context.waker())
             {
-                wait_for.pop_front();
+                pending.pop_front();
                 stages.end_page(replied.trace);
                 take(replied.reply);
                 progress = Poll::Ready(());
@@ -133,8 +133,8 @@ impl Executions {
 
 impl Drop for Executions {
     fn drop(&mut self) {
-        let wait_for = &self.wait_for;
-        self.driver.with_replies(|replies| wait_for.iter().for_each(|id| replies.abandon(*id)));
+        let pending = &self.pending;
+        self.driver.with_replies(|replies| pending.iter().for_each(|id| replies.abandon(*id)));
     }
 }
 
@@ -152,15 +152,15 @@ pub(crate) struct OpenScan {
     id: ScanId,
     /// The last page has not been received, and no failure has.
     is_open: bool,
-    asked: Option<Execution>,
+    next_page: Option<Execution>,
 }
 
 impl OpenScan {
     /// Opens a scan and requests its first page.
     pub(crate) fn begin(driver: &Rc<MachineDriver<CoordinatorMachine>>, scan: Scan) -> Self {
         let id = driver.next_scan();
-        let asked = Some(driver.execute(RequestKind::Range, Command::Scan { id, scan }));
-        Self { driver: Rc::clone(driver), id, is_open: true, asked }
+        let next_page = Some(driver.execute(RequestKind::Range, Command::Scan { id, scan }));
+        Self { driver: Rc::clone(driver), id, is_open: true, next_page }
     }
 
     /// Polls for the next page and requests it if necessary. Must not be called after the last page
@@ -168,18 +168,18 @@ impl OpenScan {
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<ScanPage, CommandFailure>> {
         assert!(self.is_open, "a closed scan is not polled");
         let (driver, id) = (&self.driver, self.id);
-        let next_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });
-        let asked = self.asked.get_or_insert_with(next_page);
-        let reply = ready!(Pin::new(&mut *asked).poll(context));
-        driver.context.stages.end_page(asked.trace.take());
-        self.asked = None;
-        let portion = match reply {
+        let request_page = || driver.execute(RequestKind::RangePage, Command::NextPage { id });
+        let next_page = self.next_page.get_or_insert_with(request_page);
+        let reply = ready!(Pin::new(&mut *next_page).poll(context));
+        driver.context.stages.end_page(next_page.trace.take());
+        self.next_page = None;
+        let scanned = match reply {
             Reply::Page { page, is_last } => Ok(ScanPage { page, is_last }),
             Reply::Failed(failure) => Err(failure),
             reply => unreachable!("a scan command is not answered with {reply:?}"),
         };
-        self.is_open = portion.as_ref().is_ok_and(|portion| !portion.is_last);
-        Poll::Ready(portion)
+        self.is_open = scanned.as_ref().is_ok_and(|scanned| !scanned.is_last);
+        Poll::Ready(scanned)
     }
 }
 

@@ -13,7 +13,7 @@
 //! links. The first of an iteration wakes the flush task, which runs after the tasks that are
 //! already ready. A group whose last deadline has passed by then, as after a suspension of the
 //! process, is failed instead of submitted. Responses of other threads arrive through the
-//! [`AnswerInbox`]. A batch with a large value also carries its [`LargeReadPermit`], which is
+//! [`ResponseInbox`]. A batch with a large value also carries its [`LargeReadPermit`], which is
 //! released after the tasks that waited for the value have run.
 //!
 //! There are two kinds of driver. Each I/O thread drives its `Coordinator`
@@ -28,7 +28,7 @@ pub(crate) mod node_machine;
 mod sync_state_log;
 
 use crate::counters::EventCounters;
-use crate::inbox::{AnswerInbox, Answers};
+use crate::inbox::{ResponseInbox, StoreResponses};
 use crate::links::{LinkCounters, Links, PeerLinks};
 use crate::local::Local;
 use crate::refusals::Refusals;
@@ -67,7 +67,7 @@ pub(crate) struct DriverContext {
 /// Drives one state machine on the current thread.
 pub(crate) struct MachineDriver<M> {
     core: RefCell<Core<M>>,
-    inbox: Arc<AnswerInbox>,
+    inbox: Arc<ResponseInbox>,
     requester: Requester,
     context: DriverContext,
     local: Arc<Local>,
@@ -87,8 +87,8 @@ pub(crate) struct Core<M> {
     /// The flush task has been woken and has not run yet.
     is_flush_scheduled: bool,
     /// Timestamps of the store responses that are being handled; `None` outside of
-    /// [`MachineDriver::handle_answers`].
-    pub(crate) answered: Option<StoreTimes>,
+    /// [`MachineDriver::handle_store_responses`].
+    pub(crate) store_times: Option<StoreTimes>,
 }
 
 impl<M: Machine> MachineDriver<M> {
@@ -110,7 +110,7 @@ impl<M: Machine> MachineDriver<M> {
                 group,
                 group_deadline: Deadline::at(Instant::ZERO),
                 is_flush_scheduled: false,
-                answered: None,
+                store_times: None,
             }),
             inbox: Arc::default(),
             requester,
@@ -216,23 +216,23 @@ impl<M: Machine> MachineDriver<M> {
         }
         let group = std::mem::replace(&mut core.group, self.local.store.write_group());
         let deadline = std::mem::replace(&mut core.group_deadline, Deadline::at(Instant::ZERO));
-        let (inbox, handed_over) = (Arc::clone(&self.inbox), self.context.clock.now().mono);
-        if deadline.has_passed(handed_over) {
+        let (inbox, submitted) = (Arc::clone(&self.inbox), self.context.clock.now().mono);
+        if deadline.has_passed(submitted) {
             let responses = group.failed(&StoreFault::Expired);
-            return inbox.put(Answers { responses, times: StoreTimes::Refused, large_read: None });
+            return inbox.put(StoreResponses { responses, times: StoreTimes::Refused, large_read: None });
         }
         self.local.store.submit(group, move |responses, commit| {
-            let times = StoreTimes::Written { handed_over, commit };
-            inbox.put(Answers { responses, times, large_read: None });
+            let times = StoreTimes::Written { submitted, commit };
+            inbox.put(StoreResponses { responses, times, large_read: None });
         });
     }
 
     /// Handles the store responses that other threads put into the inbox.
     async fn handle_inbox(self: Rc<Self>) {
-        let answers = self.inbox.receiver();
+        let receiver = self.inbox.receiver();
         loop {
-            let batches = answers.take().await;
-            let large_reads = self.handle_answers(batches);
+            let batches = receiver.take().await;
+            let large_reads = self.handle_store_responses(batches);
             if !large_reads.is_empty() {
                 // The tasks that wait for the large values run first: they reserve memory for them
                 // or drop them.
@@ -243,18 +243,18 @@ impl<M: Machine> MachineDriver<M> {
 
     /// Handles each batch of responses separately, so that its timestamps apply to exactly its own
     /// effects. Returns the permits of large reads whose values have no memory reservation yet.
-    fn handle_answers(self: &Rc<Self>, batches: Vec<Answers>) -> Vec<LargeReadPermit> {
+    fn handle_store_responses(self: &Rc<Self>, batches: Vec<StoreResponses>) -> Vec<LargeReadPermit> {
         let mut large_reads = Vec::new();
         self.run_machine(|core, now| {
-            for Answers { responses, times, large_read } in batches {
-                core.answered = Some(times);
+            for StoreResponses { responses, times, large_read } in batches {
+                core.store_times = Some(times);
                 for (id, response) in responses {
                     core.machine.handle_stored(now, id, response);
                 }
                 self.carry_out_effects(core, now);
                 large_reads.extend(large_read);
             }
-            core.answered = None;
+            core.store_times = None;
         });
         large_reads
     }

@@ -86,17 +86,17 @@ pub(crate) async fn serve(
     }
 }
 
-/// Runs the handshake on a connection over which the bytes `came` have arrived. `local` is set when
-/// the store is open. Returns the authenticated peer.
+/// Runs the handshake on a connection over which the bytes `received` have arrived. `local` is set
+/// when the store is open. Returns the authenticated peer.
 pub(crate) async fn run_handshake(
     socket: TcpStream,
-    came: Vec<u8>,
+    received: Vec<u8>,
     links: &PeerLinks,
     local: &OnceLock<Arc<Local>>,
 ) -> Option<Arrival> {
     let from =
         socket.peer_addr().map_or_else(|_| "an unknown address".to_owned(), |from| from.ip().to_string());
-    let mut exchange = HandshakeExchange { socket, waiting: came };
+    let mut exchange = HandshakeExchange { socket, waiting: received };
     let read =
         links.handshakes.while_reading_head(tokio::time::timeout(HEAD_TIME, exchange.take_head())).await;
     let Some(Ok(Ok(head))) = read else {

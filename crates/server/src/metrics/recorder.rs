@@ -76,7 +76,7 @@ impl RequestRecorder {
 
     /// Counts a response with `status` to a request of this kind.
     #[inline]
-    pub(crate) fn answered(&self, kind: RequestKind, status: StatusCode) {
+    pub(crate) fn record_status(&self, kind: RequestKind, status: StatusCode) {
         if let Some(recorded) = &self.0 {
             let outcome_index = STATUSES.iter().position(|known| *known == status.as_u16());
             let counter = &recorded.answers[kind as usize][outcome_index.unwrap_or(STATUSES.len() - 1)];
@@ -87,7 +87,7 @@ impl RequestRecorder {
 
     /// Records the duration and the outcome of a command that is replied to at `now`.
     #[inline]
-    pub(crate) fn replied(&self, start: CommandStart, now: Instant, outcome: CommandOutcome) {
+    pub(crate) fn record_reply(&self, start: CommandStart, now: Instant, outcome: CommandOutcome) {
         if let Some(recorded) = &self.0 {
             let nanos = now.as_nanos().saturating_sub(start.at.as_nanos());
             recorded.latencies[start.kind as usize][outcome.class].record_alone(nanos);
@@ -150,7 +150,7 @@ mod tests {
         let recorded = Arc::new(RequestMetrics::new());
         let recorder = RequestRecorder::new(Some(Arc::clone(&recorded)));
         for status in [200, 404, 404, 418, 599] {
-            recorder.answered(RequestKind::Get, StatusCode::from_u16(status).unwrap());
+            recorder.record_status(RequestKind::Get, StatusCode::from_u16(status).unwrap());
         }
         let counts: Vec<_> = (0..STATUSES.len())
             .map(|outcome_index| (STATUSES[outcome_index], recorded.answers(RequestKind::Get, outcome_index)))
@@ -187,12 +187,16 @@ mod tests {
             superseded: false,
             acks: Acks { got: 1, from },
         };
-        recorder.replied(start, Instant::from_nanos(350), CommandOutcome::of(&written(2)));
-        recorder.replied(start, Instant::from_nanos(100), CommandOutcome::of(&written(1)));
+        recorder.record_reply(start, Instant::from_nanos(350), CommandOutcome::of(&written(2)));
+        recorder.record_reply(start, Instant::from_nanos(100), CommandOutcome::of(&written(1)));
         let took = recorded.latencies(RequestKind::Put, 0).snapshot();
         assert_eq!((took.count(), took.sum()), (2, 250));
         assert_eq!(recorded.quorum_waits[1].snapshot().count(), 1);
-        RequestRecorder::new(None).replied(start, Instant::from_nanos(350), CommandOutcome::of(&written(2)));
+        RequestRecorder::new(None).record_reply(
+            start,
+            Instant::from_nanos(350),
+            CommandOutcome::of(&written(2)),
+        );
     }
 
     #[test]
@@ -214,7 +218,7 @@ mod tests {
                 maybe_stored: false,
             }),
         ] {
-            recorder.replied(start, Instant::from_nanos(5), CommandOutcome::of(&reply));
+            recorder.record_reply(start, Instant::from_nanos(5), CommandOutcome::of(&reply));
         }
         let counts = [0, 1, 2]
             .map(|outcome_index| recorded.latencies(RequestKind::Get, outcome_index).snapshot().count());

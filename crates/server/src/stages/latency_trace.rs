@@ -20,7 +20,7 @@ pub(crate) enum StoreTimes {
     /// The responses of a commit group.
     Written {
         /// When the driver submitted the group.
-        handed_over: Instant,
+        submitted: Instant,
         /// Timestamps of the commit stages; `None` if the group was not stored.
         commit: Option<CommitTimes>,
     },
@@ -57,14 +57,14 @@ impl LatencyTrace {
     pub(super) fn of(
         start: CommandStart,
         wait: &WaitTrace,
-        answered: Option<&StoreTimes>,
+        store_times: Option<&StoreTimes>,
         now: Instant,
     ) -> Self {
         let mut trace = Self::begin(start);
         for leg in &wait.earlier {
             trace.add_span(Stage::of(leg.target), leg.until);
         }
-        match (wait.last, answered) {
+        match (wait.last, store_times) {
             (WaitTarget::Store, Some(times)) => trace.add_store_spans(times, now),
             (target, _) => trace.add_span(Stage::of(target), now),
         }
@@ -106,12 +106,12 @@ impl LatencyTrace {
 
     fn add_store_spans(&mut self, times: &StoreTimes, now: Instant) {
         match *times {
-            StoreTimes::Written { handed_over, commit: Some(commit) } => {
-                self.add_span(Stage::Coordinator, handed_over);
+            StoreTimes::Written { submitted, commit: Some(commit) } => {
+                self.add_span(Stage::Coordinator, submitted);
                 self.add_commit_spans(&commit);
             }
-            StoreTimes::Written { handed_over, commit: None } => {
-                self.add_span(Stage::Coordinator, handed_over);
+            StoreTimes::Written { submitted, commit: None } => {
+                self.add_span(Stage::Coordinator, submitted);
                 return self.add_span(Stage::Store, now);
             }
             StoreTimes::Read { enqueued, dequeued, done } => {

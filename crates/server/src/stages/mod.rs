@@ -73,7 +73,7 @@ pub(crate) struct RequestEnd {
     pub(crate) has_waited: bool,
     pub(crate) status: StatusCode,
     /// When the response was encoded.
-    pub(crate) answered: Instant,
+    pub(crate) encoded_at: Instant,
 }
 
 impl Stages {
@@ -96,23 +96,23 @@ impl Stages {
         now.as_nanos().saturating_sub(start.as_nanos()) >= self.traced_from_nanos.load(Ordering::Relaxed)
     }
 
-    /// Builds the trace of a command that is replied to at `now`, if it is traced. `answered` are
-    /// the timestamps of the store response that is being handled, if any.
+    /// Builds the trace of a command that is replied to at `now`, if it is traced. `store_times`
+    /// are the timestamps of the store response that is being handled, if any.
     #[inline]
     pub(crate) fn trace(
         &self,
         start: CommandStart,
         wait: &WaitTrace,
-        answered: Option<&StoreTimes>,
+        store_times: Option<&StoreTimes>,
         now: Instant,
     ) -> Option<Box<LatencyTrace>> {
-        self.is_traced(start.at, now).then(|| Box::new(LatencyTrace::of(start, wait, answered, now)))
+        self.is_traced(start.at, now).then(|| Box::new(LatencyTrace::of(start, wait, store_times, now)))
     }
 
     /// Ends a request whose response was written to the socket at once.
     #[inline]
     pub(crate) fn end(&self, ending: RequestEnd) {
-        if ending.trace.is_some() || self.is_traced(ending.request.start.at, ending.answered) {
+        if ending.trace.is_some() || self.is_traced(ending.request.start.at, ending.encoded_at) {
             self.record(ending, None, self.clock.now());
         }
     }
@@ -130,7 +130,7 @@ impl Stages {
             let request = TracedRequest { start: trace.start(), key: KeyPrefix::default() };
             let (now, status) = (self.clock.now(), StatusCode::OK);
             let ending =
-                RequestEnd { request, trace: Some(trace), has_waited: true, status, answered: now.mono };
+                RequestEnd { request, trace: Some(trace), has_waited: true, status, encoded_at: now.mono };
             self.record(ending, None, now);
         }
     }
@@ -148,19 +148,20 @@ impl Stages {
     }
 
     /// Builds the trace of a request whose reply came too soon to be traced.
-    fn untraced(&self, start: CommandStart, has_waited: bool, answered: Instant) -> LatencyTrace {
+    fn untraced(&self, start: CommandStart, has_waited: bool, encoded_at: Instant) -> LatencyTrace {
         let mut trace = LatencyTrace::begin(start);
         if has_waited {
             let soon = start.at.as_nanos().saturating_add(traced_from_nanos(self.slow_nanos));
-            trace.add_span(Stage::Other, Instant::from_nanos(soon).min(answered));
+            trace.add_span(Stage::Other, Instant::from_nanos(soon).min(encoded_at));
         }
         trace
     }
 
     fn record(&self, ending: RequestEnd, sent: Option<Instant>, now: Now) {
-        let RequestEnd { request, trace, has_waited, status, answered } = ending;
-        let mut trace = trace.unwrap_or_else(|| Box::new(self.untraced(request.start, has_waited, answered)));
-        trace.add_span(if has_waited { Stage::Thread } else { Stage::Coordinator }, answered);
+        let RequestEnd { request, trace, has_waited, status, encoded_at } = ending;
+        let mut trace =
+            trace.unwrap_or_else(|| Box::new(self.untraced(request.start, has_waited, encoded_at)));
+        trace.add_span(if has_waited { Stage::Thread } else { Stage::Coordinator }, encoded_at);
         if let Some(sent) = sent {
             trace.add_span(Stage::SocketWrite, sent);
         }

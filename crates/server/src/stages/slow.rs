@@ -45,7 +45,7 @@ struct SlowLogState {
     /// The current second of the monotonic clock.
     second: u64,
     /// Number of slow requests in the current second.
-    came: u32,
+    in_second: u32,
     /// Number of requests that were not logged since the last line.
     unlogged: u64,
     /// Number of requests that were not retained since the start.
@@ -94,10 +94,10 @@ impl SlowLogState {
         let second = now.as_nanos() / SECOND_NANOS;
         if second != self.second {
             self.second = second;
-            self.came = 0;
+            self.in_second = 0;
         }
-        self.came = self.came.saturating_add(1);
-        self.came
+        self.in_second = self.in_second.saturating_add(1);
+        self.in_second
     }
 }
 

@@ -38,16 +38,16 @@ fn named(trace: &LatencyTrace) -> Duration {
     trace.spans().iter().filter(|(stage, _)| *stage != Stage::Other).map(|(_, took)| *took).sum()
 }
 
-fn ending(trace: Option<Box<LatencyTrace>>, has_waited: bool, answered: Instant) -> RequestEnd {
+fn ending(trace: Option<Box<LatencyTrace>>, has_waited: bool, encoded_at: Instant) -> RequestEnd {
     let request = TracedRequest { start: start(), key: KeyPrefix::of(b"user:\x001") };
-    RequestEnd { request, trace, has_waited, status: StatusCode::CREATED, answered }
+    RequestEnd { request, trace, has_waited, status: StatusCode::CREATED, encoded_at }
 }
 
 #[test]
 fn the_trace_of_a_write_has_the_commit_stages_of_its_group() {
     let wait = WaitTrace { earlier: Vec::new(), last: WaitTarget::Store };
     let commit = Some(commit(20, [1_050, 1_052, 1_150, 1_151]));
-    let times = StoreTimes::Written { handed_over: at(1_010), commit };
+    let times = StoreTimes::Written { submitted: at(1_010), commit };
     let trace = LatencyTrace::of(start(), &wait, Some(&times), at(1_160));
     let expected = [
         ("coordinator", 10),
@@ -93,16 +93,16 @@ fn spans_add_up_to_the_total_time() {
             synced: times[2],
             published: times[3],
         };
-        let answered = [
-            StoreTimes::Written { handed_over: time(), commit: Some(commit) },
-            StoreTimes::Written { handed_over: time(), commit: None },
+        let store_times = [
+            StoreTimes::Written { submitted: time(), commit: Some(commit) },
+            StoreTimes::Written { submitted: time(), commit: None },
             StoreTimes::Read { enqueued: time(), dequeued: time(), done: time() },
             StoreTimes::Refused,
         ];
         let legs = [WaitTarget::Links, WaitTarget::ClockBound, WaitTarget::Links];
         let earlier = legs.map(|target| WaitSpan { target, until: time() }).to_vec();
         let wait = WaitTrace { earlier, last: WaitTarget::Store };
-        for times in answered {
+        for times in store_times {
             let mut trace = LatencyTrace::of(start(), &wait, Some(&times), at(1_300));
             trace.add_span(Stage::SocketWrite, at(1_250));
             let sum: Duration = trace.spans().iter().map(|(_, took)| *took).sum();
@@ -204,9 +204,9 @@ fn a_recording_has_each_request_in_the_slice_of_its_end() {
 #[test]
 fn at_least_95_percent_of_a_slow_request_have_a_named_stage() {
     let (stages, _) = stages(SLOW);
-    for answered in [1_100, 1_101, 1_500, 61_000] {
-        let mut trace = stages.untraced(start(), true, at(answered));
-        trace.add_span(Stage::Thread, at(answered));
+    for encoded_at in [1_100, 1_101, 1_500, 61_000] {
+        let mut trace = stages.untraced(start(), true, at(encoded_at));
+        trace.add_span(Stage::Thread, at(encoded_at));
         assert!(named(&trace) * 100 >= trace.took() * 95, "{trace:?}");
     }
 }

@@ -41,7 +41,7 @@ use tokio::io::AsyncWrite;
 
 /// Approximate size of the responses that leave together, in bytes. Also the largest value that is
 /// copied to leave with them.
-const ANSWER_BYTES_MAX: usize = LARGE_BYTES;
+const RESPONSE_BYTES_MAX: usize = LARGE_BYTES;
 /// Number of further batches for which a client that pipelined counts as one that does.
 const GREEDY_BATCHES: u8 = 64;
 
@@ -67,16 +67,16 @@ struct Executing {
     execution: ReadExecution,
     asked: ResponseContext,
     _value_reservation: Option<ThreadReservation>,
-    _under_way: InFlightGuard,
+    _in_flight: InFlightGuard,
 }
 
 /// Responses that the socket did not accept yet: the rest of heads and small values, and of a large
 /// value after them.
 #[derive(Default)]
 struct Unsent {
-    answers: Bytes,
+    responses: Bytes,
     value: LargeValue,
-    _answers_reservation: Option<ThreadReservation>,
+    _responses_reservation: Option<ThreadReservation>,
 }
 
 /// A value that is sent after its response head without a copy, with its reservation.
@@ -94,7 +94,7 @@ struct ImmediateReply {
 }
 
 /// The time of a response.
-struct AnswerTime {
+struct ResponseTime {
     now: Instant,
     date: HttpDate,
 }
@@ -211,11 +211,11 @@ impl CheckedStream {
         batch_left: &mut usize,
     ) -> io::Result<usize> {
         let thread = Rc::clone(&self.thread);
-        let mut answers = thread.write_buffer.borrow_mut();
-        answers.clear();
+        let mut responses = thread.write_buffer.borrow_mut();
+        responses.clear();
         let (mut answered, mut value, mut time) = (0, LargeValue::default(), None);
         while *batch_left > 0
-            && answers.len() <= ANSWER_BYTES_MAX
+            && responses.len() <= RESPONSE_BYTES_MAX
             && value.bytes.is_empty()
             && self.fast_path.executing.is_none()
             && self.pause.is_none()
@@ -224,18 +224,18 @@ impl CheckedStream {
             *batch_left -= 1;
             answered += request.len;
             if let Some(retry_after) = request.refused {
-                let time = time.get_or_insert_with(|| AnswerTime::of(&thread));
-                self.refuse(&thread, retry_after, &request.asked, &time.date, &mut answers);
+                let time = time.get_or_insert_with(|| ResponseTime::of(&thread));
+                self.refuse(&thread, retry_after, &request.asked, &time.date, &mut responses);
                 continue;
             }
             if let Some(ImmediateReply { reply, execution, asked }) = self.begin(&thread, request) {
-                let time = time.get_or_insert_with(|| AnswerTime::of(&thread));
-                let (status, behind) = self.append(reply, &asked, true, time, &mut answers);
-                value = behind;
+                let time = time.get_or_insert_with(|| ResponseTime::of(&thread));
+                let (status, rest_value) = self.append(reply, &asked, true, time, &mut responses);
+                value = rest_value;
                 self.end(&thread, execution.end(status, time.now));
             }
         }
-        self.send(context, &answers, value)?;
+        self.send(context, &responses, value)?;
         Ok(answered)
     }
 
@@ -271,11 +271,11 @@ impl CheckedStream {
         retry_after: Duration,
         asked: &ResponseContext,
         date: &HttpDate,
-        answers: &mut Vec<u8>,
+        responses: &mut Vec<u8>,
     ) {
-        thread.refusals.append(retry_after, asked, date, answers);
+        thread.refusals.append(retry_after, asked, date, responses);
         thread.count_refused();
-        self.note_answer(asked.action.into(), StatusCode::SERVICE_UNAVAILABLE);
+        self.record_status(asked.action.into(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
     /// Passes the command to the driver. Returns the reply if it is available at once.
@@ -289,7 +289,7 @@ impl CheckedStream {
                 execution,
                 asked,
                 _value_reservation: value_reservation,
-                _under_way: in_flight,
+                _in_flight: in_flight,
             });
             return None;
         };
@@ -302,15 +302,15 @@ impl CheckedStream {
         (reply, reservation): ReservedReply,
         asked: &ResponseContext,
         goes_on: bool,
-        time: &AnswerTime,
-        answers: &mut Vec<u8>,
+        time: &ResponseTime,
+        responses: &mut Vec<u8>,
     ) -> (StatusCode, LargeValue) {
-        let (status, body) = api::encode_http1(reply, asked, goes_on, &time.date, answers);
-        self.note_answer(asked.action.into(), status);
-        if body.len() > ANSWER_BYTES_MAX {
+        let (status, body) = api::encode_http1(reply, asked, goes_on, &time.date, responses);
+        self.record_status(asked.action.into(), status);
+        if body.len() > RESPONSE_BYTES_MAX {
             return (status, LargeValue { bytes: body, _reservation: reservation });
         }
-        answers.extend_from_slice(&body);
+        responses.extend_from_slice(&body);
         (status, LargeValue::default())
     }
 
@@ -334,19 +334,19 @@ impl CheckedStream {
                 self.held = HeldInput::default();
             }
             let thread = Rc::clone(&self.thread);
-            let mut answers = thread.write_buffer.borrow_mut();
-            answers.clear();
-            let time = AnswerTime::of(&thread);
-            let (status, value) = self.append(reply, &asked, goes_on, &time, &mut answers);
+            let mut responses = thread.write_buffer.borrow_mut();
+            responses.clear();
+            let time = ResponseTime::of(&thread);
+            let (status, value) = self.append(reply, &asked, goes_on, &time, &mut responses);
             self.end(&thread, execution.into_execution().end(status, time.now));
-            self.send(context, &answers, value)?;
+            self.send(context, &responses, value)?;
         }
     }
 
     fn poll_unsent(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.fast_path.unsent.is_empty() {
             let mut unsent = std::mem::take(&mut self.fast_path.unsent);
-            let polled = self.poll_send_once(context, &unsent.answers, &unsent.value.bytes);
+            let polled = self.poll_send_once(context, &unsent.responses, &unsent.value.bytes);
             if let Poll::Ready(Ok(written)) = polled {
                 unsent.advance(written);
             }
@@ -374,27 +374,27 @@ impl CheckedStream {
     ///
     /// # Errors
     /// The socket's error, or a lack of memory for the pending responses.
-    fn send(&mut self, context: &mut Context<'_>, answers: &[u8], value: LargeValue) -> io::Result<()> {
-        if answers.is_empty() {
+    fn send(&mut self, context: &mut Context<'_>, responses: &[u8], value: LargeValue) -> io::Result<()> {
+        if responses.is_empty() {
             return Ok(());
         }
-        let written = match self.poll_send_once(context, answers, &value.bytes) {
+        let written = match self.poll_send_once(context, responses, &value.bytes) {
             Poll::Ready(written) => written?,
             Poll::Pending => 0,
         };
-        if written == answers.len() + value.bytes.len() {
+        if written == responses.len() + value.bytes.len() {
             if let Some(ending) = self.fast_path.ending.take() {
                 self.thread.stages.end(ending);
             }
             return Ok(());
         }
-        let rest = &answers[written.min(answers.len())..];
+        let rest = &responses[written.min(responses.len())..];
         let reservation = self.thread.replies.reserve(rest.len() as u64);
         let reservation =
             reservation.ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, UNREAD_RESPONSES))?;
-        let mut unsent = Unsent { answers: Bytes::new(), value, _answers_reservation: Some(reservation) };
-        unsent.advance(written.saturating_sub(answers.len()));
-        unsent.answers = Bytes::copy_from_slice(rest);
+        let mut unsent = Unsent { responses: Bytes::new(), value, _responses_reservation: Some(reservation) };
+        unsent.advance(written.saturating_sub(responses.len()));
+        unsent.responses = Bytes::copy_from_slice(rest);
         self.fast_path.unsent = unsent;
         Ok(())
     }
@@ -403,13 +403,13 @@ impl CheckedStream {
     fn poll_send_once(
         &mut self,
         context: &mut Context<'_>,
-        answers: &[u8],
+        responses: &[u8],
         value: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = match value.is_empty() {
-            true => socket::poll_send(&self.socket, context, answers),
+            true => socket::poll_send(&self.socket, context, responses),
             false => {
-                let parts = [IoSlice::new(answers), IoSlice::new(value)];
+                let parts = [IoSlice::new(responses), IoSlice::new(value)];
                 Pin::new(&mut self.socket).poll_write_vectored(context, &parts)
             }
         };
@@ -426,18 +426,18 @@ impl CheckedStream {
 
 impl Unsent {
     fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.value.bytes.is_empty()
+        self.responses.is_empty() && self.value.bytes.is_empty()
     }
 
     /// Removes `written` bytes from the front.
     fn advance(&mut self, written: usize) {
-        let answers = written.min(self.answers.len());
-        self.answers.advance(answers);
-        self.value.bytes.advance(written - answers);
+        let responses = written.min(self.responses.len());
+        self.responses.advance(responses);
+        self.value.bytes.advance(written - responses);
     }
 }
 
-impl AnswerTime {
+impl ResponseTime {
     fn of(thread: &Thread) -> Self {
         let now = thread.clock.now();
         Self { now: now.mono, date: thread.date.at(now.wall) }

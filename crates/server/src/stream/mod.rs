@@ -193,8 +193,8 @@ impl CheckedStream {
 
     /// Records the status of the response to a request of this kind. If too many requests are
     /// refused, reading of the client pauses for a while.
-    pub(crate) fn note_answer(&mut self, kind: RequestKind, status: StatusCode) {
-        self.thread.recorder.answered(kind, status);
+    pub(crate) fn record_status(&mut self, kind: RequestKind, status: StatusCode) {
+        self.thread.recorder.record_status(kind, status);
         let is_refused = status == StatusCode::SERVICE_UNAVAILABLE && kind != RequestKind::Status;
         if is_refused && self.thread.refusals.count() && self.pause.is_none() {
             self.pause = Some(self.thread.refusals.pause());

@@ -81,8 +81,8 @@ impl StartedBatch {
     /// Starts to execute the entries of `body`.
     pub(crate) fn begin(body: RequestBody, context: BatchContext<'_>) -> Self {
         let results = Rc::new(Results::new(context.results, context.scope, context.recorder));
-        let room = context.open.enter();
-        let value_bytes_max = room.batches().value_bytes_max;
+        let open_batch = context.open.enter();
+        let value_bytes_max = open_batch.batches().value_bytes_max;
         let pump = Pump {
             decoder: EntryDecoder::new(context.entries, value_bytes_max),
             body: Some(body),
@@ -99,8 +99,8 @@ impl StartedBatch {
             no_capacity_since: None,
             pause: RetryDelay::default(),
             quorum: context.quorum,
-            reservation: room.empty_reservation(),
-            room,
+            reservation: open_batch.empty_reservation(),
+            open_batch,
             results: Rc::clone(&results),
         };
         context.activity.has_body.set(true);
@@ -213,7 +213,7 @@ struct Pump {
     quorum: Quorum,
     /// Memory reserved for the batch.
     reservation: Reservation,
-    room: OpenBatch,
+    open_batch: OpenBatch,
     results: Rc<Results>,
 }
 
@@ -281,17 +281,17 @@ impl Pump {
         // The coordinator's free capacity, but at least one entry: its rate is estimated from
         // completed operations.
         let soon = (self.pending_results.len() + self.executions.free_count()).max(1);
-        self.entries_max = soon.min(self.room.entries_max());
-        let bytes_max = self.room.batches().in_flight_bytes_max;
-        let room = usize::try_from(self.executions.free_bytes() / FREE_DIVISOR).unwrap_or(usize::MAX);
-        self.no_capacity_since = (room == 0).then(|| self.no_capacity_since.unwrap_or_else(Instant::now));
+        self.entries_max = soon.min(self.open_batch.entries_max());
+        let bytes_max = self.open_batch.batches().in_flight_bytes_max;
+        let free = usize::try_from(self.executions.free_bytes() / FREE_DIVISOR).unwrap_or(usize::MAX);
+        self.no_capacity_since = (free == 0).then(|| self.no_capacity_since.unwrap_or_else(Instant::now));
         // The disk is full, or others have used up the capacity for the request timeout: entries
         // are submitted, and their results report it.
         let is_overdue = self
             .no_capacity_since
-            .is_some_and(|since| since.elapsed() >= self.room.batches().request_timeout);
-        let room = if is_overdue { bytes_max } else { room };
-        self.bytes_max = bytes_max.min(self.in_flight_bytes.saturating_add(room));
+            .is_some_and(|since| since.elapsed() >= self.open_batch.batches().request_timeout);
+        let free = if is_overdue { bytes_max } else { free };
+        self.bytes_max = bytes_max.min(self.in_flight_bytes.saturating_add(free));
     }
 
     /// Submits the received entries to the coordinator, within the limits.
@@ -334,7 +334,7 @@ impl Pump {
     /// Writes the available results, in the order of the entries. Returns `false` if there are
     /// none.
     fn take_replies(&mut self, context: &mut Context<'_>) -> bool {
-        let said = put_decided(&mut self.pending_results, &self.results);
+        let has_written = put_decided(&mut self.pending_results, &self.results);
         let Self { executions, pending_results, in_flight_bytes, results, .. } = self;
         let polled = executions.poll_replies(context, |reply| {
             let Some(PendingResult::Reply { bytes, is_delete }) = pending_results.pop_front() else {
@@ -346,7 +346,7 @@ impl Pump {
             results.put(&EntryResult::of_reply(reply, is_delete));
             put_decided(pending_results, results);
         });
-        said || polled.is_ready()
+        has_written || polled.is_ready()
     }
 
     /// Reads from the body if memory can be reserved for its entries and results.
@@ -356,14 +356,14 @@ impl Pump {
         // An entry in flight counts with its bytes now, and with its result later.
         let results = waiting + self.pending_results.len() * RESULT_BYTES;
         let held = BATCH_BYTES + self.unfinished_bytes + self.in_flight_bytes + results;
-        let has_room = self.reservation.resize(held as u64);
+        let is_reserved = self.reservation.resize(held as u64);
         if waiting >= RESULTS_BYTES_MAX {
             return Poll::Pending;
         }
-        if !has_room {
+        if !is_reserved {
             // The entries in flight release memory when they complete.
             return match is_idle {
-                true => Poll::Ready(Err(self.room.refuse())),
+                true => Poll::Ready(Err(self.open_batch.refuse())),
                 false => Poll::Pending,
             };
         }

@@ -46,8 +46,8 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<ResponseFrame>, StreamAbort>>> {
         let polled = match self.get_mut() {
             Self::Whole(bytes, _) if bytes.is_empty() => return Poll::Ready(None),
-            Self::Whole(bytes, room) => {
-                let frame = ResponseFrame::of_value(std::mem::take(bytes), room.take());
+            Self::Whole(bytes, reservation) => {
+                let frame = ResponseFrame::of_value(std::mem::take(bytes), reservation.take());
                 return Poll::Ready(Some(Ok(Frame::data(frame))));
             }
             Self::Range(range) => range.poll_bytes(context),

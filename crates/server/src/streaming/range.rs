@@ -92,7 +92,7 @@ impl Form {
 pub(crate) struct StartedRange {
     scan: OpenScan,
     first: ScanPage,
-    first_room: Option<Rc<Reservation>>,
+    first_reservation: Option<Rc<Reservation>>,
     range_memory: OpenRange,
 }
 
@@ -113,14 +113,14 @@ impl StartedRange {
         if !range_memory.begin(&first.page, first.is_last).await {
             return Err(RangeStartError::NoMemory);
         }
-        let first_room = match range_memory.weigh(&first.page) {
+        let first_reservation = match range_memory.weigh(&first.page) {
             0 => None,
             weight => {
                 let reservation = range_memory.reserve_first(weight).await;
                 Some(Rc::new(reservation.ok_or(RangeStartError::NoMemory)?))
             }
         };
-        Ok(Self { scan, first, first_room, range_memory })
+        Ok(Self { scan, first, first_reservation, range_memory })
     }
 
     /// Converts the range into the body of its response.
@@ -130,11 +130,11 @@ impl StartedRange {
         activity: &Rc<ConnectionActivity>,
         in_flight: InFlightGuard,
     ) -> RangeBody {
-        let Self { scan, first, first_room, range_memory } = self;
+        let Self { scan, first, first_reservation, range_memory } = self;
         RangeBody {
             scan,
             page: first.page,
-            page_reservation: first_room,
+            page_reservation: first_reservation,
             next_weight: 0,
             next_reservation: None,
             pause: RetryDelay::default(),
@@ -175,11 +175,11 @@ impl RangeBody {
                 return Poll::Ready(None);
             }
             ready!(self.poll_memory(context));
-            let turned = match ready!(self.scan.poll_next(context)) {
-                Ok(portion) => self.start_page(portion),
+            let started = match ready!(self.scan.poll_next(context)) {
+                Ok(scanned) => self.start_page(scanned),
                 Err(failure) => Err(stream_abort(&failure)),
             };
-            if let Err(error) = turned {
+            if let Err(error) = started {
                 self.range_memory.count_broken();
                 return Poll::Ready(Some(Err(error)));
             }
@@ -189,8 +189,8 @@ impl RangeBody {
     /// Waits for a reservation for another page of the size of the last one, after the last one is
     /// released.
     fn poll_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(range_memory) = self.page_reservation.take() {
-            self.next_weight = range_memory.bytes();
+        if let Some(reservation) = self.page_reservation.take() {
+            self.next_weight = reservation.bytes();
             self.range_memory.note_page(0);
         }
         (self.page, self.sent) = (Page::default(), 0);
@@ -204,18 +204,18 @@ impl RangeBody {
     }
 
     /// Starts sending the next page.
-    fn start_page(&mut self, portion: ScanPage) -> Result<(), StreamAbort> {
-        let ScanPage { page, is_last } = portion;
+    fn start_page(&mut self, scanned: ScanPage) -> Result<(), StreamAbort> {
+        let ScanPage { page, is_last } = scanned;
         let weight = self.range_memory.weigh(&page);
-        let range_memory = self.next_reservation.take();
+        let reservation = self.next_reservation.take();
         if weight > 0 {
-            let mut range_memory = range_memory.unwrap_or_else(|| self.range_memory.empty_page_reservation());
-            if !range_memory.resize(weight) {
+            let mut reservation = reservation.unwrap_or_else(|| self.range_memory.empty_page_reservation());
+            if !reservation.resize(weight) {
                 self.range_memory.count_refusal();
                 return Err(StreamAbort("there is no room for a large value".to_owned()));
             }
             self.range_memory.note_page(weight);
-            self.page_reservation = Some(Rc::new(range_memory));
+            self.page_reservation = Some(Rc::new(reservation));
         }
         (self.page, self.next_weight, self.is_last) = (page, 0, is_last);
         Ok(())

@@ -48,7 +48,7 @@ impl Results {
 
     /// Encodes a result.
     pub(super) fn put(&self, result: &EntryResult) {
-        self.recorder.answered(RequestKind::BatchEntry, result.status());
+        self.recorder.record_status(RequestKind::BatchEntry, result.status());
         let state = &mut *self.state.borrow_mut();
         state.encoder.put(result, &mut state.bytes);
     }
