@@ -2,7 +2,7 @@
 //! one at a time.
 //!
 //! A new checkpoint costs a flush of the data written since the last one. Creation is therefore
-//! rate limited: see [`CheckpointPace`](crate::checkpoint_pace::CheckpointPace).
+//! rate limited: see [`CheckpointPace`].
 
 use crate::checkpoint_pace::{CheckpointPace, CheckpointRequester};
 use crate::local::Local;

@@ -2,7 +2,7 @@
 //!
 //! The listener is one socket without `SO_REUSEPORT`. With that option, a second node on the same
 //! port would start silently and take half of the connections. Each accepted connection goes to the
-//! thread with the fewest. Client connections are bounded ([`connection_limit`]); connections of
+//! thread with the fewest. Client connections are bounded (`connection_limit`); connections of
 //! peers are not counted. A connection without a permit waits in a bounded queue ([`AcceptQueue`])
 //! until an evicted connection releases its permit (`waiting_connection`).
 //!

@@ -21,7 +21,7 @@ use crate::connection_activity::ConnectionActivity;
 use crate::driver::MachineDriver;
 use crate::driver::coordinator_machine::CoordinatorMachine;
 use crate::driver::executing::Execution;
-use crate::memory_holders::{Demand, WAIT_PAUSE, WAIT_TIME, WaitTicket};
+use crate::memory_holders::{Demand, MemoryHolders, WAIT_PAUSE, WAIT_TIME, WaitTicket};
 use crate::response_memory::{ReadValues, ResponseReservation};
 use api::ResponseContext;
 use cluster::{Command, CommandFailure, Reply};
@@ -58,11 +58,11 @@ impl ReadExecution {
     /// Submits `command`, whose response is described by `asked`.
     pub(crate) fn begin(
         driver: &Rc<MachineDriver<CoordinatorMachine>>,
-        values: &ReadValues,
+        memory_holders: &MemoryHolders,
         command: Command,
         asked: &ResponseContext,
     ) -> Self {
-        let can_repeat = matches!(command, Command::Get { .. }) && values.memory_holders().are_present();
+        let can_repeat = matches!(command, Command::Get { .. }) && memory_holders.are_present();
         let again = can_repeat.then(|| command.clone());
         Self { execution: driver.execute(asked.action.into(), command), again, wait: None }
     }

@@ -145,7 +145,7 @@ impl Service {
         let kind = entity.action.into();
         let (command, asked) = entity.into_command(Bytes::new());
         let values = &self.thread.read_values;
-        let mut execution = ReadExecution::begin(driver, values, command, &asked);
+        let mut execution = ReadExecution::begin(driver, &self.thread.memory_holders, command, &asked);
         match execution.take_now(values, &self.activity, &asked) {
             Some((reply, reservation)) => {
                 let encoded = api::encode(reply, &asked);
@@ -245,7 +245,7 @@ impl Service {
         };
         let (command, asked) = entity.into_command(value.bytes);
         let values = &self.thread.read_values;
-        let mut execution = ReadExecution::begin(driver, values, command, &asked);
+        let mut execution = ReadExecution::begin(driver, &self.thread.memory_holders, command, &asked);
         let (reply, reservation) =
             poll_fn(|context| execution.poll(context, values, &self.activity, &asked)).await;
         drop(value.reservation);
@@ -326,7 +326,7 @@ impl Service {
         let started = StartedBatch::begin(body, context);
         match started.first_result().await {
             Ok(()) => {
-                let holders = self.thread.read_values.memory_holders();
+                let holders = &self.thread.memory_holders;
                 let body = started.into_body(&self.activity, in_flight, holders);
                 let (head, body) = (api::encode_batch_head(&batch), ResponseBody::Batch(Box::new(body)));
                 self.stream(RequestKind::Batch, head, parts, body, true)
@@ -421,7 +421,7 @@ impl Service {
     async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {
         let rules = BodyRules {
             value_bytes_max: self.thread.rules.value_bytes_max,
-            holders: self.thread.read_values.memory_holders(),
+            holders: &self.thread.memory_holders,
             thread_budget: &self.thread.writes,
             refusals: &self.thread.capacity_refusals,
         };

@@ -3,8 +3,10 @@
 use api::ServingState;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The [`ServingState`] of a process, for all of its threads. It only advances.
+/// The [`ServingState`] of a process, for all of its threads. It only advances. Each request reads
+/// it, so no other value shares its cache line.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct SharedServingState(AtomicU8);
 
 const STARTING: u8 = 0;

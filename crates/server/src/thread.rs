@@ -10,6 +10,7 @@ use crate::driver::executing::Execution;
 use crate::gauges::ThreadGauges;
 use crate::links::accept::{self, Arrival};
 use crate::local::Local;
+use crate::memory_holders::MemoryHolders;
 use crate::messages::ControlMessage;
 use crate::metrics::RequestRecorder;
 use crate::process::Process;
@@ -46,7 +47,7 @@ pub(crate) struct Thread {
     pub(crate) stages: Arc<Stages>,
     pub(crate) counters: Arc<EventCounters>,
     pub(crate) capacity_refusals: Arc<Refusals>,
-    /// Values on their way to readers, with the memory of all clients.
+    pub(crate) memory_holders: Arc<MemoryHolders>,
     pub(crate) read_values: Arc<ReadValues>,
     pub(crate) connections: Rc<Connections>,
     pub(crate) ranges: Arc<OpenRanges>,
@@ -97,6 +98,7 @@ impl Thread {
             stages: Arc::clone(&process.stages),
             counters: Arc::clone(&process.counters),
             capacity_refusals: Arc::clone(&process.refusals),
+            memory_holders: Arc::clone(process.read_values.memory_holders()),
             read_values: Arc::clone(&process.read_values),
             load,
             number,

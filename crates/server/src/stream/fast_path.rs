@@ -282,7 +282,7 @@ impl CheckedStream {
     fn begin(&mut self, thread: &Thread, request: FastRequest) -> Option<ImmediateReply> {
         let driver = thread.driver().expect("requests are taken only with a driver");
         let FastRequest { command, asked, value_reservation, .. } = request;
-        let mut execution = ReadExecution::begin(driver, &thread.read_values, command, &asked);
+        let mut execution = ReadExecution::begin(driver, &thread.memory_holders, command, &asked);
         let Some(reply) = execution.take_now(&thread.read_values, &self.activity, &asked) else {
             let in_flight = InFlightGuard::begin(&self.activity);
             self.fast_path.executing = Some(Executing {

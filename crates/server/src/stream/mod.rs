@@ -358,7 +358,7 @@ impl CheckedStream {
         if len <= HELD_BYTES_FREE {
             return;
         }
-        let memory = self.thread.read_values.memory_holders().budget();
+        let memory = self.thread.memory_holders.budget();
         let reservation = self
             .held_reservation
             .get_or_insert_with(|| memory.empty_reservation(MemoryCategory::Connections));
