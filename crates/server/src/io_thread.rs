@@ -127,7 +127,7 @@ async fn run(
 }
 
 /// Handles a message to `thread`.
-pub(crate) fn handle(thread: &Rc<Thread>, message: ThreadMessage) {
+fn handle(thread: &Rc<Thread>, message: ThreadMessage) {
     match message {
         ThreadMessage::Connection(stream, permit) => {
             tokio::task::spawn_local(connection::serve(stream, permit, Rc::clone(thread)));
