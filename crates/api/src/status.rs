@@ -146,7 +146,8 @@ pub struct LinkStatus {
     pub dialed: u64,
     /// Number of open links that this node accepted.
     pub accepted: u64,
-    /// Number of links refused by this node or to it, for another node list, secret or protocol.
+    /// Number of links refused by this node or to it, for another cluster, layout record, secret or
+    /// protocol.
     pub refused: u64,
     /// Number of messages sent.
     pub sent_messages: u64,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{Hlc, WallTime};
 use store::{OpenReport, Store};
-use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
+use wire::handshake::{self, ClusterDigest, LayoutStatement, ProtocolVersions, Secret};
 
 /// State that the threads of a node share once the store is open.
 pub(crate) struct Local {
@@ -29,6 +29,8 @@ pub(crate) struct Local {
     /// The sync state that was durable at the start.
     first_sync_state: SyncState,
     digest: ClusterDigest,
+    /// The layout record, as handshakes state it.
+    layout: LayoutStatement,
     secret: Secret,
     /// Number of links accepted so far.
     links: AtomicU64,
@@ -56,6 +58,7 @@ impl Local {
                 config.membership.partitions,
                 config.membership.hash_version,
             ),
+            layout: LayoutStatement::of(&opened.layout),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
             first_sync_state: opened.record.sync_state,
@@ -79,8 +82,9 @@ impl Local {
                 sync_state: self.sync_state(),
             },
             digest: self.digest,
+            layout: self.layout,
             secret: self.secret.clone(),
-            versions: ProtocolVersions::OURS,
+            versions: ProtocolVersions::with_record_of(self.layout.epoch),
         }
     }
 

@@ -29,7 +29,7 @@ pub use inbox::{Inbox, InboxLimits, Incoming};
 pub use outbox::{Outbox, OutboxFull, OutboxLimits, PushOutcome};
 
 /// Newest version of the protocol that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 
 /// Oldest version of the protocol that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u8 = 1;

@@ -6,8 +6,9 @@
 mod common;
 
 use cluster::{
-    Generation, GenerationReport, HeartbeatPayload, Incarnation, Message, NodeIndex, NodeRequest,
-    NodeResponse, PeerAnswer, PeerHello, PeerRequest, ReplicaFault, Requester, StoreFault, SyncState,
+    ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch, Message, NodeIndex,
+    NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest, RecordHash, ReplicaFault, Requester,
+    StoreFault, SyncState,
 };
 use common::{answers, decode, encode, encode_in, id, requests, wall, write};
 use std::num::NonZeroU8;
@@ -15,7 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag};
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, ProtocolVersions, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, LayoutStatement,
+    ProtocolVersions, Secret,
 };
 
 /// The bytes of a file. With `UPDATE` set, the file of the newest version is replaced by `written`.
@@ -124,9 +126,16 @@ fn frames_of_version_2_are_read_and_written() {
 
 #[test]
 fn frames_of_version_3_are_read_and_written() {
-    let written = encode_in(3, &messages(3));
-    let pinned = pinned("frames-v3.bin", Some(&written));
+    let pinned = pinned("frames-v3.bin", None);
     assert!(decode(&pinned).unwrap() == messages(3), "the file is decoded differently");
+    assert!(encode_in(3, &messages(3)) == pinned, "the encoding differs from the released one");
+}
+
+#[test]
+fn frames_of_version_4_are_read_and_written() {
+    let written = encode_in(4, &messages(4));
+    let pinned = pinned("frames-v4.bin", Some(&written));
+    assert!(decode(&pinned).unwrap() == messages(4), "the file is decoded differently");
     assert!(written == pinned, "the encoding differs from the released one");
 }
 
@@ -176,6 +185,12 @@ fn local(node: u8, versions: ProtocolVersions) -> HandshakeConfig {
             sync_state: SyncState::Settled,
         },
         digest: ClusterDigest::of(&["http://a:1".to_owned(), "http://b:1".to_owned()], 4_096, 1),
+        layout: LayoutStatement {
+            cluster: ClusterId([0xa1; 16]),
+            epoch: LayoutEpoch::FIRST,
+            hash: RecordHash([0xa2; 32]),
+            default_from: 2,
+        },
         secret: Secret::new("secret"),
         versions,
     }
@@ -197,6 +212,7 @@ fn shake_hands(dials: ProtocolVersions, accepts: ProtocolVersions) -> (Vec<u8>, 
 
 const ONLY_1: ProtocolVersions = ProtocolVersions { min: 1, max: 1 };
 const UP_TO_2: ProtocolVersions = ProtocolVersions { min: 1, max: 2 };
+const UP_TO_3: ProtocolVersions = ProtocolVersions { min: 1, max: 3 };
 const OURS: ProtocolVersions = ProtocolVersions::OURS;
 
 #[test]
@@ -215,16 +231,25 @@ fn a_handshake_of_version_2_is_understood_and_spoken() {
 
 #[test]
 fn a_handshake_of_version_3_is_understood_and_spoken() {
-    let (written, versions) = shake_hands(OURS, OURS);
-    assert!(
-        pinned("handshake-v3.bin", Some(&written)) == written,
-        "other bytes are spoken than were released"
-    );
+    let (written, versions) = shake_hands(UP_TO_3, UP_TO_3);
+    assert!(pinned("handshake-v3.bin", None) == written, "other bytes are spoken than were released");
     assert_eq!(versions, [3, 3]);
 }
 
 #[test]
+fn a_handshake_of_version_4_is_understood_and_spoken() {
+    let (written, versions) = shake_hands(OURS, OURS);
+    assert!(
+        pinned("handshake-v4.bin", Some(&written)) == written,
+        "other bytes are spoken than were released"
+    );
+    assert_eq!(versions, [4, 4]);
+}
+
+#[test]
 fn a_node_and_one_of_the_release_before_speak_what_both_know() {
+    assert_eq!(shake_hands(OURS, UP_TO_3).1, [3, 3]);
+    assert_eq!(shake_hands(UP_TO_3, OURS).1, [3, 3]);
     assert_eq!(shake_hands(OURS, UP_TO_2).1, [2, 2]);
     assert_eq!(shake_hands(UP_TO_2, OURS).1, [2, 2]);
     assert_eq!(shake_hands(OURS, ONLY_1).1, [1, 1]);

@@ -337,7 +337,8 @@ fn frames_of_another_kind_or_version_are_reported() {
         decode(&bytes)
     };
     assert!(matches!(with(4, b'x'), Err(WireError::Magic { .. })));
-    assert_eq!(with(6, 4), Err(WireError::Version { found: 4 }));
+    let next = wire::PROTOCOL_VERSION + 1;
+    assert_eq!(with(6, next), Err(WireError::Version { found: next }));
     assert_eq!(with(7, 9), Err(WireError::FrameKind { kind: 9 }));
     assert_eq!(
         with(18, 2),

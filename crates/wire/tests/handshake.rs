@@ -1,17 +1,26 @@
 //! Two nodes of the same cluster open a link; all others get a reason.
 
-use cluster::{Incarnation, NodeIndex, PeerHello, Requester, SyncState};
+use cluster::{ClusterId, Incarnation, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester, SyncState};
 use proptest::prelude::*;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeConfig,
-    HandshakeError, ProtocolVersions, Secret,
+    HandshakeError, LayoutStatement, ProtocolVersions, Secret,
 };
 
 const DIAL_NONCE: [u8; 32] = [0xd1; 32];
 const ACCEPT_NONCE: [u8; 32] = [0xac; 32];
 /// Length of a message's header in bytes.
 const HEADER_LEN: usize = 8;
+
+const LAYOUT: LayoutStatement = LayoutStatement {
+    cluster: ClusterId([0xc1; 16]),
+    epoch: LayoutEpoch::FIRST,
+    hash: RecordHash([0xc2; 32]),
+    default_from: 3,
+};
+/// The versions of the release before layout records.
+const BEFORE_RECORDS: ProtocolVersions = ProtocolVersions { min: 1, max: 3 };
 
 fn names() -> Vec<String> {
     ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec()
@@ -28,6 +37,7 @@ fn local(node: u8) -> HandshakeConfig {
             sync_state: SyncState::Settled,
         },
         digest: ClusterDigest::of(&names(), 4_096, 1),
+        layout: LAYOUT,
         secret: Secret::new("a long secret"),
         versions: ProtocolVersions::OURS,
     }
@@ -131,7 +141,7 @@ fn another_secret_is_detected_by_the_dialer_and_reported() {
 }
 
 #[test]
-fn another_cluster_is_detected_by_the_acceptor_and_reported() {
+fn another_list_is_detected_by_the_acceptor_where_a_side_has_no_layout_record() {
     let mut other_names = names();
     other_names[2].push('1');
     let digests = [
@@ -140,11 +150,68 @@ fn another_cluster_is_detected_by_the_acceptor_and_reported() {
         ClusterDigest::of(&names(), 2_048, 1),
         ClusterDigest::of(&names(), 4_096, 2),
     ];
+    let (ours, before) = (local(1).digest, BEFORE_RECORDS);
     for digest in digests {
-        let ours = local(1).digest;
+        for (dials, accepts) in [(before, local(1).versions), (local(0).versions, before)] {
+            let dialer = HandshakeConfig { digest, versions: dials, ..local(0) };
+            let outcome = shake(dialer, HandshakeConfig { versions: accepts, ..local(1) }, |_, _| ());
+            assert_eq!(outcome.acceptor, Err(HandshakeError::AnotherList { ours, theirs: digest }));
+            refused_with(outcome.dialer, &format!("({digest} here, {ours} there)"));
+        }
         let outcome = shake(HandshakeConfig { digest, ..local(0) }, local(1), |_, _| ());
-        assert_eq!(outcome.acceptor, Err(HandshakeError::AnotherList { ours, theirs: digest }));
-        refused_with(outcome.dialer, &format!("({digest} here, {ours} there)"));
+        assert!(outcome.is_open(), "the layout record counts, not the list");
+    }
+}
+
+#[test]
+fn another_layout_record_is_detected_by_the_dialer_and_reported_on_both_sides() {
+    let second = LayoutStatement { epoch: LayoutEpoch(2), ..LAYOUT };
+    let other = RecordHash([7; 32]);
+    let foreign = LayoutStatement { cluster: ClusterId([7; 16]), ..LAYOUT };
+    let another_record = |epoch| HandshakeError::AnotherRecord { epoch: LayoutEpoch(epoch) };
+    for (dials, accepts, error, told) in [
+        (
+            LAYOUT,
+            foreign,
+            HandshakeError::AnotherCluster { ours: LAYOUT.cluster, theirs: foreign.cluster },
+            "needs an empty --data",
+        ),
+        (LAYOUT, LayoutStatement { hash: other, ..LAYOUT }, another_record(1), "of epoch 1"),
+        (second, LayoutStatement { hash: other, ..second }, another_record(2), "of epoch 2"),
+        (second, LayoutStatement { hash: other, default_from: 5, ..second }, another_record(2), "of epoch 2"),
+    ] {
+        let dialer = HandshakeConfig { layout: dials, ..local(0) };
+        let outcome = shake(dialer, HandshakeConfig { layout: accepts, ..local(1) }, |_, _| ());
+        assert_eq!(outcome.dialer, Err(error));
+        refused_with(outcome.acceptor, told);
+    }
+}
+
+#[test]
+fn nodes_of_one_cluster_link_across_epochs_and_with_their_own_defaults_in_epoch_1() {
+    let later = LayoutStatement { epoch: LayoutEpoch(4), hash: RecordHash([7; 32]), ..LAYOUT };
+    let own_default = LayoutStatement { hash: RecordHash([7; 32]), default_from: 5, ..LAYOUT };
+    for layout in [later, own_default] {
+        assert!(shake(local(0), HandshakeConfig { layout, ..local(1) }, |_, _| ()).is_open());
+        assert!(shake(HandshakeConfig { layout, ..local(0) }, local(1), |_, _| ()).is_open());
+    }
+}
+
+#[test]
+fn a_peer_without_layout_records_links_with_epoch_1_and_no_later_one() {
+    let before = |node| HandshakeConfig { versions: BEFORE_RECORDS, ..local(node) };
+    let at = |node, epoch| {
+        let layout = LayoutStatement { epoch: LayoutEpoch(epoch), ..LAYOUT };
+        let versions = ProtocolVersions::with_record_of(layout.epoch);
+        HandshakeConfig { layout, versions, ..local(node) }
+    };
+    assert!(shake(before(0), at(1, 1), |_, _| ()).is_open());
+    assert!(shake(at(0, 1), before(1), |_, _| ()).is_open());
+    assert!(shake(at(0, 2), at(1, 2), |_, _| ()).is_open());
+    for (dials, accepts) in [(before(0), at(1, 2)), (at(0, 2), before(1))] {
+        let outcome = shake(dials, accepts, |_, _| ());
+        assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { .. })));
+        refused_with(outcome.dialer, "upgrade one release at a time");
     }
 }
 
@@ -180,16 +247,16 @@ fn speak(message: &mut [u8], min: u8, max: u8) {
 fn another_protocol_is_reported_on_both_sides() {
     let outcome = shake(local(0), local(1), |number, message| {
         if number == 0 {
-            speak(message, 4, 5);
+            speak(message, 5, 6);
             message.truncate(HEADER_LEN + 10);
             message[6..8].copy_from_slice(&10u16.to_le_bytes());
         }
     });
-    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { theirs }) if theirs.min == 4));
-    refused_with(outcome.dialer, "there, versions 1 to 3 can be spoken, here versions 4 to 5");
+    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { theirs }) if theirs.min == 5));
+    refused_with(outcome.dialer, "there, versions 1 to 4 can be spoken, here versions 5 to 6");
     let outcome = shake(local(0), local(1), |number, message| {
         if number == 1 {
-            speak(message, 4, 4);
+            speak(message, 5, 5);
         }
     });
     assert!(matches!(outcome.dialer, Err(HandshakeError::AnotherProtocol { .. })));
@@ -199,7 +266,7 @@ fn another_protocol_is_reported_on_both_sides() {
 #[test]
 fn a_newer_release_that_still_speaks_ours_is_accepted() {
     let (_, mut hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
-    speak(&mut hello, 3, 4);
+    speak(&mut hello, 4, 5);
     let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&hello);
     assert!(matches!(step, Ok(AcceptStep::Send(_))));
 }

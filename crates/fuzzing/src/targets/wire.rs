@@ -1,10 +1,11 @@
 //! Links between nodes.
 
 use super::{halves, split_number};
-use cluster::{Incarnation, NodeIndex, PeerHello, Requester, SyncState};
+use cluster::{ClusterId, Incarnation, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester, SyncState};
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, ProtocolVersions, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, LayoutStatement,
+    ProtocolVersions, Secret,
 };
 use wire::{Inbox, InboxLimits, Incoming, WireError};
 
@@ -85,6 +86,12 @@ fn local(node: u8) -> HandshakeConfig {
             sync_state: SyncState::Settled,
         },
         digest: ClusterDigest::of(&["a".to_owned(), "b".to_owned()], 16, 1),
+        layout: LayoutStatement {
+            cluster: ClusterId([1; 16]),
+            epoch: LayoutEpoch::FIRST,
+            hash: RecordHash([2; 32]),
+            default_from: 2,
+        },
         secret: Secret::new("secret"),
         versions: ProtocolVersions::OURS,
     }

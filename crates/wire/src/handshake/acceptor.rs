@@ -1,7 +1,7 @@
 //! The accepting side of a handshake.
 
 use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack, refused};
-use super::hello::{acceptor_hello, read};
+use super::hello::{acceptor_hello, read_dialer};
 use super::secret::{PROOF_LEN, ProofSender};
 use super::{HandshakeConfig, HandshakeError, NONCE_LEN};
 use cluster::{PeerHello, Requester};
@@ -77,9 +77,9 @@ impl Acceptor {
     }
 
     fn challenge(&mut self, dial: Vec<u8>) -> Result<AcceptStep, HandshakeError> {
-        let (peer, version) = read(&dial, &self.local)?;
+        let (peer, version) = read_dialer(&dial, &self.local)?;
         self.version = version;
-        let mut message = acceptor_hello(&self.local, &self.nonce);
+        let mut message = acceptor_hello(&self.local, &self.nonce, version);
         let hello_len = message.len() - PROOF_LEN;
         let proof = self.local.secret.prove(ProofSender::Accept, &dial, &message[..hello_len]);
         message[hello_len..].copy_from_slice(&proof);

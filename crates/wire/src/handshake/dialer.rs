@@ -1,7 +1,7 @@
 //! The dialing side of a handshake.
 
 use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack};
-use super::hello::{dialer_hello, read, split_proof};
+use super::hello::{dialer_hello, read_acceptor, split_proof};
 use super::secret::ProofSender;
 use super::{HandshakeConfig, HandshakeError, NONCE_LEN};
 use cluster::{NodeIndex, PeerHello};
@@ -76,7 +76,7 @@ impl Dialer {
     fn handle_hello(&mut self, message: &[u8]) -> Result<DialStep, HandshakeError> {
         let (hello, proof) =
             split_proof(message).filter(|(hello, _)| hello.len() >= HEADER_LEN).ok_or(NO_PROOF)?;
-        let (peer, version) = read(hello, &self.local)?;
+        let (peer, version) = read_acceptor(hello, &self.local)?;
         let HandshakeConfig { secret, .. } = &self.local;
         if !secret.verify(ProofSender::Accept, &self.hello, hello, proof) {
             return Err(HandshakeError::AnotherSecret);

@@ -2,8 +2,9 @@
 
 use super::ClusterDigest;
 use super::framing::refused;
+use super::layout::LAYOUTS_SINCE;
 use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
-use cluster::NodeIndex;
+use cluster::{ClusterId, LayoutEpoch, NodeIndex};
 use std::fmt;
 
 /// The range of protocol versions that a node speaks.
@@ -18,6 +19,15 @@ pub struct ProtocolVersions {
 impl ProtocolVersions {
     /// The versions of this build.
     pub const OURS: Self = Self { min: PROTOCOL_VERSION_MIN, max: PROTOCOL_VERSION };
+
+    /// The versions that a node speaks while it holds the layout record of `epoch`. Peers that have
+    /// no records know the cluster of epoch 1 only.
+    pub fn with_record_of(epoch: LayoutEpoch) -> Self {
+        match epoch == LayoutEpoch::FIRST {
+            true => Self::OURS,
+            false => Self { min: LAYOUTS_SINCE, ..Self::OURS },
+        }
+    }
 
     /// The newest version that both nodes speak.
     pub fn common(self, other: Self) -> Option<u8> {
@@ -48,6 +58,26 @@ pub enum HandshakeError {
         ours: ClusterDigest,
         /// Digest of the other node's cluster.
         theirs: ClusterDigest,
+    },
+    /// The nodes belong to different clusters.
+    #[error(
+        "the nodes disagree about the cluster (id {ours} here, {theirs} there): give all new nodes the same --cluster list; a \
+         node whose data directory belongs to another cluster needs an empty --data to join this one"
+    )]
+    AnotherCluster {
+        /// Cluster of this node.
+        ours: ClusterId,
+        /// Cluster of the other node.
+        theirs: ClusterId,
+    },
+    /// The nodes hold different layout records of one epoch.
+    #[error(
+        "the nodes hold different layout records of epoch {epoch}: one of them belongs to a cluster that was recovered from \
+         the other's, or its file was altered; give the node that is to join the other an empty --data"
+    )]
+    AnotherRecord {
+        /// Epoch of both.
+        epoch: LayoutEpoch,
     },
     /// The nodes have different secrets, or bytes were altered in transit.
     #[error("the nodes have different secrets: give all the same --cluster-secret")]
@@ -97,6 +127,9 @@ impl HandshakeError {
             Self::RefusedByPeer { .. } => return None,
             Self::AnotherList { ours, theirs } => {
                 Self::AnotherList { ours: *theirs, theirs: *ours }.to_string()
+            }
+            Self::AnotherCluster { ours, theirs } => {
+                Self::AnotherCluster { ours: *theirs, theirs: *ours }.to_string()
             }
             Self::AnotherProtocol { theirs } => {
                 format!(

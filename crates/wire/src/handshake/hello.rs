@@ -14,9 +14,11 @@
 //! 38  8  version clock
 //! 46  1  sync state
 //! 47 32  nonce
+//! 79 57  since version 4, in the acceptor's hello: its layout record
 //! ```
 
 use super::framing::{HEADER_LEN, HandshakeMessageKind, pack};
+use super::layout::{LAYOUTS_SINCE, LayoutStatement, STATEMENT_LEN};
 use super::secret::PROOF_LEN;
 use super::{ClusterDigest, HandshakeConfig, HandshakeError, NONCE_LEN, ProtocolVersions};
 use crate::message::fields::{
@@ -35,8 +37,11 @@ pub(super) fn dialer_hello(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> 
 }
 
 /// Encodes an acceptor's hello as a message, with zeros in place of its proof.
-pub(super) fn acceptor_hello(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
+pub(super) fn acceptor_hello(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN], version: u8) -> Vec<u8> {
     let mut body = body(local, nonce);
+    if version >= LAYOUTS_SINCE {
+        local.layout.put(&mut body);
+    }
     body.extend_from_slice(&[0; PROOF_LEN]);
     pack(HandshakeMessageKind::AcceptorHello, &body)
 }
@@ -48,7 +53,7 @@ pub(super) fn split_proof(message: &[u8]) -> Option<(&[u8], &[u8; PROOF_LEN])> {
 
 fn body(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     let ProtocolVersions { min, max } = local.versions;
-    let mut out = Vec::with_capacity(HELLO_LEN + PROOF_LEN);
+    let mut out = Vec::with_capacity(HELLO_LEN + STATEMENT_LEN + PROOF_LEN);
     out.extend_from_slice(&[min, max]);
     out.extend_from_slice(&local.digest.list.to_le_bytes());
     out.push(local.digest.nodes);
@@ -64,18 +69,46 @@ fn body(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     out
 }
 
-/// Decodes the hello in `message` and checks it against `local`. Returns it with the version of the
-/// protocol that both nodes speak. The caller verifies its proof.
-pub(super) fn read(message: &[u8], local: &HandshakeConfig) -> Result<(PeerHello, u8), HandshakeError> {
+/// Decodes the dialer's hello in `message` and checks it against `local`. Returns it with the version
+/// of the protocol that both nodes speak. The caller verifies its proof.
+pub(super) fn read_dialer(
+    message: &[u8],
+    local: &HandshakeConfig,
+) -> Result<(PeerHello, u8), HandshakeError> {
     let mut reader = Reader::new(&message[HEADER_LEN..]);
-    let theirs = versions(&mut reader).map_err(short)?;
+    let read = read(&mut reader, local)?;
+    if reader.is_empty() { Ok(read) } else { Err(IMPOSSIBLE) }
+}
+
+/// As [`read_dialer`], for the acceptor's hello. Since version 4 it also states the acceptor's
+/// layout record, which is compared with that of `local`.
+pub(super) fn read_acceptor(
+    message: &[u8],
+    local: &HandshakeConfig,
+) -> Result<(PeerHello, u8), HandshakeError> {
+    let mut reader = Reader::new(&message[HEADER_LEN..]);
+    let read = read(&mut reader, local)?;
+    if read.1 >= LAYOUTS_SINCE {
+        let theirs = LayoutStatement::read(&mut reader).map_err(short)?;
+        local.layout.check(&theirs)?;
+    }
+    if reader.is_empty() { Ok(read) } else { Err(IMPOSSIBLE) }
+}
+
+/// Decodes the fields of all versions, up to the nonce.
+fn read(reader: &mut Reader<'_>, local: &HandshakeConfig) -> Result<(PeerHello, u8), HandshakeError> {
+    let theirs = versions(reader).map_err(short)?;
     let common = local.versions.common(theirs).ok_or(HandshakeError::AnotherProtocol { theirs })?;
-    let theirs = digest(&mut reader).map_err(short)?;
-    if theirs != local.digest {
+    let theirs = digest(reader).map_err(short)?;
+    let hello = peer(reader).map_err(short)?.ok_or(IMPOSSIBLE)?;
+    reader.bytes(NONCE_LEN).map_err(short)?;
+    let is_member = hello.node.0 < local.digest.nodes;
+    // Since version 4 the dialer compares the layout records.
+    let is_peer = is_member && hello.node != local.hello.node;
+    if theirs != local.digest && (common < LAYOUTS_SINCE || !is_peer) {
         return Err(HandshakeError::AnotherList { ours: local.digest, theirs });
     }
-    let hello = peer(&mut reader).map_err(short)?.ok_or(IMPOSSIBLE)?;
-    if reader.rest().len() != NONCE_LEN || hello.node.0 >= theirs.nodes {
+    if !is_member {
         return Err(IMPOSSIBLE);
     }
     match hello.node == local.hello.node {

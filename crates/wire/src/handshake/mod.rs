@@ -3,7 +3,8 @@
 //! **Promise.** After a successful handshake each side knows these facts about the other:
 //!
 //! - It holds the same secret.
-//! - It belongs to a cluster with the same nodes, partitions and hash.
+//! - It belongs to the same cluster, and holds no other layout record of the same epoch. A peer of
+//!   a version before 4, which has no records, has the same nodes, partitions and hash.
 //! - It speaks a common version of the protocol.
 //! - It is the expected node.
 //! - Its hello was made for this link: it was neither replayed from an earlier one nor altered.
@@ -19,6 +20,11 @@
 //!   Proof                                            ->
 //!                                                    <-      Welcome
 //! ```
+//!
+//! The dialer compares the layout records: since version 4 the acceptor's hello states its record.
+//! The dialer's hello is sent before the common version is known, so it has the same form in all
+//! versions, and a node that a refusal concerns is told the reason by the dialer. A node whose
+//! record is not of epoch 1 speaks no version before 4.
 //!
 //! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction and the
 //! bytes of both hellos. Each hello has 32 random bytes, so no proof is valid on another link. The
@@ -40,6 +46,7 @@ mod early;
 mod error;
 mod framing;
 mod hello;
+mod layout;
 pub mod refusal;
 mod secret;
 
@@ -48,6 +55,7 @@ pub use dialer::{DialStep, Dialer};
 pub use digest::ClusterDigest;
 pub use error::{HandshakeError, ProtocolVersions};
 pub use framing::HANDSHAKE_BYTES_MAX;
+pub use layout::LayoutStatement;
 pub use secret::Secret;
 
 use cluster::PeerHello;
@@ -60,8 +68,10 @@ pub const NONCE_LEN: usize = 32;
 pub struct HandshakeConfig {
     /// Hello of this node. An acceptor always sends `Node` as the requester.
     pub hello: PeerHello,
-    /// Digest of this node's cluster.
+    /// Digest of the members of this node's layout record, for peers of versions before 4.
     pub digest: ClusterDigest,
+    /// The layout record of this node.
+    pub layout: LayoutStatement,
     /// The cluster's secret.
     pub secret: Secret,
     /// Versions of the protocol that this node speaks: [`ProtocolVersions::OURS`], or fewer.
