@@ -5,7 +5,8 @@
 
 use cluster::{
     ClusterOrigin, Layout, LayoutDecodeError, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
-    MemberState, NODES_MAX, NodeIndex, PartitionId, RecordHash, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
+    MemberState, NODES_MAX, NodeIndex, NodeSet, PartitionId, RecordHash, URL_BYTES_MAX, VOTERS_MAX,
+    ZONE_BYTES_MAX,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -488,4 +489,45 @@ proptest! {
             prop_assert_eq!(record.encode(), bytes);
         }
     }
+}
+
+fn slots(slots: &[u8]) -> NodeSet {
+    slots.iter().copied().map(NodeIndex).collect()
+}
+
+#[test]
+fn a_recovered_record_is_the_same_on_all_remaining_nodes_and_of_another_cluster() {
+    let before = child(&first(5, 2));
+    let recovered = before.recovered(slots(&[1, 2, 4])).expect("most voters are lost");
+    assert_eq!(recovered, before.clone().recovered(slots(&[4, 2, 1])).expect("in any order"));
+    assert_eq!((recovered.epoch, recovered.parent), (LayoutEpoch(3), before.hash()));
+    assert_eq!(recovered.voters, [NodeIndex(0), NodeIndex(3)]);
+    let dead = recovered.members.iter().filter(|member| member.state == MemberState::Dead);
+    assert_eq!(dead.map(|member| member.slot).collect::<NodeSet>(), slots(&[1, 2, 4]));
+    assert_eq!(recovered.lists, before.lists, "no data moves");
+    assert_eq!(LayoutRecord::decode(&recovered.encode()).as_ref(), Ok(&recovered));
+    let other = before.recovered(slots(&[0, 1, 2])).expect("most voters are lost");
+    for lineage in [&before, &other] {
+        assert_ne!(recovered.cluster, lineage.cluster);
+        assert_eq!(recovered.verify_newer(lineage), Err(LayoutRecordError::NotNewer));
+        assert_eq!(child(lineage).verify_newer(&recovered), Err(LayoutRecordError::NotNewer));
+    }
+    let next = child(&recovered);
+    assert_eq!(next.verify(&recovered), Ok(()), "the new lineage goes on");
+}
+
+#[test]
+fn a_record_is_recovered_only_where_most_voters_are_lost_and_a_member_remains() {
+    let before = first(7, 2);
+    for (lost, error) in [
+        (&[5, 6][..], LayoutRecordError::MajorityRemains { remaining: 5, voters: 5 }),
+        (&[0, 1, 5, 6], LayoutRecordError::MajorityRemains { remaining: 3, voters: 5 }),
+        (&[0, 1, 9], LayoutRecordError::NoSuchMember { slot: NodeIndex(9) }),
+        (&[0, 1, 2, 3, 4, 5, 6], LayoutRecordError::NoMemberRemains),
+    ] {
+        assert_eq!(before.recovered(slots(lost)), Err(error), "{lost:?}");
+    }
+    let voters = |lost: &[u8]| before.recovered(slots(lost)).expect("most voters are lost").voters;
+    assert_eq!(voters(&[0, 1, 2]), [3, 4, 5].map(NodeIndex), "of four members three vote");
+    assert_eq!(voters(&[0, 1, 2, 3, 4, 5]), [NodeIndex(6)]);
 }

@@ -37,6 +37,7 @@ mod name_watch;
 mod node_record;
 mod pages;
 mod pause;
+mod recovered_layout;
 mod restored;
 mod scan;
 mod sealed;
@@ -53,6 +54,7 @@ pub use identity::{HASH_VERSION, IDENTITY_FILE, Identity, Membership, PARTITIONS
 pub use identity_mismatch::IdentityMismatch;
 pub use layout_file::{DirectoryCluster, LAYOUT_FILE};
 pub use name_watch::NameWatch;
+pub use recovered_layout::{RecoveredLayout, recover_layout};
 pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{Store, TryAnswer};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use stdx::{NodeTag, Rng};
 use store::{
     AfterRestore, DirectoryCluster, LAYOUT_FILE, Membership, OpenReport, Store, StoreError, StoreOptions,
+    recover_layout,
 };
 
 const SEEDS: u64 = 8;
@@ -236,4 +237,60 @@ fn a_checkpoint_and_its_copy_have_the_record() {
     store::prepare_restored(&copy_env, Path::new(DATA), AfterRestore::Keep).unwrap();
     let (_, restored) = open(copy, membership(3, None)).unwrap();
     assert_eq!(*restored.layout, epoch_2);
+}
+
+#[test]
+fn a_recovered_layout_is_whole_after_a_stop_at_any_operation() {
+    let env_of = |disk: &MemFs| env(Arc::new(disk.clone()));
+    let before = MemFs::new();
+    let (store, opened) = open(before.clone(), membership(3, None)).unwrap();
+    store.engine().close().unwrap();
+    drop(store);
+    let lost = names(3)[1..].to_vec();
+    let counted = FaultFs::new(Arc::new(before.kill()), FaultPlan::none());
+    let recovered = recover_layout(&env(Arc::new(counted.clone())), Path::new(DATA), &lost).unwrap();
+    assert_eq!(recovered.former, *opened.layout);
+    assert_eq!(recovered.remaining().collect::<Vec<_>>(), ["http://n0:1"]);
+    for stop in 0..=counted.operations() {
+        for seed in 0..SEEDS {
+            let disk = before.kill();
+            let plan = FaultPlan::stop_after(stop).tear_last_write();
+            let result = recover_layout(
+                &env(Arc::new(FaultFs::new(Arc::new(disk.clone()), plan))),
+                Path::new(DATA),
+                &lost,
+            );
+            let (_, after) = open(disk.crash(&mut Rng::new(seed)), membership(3, None)).unwrap();
+            assert!(
+                *after.layout == recovered.record || after.layout == opened.layout,
+                "stop {stop}, seed {seed}"
+            );
+            assert!(
+                result.is_err() || *after.layout == recovered.record,
+                "stop {stop}, seed {seed}: it was not durable"
+            );
+        }
+    }
+    let disk = before.kill();
+    recover_layout(&env_of(&disk), Path::new(DATA), &lost).unwrap();
+    let again = recover_layout(&env_of(&disk), Path::new(DATA), &lost).unwrap_err().to_string();
+    assert!(again.contains("a majority"), "{again}");
+}
+
+#[test]
+fn a_layout_is_not_recovered_for_unknown_nodes_nor_by_a_lost_one() {
+    let disk = MemFs::new();
+    drop(open(disk.clone(), membership(3, None)).unwrap());
+    let disk = disk.kill();
+    let refusal = |lost: &[&str]| {
+        let lost: Vec<_> = lost.iter().map(|url| (*url).to_owned()).collect();
+        recover_layout(&env(Arc::new(disk.clone())), Path::new(DATA), &lost).unwrap_err().to_string()
+    };
+    for (lost, told) in [
+        (&["http://n1:1", "http://n9:1"][..], "http://n9:1 is no member"),
+        (&["http://n0:1", "http://n1:1"], "http://n0:1 is the node of this directory"),
+        (&["http://n1:1"], "2 of the 3 voters remain"),
+    ] {
+        assert!(refusal(lost).contains(told), "{}", refusal(lost));
+    }
 }

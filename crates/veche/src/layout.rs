@@ -1,12 +1,16 @@
-//! `veche layout`: show the layout of a cluster.
+//! `veche layout`: show the layout of a cluster, and recover it without its majority.
 
 use crate::client;
 use crate::node_url::NodeUrl;
-use crate::output::print_line;
+use crate::output::{ReportForm, print_line};
+use crate::settings::DATA_DEFAULT;
 use crate::table;
-use serde_json::Value;
+use env::Env;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use store::RecoveredLayout;
 
-/// Show the layout of a cluster.
+/// Show the layout of a cluster, or recover it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LayoutArguments {
     #[command(subcommand)]
@@ -17,6 +21,25 @@ pub(crate) struct LayoutArguments {
 enum LayoutCommand {
     /// Show the layout record of a node: epoch, members and their shares of the data.
     Show(ShowArguments),
+    /// Give the remaining nodes of a cluster a new layout record, if most voters are lost for good.
+    Recover(RecoverArguments),
+}
+
+/// Give the remaining nodes of a cluster a new layout record, if most voters are lost for good. Run it
+/// with the same --lost in the data directory of every remaining node, while all are stopped.
+#[derive(Debug, clap::Args)]
+struct RecoverArguments {
+    /// Data directory of a stopped node
+    #[arg(long, env = "VECHE_DATA", value_name = "DIR", default_value = DATA_DEFAULT)]
+    data: PathBuf,
+    /// A node that does not come back; give it several times, or separate them by commas
+    #[arg(long, required = true, value_name = "URL", value_delimiter = ',')]
+    lost: Vec<NodeUrl>,
+    /// Confirm that the lost nodes never start again, and that writes they alone held are lost
+    #[arg(long = "unsafe", required = true)]
+    is_confirmed: bool,
+    #[command(flatten)]
+    report: ReportForm,
 }
 
 /// Show the layout record of a node: epoch, members and their shares of the data.
@@ -31,7 +54,55 @@ struct ShowArguments {
 }
 
 pub(crate) fn run(arguments: &LayoutArguments) -> Result<(), String> {
-    let LayoutCommand::Show(ShowArguments { url, json }) = &arguments.command;
+    match &arguments.command {
+        LayoutCommand::Show(arguments) => show(arguments),
+        LayoutCommand::Recover(arguments) => recover(arguments),
+    }
+}
+
+fn recover(arguments: &RecoverArguments) -> Result<(), String> {
+    let lost: Vec<_> = arguments.lost.iter().map(NodeUrl::to_string).collect();
+    let data = &arguments.data;
+    // Locking would create a file in any directory.
+    if !data.join(store::IDENTITY_FILE).exists() {
+        return Err(format!(
+            "{} is not the data directory of a node; name another one with --data",
+            data.display()
+        ));
+    }
+    let recovered = store::recover_layout(&Env::os(), data, &lost).map_err(|error| error.to_string())?;
+    let RecoveredLayout { former, record } = &recovered;
+    let join = |urls: Vec<&str>| urls.join(", ");
+    arguments.report.print(
+        || {
+            format!(
+                "{}: epoch {} of cluster {} follows epoch {} of cluster {}\nvoters: {}\nrun the same command for all remaining \
+                 nodes before one is started: {}",
+                data.display(),
+                record.epoch,
+                record.cluster,
+                former.epoch,
+                former.cluster,
+                join(recovered.voters().collect()),
+                join(recovered.remaining().collect()),
+            )
+        },
+        || {
+            json!({
+                "epoch": record.epoch.0,
+                "cluster_id": record.cluster.to_string(),
+                "former_cluster_id": former.cluster.to_string(),
+                "hash": record.hash().to_string(),
+                "voters": recovered.voters().collect::<Vec<_>>(),
+                "remaining": recovered.remaining().collect::<Vec<_>>(),
+            })
+        },
+    );
+    Ok(())
+}
+
+fn show(arguments: &ShowArguments) -> Result<(), String> {
+    let ShowArguments { url, json } = arguments;
     let answer = client::request(url, "GET", "/v0/layout")?;
     let document: Value = serde_json::from_str(&answer.body)
         .map_err(|_| format!("{url} does not answer as a veche node does"))?;

@@ -2,6 +2,7 @@
 
 use crate::common::eventually;
 use crate::common::http::{bare, get, put};
+use crate::common::{run, veche};
 use crate::harness::{Cluster, free_address};
 
 /// The node that does not belong.
@@ -141,6 +142,53 @@ fn all_nodes_hold_one_layout_record() {
     for node in 1..5 {
         assert_eq!(layout(node), first, "node {node}");
     }
+}
+
+/// Of five nodes three are lost. The two others go on as a new lineage, and refuse a lost node that
+/// comes back.
+#[test]
+fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
+    const REMAINING: [usize; 2] = [0, 3];
+    const LOST: [usize; 3] = [1, 2, 4];
+    let mut cluster = Cluster::start(5);
+    assert_eq!(cluster.exchange(0, put("k&ack=5&from=5", "v")).status, 201);
+    cluster.stop_all();
+    let lost = LOST.map(|node| cluster.url(node)).join(",");
+    let recover = |cluster: &Cluster, node: usize, arguments: &[&str]| {
+        let mut command = veche();
+        command
+            .args(["layout", "recover", "--lost", &lost, "--data"])
+            .arg(cluster.data(node))
+            .args(arguments);
+        run(command)
+    };
+    let (code, _, stderr) = recover(&cluster, REMAINING[0], &[]);
+    assert_eq!(code, Some(2), "without --unsafe: {stderr}");
+    let (code, _, stderr) = recover(&cluster, LOST[0], &["--unsafe"]);
+    assert!(code == Some(1) && stderr.contains("is the node of this directory"), "{stderr}");
+    let clusters = REMAINING.map(|node| {
+        let (code, stdout, stderr) = recover(&cluster, node, &["--unsafe", "--json"]);
+        assert_eq!(code, Some(0), "{stderr}");
+        serde_json::from_str::<serde_json::Value>(&stdout).expect("one JSON document")
+    });
+    assert_eq!(clusters[0], clusters[1]);
+    assert_eq!(clusters[0]["epoch"], 2);
+    REMAINING.into_iter().for_each(|node| cluster.spawn(node));
+    let [a, b] = REMAINING;
+    cluster.wait_until_seen(a, b, "up");
+    assert_eq!(cluster.exchange(a, get("k&ack=2&from=5")).text(), "v");
+    let layout = cluster.exchange(b, bare("GET", "/v0/layout"));
+    let layout: serde_json::Value = serde_json::from_str(&layout.text()).expect("JSON");
+    assert_eq!(layout["cluster_id"], clusters[0]["cluster_id"]);
+    assert_eq!(layout["voters"], serde_json::json!(REMAINING.map(|node| cluster.url(node))));
+    assert_eq!(layout["members"][LOST[0]]["state"], "dead");
+    cluster.spawn(LOST[0]);
+    eventually("both sides say why", || {
+        [a, LOST[0]]
+            .into_iter()
+            .all(|node| cluster.log(node).contains("the nodes disagree about the cluster (id "))
+    });
+    assert_eq!(cluster.status_of(a, LOST[0])["state"], "unreachable");
 }
 
 #[test]

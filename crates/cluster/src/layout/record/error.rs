@@ -83,6 +83,23 @@ pub enum LayoutRecordError {
     /// A property that no epoch may change differs from the parent.
     #[error("it changes the partitions, the hash of keys or default_from, or lowers the feature level")]
     FixedProperty,
+    /// No member has this slot.
+    #[error("there is no member with slot {}", slot.0)]
+    NoSuchMember {
+        /// The slot.
+        slot: NodeIndex,
+    },
+    /// All members are lost.
+    #[error("no member remains")]
+    NoMemberRemains,
+    /// The majority of the voters is not lost.
+    #[error("{remaining} of the {voters} voters remain, which is a majority: start them, and they decide")]
+    MajorityRemains {
+        /// Number of voters that are not lost.
+        remaining: usize,
+        /// Number of voters.
+        voters: usize,
+    },
     /// A slot belongs to another node than in the parent.
     #[error("slot {} passes from one node to another", slot.0)]
     SlotReused {

@@ -84,12 +84,16 @@ impl LayoutRecord {
 /// The voters of epoch 1 in a cluster of `members`: the least slots, an odd number where more than
 /// two members permit it. An even number would tolerate no more absent voters than one less.
 fn first_voters(members: u8) -> Vec<NodeIndex> {
-    let voters = match members {
+    (0..voter_count(usize::from(members)) as u8).map(NodeIndex).collect()
+}
+
+/// Number of voters of a cluster of `members`.
+pub(super) const fn voter_count(members: usize) -> usize {
+    match members {
         0..=3 => members,
         4 => 3,
-        _ => VOTERS_MAX as u8,
-    };
-    (0..voters).map(NodeIndex).collect()
+        _ => VOTERS_MAX,
+    }
 }
 
 fn first_member((slot, url): (NodeIndex, String)) -> LayoutMember {

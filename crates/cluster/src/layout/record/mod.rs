@@ -23,6 +23,9 @@
 //! against its own if that is the parent; it stores the record durably; only then it uses the
 //! record and reports the new epoch to its peers.
 //!
+//! **Recovery.** The operator of a cluster whose majority of voters is lost for good builds a record
+//! of another cluster id without agreement: [`LayoutRecord::recovered`].
+//!
 //! **Caveats.** The agreement on a record is not part of this module: a record takes these steps
 //! only after it was decided. The format has room for a running plan,
 //! and this release reads records without one only. Slots have 16 bits in the format, and at most
@@ -31,6 +34,7 @@
 mod codec;
 mod error;
 mod first;
+mod recovery;
 mod verify;
 
 pub use codec::{LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError};
@@ -52,7 +56,8 @@ pub const ZONE_BYTES_MAX: usize = 64;
 /// Weight of a member whose operator has not chosen one.
 pub(crate) const WEIGHT_DEFAULT: u16 = 1;
 
-/// Identifies a cluster: 128 bits of a hash of the list that its epoch 1 was built from.
+/// Identifies a cluster: 128 bits of a hash of the list that its epoch 1 was built from, or of the
+/// record that it was recovered from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub [u8; 16]);
 
@@ -77,7 +82,7 @@ impl LayoutEpoch {
 /// The layout of a cluster in one epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutRecord {
-    /// The cluster, in all its epochs.
+    /// The cluster, in all epochs of its lineage.
     pub cluster: ClusterId,
     /// Number of this record.
     pub epoch: LayoutEpoch,
