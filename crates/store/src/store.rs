@@ -18,7 +18,7 @@ use cluster::{
     Key, LayoutRecord, NodeRecord, Page, PageContent, PageRequest, ReplicaRequest, ReplicaResponse,
     SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
 };
-use engine::{CommitOutcome, CommitTimes, Engine, HorizonSource, ReadMemory, TryGet};
+use engine::{CommitOutcome, CommitTimes, Engine, ErrorKind, HorizonSource, ReadMemory, TryGet};
 use env::{DirLock, Env};
 use std::path::Path;
 use std::sync::Arc;
@@ -198,6 +198,8 @@ impl Store {
                 None if page.is_oversized() => self.snapshots.retain(borrowed),
                 None => self.snapshots.finish(borrowed),
             },
+            // The page is read again from the same moment.
+            Err(error) if error.kind() == ErrorKind::Retry => self.snapshots.retain(borrowed),
             Err(_) => self.snapshots.finish(borrowed),
         }
         let page = |FilledPage { page, rest }| ReplicaResponse::Page { page, rest };

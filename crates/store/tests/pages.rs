@@ -3,13 +3,16 @@
 mod common;
 mod paging;
 
-use cluster::{Cut, Key, KeyRange, Page, PageContent, ScanLimit, StoreFault, StoreRequest};
+use cluster::{Cut, Key, KeyRange, Page, PageContent, ScanLimit, StoreFault, StoreRequest, StoreResponse};
 use common::{ALL, carry_out, key, open, value, version, write};
+use engine::ReadMemory;
 use env::MemFs;
+use limits::{Budget, LargestValue, MemoryCategory};
 use paging::{
     EVERYTHING, NOW, SECOND, at, clock, end, entries, fault, few, opened_at, page, read_all, request, written,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use stdx::{Cell, CellMeta, Rng, WallTime};
 use store::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX, TryAnswer};
 
@@ -368,6 +371,27 @@ fn concurrent_pages_of_large_values_are_limited_and_all_are_read() {
         }
     });
     assert_eq!(store.snapshot_count(), 0);
+}
+
+#[test]
+fn a_page_that_was_refused_for_memory_is_read_again_from_the_same_moment() {
+    let (store, _) = open(MemFs::new(), 1).unwrap();
+    let mut large = vec![7; 2 << 20];
+    Rng::new(1).fill(&mut large);
+    let old = value(1, Box::leak(large.into_boxed_slice()));
+    carry_out(&store, &write(key(b"a"), value(1, b"small")));
+    carry_out(&store, &write(key(b"b"), old.clone()));
+    store.engine().flush().unwrap();
+    let (_, rest) = page(&store, &request(1, EVERYTHING, few(1), NOW));
+    let next = request(1, EVERYTHING.rest(rest.expect("an entry follows")), few(1), NOW);
+    let none_left = Arc::new(Budget::new(0, 0, LargestValue::default()));
+    let mut held = none_left.empty_reservation(MemoryCategory::Replies);
+    assert!(held.cover(1), "one value is read in overcommit");
+    let memory = Arc::new(ReadMemory::reserving(none_left.empty_reservation(MemoryCategory::Replies)));
+    let refused = store.answer_covered(&StoreRequest::ReadPage(next.clone()), &memory);
+    assert!(matches!(refused, StoreResponse::Failed(StoreFault::NoMemory { .. })), "{refused:?}");
+    carry_out(&store, &write(key(b"b"), value(2, b"new")));
+    assert_eq!(entries(&page(&store, &next).0), [(key(b"b"), old)]);
 }
 
 #[test]

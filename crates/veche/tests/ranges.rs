@@ -444,7 +444,7 @@ fn readers_that_stop_take_bounded_memory() {
 fn a_range_is_one_snapshot_while_it_is_young() {
     const ENTRIES: usize = 20_000;
     let (_dir, data) = data_dir();
-    // A quarter of it holds all entries, so the snapshot is not dropped for its memory.
+    // Snapshots may pin a quarter of it: more than all entries, should none be in a table yet.
     let node = Node::start_with(&data, &["--memory", "256MiB"]);
     let mut connection = node.connect();
     fill(&mut connection, numbered(ENTRIES, 1_000));
