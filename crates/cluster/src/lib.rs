@@ -52,7 +52,7 @@ pub use damage::{LostRange, TableDamage};
 pub use effect::{Effect, Event, RebuildReason, RequestId, StoreId};
 pub use epoch_chain::{
     AcceptorState, ChainNode, ChainOutcome, ChainProposal, ChainProposer, ChainRecord, ChainRequest,
-    ChainResponse, ChainVote, EpochAcceptor, ProposalBallot, ProposerPace,
+    ChainResponse, ChainVote, EpochAcceptor, ProposalBallot, ProposerPace, VoteHistory, VoterState,
 };
 pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};

@@ -15,8 +15,9 @@ use crate::pause::PauseDetector;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
+use crate::votes_file::{self, StoredVotes, VotesFile};
 use crate::{data_loss, node_record};
-use cluster::{HybridClock, LayoutRecord, NodeRecord, NodeSet, SyncState};
+use cluster::{HybridClock, LayoutRecord, NodeRecord, NodeSet, SyncState, VoteHistory, VoterState};
 use engine::{Engine, HorizonSource, Recovery};
 use env::{DirLock, Env, Fs};
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ pub struct OpenReport {
     pub record: NodeRecord,
     /// The layout record of the cluster.
     pub layout: Arc<LayoutRecord>,
+    /// The state of the node as a voter on the next layout record.
+    pub voter: VoterState,
     /// Report of the engine's recovery.
     pub recovery: Recovery,
 }
@@ -80,6 +83,8 @@ pub struct DataDirectory {
     engine: engine::Options,
     identity: Identity,
     layout: LayoutRecord,
+    /// The votes on layout records. `None`: there are none, or they cannot be read.
+    votes: Option<StoredVotes>,
     /// Tag of a new identity, if one is needed.
     new_tag: NodeTag,
     /// The log mark of the directory. If its tag differs from that of the identity, the directory
@@ -123,11 +128,17 @@ impl DataDirectory {
         // the identity last.
         let has_shard = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
         let (found, layout) = Identity::find(fs, dir, &membership, has_shard)?.unzip();
+        let mut votes = votes_file::find_readable(fs, dir)?;
         let layout = match layout.flatten() {
             Some(record) => record,
             // A new directory gets the record before its identity: without one, it does not count.
             None => {
                 let tag = found.as_ref().map_or(new_tag, |identity| identity.tag);
+                // No release voted without storing a record. Written first, because a directory
+                // with a record and without votes has lost them.
+                if found.is_some() && votes.is_none() {
+                    votes = Some(votes_file::create(fs, dir, tag, VoteHistory::Complete)?);
+                }
                 layout_file::create(fs, dir, &membership, found.is_some(), tag)?
             }
         };
@@ -145,6 +156,7 @@ impl DataDirectory {
                 marked = Some(log_mark::note_lost(fs, dir, identity.tag)?);
             }
         }
+        let is_missing = missing.is_some();
         let mut kept = found.filter(|_| holds_data && missing.is_none());
         if let (Some(identity), Some(alive)) = (&kept, &alive) {
             let absence = AbsenceCheck { dir, now, away_max, after_absence, restored };
@@ -161,7 +173,18 @@ impl DataDirectory {
         }
 
         let is_new = kept.is_none();
+        let has_lost_data = is_missing || stale_shard.is_some();
         let identity = kept.unwrap_or_else(|| Identity::without_log_mark(new_tag, membership));
+        // Neither a directory that never held data nor one that is restored with its whole cluster
+        // has votes to forget. A copy that becomes another node follows one that may have voted.
+        let votes_begin = match restored {
+            Some(AfterRestore::Keep) => Some(VoteHistory::Complete),
+            Some(AfterRestore::Rebuild) => Some(VoteHistory::OfThisId),
+            None => (is_new && !has_lost_data).then_some(VoteHistory::Complete),
+        };
+        if let Some(history) = votes_begin {
+            votes = Some(votes_file::create(fs, dir, identity.tag, history)?);
+        }
         if is_new {
             identity.store(fs, dir)?;
             // Recorded before a shard exists, which could otherwise be taken for one of an absent
@@ -175,6 +198,7 @@ impl DataDirectory {
             engine,
             identity,
             layout,
+            votes,
             new_tag,
             marked,
             is_new,
@@ -208,6 +232,7 @@ impl DataDirectory {
             dir,
             mut identity,
             layout,
+            votes,
             marked,
             is_new,
             stale_shard,
@@ -245,13 +270,17 @@ impl DataDirectory {
             (None, None) => NodeRecord::default(),
         };
         let noted = marked.filter(|_| !is_successor).map(|marked| marked.end);
+        let layout = LayoutFile::new(Arc::clone(&env.fs), &dir, layout);
+        let (votes, voter) =
+            VotesFile::open(Arc::clone(&env.fs), &dir, identity.tag, votes, layout.current());
         let store = Store {
             engine,
             tag: identity.tag,
             record_versions: Arc::new(loaded.versions),
             snapshots: Arc::new(Snapshots::new(Arc::clone(&env.clock), snapshot_age)),
             checkpoints: Arc::new(Checkpoints::new(env.clone(), &dir, identity.clone(), alive.clone())),
-            layout: Arc::new(LayoutFile::new(Arc::clone(&env.fs), &dir, layout)),
+            layout: Arc::new(layout),
+            votes: Arc::new(votes),
             log_mark: Arc::new(LogMark::new(Arc::clone(&env.fs), &dir, identity.tag, noted)),
             pauses: Arc::new(PauseDetector::new(Arc::clone(&env.clock), &dir, away_max, peers)),
             alive,
@@ -304,6 +333,7 @@ impl DataDirectory {
                 version_ahead,
                 record,
                 layout,
+                voter,
                 recovery,
             },
         ))

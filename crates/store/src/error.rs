@@ -183,6 +183,18 @@ pub enum StoreError {
         /// Description of the defect.
         detail: String,
     },
+    /// The file with the votes on layout records is corrupt, or of a later release.
+    #[error(
+        "{} cannot be read: {detail}. The node serves its data, and does not vote on changes of the cluster any more. To \
+         let it vote, replace it by a node with an empty data directory",
+        path.display()
+    )]
+    VotesCorrupt {
+        /// The file.
+        path: PathBuf,
+        /// Description of the defect.
+        detail: String,
+    },
     /// A layout record does not follow the one of the directory, or cannot be built.
     #[error("a layout record is refused: {detail}")]
     LayoutRefused {

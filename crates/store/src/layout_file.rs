@@ -150,14 +150,14 @@ impl LayoutFile {
     /// # Errors
     /// [`StoreError::LayoutRefused`] if the record does not follow the present one; otherwise the
     /// refusal of the operating system. The present record is unchanged.
-    pub(crate) fn adopt(&self, record: LayoutRecord) -> Result<Arc<LayoutRecord>, StoreError> {
+    pub(crate) fn adopt(&self, record: Arc<LayoutRecord>) -> Result<Arc<LayoutRecord>, StoreError> {
         // Held until the record is durable, so that of two records the newer one stays.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         record
             .verify_newer(&current)
             .map_err(|error| StoreError::LayoutRefused { detail: error.to_string() })?;
         store(&*self.fs, &self.dir, &record)?;
-        *current = Arc::new(record);
+        *current = record;
         Ok(Arc::clone(&current))
     }
 }

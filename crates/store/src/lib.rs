@@ -44,6 +44,7 @@ mod sealed;
 mod snapshots;
 mod store;
 mod verify;
+mod votes_file;
 
 pub use alive_mark::{AWAY_MAX_DEFAULT, AfterAbsence};
 pub use checkpoints::{CHECKPOINTS_MAX, Checkpoint, Renewal};
@@ -59,3 +60,4 @@ pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{Store, TryAnswer};
 pub use verify::{FutureCells, VerifiedDirectory, verify};
+pub use votes_file::VOTES_FILE;

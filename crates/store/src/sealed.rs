@@ -11,8 +11,9 @@ use crate::error::StoreError;
 use env::{Fs, OpenMode};
 use std::path::Path;
 
-/// Maximum length of a file that is read, in bytes: that of a layout record, the largest one.
-const FILE_BYTES_MAX: u64 = cluster::LAYOUT_RECORD_BYTES_MAX as u64;
+/// Maximum length of a file that is read, in bytes: that of a vote with a layout record, the
+/// largest one.
+const FILE_BYTES_MAX: u64 = cluster::LAYOUT_RECORD_BYTES_MAX as u64 + 4_096;
 const CHECKSUM: &str = "crc32c ";
 
 /// Replaces the content of the file `name` in `dir` by `text`, which ends with a newline.

@@ -14,9 +14,10 @@ use crate::pages::{self, FilledPage};
 use crate::pause::PauseDetector;
 use crate::scan;
 use crate::snapshots::Snapshots;
+use crate::votes_file::VotesFile;
 use cluster::{
     Key, LayoutRecord, NodeRecord, Page, PageContent, PageRequest, ReplicaRequest, ReplicaResponse,
-    SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse,
+    SnapshotId, StoreFault, StoreId, StoreRequest, StoreResponse, VoterState,
 };
 use engine::{CommitOutcome, CommitTimes, Engine, ErrorKind, HorizonSource, ReadMemory, TryGet};
 use env::{DirLock, Env};
@@ -44,6 +45,7 @@ pub struct Store {
     /// `None` for a standalone node.
     pub(crate) alive: Option<Arc<AliveMark>>,
     pub(crate) layout: Arc<LayoutFile>,
+    pub(crate) votes: Arc<VotesFile>,
     pub(crate) log_mark: Arc<LogMark>,
     pub(crate) pauses: Arc<PauseDetector>,
     pub(crate) _lock: Arc<dyn DirLock>,
@@ -71,7 +73,22 @@ impl Store {
     /// [`StoreError::LayoutRefused`] if the record does not follow the present one; otherwise the
     /// refusal of the operating system. The present record is unchanged.
     pub fn adopt_layout(&self, record: LayoutRecord) -> Result<Arc<LayoutRecord>, StoreError> {
-        self.layout.adopt(record)
+        self.layout.adopt(Arc::new(record))
+    }
+
+    /// Makes the state of this node as a voter durable: its newest decided record, which is adopted
+    /// if it is newer than the present one, and its votes on the next record. The node sends no
+    /// answer that depends on the state before this returns. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::LayoutRefused`] if the decided record does not follow the present one;
+    /// otherwise the refusal of the operating system. Part of the state may be durable then, and
+    /// the call may be repeated.
+    ///
+    /// # Panics
+    /// If the state is older than the stored one: a promise or a vote would be forgotten.
+    pub fn persist_voter(&self, state: &VoterState) -> Result<(), StoreError> {
+        self.votes.persist(&self.layout, state)
     }
 
     /// Executes a read if it does not block on the disk. Scans of entities and hints, and pages,

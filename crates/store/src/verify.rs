@@ -7,6 +7,7 @@ use crate::identity::Identity;
 use crate::keyspace::ENTITIES;
 use crate::layout_file;
 use crate::log_mark::{self, MarkState};
+use crate::votes_file;
 use bytes::Bytes;
 use cluster::{HybridClock, Key};
 use engine::{LogEnd, VerifyProgress, VerifyReport};
@@ -59,8 +60,8 @@ impl FutureCells {
     }
 }
 
-/// Checks the identity, the layout record and every byte of the data in `dir`, and that no file is
-/// missing. Changes nothing.
+/// Checks the identity, the layout record, the votes and every byte of the data in `dir`, and that
+/// no file is missing. Changes nothing.
 ///
 /// # Errors
 /// All defects, at least one: a [`StoreError`] per file that is damaged, missing or truncated; only
@@ -82,6 +83,9 @@ pub fn verify(
         Err(error) => return Err(vec![error]),
     };
     if let Err(error) = layout_file::find(&*env.fs, dir) {
+        damage.push(error);
+    }
+    if let Err(error) = votes_file::find(&*env.fs, dir) {
         damage.push(error);
     }
     let found = log_mark::find(&*env.fs, dir).unwrap_or_else(|error| {

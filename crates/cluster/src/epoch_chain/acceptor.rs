@@ -57,6 +57,19 @@ impl<R: ChainRecord> EpochAcceptor<R> {
         }
     }
 
+    /// Handles a request of which the node may take note, but on which it must not vote: it does
+    /// not know all of its earlier votes. A vote is refused; otherwise as
+    /// [`handle`](Self::handle).
+    pub fn handle_without_vote(&mut self, request: ChainRequest<R>) -> ChainResponse<R> {
+        let epoch = match request {
+            ChainRequest::Prepare { epoch, .. } => epoch,
+            ChainRequest::Accept(vote) => vote.record.epoch(),
+            ChainRequest::Learn(record) => return self.learn(record),
+        };
+        let refused = ChainResponse::Refused { epoch: self.state.decided.epoch() };
+        self.no_vote_for(epoch).unwrap_or(refused)
+    }
+
     /// The response of an acceptor that does not vote for this epoch.
     fn no_vote_for(&self, epoch: LayoutEpoch) -> Option<ChainResponse<R>> {
         let held = self.state.decided.epoch();

@@ -2,6 +2,7 @@
 
 use super::{ChainNode, ChainRecord};
 use crate::{LayoutEpoch, LayoutRecord, NodeIndex};
+use std::sync::Arc;
 
 impl ChainRecord for LayoutRecord {
     fn epoch(&self) -> LayoutEpoch {
@@ -22,7 +23,30 @@ impl ChainRecord for LayoutRecord {
     }
 
     fn is_later_than(&self, earlier: &Self) -> bool {
-        self.cluster == earlier.cluster && self.epoch > earlier.epoch
+        self.verify_newer(earlier).is_ok()
+    }
+}
+
+/// Messages and states share one copy of a record.
+impl<R: ChainRecord> ChainRecord for Arc<R> {
+    fn epoch(&self) -> LayoutEpoch {
+        (**self).epoch()
+    }
+
+    fn voters(&self) -> &[NodeIndex] {
+        (**self).voters()
+    }
+
+    fn is_voter(&self, node: ChainNode) -> bool {
+        (**self).is_voter(node)
+    }
+
+    fn is_child_of(&self, parent: &Self) -> bool {
+        (**self).is_child_of(parent)
+    }
+
+    fn is_later_than(&self, earlier: &Self) -> bool {
+        (**self).is_later_than(earlier)
     }
 }
 

@@ -65,11 +65,13 @@ mod layout_record;
 mod message;
 mod proposal;
 mod proposer;
+mod voter_state;
 
 pub use acceptor::{AcceptorState, EpochAcceptor};
 pub use message::{ChainNode, ChainRequest, ChainResponse, ChainVote, ProposalBallot};
 pub use proposal::ChainProposal;
 pub use proposer::{ChainOutcome, ChainProposer, ProposerPace};
+pub use voter_state::{VoteHistory, VoterState};
 
 use crate::{LayoutEpoch, NodeIndex};
 use std::fmt::Debug;
