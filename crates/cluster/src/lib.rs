@@ -64,10 +64,14 @@ pub use layout::{
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;
 pub use message::{
-    Destination, GenerationReport, HeartbeatPayload, Incarnation, LinkId, Message, MessageId, NodeRequest,
-    NodeResponse, Origin, PeerAnswer, PeerRequest, RangeAnswer, RangeDigest, RangeRequest, Requester,
+    Destination, EncodedRecord, GenerationReport, HeartbeatPayload, Incarnation, LayoutStamp, LinkId,
+    Message, MessageId, NodeRequest, NodeResponse, Origin, PeerAnswer, PeerRequest, RangeAnswer, RangeDigest,
+    RangeRequest, Requester,
 };
-pub use node::{Node, NodeLimits, NodeStatus, PeerStatus, RepairKind, RepairStatus};
+pub use node::{
+    AgreementEffect, LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus, PeerStatus,
+    ProposalOutcome, ProposeError, RepairKind, RepairStatus,
+};
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use quorum::{Quorum, QuorumChoice, QuorumError, default_from_of_new_cluster, majority};
 pub use refused::{RefusedKey, RefusedKeys};

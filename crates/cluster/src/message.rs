@@ -9,9 +9,11 @@
 //! so that a process never accepts an answer to an earlier process of its node.
 
 use crate::{
-    Generation, Key, NodeIndex, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, ScanRequest,
-    SyncState,
+    ChainRequest, ChainResponse, Generation, Key, LayoutDecodeError, LayoutEpoch, LayoutRecord, NodeIndex,
+    RecordHash, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, ScanRequest, SyncState,
 };
+use bytes::Bytes;
+use std::fmt;
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, WallTime};
@@ -20,8 +22,8 @@ use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, WallTime};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-impl std::fmt::Debug for Incarnation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
@@ -122,6 +124,11 @@ pub enum NodeRequest {
     Heartbeat(HeartbeatPayload),
     /// Reads the keys of a range that both nodes replicate.
     Range(RangeRequest),
+    /// A request to the receiver as a voter or learner of the epoch chain. Sent only to a peer whose
+    /// heartbeats have a [`LayoutStamp`].
+    Chain(ChainRequest<EncodedRecord>),
+    /// Reads the newest layout record that the receiver has adopted. Sent as `Chain` is.
+    ReadLayout,
 }
 
 /// The answer to a [`PeerRequest`].
@@ -142,6 +149,10 @@ pub enum NodeResponse {
     Heartbeat(HeartbeatPayload),
     /// Answers `Range`.
     Range(RangeAnswer),
+    /// Answers `Chain`.
+    Chain(ChainResponse<EncodedRecord>),
+    /// Answers `ReadLayout`.
+    Layout(EncodedRecord),
 }
 
 impl PeerAnswer {
@@ -159,7 +170,8 @@ impl PeerAnswer {
     const fn carries_data(&self) -> bool {
         match self {
             Self::Replica(response) => response.carries_data(),
-            Self::Node(NodeResponse::Range(_)) => true,
+            Self::Node(NodeResponse::Range(_) | NodeResponse::Layout(_)) => true,
+            Self::Node(NodeResponse::Chain(response)) => response.record().is_some(),
             Self::Node(NodeResponse::Heartbeat(_)) | Self::Failed(_) => false,
         }
     }
@@ -222,6 +234,53 @@ pub struct HeartbeatPayload {
     /// Default number of replicas of a key for requests to the sender; `None` from a sender of a
     /// release that does not report it.
     pub default_from: Option<NonZeroU8>,
+    /// The newest layout record that the sender has adopted. `None` from a sender that takes no part
+    /// in the agreement on layout records, or over a link whose protocol lacks it.
+    pub layout: Option<LayoutStamp>,
+}
+
+/// Identifies a layout record among those that nodes of one cluster may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayoutStamp {
+    /// Epoch of the record.
+    pub epoch: LayoutEpoch,
+    /// The first 8 bytes of the hash of the record, which tell different records of one epoch
+    /// apart.
+    pub fingerprint: u64,
+}
+
+impl LayoutStamp {
+    /// The stamp of a record with this epoch and hash.
+    pub fn new(epoch: LayoutEpoch, hash: RecordHash) -> Self {
+        let first = hash.0.first_chunk().expect("a hash is longer than that");
+        Self { epoch, fingerprint: u64::from_le_bytes(*first) }
+    }
+}
+
+/// The bytes of a layout record, as nodes send it. They are decoded where the record is judged: a
+/// record that this release cannot read must not end the link that brought it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct EncodedRecord(pub Bytes);
+
+impl EncodedRecord {
+    /// Encodes a record.
+    pub fn of(record: &LayoutRecord) -> Self {
+        Self(record.encode().into())
+    }
+
+    /// Decodes and checks the record.
+    ///
+    /// # Errors
+    /// [`LayoutDecodeError`].
+    pub fn decode(&self) -> Result<LayoutRecord, LayoutDecodeError> {
+        LayoutRecord::decode(&self.0)
+    }
+}
+
+impl fmt::Debug for EncodedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EncodedRecord({} bytes)", self.0.len())
+    }
 }
 
 /// A generation as its own process reports it. The incarnation is known from the link.

@@ -446,6 +446,7 @@ fn admit_undecided_copy(world: &mut World) {
         remembered_generation_of_you: None,
         generation: Some(GenerationReport { number: known.number + 1, clock: known.clock }),
         default_from: None,
+        layout: None,
     };
     let id = MessageId { incarnation: Incarnation(0xc0b1), requester: Requester::Node, number: 1 };
     let message =

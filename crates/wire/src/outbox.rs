@@ -16,7 +16,7 @@
 //! **Caveats.** A shorter message may overtake a long one that was pushed before it.
 
 use crate::frame::{FRAME_PAYLOAD_MAX, FrameContent, put_frame};
-use crate::message::{encode_head, len_max, tail};
+use crate::message::{encode_head, first_version, len_max, tail};
 use crate::reassembly::{FRAGMENT_DATA_MAX, FragmentHeader};
 use crate::{FRAGMENTED_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use bytes::Bytes;
@@ -42,7 +42,8 @@ pub struct OutboxLimits {
     pub bytes_max: usize,
 }
 
-/// The outbox is full, or the message is longer than [`MESSAGE_BYTES_MAX`].
+/// The outbox is full, the message is longer than [`MESSAGE_BYTES_MAX`], or the version of the
+/// protocol on this link lacks its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the outbox of this link is full")]
 pub struct OutboxFull;
@@ -114,6 +115,9 @@ impl Outbox {
     ) -> Result<(), OutboxFull> {
         if is_heartbeat(message) {
             return self.push_heartbeat(message);
+        }
+        if first_version(message) > self.version {
+            return Err(OutboxFull);
         }
         let len_max = len_max(message);
         let waiting = self.short.bytes() + self.long_bytes;

@@ -6,11 +6,13 @@
 mod common;
 
 use cluster::{
-    ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch, Message, NodeIndex,
-    NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest, RecordHash, ReplicaFault, Requester,
-    StoreFault, SyncState,
+    ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch, LayoutStamp, Message,
+    NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest, RecordHash, ReplicaFault,
+    Requester, StoreFault, SyncState,
 };
-use common::{answers, decode, encode, encode_in, id, requests, wall, write};
+use common::{
+    answers, decode, encode, encode_in, id, layout_answers, layout_requests, outbox, requests, wall, write,
+};
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, LayoutStatement,
     ProtocolVersions, Secret,
 };
+use wire::{OutboxFull, WireError};
 
 /// The bytes of a file. With `UPDATE` set, the file of the newest version is replaced by `written`.
 fn pinned(name: &str, written: Option<&[u8]>) -> Vec<u8> {
@@ -42,10 +45,12 @@ fn heartbeat_payload(sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayloa
         remembered_generation_of_you: None,
         generation: None,
         default_from: None,
+        layout: None,
     }
 }
 
-/// The payload in this version: from 3 on with generations and the default number of replicas.
+/// The payload in this version: from 3 on with generations and the default number of replicas, from
+/// 4 on with the layout record.
 fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayload {
     let remembered = Generation {
         number: 0xf1f2,
@@ -53,12 +58,14 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
         clock: Hlc::from_bits(0x0a0b_0c0d),
     };
     let now = GenerationReport { number: 0x1a1b, clock: Hlc::from_bits(0x2a2b_2c2d) };
+    let stamp = LayoutStamp { epoch: LayoutEpoch(0x3a3b), fingerprint: 0x4a4b_4c4d_4e4f_5a5b };
     match version {
         1 | 2 => heartbeat_payload(sync_state, tag),
         _ => HeartbeatPayload {
             remembered_generation_of_you: tag.map(|_| remembered),
             generation: tag.map(|_| now),
             default_from: NonZeroU8::new(if tag.is_some() { 5 } else { 0 }),
+            layout: tag.map(|_| stamp).filter(|_| version >= 4),
             ..heartbeat_payload(sync_state, tag)
         },
     }
@@ -105,9 +112,20 @@ fn messages(version: u8) -> Vec<Message> {
     ];
     let requests = (100..).zip(requests()).map(|(number, asked)| request(number, asked));
     let answers = (200..).zip(answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
+    let layout_requests = (400..).zip(layout_requests()).map(|(number, asked)| request(number, asked));
+    let layout_answers =
+        (500..).zip(layout_answers()).map(|(number, answer)| Message::Answer { id: id(number), answer });
+    let layout = layout_requests.chain(layout_answers).filter(|_| version >= 4);
     let expired = PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Expired));
     let expired = knows_time.then_some(Message::Answer { id: id(299), answer: expired });
-    heartbeats.into_iter().chain(requests).chain(answers).chain(expired).chain([write(300, 66_000)]).collect()
+    heartbeats
+        .into_iter()
+        .chain(requests)
+        .chain(answers)
+        .chain(expired)
+        .chain(layout)
+        .chain([write(300, 66_000)])
+        .collect()
 }
 
 #[test]
@@ -137,6 +155,47 @@ fn frames_of_version_4_are_read_and_written() {
     let pinned = pinned("frames-v4.bin", Some(&written));
     assert!(decode(&pinned).unwrap() == messages(4), "the file is decoded differently");
     assert!(written == pinned, "the encoding differs from the released one");
+}
+
+#[test]
+fn messages_that_version_3_lacks_are_neither_sent_nor_read() {
+    let requests =
+        layout_requests().into_iter().map(|request| Message::Request { id: id(1), request, within: None });
+    let answers = layout_answers().into_iter().map(|answer| Message::Answer { id: id(1), answer });
+    for message in requests.chain(answers) {
+        for version in [1, 2, 3] {
+            let mut outbox = outbox().speaking(version);
+            assert_eq!(outbox.push(&message), Err(OutboxFull), "{message:?}");
+            assert!(outbox.is_empty());
+        }
+        let frame = encode(&[message]);
+        let in_version_3 = with_version(&frame, 3);
+        assert!(matches!(decode(&in_version_3), Err(WireError::MessageKind { .. })));
+    }
+}
+
+/// The bytes of one frame as a frame of another version of the protocol.
+fn with_version(frame: &[u8], version: u8) -> Vec<u8> {
+    let mut bytes = frame.to_vec();
+    bytes[6] = version;
+    let checksum = crc_fast::crc32_iscsi(&bytes[4..]);
+    bytes[..4].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn the_layout_record_of_a_heartbeat_is_left_out_before_version_4() {
+    let heartbeat = |version| Message::Request {
+        id: id(1),
+        request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload_in(
+            version,
+            SyncState::Settled,
+            Some(9),
+        ))),
+        within: None,
+    };
+    assert_eq!(decode(&encode_in(3, &[heartbeat(4)])).unwrap(), [heartbeat(3)]);
+    assert_eq!(decode(&encode_in(4, &[heartbeat(4)])).unwrap(), [heartbeat(4)]);
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn heartbeat_payload(hints_for_you: u64) -> HeartbeatPayload {
         remembered_generation_of_you: None,
         generation: None,
         default_from: None,
+        layout: None,
     }
 }
 

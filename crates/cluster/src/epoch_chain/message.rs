@@ -91,3 +91,65 @@ pub enum ChainResponse<R> {
         epoch: LayoutEpoch,
     },
 }
+
+impl<R> ChainRequest<R> {
+    /// The record in the request.
+    pub const fn record(&self) -> Option<&R> {
+        match self {
+            Self::Prepare { .. } => None,
+            Self::Accept(ChainVote { record, .. }) | Self::Learn(record) => Some(record),
+        }
+    }
+
+    /// The same request with its record converted.
+    ///
+    /// # Errors
+    /// The error of `convert`.
+    pub fn try_map<S, E>(self, convert: impl FnOnce(R) -> Result<S, E>) -> Result<ChainRequest<S>, E> {
+        Ok(match self {
+            Self::Prepare { epoch, ballot } => ChainRequest::Prepare { epoch, ballot },
+            Self::Accept(vote) => ChainRequest::Accept(vote.try_map(convert)?),
+            Self::Learn(record) => ChainRequest::Learn(convert(record)?),
+        })
+    }
+}
+
+impl<R> ChainResponse<R> {
+    /// The record in the response.
+    pub const fn record(&self) -> Option<&R> {
+        match self {
+            Self::Promised { accepted: Some(ChainVote { record, .. }), .. } | Self::Holds(record) => {
+                Some(record)
+            }
+            Self::Promised { accepted: None, .. }
+            | Self::Accepted { .. }
+            | Self::Rejected { .. }
+            | Self::IsBehind { .. }
+            | Self::Refused { .. } => None,
+        }
+    }
+
+    /// The same response with its record converted.
+    ///
+    /// # Errors
+    /// The error of `convert`.
+    pub fn try_map<S, E>(self, convert: impl FnOnce(R) -> Result<S, E>) -> Result<ChainResponse<S>, E> {
+        Ok(match self {
+            Self::Promised { epoch, ballot, accepted } => {
+                let accepted = accepted.map(|vote| vote.try_map(convert)).transpose()?;
+                ChainResponse::Promised { epoch, ballot, accepted }
+            }
+            Self::Accepted { epoch, ballot } => ChainResponse::Accepted { epoch, ballot },
+            Self::Rejected { epoch, ballot, promised } => ChainResponse::Rejected { epoch, ballot, promised },
+            Self::Holds(record) => ChainResponse::Holds(convert(record)?),
+            Self::IsBehind { epoch } => ChainResponse::IsBehind { epoch },
+            Self::Refused { epoch } => ChainResponse::Refused { epoch },
+        })
+    }
+}
+
+impl<R> ChainVote<R> {
+    fn try_map<S, E>(self, convert: impl FnOnce(R) -> Result<S, E>) -> Result<ChainVote<S>, E> {
+        Ok(ChainVote { ballot: self.ballot, record: convert(self.record)? })
+    }
+}

@@ -57,8 +57,7 @@
 //! decided like any other. A removed voter must run until a majority of the new voters holds the
 //! record that removes it: with one lost disk, the record is forgotten otherwise. A record should
 //! change at most one voter, which [`ChainRecord::is_child_of`] checks. `crates/model` explores
-//! both. A voter that lies is not detected. No node proposes records yet: every cluster is in
-//! epoch 1.
+//! both. A voter that lies is not detected.
 
 mod acceptor;
 mod layout_record;

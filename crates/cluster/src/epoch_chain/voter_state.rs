@@ -8,7 +8,9 @@ use std::sync::Arc;
 ///
 /// A voter that has forgotten a vote could give another one, and a second record could be decided
 /// for an epoch. So a node votes only where its directory knows all votes that count as its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// A lesser history is complete in more respects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VoteHistory {
     /// Every vote by the id of the directory and by its slot.
     Complete,

@@ -88,6 +88,9 @@ pub(super) enum RequestPurpose {
         pass: u64,
         transfer: Transfer,
     },
+    /// Asks the peer as a voter, or tells it of a decided layout record.
+    Chain,
+    ReadLayout,
 }
 
 impl Node {
@@ -107,6 +110,10 @@ impl Node {
             PeerRequest::Node(NodeRequest::Range(range)) => {
                 self.handle_range_request(origin.node, link, id, range);
             }
+            PeerRequest::Node(NodeRequest::Chain(request)) => {
+                self.handle_chain_request(origin.node, link, id, request);
+            }
+            PeerRequest::Node(NodeRequest::ReadLayout) => self.handle_layout_request(link, id),
             request @ (PeerRequest::Replica(_) | PeerRequest::Scan(_)) => {
                 let read_eligible = self.is_read_eligible();
                 let effects = &mut self.outbox.effects;
@@ -150,6 +157,8 @@ impl Node {
             RequestPurpose::PullCell { pass, transfer } => {
                 self.handle_pull_answer(now, pass, transfer, answer);
             }
+            RequestPurpose::Chain => self.handle_chain_answer(now, node, answer),
+            RequestPurpose::ReadLayout => self.handle_layout_answer(now, node, answer),
         }
     }
 

@@ -59,6 +59,7 @@ impl Node {
             self.record_identity(node, hello.tag, its.sync_state);
             self.record_generation(node, &hello, &its);
             self.record_identity_report(node, &its);
+            self.record_layout_stamp(node, its.layout);
         }
         let heartbeat = self.heartbeat_payload_for(now, node, from, its.sent);
         self.outbox.answer(link, id, NodeResponse::Heartbeat(heartbeat));
@@ -96,6 +97,7 @@ impl Node {
         self.record_identity(node, hello.tag, its.sync_state);
         self.record_generation(node, &hello, &its);
         self.record_identity_report(node, &its);
+        self.record_layout_stamp(node, its.layout);
     }
 
     /// Marks silent peers as suspected, and closes the links to those that are silent for too long.
@@ -205,6 +207,7 @@ impl Node {
             remembered_generation_of_you: self.remembered_generation(node, to),
             generation: self.current_generation(),
             default_from: NonZeroU8::new(self.limits.default_from),
+            layout: self.layout_stamp(),
         }
     }
 }

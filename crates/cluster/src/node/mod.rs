@@ -9,8 +9,8 @@
 //! **Mechanism.** Each input updates the state. Then `advance` runs every follow-up step in a fixed
 //! order; a step without work does nothing. So no event is missed because of the order of the
 //! inputs. Each duty has a file of its own: links and identities are in `links`, the failure
-//! detector in `heartbeat`, the state that survives restarts in `record`. The replica handles the
-//! requests of peers for the store.
+//! detector in `heartbeat`, the state that survives restarts in `record`, the agreement on layout
+//! records in `agreement`. The replica handles the requests of peers for the store.
 //!
 //! The driver calls a `handle_` function and then drains [`poll_effect`](Node::poll_effect),
 //! carrying the effects out in order. It calls [`handle_timeout`](Node::handle_timeout) when
@@ -20,6 +20,7 @@
 //! with the square of the cluster size.
 
 mod absences;
+mod agreement;
 mod clock_bound;
 mod dispatch;
 mod drain;
@@ -42,6 +43,7 @@ mod sync_state;
 mod undecided_generations;
 mod wall_clock;
 
+pub use agreement::{AgreementEffect, LayoutConflict, LayoutConflictReason, ProposalOutcome, ProposeError};
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, RequestHeader};
@@ -49,6 +51,7 @@ use crate::{
     ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, NodeIndex, NodeRecord, Origin,
     ReplicaResponse, StoreId, StoreResponse, TableDamage,
 };
+use agreement::Agreement;
 use clock_bound::ClockBound;
 use drain::Drain;
 use healing::Healing;
@@ -144,6 +147,8 @@ pub struct Node {
     healing: Healing,
     refused_retries: RefusedRetries,
     repair: Repair,
+    /// `None` while the node takes no part in the agreement on layout records.
+    agreement: Option<Agreement>,
 }
 
 impl Node {
@@ -174,6 +179,7 @@ impl Node {
             healing: Healing::default(),
             refused_retries: RefusedRetries::new(now.mono),
             repair: Repair::new(now.mono, pending),
+            agreement: None,
             member,
         };
         node.begin_generation();
@@ -319,7 +325,8 @@ impl Node {
         });
         let own = [
             Some(self.tick_at),
-            self.record.due(),
+            self.record.due().filter(|_| !self.is_vote_history_pending()),
+            self.agreement_due(),
             self.outbox.next_deadline(),
             self.repair_due(),
             self.refused_due(),
@@ -339,7 +346,11 @@ impl Node {
         self.advance_repair(now);
         self.compare_clocks(now);
         self.raise_clock_bound(now);
-        self.record.advance(now.mono, &mut self.outbox);
+        self.advance_agreement(now);
+        // A start after this must find the lost votes, or the reason to look for them.
+        if !self.is_vote_history_pending() {
+            self.record.advance(now.mono, &mut self.outbox);
+        }
         self.update_readiness(now);
         self.advance_drain(now);
         self.publish_view(now);

@@ -58,14 +58,14 @@ struct InFlightRequest {
     purpose: RequestPurpose,
 }
 
-/// The cells that travel with a request or its answer.
+/// The cells or layout records that travel with a request or its answer.
 #[derive(Clone, Copy, Debug)]
 enum Payload {
     /// No cells.
     None,
     /// The request carries a cell of this many bytes.
     InRequest { bytes: u64 },
-    /// The answer carries cells or versions. The request was sent with this number of doublings.
+    /// The answer carries cells, versions or a layout record. The request was sent with this number of doublings.
     InAnswer { kind: usize, doublings: u8 },
 }
 
@@ -75,8 +75,8 @@ struct PeerTimeouts {
     /// Bytes of cells in flight to the peer.
     bytes_in_flight: u64,
     /// Adaptive timeouts by the kind of the answer: one cell, cells of a range, versions of a
-    /// range.
-    answer_timeouts: [AdaptiveTimeout; 3],
+    /// range, a layout record.
+    answer_timeouts: [AdaptiveTimeout; 4],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,6 +95,7 @@ impl Payload {
             PeerRequest::Node(NodeRequest::Range(range)) => {
                 Self::InAnswer { kind: 2 - usize::from(range.cells), doublings: 0 }
             }
+            PeerRequest::Node(NodeRequest::ReadLayout) => Self::InAnswer { kind: 3, doublings: 0 },
             _ => Self::None,
         }
     }

@@ -74,7 +74,7 @@ use super::peer::Peer;
 use crate::quorum::is_majority;
 use crate::{
     Event, Generation, GenerationReport, HeartbeatPayload, Incarnation, NodeIndex, NodeSet, PeerHello,
-    PeerState, RebuildReason, SyncState,
+    PeerState, RebuildReason, SyncState, VoteHistory,
 };
 use std::time::Duration;
 use stdx::{NodeTag, Now};
@@ -233,6 +233,13 @@ impl Node {
             .any(|peer| peer.identity_report.is_none() && may_answer(peer))
     }
 
+    /// Whether a majority of the cluster's nodes, this one included, was heard since the start of
+    /// this process, and none of them refuses it.
+    pub(super) fn is_confirmed_by_majority(&self) -> bool {
+        let heard = self.peers.len() - usize::from(self.unheard_peers().len());
+        self.has_identity_reports && !self.is_refused() && is_majority(heard, self.peers.len())
+    }
+
     /// Whether a peer has refused this process and has not sent a report since.
     fn is_refused(&self) -> bool {
         self.peer_nodes().any(|node| self.peer(node).has_refused)
@@ -284,6 +291,7 @@ impl Node {
             record.unheard = NodeSet::EMPTY;
         }
         self.restart_rebuild(now);
+        self.restrict_votes(VoteHistory::Incomplete);
     }
 
     fn begin_rebuild(&mut self, now: Now, told_by: NodeIndex, contradiction: &Contradiction) {
@@ -299,6 +307,7 @@ impl Node {
             record.own_generations.renounce(generation);
             // Keys that were pulled before may have been written elsewhere since.
             self.restart_rebuild(now);
+            self.restrict_votes(VoteHistory::Incomplete);
         }
     }
 

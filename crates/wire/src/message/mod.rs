@@ -2,8 +2,8 @@
 //!
 //! A message consists of its kind, the id of its request, and fields of fixed width in
 //! little-endian order; versions are big-endian everywhere. If a message has exactly one value, the
-//! value comes last and extends to the end of the message. The same holds for the bytes of a page.
-//! So long ones are sent and received without a copy.
+//! value comes last and extends to the end of the message. The same holds for the bytes of a page
+//! and for a layout record. So long ones are sent and received without a copy.
 //!
 //! Each family of messages has a module with its kinds, and the encoding, decoding and length of
 //! each: `replica` and `scan` for what coordinators ask, `node` for what nodes ask, `fault` for
@@ -17,7 +17,7 @@ mod node;
 mod replica;
 mod scan;
 
-use crate::WireError;
+use crate::{PROTOCOL_VERSION_MIN, WireError};
 use bytes::Bytes;
 use cluster::{Message, MessageId, PeerAnswer, PeerRequest};
 use decoder::Decoder;
@@ -30,6 +30,10 @@ const TIME_LEFT_SINCE: u8 = 2;
 /// First version of the protocol in which heartbeats carry generations and the default number of
 /// replicas.
 const GENERATIONS_SINCE: u8 = 3;
+
+/// First version of the protocol with the agreement on layout records: heartbeats name the sender's
+/// record, and nodes vote on the next one.
+const LAYOUT_SINCE: u8 = 4;
 
 /// Bit that is set in the kinds of answers.
 const ANSWER: u8 = 0x80;
@@ -81,11 +85,22 @@ pub(crate) fn len_max(message: &Message) -> usize {
     FIXED_LEN_MAX + variable
 }
 
-/// The value or the bytes of a page at the end of `message`.
+/// The first version of the protocol that has this kind of message.
+pub(crate) const fn first_version(message: &Message) -> u8 {
+    match message {
+        Message::Request { request: PeerRequest::Node(request), .. } => node::request_version(request),
+        Message::Answer { answer: PeerAnswer::Node(response), .. } => node::response_version(response),
+        _ => PROTOCOL_VERSION_MIN,
+    }
+}
+
+/// The value, the bytes of a page or the layout record at the end of `message`.
 pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
     match message {
         Message::Request { request: PeerRequest::Replica(request), .. } => replica::request_tail(request),
         Message::Answer { answer: PeerAnswer::Replica(response), .. } => replica::response_tail(response),
+        Message::Request { request: PeerRequest::Node(request), .. } => node::request_tail(request),
+        Message::Answer { answer: PeerAnswer::Node(response), .. } => node::response_tail(response),
         _ => None,
     }
 }

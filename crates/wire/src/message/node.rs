@@ -2,14 +2,16 @@
 
 use super::decoder::Decoder;
 use super::fields::{
-    META_LEN_MIN, key_len, meta, optional_key, put_count, put_key, put_meta, put_optional_key, put_u64,
-    sync_state_from_number, sync_state_to_number, wall,
+    META_LEN_MIN, is_present, key_len, meta, optional_key, put_count, put_key, put_meta, put_optional_key,
+    put_u64, sync_state_from_number, sync_state_to_number, wall,
 };
-use super::{ENTRY_LEN_MAX, GENERATIONS_SINCE, Head};
-use crate::WireError;
+use super::{ABSENT, ENTRY_LEN_MAX, GENERATIONS_SINCE, Head, LAYOUT_SINCE, PRESENT};
+use crate::{PROTOCOL_VERSION_MIN, WireError};
+use bytes::Bytes;
 use cluster::{
-    Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, NodeRequest, NodeResponse, RangeAnswer,
-    RangeDigest, RangeRequest,
+    ChainRequest, ChainResponse, ChainVote, EncodedRecord, Generation, GenerationReport, HeartbeatPayload,
+    Incarnation, Key, LAYOUT_RECORD_BYTES_MAX, LayoutEpoch, LayoutStamp, NodeRequest, NodeResponse,
+    ProposalBallot, RangeAnswer, RangeDigest, RangeRequest,
 };
 use std::num::NonZeroU8;
 use stdx::codec::Reader;
@@ -18,11 +20,23 @@ use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag};
 mod kind {
     pub(super) const HEARTBEAT: u8 = 0x05;
     pub(super) const RANGE: u8 = 0x06;
+    /// Since version 4, as the other kinds of the epoch chain.
+    pub(super) const PREPARE: u8 = 0x09;
+    pub(super) const ACCEPT: u8 = 0x0a;
+    pub(super) const LEARN: u8 = 0x0b;
+    pub(super) const READ_LAYOUT: u8 = 0x0c;
 
     pub(super) const HEARTBEAT_ANSWER: u8 = 0x85;
     pub(super) const RANGE_SAME: u8 = 0x86;
     pub(super) const RANGE_VERSIONS: u8 = 0x87;
     pub(super) const RANGE_CELLS: u8 = 0x88;
+    pub(super) const PROMISED: u8 = 0x8c;
+    pub(super) const ACCEPTED: u8 = 0x8d;
+    pub(super) const REJECTED: u8 = 0x8e;
+    pub(super) const HOLDS: u8 = 0x90;
+    pub(super) const IS_BEHIND: u8 = 0x91;
+    pub(super) const REFUSED: u8 = 0x92;
+    pub(super) const LAYOUT: u8 = 0x93;
 }
 
 /// Bits of the flags of a heartbeat. The lower two are the sync state.
@@ -50,6 +64,30 @@ pub(super) fn request_len_max(request: &NodeRequest) -> usize {
     match request {
         NodeRequest::Heartbeat(_) => 0,
         NodeRequest::Range(request) => key_len(request.after.as_ref()) + key_len(request.until.as_ref()),
+        NodeRequest::Chain(_) | NodeRequest::ReadLayout => request_tail(request).map_or(0, Bytes::len),
+    }
+}
+
+/// The first version of the protocol that has this request.
+pub(super) const fn request_version(request: &NodeRequest) -> u8 {
+    match request {
+        NodeRequest::Heartbeat(_) | NodeRequest::Range(_) => PROTOCOL_VERSION_MIN,
+        NodeRequest::Chain(_) | NodeRequest::ReadLayout => LAYOUT_SINCE,
+    }
+}
+
+/// The layout record at the end of a request.
+pub(super) const fn request_tail(request: &NodeRequest) -> Option<&Bytes> {
+    match request {
+        NodeRequest::Chain(request) => record_bytes(request.record()),
+        NodeRequest::Heartbeat(_) | NodeRequest::Range(_) | NodeRequest::ReadLayout => None,
+    }
+}
+
+const fn record_bytes(record: Option<&EncodedRecord>) -> Option<&Bytes> {
+    match record {
+        Some(EncodedRecord(bytes)) => Some(bytes),
+        None => None,
     }
 }
 
@@ -63,11 +101,26 @@ pub(super) fn put_request(out: &mut Vec<u8>, head: Head, request: &NodeRequest) 
             head.put(out, kind::RANGE);
             put_range_request(out, request);
         }
+        NodeRequest::Chain(ChainRequest::Prepare { epoch, ballot }) => {
+            head.put(out, kind::PREPARE);
+            put_epoch_and_ballot(out, *epoch, ballot);
+        }
+        NodeRequest::Chain(ChainRequest::Accept(ChainVote { ballot, record: _ })) => {
+            head.put(out, kind::ACCEPT);
+            put_ballot(out, ballot);
+        }
+        NodeRequest::Chain(ChainRequest::Learn(_)) => head.put(out, kind::LEARN),
+        NodeRequest::ReadLayout => head.put(out, kind::READ_LAYOUT),
     }
 }
 
 /// Decodes a request; `None`: it is of another family.
 pub(super) fn request(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeRequest>, WireError> {
+    if from.version >= LAYOUT_SINCE
+        && let Some(request) = layout_request(kind, from)?
+    {
+        return Ok(Some(request));
+    }
     Ok(Some(match kind {
         kind::HEARTBEAT => NodeRequest::Heartbeat(heartbeat_payload(&mut from.reader, from.version)?),
         kind::RANGE => NodeRequest::Range(range_request(from)?),
@@ -75,10 +128,41 @@ pub(super) fn request(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeReq
     }))
 }
 
+fn layout_request(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeRequest>, WireError> {
+    let request = match kind {
+        kind::PREPARE => {
+            ChainRequest::Prepare { epoch: epoch(&mut from.reader)?, ballot: ballot(&mut from.reader)? }
+        }
+        kind::ACCEPT => ChainRequest::Accept(vote(from)?),
+        kind::LEARN => ChainRequest::Learn(record(from)?),
+        kind::READ_LAYOUT => return Ok(Some(NodeRequest::ReadLayout)),
+        _ => return Ok(None),
+    };
+    Ok(Some(NodeRequest::Chain(request)))
+}
+
 pub(super) fn response_len_max(response: &NodeResponse) -> usize {
     match response {
         NodeResponse::Heartbeat(_) => 0,
         NodeResponse::Range(answer) => range_answer_len_max(answer),
+        NodeResponse::Chain(_) | NodeResponse::Layout(_) => response_tail(response).map_or(0, Bytes::len),
+    }
+}
+
+/// The first version of the protocol that has this response.
+pub(super) const fn response_version(response: &NodeResponse) -> u8 {
+    match response {
+        NodeResponse::Heartbeat(_) | NodeResponse::Range(_) => PROTOCOL_VERSION_MIN,
+        NodeResponse::Chain(_) | NodeResponse::Layout(_) => LAYOUT_SINCE,
+    }
+}
+
+/// The layout record at the end of a response.
+pub(super) const fn response_tail(response: &NodeResponse) -> Option<&Bytes> {
+    match response {
+        NodeResponse::Chain(response) => record_bytes(response.record()),
+        NodeResponse::Layout(record) => record_bytes(Some(record)),
+        NodeResponse::Heartbeat(_) | NodeResponse::Range(_) => None,
     }
 }
 
@@ -97,11 +181,48 @@ pub(super) fn put_response(out: &mut Vec<u8>, head: Head, response: &NodeRespons
             head.put(out, kind::RANGE_CELLS);
             put_cells(out, entries, until.as_ref());
         }
+        NodeResponse::Chain(response) => put_chain_response(out, head, response),
+        NodeResponse::Layout(_) => head.put(out, kind::LAYOUT),
+    }
+}
+
+/// Appends a response without the record at its end.
+fn put_chain_response(out: &mut Vec<u8>, head: Head, response: &ChainResponse<EncodedRecord>) {
+    match response {
+        ChainResponse::Promised { epoch, ballot, accepted } => {
+            head.put(out, kind::PROMISED);
+            put_epoch_and_ballot(out, *epoch, ballot);
+            out.push(if accepted.is_some() { PRESENT } else { ABSENT });
+            accepted.iter().for_each(|vote| put_ballot(out, &vote.ballot));
+        }
+        ChainResponse::Accepted { epoch, ballot } => {
+            head.put(out, kind::ACCEPTED);
+            put_epoch_and_ballot(out, *epoch, ballot);
+        }
+        ChainResponse::Rejected { epoch, ballot, promised } => {
+            head.put(out, kind::REJECTED);
+            put_epoch_and_ballot(out, *epoch, ballot);
+            put_ballot(out, promised);
+        }
+        ChainResponse::Holds(_) => head.put(out, kind::HOLDS),
+        ChainResponse::IsBehind { epoch } => {
+            head.put(out, kind::IS_BEHIND);
+            put_u64(out, epoch.0);
+        }
+        ChainResponse::Refused { epoch } => {
+            head.put(out, kind::REFUSED);
+            put_u64(out, epoch.0);
+        }
     }
 }
 
 /// Decodes a response; `None`: it is of another family.
 pub(super) fn response(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeResponse>, WireError> {
+    if from.version >= LAYOUT_SINCE
+        && let Some(response) = layout_response(kind, from)?
+    {
+        return Ok(Some(response));
+    }
     Ok(Some(match kind {
         kind::HEARTBEAT_ANSWER => NodeResponse::Heartbeat(heartbeat_payload(&mut from.reader, from.version)?),
         kind::RANGE_SAME => NodeResponse::Range(RangeAnswer::Same),
@@ -109,6 +230,66 @@ pub(super) fn response(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeRe
         kind::RANGE_CELLS => NodeResponse::Range(cells(from)?),
         _ => return Ok(None),
     }))
+}
+
+fn layout_response(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeResponse>, WireError> {
+    let response = match kind {
+        kind::PROMISED => {
+            let (epoch, ballot) = (epoch(&mut from.reader)?, ballot(&mut from.reader)?);
+            let accepted = is_present(&mut from.reader)?.then(|| vote(from)).transpose()?;
+            ChainResponse::Promised { epoch, ballot, accepted }
+        }
+        kind::ACCEPTED => {
+            ChainResponse::Accepted { epoch: epoch(&mut from.reader)?, ballot: ballot(&mut from.reader)? }
+        }
+        kind::REJECTED => ChainResponse::Rejected {
+            epoch: epoch(&mut from.reader)?,
+            ballot: ballot(&mut from.reader)?,
+            promised: ballot(&mut from.reader)?,
+        },
+        kind::HOLDS => ChainResponse::Holds(record(from)?),
+        kind::IS_BEHIND => ChainResponse::IsBehind { epoch: epoch(&mut from.reader)? },
+        kind::REFUSED => ChainResponse::Refused { epoch: epoch(&mut from.reader)? },
+        kind::LAYOUT => return Ok(Some(NodeResponse::Layout(record(from)?))),
+        _ => return Ok(None),
+    };
+    Ok(Some(NodeResponse::Chain(response)))
+}
+
+fn put_epoch_and_ballot(out: &mut Vec<u8>, epoch: LayoutEpoch, ballot: &ProposalBallot) {
+    put_u64(out, epoch.0);
+    put_ballot(out, ballot);
+}
+
+fn put_ballot(out: &mut Vec<u8>, ballot: &ProposalBallot) {
+    put_u64(out, ballot.round);
+    put_u64(out, ballot.proposer.0);
+    put_u64(out, ballot.incarnation.0);
+}
+
+fn epoch(reader: &mut Reader<'_>) -> Result<LayoutEpoch, WireError> {
+    Ok(LayoutEpoch(reader.u64()?))
+}
+
+fn ballot(reader: &mut Reader<'_>) -> Result<ProposalBallot, WireError> {
+    Ok(ProposalBallot {
+        round: reader.u64()?,
+        proposer: NodeTag(reader.u64()?),
+        incarnation: Incarnation(reader.u64()?),
+    })
+}
+
+fn vote(from: &mut Decoder<'_>) -> Result<ChainVote<EncodedRecord>, WireError> {
+    Ok(ChainVote { ballot: ballot(&mut from.reader)?, record: record(from)? })
+}
+
+/// The layout record at the end of a message, which the node decodes.
+fn record(from: &mut Decoder<'_>) -> Result<EncodedRecord, WireError> {
+    let record = from.tail()?;
+    match record.len() <= LAYOUT_RECORD_BYTES_MAX {
+        true => Ok(EncodedRecord(record)),
+        false => Err(WireError::Field { field: "length of a layout record" }),
+    }
 }
 
 fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload, version: u8) {
@@ -138,6 +319,12 @@ fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload
         put_u64(out, incarnation.0);
         put_u64(out, clock.to_bits());
     }
+    if version >= LAYOUT_SINCE {
+        put_u64(out, heartbeat_payload.layout.map_or(0, |stamp| stamp.epoch.0));
+        if let Some(LayoutStamp { epoch: _, fingerprint }) = heartbeat_payload.layout {
+            put_u64(out, fingerprint);
+        }
+    }
 }
 
 fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPayload, WireError> {
@@ -162,6 +349,7 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
         remembered_generation_of_you: None,
         generation: None,
         default_from: None,
+        layout: None,
     };
     if version >= GENERATIONS_SINCE {
         heartbeat_payload.default_from = NonZeroU8::new(reader.u8()?);
@@ -176,6 +364,12 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
         let incarnation = Incarnation(reader.u64()?);
         let clock = Hlc::from_bits(reader.u64()?);
         heartbeat_payload.remembered_generation_of_you = Some(Generation { number, incarnation, clock });
+    }
+    if version >= LAYOUT_SINCE {
+        let epoch = epoch(reader)?;
+        let has_record = epoch != LayoutEpoch(0);
+        let stamp = || Ok::<_, WireError>(LayoutStamp { epoch, fingerprint: reader.u64()? });
+        heartbeat_payload.layout = has_record.then(stamp).transpose()?;
     }
     Ok(heartbeat_payload)
 }

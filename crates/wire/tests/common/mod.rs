@@ -3,10 +3,11 @@
 
 use bytes::Bytes;
 use cluster::{
-    Cut, Generation, GenerationReport, HeartbeatPayload, Incarnation, Key, KeyRange, Message, MessageId,
-    NODES_MAX, NodeIndex, NodeRequest, NodeResponse, NodeSet, Page, PageBuilder, PeerAnswer, PeerRequest,
-    RangeAnswer, RangeDigest, RangeRequest, ReplicaFault, ReplicaRequest, ReplicaResponse, Requester,
-    ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
+    ChainRequest, ChainResponse, ChainVote, Cut, EncodedRecord, Generation, GenerationReport,
+    HeartbeatPayload, Incarnation, Key, KeyRange, LayoutEpoch, LayoutStamp, Message, MessageId, NODES_MAX,
+    NodeIndex, NodeRequest, NodeResponse, NodeSet, Page, PageBuilder, PeerAnswer, PeerRequest,
+    ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, ReplicaFault, ReplicaRequest, ReplicaResponse,
+    Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -128,7 +129,52 @@ fn any_request() -> impl Strategy<Value = PeerRequest> {
         any_scan_request().prop_map(PeerRequest::Scan),
         any_snapshot()
             .prop_map(|snapshot| PeerRequest::Replica(ReplicaRequest::EndSnapshot { id: snapshot })),
+        any_chain_request().prop_map(|request| NodeRequest::Chain(request).into()),
+        Just(NodeRequest::ReadLayout.into()),
     ]
+}
+
+fn any_chain_request() -> impl Strategy<Value = ChainRequest<EncodedRecord>> {
+    prop_oneof![
+        (any_epoch(), any_ballot()).prop_map(|(epoch, ballot)| ChainRequest::Prepare { epoch, ballot }),
+        any_vote().prop_map(ChainRequest::Accept),
+        any_record().prop_map(ChainRequest::Learn),
+    ]
+}
+
+fn any_chain_response() -> impl Strategy<Value = ChainResponse<EncodedRecord>> {
+    prop_oneof![
+        (any_epoch(), any_ballot(), option::of(any_vote()))
+            .prop_map(|(epoch, ballot, accepted)| ChainResponse::Promised { epoch, ballot, accepted }),
+        (any_epoch(), any_ballot()).prop_map(|(epoch, ballot)| ChainResponse::Accepted { epoch, ballot }),
+        (any_epoch(), any_ballot(), any_ballot())
+            .prop_map(|(epoch, ballot, promised)| ChainResponse::Rejected { epoch, ballot, promised }),
+        any_record().prop_map(ChainResponse::Holds),
+        any_epoch().prop_map(|epoch| ChainResponse::IsBehind { epoch }),
+        any_epoch().prop_map(|epoch| ChainResponse::Refused { epoch }),
+    ]
+}
+
+fn any_epoch() -> impl Strategy<Value = LayoutEpoch> {
+    any::<u64>().prop_map(LayoutEpoch)
+}
+
+fn any_ballot() -> impl Strategy<Value = ProposalBallot> {
+    any::<(u64, u64, u64)>().prop_map(|(round, proposer, incarnation)| ProposalBallot {
+        round,
+        proposer: NodeTag(proposer),
+        incarnation: Incarnation(incarnation),
+    })
+}
+
+/// Bytes of a record, which need not be one: the node decodes them.
+fn any_record() -> impl Strategy<Value = EncodedRecord> {
+    let len = prop_oneof![6 => 0usize..300, 1 => 60_000usize..300_000];
+    len.prop_map(|len| EncodedRecord(vec![5; len].into()))
+}
+
+fn any_vote() -> impl Strategy<Value = ChainVote<EncodedRecord>> {
+    (any_ballot(), any_record()).prop_map(|(ballot, record)| ChainVote { ballot, record })
 }
 
 fn any_answer() -> impl Strategy<Value = PeerAnswer> {
@@ -149,6 +195,8 @@ fn any_answer() -> impl Strategy<Value = PeerAnswer> {
             .prop_map(|(page, rest)| PeerAnswer::Replica(ReplicaResponse::Page { page, rest })),
         Just(PeerAnswer::Replica(ReplicaResponse::SamePage)),
         Just(PeerAnswer::Replica(ReplicaResponse::SnapshotEnded)),
+        any_chain_response().prop_map(|response| PeerAnswer::Node(NodeResponse::Chain(response))),
+        any_record().prop_map(|record| PeerAnswer::Node(NodeResponse::Layout(record))),
         any_fault().prop_map(PeerAnswer::Failed),
     ]
 }
@@ -211,8 +259,10 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
     let plain = any::<(u64, bool, bool, u64, bool, u8)>();
     let now = option::of((1..u64::MAX, any::<u64>()));
     let remembered = option::of(any::<(u64, u64, u64)>());
-    (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered).prop_map(
-        |(plain, wall, sync_state, tag, now, remembered)| {
+    let stamp = (1..u64::MAX, any::<u64>())
+        .prop_map(|(epoch, fingerprint)| LayoutStamp { epoch: LayoutEpoch(epoch), fingerprint });
+    (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered, option::of(stamp)).prop_map(
+        |(plain, wall, sync_state, tag, now, remembered, layout)| {
             let (sent, draining, disk_full, hints_for_you, repair_pending, default_from) = plain;
             HeartbeatPayload {
                 sent: Instant::from_nanos(sent),
@@ -231,6 +281,7 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
                 generation: now
                     .map(|(number, bound)| GenerationReport { number, clock: Hlc::from_bits(bound) }),
                 default_from: NonZeroU8::new(default_from),
+                layout,
             }
         },
     )
@@ -320,7 +371,46 @@ pub(crate) fn wall(micros: u64) -> WallTime {
     WallTime::from_micros_since_unix_epoch(micros)
 }
 
-/// A request of each kind but heartbeats, in each of its forms.
+fn ballot(round: u64) -> ProposalBallot {
+    ProposalBallot { round, proposer: NodeTag(0x0a1a_2a3a), incarnation: Incarnation(0x4a5a_6a7a) }
+}
+
+fn record() -> EncodedRecord {
+    EncodedRecord(Bytes::from_static(b"a layout record"))
+}
+
+/// The requests of the agreement on layout records, since version 4.
+pub(crate) fn layout_requests() -> Vec<PeerRequest> {
+    let chain = [
+        ChainRequest::Prepare { epoch: LayoutEpoch(0x0b1b), ballot: ballot(0x2b3b) },
+        ChainRequest::Accept(ChainVote { ballot: ballot(0x4b5b), record: record() }),
+        ChainRequest::Learn(record()),
+    ];
+    let read = NodeRequest::ReadLayout.into();
+    chain.into_iter().map(|request| NodeRequest::Chain(request).into()).chain([read]).collect()
+}
+
+/// The answers of the agreement on layout records, since version 4.
+pub(crate) fn layout_answers() -> Vec<PeerAnswer> {
+    let epoch = LayoutEpoch(0x0c1c);
+    let chain = [
+        ChainResponse::Promised { epoch, ballot: ballot(0x2c3c), accepted: None },
+        ChainResponse::Promised {
+            epoch,
+            ballot: ballot(0x4c5c),
+            accepted: Some(ChainVote { ballot: ballot(0x6c7c), record: record() }),
+        },
+        ChainResponse::Accepted { epoch, ballot: ballot(0x8c9c) },
+        ChainResponse::Rejected { epoch, ballot: ballot(0xac), promised: ballot(0xbc) },
+        ChainResponse::Holds(record()),
+        ChainResponse::IsBehind { epoch },
+        ChainResponse::Refused { epoch },
+    ];
+    let read = PeerAnswer::Node(NodeResponse::Layout(record()));
+    chain.into_iter().map(|it| PeerAnswer::Node(NodeResponse::Chain(it))).chain([read]).collect()
+}
+
+/// A request of each kind but heartbeats and those since version 4, in each of its forms.
 pub(crate) fn requests() -> Vec<PeerRequest> {
     let expiring = CellMeta { expires_at: Some(wall(0x6162_6364)), ..CellMeta::value(version(1), 3) };
     let cell = Cell { meta: expiring, value: Bytes::from_static(b"value") };
@@ -378,7 +468,7 @@ fn scan(range: KeyRange, task: ScanTask) -> ScanRequest {
     ScanRequest { snapshot: snapshot(), range, roles, at, dead_since, task }
 }
 
-/// An answer of each kind but heartbeats, in each of its forms.
+/// An answer of each kind but heartbeats and those since version 4, in each of its forms.
 pub(crate) fn answers() -> Vec<PeerAnswer> {
     let dead =
         CellMeta { kind: CellKind::Tombstone, expires_at: Some(wall(7)), ..CellMeta::value(version(4), 1) };

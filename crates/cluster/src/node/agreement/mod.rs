@@ -1,0 +1,321 @@
+//! The node in the agreement on layout records: it votes, proposes, learns and passes on.
+//!
+//! **Promise.**
+//!
+//! 1. An answer of this node as a voter leaves only after everything that it reports is durable.
+//! 2. A node votes only while its directory knows all votes that count as its own.
+//! 3. A record is adopted only if it follows the record that this node holds, and it is durable
+//!    before the node or a peer acts on it. The adopted epoch never decreases.
+//! 4. Of two nodes that can exchange heartbeats, the one with the older record adopts the newer
+//!    one, unless the two conflict. A conflict is reported once for each record of a peer.
+//! 5. A running proposal ends with exactly one [`ProposalOutcome`].
+//!
+//! **Mechanism.** The [epoch chain](crate::EpochAcceptor) decides. This module connects its state
+//! machines with the node:
+//!
+//! * `voter` holds the answers of the acceptor until the host has reported the state durable.
+//! * `proposal` runs at most one proposer, on request of the host.
+//! * `fetch` compares the [`LayoutStamp`]s of heartbeats and reads newer records from peers.
+//!
+//! The host drains [`poll_agreement_effect`](Node::poll_agreement_effect). It stores each
+//! [`AgreementEffect::Persist`] and reports that with
+//! [`handle_voter_persisted`](Node::handle_voter_persisted). These effects are apart from
+//! [`Effect`](crate::Effect), because their order relative to others has no meaning.
+//!
+//! **The right to vote.** A voter that has forgotten its votes could decide a second record for an
+//! epoch. Three conditions must hold:
+//!
+//! * [`VoteHistory::covers`]: the directory knows its votes.
+//! * A majority of the nodes was heard since the start of this process, and no peer refuses it as a
+//!   copy. So a directory that is an older state of itself is found out before it votes.
+//! * Before a record names the node's id, the node is settled, and it has heard all peers that were
+//!   not heard when it settled. So a node that lost its disk does not vote in place of the lost
+//!   one.
+//!
+//! A node is settled again when it was rebuilt, but its votes are not. So the vote history becomes
+//! [`OfThisId`](VoteHistory::OfThisId) when the node begins to rebuild, and
+//! [`Incomplete`](VoteHistory::Incomplete) if a peer has shown that the directory is an older state
+//! or a copy. The node record is not stored before that is durable: a crash in between leaves the
+//! reason for the rebuild in the record, which is found again.
+//!
+//! **Old peers.** A peer of a release without the epoch chain sends heartbeats without a stamp. It
+//! is asked nothing, so it does not vote, and it does not learn records. While it is linked, a
+//! majority of the voters has to be found among the other nodes.
+//!
+//! **Caveats.** While the host cannot store the votes of a node that begins to rebuild, the node
+//! record cannot change either. A proposal needs a majority of voters that answer within
+//! [`ProposerPace::response_timeout`] plus the time of the record on a slow link. The members of
+//! the cluster are those of the process's start: an adopted record is reported to the host and has
+//! no effect on the node's links, quorums or placement.
+
+mod fetch;
+mod proposal;
+mod voter;
+
+pub use fetch::{LayoutConflict, LayoutConflictReason};
+pub use proposal::{ProposalOutcome, ProposeError};
+
+use super::Node;
+use super::dispatch::RequestPurpose;
+use crate::{
+    ChainNode, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId, MessageId,
+    NodeIndex, NodeRequest, NodeResponse, PeerAnswer, ReplicaFault, SyncState, VoteHistory, VoterState,
+};
+use fetch::Fetch;
+use proposal::Proposals;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use stdx::{Instant, Now};
+use voter::{ChainRequester, DurableVoter};
+
+/// An action that the agreement requests from the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgreementEffect {
+    /// Make this state durable, and report the outcome with
+    /// [`handle_voter_persisted`](Node::handle_voter_persisted). There is no other such effect
+    /// before that.
+    Persist {
+        /// Identifies the state in the report.
+        revision: u64,
+        /// The state.
+        state: VoterState,
+    },
+    /// This decided record is durable and adopted.
+    Adopted(Arc<LayoutRecord>),
+    /// The running proposal has ended.
+    ProposalEnded(ProposalOutcome),
+    /// A peer holds a record that contradicts the one of this node. Neither node adopts the other's
+    /// record.
+    Conflict(LayoutConflict),
+}
+
+/// The newest adopted record.
+#[derive(Debug)]
+struct AdoptedRecord {
+    record: Arc<LayoutRecord>,
+    stamp: LayoutStamp,
+    /// The record for peers, which may read it all at once.
+    encoded: EncodedRecord,
+}
+
+impl AdoptedRecord {
+    fn new(record: Arc<LayoutRecord>) -> Self {
+        let stamp = LayoutStamp::new(record.epoch, record.hash());
+        Self { encoded: EncodedRecord::of(&record), record, stamp }
+    }
+}
+
+/// The state of a node in the agreement.
+#[derive(Debug)]
+pub(super) struct Agreement {
+    me: ChainNode,
+    voter: DurableVoter,
+    adopted: AdoptedRecord,
+    proposals: Proposals,
+    fetch: Fetch,
+    effects: VecDeque<AgreementEffect>,
+}
+
+impl Node {
+    /// Begins to take part in the agreement on layout records, with the state that the data
+    /// directory holds. Called once, before the first input.
+    pub fn join_agreement(&mut self, now: Now, state: VoterState) {
+        assert!(self.agreement.is_none(), "a node joins the agreement once");
+        let me = ChainNode { slot: self.member.me, id: self.member.tag };
+        let adopted = AdoptedRecord::new(Arc::clone(&state.acceptor.decided));
+        self.agreement = Some(Agreement {
+            me,
+            voter: DurableVoter::new(me, state, now.mono),
+            adopted,
+            proposals: Proposals::default(),
+            fetch: Fetch::new(now.mono),
+            effects: VecDeque::new(),
+        });
+        self.advance(now);
+    }
+
+    /// Takes the next effect of the agreement that the host is to carry out.
+    pub fn poll_agreement_effect(&mut self) -> Option<AgreementEffect> {
+        self.agreement.as_mut()?.effects.pop_front()
+    }
+
+    /// Handles the outcome of an [`AgreementEffect::Persist`]. A state that is not durable is
+    /// requested again after a moment.
+    pub fn handle_voter_persisted(&mut self, now: Now, revision: u64, is_durable: bool) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.voter.handle_persisted(now.mono, revision, is_durable);
+            self.advance(now);
+        }
+    }
+
+    /// The newest layout record that this node has adopted. `None` while it takes no part in the
+    /// agreement.
+    pub fn adopted_layout(&self) -> Option<&Arc<LayoutRecord>> {
+        self.agreement.as_ref().map(|agreement| &agreement.adopted.record)
+    }
+
+    /// The stamp of the adopted record, for heartbeats.
+    pub(super) fn layout_stamp(&self) -> Option<LayoutStamp> {
+        self.agreement.as_ref().map(|agreement| agreement.adopted.stamp)
+    }
+
+    pub(super) fn record_layout_stamp(&mut self, node: NodeIndex, stamp: Option<LayoutStamp>) {
+        if let (Some(agreement), Some(stamp)) = (&mut self.agreement, stamp) {
+            agreement.fetch.hear(node, stamp);
+        }
+    }
+
+    /// Has the node vote under a condition, or no more, because it may have forgotten votes.
+    pub(super) fn restrict_votes(&mut self, history: VoteHistory) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.voter.restrict(history);
+        }
+    }
+
+    /// Whether a restriction of this node's votes is not durable yet.
+    pub(super) fn is_vote_history_pending(&self) -> bool {
+        self.agreement.as_ref().is_some_and(|agreement| agreement.voter.is_history_pending())
+    }
+
+    /// Handles a request of a peer to this node as a voter or learner.
+    pub(super) fn handle_chain_request(
+        &mut self,
+        node: NodeIndex,
+        link: LinkId,
+        id: MessageId,
+        request: ChainRequest<EncodedRecord>,
+    ) {
+        let can_vote = self.can_vote();
+        let Some(agreement) = &mut self.agreement else {
+            return self.outbox.answer(link, id, PeerAnswer::Failed(ReplicaFault::NotServing));
+        };
+        let answer = match request.try_map(|encoded| encoded.decode().map(Arc::new)) {
+            Ok(request) => {
+                agreement.report_unless_learnable(node, &request);
+                let from = ChainRequester::Peer { link, id };
+                match agreement.voter.handle(from, request, can_vote) {
+                    Ok(()) => return,
+                    Err(voter::TooManyWaiting) => PeerAnswer::Failed(ReplicaFault::Busy),
+                }
+            }
+            Err(error) => {
+                agreement.report_unreadable(node, error);
+                let epoch = agreement.voter.decided().epoch;
+                NodeResponse::Chain(ChainResponse::Refused { epoch }).into()
+            }
+        };
+        self.outbox.answer(link, id, answer);
+    }
+
+    /// Handles the answer of a voter to the running proposal.
+    pub(super) fn handle_chain_answer(&mut self, now: Now, node: NodeIndex, answer: Option<PeerAnswer>) {
+        let Some(PeerAnswer::Node(NodeResponse::Chain(response))) = answer else { return };
+        let Some(id) = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag) else { return };
+        let Some(agreement) = &mut self.agreement else { return };
+        match response.try_map(|encoded| encoded.decode().map(Arc::new)) {
+            Ok(response) => agreement.proposals.handle(now.mono, ChainNode { slot: node, id }, &response),
+            Err(error) => agreement.report_unreadable(node, error),
+        }
+    }
+
+    /// Runs the steps of the agreement that may follow from a change of state.
+    pub(super) fn advance_agreement(&mut self, now: Now) {
+        let sync_states = [self.record.durable().sync_state, self.record.wanted().sync_state];
+        if sync_states.contains(&SyncState::Rebuilding) {
+            self.restrict_votes(VoteHistory::OfThisId);
+        }
+        self.advance_fetch(now);
+        if let Some(agreement) = &mut self.agreement {
+            agreement.proposals.handle_timeout(now.mono);
+        }
+        while self.send_chain_requests(now) | self.send_chain_responses(now) {}
+        let Some(agreement) = &mut self.agreement else { return };
+        let is_adopted = agreement.adopt_durable_record();
+        agreement.end_proposal(now.mono);
+        if let Some((revision, state)) = agreement.voter.poll_persist(now.mono) {
+            agreement.effects.push_back(AgreementEffect::Persist { revision, state });
+        }
+        if is_adopted {
+            self.send_heartbeats(now);
+        }
+    }
+
+    /// Time at which [`Node::advance_agreement`] is due.
+    pub(super) fn agreement_due(&self) -> Option<Instant> {
+        let agreement = self.agreement.as_ref()?;
+        agreement.voter.due().into_iter().chain(agreement.proposals.due()).min()
+    }
+
+    /// Whether this node may vote: see the conditions in the description of this module.
+    fn can_vote(&self) -> bool {
+        let Some(agreement) = &self.agreement else { return false };
+        let decided = agreement.voter.decided();
+        let record = self.record.durable();
+        let is_in_place = || self.is_read_eligible() && record.unheard.is_empty();
+        self.is_confirmed_by_majority()
+            && agreement.voter.history().covers(agreement.me, decided)
+            && (decided.names(agreement.me) || is_in_place())
+    }
+
+    /// Whether a peer can be asked as a voter: the link to it carries such requests.
+    fn speaks_chain(&self, node: NodeIndex) -> bool {
+        self.is_usable(node)
+            && self.peer(node).heartbeat().is_some_and(|heartbeat| heartbeat.layout.is_some())
+    }
+
+    /// Sends the requests of the running proposal, those to this node itself included. Returns
+    /// whether there were any.
+    fn send_chain_requests(&mut self, now: Now) -> bool {
+        let mut has_sent = false;
+        while let Some(agreement) = &mut self.agreement
+            && let Some((slot, request)) = agreement.proposals.poll_request()
+        {
+            has_sent = true;
+            if slot == self.member.me {
+                let can_vote = self.can_vote();
+                let agreement = self.agreement.as_mut().expect("it was just used");
+                // A request that is not handled is repeated with the next proposal.
+                let _ = agreement.voter.handle(ChainRequester::Own, request, can_vote);
+            } else if self.is_peer(slot) && self.speaks_chain(slot) {
+                let encode = |record: Arc<LayoutRecord>| Ok::<_, Infallible>(EncodedRecord::of(&record));
+                let Ok(request) = request.try_map(encode);
+                self.outbox.request_peer(now.mono, slot, RequestPurpose::Chain, NodeRequest::Chain(request));
+            }
+        }
+        has_sent
+    }
+
+    /// Sends the responses of this node as a voter whose state is durable. Returns whether there
+    /// were any.
+    fn send_chain_responses(&mut self, now: Now) -> bool {
+        let mut has_sent = false;
+        while let Some(agreement) = &mut self.agreement
+            && let Some((to, response)) = agreement.voter.poll_response()
+        {
+            has_sent = true;
+            match to {
+                ChainRequester::Own => agreement.proposals.handle(now.mono, agreement.me, &response),
+                ChainRequester::Peer { link, id } => {
+                    let encode = |record: Arc<LayoutRecord>| Ok::<_, Infallible>(EncodedRecord::of(&record));
+                    let Ok(response) = response.try_map(encode);
+                    self.outbox.answer(link, id, NodeResponse::Chain(response));
+                }
+            }
+        }
+        has_sent
+    }
+}
+
+impl Agreement {
+    /// Adopts the decided record of the voter once it is durable. Returns whether there was one.
+    fn adopt_durable_record(&mut self) -> bool {
+        let durable = Arc::clone(self.voter.durable_decided());
+        let is_newer = durable.epoch > self.adopted.record.epoch;
+        if is_newer {
+            self.adopted = AdoptedRecord::new(Arc::clone(&durable));
+            self.effects.push_back(AgreementEffect::Adopted(durable));
+        }
+        is_newer
+    }
+}

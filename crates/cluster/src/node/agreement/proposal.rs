@@ -1,0 +1,207 @@
+//! Proposals of this node, one at a time, on request of the host.
+
+use super::{Agreement, AgreementEffect};
+use crate::epoch_chain::{ChainNode, ChainOutcome, ChainProposer, ChainRequest, ChainResponse, ProposerPace};
+use crate::{LayoutEpoch, LayoutRecord, LayoutRecordError, Node, NodeIndex, PeerState};
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Instant, NodeTag, Now};
+
+/// Bandwidth of the slowest link over which a record arrives within the time that voters have to
+/// answer, in bytes for a second.
+const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+
+/// The end of a proposal. The record in it is adopted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProposalOutcome {
+    /// The proposed record is decided.
+    Decided(Arc<LayoutRecord>),
+    /// Another record is decided for its epoch. The change may be proposed again as its child.
+    OtherDecided(Arc<LayoutRecord>),
+    /// This record of a later epoch is decided. Whether the proposed one was decided for its epoch
+    /// is not known.
+    Overtaken(Arc<LayoutRecord>),
+    /// No majority of the voters has answered in time. The record may be decided later, by another
+    /// proposer that finds it.
+    TimedOut,
+}
+
+/// The reason why a proposal was not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// The node takes no part in the agreement on layout records.
+    #[error("the node takes no part in the agreement on layout records")]
+    NoPart,
+    /// An earlier proposal has not ended.
+    #[error("another change is being decided")]
+    Busy,
+    /// A decided record is not adopted yet.
+    #[error("a record of epoch {epoch} is decided and not adopted yet: propose its child")]
+    NotAdopted {
+        /// Epoch of the record.
+        epoch: LayoutEpoch,
+    },
+    /// The record does not follow the adopted one.
+    #[error("the record is refused: {0}")]
+    Refused(#[from] LayoutRecordError),
+    /// The record names a voter, or the id of a voter, that this node does not hear.
+    #[error("slot {} is to vote, and this node does not hear it with the named id", slot.0)]
+    VoterNotHeard {
+        /// Slot of the voter.
+        slot: NodeIndex,
+    },
+}
+
+/// The running proposal, and the rounds of the last one.
+#[derive(Debug, Default)]
+pub(super) struct Proposals {
+    running: Option<RunningProposal>,
+    /// Epoch of the last proposal, and its greatest round: no ballot is used twice.
+    last_rounds: Option<(LayoutEpoch, u64)>,
+}
+
+#[derive(Debug)]
+struct RunningProposal {
+    proposer: ChainProposer<Arc<LayoutRecord>>,
+    own: Arc<LayoutRecord>,
+    end_at: Instant,
+}
+
+impl Node {
+    /// Proposes `record` as the child of the adopted one, for at most `within`. The end is reported
+    /// with [`AgreementEffect::ProposalEnded`].
+    ///
+    /// # Errors
+    /// [`ProposeError`]: nothing was sent.
+    pub fn propose_layout(
+        &mut self,
+        now: Now,
+        record: LayoutRecord,
+        within: Duration,
+    ) -> Result<(), ProposeError> {
+        let agreement = self.agreement.as_ref().ok_or(ProposeError::NoPart)?;
+        if agreement.proposals.running.is_some() {
+            return Err(ProposeError::Busy);
+        }
+        let (parent, epoch) = (Arc::clone(&agreement.adopted.record), agreement.voter.decided().epoch);
+        if parent.epoch < epoch {
+            return Err(ProposeError::NotAdopted { epoch });
+        }
+        record.verify(&parent)?;
+        if let Some(slot) = newly_named_voters(&record, &parent).find(|&slot| !self.hears(&record, slot)) {
+            return Err(ProposeError::VoterNotHeard { slot });
+        }
+        self.begin_proposal(now, parent, Arc::new(record), within);
+        self.advance(now);
+        Ok(())
+    }
+
+    fn begin_proposal(
+        &mut self,
+        now: Now,
+        parent: Arc<LayoutRecord>,
+        own: Arc<LayoutRecord>,
+        within: Duration,
+    ) {
+        let (me, rng) = ((self.member.tag, self.member.incarnation), self.rng.fork());
+        let Some(agreement) = &mut self.agreement else { return };
+        let last = agreement.proposals.last_rounds.filter(|(epoch, _)| *epoch == own.epoch);
+        let after_round = last.map_or(0, |(_, round)| round);
+        let bytes = agreement.adopted.encoded.0.len() as u64;
+        let mut pace = ProposerPace::default();
+        pace.response_timeout += Duration::from_millis(bytes * 1_000 / BYTES_PER_SECOND_MIN);
+        let records = (parent, Arc::clone(&own));
+        let proposer = ChainProposer::new(now.mono, me, records, after_round, pace, rng);
+        agreement.proposals.running = Some(RunningProposal { proposer, own, end_at: now.mono + within });
+    }
+
+    /// Whether this node hears the voter in this slot, with the id that `record` names.
+    fn hears(&self, record: &LayoutRecord, slot: NodeIndex) -> bool {
+        let named = record.member(slot).and_then(|member| member.node_id);
+        let is_named = |tag: NodeTag| named.is_none_or(|named| named == tag);
+        if slot == self.member.me {
+            return is_named(self.member.tag);
+        }
+        let is_heard = |node| self.speaks_chain(node) && self.peer(node).state == PeerState::Up;
+        self.is_peer(slot)
+            && is_heard(slot)
+            && self.peer(slot).dialed.as_ref().is_some_and(|dialed| is_named(dialed.hello.tag))
+    }
+}
+
+/// The voters of `record` that do not vote by the same id in `parent`.
+fn newly_named_voters<'a>(
+    record: &'a LayoutRecord,
+    parent: &'a LayoutRecord,
+) -> impl Iterator<Item = NodeIndex> + 'a {
+    let id_in = |record: &LayoutRecord, slot| record.member(slot).and_then(|member| member.node_id);
+    let votes_on = move |slot| parent.voters.contains(&slot) && id_in(parent, slot) == id_in(record, slot);
+    record.voters.iter().copied().filter(move |&slot| !votes_on(slot))
+}
+
+impl Proposals {
+    /// Handles the response of a voter.
+    pub(super) fn handle(
+        &mut self,
+        now: Instant,
+        from: ChainNode,
+        response: &ChainResponse<Arc<LayoutRecord>>,
+    ) {
+        if let Some(running) = &mut self.running {
+            running.proposer.handle(now, from, response);
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if let Some(running) = &mut self.running {
+            running.proposer.handle_timeout(now);
+        }
+    }
+
+    /// The next request, and its receiver.
+    pub(super) fn poll_request(&mut self) -> Option<(NodeIndex, ChainRequest<Arc<LayoutRecord>>)> {
+        self.running.as_mut()?.proposer.poll_request()
+    }
+
+    /// Times at which the running proposal has something to do.
+    pub(super) fn due(&self) -> impl Iterator<Item = Instant> {
+        let running = self.running.as_ref();
+        let wake_at = running.and_then(|running| running.proposer.poll_timeout());
+        wake_at.into_iter().chain(running.map(|running| running.end_at))
+    }
+
+    /// The decided record that the proposer has found.
+    fn found(&self) -> Option<Arc<LayoutRecord>> {
+        match self.running.as_ref()?.proposer.outcome()? {
+            ChainOutcome::Decided(record) | ChainOutcome::Overtaken(record) => Some(Arc::clone(record)),
+        }
+    }
+}
+
+impl Agreement {
+    /// Learns the record that the running proposal has found decided, and ends the proposal once a
+    /// record of its epoch or a later one is adopted.
+    pub(super) fn end_proposal(&mut self, now: Instant) {
+        let Some(own) = self.proposals.running.as_ref().map(|running| Arc::clone(&running.own)) else {
+            return;
+        };
+        if let Some(record) = self.proposals.found()
+            && self.voter.decided().epoch < own.epoch
+        {
+            self.voter.learn(record);
+        }
+        let adopted = &self.adopted.record;
+        let outcome = match adopted.epoch.cmp(&own.epoch) {
+            std::cmp::Ordering::Less => ProposalOutcome::TimedOut,
+            std::cmp::Ordering::Equal if *adopted == own => ProposalOutcome::Decided(Arc::clone(adopted)),
+            std::cmp::Ordering::Equal => ProposalOutcome::OtherDecided(Arc::clone(adopted)),
+            std::cmp::Ordering::Greater => ProposalOutcome::Overtaken(Arc::clone(adopted)),
+        };
+        let is_late = |running: &RunningProposal| now >= running.end_at;
+        let ended = self.proposals.running.take_if(|it| outcome != ProposalOutcome::TimedOut || is_late(it));
+        if let Some(ended) = ended {
+            self.proposals.last_rounds = Some((own.epoch, ended.proposer.round_max()));
+            self.effects.push_back(AgreementEffect::ProposalEnded(outcome));
+        }
+    }
+}

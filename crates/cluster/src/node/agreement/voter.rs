@@ -1,0 +1,160 @@
+//! The node as a voter: its answers wait until its state is durable.
+//!
+//! **Invariant.** A response leaves when the state with which it was made, or a later one, is
+//! durable. This includes responses that did not change the state: a repeated request is answered
+//! like the first one, whose change may not be durable yet.
+
+use crate::{
+    ChainNode, ChainRequest, ChainResponse, EpochAcceptor, LayoutRecord, LinkId, MessageId, VoteHistory,
+    VoterState,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::Instant;
+
+/// Most responses that wait until the state is durable. A peer has one or two requests in flight.
+const WAITING_MAX: usize = 256;
+/// Time between a failure to store the state and the next attempt.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+
+/// Too many responses wait: the request was not handled.
+#[derive(Debug)]
+pub(super) struct TooManyWaiting;
+
+/// The sender of a request to the voter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChainRequester {
+    /// The proposer of this node.
+    Own,
+    /// A peer, which is answered over this link.
+    Peer { link: LinkId, id: MessageId },
+}
+
+/// The acceptor of the node, with its durable state.
+#[derive(Debug)]
+pub(super) struct DurableVoter {
+    acceptor: EpochAcceptor<Arc<LayoutRecord>>,
+    history: VoteHistory,
+    /// Number of the present state; it grows with each change.
+    revision: u64,
+    /// Number of the last durable state, and the decided record in it.
+    durable: (u64, Arc<LayoutRecord>),
+    /// The state that is being stored.
+    in_flight: Option<(u64, Arc<LayoutRecord>)>,
+    retry_at: Instant,
+    /// Number of the first state with the present history.
+    history_revision: u64,
+    /// Responses, each with the number of the state that must be durable.
+    waiting: VecDeque<(u64, ChainRequester, ChainResponse<Arc<LayoutRecord>>)>,
+}
+
+impl DurableVoter {
+    pub(super) fn new(me: ChainNode, state: VoterState, now: Instant) -> Self {
+        let decided = Arc::clone(&state.acceptor.decided);
+        Self {
+            acceptor: EpochAcceptor::new(me, state.acceptor),
+            history: state.history,
+            revision: 0,
+            durable: (0, decided),
+            in_flight: None,
+            retry_at: now,
+            history_revision: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// The newest decided record, which need not be durable.
+    pub(super) const fn decided(&self) -> &Arc<LayoutRecord> {
+        &self.acceptor.state().decided
+    }
+
+    /// The newest decided record that is durable.
+    pub(super) const fn durable_decided(&self) -> &Arc<LayoutRecord> {
+        &self.durable.1
+    }
+
+    pub(super) const fn history(&self) -> VoteHistory {
+        self.history
+    }
+
+    /// Lowers the history to `history`, if that is less complete.
+    pub(super) fn restrict(&mut self, history: VoteHistory) {
+        if history > self.history {
+            self.history = history;
+            self.revision += 1;
+            self.history_revision = self.revision;
+        }
+    }
+
+    /// Whether the present history is not durable yet.
+    pub(super) const fn is_history_pending(&self) -> bool {
+        self.history_revision > self.durable.0
+    }
+
+    /// Handles a request, whose response leaves once the state is durable.
+    pub(super) fn handle(
+        &mut self,
+        from: ChainRequester,
+        request: ChainRequest<Arc<LayoutRecord>>,
+        can_vote: bool,
+    ) -> Result<(), TooManyWaiting> {
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(TooManyWaiting);
+        }
+        let response = self.apply(request, can_vote);
+        self.waiting.push_back((self.revision, from, response));
+        Ok(())
+    }
+
+    /// Learns that a record is decided, unless it does not follow the one that the node holds.
+    pub(super) fn learn(&mut self, record: Arc<LayoutRecord>) {
+        self.apply(ChainRequest::Learn(record), false);
+    }
+
+    fn apply(
+        &mut self,
+        request: ChainRequest<Arc<LayoutRecord>>,
+        can_vote: bool,
+    ) -> ChainResponse<Arc<LayoutRecord>> {
+        let before = self.acceptor.state().clone();
+        let response = match can_vote {
+            true => self.acceptor.handle(request),
+            false => self.acceptor.handle_without_vote(request),
+        };
+        self.revision += u64::from(*self.acceptor.state() != before);
+        response
+    }
+
+    /// The next state to be stored, with its number.
+    pub(super) fn poll_persist(&mut self, now: Instant) -> Option<(u64, VoterState)> {
+        if self.due().is_none_or(|due| due > now) {
+            return None;
+        }
+        self.in_flight = Some((self.revision, Arc::clone(self.decided())));
+        let state = VoterState { history: self.history, acceptor: self.acceptor.state().clone() };
+        Some((self.revision, state))
+    }
+
+    pub(super) fn handle_persisted(&mut self, now: Instant, revision: u64, is_durable: bool) {
+        let Some(stored) = self.in_flight.take_if(|(stored, _)| *stored == revision) else { return };
+        match is_durable {
+            true => self.durable = stored,
+            false => self.retry_at = now + RETRY_AFTER,
+        }
+    }
+
+    /// The next response that may leave.
+    pub(super) fn poll_response(&mut self) -> Option<(ChainRequester, ChainResponse<Arc<LayoutRecord>>)> {
+        let (revision, ..) = self.waiting.front()?;
+        if *revision > self.durable.0 {
+            return None;
+        }
+        self.waiting.pop_front().map(|(_, to, response)| (to, response))
+    }
+
+    /// Time at which [`DurableVoter::poll_persist`] is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        (self.in_flight.is_none() && self.revision > self.durable.0).then_some(self.retry_at)
+    }
+}

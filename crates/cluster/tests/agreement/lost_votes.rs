@@ -1,0 +1,133 @@
+//! A node whose directory has forgotten votes does not vote.
+
+use crate::cluster_of_voters::{Cluster, Disk, WITHIN, first, new_state};
+use crate::world::SECOND;
+use cluster::{ProposalOutcome, SyncState, VoteHistory};
+
+fn lose_disk(cluster: &mut Cluster, host: usize) {
+    cluster.crash(host);
+    cluster.world.lose_disk(host);
+    cluster.disks[host].state = new_state(first(cluster.disks.len()));
+}
+
+/// Whether the hosts that run decide a record.
+fn decides(cluster: &mut Cluster, proposer: usize, zone: &str) -> bool {
+    cluster.propose(proposer, zone).unwrap();
+    cluster.run(WITHIN + SECOND);
+    cluster.outcomes(proposer).last().is_some_and(|outcome| *outcome != ProposalOutcome::TimedOut)
+}
+
+#[test]
+fn a_node_with_an_emptied_directory_does_not_vote_before_a_record_names_its_id() {
+    let mut cluster = Cluster::started(3, 1);
+    lose_disk(&mut cluster, 1);
+    cluster.start(1);
+    cluster.run(20 * SECOND);
+    assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
+    cluster.crash(2);
+    cluster.run(2 * SECOND);
+    assert!(!decides(&mut cluster, 0, "a"), "a lost vote could be given again");
+    assert_eq!(cluster.disks[1].state.history, VoteHistory::OfThisId);
+    cluster.start(2);
+    cluster.run(3 * SECOND);
+    let tags: Vec<_> = cluster.world.hosts.iter().map(|host| host.tag).collect();
+    let named = cluster.child(0, |record| {
+        for (member, tag) in record.members.iter_mut().zip(tags) {
+            member.node_id = Some(tag);
+        }
+    });
+    // The timed out proposal was accepted by its proposer, and is decided first.
+    if cluster.propose_record(0, named.clone()).is_ok() {
+        cluster.run(3 * SECOND);
+    }
+    if *cluster.adopted(0) != named {
+        let tags: Vec<_> = cluster.world.hosts.iter().map(|host| host.tag).collect();
+        let named = cluster.child(0, |record| {
+            for (member, tag) in record.members.iter_mut().zip(tags) {
+                member.node_id = Some(tag);
+            }
+        });
+        cluster.propose_record(0, named).unwrap();
+        cluster.run(3 * SECOND);
+    }
+    let before = cluster.epochs();
+    assert_eq!([before[1], before[2]], [before[0]; 2]);
+    cluster.crash(2);
+    cluster.run(2 * SECOND);
+    assert!(decides(&mut cluster, 0, "b"), "its new id has never voted");
+}
+
+#[test]
+fn a_node_with_an_emptied_directory_does_not_vote_while_it_is_unsettled() {
+    let mut cluster = Cluster::started(3, 1);
+    cluster.crash(2);
+    lose_disk(&mut cluster, 1);
+    cluster.disks[1].mode = Disk::Fails;
+    cluster.start(1);
+    cluster.run(3 * SECOND);
+    assert_ne!(cluster.world.sync_state(1), SyncState::Settled);
+    cluster.disks[1].mode = Disk::Works;
+    assert!(!decides(&mut cluster, 0, "a"));
+}
+
+#[test]
+fn the_node_record_changes_only_after_lost_votes_are_durably_known() {
+    let mut cluster = Cluster::started(3, 1);
+    lose_disk(&mut cluster, 1);
+    cluster.disks[1].mode = Disk::Hangs;
+    cluster.start(1);
+    cluster.run(5 * SECOND);
+    assert_eq!(cluster.world.hosts[1].store.record.sync_state, SyncState::Unsettled);
+    cluster.disks[1].mode = Disk::Works;
+    cluster.run(20 * SECOND);
+    assert_eq!(cluster.world.hosts[1].store.record.sync_state, SyncState::Settled);
+    assert_eq!(cluster.disks[1].state.history, VoteHistory::OfThisId);
+}
+
+#[test]
+fn a_directory_that_is_an_older_state_of_itself_never_votes_again() {
+    let mut cluster = Cluster::started(3, 1);
+    let tags: Vec<_> = cluster.world.hosts.iter().map(|host| host.tag).collect();
+    let named = cluster.child(0, |record| {
+        for (member, tag) in record.members.iter_mut().zip(tags) {
+            member.node_id = Some(tag);
+        }
+    });
+    cluster.propose_record(0, named).unwrap();
+    cluster.run(SECOND);
+    let (older, votes) = (cluster.world.hosts[1].store.clone(), cluster.disks[1].state.clone());
+    for _ in 0..2 {
+        cluster.crash(1);
+        cluster.start(1);
+        cluster.run(3 * SECOND);
+    }
+    cluster.crash(1);
+    cluster.world.roll_back(1, &older);
+    cluster.disks[1].state = votes;
+    cluster.start(1);
+    cluster.run(20 * SECOND);
+    assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
+    assert_eq!(cluster.disks[1].state.history, VoteHistory::Incomplete);
+    cluster.crash(2);
+    cluster.run(2 * SECOND);
+    assert!(!decides(&mut cluster, 0, "a"));
+    assert_eq!(cluster.disks[1].state.acceptor.promised, None);
+}
+
+#[test]
+fn a_voter_that_hears_no_majority_does_not_vote() {
+    let mut cluster = Cluster::started(5, 1);
+    (1..5).for_each(|host| cluster.crash(host));
+    cluster.crash(0);
+    cluster.start(0);
+    cluster.start(1);
+    cluster.run(8 * SECOND);
+    cluster.propose(0, "a").unwrap();
+    cluster.run(SECOND);
+    for host in [0, 1] {
+        assert_eq!(cluster.disks[host].state.acceptor.promised, None, "it may be an older state");
+    }
+    cluster.start(2);
+    cluster.run(3 * SECOND);
+    assert_eq!(cluster.epochs()[..3], [2; 3]);
+}
