@@ -124,8 +124,8 @@ pub enum NodeRequest {
     Heartbeat(HeartbeatPayload),
     /// Reads the keys of a range that both nodes replicate.
     Range(RangeRequest),
-    /// A request to the receiver as a voter or learner of the epoch chain. Sent only to a peer whose
-    /// heartbeats have a [`LayoutStamp`].
+    /// A request to the receiver as a voter or learner of the epoch chain. Sent only to a peer
+    /// whose heartbeats have a [`LayoutStamp`].
     Chain(ChainRequest<EncodedRecord>),
     /// Reads the newest layout record that the receiver has adopted. Sent as `Chain` is.
     ReadLayout,
@@ -234,8 +234,8 @@ pub struct HeartbeatPayload {
     /// Default number of replicas of a key for requests to the sender; `None` from a sender of a
     /// release that does not report it.
     pub default_from: Option<NonZeroU8>,
-    /// The newest layout record that the sender has adopted. `None` from a sender that takes no part
-    /// in the agreement on layout records, or over a link whose protocol lacks it.
+    /// The newest layout record that the sender has adopted. `None` from a sender that takes no
+    /// part in the agreement on layout records, or over a link whose protocol lacks it.
     pub layout: Option<LayoutStamp>,
 }
 

@@ -65,7 +65,8 @@ enum Payload {
     None,
     /// The request carries a cell of this many bytes.
     InRequest { bytes: u64 },
-    /// The answer carries cells, versions or a layout record. The request was sent with this number of doublings.
+    /// The answer carries cells, versions or a layout record. The request was sent with this number
+    /// of doublings.
     InAnswer { kind: usize, doublings: u8 },
 }
 

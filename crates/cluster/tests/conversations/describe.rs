@@ -85,6 +85,8 @@ fn request_of_peer(player: &mut Player, request: &PeerRequest) -> String {
         }
         PeerRequest::Node(NodeRequest::Range(request)) => range_request(player, request),
         PeerRequest::Node(NodeRequest::Heartbeat(_)) => "heartbeat".to_owned(),
+        PeerRequest::Node(NodeRequest::Chain(request)) => format!("{request:?}"),
+        PeerRequest::Node(NodeRequest::ReadLayout) => "read layout record".to_owned(),
     }
 }
 

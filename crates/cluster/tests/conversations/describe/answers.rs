@@ -10,6 +10,8 @@ pub(super) fn answer(player: &mut Player, answer: &PeerAnswer) -> String {
         PeerAnswer::Replica(response) => response_text(player, response),
         PeerAnswer::Node(NodeResponse::Heartbeat(_)) => "heartbeat".to_owned(),
         PeerAnswer::Node(NodeResponse::Range(answer)) => range_answer(player, answer),
+        PeerAnswer::Node(NodeResponse::Chain(response)) => format!("{response:?}"),
+        PeerAnswer::Node(NodeResponse::Layout(_)) => "layout record".to_owned(),
         PeerAnswer::Failed(fault) => failures::replica_fault(fault),
     }
 }
