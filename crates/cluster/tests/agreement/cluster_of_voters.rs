@@ -5,9 +5,9 @@
 
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
-    AcceptorState, AgreementEffect, ClusterOrigin, LayoutConflict, LayoutEpoch, LayoutRecord, Message, Node,
-    NodeRequest, NodeResponse, PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, VoteHistory,
-    VoterState,
+    AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, LayoutConflict,
+    LayoutEpoch, LayoutRecord, Message, Node, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
+    ProposalOutcome, ProposeError, VoteHistory, VoterState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -253,6 +253,19 @@ impl Cluster {
             sent.filter_map(|(.., message)| stamp(message)).map(|stamp| stamp.epoch.0).collect();
         epochs.dedup();
         epochs
+    }
+
+    /// The records that a host has asked its peers to accept, with their ballots.
+    pub(crate) fn proposed_by(&self, host: usize) -> Vec<ChainVote<EncodedRecord>> {
+        let proposed = |message: &Message| match message {
+            Message::Request {
+                request: PeerRequest::Node(NodeRequest::Chain(ChainRequest::Accept(vote))),
+                ..
+            } => Some(vote.clone()),
+            _ => None,
+        };
+        let sent = self.world.sent.iter().filter(|(from, ..)| *from == host);
+        sent.filter_map(|(.., message)| proposed(message)).collect()
     }
 
     /// Sender and receiver of each message of the agreement but heartbeats.

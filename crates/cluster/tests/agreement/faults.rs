@@ -2,7 +2,8 @@
 
 use crate::cluster_of_voters::{Cluster, Disk, WITHIN};
 use crate::world::{MILLISECOND, SECOND};
-use cluster::{ChainResponse, Message, NodeResponse, PeerAnswer, ProposalOutcome};
+use cluster::{ChainResponse, ChainVote, Message, NodeIndex, NodeResponse, PeerAnswer, ProposalOutcome};
+use std::collections::BTreeMap;
 use stdx::Rng;
 
 /// Promises and votes that a host has sent.
@@ -60,6 +61,31 @@ fn a_vote_survives_a_restart_between_the_disk_and_the_answer() {
     cluster.propose(2, "second").unwrap();
     cluster.run(2 * SECOND);
     assert_eq!(cluster.outcomes(2), [ProposalOutcome::OtherDecided(first)]);
+}
+
+#[test]
+fn a_process_uses_a_ballot_for_one_record() {
+    let mut cluster = Cluster::started(6, 1);
+    let proposer = 5;
+    assert!(!cluster.adopted(proposer).voters.contains(&NodeIndex(proposer as u8)));
+    cluster.propose(proposer, "first").unwrap();
+    while cluster.proposed_by(proposer).is_empty() {
+        cluster.run(MILLISECOND);
+    }
+    // No voter remembers the record, and the proposal ends.
+    (0..5).for_each(|host| cluster.crash(host));
+    cluster.run(WITHIN);
+    assert_eq!(cluster.outcomes(proposer), [ProposalOutcome::TimedOut]);
+    (0..5).for_each(|host| cluster.start(host));
+    cluster.run(3 * SECOND);
+    let second = cluster.propose(proposer, "second").unwrap();
+    cluster.run(3 * SECOND);
+    assert_eq!(cluster.adopted(0), second);
+    let mut records = BTreeMap::new();
+    for ChainVote { ballot, record } in cluster.proposed_by(proposer) {
+        assert_eq!(*records.entry(ballot).or_insert_with(|| record.clone()), record, "{ballot:?}");
+    }
+    assert!(records.len() > 1);
 }
 
 #[test]
