@@ -158,3 +158,65 @@ impl DurableVoter {
         (self.in_flight.is_none() && self.revision > self.durable.0).then_some(self.retry_at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AcceptorState, ClusterOrigin, Incarnation, NodeIndex, ProposalBallot};
+    use stdx::NodeTag;
+
+    fn voter() -> DurableVoter {
+        let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec();
+        let origin =
+            ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 3, tag: NodeTag(7) };
+        let record = LayoutRecord::first(origin).expect("three nodes are a cluster");
+        let acceptor = AcceptorState::of(Arc::new(record));
+        let state = VoterState { history: VoteHistory::Complete, acceptor };
+        DurableVoter::new(ChainNode { slot: NodeIndex(0), id: NodeTag(7) }, state, Instant::ZERO)
+    }
+
+    fn prepare(voter: &mut DurableVoter, round: u64) -> Result<(), TooManyWaiting> {
+        let ballot = ProposalBallot { round, proposer: NodeTag(8), incarnation: Incarnation(9) };
+        let epoch = voter.decided().epoch.next().expect("small");
+        voter.handle(ChainRequester::Own, ChainRequest::Prepare { epoch, ballot }, true)
+    }
+
+    #[test]
+    fn a_repeated_request_waits_like_the_first_one() {
+        let mut voter = voter();
+        for round in [5, 5, 4] {
+            prepare(&mut voter, round).expect("few wait");
+            assert!(voter.poll_response().is_none(), "round {round}");
+        }
+        let (revision, state) = voter.poll_persist(Instant::ZERO).expect("the state has changed");
+        assert_eq!(state.acceptor.promised.map(|ballot| ballot.round), Some(5));
+        assert!(voter.poll_persist(Instant::ZERO).is_none(), "one state is stored at a time");
+        voter.handle_persisted(Instant::ZERO, revision, true);
+        let answers: Vec<_> = std::iter::from_fn(|| voter.poll_response()).collect();
+        let is_promise = |response: &ChainResponse<_>| matches!(response, ChainResponse::Promised { .. });
+        assert_eq!(answers.iter().map(|(_, it)| is_promise(it)).collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
+    fn a_state_that_changed_while_it_was_stored_is_stored_again() {
+        let mut voter = voter();
+        prepare(&mut voter, 1).expect("few wait");
+        let (first, _) = voter.poll_persist(Instant::ZERO).expect("a promise");
+        prepare(&mut voter, 2).expect("few wait");
+        voter.handle_persisted(Instant::ZERO, first, true);
+        assert!(voter.poll_response().is_some() && voter.poll_response().is_none());
+        let (second, state) = voter.poll_persist(Instant::ZERO).expect("another promise");
+        assert_eq!(state.acceptor.promised.map(|ballot| ballot.round), Some(2));
+        voter.handle_persisted(Instant::ZERO, second, true);
+        assert!(voter.poll_response().is_some());
+    }
+
+    #[test]
+    fn waiting_responses_are_bounded() {
+        let mut voter = voter();
+        let handled = (1..).take_while(|&round| prepare(&mut voter, round).is_ok()).count();
+        assert_eq!(handled, WAITING_MAX);
+        let (_, state) = voter.poll_persist(Instant::ZERO).expect("promises");
+        assert_eq!(state.acceptor.promised.map(|ballot| ballot.round), Some(WAITING_MAX as u64));
+    }
+}
