@@ -51,13 +51,13 @@
 //! Promise 2: a voter accepts only children of the record that it holds as decided. Promise 3: a
 //! later proposal finds the record in the promises of any majority.
 //!
-//! **Caveats.** Epoch 1 names no ids, because it is built from a list of addresses. A node
-//! passes requests to [`EpochAcceptor::handle_without_vote`] until it knows that its directory has
-//! all of its votes ([`VoteHistory`]). A proposer should name voters that it hears: a record with a voter that has just lost its disk is
-//! decided like any other. A removed voter must run until a majority of the new voters holds the
-//! record that removes it: with one lost disk, the record is forgotten otherwise. A record should
-//! change at most one voter, which [`ChainRecord::is_child_of`] checks. `crates/model` explores
-//! both. A voter that lies is not detected.
+//! **Caveats.** Epoch 1 names no ids, because it is built from a list of addresses. A node passes
+//! requests to [`EpochAcceptor::handle_without_vote`] until it knows that its directory has all of
+//! its votes ([`VoteHistory`]). A proposer should name voters that it hears: a record with a voter
+//! that has just lost its disk is decided like any other. A removed voter must run until a majority
+//! of the new voters holds the record that removes it: with one lost disk, the record is forgotten
+//! otherwise. A record should change at most one voter, which [`ChainRecord::is_child_of`] checks.
+//! `crates/model` explores both. A voter that lies is not detected.
 
 mod acceptor;
 mod layout_record;

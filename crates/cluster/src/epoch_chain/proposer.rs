@@ -42,8 +42,8 @@ pub enum ChainOutcome<R> {
 /// The caller sends each [`poll_request`](Self::poll_request), passes each response to
 /// [`handle`](Self::handle), and calls [`handle_timeout`](Self::handle_timeout) when
 /// [`poll_timeout`](Self::poll_timeout) has passed. Requests to the node itself are requests like
-/// any other. After an [outcome](Self::outcome) the proposer does nothing more; the caller adopts and
-/// spreads the record.
+/// any other. After an [outcome](Self::outcome) the proposer does nothing more; the caller
+/// adopts and spreads the record.
 #[derive(Debug)]
 pub struct ChainProposer<R> {
     me: NodeTag,
