@@ -25,8 +25,8 @@ enum LayoutCommand {
     Recover(RecoverArguments),
 }
 
-/// Give the remaining nodes of a cluster a new layout record, if most voters are lost for good. Run it
-/// with the same --lost in the data directory of every remaining node, while all are stopped.
+/// Give the remaining nodes of a cluster a new layout record, if most voters are lost for good. Run
+/// it with the same --lost in the data directory of every remaining node, while all are stopped.
 #[derive(Debug, clap::Args)]
 struct RecoverArguments {
     /// Data directory of a stopped node

@@ -6,9 +6,9 @@
 mod common;
 
 use cluster::{
-    ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch, LayoutStamp, Message,
-    NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest, RecordHash, ReplicaFault,
-    Requester, StoreFault, SyncState,
+    ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch, LayoutStamp,
+    Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest, RecordHash,
+    ReplicaFault, Requester, StoreFault, SyncState,
 };
 use common::{
     answers, decode, encode, encode_in, id, layout_answers, layout_requests, outbox, requests, wall, write,

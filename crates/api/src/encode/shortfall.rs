@@ -156,8 +156,16 @@ mod tests {
                 Shortfall::Unreachable,
                 "Too few of the key's 3 replicas can be read from now: ack asks for 3",
             ),
-            (0, Shortfall::Unanswered, "None of the key's 3 replicas had answered when this was decided, but ack asks for 3"),
-            (2, Shortfall::Unanswered, "2 of the key's 3 replicas had answered when this was decided, but ack asks for 3"),
+            (
+                0,
+                Shortfall::Unanswered,
+                "None of the key's 3 replicas had answered when this was decided, but ack asks for 3",
+            ),
+            (
+                2,
+                Shortfall::Unanswered,
+                "2 of the key's 3 replicas had answered when this was decided, but ack asks for 3",
+            ),
             (3, Shortfall::NotSpread, "Enough of the key's 3 replicas answered, but not alike"),
             (3, Shortfall::NotFetched, "none that holds the newest sent its value in time"),
         ];

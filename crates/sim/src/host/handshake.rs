@@ -1,11 +1,19 @@
 //! The shipped handshake between a dialer and an acceptor.
 
 use crate::host::process::HostProcess;
-use cluster::{NodeIndex, PeerHello, Requester};
+use cluster::{ClusterId, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester};
 use stdx::Rng;
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, NONCE_LEN,
-    ProtocolVersions, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, LayoutStatement,
+    NONCE_LEN, ProtocolVersions, Secret,
+};
+
+/// The layout record of every host: simulated clusters stay in epoch 1.
+const LAYOUT: LayoutStatement = LayoutStatement {
+    cluster: ClusterId([1; 16]),
+    epoch: LayoutEpoch::FIRST,
+    hash: RecordHash([1; 32]),
+    default_from: 1,
 };
 
 /// A handshake that waits for the decision of the acceptor's node.
@@ -32,6 +40,7 @@ pub(crate) fn local(
             sync_state: process.node.status().sync_state.in_hello(),
         },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
+        layout: LAYOUT,
         secret: Secret::new(*b"known to all hosts of this world"),
         versions: ProtocolVersions::OURS,
     }

@@ -69,8 +69,8 @@ fn body(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     out
 }
 
-/// Decodes the dialer's hello in `message` and checks it against `local`. Returns it with the version
-/// of the protocol that both nodes speak. The caller verifies its proof.
+/// Decodes the dialer's hello in `message` and checks it against `local`. Returns it with the
+/// version of the protocol that both nodes speak. The caller verifies its proof.
 pub(super) fn read_dialer(
     message: &[u8],
     local: &HandshakeConfig,

@@ -19,9 +19,9 @@ pub(super) const STATEMENT_LEN: usize = 57;
 /// The layout record that a node holds.
 ///
 /// Nodes of one cluster link whatever their epochs, so that the one with the lesser epoch can fetch
-/// the newer record. Different records of one epoch are refused: one of them is of a cluster that was
-/// recovered without its majority, or was altered. In epoch 1 they may differ in `default_from`,
-/// because each node builds that record itself; the node warns of it.
+/// the newer record. Different records of one epoch are refused: one of them is of a cluster that
+/// was recovered without its majority, or was altered. In epoch 1 they may differ in
+/// `default_from`, because each node builds that record itself; the node warns of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayoutStatement {
     /// The cluster.

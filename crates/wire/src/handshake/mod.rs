@@ -23,8 +23,8 @@
 //!
 //! The dialer compares the layout records: since version 4 the acceptor's hello states its record.
 //! The dialer's hello is sent before the common version is known, so it has the same form in all
-//! versions, and a node that a refusal concerns is told the reason by the dialer. A node whose
-//! record is not of epoch 1 speaks no version before 4.
+//! versions. A refused acceptor is told the reason by the dialer. A node whose record is not of
+//! epoch 1 speaks no version before 4.
 //!
 //! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction and the
 //! bytes of both hellos. Each hello has 32 random bytes, so no proof is valid on another link. The

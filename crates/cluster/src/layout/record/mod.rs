@@ -23,8 +23,8 @@
 //! against its own if that is the parent; it stores the record durably; only then it uses the
 //! record and reports the new epoch to its peers.
 //!
-//! **Recovery.** The operator of a cluster whose majority of voters is lost for good builds a record
-//! of another cluster id without agreement: [`LayoutRecord::recovered`].
+//! **Recovery.** The operator of a cluster whose majority of voters is lost for good builds a
+//! record of another cluster id without agreement: [`LayoutRecord::recovered`].
 //!
 //! **Caveats.** The agreement on a record is not part of this module: a record takes these steps
 //! only after it was decided. The format has room for a running plan,
