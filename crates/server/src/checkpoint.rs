@@ -63,7 +63,7 @@ pub(crate) async fn answer(
     if let Some(requester) = paced
         && let Err(retry_after) = state.pace.lock().take(now, &requester)
     {
-        let detail = "CheckpointState are requested too often: each costs a flush. Try again later.";
+        let detail = "Checkpoints are requested too often: each costs a flush. Try again later.";
         return Err(Problem::unavailable(retry_after, detail));
     }
     let (local, owner) = (Arc::clone(local), Arc::clone(state));

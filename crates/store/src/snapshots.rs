@@ -11,9 +11,10 @@
 //! concurrently, as on a node that is source and checker of the same scan. They borrow two cursors,
 //! and neither waits. When a page is full, its cursor is parked at its position, without its value
 //! if that is large. At the end of a range the cursor is dropped, and with its last cursor the
-//! snapshot. The exception is an oversized page: a scan that read it ahead does not keep it, and
-//! reads it again. A cursor that is parked for long is dropped as well, so that a stalled reader
-//! holds no blocks. The next page then seeks in the snapshot, which is still open.
+//! snapshot. One exception is a page that was refused for lack of memory or descriptors. The other
+//! is an oversized page: a scan that read it ahead does not keep it, and reads it again. A cursor
+//! that is parked for long is dropped as well, so that a stalled reader holds no blocks. The next
+//! page then seeks in the snapshot, which is still open.
 //!
 //! Age is checked when a snapshot is requested, when a cursor is returned, and when the host calls
 //! [`Snapshots::expire`]. A snapshot that grows too old while it is in use is dropped when its

@@ -191,6 +191,24 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
             .all(|node| cluster.log(node).contains("the nodes disagree about the cluster (id "))
     });
     assert_eq!(cluster.status_of(a, LOST[0])["state"], "unreachable");
+    cluster.stop(LOST[0]);
+    for replaced in LOST {
+        cluster.lose_data(replaced);
+        cluster.spawn(replaced);
+        eventually("the node serves", || cluster.serves(replaced));
+        eventually("the record of the lost lineage is refused", || {
+            cluster.log(replaced).contains("the file layout of a member if this one was recovered")
+        });
+        cluster.stop(replaced);
+        std::fs::copy(cluster.data(a).join("layout"), cluster.data(replaced).join("layout"))
+            .expect("both exist");
+        cluster.spawn(replaced);
+    }
+    cluster.wait_until_up();
+    for node in 0..cluster.len() {
+        eventually("the node is filled", || cluster.sync_state(node) == "settled");
+    }
+    assert_eq!(cluster.exchange(LOST[2], get("k&ack=3&from=5")).text(), "v");
 }
 
 #[test]
