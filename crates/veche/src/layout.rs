@@ -5,6 +5,7 @@ use crate::node_url::NodeUrl;
 use crate::output::{ReportForm, print_line};
 use crate::settings::DATA_DEFAULT;
 use crate::table;
+use crate::verify::expect_data_directory;
 use env::Env;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -63,13 +64,7 @@ pub(crate) fn run(arguments: &LayoutArguments) -> Result<(), String> {
 fn recover(arguments: &RecoverArguments) -> Result<(), String> {
     let lost: Vec<_> = arguments.lost.iter().map(NodeUrl::to_string).collect();
     let data = &arguments.data;
-    // Locking would create a file in any directory.
-    if !data.join(store::IDENTITY_FILE).exists() {
-        return Err(format!(
-            "{} is not the data directory of a node; name another one with --data",
-            data.display()
-        ));
-    }
+    expect_data_directory(data)?;
     let recovered = store::recover_layout(&Env::os(), data, &lost).map_err(|error| error.to_string())?;
     let RecoveredLayout { former, record } = &recovered;
     let join = |urls: Vec<&str>| urls.join(", ");

@@ -11,10 +11,7 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use stdx::WallTime;
-use store::{FutureCells, VerifiedDirectory};
-
-/// File that every data directory has.
-const IDENTITY: &str = "identity";
+use store::{FutureCells, IDENTITY_FILE, VerifiedDirectory};
 
 /// Verify every byte of a stopped node's data directory, or of a backup repository.
 #[derive(Debug, clap::Args)]
@@ -50,15 +47,20 @@ fn expect_directory(dir: &Path, flag: &str) -> Result<(), String> {
     }
 }
 
-fn verify_data(data: &Path, arguments: &VerifyArguments) -> Result<(), String> {
+/// Refuses a path that is not the data directory of a node, before a lock file is created there.
+pub(crate) fn expect_data_directory(data: &Path) -> Result<(), String> {
     expect_directory(data, "--data")?;
-    // Verification would create a lock file in any directory.
-    if matches!(data.join(IDENTITY).try_exists(), Ok(false)) {
-        return Err(format!(
-            "{} is not the data directory of a node: it has no file {IDENTITY}; name another one with --data",
+    match data.join(IDENTITY_FILE).try_exists() {
+        Ok(false) => Err(format!(
+            "{} is not the data directory of a node: it has no file {IDENTITY_FILE}; name another one with --data",
             data.display()
-        ));
+        )),
+        Ok(true) | Err(_) => Ok(()),
     }
+}
+
+fn verify_data(data: &Path, arguments: &VerifyArguments) -> Result<(), String> {
+    expect_data_directory(data)?;
     let mut display = Display::new("checking", arguments.progress);
     let result = store::verify(&Env::os(), data, &mut |progress| {
         let (bytes_done, bytes_total) = (progress.bytes_done, Some(progress.bytes_total));

@@ -40,8 +40,7 @@ impl ClusterOrigin {
         if self.nodes.len() == 1 {
             hash.update(self.tag.0.to_le_bytes());
         }
-        let hash: [u8; 32] = hash.finalize().into();
-        ClusterId(*hash.first_chunk().expect("a hash is longer than that"))
+        ClusterId::of(hash)
     }
 }
 

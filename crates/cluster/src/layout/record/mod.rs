@@ -42,6 +42,7 @@ pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;
 
 use super::{NodeIndex, PartitionId};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use stdx::NodeTag;
 
@@ -182,6 +183,14 @@ impl LayoutRecord {
         }
         let all = f64::from(self.partitions()) * from as f64;
         counts.into_iter().map(|count| f64::from(count) / all).collect()
+    }
+}
+
+impl ClusterId {
+    /// The id with the first 128 bits of this hash.
+    fn of(hash: Sha256) -> Self {
+        let hash: [u8; 32] = hash.finalize().into();
+        Self(*hash.first_chunk().expect("a hash is longer than that"))
     }
 }
 

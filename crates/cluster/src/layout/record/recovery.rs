@@ -46,11 +46,8 @@ impl LayoutRecord {
         for member in record.members.iter_mut().filter(|member| is_lost(member.slot)) {
             member.state = MemberState::Dead;
         }
-        let alive = |record: &Self| {
-            let alive = record.members.iter().filter(|member| member.state != MemberState::Dead);
-            alive.map(|member| member.slot).collect::<Vec<_>>()
-        };
-        let alive = alive(&record);
+        let alive = record.members.iter().filter(|member| member.state != MemberState::Dead);
+        let alive: Vec<_> = alive.map(|member| member.slot).collect();
         if alive.is_empty() {
             return Err(LayoutRecordError::NoMemberRemains);
         }
@@ -65,7 +62,6 @@ impl LayoutRecord {
         for slot in lost.iter() {
             hash.update([slot.0]);
         }
-        let hash: [u8; 32] = hash.finalize().into();
-        ClusterId(*hash.first_chunk().expect("a hash is longer than that"))
+        ClusterId::of(hash)
     }
 }
