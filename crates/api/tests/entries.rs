@@ -617,3 +617,17 @@ fn truncated_results_are_not_complete() {
     let endless = vec![b' '; 100_000];
     assert!(decode_results(Format::Ndjson, endless.chunks(1_000)).1.is_err());
 }
+
+#[test]
+fn an_expiry_that_is_too_late_for_the_clock_is_encoded_as_it_was_decoded() {
+    for millis in [u64::MAX, u64::MAX / 1_000, u64::MAX / 1_000 + 1] {
+        let line = format!("{{\"key\":\"k\",\"value\":\"v\",\"expires_at\":{millis}}}\n");
+        let decoder = || EntryDecoder::new(Format::Ndjson, VALUE_BYTES_MAX);
+        let (decoded, end) = decode_pieces(decoder(), [line.as_bytes()]);
+        assert_eq!(end, Ok(()));
+        let entries: Vec<BatchEntry> = decoded.into_iter().flatten().collect();
+        let again = encode_batch(Format::Ndjson, &entries);
+        let (decoded_again, end) = decode_pieces(decoder(), [again.as_slice()]);
+        assert_eq!((decoded_again, end), (vec![Some(entries[0].clone())], Ok(())));
+    }
+}

@@ -154,3 +154,123 @@ fn a_read_spreads_its_result_within_its_quorum_so_that_the_next_cannot_miss_it()
         assert!(matches!(reply, Reply::Found { cell, .. } if cell.meta.version == version(2)), "{reply:?}");
     }
 }
+
+/// Reads of one key, all submitted at once. The replica of their coordinator is behind, and its
+/// store holds back writes.
+struct ReadsOfOneKey {
+    cluster: World,
+    ids: Vec<RequestId>,
+    /// The hosts of the replicas, the coordinator first.
+    hosts: [usize; 3],
+    key: Key,
+}
+
+impl ReadsOfOneKey {
+    fn new(count: usize) -> Self {
+        let mut cluster = cluster(3, 0);
+        let key = key("k");
+        let hosts = [0, 1, 2].map(|place| at(&cluster, &key, place));
+        for (place, host) in hosts.into_iter().enumerate() {
+            let hlc = if place == 0 { 1 } else { 2 };
+            let cell = Cell::value(version(hlc), 3, Bytes::from_static(b"v"));
+            cluster.hosts[host].store.cells.insert(key.clone(), cell);
+        }
+        let mut reads = Self { cluster, ids: Vec::new(), hosts, key };
+        (0..count).for_each(|_| reads.submit());
+        reads
+    }
+
+    fn submit(&mut self) {
+        let id = get(&mut self.cluster, self.hosts[0], &self.key, 2, 3);
+        self.ids.push(id);
+    }
+
+    /// Delivers everything but writes at the stores.
+    fn deliver_all_but_writes(&mut self) {
+        while self.cluster.deliver_first(|packet| !packet.is_write_at_store()) {}
+    }
+
+    fn writes(&self) -> usize {
+        self.cluster.in_flight().filter(|packet| packet.is_write_at_store()).count()
+    }
+
+    fn found(&self) -> usize {
+        let is_newest = |id: &RequestId| matches!(self.cluster.replies.get(id), Some(Reply::Found { cell, .. }) if cell.meta.version == version(2));
+        self.ids.iter().filter(|id| is_newest(id)).count()
+    }
+}
+
+#[test]
+fn reads_that_find_the_same_difference_send_the_cell_once() {
+    let mut reads = ReadsOfOneKey::new(20);
+    reads.deliver_all_but_writes();
+    assert_eq!(reads.writes(), 1);
+    assert!(reads.cluster.deliver_first(Packet::is_write_at_store));
+    reads.deliver_all_but_writes();
+    assert_eq!((reads.found(), reads.writes()), (20, 0));
+    // The next difference is sent anew.
+    let newer = Cell::value(version(3), 3, Bytes::from_static(b"w"));
+    for host in &reads.hosts[1..] {
+        reads.cluster.hosts[*host].store.cells.insert(reads.key.clone(), newer.clone());
+    }
+    reads.submit();
+    reads.deliver_all_but_writes();
+    assert_eq!(reads.writes(), 1);
+}
+
+#[test]
+fn reads_go_on_when_the_one_that_sent_the_cell_has_ended() {
+    let mut reads = ReadsOfOneKey::new(1);
+    reads.deliver_all_but_writes();
+    reads.cluster.pass(TIMEOUT - Duration::from_millis(1));
+    reads.submit();
+    reads.deliver_all_but_writes();
+    assert!(reads.writes() >= 1);
+    reads.cluster.pass(Duration::from_millis(1));
+    let first = reads.cluster.replies.get(&reads.ids[0]);
+    assert!(matches!(first, Some(Reply::Failed(_))), "{first:?}");
+    while reads.cluster.deliver_first(Packet::is_write_at_store) {}
+    reads.deliver_all_but_writes();
+    assert_eq!(reads.found(), 1);
+}
+
+#[test]
+fn each_read_handles_the_failure_of_the_copy_that_it_waits_for() {
+    let mut reads = ReadsOfOneKey::new(20);
+    reads.deliver_all_but_writes();
+    let write = reads.cluster.position(Packet::is_write_at_store).expect("the first read sends the cell");
+    reads.cluster.deliver(write, Some(cluster::StoreFault::Full));
+    reads.deliver_all_but_writes();
+    // The third replica holds the cell as well. It is asked or sent the cell by one of them.
+    while reads.cluster.deliver_first(Packet::is_write_at_store) {
+        reads.deliver_all_but_writes();
+    }
+    assert_eq!(reads.found(), 20);
+}
+
+#[test]
+fn reads_do_not_wait_for_a_copy_on_a_link_that_has_ended() {
+    let mut reads = ReadsOfOneKey::new(0);
+    // The second replica is behind, and the coordinator's own is not.
+    let [first, second, _] = reads.hosts;
+    let cells: Vec<Cell> =
+        [first, second].map(|host| reads.cluster.hosts[host].store.cells[&reads.key].clone()).into();
+    reads.cluster.hosts[first].store.cells.insert(reads.key.clone(), cells[1].clone());
+    reads.cluster.hosts[second].store.cells.insert(reads.key.clone(), cells[0].clone());
+    (0..20).for_each(|_| reads.submit());
+    reads.deliver_all_but_writes();
+    assert!(reads.writes() <= 1);
+    reads.cluster.break_dialed(first, second);
+    reads.deliver_all_but_writes();
+    // The next read finds the difference over the next link and sends the cell over it.
+    let writes = reads.writes();
+    reads.cluster.pass(TIMEOUT / 10);
+    reads.deliver_all_but_writes();
+    reads.submit();
+    reads.deliver_all_but_writes();
+    assert_eq!(reads.writes(), writes + 1);
+    while reads.cluster.deliver_first(Packet::is_write_at_store) {
+        reads.deliver_all_but_writes();
+    }
+    assert_eq!(reads.found(), 21);
+}

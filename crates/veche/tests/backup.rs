@@ -12,7 +12,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 use stdx::Rng;
+
+/// Most answers that ask for another attempt before one is taken for the result.
+const REFUSALS_MAX: usize = 10;
 
 /// Runs a subcommand to its end: exit code, standard output, standard error.
 fn tool(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -235,15 +239,23 @@ fn odd_entries() -> Vec<(String, Vec<u8>)> {
 }
 
 #[track_caller]
+/// A node with little memory may answer `503` for the largest value, which is asked for again as
+/// `Retry-After` says.
 fn assert_holds(address: SocketAddr, entries: &[(String, Vec<u8>)]) {
     for (key, value) in entries {
-        let found = exchange(address, get(key));
+        let mut found = exchange(address, get(key));
+        for _ in 0..REFUSALS_MAX {
+            let Some(seconds) = found.header("retry-after").filter(|_| found.status == 503) else { break };
+            std::thread::sleep(Duration::from_secs(seconds.parse().expect("a number of seconds")));
+            found = exchange(address, get(key));
+        }
         let key = &key[..key.len().min(40)];
         assert!(
             found.status == 200 && found.body == *value,
-            "{key}: {}, {} bytes",
+            "{key}: {}, {} bytes: {}",
             found.status,
-            found.body.len()
+            found.body.len(),
+            String::from_utf8_lossy(&found.body[..found.body.len().min(400)])
         );
     }
 }

@@ -310,7 +310,9 @@ fn a_batch_goes_as_fast_as_the_store_and_is_not_refused() {
 fn many_batches_leave_room_for_single_requests() {
     const BATCHES: usize = 40;
     let (_dir, data) = data_dir();
-    let node = Node::start_with(&data, &["--threads", "1", "--memory", "128MiB"]);
+    // A busy disk may let the store wait for longer than the default deadline of a write admits.
+    let options = ["--threads", "1", "--memory", "128MiB", "--request-timeout", "20s"];
+    let node = Node::start_with(&data, &options);
     let writers: Vec<_> = (0..BATCHES)
         .map(|writer| {
             let address = node.address;

@@ -286,12 +286,15 @@ impl From<Truncated> for EntryFault {
     }
 }
 
+/// The latest expiry in whole milliseconds, in the year 586,524. A later one means the same.
+const EXPIRES_AT_MS_MAX: u64 = u64::MAX / 1_000;
+
 /// Lifetime that an expiry and a time to live define.
 pub(super) fn lifetime_of(expires_at_ms: Option<u64>, ttl_ms: Option<u64>) -> Result<Lifetime, EntryFault> {
     match (expires_at_ms, ttl_ms) {
         (None, None) => Ok(Lifetime::Forever),
         (Some(millis), None) => {
-            let micros = millis.saturating_mul(1_000);
+            let micros = millis.min(EXPIRES_AT_MS_MAX) * 1_000;
             Ok(Lifetime::Until(WallTime::from_micros_since_unix_epoch(micros)))
         }
         (None, Some(0)) => Err("its ttl is 0; the least is 1 millisecond".into()),

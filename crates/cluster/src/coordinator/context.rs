@@ -2,14 +2,15 @@
 //! input.
 //!
 //! The state consists of the replicas with their availability ([`Peers`]), the effects to carry out
-//! ([`CoordinatorEffects`]), the hedging of reads ([`Hedges`]), and the reads of scans
-//! ([`ScanReads`]). The input is an argument: its time, and its source, to which the waits that it
+//! ([`CoordinatorEffects`]), the hedging of reads ([`Hedges`]), the cells that reads send to
+//! replicas ([`RepairsInFlight`]), and the reads of scans ([`ScanReads`]). The input is an argument: its time, and its source, to which the waits that it
 //! ends are attributed.
 
 use super::hedge::Hedges;
 use super::limits::CoordinatorLimits;
 use super::outbox::{CoordinatorEffects, RequestTimes};
 use super::peers::Peers;
+use super::repairs_in_flight::RepairsInFlight;
 use super::request_number::{self, OperationId, Step};
 use super::scan_reads::{ScanReadResult, ScanReads};
 use crate::{
@@ -25,6 +26,7 @@ pub(super) struct Context {
     pub(super) peers: Peers,
     pub(super) outbox: CoordinatorEffects,
     pub(super) hedges: Hedges,
+    pub(super) repairs: RepairsInFlight,
     pub(super) rng: Rng,
     pub(super) scan_reads: ScanReads,
 }
@@ -45,6 +47,7 @@ pub(super) struct OperationContext<'a> {
     pub(super) peers: &'a mut Peers,
     pub(super) outbox: &'a mut CoordinatorEffects,
     pub(super) hedges: &'a mut Hedges,
+    pub(super) repairs: &'a mut RepairsInFlight,
     pub(super) rng: &'a mut Rng,
     /// Whether the operation has sent a request.
     pub(super) has_asked: bool,
@@ -98,6 +101,7 @@ impl Context {
             outbox: CoordinatorEffects::new(&member, number),
             peers: Peers::new(member, limits, view),
             hedges: Hedges::new(limits.operations_max, limits.reads_for_one_of_all),
+            repairs: RepairsInFlight::new(limits.request_timeout),
             rng,
             scan_reads: ScanReads::default(),
         }
@@ -106,8 +110,8 @@ impl Context {
     /// The context of an operation.
     #[inline]
     pub(super) const fn of(&mut self, now: Now, id: OperationId) -> OperationContext<'_> {
-        let Self { peers, outbox, hedges, rng, .. } = self;
-        OperationContext { now, id, peers, outbox, hedges, rng, has_asked: false }
+        let Self { peers, outbox, hedges, repairs, rng, .. } = self;
+        OperationContext { now, id, peers, outbox, hedges, repairs, rng, has_asked: false }
     }
 
     /// Replies as a result of the input alone.

@@ -103,6 +103,7 @@ impl Coordinator {
     /// Fails the requests in flight at a peer.
     fn fail_requests_to(&mut self, now: Now, node: NodeIndex) {
         let input = CoordinatorInput { now, source: WaitTarget::Peer(node) };
+        self.context.repairs.forget_node(node);
         for slot in 0..self.operations.slots() {
             let Some((id, operation)) = self.operations.at(slot) else {
                 continue;

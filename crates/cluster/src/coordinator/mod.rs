@@ -59,6 +59,7 @@ mod peers;
 mod put;
 mod read_answers;
 mod read_repair;
+mod repairs_in_flight;
 mod request_number;
 mod scan;
 mod scan_reads;
@@ -313,6 +314,24 @@ impl Coordinator {
 
     /// Handles the outcome of a request to a replica.
     fn handle_outcome(
+        &mut self,
+        input: CoordinatorInput,
+        id: OperationId,
+        step: Step,
+        node: NodeIndex,
+        outcome: ReplicaOutcome,
+    ) {
+        let repairs = &mut self.context.repairs;
+        if !repairs.is_empty() {
+            for (id, step) in repairs.end(node, request_number::number(id, step)) {
+                self.handle_own_outcome(input, id, step, node, outcome.clone());
+            }
+        }
+        self.handle_own_outcome(input, id, step, node, outcome);
+    }
+
+    /// As [`Coordinator::handle_outcome`], for one operation of those that wait for it.
+    fn handle_own_outcome(
         &mut self,
         input: CoordinatorInput,
         id: OperationId,

@@ -14,7 +14,8 @@
 //! **Mechanism.** The answers tell which replicas hold the newest cell. Those that lack it are
 //! written to; while these are too few, so are further replicas within its `from` and the read's.
 //! When a still newer cell is found, a new round begins for it, and answers to the earlier round
-//! are ignored. Differences found after the reply are repaired likewise, in the background.
+//! are ignored. Differences found after the reply are repaired likewise, in the background. Reads
+//! that find the same difference at once wait for one message (`repairs_in_flight`).
 //!
 //! A replica may name the version of a cell whose value it cannot read back. It is not counted
 //! among those that hold the cell, and is sent the cell again.
@@ -25,7 +26,8 @@ use super::context::{FollowUp, OperationContext, RequestTarget};
 use super::get::Read;
 use super::latency::OVERDUE_MAX;
 use super::peers::Availability;
-use super::request_number::{Step, WRITE_ROUNDS_MAX};
+use super::repairs_in_flight::CopyId;
+use super::request_number::{self, Step, WRITE_ROUNDS_MAX};
 use crate::quorum::CellReplicas;
 use crate::replica_request::write_size;
 use crate::replica_set::ReplicaSet;
@@ -54,6 +56,8 @@ pub(super) struct ReadRepair {
     busy: ReplicaSet,
     /// Replicas that have taken too long to be waited for.
     slow: ReplicaSet,
+    /// Those of `open` that are to get the cell from another read: `repairs_in_flight`.
+    followed: ReplicaSet,
     /// Size of each message, in bytes.
     bytes: usize,
 }
@@ -192,7 +196,7 @@ impl Read {
         if round != self.repair.round || !self.repair.open.remove(replica_index) {
             return;
         }
-        cx.end_request(cx.peers.node(&self.subject, replica_index), self.repair.bytes);
+        self.end_repair_request(cx, replica_index);
         match outcome {
             Ok(ReplicaResponse::Written { .. }) => self.repair.stored.insert(replica_index),
             _ => self.repair.failed.insert(replica_index),
@@ -207,7 +211,7 @@ impl Read {
     pub(super) fn fail_repair(&mut self, cx: &mut OperationContext<'_>, replica_index: u8) -> bool {
         let was_open = self.repair.open.remove(replica_index);
         if was_open {
-            cx.end_request(cx.peers.node(&self.subject, replica_index), self.repair.bytes);
+            self.end_repair_request(cx, replica_index);
             self.repair.failed.insert(replica_index);
         }
         was_open
@@ -224,6 +228,13 @@ impl Read {
     /// Stops waiting for replicas that were sent the newest cell.
     pub(super) fn abandon_repair(&mut self, cx: &mut OperationContext<'_>) {
         for replica_index in std::mem::take(&mut self.repair.open) {
+            self.end_repair_request(cx, replica_index);
+        }
+    }
+
+    /// Counts the request that sends the cell to this replica as ended, if it is this read's own.
+    fn end_repair_request(&mut self, cx: &mut OperationContext<'_>, replica_index: u8) {
+        if !self.repair.followed.remove(replica_index) {
             cx.end_request(cx.peers.node(&self.subject, replica_index), self.repair.bytes);
         }
     }
@@ -281,8 +292,14 @@ impl Read {
         self.repair.open.insert(replica_index);
         self.repair.bytes = bytes;
         let step = Step::Write { round: self.repair.round };
-        let (key, cell) = (self.subject.key.clone(), cell.clone());
-        let cell = cell.with_from_of_at_least(self.answers.greatest_from());
+        let key = self.subject.key.clone();
+        let cell = cell.clone().with_from_of_at_least(self.answers.greatest_from());
+        let id = CopyId { key: key.clone(), version: cell.meta.version, from: cell.meta.from, node };
+        let number = request_number::number(cx.id, step);
+        if cx.repairs.join_or_begin(cx.now.mono, id, number, (cx.id, step)) {
+            self.repair.followed.insert(replica_index);
+            return true;
+        }
         let request = ReplicaRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
         cx.ask(RequestTarget { step, node, deadline: Deadline::NEVER }, request, bytes);
         true
