@@ -13,5 +13,5 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) fn of(local: Option<&Local>, own_name: &str) -> Result<LayoutDocument, Problem> {
     let local = local
         .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))?;
-    Ok(LayoutDocument::of(&local.store.layout(), own_name))
+    Ok(LayoutDocument::of(&local.layout.get().record, own_name))
 }

@@ -1,5 +1,6 @@
 //! State that the threads of a node share once the store is open.
 
+use crate::adopted_layout::LayoutHandle;
 use crate::config::Config;
 use crate::links::{InvalidAddress, PeerAddress};
 use crate::read_pool::ReadPool;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{Hlc, WallTime};
 use store::{OpenReport, Store};
-use wire::handshake::{self, ClusterDigest, LayoutStatement, ProtocolVersions, Secret};
+use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
 
 /// State that the threads of a node share once the store is open.
 pub(crate) struct Local {
@@ -26,11 +27,11 @@ pub(crate) struct Local {
     pub(crate) view: Mutex<Arc<ClusterView>>,
     /// The node's latest status of itself, for operators and for the handshake.
     pub(crate) account: Mutex<Option<Arc<NodeStatus>>>,
+    /// The newest adopted layout record.
+    pub(crate) layout: LayoutHandle,
     /// The sync state that was durable at the start.
     first_sync_state: SyncState,
     digest: ClusterDigest,
-    /// The layout record, as handshakes state it.
-    layout: LayoutStatement,
     secret: Secret,
     /// Number of links accepted so far.
     links: AtomicU64,
@@ -58,7 +59,7 @@ impl Local {
                 config.membership.partitions,
                 config.membership.hash_version,
             ),
-            layout: LayoutStatement::of(&opened.layout),
+            layout: LayoutHandle::new(Arc::clone(&opened.layout)),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
             first_sync_state: opened.record.sync_state,
@@ -72,6 +73,7 @@ impl Local {
     /// This node's part of a handshake for the state machine `requester`.
     pub(crate) fn introduce(&self, requester: Requester) -> handshake::HandshakeConfig {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
+        let layout = self.layout.get().statement;
         handshake::HandshakeConfig {
             hello: PeerHello {
                 node: *me,
@@ -82,9 +84,9 @@ impl Local {
                 sync_state: self.sync_state(),
             },
             digest: self.digest,
-            layout: self.layout,
+            layout,
             secret: self.secret.clone(),
-            versions: ProtocolVersions::with_record_of(self.layout.epoch),
+            versions: ProtocolVersions::with_record_of(layout.epoch),
         }
     }
 

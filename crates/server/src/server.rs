@@ -541,6 +541,7 @@ async fn open_for_peers(
     }
     let node = NodeStart {
         record: opened.record.clone(),
+        voter: opened.voter.clone(),
         limits: NodeLimits {
             default_from: process.config.default_from,
             request_timeout: process.config.request_timeout,

@@ -10,6 +10,7 @@
 //! links stay on the control thread. The coordinators of a peer are spread over the I/O threads by
 //! their number, so two nodes with the same number of threads link them one to one.
 
+use super::agreement::VotePersistence;
 use super::{Core, DriverContext, Machine, MachineDriver};
 use crate::links::LinkCounters;
 use crate::links::accept::Arrival;
@@ -18,7 +19,7 @@ use crate::messages::{ControlMessage, Mailbox, ThreadMessage};
 use crate::metrics::Metrics;
 use cluster::{
     ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    NodeRecord, NodeSet, NodeStatus, Origin, PeerState, Requester, StoreId, StoreResponse,
+    NodeRecord, NodeSet, NodeStatus, Origin, PeerState, Requester, StoreId, StoreResponse, VoterState,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -48,7 +49,9 @@ const NOTE_LOG_END_EVERY: Duration = Duration::from_secs(1);
 const ACCOUNT_AGE: Duration = Duration::from_millis(50);
 /// A node, and the peers and threads that its decisions concern.
 pub(crate) struct NodeMachine {
-    node: Node,
+    pub(super) node: Node,
+    /// The storing of the node's votes on layout records.
+    pub(super) vote_persistence: VotePersistence,
     store: Store,
     has_peers: bool,
     arrivals: BTreeMap<LinkId, Arrival>,
@@ -73,6 +76,8 @@ pub(crate) struct NodeMachine {
 /// The durable record, the limits and the surroundings of a node that starts.
 pub(crate) struct NodeStart {
     pub(crate) record: NodeRecord,
+    /// The node's votes on layout records.
+    pub(crate) voter: VoterState,
     pub(crate) limits: NodeLimits,
     /// The I/O threads.
     pub(crate) threads: Vec<Mailbox>,
@@ -86,11 +91,15 @@ pub(crate) struct NodeStart {
 impl MachineDriver<NodeMachine> {
     /// Starts the driver of the node.
     pub(crate) fn of_node(context: DriverContext, local: &Arc<Local>, start: NodeStart) -> Rc<Self> {
-        let NodeStart { record, limits, threads, control_messages, link_counters, metrics } = start;
+        let NodeStart { record, voter, limits, threads, control_messages, link_counters, metrics } = start;
         let rng = Rng::new(env::os_process::entropy_u64());
         let default_from = limits.default_from;
+        let now = context.clock.now();
+        let mut node = Node::new(now, local.member.clone(), record, limits, rng);
+        node.join_agreement(now, voter);
         let machine = NodeMachine {
-            node: Node::new(context.clock.now(), local.member.clone(), record, limits, rng),
+            node,
+            vote_persistence: VotePersistence::default(),
             store: local.store.clone(),
             has_peers: local.member.layout.len() > 1,
             arrivals: BTreeMap::new(),
@@ -165,9 +174,9 @@ impl MachineDriver<NodeMachine> {
         self.run_machine(|core, now| core.machine.node.begin_drain(now));
     }
 
-    /// Waits until the node has nothing left to hand over to its peers.
+    /// Waits until the node has nothing left to hand over to its peers, and stores no votes.
     pub(crate) async fn until_drained(&self) {
-        self.until(|machine| machine.node.is_drained()).await;
+        self.until(|machine| machine.node.is_drained() && !machine.vote_persistence.is_in_flight()).await;
     }
 
     async fn until(&self, is_so: impl Fn(&NodeMachine) -> bool) {
@@ -449,6 +458,7 @@ impl Machine for NodeMachine {
     }
 
     fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now) {
+        driver.carry_out_agreement_effects(core);
         let machine = &mut core.machine;
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
             machine.accounted = Some(now.mono);

@@ -29,7 +29,7 @@ struct Peer<'a> {
 pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     let account = source.local.and_then(|local| local.account.lock().clone());
     let peers = peers(source, account.as_ref());
-    let epoch = source.local.map_or(0, |local| local.store.layout().epoch.0);
+    let epoch = source.local.map_or(0, |local| local.layout.get().record.epoch.0);
     out.gauge("veche_layout_epoch", "Epoch of the layout record that the node holds; 0 before it is open.")
         .count(&[], epoch);
     states(out, &peers);
