@@ -9,39 +9,51 @@
 use cluster::LayoutRecord;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use wire::handshake::LayoutStatement;
+use wire::handshake::{LayoutStatement, NamedMember};
 
 /// A layout record, with what is derived from it once.
 pub(crate) struct AdoptedLayout {
     pub(crate) record: Arc<LayoutRecord>,
-    /// The record, as handshakes state it.
+    /// The record and the address of this node, as handshakes state them.
     pub(crate) statement: LayoutStatement,
-}
-
-impl AdoptedLayout {
-    fn of(record: Arc<LayoutRecord>) -> Arc<Self> {
-        let statement = LayoutStatement::of(&record);
-        Arc::new(Self { record, statement })
-    }
+    /// The members whose node ids the record names.
+    pub(crate) named: Arc<[NamedMember]>,
 }
 
 /// The newest adopted layout record of the process.
-pub(crate) struct LayoutHandle(Mutex<Arc<AdoptedLayout>>);
+pub(crate) struct LayoutHandle {
+    /// Address at which this node is reached.
+    own_url: String,
+    adopted: Mutex<Arc<AdoptedLayout>>,
+}
 
 impl LayoutHandle {
-    /// The handle of a node that starts with `record`.
-    pub(crate) fn new(record: Arc<LayoutRecord>) -> Self {
-        Self(Mutex::new(AdoptedLayout::of(record)))
+    /// The handle of a node that starts with `record` and is reached at `own_url`.
+    pub(crate) fn new(record: Arc<LayoutRecord>, own_url: String) -> Self {
+        Self { adopted: Mutex::new(AdoptedLayout::of(record, &own_url)), own_url }
+    }
+
+    /// Address at which this node is reached.
+    pub(crate) fn own_url(&self) -> &str {
+        &self.own_url
     }
 
     /// The newest record.
     pub(crate) fn get(&self) -> Arc<AdoptedLayout> {
-        Arc::clone(&self.0.lock())
+        Arc::clone(&self.adopted.lock())
     }
 
     /// Replaces the record by a later one. Returns the former.
     pub(crate) fn replace(&self, record: Arc<LayoutRecord>) -> Arc<AdoptedLayout> {
-        let adopted = AdoptedLayout::of(record);
-        std::mem::replace(&mut *self.0.lock(), adopted)
+        let adopted = AdoptedLayout::of(record, &self.own_url);
+        std::mem::replace(&mut *self.adopted.lock(), adopted)
+    }
+}
+
+impl AdoptedLayout {
+    fn of(record: Arc<LayoutRecord>, own_url: &str) -> Arc<Self> {
+        let statement = LayoutStatement::of(&record).reached_at(own_url);
+        let named = NamedMember::all_of(&record).into();
+        Arc::new(Self { record, statement, named })
     }
 }

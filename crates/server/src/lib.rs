@@ -37,6 +37,7 @@ mod inbox;
 mod io_thread;
 mod layout;
 mod layout_changes;
+mod layout_status;
 mod links;
 mod listener;
 mod local;

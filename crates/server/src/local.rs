@@ -2,7 +2,8 @@
 
 use crate::adopted_layout::LayoutHandle;
 use crate::config::Config;
-use crate::links::{InvalidAddress, PeerAddress};
+use crate::layout_status::PeerEpochs;
+use crate::links::{InvalidAddress, PeerAddresses};
 use crate::read_pool::ReadPool;
 use cluster::{ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Requester, SyncState};
 use parking_lot::Mutex;
@@ -10,15 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{Hlc, WallTime};
 use store::{OpenReport, Store};
-use wire::handshake::{self, ClusterDigest, ProtocolVersions, Secret};
+use wire::handshake::{self, ClusterDigest, LayoutStatement, ProtocolVersions, Secret};
 
 /// State that the threads of a node share once the store is open.
 pub(crate) struct Local {
     pub(crate) store: Store,
     pub(crate) member: Member,
     pub(crate) reads: ReadPool,
-    /// Addresses of the nodes by index. The entry of this node is unused.
-    pub(crate) addresses: Vec<PeerAddress>,
+    /// Addresses at which the peers are dialed.
+    pub(crate) addresses: PeerAddresses,
     /// The newest version on disk at the start, if it was too far ahead for the version clock to
     /// start after it.
     pub(crate) version_ahead: Option<Hlc>,
@@ -29,6 +30,8 @@ pub(crate) struct Local {
     pub(crate) account: Mutex<Option<Arc<NodeStatus>>>,
     /// The newest adopted layout record.
     pub(crate) layout: LayoutHandle,
+    /// The layout records that the peers hold.
+    pub(crate) peer_epochs: Arc<PeerEpochs>,
     /// The sync state that was durable at the start.
     first_sync_state: SyncState,
     digest: ClusterDigest,
@@ -49,9 +52,9 @@ impl Local {
         opened: &OpenReport,
         config: &Config,
     ) -> Result<Self, InvalidAddress> {
-        let addresses = member.layout.names().iter().map(|name| PeerAddress::of(name));
+        let own_url = config.moved_to.clone().unwrap_or_else(|| config.own_name());
         Ok(Self {
-            addresses: addresses.collect::<Result<_, _>>()?,
+            addresses: PeerAddresses::new(member.layout.names(), &config.other_addresses)?,
             view: Mutex::new(member.first_view()),
             account: Mutex::default(),
             digest: ClusterDigest::of(
@@ -59,7 +62,8 @@ impl Local {
                 config.membership.partitions,
                 config.membership.hash_version,
             ),
-            layout: LayoutHandle::new(Arc::clone(&opened.layout)),
+            layout: LayoutHandle::new(Arc::clone(&opened.layout), own_url),
+            peer_epochs: Arc::new(PeerEpochs::new(usize::from(member.layout.len()), opened.voter.history)),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
             first_sync_state: opened.record.sync_state,
@@ -73,7 +77,7 @@ impl Local {
     /// This node's part of a handshake for the state machine `requester`.
     pub(crate) fn introduce(&self, requester: Requester) -> handshake::HandshakeConfig {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
-        let layout = self.layout.get().statement;
+        let adopted = self.layout.get();
         handshake::HandshakeConfig {
             hello: PeerHello {
                 node: *me,
@@ -84,9 +88,10 @@ impl Local {
                 sync_state: self.sync_state(),
             },
             digest: self.digest,
-            layout,
+            layout: adopted.statement.clone(),
+            named: Arc::clone(&adopted.named),
             secret: self.secret.clone(),
-            versions: ProtocolVersions::with_record_of(layout.epoch),
+            versions: ProtocolVersions::with_record_of(adopted.record.epoch),
         }
     }
 
@@ -100,6 +105,13 @@ impl Local {
     pub(crate) fn check_early_proof(&self, text: &str, now: WallTime) -> Option<NodeIndex> {
         let from = self.secret.check_early_proof(text, self.member.me, now)?;
         (from != self.member.me && from.0 < self.member.layout.len()).then_some(from)
+    }
+
+    /// Records the address that a peer has stated in a handshake.
+    pub(crate) fn record_statement(&self, hello: &PeerHello, statement: Option<&LayoutStatement>) {
+        if let Some(statement) = statement {
+            self.addresses.state(&self.layout.get().record, hello.node, hello.tag, &statement.url);
+        }
     }
 
     /// A number for an accepted link, unique in this process.

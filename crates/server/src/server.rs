@@ -660,6 +660,13 @@ fn log_serving(process: &Process, opened: &OpenReport) {
         removed_files = recovery.orphans,
         "serving"
     );
+    if let Some(url) = &config.moved_to {
+        tracing::info!(
+            url,
+            recorded = config.self_name,
+            "the node is reached at another address than the layout record has: it keeps its identity, and tells its peers"
+        );
+    }
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if config.engine.durability == engine::Durability::Os {
         tracing::warn!("--durability os: the loss of power may undo acknowledged writes");

@@ -111,14 +111,17 @@ fn show(arguments: &ShowArguments) -> Result<(), String> {
 fn summary(layout: &Value) -> String {
     let members = layout["members"].as_array().map_or(&[][..], Vec::as_slice);
     let head = format!(
-        "epoch {}, {} of cluster {}: default_from {}, {} partitions",
+        "epoch {}, {} of cluster {}: default_from {}, {} partitions, feature level {}\nhash {}",
         layout["epoch"],
         crate::progress::Count(members.len() as u64, "member"),
         text(&layout["cluster_id"]),
         layout["default_from"],
         layout["partitions"],
+        layout["feature_level"],
+        text(&layout["hash"]),
     );
-    const HEAD: [&str; 8] = ["slot", "member", "node", "zone", "weight", "state", "voter", "share"];
+    const HEAD: [&str; 10] =
+        ["slot", "member", "node", "zone", "weight", "state", "health", "epoch", "voter", "share"];
     let voters = layout["voters"].as_array().map_or(&[][..], Vec::as_slice);
     let rows = members.iter().map(|member| {
         [
@@ -128,11 +131,23 @@ fn summary(layout: &Value) -> String {
             text(&member["zone"]),
             member["weight"].to_string(),
             text(&member["state"]),
+            text(&member["health"]),
+            member["epoch"].as_u64().map_or_else(|| "-".to_owned(), |epoch| epoch.to_string()),
             if voters.contains(&member["url"]) { "yes".to_owned() } else { "no".to_owned() },
             member["share"].as_f64().map_or_else(String::new, |share| format!("{:.2} %", share * 100.0)),
         ]
     });
-    [head].into_iter().chain(table::lines(HEAD, rows)).collect::<Vec<_>>().join("\n")
+    let mut lines = vec![head];
+    lines.extend(table::lines(HEAD, rows));
+    lines.extend(urls(&layout["voters_unreachable"]).map(|urls| format!("voters out of reach: {urls}")));
+    lines.extend(urls(&layout["members_behind"]).map(|urls| format!("members with an older record: {urls}")));
+    lines.join("\n")
+}
+
+/// The URLs in a list, separated by commas; `None` if there are none.
+fn urls(list: &Value) -> Option<String> {
+    let urls: Vec<_> = list.as_array()?.iter().filter_map(Value::as_str).collect();
+    (!urls.is_empty()).then(|| urls.join(", "))
 }
 
 fn text(value: &Value) -> String {
@@ -146,24 +161,36 @@ mod tests {
 
     #[test]
     fn a_layout_is_a_table() {
-        let member = |slot, url, node_id: Option<&str>, zone: Option<&str>, share| {
+        let member = |slot,
+                      url,
+                      node_id: Option<&str>,
+                      zone: Option<&str>,
+                      share,
+                      health,
+                      epoch: Option<u64>| {
             json!({
                 "slot": slot, "url": url, "node_id": node_id, "zone": zone, "weight": 1, "state": "active",
-                "share": share,
+                "share": share, "health": health, "epoch": epoch,
             })
         };
         let layout = json!({
-            "cluster_id": "00ff", "epoch": 2, "default_from": 2, "partitions": 4096, "voters": ["http://b:1"],
+            "cluster_id": "00ff", "epoch": 2, "hash": "abcd", "feature_level": 1, "default_from": 2, "partitions": 4096,
+            "voters": ["http://b:1"], "voters_unreachable": ["http://b:1"], "members_behind": ["http://a:1"],
             "members": [
-                member(0, "http://a:1", None, None, 0.5),
-                member(1, "http://b:1", Some("00000000000000ab"), Some("west"), 0.4999),
+                member(0, "http://a:1", None, None, 0.5, "up", Some(1)),
+                member(1, "http://b:1", Some("00000000000000ab"), Some("west"), 0.4999, "unreachable", None),
             ],
         });
         let expected = "\
-epoch 2, 2 members of cluster 00ff: default_from 2, 4096 partitions
-slot  member      node              zone  weight  state   voter  share
-0     http://a:1  -                 -     1       active  no     50.00 %
-1     http://b:1  00000000000000ab  west  1       active  yes    49.99 %";
+epoch 2, 2 members of cluster 00ff: default_from 2, 4096 partitions, feature level 1
+hash abcd
+slot  member      node              zone  weight  state   health       epoch  voter  share
+0     http://a:1  -                 -     1       active  up           1      no     50.00 %
+1     http://b:1  00000000000000ab  west  1       active  unreachable  -      yes    49.99 %
+voters out of reach: http://b:1
+members with an older record: http://a:1";
         assert_eq!(summary(&layout), expected);
+        let older = json!({"epoch": 1, "members": [], "cluster_id": "00ff"});
+        assert!(!summary(&older).contains("out of reach"), "a node of a release that does not say");
     }
 }

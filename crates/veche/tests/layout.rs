@@ -6,6 +6,9 @@ use common::http::bare;
 use common::{Node, data_dir, run, veche};
 use serde_json::Value;
 
+/// An empty JSON list.
+const EMPTY: Value = Value::Array(Vec::new());
+
 #[test]
 fn a_node_shows_its_layout_record() {
     let (_dir, data) = data_dir();
@@ -23,7 +26,9 @@ fn a_node_shows_its_layout_record() {
     assert!(layout["plan"].is_null() && layout.as_object().expect("an object").contains_key("plan"));
     let member = serde_json::json!({
         "url": url, "node_id": null, "slot": 0, "zone": null, "weight": 1, "state": "active", "share": 1.0,
+        "health": "up", "epoch": 1,
     });
+    assert_eq!((&layout["voters_unreachable"], &layout["members_behind"]), (&EMPTY, &EMPTY));
     assert_eq!(layout["members"], serde_json::json!([member]));
 
     let head = connection.exchange(bare("HEAD", "/v0/layout"));

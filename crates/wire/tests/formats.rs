@@ -15,6 +15,7 @@ use common::{
 };
 use std::num::NonZeroU8;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag};
 use wire::handshake::{
@@ -249,7 +250,9 @@ fn local(node: u8, versions: ProtocolVersions) -> HandshakeConfig {
             epoch: LayoutEpoch::FIRST,
             hash: RecordHash([0xa2; 32]),
             default_from: 2,
+            url: format!("http://{}:1", if node == 0 { "a" } else { "b" }),
         },
+        named: Arc::from([]),
         secret: Secret::new("secret"),
         versions,
     }

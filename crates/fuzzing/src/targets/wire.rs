@@ -2,6 +2,7 @@
 
 use super::{halves, split_number};
 use cluster::{ClusterId, Incarnation, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester, SyncState};
+use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, LayoutStatement,
@@ -91,7 +92,9 @@ fn local(node: u8) -> HandshakeConfig {
             epoch: LayoutEpoch::FIRST,
             hash: RecordHash([2; 32]),
             default_from: 2,
+            url: "http://a:1".to_owned(),
         },
+        named: Arc::from([]),
         secret: Secret::new("secret"),
         versions: ProtocolVersions::OURS,
     }

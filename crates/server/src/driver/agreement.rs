@@ -11,6 +11,7 @@
 use super::node_machine::NodeMachine;
 use super::{Core, MachineDriver};
 use crate::layout_changes;
+use crate::links::StatedUrl;
 use cluster::{
     AgreementEffect, LayoutConflict, LayoutConflictReason, LayoutRecord, ProposalOutcome, VoterState,
 };
@@ -34,6 +35,14 @@ impl VotePersistence {
 }
 
 impl MachineDriver<NodeMachine> {
+    /// Handles the addresses that nodes have stated since the last call.
+    pub(super) fn handle_stated_urls(&self) {
+        for StatedUrl { node, url } in self.local.addresses.take_news() {
+            let peer = &self.local.member.layout.names()[node.as_usize()];
+            tracing::info!(peer, url, "a peer has moved: it is dialed at the address that it states");
+        }
+    }
+
     pub(super) fn carry_out_agreement_effects(self: &Rc<Self>, core: &mut Core<NodeMachine>) {
         while let Some(effect) = core.machine.node.poll_agreement_effect() {
             match effect {
@@ -47,6 +56,7 @@ impl MachineDriver<NodeMachine> {
 
     fn persist_voter(self: &Rc<Self>, core: &mut Core<NodeMachine>, revision: u64, state: VoterState) {
         core.machine.vote_persistence.is_in_flight = true;
+        self.local.peer_epochs.set_own_votes(state.history);
         let driver = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let store = driver.local.store.clone();
@@ -79,6 +89,7 @@ impl MachineDriver<NodeMachine> {
 
     fn adopt_layout(&self, record: Arc<LayoutRecord>) {
         let former = self.local.layout.replace(Arc::clone(&record));
+        self.local.addresses.adopt(&record);
         tracing::info!(
             epoch = record.epoch.0,
             hash = %record.hash(),
@@ -124,7 +135,10 @@ fn log_end_of_proposal(outcome: &ProposalOutcome) {
             tracing::info!(epoch = record.epoch.0, "the layout record that this node proposed is decided");
         }
         ProposalOutcome::OtherDecided(record) | ProposalOutcome::Overtaken(record) => {
-            tracing::info!(epoch = record.epoch.0, "another layout record than the one of this node is decided");
+            tracing::info!(
+                epoch = record.epoch.0,
+                "another layout record than the one of this node is decided"
+            );
         }
         ProposalOutcome::TimedOut => tracing::info!(
             "no majority of the voters has answered a proposal of this node in time: the layout record stays as it is"

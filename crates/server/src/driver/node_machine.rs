@@ -12,6 +12,7 @@
 
 use super::agreement::VotePersistence;
 use super::{Core, DriverContext, Machine, MachineDriver};
+use crate::layout_status::PeerEpochs;
 use crate::links::LinkCounters;
 use crate::links::accept::Arrival;
 use crate::local::Local;
@@ -19,7 +20,8 @@ use crate::messages::{ControlMessage, Mailbox, ThreadMessage};
 use crate::metrics::Metrics;
 use cluster::{
     ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    NodeRecord, NodeSet, NodeStatus, Origin, PeerState, Requester, StoreId, StoreResponse, VoterState,
+    NodeRecord, NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest, PeerState,
+    Requester, StoreId, StoreResponse, VoterState,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -53,6 +55,8 @@ pub(crate) struct NodeMachine {
     /// The storing of the node's votes on layout records.
     pub(super) vote_persistence: VotePersistence,
     store: Store,
+    /// The layout records that the peers hold.
+    peer_epochs: Arc<PeerEpochs>,
     has_peers: bool,
     arrivals: BTreeMap<LinkId, Arrival>,
     threads: Vec<Mailbox>,
@@ -101,6 +105,7 @@ impl MachineDriver<NodeMachine> {
             node,
             vote_persistence: VotePersistence::default(),
             store: local.store.clone(),
+            peer_epochs: Arc::clone(&local.peer_epochs),
             has_peers: local.member.layout.len() > 1,
             arrivals: BTreeMap::new(),
             threads,
@@ -285,6 +290,7 @@ impl MachineDriver<NodeMachine> {
             return;
         };
         let requester = arrival.hello.requester;
+        self.local.record_statement(&arrival.hello, arrival.statement());
         let admitted = arrival.admit();
         match requester {
             Requester::Node => self.adopt(core, now, admitted),
@@ -399,6 +405,20 @@ fn record_round_trips(metrics: &Metrics, last: &mut [Option<Duration>], account:
     }
 }
 
+impl NodeMachine {
+    /// Records the epoch of a peer's layout record, if the message is a heartbeat.
+    fn note_epoch(&self, now: Now, origin: Origin, message: &Message) {
+        let heartbeat = match message {
+            Message::Request { request: PeerRequest::Node(NodeRequest::Heartbeat(payload)), .. }
+            | Message::Answer { answer: PeerAnswer::Node(NodeResponse::Heartbeat(payload)), .. } => payload,
+            _ => return,
+        };
+        if let Some((stamp, own)) = heartbeat.layout.zip(self.node.adopted_layout()) {
+            self.peer_epochs.hear(now.mono, origin.node, stamp.epoch, own.epoch);
+        }
+    }
+}
+
 impl Machine for NodeMachine {
     fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.node.handle_stored(now, id, response);
@@ -409,6 +429,7 @@ impl Machine for NodeMachine {
     }
 
     fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
+        self.note_epoch(now, origin, &message);
         self.node.handle_message(now, origin, message);
     }
 
@@ -459,6 +480,7 @@ impl Machine for NodeMachine {
 
     fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now) {
         driver.carry_out_agreement_effects(core);
+        driver.handle_stated_urls();
         let machine = &mut core.machine;
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
             machine.accounted = Some(now.mono);
