@@ -33,11 +33,6 @@ impl LayoutHandle {
         Self { adopted: Mutex::new(AdoptedLayout::of(record, &own_url)), own_url }
     }
 
-    /// Address at which this node is reached.
-    pub(crate) fn own_url(&self) -> &str {
-        &self.own_url
-    }
-
     /// The newest record.
     pub(crate) fn get(&self) -> Arc<AdoptedLayout> {
         Arc::clone(&self.adopted.lock())

@@ -114,6 +114,12 @@ impl Local {
         }
     }
 
+    /// Records the address of this node like the one that a peer states.
+    pub(crate) fn record_own_address(&self) {
+        let adopted = self.layout.get();
+        self.addresses.state(&adopted.record, self.member.me, self.member.tag, &adopted.statement.url);
+    }
+
     /// A number for an accepted link, unique in this process.
     pub(crate) fn next_link(&self) -> LinkId {
         LinkId(self.links.fetch_add(1, Ordering::Relaxed))

@@ -5,32 +5,49 @@ mod common;
 #[allow(dead_code, reason = "the black-box tests use the rest")]
 mod http;
 
-use cluster::{LayoutEpoch, LayoutRecord};
+use cluster::{
+    Incarnation, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, PeerHello, Requester, SyncState,
+};
 use common::{eventually, free_address};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch, OsClock};
 use http::{bare, exchange};
 use serde_json::Value;
 use server::{Config, Limits, Server};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use store::{Identity, LAYOUT_FILE, Membership, VOTES_FILE};
+use stdx::{Hlc, NodeTag};
+use store::{DirectoryCluster, Identity, LAYOUT_FILE, Membership, VOTES_FILE};
+use wire::handshake::{
+    ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, LayoutStatement, ProtocolVersions,
+    Secret,
+};
+use wire::upgrade::{self, UpgradeResponse};
 
 const DATA: &str = "/data";
 
 /// A cluster whose nodes run on in-memory disks that can fail.
 struct Cluster {
     addresses: Vec<SocketAddr>,
+    /// The addresses for which the directories were made.
+    first_addresses: Vec<SocketAddr>,
+    memory: Vec<MemFs>,
+    /// The same disks, which can fail.
     disks: Vec<FaultFs>,
     servers: Vec<Option<Server>>,
 }
 
 impl Cluster {
     fn start(nodes: usize) -> Self {
-        let disk = |_| FaultFs::new(Arc::new(MemFs::new()), FaultPlan::none());
+        let memory: Vec<_> = (0..nodes).map(|_| MemFs::new()).collect();
+        let disk = |memory: &MemFs| FaultFs::new(Arc::new(memory.clone()), FaultPlan::none());
+        let addresses: Vec<_> = (0..nodes).map(|_| free_address()).collect();
         let mut cluster = Self {
-            addresses: (0..nodes).map(|_| free_address()).collect(),
-            disks: (0..nodes).map(disk).collect(),
+            first_addresses: addresses.clone(),
+            addresses,
+            disks: memory.iter().map(disk).collect(),
+            memory,
             servers: (0..nodes).map(|_| None).collect(),
         };
         cluster.start_all();
@@ -41,20 +58,62 @@ impl Cluster {
         format!("http://{}", self.addresses[node])
     }
 
+    /// The configuration of a node, as the command derives it from the data directory.
     fn config(&self, node: usize) -> Config {
-        let urls = (0..self.addresses.len()).map(|node| self.url(node));
+        let (membership, self_name) = match DirectoryCluster::find(&self.env(node), Path::new(DATA)) {
+            Ok(DirectoryCluster::Named(recorded)) => {
+                let own = recorded.own.clone().expect("a member");
+                (Membership { own: None, default_from: None, ..recorded }, own)
+            }
+            _ => {
+                let urls = self.first_addresses.iter().map(|address| format!("http://{address}"));
+                (Membership::of(urls.collect()), format!("http://{}", self.first_addresses[node]))
+            }
+        };
         Config {
             listen: self.addresses[node],
-            membership: Membership::of(urls.collect()),
-            self_name: self.url(node),
+            membership,
+            moved_to: Some(self.url(node)).filter(|url| *url != self_name),
+            self_name,
             default_from: self.addresses.len() as u8,
             ..common::config(Limits::default())
         }
     }
 
+    fn env(&self, node: usize) -> Env {
+        Env { fs: Arc::new(self.disks[node].clone()), clock: Arc::new(OsClock::new()) }
+    }
+
     fn start_node(&mut self, node: usize) {
-        let env = Env { fs: Arc::new(self.disks[node].clone()), clock: Arc::new(OsClock::new()) };
-        self.servers[node] = Some(Server::start(self.config(node), env).expect("the port is free"));
+        self.servers[node] =
+            Some(Server::start(self.config(node), self.env(node)).expect("the port is free"));
+    }
+
+    /// A cluster whose record names the ids of all nodes, and is adopted by all.
+    #[track_caller]
+    fn start_named(nodes: usize) -> Self {
+        let mut cluster = Self::start(nodes);
+        cluster.stop_all();
+        let record = cluster.plant(0, |record| cluster.name_all(record));
+        cluster.start_all();
+        cluster.wait_until_adopted(&record);
+        cluster
+    }
+
+    #[track_caller]
+    fn wait_until_adopted(&self, record: &LayoutRecord) {
+        for node in 0..self.addresses.len() {
+            eventually(&format!("node {node} has adopted the record"), || {
+                self.layout(node)["hash"] == record.hash().to_string()
+            });
+        }
+    }
+
+    /// Whether a warning of the node has these words.
+    fn warns(&self, node: usize, words: &str) -> bool {
+        let answer = exchange(self.addresses[node], bare("GET", "/v0/status"));
+        let status: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        status["warnings"].to_string().contains(words)
     }
 
     /// Starts all nodes and waits until each sees the others.
@@ -120,12 +179,16 @@ impl Cluster {
         record
     }
 
+    fn tag(&self, node: usize) -> NodeTag {
+        Identity::load(&self.disks[node], Path::new(DATA)).expect("an identity").tag
+    }
+
     /// Names the ids of all nodes in `record`.
     fn name_all(&self, record: &mut LayoutRecord) {
         for member in &mut record.members {
-            let node = (0..self.addresses.len()).find(|node| self.url(*node) == member.url);
-            let identity = Identity::load(&self.disks[node.expect("a member")], Path::new(DATA));
-            member.node_id = Some(identity.expect("an identity").tag);
+            let of = |address: &SocketAddr| format!("http://{address}") == member.url;
+            let node = self.first_addresses.iter().position(of).expect("a member");
+            member.node_id = Some(self.tag(node));
         }
     }
 }
@@ -149,10 +212,8 @@ fn a_record_of_one_node_is_adopted_by_all_without_a_restart() {
     cluster.stop_all();
     let record = cluster.plant(0, |record| cluster.name_all(record));
     cluster.start_all();
+    cluster.wait_until_adopted(&record);
     for node in 0..3 {
-        eventually("the node has adopted the record", || {
-            cluster.layout(node)["hash"] == record.hash().to_string()
-        });
         assert_eq!(cluster.metric(node, "veche_layout_epoch"), record.epoch.0 as f64);
         let layout = cluster.layout(node);
         let ids = layout["members"].as_array().expect("a list").iter().map(|member| &member["node_id"]);
@@ -166,10 +227,7 @@ fn a_record_of_one_node_is_adopted_by_all_without_a_restart() {
     write(&cluster.disks[1], LAYOUT_FILE, &other.encode());
     cluster.start_node(1);
     eventually("both sides say why", || {
-        [0, 1].into_iter().all(|node| {
-            let status = cluster.document(node, "/v0/status").unwrap_or_default();
-            status["warnings"].to_string().contains("different layout records of epoch")
-        })
+        [0, 1].into_iter().all(|node| cluster.warns(node, "different layout records of epoch"))
     });
     cluster.stop_all();
 }
@@ -216,4 +274,161 @@ fn a_node_has_its_layout_and_its_votes_in_files() {
     let mut cluster = Cluster::start(2);
     cluster.stop_all();
     assert!([LAYOUT_FILE, VOTES_FILE].iter().all(|name| !read(&cluster.disks[0], name).is_empty()));
+}
+
+#[test]
+fn members_are_shown_with_their_health_and_their_epochs() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop(2);
+    let url = cluster.url(2);
+    eventually("a lost voter is shown", || {
+        cluster.layout(0)["voters_unreachable"] == serde_json::json!([url])
+    });
+    assert_eq!(cluster.metric(0, "veche_layout_voters_unreachable"), 1.0);
+    let member = cluster.layout(0)["members"][2].clone();
+    assert_eq!((&member["health"], &member["epoch"]), (&"unreachable".into(), &2.into()));
+    // A node whose disk refuses the next record stays behind.
+    cluster.stop(0);
+    cluster.stop(1);
+    let record = cluster.plant(0, |record| record.members[0].zone = "west".to_owned());
+    let refused = OperationMatch::kind(OperationKind::Rename).path(LAYOUT_FILE).sticky();
+    cluster.disks[1].set_plan(FaultPlan::fail(refused, Fault::DeviceError));
+    cluster.start_all();
+    let behind = cluster.url(1);
+    eventually("it is shown", || cluster.layout(0)["members_behind"] == serde_json::json!([behind]));
+    assert_eq!(cluster.metric(0, "veche_layout_members_behind"), 1.0);
+    assert_eq!(cluster.layout(0)["members"][1]["epoch"], record.epoch.0 - 1);
+    cluster.disks[1].clear();
+    eventually("none is behind", || cluster.metric(0, "veche_layout_members_behind") == 0.0);
+    assert_eq!(cluster.layout(0)["members_behind"], serde_json::json!([]));
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_that_moves_keeps_its_identity_and_is_dialed_at_its_new_address() {
+    let mut cluster = Cluster::start_named(3);
+    let former = cluster.url(2);
+    let put = http::put("k&ack=3", "v");
+    assert_eq!(exchange(cluster.addresses[0], &put).status, 201);
+    cluster.stop(2);
+    eventually("it is missed", || {
+        let status = cluster.document(0, "/v0/status").expect("it serves");
+        status["nodes"][2]["state"] == "unreachable"
+    });
+    cluster.addresses[2] = free_address();
+    cluster.start_node(2);
+    // A node is up if it answers over the link that was dialed to it.
+    cluster.wait_until_up();
+    assert_eq!(exchange(cluster.addresses[2], http::get("k&ack=3")).text(), "v");
+    assert_eq!(cluster.layout(0)["members"][2]["url"], former, "the record is the same");
+    // A peer that has forgotten the new address learns it again.
+    cluster.stop(0);
+    cluster.start_node(0);
+    cluster.wait_until_up();
+    cluster.stop_all();
+    // A later record has the new address, and the node is reached there without being told.
+    let moved = cluster.url(2);
+    let record = cluster.plant(0, |record| record.members[2].url.clone_from(&moved));
+    cluster.start_all();
+    cluster.wait_until_adopted(&record);
+    for node in 0..3 {
+        let status = cluster.document(node, "/v0/status").expect("it serves");
+        assert_eq!(status["nodes"][2]["url"], moved);
+        assert_eq!(cluster.layout(node)["members"][2]["url"], moved);
+    }
+    cluster.stop_all();
+    cluster.start_all();
+    cluster.stop_all();
+}
+
+#[test]
+fn a_copy_of_a_node_at_another_address_is_refused_while_the_node_runs() {
+    let mut cluster = Cluster::start_named(3);
+    let (original, server) = (cluster.addresses[2], cluster.servers[2].take());
+    cluster.disks[2] = FaultFs::new(Arc::new(cluster.memory[2].kill()), FaultPlan::none());
+    cluster.addresses[2] = free_address();
+    cluster.start_node(2);
+    eventually("the copy says what to do", || cluster.warns(2, "give it an empty --data"));
+    let status = cluster.document(0, "/v0/status").expect("it serves");
+    assert!(status["links"]["refused"].as_u64() > Some(0), "{status}");
+    assert_eq!(status["nodes"][2]["state"], "up", "the node itself is not affected");
+    let copy = cluster.servers[2].take().expect("it runs");
+    copy.stop().expect("it ends well");
+    (cluster.addresses[2], cluster.servers[2]) = (original, server);
+    cluster.wait_until_up();
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_that_was_declared_dead_is_refused_and_told_what_to_do() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    let record = cluster.plant(0, |record| record.members[2].state = MemberState::Dead);
+    write(&cluster.disks[1], LAYOUT_FILE, &record.encode());
+    (0..3).for_each(|node| cluster.start_node(node));
+    for node in 0..3 {
+        eventually("both sides say why", || cluster.warns(node, "is refused for ever"));
+    }
+    assert_eq!(cluster.layout(2)["epoch"], record.epoch.0 - 1, "nobody has told it");
+    assert_eq!(cluster.layout(0)["members"][2]["health"], "unreachable");
+    cluster.stop_all();
+}
+
+/// Dials node 0 as node 1 of a release that speaks version 3. Returns the answer to the hello.
+fn dial_without_records(cluster: &Cluster) -> Result<DialStep, HandshakeError> {
+    let names: Vec<_> = (0..3).map(|node| cluster.url(node)).collect();
+    let names = Membership::of(names).nodes;
+    let index = |node: usize| {
+        NodeIndex(names.iter().position(|name| *name == cluster.url(node)).expect("a member") as u8)
+    };
+    let record = LayoutRecord::decode(&read(&cluster.disks[0], LAYOUT_FILE)).expect("a record");
+    let local = HandshakeConfig {
+        hello: PeerHello {
+            node: index(1),
+            tag: NodeTag(1),
+            requester: Requester::Node,
+            incarnation: Incarnation(1),
+            clock: Hlc::ZERO,
+            sync_state: SyncState::Unsettled,
+        },
+        digest: ClusterDigest::of(&names, store::PARTITIONS_DEFAULT, store::HASH_VERSION),
+        layout: LayoutStatement::of(&record),
+        named: Arc::from([]),
+        secret: Secret::new(""),
+        versions: ProtocolVersions { min: 1, max: 3 },
+    };
+    let mut socket = TcpStream::connect(cluster.addresses[0]).expect("the node accepts");
+    socket.set_read_timeout(Some(common::PATIENCE)).expect("a socket");
+    let mut exchange = |bytes: &[u8]| {
+        socket.write_all(bytes).expect("the node reads");
+        let mut answer = vec![0; 4_096];
+        let len = socket.read(&mut answer).expect("the node answers");
+        answer.truncate(len);
+        answer
+    };
+    let answer = exchange(&upgrade::request("a:1", "1-2-3"));
+    let Ok(UpgradeResponse::Upgraded { len }) = upgrade::parse_response(&answer) else {
+        panic!("no upgrade: {answer:?}")
+    };
+    assert_eq!(len, answer.len());
+    let (mut dialer, hello) = Dialer::start(local, index(0), [7; 32]);
+    dialer.handle(&exchange(&hello))
+}
+
+#[test]
+fn a_peer_of_a_release_without_records_is_refused_once_a_later_record_is_adopted() {
+    let mut cluster = Cluster::start(3);
+    let step = dial_without_records(&cluster);
+    assert!(matches!(step, Ok(DialStep::Send(_))), "it links with epoch 1: {step:?}");
+    cluster.stop_all();
+    let record = cluster.plant(2, |record| cluster.name_all(record));
+    cluster.start_all();
+    cluster.wait_until_adopted(&record);
+    match dial_without_records(&cluster) {
+        Err(HandshakeError::RefusedByPeer { reason }) => {
+            assert!(reason.contains("install a release on it that speaks version 4"), "{reason}");
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+    cluster.stop_all();
 }

@@ -8,8 +8,8 @@ use crate::table;
 use crate::verify::expect_data_directory;
 use env::Env;
 use serde_json::{Value, json};
-use std::path::PathBuf;
-use store::RecoveredLayout;
+use std::path::{Path, PathBuf};
+use store::{BEFORE_RECOVERY_SUFFIX, Recover, RecoveredLayout};
 
 /// Show the layout of a cluster, or recover it.
 #[derive(Debug, clap::Args)]
@@ -37,8 +37,11 @@ struct RecoverArguments {
     #[arg(long, required = true, value_name = "URL", value_delimiter = ',')]
     lost: Vec<NodeUrl>,
     /// Confirm that the lost nodes never start again, and that writes they alone held are lost
-    #[arg(long = "unsafe", required = true)]
+    #[arg(long = "unsafe", required_unless_present = "dry_run")]
     is_confirmed: bool,
+    /// Print the record that would be written, and change nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     report: ReportForm,
 }
@@ -65,21 +68,31 @@ fn recover(arguments: &RecoverArguments) -> Result<(), String> {
     let lost: Vec<_> = arguments.lost.iter().map(NodeUrl::to_string).collect();
     let data = &arguments.data;
     expect_data_directory(data)?;
-    let recovered = store::recover_layout(&Env::os(), data, &lost).map_err(|error| error.to_string())?;
-    let RecoveredLayout { former, record } = &recovered;
+    let recover = if arguments.dry_run { Recover::DryRun } else { Recover::Apply };
+    let recovered =
+        store::recover_layout(&Env::os(), data, &lost, recover).map_err(|error| error.to_string())?;
+    let RecoveredLayout { former, record, kept } = &recovered;
     let join = |urls: Vec<&str>| urls.join(", ");
     arguments.report.print(
         || {
+            let verb = if arguments.dry_run { "would follow" } else { "follows" };
             format!(
-                "{}: epoch {} of cluster {} follows epoch {} of cluster {}\nvoters: {}\nrun the same command for all remaining \
-                 nodes before one is started: {}",
+                "{}: epoch {} of cluster {} {verb} epoch {} of cluster {}\nvoters: {}\n{}",
                 data.display(),
                 record.epoch,
                 record.cluster,
                 former.epoch,
                 former.cluster,
                 join(recovered.voters().collect()),
-                join(recovered.remaining().collect()),
+                match arguments.dry_run {
+                    true => "nothing was changed: repeat the command with --unsafe and without --dry-run"
+                        .to_owned(),
+                    false => format!(
+                        "run the same command for all remaining nodes before one is started: {}\n{}",
+                        join(recovered.remaining().collect()),
+                        how_to_undo(data, kept)
+                    ),
+                }
             )
         },
         || {
@@ -90,10 +103,27 @@ fn recover(arguments: &RecoverArguments) -> Result<(), String> {
                 "hash": record.hash().to_string(),
                 "voters": recovered.voters().collect::<Vec<_>>(),
                 "remaining": recovered.remaining().collect::<Vec<_>>(),
+                "dry_run": arguments.dry_run,
+                "kept": kept_files(kept),
             })
         },
     );
     Ok(())
+}
+
+/// Names of the files with the former content.
+fn kept_files(kept: &[&str]) -> Vec<String> {
+    kept.iter().map(|name| format!("{name}{BEFORE_RECOVERY_SUFFIX}")).collect()
+}
+
+/// The sentence that says how the recovery is undone.
+fn how_to_undo(data: &Path, kept: &[&str]) -> String {
+    let moves = kept.iter().map(|name| {
+        let path = data.join(name);
+        let former = data.join(format!("{name}{BEFORE_RECOVERY_SUFFIX}"));
+        format!("mv {} {}", stdx::shell_path(&former), stdx::shell_path(&path))
+    });
+    format!("to undo it, before any of them is started, on each: {}", moves.collect::<Vec<_>>().join(" && "))
 }
 
 fn show(arguments: &ShowArguments) -> Result<(), String> {

@@ -38,8 +38,10 @@ impl MachineDriver<NodeMachine> {
     /// Handles the addresses that nodes have stated since the last call.
     pub(super) fn handle_stated_urls(&self) {
         for StatedUrl { node, url } in self.local.addresses.take_news() {
-            let peer = &self.local.member.layout.names()[node.as_usize()];
-            tracing::info!(peer, url, "a peer has moved: it is dialed at the address that it states");
+            if node != self.local.member.me {
+                let peer = &self.local.member.layout.names()[node.as_usize()];
+                tracing::info!(peer, url, "a peer has moved: it is dialed at the address that it states");
+            }
         }
     }
 

@@ -118,6 +118,7 @@ impl MachineDriver<NodeMachine> {
             linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
         };
+        local.record_own_address();
         let has_peers = machine.has_peers;
         let driver = Self::start(context, Arc::clone(local), Requester::Node, machine, link_counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(control_messages));

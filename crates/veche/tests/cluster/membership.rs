@@ -180,13 +180,28 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
     assert_eq!(code, Some(2), "without --unsafe: {stderr}");
     let (code, _, stderr) = recover(&cluster, LOST[0], &["--unsafe"]);
     assert!(code == Some(1) && stderr.contains("is the node of this directory"), "{stderr}");
+    let layout_of = |cluster: &Cluster, name: &str| std::fs::read(cluster.data(REMAINING[0]).join(name)).ok();
+    let former = layout_of(&cluster, "layout");
+    let former_record = former.as_deref().map(::cluster::LayoutRecord::decode);
+    let former_epoch = former_record.expect("a file").expect("a record").epoch.0;
+    let (code, stdout, stderr) = recover(&cluster, REMAINING[0], &["--dry-run"]);
+    assert!(code == Some(0) && stdout.contains("would follow"), "{stdout}{stderr}");
+    assert!(layout_of(&cluster, "layout.before-recovery").is_none(), "nothing is changed");
+    assert_eq!(layout_of(&cluster, "layout"), former);
+    let (code, stdout, stderr) = recover(&cluster, REMAINING[0], &["--unsafe"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let undo =
+        stdout.lines().find_map(|line| line.split_once("on each: ")).expect("it says how to undo it").1;
+    let undone = std::process::Command::new("sh").args(["-c", undo]).status().expect("a shell");
+    assert!(undone.success() && layout_of(&cluster, "layout") == former, "{undo}");
     let clusters = REMAINING.map(|node| {
         let (code, stdout, stderr) = recover(&cluster, node, &["--unsafe", "--json"]);
         assert_eq!(code, Some(0), "{stderr}");
         serde_json::from_str::<serde_json::Value>(&stdout).expect("one JSON document")
     });
     assert_eq!(clusters[0], clusters[1]);
-    assert_eq!(clusters[0]["epoch"], 2);
+    assert_eq!(clusters[0]["epoch"], former_epoch + 1);
+    assert_eq!(clusters[0]["kept"], serde_json::json!(["layout.before-recovery", "votes.before-recovery"]));
     REMAINING.into_iter().for_each(|node| cluster.spawn(node));
     let [a, b] = REMAINING;
     REMAINING.into_iter().for_each(|node| eventually("the node serves", || cluster.serves(node)));
