@@ -27,7 +27,7 @@ use crate::local::Local;
 use crate::messages::ControlMessage;
 use crate::process::Process;
 use crate::read_pool::ReadPool;
-use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member, NodeLimits};
+use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member, NodeLimits, VoteHistory};
 use engine::workers::{WorkerOptions, Workers};
 use env::Env;
 use std::future::Future;
@@ -665,6 +665,12 @@ fn log_serving(process: &Process, opened: &OpenReport) {
             url,
             recorded = config.self_name,
             "the node is reached at another address than the layout record has: it keeps its identity, and tells its peers"
+        );
+    }
+    if opened.voter.history == VoteHistory::Incomplete {
+        tracing::warn!(
+            "this node does not vote on layout records: its directory lacks votes that it may have given. It serves its data; \
+             to make it a voter again, start it with an empty --data, so that the others fill it"
         );
     }
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));

@@ -72,8 +72,13 @@ impl Cluster {
         };
         Config {
             listen: self.addresses[node],
-            membership,
             moved_to: Some(self.url(node)).filter(|url| *url != self_name),
+            other_addresses: (0..self.addresses.len())
+                .filter(|other| *other != node)
+                .map(|other| self.url(other))
+                .filter(|url| !membership.nodes.contains(url))
+                .collect(),
+            membership,
             self_name,
             default_from: self.addresses.len() as u8,
             ..common::config(Limits::default())
@@ -342,6 +347,16 @@ fn a_node_that_moves_keeps_its_identity_and_is_dialed_at_its_new_address() {
 }
 
 #[test]
+fn nodes_that_have_all_moved_find_each_other_at_listed_addresses() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    cluster.addresses = (0..3).map(|_| free_address()).collect();
+    cluster.start_all();
+    assert_eq!(exchange(cluster.addresses[0], http::put("k&ack=3", "v")).status, 201);
+    cluster.stop_all();
+}
+
+#[test]
 fn a_copy_of_a_node_at_another_address_is_refused_while_the_node_runs() {
     let mut cluster = Cluster::start_named(3);
     let (original, server) = (cluster.addresses[2], cluster.servers[2].take());
@@ -349,9 +364,10 @@ fn a_copy_of_a_node_at_another_address_is_refused_while_the_node_runs() {
     cluster.addresses[2] = free_address();
     cluster.start_node(2);
     eventually("the copy says what to do", || cluster.warns(2, "give it an empty --data"));
-    let status = cluster.document(0, "/v0/status").expect("it serves");
-    assert!(status["links"]["refused"].as_u64() > Some(0), "{status}");
-    assert_eq!(status["nodes"][2]["state"], "up", "the node itself is not affected");
+    let status = |node| cluster.document(node, "/v0/status").expect("it serves");
+    let refused = |node| status(node)["links"]["refused"].as_u64().expect("a number");
+    assert!(refused(0) + refused(1) > 0, "{} {}", status(0), status(1));
+    assert_eq!(status(0)["nodes"][2]["state"], "up", "the node itself is not affected");
     let copy = cluster.servers[2].take().expect("it runs");
     copy.stop().expect("it ends well");
     (cluster.addresses[2], cluster.servers[2]) = (original, server);

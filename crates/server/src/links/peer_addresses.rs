@@ -42,6 +42,8 @@ struct State {
 #[derive(Debug)]
 struct Candidates {
     recorded: PeerAddress,
+    /// The id and the URL that the node stated last. They count if the layout record names the id.
+    heard: Option<(NodeTag, String)>,
     stated: Option<PeerAddress>,
     /// Number of the address that is dialed: among the stated one, the recorded one and the others.
     next: usize,
@@ -54,7 +56,7 @@ impl PeerAddresses {
     /// If a name is not an address.
     pub(crate) fn new(names: &[String], others: &[String]) -> Result<Self, InvalidAddress> {
         let candidates = |name: &String| {
-            PeerAddress::of(name).map(|recorded| Candidates { recorded, stated: None, next: 0 })
+            PeerAddress::of(name).map(|recorded| Candidates { recorded, heard: None, stated: None, next: 0 })
         };
         let peers = names.iter().map(candidates).collect::<Result<_, _>>()?;
         let others = others.iter().take(OTHERS_MAX).map(|url| PeerAddress::of(url));
@@ -95,43 +97,55 @@ impl PeerAddresses {
         peer.next = found.unwrap_or(peer.next);
     }
 
-    /// Records the address that `node` states, which has the id `tag`. It counts only if `record`
-    /// names this id for the node, and if no other member has the address.
+    /// Records the address that `node` states, which has the id `tag`. It counts once the layout
+    /// record names this id for the node, unless another member has the address.
     pub(crate) fn state(&self, record: &LayoutRecord, node: NodeIndex, tag: NodeTag, url: &str) {
-        let Some(member) = record.member(node).filter(|member| member.node_id == Some(tag)) else { return };
-        let is_of_other = record.members.iter().any(|other| other.slot != node && other.url == url);
-        let Ok(address) = PeerAddress::of(url) else { return };
         let mut state = self.state.lock();
-        let Some(peer) = state.peers.get_mut(node.as_usize()).filter(|_| !is_of_other) else { return };
-        let stated = (member.url != url).then_some(address);
-        if peer.stated != stated {
-            let is_moved = stated.is_some();
-            peer.stated = stated;
-            peer.next = 0;
-            if is_moved {
-                state.news.push(StatedUrl { node, url: url.to_owned() });
-            }
+        if let Some(peer) = state.peers.get_mut(node.as_usize()) {
+            peer.heard = Some((tag, url.to_owned()));
+            state.judge(record, node);
         }
     }
 
-    /// Takes the addresses of the members from a new layout record.
+    /// Takes the addresses of the members from a new layout record, and judges by it what the nodes
+    /// have stated.
     pub(crate) fn adopt(&self, record: &LayoutRecord) {
         let mut state = self.state.lock();
         for member in &record.members {
             let Some(peer) = state.peers.get_mut(member.slot.as_usize()) else { continue };
-            // The name of a node on its own is empty.
-            let Ok(recorded) = PeerAddress::of(&member.url) else { continue };
-            if peer.recorded != recorded {
-                peer.stated.take_if(|stated| *stated == recorded);
+            // The URL of a node on its own may be empty.
+            if let Ok(recorded) = PeerAddress::of(&member.url)
+                && recorded != peer.recorded
+            {
                 peer.recorded = recorded;
                 peer.next = 0;
             }
+            state.judge(record, member.slot);
         }
     }
 
     /// Takes the stated addresses that were not passed on yet.
     pub(crate) fn take_news(&self) -> Vec<StatedUrl> {
         std::mem::take(&mut self.state.lock().news)
+    }
+}
+
+impl State {
+    /// Dials `node` at the address that it has stated, if that counts.
+    fn judge(&mut self, record: &LayoutRecord, node: NodeIndex) {
+        let peer = &mut self.peers[node.as_usize()];
+        let (Some(member), Some((tag, url))) = (record.member(node), &peer.heard) else { return };
+        let is_of_other = record.members.iter().any(|other| other.slot != node && other.url == *url);
+        let counts = member.node_id == Some(*tag) && member.url != *url && !is_of_other;
+        let stated = PeerAddress::of(url).ok().filter(|_| counts);
+        if peer.stated == stated {
+            return;
+        }
+        if stated.is_some() {
+            self.news.push(StatedUrl { node, url: url.clone() });
+        }
+        peer.stated = stated;
+        peer.next = 0;
     }
 }
 
@@ -210,6 +224,19 @@ mod tests {
         assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
         addresses.state(&adopted, B, ID, "http://b:1");
         assert_eq!(addresses.current(B), address("http://b:1"), "it has moved back");
+    }
+
+    #[test]
+    fn an_address_that_was_stated_before_the_record_named_the_node_counts_later() {
+        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let mut unnamed = record();
+        unnamed.members[B.as_usize()].node_id = None;
+        addresses.state(&unnamed, B, ID, "http://b:2");
+        assert_eq!(addresses.current(B), address("http://b:1"));
+        addresses.adopt(&record());
+        assert_eq!(addresses.current(B), address("http://b:2"));
+        addresses.state(&record(), B, NodeTag(0xc), "http://b:1");
+        assert_eq!(addresses.current(B), address("http://b:1"), "another directory replaces it");
     }
 
     #[test]

@@ -86,6 +86,12 @@ impl Cluster {
         self.nodes[node].address
     }
 
+    /// The node has another address from its next start on.
+    pub(crate) fn move_to(&mut self, node: usize, address: SocketAddr) {
+        assert!(!self.runs(node), "node {node} runs");
+        self.nodes[node].address = address;
+    }
+
     pub(crate) fn url(&self, node: usize) -> String {
         format!("http://{}", self.address(node))
     }
