@@ -3,7 +3,7 @@
 use crate::directory;
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::layout_file;
+use crate::{layout_file, votes_file};
 use cluster::{LayoutRecord, MemberState, NodeIndex};
 use env::Env;
 use std::path::Path;
@@ -54,6 +54,7 @@ pub fn recover_layout(env: &Env, dir: &Path, lost: &[String]) -> Result<Recovere
         return Err(refused(format!("{own} is the node of this directory, so it is not lost")));
     }
     let record = former.recovered(lost_slots).map_err(|error| refused(error.to_string()))?;
+    votes_file::begin_lineage(fs, dir, identity.tag, &record)?;
     layout_file::store(fs, dir, &record)?;
     Ok(RecoveredLayout { former, record })
 }
