@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::Instant;
+use store::VotesFound;
 
 /// Time for which a member may hold an older record before it is warned of. A record takes less
 /// than a second to all members that are up.
@@ -30,13 +31,26 @@ struct PeerEpoch {
 #[derive(Debug)]
 pub(crate) struct PeerEpochs {
     peers: Mutex<Vec<PeerEpoch>>,
-    own_votes: Mutex<VoteHistory>,
+    own_votes: Mutex<OwnVotes>,
+}
+
+/// The votes of this node that its directory knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnVotes {
+    history: VoteHistory,
+    /// Sentence about votes that were lost before this start.
+    lost: Option<String>,
 }
 
 impl PeerEpochs {
-    /// The epochs of `nodes` nodes that were not heard yet.
-    pub(crate) fn new(nodes: usize, own_votes: VoteHistory) -> Self {
-        Self { peers: Mutex::new(vec![PeerEpoch::default(); nodes]), own_votes: Mutex::new(own_votes) }
+    /// The epochs of `nodes` nodes that were not heard yet, and the votes that the start has found.
+    pub(crate) fn new(nodes: usize, history: VoteHistory, found: &VotesFound) -> Self {
+        let lost = match found {
+            VotesFound::Lost { sentence } => Some(sentence.clone()),
+            VotesFound::Present | VotesFound::NeverWritten => None,
+        };
+        let own_votes = Mutex::new(OwnVotes { history, lost });
+        Self { peers: Mutex::new(vec![PeerEpoch::default(); nodes]), own_votes }
     }
 
     /// Records that `node` reports `epoch`, while this node holds the record of `own_epoch`.
@@ -50,7 +64,7 @@ impl PeerEpochs {
 
     /// Records the votes that the directory of this node knows.
     pub(crate) fn set_own_votes(&self, history: VoteHistory) {
-        *self.own_votes.lock() = history;
+        self.own_votes.lock().history = history;
     }
 
     fn peer(&self, node: NodeIndex) -> PeerEpoch {
@@ -61,7 +75,7 @@ impl PeerEpochs {
 /// The layout of the cluster, as this node sees it.
 pub(crate) struct LayoutStatus {
     pub(crate) record: Arc<LayoutRecord>,
-    own_votes: VoteHistory,
+    own_votes: OwnVotes,
     members: Vec<(SeenMember, Option<Instant>)>,
 }
 
@@ -80,7 +94,7 @@ impl LayoutStatus {
             }
         };
         let members = record.members.iter().map(|member| seen(member.slot)).collect();
-        Self { own_votes: *local.peer_epochs.own_votes.lock(), members, record }
+        Self { own_votes: local.peer_epochs.own_votes.lock().clone(), members, record }
     }
 
     /// The member in this slot.
@@ -103,13 +117,15 @@ impl LayoutStatus {
     /// Warnings for operators. Before `has_started`, peers may not have been dialed yet.
     pub(crate) fn warnings(&self, now: Instant, has_started: bool) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.own_votes == VoteHistory::Incomplete {
-            warnings.push(
-                "This node does not vote on layout records: its directory lacks votes that it may have given, because its \
-                 file votes was lost or damaged, or the directory is an older state or a copy. It serves its data. To make \
-                 it a voter again, start it with an empty --data, so that the others fill it."
+        match &self.own_votes {
+            OwnVotes { lost: Some(sentence), .. } => warnings.push(capitalized(sentence)),
+            OwnVotes { history: VoteHistory::Incomplete, lost: None } => warnings.push(
+                "This node does not vote on layout records: its directory lacks votes that it may have given, because it is \
+                 an older state or a copy. It serves its data. To make it a voter again, start it with an empty --data, so \
+                 that the others fill it."
                     .to_owned(),
-            );
+            ),
+            OwnVotes { .. } => {}
         }
         if has_started {
             warnings.extend(self.warning_of_voters());
@@ -141,6 +157,13 @@ impl LayoutStatus {
             )
         })
     }
+}
+
+/// The sentence with a capital letter and a full stop.
+fn capitalized(sentence: &str) -> String {
+    let mut characters = sentence.chars();
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(characters).chain(['.']).collect()
 }
 
 fn health(account: Option<&NodeStatus>, node: NodeIndex) -> NodeState {
@@ -179,12 +202,12 @@ mod tests {
             (SeenMember { health, epoch }, behind_since)
         };
         let members = (0..).zip(states).map(seen).collect();
-        LayoutStatus { record: record(epoch), own_votes: *epochs.own_votes.lock(), members }
+        LayoutStatus { record: record(epoch), own_votes: epochs.own_votes.lock().clone(), members }
     }
 
     #[test]
     fn a_reachable_member_is_warned_of_after_a_minute_with_an_older_record() {
-        let epochs = PeerEpochs::new(3, VoteHistory::Complete);
+        let epochs = PeerEpochs::new(3, VoteHistory::Complete, &VotesFound::Present);
         let hear = |seconds, epoch, own| epochs.hear(at(seconds), PEER, LayoutEpoch(epoch), LayoutEpoch(own));
         let up = [NodeState::Up; 3];
         hear(100, 1, 1);
@@ -205,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_lost_majority_of_voters_is_warned_of_once_the_node_has_started() {
-        let epochs = PeerEpochs::new(3, VoteHistory::Complete);
+        let epochs = PeerEpochs::new(3, VoteHistory::Complete, &VotesFound::Present);
         let states = [NodeState::Up, NodeState::Unreachable, NodeState::Unreachable];
         let lost = status(1, states, &epochs);
         assert_eq!(lost.unreachable_voters(), ["http://b:1", "http://c:1"]);
@@ -219,10 +242,13 @@ mod tests {
 
     #[test]
     fn a_node_that_lacks_votes_is_warned_of() {
-        let epochs = PeerEpochs::new(3, VoteHistory::OfThisId);
         let told = |epochs: &PeerEpochs| status(1, [NodeState::Up; 3], epochs).warnings(at(0), true).concat();
+        let epochs = PeerEpochs::new(3, VoteHistory::OfThisId, &VotesFound::NeverWritten);
         assert_eq!(told(&epochs), "");
         epochs.set_own_votes(VoteHistory::Incomplete);
         assert!(told(&epochs).contains("does not vote"), "{}", told(&epochs));
+        let lost = VotesFound::Lost { sentence: "the votes are lost".to_owned() };
+        let epochs = PeerEpochs::new(3, VoteHistory::Incomplete, &lost);
+        assert_eq!(told(&epochs), "The votes are lost.");
     }
 }

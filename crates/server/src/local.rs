@@ -63,7 +63,11 @@ impl Local {
                 config.membership.hash_version,
             ),
             layout: LayoutHandle::new(Arc::clone(&opened.layout), own_url),
-            peer_epochs: Arc::new(PeerEpochs::new(usize::from(member.layout.len()), opened.voter.history)),
+            peer_epochs: Arc::new(PeerEpochs::new(
+                usize::from(member.layout.len()),
+                opened.voter.history,
+                &opened.votes,
+            )),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
             first_sync_state: opened.record.sync_state,

@@ -27,7 +27,7 @@ use crate::local::Local;
 use crate::messages::ControlMessage;
 use crate::process::Process;
 use crate::read_pool::ReadPool;
-use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member, NodeLimits, VoteHistory};
+use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member, NodeLimits};
 use engine::workers::{WorkerOptions, Workers};
 use env::Env;
 use std::future::Future;
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stdx::NodeTag;
-use store::{DataDirectory, Membership, OpenReport, Store, StoreError, StoreOptions};
+use store::{DataDirectory, Membership, OpenReport, Store, StoreError, StoreOptions, VotesFound};
 use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -667,11 +667,8 @@ fn log_serving(process: &Process, opened: &OpenReport) {
             "the node is reached at another address than the layout record has: it keeps its identity, and tells its peers"
         );
     }
-    if opened.voter.history == VoteHistory::Incomplete {
-        tracing::warn!(
-            "this node does not vote on layout records: its directory lacks votes that it may have given. It serves its data; \
-             to make it a voter again, start it with an empty --data, so that the others fill it"
-        );
+    if let VotesFound::Lost { sentence } = &opened.votes {
+        tracing::error!("{sentence}");
     }
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if config.engine.durability == engine::Durability::Os {

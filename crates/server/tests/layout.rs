@@ -273,12 +273,20 @@ fn a_record_that_contradicts_that_of_a_peer_is_counted_and_refused() {
     cluster.stop_all();
 }
 
-/// The names are those of the files that the tests above replace.
+/// The votes of one node are removed, and those of another one are damaged.
 #[test]
-fn a_node_has_its_layout_and_its_votes_in_files() {
-    let mut cluster = Cluster::start(2);
+fn a_node_that_has_lost_its_votes_warns_of_it_and_serves() {
+    let mut cluster = Cluster::start(3);
     cluster.stop_all();
-    assert!([LAYOUT_FILE, VOTES_FILE].iter().all(|name| !read(&cluster.disks[0], name).is_empty()));
+    let votes = Path::new(DATA).join(VOTES_FILE);
+    cluster.memory[0].remove_file(&votes).expect("it was there");
+    cluster.memory[1].corrupt(&votes, 20, 1).expect("it is there");
+    cluster.start_all();
+    for node in [0, 1] {
+        assert!(cluster.warns(node, "votes"), "{:?}", cluster.document(node, "/v0/status"));
+    }
+    assert!(!cluster.warns(2, "votes"));
+    cluster.stop_all();
 }
 
 #[test]

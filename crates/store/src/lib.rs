@@ -60,4 +60,4 @@ pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{Store, TryAnswer};
 pub use verify::{FutureCells, VerifiedDirectory, verify};
-pub use votes_file::VOTES_FILE;
+pub use votes_file::{VOTES_FILE, VotesFound};

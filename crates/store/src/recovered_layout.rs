@@ -4,13 +4,16 @@
 //! is replaced, the former files `layout` and `votes` are durable beside it, with the suffix
 //! [`BEFORE_RECOVERY_SUFFIX`]. While no remaining node has started with the new record, the
 //! operator undoes the recovery by renaming them back.
+//!
+//! **Caveats.** A recovery that was stopped midway and is repeated keeps the votes that the first one
+//! has written. After it was undone, the node does not vote.
 
 use crate::directory;
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::layout_file::{self, LAYOUT_FILE};
 use crate::sealed;
-use crate::votes_file::VOTES_FILE;
+use crate::votes_file::{self, VOTES_FILE};
 use cluster::{LayoutRecord, MemberState, NodeIndex};
 use env::{Env, Fs};
 use std::path::Path;
@@ -89,6 +92,7 @@ pub fn recover_layout(
     }
     if recover == Recover::Apply {
         kept.iter().try_for_each(|name| keep(fs, dir, name))?;
+        votes_file::begin_lineage(fs, dir, identity.tag, &record)?;
         layout_file::store(fs, dir, &record)?;
     }
     Ok(RecoveredLayout { former, record, kept })

@@ -197,6 +197,11 @@ impl ClusterId {
 impl RecordHash {
     /// The parent hash of epoch 1, which has no parent.
     pub const NONE: Self = Self([0; 32]);
+
+    /// The hash of an encoded record.
+    pub(crate) fn of(encoded: &[u8]) -> Self {
+        Self(Sha256::digest(encoded).into())
+    }
 }
 
 fn fmt_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {

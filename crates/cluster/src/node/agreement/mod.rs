@@ -27,7 +27,8 @@
 //!
 //! * [`VoteHistory::covers`]: the directory knows its votes.
 //! * A majority of the nodes was heard since the start of this process, and no peer refuses it as a
-//!   copy. So a directory that is an older state of itself is found out before it votes.
+//!   copy. So a directory that is an older state of itself is found out before it votes. Members
+//!   that the decided record calls dead do not count here and below.
 //! * Before a record names the node's id, the node is settled, and it has heard all peers that were
 //!   not heard when it settled. So a node that lost its disk does not vote in place of the lost
 //!   one.
@@ -47,7 +48,7 @@
 //! volume is put back to a snapshot of the same generation and the clock has not moved since. While
 //! the host cannot store the votes of a node that begins to rebuild, the node
 //! record cannot change either. A proposal needs a majority of voters that answer within
-//! [`ProposerPace::response_timeout`] plus the time of the record on a slow link. The members of
+//! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. The members of
 //! the cluster are those of the process's start: an adopted record is reported to the host and has
 //! no effect on the node's links, quorums or placement.
 
@@ -61,8 +62,9 @@ pub use proposal::{ProposalOutcome, ProposeError};
 use super::Node;
 use super::dispatch::RequestPurpose;
 use crate::{
-    ChainNode, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId, MessageId,
-    NodeIndex, NodeRequest, NodeResponse, PeerAnswer, ReplicaFault, SyncState, VoteHistory, VoterState,
+    ChainNode, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId, MemberState,
+    MessageId, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, ReplicaFault, SyncState,
+    VoteHistory, VoterState,
 };
 use fetch::Fetch;
 use proposal::Proposals;
@@ -176,6 +178,16 @@ impl Node {
         }
     }
 
+    /// The peers that are dead by the newest decided record of this node.
+    pub(super) fn dead_peers(&self) -> NodeSet {
+        let Some(agreement) = &self.agreement else { return NodeSet::EMPTY };
+        let is_dead = |node: NodeIndex| {
+            let member = agreement.voter.decided().member(node);
+            member.is_some_and(|member| member.state == MemberState::Dead)
+        };
+        self.peer_nodes().filter(|&node| is_dead(node)).collect()
+    }
+
     /// Whether a restriction of this node's votes is not durable yet.
     pub(super) fn is_vote_history_pending(&self) -> bool {
         self.agreement.as_ref().is_some_and(|agreement| agreement.voter.is_history_pending())
@@ -193,6 +205,7 @@ impl Node {
         let Some(agreement) = &mut self.agreement else {
             return self.outbox.answer(link, id, PeerAnswer::Failed(ReplicaFault::NotServing));
         };
+        let record = request.record().map(EncodedRecord::hash);
         let answer = match request.try_map(|encoded| encoded.decode().map(Arc::new)) {
             Ok(request) => {
                 agreement.report_unless_learnable(node, &request);
@@ -203,7 +216,7 @@ impl Node {
                 }
             }
             Err(error) => {
-                agreement.report_unreadable(node, error);
+                agreement.report_unreadable(node, record, error);
                 let epoch = agreement.voter.decided().epoch;
                 NodeResponse::Chain(ChainResponse::Refused { epoch }).into()
             }
@@ -216,9 +229,10 @@ impl Node {
         let Some(PeerAnswer::Node(NodeResponse::Chain(response))) = answer else { return };
         let Some(id) = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag) else { return };
         let Some(agreement) = &mut self.agreement else { return };
+        let record = response.record().map(EncodedRecord::hash);
         match response.try_map(|encoded| encoded.decode().map(Arc::new)) {
             Ok(response) => agreement.proposals.handle(now.mono, ChainNode { slot: node, id }, &response),
-            Err(error) => agreement.report_unreadable(node, error),
+            Err(error) => agreement.report_unreadable(node, record, error),
         }
     }
 
@@ -255,7 +269,8 @@ impl Node {
         let Some(agreement) = &self.agreement else { return false };
         let decided = agreement.voter.decided();
         let record = self.record.durable();
-        let is_in_place = || self.is_read_eligible() && record.unheard.is_empty();
+        let unheard = record.unheard.without(self.dead_peers());
+        let is_in_place = || self.is_read_eligible() && unheard.is_empty();
         self.is_confirmed_by_majority()
             && agreement.voter.history().covers(agreement.me, decided)
             && (decided.names(agreement.me) || is_in_place())

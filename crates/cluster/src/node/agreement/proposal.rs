@@ -21,8 +21,9 @@ pub enum ProposalOutcome {
     /// This record of a later epoch is decided. Whether the proposed one was decided for its epoch
     /// is not known.
     Overtaken(Arc<LayoutRecord>),
-    /// No majority of the voters has answered in time. The record may be decided later, by another
-    /// proposer that finds it.
+    /// No record of the epoch was adopted here in time: no majority of the voters has answered,
+    /// other proposers had greater ballots, or the decided record is not durable yet. If a voter
+    /// has accepted the proposed record, a later proposer may find it and decide it.
     TimedOut,
 }
 
@@ -109,7 +110,9 @@ impl Node {
         let after_round = last.map_or(0, |(_, round)| round);
         let bytes = agreement.adopted.encoded.0.len() as u64;
         let mut pace = ProposerPace::default();
-        pace.response_timeout += Duration::from_millis(bytes * 1_000 / BYTES_PER_SECOND_MIN);
+        let on_the_way = Duration::from_millis(bytes * 1_000 / BYTES_PER_SECOND_MIN);
+        pace.response_timeout += on_the_way;
+        pace.response_timeout_max += on_the_way;
         let records = (parent, Arc::clone(&own));
         let proposer = ChainProposer::new(now.mono, me, records, after_round, pace, rng);
         agreement.proposals.running = Some(RunningProposal { proposer, own, end_at: now.mono + within });
