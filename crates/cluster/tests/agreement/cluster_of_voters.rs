@@ -6,8 +6,8 @@
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
     AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, LayoutConflict,
-    LayoutEpoch, LayoutRecord, Message, Node, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
-    ProposalOutcome, ProposeError, VoteHistory, VoterState,
+    LayoutEpoch, LayoutRecord, LayoutRecordError, Message, Node, NodeIndex, NodeRequest, NodeResponse,
+    PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, VoteHistory, VoterState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub(crate) struct Cluster {
     pub(crate) disks: Vec<VoterDisk>,
     /// Time that each disk takes.
     pub(crate) disk_latency: Duration,
+    /// Whether nodes propose records by themselves.
+    pub(crate) reconciles: bool,
     /// Hosts that take part in the agreement.
     pub(crate) joins: Vec<bool>,
     /// Effects of each host but requests to store.
@@ -76,6 +78,7 @@ impl Cluster {
             world: World::new(hosts, seed),
             disks: (0..hosts).map(disk).collect(),
             disk_latency: DISK_LATENCY,
+            reconciles: false,
             joins: vec![true; hosts],
             effects: vec![Vec::new(); hosts],
             decided: BTreeMap::from([(LayoutEpoch::FIRST, Arc::new(first(hosts)))]),
@@ -99,6 +102,9 @@ impl Cluster {
         if self.joins[host] {
             let (now, state) = (self.world.now_at(host), self.disks[host].state.clone());
             self.node_mut(host).join_agreement(now, state);
+            if !self.reconciles {
+                self.node_mut(host).pause_reconciliation();
+            }
             self.world.carry_out_effects(host);
             self.carry_out(host);
         }
@@ -107,6 +113,22 @@ impl Cluster {
     pub(crate) fn crash(&mut self, host: usize) {
         self.world.crash(host);
         self.disks[host].in_flight = None;
+    }
+
+    /// Kills the process of a host and deletes its directory. The next start has a new identity.
+    pub(crate) fn lose_disk(&mut self, host: usize) {
+        self.crash(host);
+        self.world.lose_disk(host);
+        self.disks[host].state = new_state(first(self.disks.len()));
+    }
+
+    /// Tells a host that the node in a slot states this URL.
+    pub(crate) fn state_url(&mut self, host: usize, slot: usize, url: &str) -> Result<(), LayoutRecordError> {
+        let now = self.world.now_at(host);
+        let stated = self.node_mut(host).record_stated_url(now, NodeIndex(slot as u8), url.to_owned());
+        self.world.carry_out_effects(host);
+        self.carry_out(host);
+        stated
     }
 
     pub(crate) fn is_running(&self, host: usize) -> bool {

@@ -79,6 +79,11 @@ impl Fetch {
         self.heard.insert(node, stamp);
     }
 
+    /// The peers that were last heard with a record of an older epoch.
+    pub(super) fn behind(&self, epoch: LayoutEpoch) -> impl Iterator<Item = NodeIndex> {
+        self.heard.iter().filter(move |(_, stamp)| stamp.epoch < epoch).map(|(node, _)| *node)
+    }
+
     /// The peers with a record newer than `epoch` that was not refused, the newest first.
     fn newer_than(&self, epoch: LayoutEpoch) -> Vec<NodeIndex> {
         let is_refused = |node: &NodeIndex, stamp: &LayoutStamp| {
@@ -211,7 +216,7 @@ impl Agreement {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AdoptedRecord, DurableVoter, Proposals};
+    use super::super::{AdoptedRecord, DurableVoter, Proposals, Reconciliation};
     use super::*;
     use crate::{AcceptorState, ChainNode, ClusterOrigin, VoteHistory, VoterState};
     use std::collections::VecDeque;
@@ -236,6 +241,7 @@ mod tests {
             adopted: AdoptedRecord::new(record),
             proposals: Proposals::default(),
             fetch: Fetch::new(Instant::ZERO),
+            reconciliation: Reconciliation::default(),
             effects: VecDeque::new(),
         }
     }

@@ -8,7 +8,7 @@
 //!    before the node or a peer acts on it. The adopted epoch never decreases.
 //! 4. Of two nodes that can exchange heartbeats, the one with the older record adopts the newer
 //!    one, unless the two conflict. A conflict is reported once for each record of a peer.
-//! 5. A running proposal ends with exactly one [`ProposalOutcome`].
+//! 5. A running proposal of the host ends with exactly one [`ProposalOutcome`].
 //!
 //! **Mechanism.** The [epoch chain](crate::EpochAcceptor) decides. This module connects its state
 //! machines with the node:
@@ -16,6 +16,8 @@
 //! * `voter` holds the answers of the acceptor until the host has reported the state durable.
 //! * `proposal` runs at most one proposer, on request of the host.
 //! * `fetch` compares the [`LayoutStamp`]s of heartbeats and reads newer records from peers.
+//! * `reconcile` proposes records by itself: for node ids, lost disks, moved nodes and voters. The
+//!   rules are in `next_record`.
 //!
 //! The host drains [`poll_agreement_effect`](Node::poll_agreement_effect). It stores each
 //! [`AgreementEffect::Persist`] and reports that with
@@ -53,21 +55,26 @@
 //! no effect on the node's links, quorums or placement.
 
 mod fetch;
+mod next_record;
 mod proposal;
+mod reconcile;
+mod status;
 mod voter;
 
 pub use fetch::{LayoutConflict, LayoutConflictReason};
 pub use proposal::{ProposalOutcome, ProposeError};
+pub use status::{AgreementStatus, VoterStatus};
 
 use super::Node;
 use super::dispatch::RequestPurpose;
 use crate::{
-    ChainNode, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId, MemberState,
-    MessageId, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, ReplicaFault, SyncState,
-    VoteHistory, VoterState,
+    ChainNode, ChainRecord, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId,
+    MemberState, MessageId, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, RecordHash,
+    ReplicaFault, SyncState, VoteHistory, VoterState,
 };
 use fetch::Fetch;
 use proposal::Proposals;
+use reconcile::Reconciliation;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -88,7 +95,7 @@ pub enum AgreementEffect {
     },
     /// This decided record is durable and adopted.
     Adopted(Arc<LayoutRecord>),
-    /// The running proposal has ended.
+    /// The running proposal of the host has ended.
     ProposalEnded(ProposalOutcome),
     /// A peer holds a record that contradicts the one of this node. Neither node adopts the other's
     /// record.
@@ -99,6 +106,7 @@ pub enum AgreementEffect {
 #[derive(Debug)]
 struct AdoptedRecord {
     record: Arc<LayoutRecord>,
+    hash: RecordHash,
     stamp: LayoutStamp,
     /// The record for peers, which may read it all at once.
     encoded: EncodedRecord,
@@ -106,8 +114,9 @@ struct AdoptedRecord {
 
 impl AdoptedRecord {
     fn new(record: Arc<LayoutRecord>) -> Self {
-        let stamp = LayoutStamp::new(record.epoch, record.hash());
-        Self { encoded: EncodedRecord::of(&record), record, stamp }
+        let encoded = EncodedRecord::of(&record);
+        let hash = encoded.hash();
+        Self { stamp: LayoutStamp::new(record.epoch, hash), hash, record, encoded }
     }
 }
 
@@ -119,6 +128,7 @@ pub(super) struct Agreement {
     adopted: AdoptedRecord,
     proposals: Proposals,
     fetch: Fetch,
+    reconciliation: Reconciliation,
     effects: VecDeque<AgreementEffect>,
 }
 
@@ -135,6 +145,7 @@ impl Node {
             adopted,
             proposals: Proposals::default(),
             fetch: Fetch::new(now.mono),
+            reconciliation: Reconciliation::default(),
             effects: VecDeque::new(),
         });
         self.advance(now);
@@ -268,12 +279,15 @@ impl Node {
     fn can_vote(&self) -> bool {
         let Some(agreement) = &self.agreement else { return false };
         let decided = agreement.voter.decided();
-        let record = self.record.durable();
-        let unheard = record.unheard.without(self.dead_peers());
-        let is_in_place = || self.is_read_eligible() && unheard.is_empty();
         self.is_confirmed_by_majority()
             && agreement.voter.history().covers(agreement.me, decided)
-            && (decided.names(agreement.me) || is_in_place())
+            && (decided.names(agreement.me) || self.is_read_eligible() && self.is_in_place())
+    }
+
+    /// Whether all peers were heard that were not heard when this node settled: none of them knows
+    /// another node in its place.
+    fn is_in_place(&self) -> bool {
+        self.record.durable().unheard.without(self.dead_peers()).is_empty()
     }
 
     /// Whether a peer can be asked as a voter: the link to it carries such requests.
@@ -326,6 +340,11 @@ impl Node {
 }
 
 impl Agreement {
+    /// Whether this node is a voter of the newest decided record.
+    fn is_voter(&self) -> bool {
+        self.voter.decided().is_voter(self.me)
+    }
+
     /// Adopts the decided record of the voter once it is durable. Returns whether there was one.
     fn adopt_durable_record(&mut self) -> bool {
         let durable = Arc::clone(self.voter.durable_decided());
