@@ -35,13 +35,27 @@ impl VotePersistence {
 }
 
 impl MachineDriver<NodeMachine> {
-    /// Handles the addresses that nodes have stated since the last call.
-    pub(super) fn handle_stated_urls(&self) {
-        for StatedUrl { node, url } in self.local.addresses.take_news() {
-            if node != self.local.member.me {
-                let peer = &self.local.member.layout.names()[node.as_usize()];
-                tracing::info!(peer, url, "a peer has moved: it is dialed at the address that it states");
-            }
+    /// Passes the addresses that nodes have stated since the last call to the node, as a further
+    /// input.
+    pub(super) fn handle_stated_urls(self: &Rc<Self>) {
+        let stated = self.local.addresses.take_news();
+        if stated.is_empty() {
+            return;
+        }
+        let driver = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            stated.into_iter().for_each(|stated| driver.handle_stated_url(stated));
+        });
+    }
+
+    fn handle_stated_url(self: &Rc<Self>, StatedUrl { node, url }: StatedUrl) {
+        let peer = &self.local.member.layout.names()[node.as_usize()];
+        if node != self.local.member.me {
+            tracing::info!(peer, url, "a peer has moved: it is dialed at the address that it states");
+        }
+        let recorded = self.run_machine(|core, now| core.machine.node.record_stated_url(now, node, url));
+        if let Err(error) = recorded {
+            tracing::warn!(peer, %error, "the address that the node states cannot be in a layout record");
         }
     }
 

@@ -407,6 +407,14 @@ fn record_round_trips(metrics: &Metrics, last: &mut [Option<Duration>], account:
 }
 
 impl NodeMachine {
+    /// Whether the adopted layout record names the ids of all members, and none is being proposed
+    /// by this node alone.
+    fn is_named(&self) -> bool {
+        let record = self.node.adopted_layout();
+        let is_named = record.is_some_and(|record| record.members.iter().all(|it| it.node_id.is_some()));
+        is_named && !self.vote_persistence.is_in_flight()
+    }
+
     /// Records the epoch of a peer's layout record, if the message is a heartbeat.
     fn note_epoch(&self, now: Now, origin: Origin, message: &Message) {
         let heartbeat = match message {
@@ -449,9 +457,10 @@ impl Machine for NodeMachine {
         self.node.poll_effect()
     }
 
-    /// A node without peers has no timeouts once it is ready, so its idle process sleeps.
+    /// A node without peers has no timeouts once it is ready and named by its layout record, so its
+    /// idle process sleeps.
     fn poll_timeout(&self) -> Option<Instant> {
-        let sleeps = !self.has_peers && self.node.is_ready();
+        let sleeps = !self.has_peers && self.node.is_ready() && self.is_named();
         if sleeps { None } else { self.node.poll_timeout() }
     }
 
