@@ -1,14 +1,9 @@
 //! Layout records that a cluster decides by itself: the ids of its nodes, and their addresses.
 
-use crate::common::http::{bare, get, put};
+use crate::common::http::{get, put};
 use crate::common::{eventually, run};
 use crate::harness::{Cluster, free_address};
 use serde_json::Value;
-
-fn layout(cluster: &Cluster, node: usize) -> Value {
-    let answer = cluster.exchange(node, bare("GET", "/v0/layout"));
-    serde_json::from_slice(&answer.body).expect("JSON")
-}
 
 fn members(layout: &Value) -> &[Value] {
     layout["members"].as_array().expect("a list")
@@ -18,22 +13,13 @@ fn members(layout: &Value) -> &[Value] {
 #[track_caller]
 fn start_named(nodes: usize) -> Cluster {
     let cluster = Cluster::start(nodes);
-    wait_until_named(&cluster);
+    cluster.wait_until_named();
     cluster
-}
-
-#[track_caller]
-fn wait_until_named(cluster: &Cluster) {
-    eventually("all nodes hold a record that names their ids", || {
-        let layouts: Vec<_> = (0..cluster.len()).map(|node| layout(cluster, node)).collect();
-        let is_named = members(&layouts[0]).iter().all(|member| member["node_id"].is_string());
-        is_named && layouts.iter().all(|layout| layout["hash"] == layouts[0]["hash"])
-    });
 }
 
 /// The id of the member at the address of `node`.
 fn id_of(cluster: &Cluster, node: usize) -> Value {
-    let layout = layout(cluster, 0);
+    let layout = cluster.layout(0);
     let member = members(&layout).iter().find(|member| member["url"] == cluster.url(node));
     member.expect("a member")["node_id"].clone()
 }
@@ -41,7 +27,7 @@ fn id_of(cluster: &Cluster, node: usize) -> Value {
 #[test]
 fn a_new_cluster_names_its_nodes_and_remembers_them() {
     let mut cluster = start_named(3);
-    let first = layout(&cluster, 0);
+    let first = cluster.layout(0);
     assert!(first["epoch"].as_u64() >= Some(2) && first["feature_level"] == 1, "{first}");
     for node in 0..3 {
         assert!(cluster.log(node).contains("has the node id"), "{}", cluster.log(node));
@@ -49,9 +35,9 @@ fn a_new_cluster_names_its_nodes_and_remembers_them() {
     (0..3).for_each(|node| cluster.kill(node));
     (0..3).for_each(|node| cluster.spawn(node));
     cluster.wait_until_up();
-    wait_until_named(&cluster);
+    cluster.wait_until_named();
     let ids = |layout: &Value| members(layout).iter().map(|it| it["node_id"].clone()).collect::<Vec<_>>();
-    assert_eq!(ids(&layout(&cluster, 2)), ids(&first));
+    assert_eq!(ids(&cluster.layout(2)), ids(&first));
     assert_eq!(cluster.exchange(0, put("k&ack=3", "v")).status, 201);
 }
 
@@ -71,7 +57,7 @@ fn a_node_that_moves_keeps_its_identity_and_the_record_follows() {
     let url = cluster.url(MOVES);
     for node in 0..3 {
         eventually("the record has the new address", || {
-            let layout = layout(&cluster, node);
+            let layout = cluster.layout(node);
             let member = members(&layout).iter().find(|member| member["node_id"] == id).expect("a member");
             member["url"] == url && member["health"] == "up"
         });

@@ -130,31 +130,23 @@ fn a_new_cluster_keeps_3_copies_and_more_than_5_are_warned_of() {
 #[test]
 fn all_nodes_hold_one_layout_record() {
     let cluster = Cluster::start(5);
-    let layout = |node| {
-        let answer = cluster.exchange(node, bare("GET", "/v0/layout"));
-        let mut layout: serde_json::Value = serde_json::from_str(&answer.text()).expect("JSON");
-        // What a node sees of another one differs between nodes.
-        for member in layout["members"].as_array_mut().expect("a list") {
-            member.as_object_mut().expect("an object").retain(|name, _| name != "health" && name != "epoch");
-        }
-        layout
-    };
-    eventually("all nodes have told their epochs", || {
-        (0..5).all(|node| {
-            let answer = cluster.exchange(node, bare("GET", "/v0/layout"));
-            let layout: serde_json::Value = serde_json::from_str(&answer.text()).expect("JSON");
-            let members = layout["members"].as_array().expect("a list").clone();
-            members.iter().all(|member| member["health"] == "up" && member["epoch"] == layout["epoch"])
-        })
-    });
-    let first = layout(0);
-    assert_eq!((&first["epoch"], &first["default_from"]), (&1.into(), &3.into()));
+    cluster.wait_until_named();
+    for node in 0..5 {
+        eventually("the others have told it their epochs", || {
+            let layout = cluster.layout(node);
+            let mut members = layout["members"].as_array().expect("a list").iter();
+            members.all(|member| member["health"] == "up" && member["epoch"] == layout["epoch"])
+        });
+    }
+    let first = cluster.layout(0);
+    assert_eq!((&first["feature_level"], &first["default_from"]), (&1.into(), &3.into()));
+    assert_eq!(first["voters_unreachable"], serde_json::json!([]));
     let members = first["members"].as_array().expect("a list");
     assert_eq!(members.len(), 5);
     assert!(members.iter().all(|member| (member["share"].as_f64().unwrap_or(0.0) - 0.2).abs() < 0.001));
     assert_eq!(first["voters"].as_array().map(Vec::len), Some(5));
     for node in 1..5 {
-        assert_eq!(layout(node), first, "node {node}");
+        assert_eq!(cluster.layout(node), first, "node {node}");
     }
 }
 
@@ -165,6 +157,7 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
     const REMAINING: [usize; 2] = [0, 3];
     const LOST: [usize; 3] = [1, 2, 4];
     let mut cluster = Cluster::start(5);
+    cluster.wait_until_named();
     assert_eq!(cluster.exchange(0, put("k&ack=5&from=5", "v")).status, 201);
     cluster.stop_all();
     let lost = LOST.map(|node| cluster.url(node)).join(",");
