@@ -1,6 +1,7 @@
 //! The document of `GET /v0/layout`.
 
-use cluster::{LayoutMember, LayoutRecord};
+use crate::status::NodeState;
+use cluster::{LayoutEpoch, LayoutMember, LayoutRecord, NodeIndex};
 use serde::Serialize;
 
 /// The layout record that a node holds.
@@ -22,6 +23,10 @@ pub struct LayoutDocument {
     pub members: Vec<LayoutMemberDocument>,
     /// URLs of the members that decide the next record.
     pub voters: Vec<String>,
+    /// URLs of the voters that the answering node cannot reach.
+    pub voters_unreachable: Vec<String>,
+    /// URLs of the members that the answering node reaches, and that hold an older record.
+    pub members_behind: Vec<String>,
     /// The running change of the layout. This release runs none.
     pub plan: (),
 }
@@ -43,21 +48,53 @@ pub struct LayoutMemberDocument {
     pub state: &'static str,
     /// Fraction of all replicas that it holds, if every key has the default number of replicas.
     pub share: f64,
+    /// State of the member in the failure detector of the answering node.
+    pub health: NodeState,
+    /// Epoch of the record that the member holds, as it last told the answering node; `None` if it
+    /// has not.
+    pub epoch: Option<u64>,
+}
+
+/// A member, as the answering node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenMember {
+    /// State of the member in the failure detector.
+    pub health: NodeState,
+    /// Epoch of the record that it last reported.
+    pub epoch: Option<LayoutEpoch>,
+}
+
+impl SeenMember {
+    /// Whether the member answers, in time or late.
+    pub fn is_reachable(&self) -> bool {
+        matches!(self.health, NodeState::Up | NodeState::Suspected)
+    }
+
+    /// Whether the member answers and holds a record before `epoch`.
+    pub fn is_behind(&self, epoch: LayoutEpoch) -> bool {
+        self.is_reachable() && self.epoch.is_some_and(|its| its < epoch)
+    }
 }
 
 impl LayoutDocument {
     /// Fractions are rounded to 1 / `SHARE_SCALE`.
     const SHARE_SCALE: f64 = 10_000.0;
 
-    /// The document of `record`, as the node at `own_url` shows it.
-    pub fn of(record: &LayoutRecord, own_url: &str) -> Self {
+    /// The document of `record`, as the node at `own_url` shows it. `seen` returns how it sees the
+    /// member in a slot.
+    pub fn of(record: &LayoutRecord, own_url: &str, seen: impl Fn(NodeIndex) -> SeenMember) -> Self {
         // A record of a node on its own does not name an address.
         let url = |member: &LayoutMember| match member.url.is_empty() {
             true => own_url.to_owned(),
             false => member.url.clone(),
         };
-        let members =
-            record.members.iter().zip(record.shares()).map(|(member, share)| LayoutMemberDocument {
+        let urls = |is_meant: &dyn Fn(&LayoutMember) -> bool| -> Vec<String> {
+            record.members.iter().filter(|member| is_meant(member)).map(url).collect()
+        };
+        let is_voter = |member: &LayoutMember| record.voters.contains(&member.slot);
+        let members = record.members.iter().zip(record.shares()).map(|(member, share)| {
+            let SeenMember { health, epoch } = seen(member.slot);
+            LayoutMemberDocument {
                 url: url(member),
                 node_id: member.node_id.map(|node_id| format!("{:016x}", node_id.0)),
                 slot: member.slot.0,
@@ -65,7 +102,10 @@ impl LayoutDocument {
                 weight: member.weight,
                 state: member.state.name(),
                 share: (share * Self::SHARE_SCALE).round() / Self::SHARE_SCALE,
-            });
+                health,
+                epoch: epoch.map(|epoch| epoch.0),
+            }
+        });
         Self {
             cluster_id: record.cluster.to_string(),
             epoch: record.epoch.0,
@@ -74,7 +114,9 @@ impl LayoutDocument {
             partitions: record.partitions(),
             default_from: record.default_from,
             members: members.collect(),
-            voters: record.voters.iter().filter_map(|voter| record.member(*voter)).map(url).collect(),
+            voters: urls(&is_voter),
+            voters_unreachable: urls(&|member| is_voter(member) && !seen(member.slot).is_reachable()),
+            members_behind: urls(&|member| seen(member.slot).is_behind(record.epoch)),
             plan: (),
         }
     }
@@ -85,6 +127,8 @@ mod tests {
     use super::*;
     use cluster::{ClusterOrigin, NodeIndex};
     use stdx::NodeTag;
+
+    const UP: SeenMember = SeenMember { health: NodeState::Up, epoch: Some(LayoutEpoch::FIRST) };
 
     fn record(nodes: &[&str]) -> LayoutRecord {
         let nodes = nodes.iter().map(ToString::to_string).collect();
@@ -100,29 +144,41 @@ mod tests {
         record.members[2].zone = "z".to_owned();
         record.lists = [0, 1, 2, 0, 2, 1, 0, 1, 2, 1, 0, 2].map(NodeIndex).to_vec();
         record.voters = vec![NodeIndex(1)];
-        let document = serde_json::to_value(LayoutDocument::of(&record, "http://x:1")).unwrap();
-        let member = |url, node_id: Option<&str>, slot, zone: Option<&str>, share| {
+        record.epoch = LayoutEpoch(2);
+        let seen = |slot| match slot {
+            NodeIndex(0) => UP,
+            NodeIndex(1) => SeenMember { health: NodeState::Unreachable, epoch: Some(LayoutEpoch(1)) },
+            _ => SeenMember { health: NodeState::Unknown, epoch: None },
+        };
+        let document = serde_json::to_value(LayoutDocument::of(&record, "http://x:1", seen)).unwrap();
+        let member = |url,
+                      node_id: Option<&str>,
+                      slot,
+                      zone: Option<&str>,
+                      share,
+                      seen: (&str, Option<u64>)| {
             serde_json::json!({
                 "url": url, "node_id": node_id, "slot": slot, "zone": zone, "weight": 1, "state": "active",
-                "share": share,
+                "share": share, "health": seen.0, "epoch": seen.1,
             })
         };
         let expected = serde_json::json!({
-            "cluster_id": record.cluster.to_string(), "epoch": 1, "hash": record.hash().to_string(),
+            "cluster_id": record.cluster.to_string(), "epoch": 2, "hash": record.hash().to_string(),
             "feature_level": 1, "partitions": 4, "default_from": 1,
             "members": [
-                member("http://a:1", None, 0, None, 0.75),
-                member("http://b:1", Some("00000000000000ab"), 1, None, 0.25),
-                member("http://c:1", None, 2, Some("z"), 0.0),
+                member("http://a:1", None, 0, None, 0.75, ("up", Some(1))),
+                member("http://b:1", Some("00000000000000ab"), 1, None, 0.25, ("unreachable", Some(1))),
+                member("http://c:1", None, 2, Some("z"), 0.0, ("unknown", None)),
             ],
-            "voters": ["http://b:1"], "plan": null,
+            "voters": ["http://b:1"], "voters_unreachable": ["http://b:1"], "members_behind": ["http://a:1"],
+            "plan": null,
         });
         assert_eq!(document, expected);
     }
 
     #[test]
     fn a_node_on_its_own_is_shown_at_its_own_address() {
-        let document = LayoutDocument::of(&record(&[]), "http://127.0.0.1:8080");
+        let document = LayoutDocument::of(&record(&[]), "http://127.0.0.1:8080", |_| UP);
         assert_eq!(document.members[0].url, "http://127.0.0.1:8080");
         assert_eq!(document.voters, ["http://127.0.0.1:8080"]);
         assert!((document.members[0].share - 1.0).abs() < f64::EPSILON);

@@ -41,7 +41,7 @@ pub use encode::{
     encode_range_head, encode_ready, encode_repair_begun, encode_root, encode_slow, encode_status,
 };
 pub use head_check::{FastPathRequest, HeadCheck, HeadLimits, HeadVerdict};
-pub use layout::{LayoutDocument, LayoutMemberDocument};
+pub use layout::{LayoutDocument, LayoutMemberDocument, SeenMember};
 pub use problem::Problem;
 pub use slow::{SlowRequest, SlowRequests, SlowStage};
 pub use status::{

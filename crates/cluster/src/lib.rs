@@ -69,8 +69,8 @@ pub use message::{
     RangeRequest, Requester,
 };
 pub use node::{
-    AgreementEffect, LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus, PeerStatus,
-    ProposalOutcome, ProposeError, RepairKind, RepairStatus,
+    AgreementEffect, AgreementStatus, LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus,
+    PeerStatus, ProposalOutcome, ProposeError, RepairKind, RepairStatus, VoterStatus,
 };
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use quorum::{Quorum, QuorumChoice, QuorumError, default_from_of_new_cluster, majority};

@@ -268,6 +268,11 @@ impl EncodedRecord {
         Self(record.encode().into())
     }
 
+    /// SHA-256 of the bytes.
+    pub fn hash(&self) -> RecordHash {
+        RecordHash::of(&self.0)
+    }
+
     /// Decodes and checks the record.
     ///
     /// # Errors

@@ -24,6 +24,10 @@ pub struct Config {
     pub membership: store::Membership,
     /// This node's name in `membership`. Unused in a single-node cluster.
     pub self_name: String,
+    /// Address at which this node is reached, as its peers are told. `None`: it is `self_name`.
+    pub moved_to: Option<String>,
+    /// Further addresses at which members may be found that do not answer at their own.
+    pub other_addresses: Vec<String>,
     /// Number of replicas of a key if a request does not specify it: 1 to the number of nodes. For
     /// a data directory with a layout record, the value of the record.
     pub default_from: u8,

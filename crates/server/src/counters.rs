@@ -107,6 +107,8 @@ pub(crate) struct PeerEvents {
     /// Cells that this node requested from the peer and did not store because their versions are
     /// too far ahead.
     pub(crate) cells_refused: Counter,
+    /// Layout records of the peer that contradict the one of this node.
+    pub(crate) layout_conflicts: Counter,
 }
 
 impl EventCounters {

@@ -19,6 +19,7 @@
 mod accept_failures;
 mod accept_queue;
 mod accept_state;
+mod adopted_layout;
 mod body;
 mod checkpoint;
 mod checkpoint_pace;
@@ -35,6 +36,8 @@ mod gauges;
 mod inbox;
 mod io_thread;
 mod layout;
+mod layout_changes;
+mod layout_status;
 mod links;
 mod listener;
 mod local;

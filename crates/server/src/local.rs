@@ -1,7 +1,9 @@
 //! State that the threads of a node share once the store is open.
 
+use crate::adopted_layout::LayoutHandle;
 use crate::config::Config;
-use crate::links::{InvalidAddress, PeerAddress};
+use crate::layout_status::PeerEpochs;
+use crate::links::{InvalidAddress, PeerAddresses};
 use crate::read_pool::ReadPool;
 use cluster::{ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Requester, SyncState};
 use parking_lot::Mutex;
@@ -16,8 +18,8 @@ pub(crate) struct Local {
     pub(crate) store: Store,
     pub(crate) member: Member,
     pub(crate) reads: ReadPool,
-    /// Addresses of the nodes by index. The entry of this node is unused.
-    pub(crate) addresses: Vec<PeerAddress>,
+    /// Addresses at which the peers are dialed.
+    pub(crate) addresses: PeerAddresses,
     /// The newest version on disk at the start, if it was too far ahead for the version clock to
     /// start after it.
     pub(crate) version_ahead: Option<Hlc>,
@@ -26,11 +28,13 @@ pub(crate) struct Local {
     pub(crate) view: Mutex<Arc<ClusterView>>,
     /// The node's latest status of itself, for operators and for the handshake.
     pub(crate) account: Mutex<Option<Arc<NodeStatus>>>,
+    /// The newest adopted layout record.
+    pub(crate) layout: LayoutHandle,
+    /// The layout records that the peers hold.
+    pub(crate) peer_epochs: Arc<PeerEpochs>,
     /// The sync state that was durable at the start.
     first_sync_state: SyncState,
     digest: ClusterDigest,
-    /// The layout record, as handshakes state it.
-    layout: LayoutStatement,
     secret: Secret,
     /// Number of links accepted so far.
     links: AtomicU64,
@@ -48,9 +52,9 @@ impl Local {
         opened: &OpenReport,
         config: &Config,
     ) -> Result<Self, InvalidAddress> {
-        let addresses = member.layout.names().iter().map(|name| PeerAddress::of(name));
+        let own_url = config.moved_to.clone().unwrap_or_else(|| config.own_name());
         Ok(Self {
-            addresses: addresses.collect::<Result<_, _>>()?,
+            addresses: PeerAddresses::new(member.layout.names(), &config.other_addresses)?,
             view: Mutex::new(member.first_view()),
             account: Mutex::default(),
             digest: ClusterDigest::of(
@@ -58,7 +62,12 @@ impl Local {
                 config.membership.partitions,
                 config.membership.hash_version,
             ),
-            layout: LayoutStatement::of(&opened.layout),
+            layout: LayoutHandle::new(Arc::clone(&opened.layout), own_url),
+            peer_epochs: Arc::new(PeerEpochs::new(
+                usize::from(member.layout.len()),
+                opened.voter.history,
+                &opened.votes,
+            )),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
             first_sync_state: opened.record.sync_state,
@@ -72,6 +81,7 @@ impl Local {
     /// This node's part of a handshake for the state machine `requester`.
     pub(crate) fn introduce(&self, requester: Requester) -> handshake::HandshakeConfig {
         let Member { me, tag, incarnation, clock, .. } = &self.member;
+        let adopted = self.layout.get();
         handshake::HandshakeConfig {
             hello: PeerHello {
                 node: *me,
@@ -82,9 +92,10 @@ impl Local {
                 sync_state: self.sync_state(),
             },
             digest: self.digest,
-            layout: self.layout,
+            layout: adopted.statement.clone(),
+            named: Arc::clone(&adopted.named),
             secret: self.secret.clone(),
-            versions: ProtocolVersions::with_record_of(self.layout.epoch),
+            versions: ProtocolVersions::with_record_of(adopted.record.epoch),
         }
     }
 
@@ -98,6 +109,19 @@ impl Local {
     pub(crate) fn check_early_proof(&self, text: &str, now: WallTime) -> Option<NodeIndex> {
         let from = self.secret.check_early_proof(text, self.member.me, now)?;
         (from != self.member.me && from.0 < self.member.layout.len()).then_some(from)
+    }
+
+    /// Records the address that a peer has stated in a handshake.
+    pub(crate) fn record_statement(&self, hello: &PeerHello, statement: Option<&LayoutStatement>) {
+        if let Some(statement) = statement {
+            self.addresses.state(&self.layout.get().record, hello.node, hello.tag, &statement.url);
+        }
+    }
+
+    /// Records the address of this node like the one that a peer states.
+    pub(crate) fn record_own_address(&self) {
+        let adopted = self.layout.get();
+        self.addresses.state(&adopted.record, self.member.me, self.member.tag, &adopted.statement.url);
     }
 
     /// A number for an accepted link, unique in this process.

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stdx::NodeTag;
-use store::{DataDirectory, Membership, OpenReport, Store, StoreError, StoreOptions};
+use store::{DataDirectory, Membership, OpenReport, Store, StoreError, StoreOptions, VotesFound};
 use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -541,6 +541,7 @@ async fn open_for_peers(
     }
     let node = NodeStart {
         record: opened.record.clone(),
+        voter: opened.voter.clone(),
         limits: NodeLimits {
             default_from: process.config.default_from,
             request_timeout: process.config.request_timeout,
@@ -659,6 +660,16 @@ fn log_serving(process: &Process, opened: &OpenReport) {
         removed_files = recovery.orphans,
         "serving"
     );
+    if let Some(url) = &config.moved_to {
+        tracing::info!(
+            url,
+            recorded = config.self_name,
+            "the node is reached at another address than the layout record has: it keeps its identity, and tells its peers"
+        );
+    }
+    if let VotesFound::Lost { sentence } = &opened.votes {
+        tracing::error!("{sentence}");
+    }
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if config.engine.durability == engine::Durability::Os {
         tracing::warn!("--durability os: the loss of power may undo acknowledged writes");

@@ -10,6 +10,7 @@ use api::{
 use cluster::HybridClock;
 use engine::Stats;
 use limits::MemoryCategory;
+use std::sync::Arc;
 use stdx::{Hlc, Now, WallTime};
 
 /// The current state of the node. It calls the file system, so it is not for the hot path.
@@ -51,10 +52,19 @@ pub(crate) fn of(process: &Process) -> Status {
 }
 
 fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<MemberStatus> {
-    let names = process.config.node_names();
     let own = process.config.own_name();
+    let local = process.local.get();
+    let me = local.map(|local| local.member.me.as_usize());
+    let record = local.map(|local| Arc::clone(&local.layout.get().record));
+    let names = match &record {
+        // The members have the addresses of the adopted record, which may have changed.
+        Some(record) if record.members.len() > 1 => {
+            record.members.iter().map(|member| member.url.clone()).collect()
+        }
+        _ => process.config.node_names(),
+    };
     let node = |(index, url): (usize, String)| {
-        let is_self = url == own;
+        let is_self = me.map_or(url == own, |me| index == me);
         match account.and_then(|account| account.peers.iter().find(|peer| peer.node.as_usize() == index)) {
             Some(peer) => MemberStatus::of(url, is_self, peer),
             None => MemberStatus::unknown(url, is_self),

@@ -5,6 +5,7 @@
 
 use crate::accept_failures::AcceptFailures;
 use crate::config::Config;
+use crate::layout_status::LayoutStatus;
 use crate::links::PeerWarnings;
 use crate::local::Local;
 use crate::readiness::QuorumReach;
@@ -71,6 +72,9 @@ pub(crate) fn of(source: &WarningSource<'_>) -> Vec<String> {
         });
         warnings.extend(quorum);
     }
+    warnings.extend(
+        local.map(|local| LayoutStatus::of(local).warnings(now.mono, has_started)).into_iter().flatten(),
+    );
     nodes.iter().filter(|node| !node.is_self).for_each(|node| warnings.extend(of_peer(node)));
     warnings
         .extend(nodes.iter().filter(|node| !node.is_self).filter_map(|node| of_default_from(own_from, node)));

@@ -51,6 +51,8 @@ impl Cluster {
             peer_listen: None,
             membership: Membership::of(self.addresses.iter().map(|address| name(*address)).collect()),
             self_name: name(self.addresses[node]),
+            moved_to: None,
+            other_addresses: Vec::new(),
             default_from: self.addresses.len() as u8,
             new_cluster: false,
             secret: None,

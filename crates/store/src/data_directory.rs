@@ -15,7 +15,7 @@ use crate::pause::PauseDetector;
 use crate::restored::{self, AfterRestore};
 use crate::snapshots::Snapshots;
 use crate::store::Store;
-use crate::votes_file::{self, StoredVotes, VotesFile};
+use crate::votes_file::{self, ReadVotes, VotesFile, VotesFound};
 use crate::{data_loss, node_record};
 use cluster::{HybridClock, LayoutRecord, NodeRecord, NodeSet, SyncState, VoteHistory, VoterState};
 use engine::{Engine, HorizonSource, Recovery};
@@ -72,6 +72,8 @@ pub struct OpenReport {
     pub layout: Arc<LayoutRecord>,
     /// The state of the node as a voter on the next layout record.
     pub voter: VoterState,
+    /// The votes in the directory. If they are lost, the host logs the sentence.
+    pub votes: VotesFound,
     /// Report of the engine's recovery.
     pub recovery: Recovery,
 }
@@ -83,8 +85,10 @@ pub struct DataDirectory {
     engine: engine::Options,
     identity: Identity,
     layout: LayoutRecord,
-    /// The votes on layout records. `None`: there are none, or they cannot be read.
-    votes: Option<StoredVotes>,
+    /// The votes on layout records.
+    votes: ReadVotes,
+    /// Whether the file of votes was written by this start, because there were none before.
+    is_first_vote: bool,
     /// Tag of a new identity, if one is needed.
     new_tag: NodeTag,
     /// The log mark of the directory. If its tag differs from that of the identity, the directory
@@ -128,7 +132,8 @@ impl DataDirectory {
         // the identity last.
         let has_shard = fs.exists(&shard).map_err(StoreError::io("look for", &shard))?;
         let (found, layout) = Identity::find(fs, dir, &membership, has_shard)?.unzip();
-        let mut votes = votes_file::find_readable(fs, dir)?;
+        let mut votes = votes_file::read(fs, dir)?;
+        let mut is_first_vote = false;
         let layout = match layout.flatten() {
             Some(record) => record,
             // A new directory gets the record before its identity: without one, it does not count.
@@ -136,8 +141,9 @@ impl DataDirectory {
                 let tag = found.as_ref().map_or(new_tag, |identity| identity.tag);
                 // No release voted without storing a record. Written first, because a directory
                 // with a record and without votes has lost them.
-                if found.is_some() && votes.is_none() {
-                    votes = Some(votes_file::create(fs, dir, tag, VoteHistory::Complete)?);
+                if found.is_some() && votes == ReadVotes::Missing {
+                    votes = ReadVotes::Stored(votes_file::create(fs, dir, tag, VoteHistory::Complete)?);
+                    is_first_vote = true;
                 }
                 layout_file::create(fs, dir, &membership, found.is_some(), tag)?
             }
@@ -183,7 +189,8 @@ impl DataDirectory {
             None => (is_new && !has_lost_data).then_some(VoteHistory::Complete),
         };
         if let Some(history) = votes_begin {
-            votes = Some(votes_file::create(fs, dir, identity.tag, history)?);
+            votes = ReadVotes::Stored(votes_file::create(fs, dir, identity.tag, history)?);
+            is_first_vote = true;
         }
         if is_new {
             identity.store(fs, dir)?;
@@ -199,6 +206,7 @@ impl DataDirectory {
             identity,
             layout,
             votes,
+            is_first_vote,
             new_tag,
             marked,
             is_new,
@@ -233,6 +241,7 @@ impl DataDirectory {
             mut identity,
             layout,
             votes,
+            is_first_vote,
             marked,
             is_new,
             stale_shard,
@@ -271,8 +280,14 @@ impl DataDirectory {
         };
         let noted = marked.filter(|_| !is_successor).map(|marked| marked.end);
         let layout = LayoutFile::new(Arc::clone(&env.fs), &dir, layout);
-        let (votes, voter) =
-            VotesFile::open(Arc::clone(&env.fs), &dir, identity.tag, votes, layout.current());
+        // What another directory of the same slot has voted is lost with its disk.
+        let at_best = match record.sync_state {
+            SyncState::Rebuilding if identity.membership.has_peers() => VoteHistory::OfThisId,
+            _ => VoteHistory::Complete,
+        };
+        let known = (layout.current(), at_best);
+        let (votes, voter, found_votes) =
+            VotesFile::open(Arc::clone(&env.fs), &dir, identity.tag, votes, known)?;
         let store = Store {
             engine,
             tag: identity.tag,
@@ -334,6 +349,7 @@ impl DataDirectory {
                 record,
                 layout,
                 voter,
+                votes: if is_first_vote { VotesFound::NeverWritten } else { found_votes },
                 recovery,
             },
         ))

@@ -57,7 +57,8 @@ impl fmt::Display for IdentityMismatch {
             Self::Own { remembered, asked } => write!(
                 f,
                 "was made for {remembered}, not for {asked}: it holds other keys than that node is to hold; start it with \
-                 --self-url {remembered}, or use another --data"
+                 --self-url {remembered}, or use another --data. A node may change its address once the layout record names \
+                 its id, which veche layout show has"
             ),
             Self::Partitions { remembered, asked } => write!(
                 f,

@@ -37,6 +37,9 @@ pub enum DirectoryCluster {
     Listed(Membership),
     /// The members of the layout record, and its default number of replicas.
     Recorded(Membership),
+    /// The same, of a record that names the id of the directory: the node is the member `own` at
+    /// whatever address it is reached.
+    Named(Membership),
 }
 
 impl DirectoryCluster {
@@ -57,7 +60,13 @@ impl DirectoryCluster {
         }
         let identity = Identity::load(fs, dir)?;
         Ok(match find(fs, dir)? {
-            Some(record) => Self::Recorded(membership_of(&record, &identity.membership)),
+            Some(record) => {
+                let membership = membership_of(&record, &identity);
+                match named_url(&record, &identity) {
+                    Some(_) => Self::Named(membership),
+                    None => Self::Recorded(membership),
+                }
+            }
             None => Self::Listed(identity.membership),
         })
     }
@@ -68,7 +77,7 @@ impl DirectoryCluster {
         match self {
             Self::New => default_from_if_unset(nodes, false),
             Self::Listed(_) => default_from_if_unset(nodes, true),
-            Self::Recorded(membership) => membership.default_from.unwrap_or(nodes),
+            Self::Recorded(membership) | Self::Named(membership) => membership.default_from.unwrap_or(nodes),
         }
     }
 }
@@ -115,12 +124,19 @@ pub(crate) fn create(
     Ok(record)
 }
 
-/// The cluster of `record`, seen by the node whose identity has the membership `of_identity`.
-pub(crate) fn membership_of(record: &LayoutRecord, of_identity: &Membership) -> Membership {
+/// The URL of the member whose node id is the tag of `identity`. It changes with the records; the
+/// URL in the identity is the one at which the directory was made.
+fn named_url<'a>(record: &'a LayoutRecord, identity: &Identity) -> Option<&'a str> {
+    let member = record.members.iter().find(|member| member.node_id == Some(identity.tag));
+    member.map(|member| member.url.as_str()).filter(|url| !url.is_empty())
+}
+
+/// The cluster of `record`, seen by the node with this identity.
+pub(crate) fn membership_of(record: &LayoutRecord, identity: &Identity) -> Membership {
     let urls = record.members.iter().map(|member| member.url.clone()).filter(|url| !url.is_empty());
     Membership {
         nodes: urls.collect(),
-        own: of_identity.own.clone(),
+        own: named_url(record, identity).map(str::to_owned).or_else(|| identity.membership.own.clone()),
         partitions: record.partitions(),
         hash_version: record.hash_version,
         default_from: Some(record.default_from),

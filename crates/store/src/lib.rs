@@ -55,9 +55,9 @@ pub use identity::{HASH_VERSION, IDENTITY_FILE, Identity, Membership, PARTITIONS
 pub use identity_mismatch::IdentityMismatch;
 pub use layout_file::{DirectoryCluster, LAYOUT_FILE};
 pub use name_watch::NameWatch;
-pub use recovered_layout::{RecoveredLayout, recover_layout};
+pub use recovered_layout::{BEFORE_RECOVERY_SUFFIX, Recover, RecoveredLayout, recover_layout};
 pub use restored::{AfterRestore, prepare_restored};
 pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{Store, TryAnswer};
 pub use verify::{FutureCells, VerifiedDirectory, verify};
-pub use votes_file::VOTES_FILE;
+pub use votes_file::{VOTES_FILE, VotesFound};

@@ -1,20 +1,44 @@
 //! A layout record of a new lineage in the directory of a stopped node.
+//!
+//! **Promise.** A stop at any operation leaves the former record or the new one. Before the record
+//! is replaced, the former files `layout` and `votes` are durable beside it, with the suffix
+//! [`BEFORE_RECOVERY_SUFFIX`]. While no remaining node has started with the new record, the
+//! operator undoes the recovery by renaming them back.
+//!
+//! **Caveats.** A recovery that was stopped midway and is repeated keeps the votes that the first one
+//! has written. After it was undone, the node does not vote.
 
 use crate::directory;
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::layout_file;
+use crate::layout_file::{self, LAYOUT_FILE};
+use crate::sealed;
+use crate::votes_file::{self, VOTES_FILE};
 use cluster::{LayoutRecord, MemberState, NodeIndex};
-use env::Env;
+use env::{Env, Fs};
 use std::path::Path;
+
+/// Suffix of the files that a recovery has replaced.
+pub const BEFORE_RECOVERY_SUFFIX: &str = ".before-recovery";
 
 /// Outcome of [`recover_layout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredLayout {
     /// The record that the directory had before.
     pub former: LayoutRecord,
-    /// The record that it has now.
+    /// The record that it has now, or would have.
     pub record: LayoutRecord,
+    /// Names of the former files that are kept, without the suffix.
+    pub kept: Vec<&'static str>,
+}
+
+/// Whether [`recover_layout`] changes the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recover {
+    /// The record is replaced.
+    Apply,
+    /// Nothing is changed.
+    DryRun,
 }
 
 impl RecoveredLayout {
@@ -32,12 +56,17 @@ impl RecoveredLayout {
 }
 
 /// Replaces the layout record in `dir`, which no process uses, by the first one of a new lineage in
-/// which the members `lost` are dead. See [`LayoutRecord::recovered`].
+/// which the members `lost` are dead. See [`LayoutRecord::recovered`]. A dry run only computes it.
 ///
 /// # Errors
 /// [`StoreError`] if the directory is in use, has no layout record or a damaged one, or belongs to
 /// a lost member; if a lost member is no member; if the majority of the voters remains.
-pub fn recover_layout(env: &Env, dir: &Path, lost: &[String]) -> Result<RecoveredLayout, StoreError> {
+pub fn recover_layout(
+    env: &Env,
+    dir: &Path,
+    lost: &[String],
+    recover: Recover,
+) -> Result<RecoveredLayout, StoreError> {
     let fs = &*env.fs;
     let _lock = directory::lock(fs, dir)?;
     let identity = Identity::load(fs, dir)?;
@@ -49,11 +78,28 @@ pub fn recover_layout(env: &Env, dir: &Path, lost: &[String]) -> Result<Recovere
         member.map(|member| member.slot).ok_or_else(|| refused(format!("{url} is no member of the cluster")))
     };
     let lost_slots = lost.iter().map(slot_of).collect::<Result<_, _>>()?;
-    let own = identity.membership.own;
+    let own = layout_file::membership_of(&former, &identity).own;
     if let Some(own) = own.filter(|own| lost.contains(own)) {
         return Err(refused(format!("{own} is the node of this directory, so it is not lost")));
     }
     let record = former.recovered(lost_slots).map_err(|error| refused(error.to_string()))?;
-    layout_file::store(fs, dir, &record)?;
-    Ok(RecoveredLayout { former, record })
+    let mut kept = Vec::new();
+    for name in [LAYOUT_FILE, VOTES_FILE] {
+        let path = dir.join(name);
+        if fs.exists(&path).map_err(StoreError::io("look for", &path))? {
+            kept.push(name);
+        }
+    }
+    if recover == Recover::Apply {
+        kept.iter().try_for_each(|name| keep(fs, dir, name))?;
+        votes_file::begin_lineage(fs, dir, identity.tag, &record)?;
+        layout_file::store(fs, dir, &record)?;
+    }
+    Ok(RecoveredLayout { former, record, kept })
+}
+
+/// Copies the file `name` durably to the one that keeps it.
+fn keep(fs: &dyn Fs, dir: &Path, name: &str) -> Result<(), StoreError> {
+    let bytes = sealed::read(fs, &dir.join(name))?;
+    sealed::replace_bytes(fs, dir, &format!("{name}{BEFORE_RECOVERY_SUFFIX}"), &bytes)
 }

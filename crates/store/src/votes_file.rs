@@ -19,6 +19,28 @@
 //! | a directory restored together with its whole cluster | complete, without votes |
 //! | votes by another tag: the data was lost or set aside, or the copy became another node | of this id |
 //! | no file, a damaged one, or one that does not fit the file `layout` | incomplete |
+//! | a layout record that was recovered as a new lineage, in which no node has voted | complete |
+//!
+//! A node whose record says that it is being rebuilt knows at most the votes of its id.
+//!
+//! **Another epoch 1.** Epoch 1 is not voted on: each node builds it from its settings. If the file
+//! `layout` was removed because `default_from` differed from that of the other nodes, the votes on
+//! epoch 2 name another parent than the new record. They are kept in part:
+//!
+//! * The promise stays. It is a ballot for an epoch, whatever its parent, and a voter may always
+//!   ignore more ballots than it has to.
+//! * The accepted record R is dropped. The voters of the other nodes refuse R, which is no child of
+//!   their record. If a promise still reported R, a proposer would have to propose it and never
+//!   decide a record.
+//!
+//! Dropping R is safe while a majority of the voters has never used the former settings. A voter
+//! accepts only children of the record that it holds, and nodes with different records of epoch 1
+//! refuse each other's links. So R was decided only if a majority of voters was started with the
+//! former settings. Then the other nodes are the minority, and it is their file that has to be
+//! removed. If the operator changes the settings of that majority after a record was decided, he
+//! discards the decision, as by removing a file `layout` with a decided record. A node that has
+//! adopted R reports the conflict and adopts no record of the others. From epoch 2 on records are
+//! decided by votes, two parents are a contradiction, and the votes are lost.
 //!
 //! The only member of a cluster is an exception: its history is complete. It alone proposes and
 //! votes, and it tells another node of a record only after it has adopted it.
@@ -49,6 +71,9 @@ const MAGIC: [u8; 8] = *b"vechevot";
 const FORMAT: u32 = 1;
 /// Length of the checksum at the end.
 const CHECKSUM_LEN: usize = 4;
+
+const ADVICE_TO_REPLACE: &str = "so this node does not know its votes on layout records and does not vote: it serves its data, \
+     and votes again after it was replaced by a node with an empty directory";
 
 const COMPLETE: u8 = 1;
 const OF_THIS_ID: u8 = 2;
@@ -163,6 +188,9 @@ fn is_present(reader: &mut Reader<'_>) -> Result<bool, String> {
 
 fn ballot(reader: &mut Reader<'_>) -> Result<ProposalBallot, String> {
     let round = reader.u64().map_err(cut_short)?;
+    if round > ProposalBallot::ROUND_MAX {
+        return Err(format!("{round} is no round of a ballot"));
+    }
     let proposer = NodeTag(reader.u64().map_err(cut_short)?);
     let incarnation = Incarnation(reader.u64().map_err(cut_short)?);
     Ok(ProposalBallot { round, proposer, incarnation })
@@ -174,6 +202,35 @@ fn vote(reader: &mut Reader<'_>) -> Result<ChainVote<Arc<LayoutRecord>>, String>
     let record = LayoutRecord::decode(reader.bytes(len).map_err(cut_short)?)
         .map_err(|error| format!("its accepted record cannot be read: {error}"))?;
     Ok(ChainVote { ballot, record: Arc::new(record) })
+}
+
+/// The votes that a start has found in its data directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VotesFound {
+    /// The votes of the directory, or those of another identity, which the node does not give again.
+    Present,
+    /// None, and none were lost: the directory is new, was last used by a release that did not
+    /// vote, or is a copy. A node on its own needs none.
+    NeverWritten,
+    /// The votes are lost, so the node does not vote.
+    Lost {
+        /// A sentence for operators.
+        sentence: String,
+    },
+}
+
+/// The file of votes, before it is judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReadVotes {
+    /// Its content.
+    Stored(StoredVotes),
+    /// The file does not exist.
+    Missing,
+    /// The file cannot be read.
+    Damaged {
+        /// The defect.
+        detail: String,
+    },
 }
 
 /// Loads the votes in `dir`. `None`: there is no file.
@@ -189,14 +246,13 @@ pub(crate) fn find(fs: &dyn Fs, dir: &Path) -> Result<Option<StoredVotes>, Store
     StoredVotes::decode(&bytes).map(Some).map_err(|detail| StoreError::VotesCorrupt { path, detail })
 }
 
-/// As [`find`], for a start: votes that cannot be read are missing ones.
-pub(crate) fn find_readable(fs: &dyn Fs, dir: &Path) -> Result<Option<StoredVotes>, StoreError> {
+/// As [`find`], for a start, which damaged votes do not prevent.
+pub(crate) fn read(fs: &dyn Fs, dir: &Path) -> Result<ReadVotes, StoreError> {
     match find(fs, dir) {
-        Err(error @ StoreError::VotesCorrupt { .. }) => {
-            tracing::error!(%error, "the votes of this node are lost");
-            Ok(None)
-        }
-        found => found,
+        Ok(Some(votes)) => Ok(ReadVotes::Stored(votes)),
+        Ok(None) => Ok(ReadVotes::Missing),
+        Err(StoreError::VotesCorrupt { detail, .. }) => Ok(ReadVotes::Damaged { detail }),
+        Err(error) => Err(error),
     }
 }
 
@@ -213,6 +269,22 @@ pub(crate) fn create(
     Ok(votes)
 }
 
+/// Stores durably that no node has voted in the lineage that begins with `layout`, whatever the
+/// history of the lineage before: see [`LayoutRecord::recovered`].
+///
+/// The caller stores `layout` afterwards. A stop in between leaves votes that do not follow the
+/// layout record of the directory, so the node does not vote in the lineage before.
+pub(crate) fn begin_lineage(
+    fs: &dyn Fs,
+    dir: &Path,
+    tag: NodeTag,
+    layout: &LayoutRecord,
+) -> Result<(), StoreError> {
+    let epoch = layout.epoch.next().unwrap_or(layout.epoch);
+    let none = StoredVotes::none(tag, VoteHistory::Complete);
+    StoredVotes { epoch, parent: layout.hash(), ..none }.store(fs, dir)
+}
+
 /// The votes of an open data directory.
 pub(crate) struct VotesFile {
     fs: Arc<dyn Fs>,
@@ -223,19 +295,26 @@ pub(crate) struct VotesFile {
 }
 
 impl VotesFile {
-    /// Judges the votes that were `found` beside `layout`, for the identity with this tag. Returns
-    /// the state with which the node votes.
+    /// Judges the votes that were `read` beside `layout`, for the identity with this tag. Returns
+    /// the state with which the node votes. If the history is `at_best` a lesser one, this is durable.
+    ///
+    /// # Errors
+    /// The refusal of the operating system.
     pub(crate) fn open(
         fs: Arc<dyn Fs>,
         dir: &Path,
         tag: NodeTag,
-        found: Option<StoredVotes>,
-        layout: Arc<LayoutRecord>,
-    ) -> (Self, VoterState) {
-        let stored = votes_on_next(found, tag, &layout);
+        read: ReadVotes,
+        (layout, at_best): (Arc<LayoutRecord>, VoteHistory),
+    ) -> Result<(Self, VoterState, VotesFound), StoreError> {
+        let (mut stored, found) = votes_on_next(read, tag, &layout);
+        if stored.history < at_best {
+            stored.history = at_best;
+            stored.store(&*fs, dir)?;
+        }
         let StoredVotes { history, promised, accepted, .. } = stored.clone();
         let state = VoterState { history, acceptor: AcceptorState { decided: layout, promised, accepted } };
-        (Self { fs, dir: dir.to_owned(), tag, stored: Mutex::new(stored) }, state)
+        Ok((Self { fs, dir: dir.to_owned(), tag, stored: Mutex::new(stored) }, state, found))
     }
 
     /// Makes `state` durable. See [`Store::persist_voter`](crate::Store::persist_voter).
@@ -245,11 +324,13 @@ impl VotesFile {
         let current = layout.current();
         if decided.epoch > current.epoch {
             layout.adopt(Arc::clone(decided))?;
-            // The votes of the epoch before are obsolete from here on.
-            *stored = StoredVotes::none(self.tag, stored.history);
         } else if *decided != current {
             let detail = format!("epoch {} is decided, and the state has another one", current.epoch);
             return Err(StoreError::LayoutRefused { detail });
+        }
+        if stored.epoch <= decided.epoch {
+            // The votes on a record that is decided are obsolete.
+            *stored = StoredVotes::none(self.tag, stored.history);
         }
         assert!(*promised >= stored.promised, "a voter keeps its promise");
         if (state.history, promised, accepted) == (stored.history, &stored.promised, &stored.accepted) {
@@ -270,26 +351,39 @@ impl VotesFile {
 }
 
 /// The votes of the node with this tag on the record after `layout`.
-fn votes_on_next(found: Option<StoredVotes>, tag: NodeTag, layout: &LayoutRecord) -> StoredVotes {
+fn votes_on_next(read: ReadVotes, tag: NodeTag, layout: &LayoutRecord) -> (StoredVotes, VotesFound) {
     let is_alone = layout.members.len() == 1;
     let none = |history| StoredVotes::none(tag, if is_alone { VoteHistory::Complete } else { history });
-    let Some(found) = found else { return none(VoteHistory::Incomplete) };
+    let lost = |sentence: String| match is_alone {
+        true => (none(VoteHistory::Complete), VotesFound::NeverWritten),
+        false => (none(VoteHistory::Incomplete), VotesFound::Lost { sentence }),
+    };
+    let found = match read {
+        ReadVotes::Stored(found) => found,
+        ReadVotes::Missing => return lost(format!("the file {VOTES_FILE} is missing, {ADVICE_TO_REPLACE}")),
+        ReadVotes::Damaged { detail } => {
+            return lost(format!("the file {VOTES_FILE} is damaged ({detail}), {ADVICE_TO_REPLACE}"));
+        }
+    };
     if found.tag != tag {
-        return none(VoteHistory::OfThisId);
+        return (none(VoteHistory::OfThisId), VotesFound::Present);
     }
     if found.epoch <= layout.epoch {
-        return none(found.history);
+        return (none(found.history), VotesFound::Present);
     }
-    if Some(found.epoch) == layout.epoch.next() && found.parent == layout.hash() {
-        return found;
+    let is_on_next = Some(found.epoch) == layout.epoch.next();
+    if is_on_next && found.parent == layout.hash() {
+        return (found, VotesFound::Present);
     }
-    tracing::error!(
-        votes = found.epoch.0,
-        layout = layout.epoch.0,
-        "the votes of this node do not follow its layout record, so it does not vote; copy the file layout from another \
-         node of the cluster and start this one again"
-    );
-    none(VoteHistory::Incomplete)
+    if is_on_next && layout.epoch == LayoutEpoch::FIRST {
+        let kept = StoredVotes { parent: layout.hash(), accepted: None, ..found };
+        return (kept, VotesFound::Present);
+    }
+    lost(format!(
+        "the votes of this node on epoch {} do not follow its layout record of epoch {}, so it does not vote: copy the \
+         file layout from another node of the cluster and start this one again",
+        found.epoch, layout.epoch
+    ))
 }
 
 #[cfg(test)]
@@ -360,22 +454,37 @@ mod tests {
     #[test]
     fn votes_count_for_their_tag_and_the_epoch_after_the_decided_record() {
         let (epoch_1, epoch_2) = (first(2), child(&first(2)));
-        let on_2 = Some(voted(&epoch_1));
-        assert_eq!(Some(votes_on_next(on_2.clone(), TAG, &epoch_1)), on_2);
+        let votes_on_next = |votes: &StoredVotes, tag, layout: &LayoutRecord| {
+            votes_on_next(ReadVotes::Stored(votes.clone()), tag, layout).0
+        };
+        let on_2 = voted(&epoch_1);
+        assert_eq!(votes_on_next(&on_2, TAG, &epoch_1), on_2);
         let none = |history| StoredVotes::none(TAG, history);
-        assert_eq!(votes_on_next(on_2.clone(), TAG, &epoch_2), none(VoteHistory::Complete), "obsolete");
+        assert_eq!(votes_on_next(&on_2, TAG, &epoch_2), none(VoteHistory::Complete), "obsolete");
         let other = LayoutRecord { default_from: 2, ..epoch_1.clone() };
-        assert_eq!(votes_on_next(on_2.clone(), TAG, &other), none(VoteHistory::Incomplete), "another record");
-        let on_3 = Some(voted(&epoch_2));
-        assert_eq!(votes_on_next(on_3, TAG, &epoch_1), none(VoteHistory::Incomplete), "an older record");
-        assert_eq!(votes_on_next(None, TAG, &epoch_1), none(VoteHistory::Incomplete), "no file");
-        let of_other = votes_on_next(on_2, NodeTag(9), &epoch_1);
+        let promise = StoredVotes { parent: other.hash(), accepted: None, ..on_2.clone() };
+        assert_eq!(votes_on_next(&on_2, TAG, &other), promise, "another epoch 1");
+        let other = LayoutRecord { default_from: 2, ..epoch_2.clone() };
+        let on_3 = voted(&epoch_2);
+        assert_eq!(votes_on_next(&on_3, TAG, &other), none(VoteHistory::Incomplete), "another epoch 2");
+        assert_eq!(votes_on_next(&on_3, TAG, &epoch_1), none(VoteHistory::Incomplete), "an older record");
+        let of_other = votes_on_next(&on_2, NodeTag(9), &epoch_1);
         assert_eq!(of_other, StoredVotes::none(NodeTag(9), VoteHistory::OfThisId), "another identity");
     }
 
     #[test]
+    fn votes_that_are_missing_or_damaged_are_lost() {
+        for read in [ReadVotes::Missing, ReadVotes::Damaged { detail: "it is cut short".to_owned() }] {
+            let (votes, found) = votes_on_next(read, TAG, &first(2));
+            assert_eq!(votes, StoredVotes::none(TAG, VoteHistory::Incomplete));
+            assert!(matches!(found, VotesFound::Lost { .. }), "{found:?}");
+        }
+    }
+
+    #[test]
     fn the_only_member_of_a_cluster_needs_no_earlier_votes() {
-        assert_eq!(votes_on_next(None, TAG, &first(1)), StoredVotes::none(TAG, VoteHistory::Complete));
+        let none = (StoredVotes::none(TAG, VoteHistory::Complete), VotesFound::NeverWritten);
+        assert_eq!(votes_on_next(ReadVotes::Missing, TAG, &first(1)), none);
     }
 
     proptest! {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{NodeTag, Rng};
 use store::{
-    AfterRestore, DirectoryCluster, LAYOUT_FILE, Membership, OpenReport, Store, StoreError, StoreOptions,
-    recover_layout,
+    AfterRestore, DirectoryCluster, LAYOUT_FILE, Membership, OpenReport, Recover, Store, StoreError,
+    StoreOptions, recover_layout,
 };
 
 const SEEDS: u64 = 8;
@@ -247,8 +247,10 @@ fn a_recovered_layout_is_whole_after_a_stop_at_any_operation() {
     store.engine().close().unwrap();
     drop(store);
     let lost = names(3)[1..].to_vec();
+    let votes = before.read_file(Path::new(DATA).join(store::VOTES_FILE)).unwrap();
     let counted = FaultFs::new(Arc::new(before.kill()), FaultPlan::none());
-    let recovered = recover_layout(&env(Arc::new(counted.clone())), Path::new(DATA), &lost).unwrap();
+    let recovered =
+        recover_layout(&env(Arc::new(counted.clone())), Path::new(DATA), &lost, Recover::Apply).unwrap();
     assert_eq!(recovered.former, *opened.layout);
     assert_eq!(recovered.remaining().collect::<Vec<_>>(), ["http://n0:1"]);
     for stop in 0..=counted.operations() {
@@ -259,6 +261,16 @@ fn a_recovered_layout_is_whole_after_a_stop_at_any_operation() {
                 &env(Arc::new(FaultFs::new(Arc::new(disk.clone()), plan))),
                 Path::new(DATA),
                 &lost,
+                Recover::Apply,
+            );
+            let kept =
+                |name: &str| disk.read_file(Path::new(DATA).join(format!("{name}.before-recovery"))).ok();
+            let is_replaced = disk.read_file(layout_path()).unwrap() != opened.layout.encode();
+            assert!(
+                !is_replaced
+                    || (kept("layout") == Some(opened.layout.encode())
+                        && kept("votes") == Some(votes.clone())),
+                "stop {stop}: the former files are kept first"
             );
             let (_, after) = open(disk.crash(&mut Rng::new(seed)), membership(3, None)).unwrap();
             assert!(
@@ -272,9 +284,59 @@ fn a_recovered_layout_is_whole_after_a_stop_at_any_operation() {
         }
     }
     let disk = before.kill();
-    recover_layout(&env_of(&disk), Path::new(DATA), &lost).unwrap();
-    let again = recover_layout(&env_of(&disk), Path::new(DATA), &lost).unwrap_err().to_string();
+    recover_layout(&env_of(&disk), Path::new(DATA), &lost, Recover::Apply).unwrap();
+    let again =
+        recover_layout(&env_of(&disk), Path::new(DATA), &lost, Recover::Apply).unwrap_err().to_string();
     assert!(again.contains("a majority"), "{again}");
+}
+
+#[test]
+fn a_dry_run_computes_the_record_and_changes_nothing() {
+    let disk = MemFs::new();
+    drop(open(disk.clone(), membership(3, None)).unwrap());
+    let disk = disk.kill();
+    let recover = |recover| {
+        recover_layout(&env(Arc::new(disk.clone())), Path::new(DATA), &names(3)[1..], recover).unwrap()
+    };
+    let content = || -> Vec<_> {
+        disk.file_names().into_iter().map(|path| (disk.read_file(&path).unwrap(), path)).collect()
+    };
+    let before = content();
+    let planned = recover(Recover::DryRun);
+    assert_eq!(content(), before);
+    assert_eq!(recover(Recover::Apply), planned);
+    assert_eq!(disk.read_file(layout_path()).unwrap(), planned.record.encode());
+    // The operator undoes it.
+    for name in planned.kept {
+        let path = Path::new(DATA).join(name);
+        disk.rename(&path.with_extension("before-recovery"), &path).unwrap();
+    }
+    assert_eq!(content(), before);
+}
+
+/// The record names the id of the directory, and the node has moved since the directory was made.
+#[test]
+fn a_directory_knows_its_member_by_the_id_that_the_record_names() {
+    let disk = MemFs::new();
+    let asked = Membership { own: Some("http://n2:1".to_owned()), ..membership(3, None) };
+    let (store, opened) = open(disk.clone(), asked.clone()).unwrap();
+    let mut named = child(&opened.layout, 10);
+    named.members[2].node_id = Some(opened.identity.tag);
+    store.adopt_layout(named.clone()).unwrap();
+    let mut moved = child(&named, 20);
+    moved.members[2].url = "http://moved:1".to_owned();
+    store.adopt_layout(moved.clone()).unwrap();
+    store.engine().close().unwrap();
+    drop(store);
+    let DirectoryCluster::Named(found) = find(&disk).unwrap() else { panic!("the id is named") };
+    assert_eq!(found.own.as_deref(), Some("http://moved:1"));
+    assert_eq!(*open(disk.clone(), found).unwrap().1.layout, moved);
+    let refused = open(
+        disk.clone(),
+        Membership { nodes: moved.members.iter().map(|it| it.url.clone()).collect(), ..asked },
+    );
+    let refused = refused.err().expect("it is another member").to_string();
+    assert!(refused.contains("was made for http://moved:1"), "{refused}");
 }
 
 #[test]
@@ -284,7 +346,9 @@ fn a_layout_is_not_recovered_for_unknown_nodes_nor_by_a_lost_one() {
     let disk = disk.kill();
     let refusal = |lost: &[&str]| {
         let lost: Vec<_> = lost.iter().map(|url| (*url).to_owned()).collect();
-        recover_layout(&env(Arc::new(disk.clone())), Path::new(DATA), &lost).unwrap_err().to_string()
+        recover_layout(&env(Arc::new(disk.clone())), Path::new(DATA), &lost, Recover::Apply)
+            .unwrap_err()
+            .to_string()
     };
     for (lost, told) in [
         (&["http://n1:1", "http://n9:1"][..], "http://n9:1 is no member"),

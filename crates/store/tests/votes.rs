@@ -4,19 +4,29 @@
 mod common;
 
 use cluster::{
-    AcceptorState, ChainVote, Incarnation, LayoutEpoch, LayoutRecord, ProposalBallot, VoteHistory, VoterState,
+    AcceptorState, ChainVote, Incarnation, LayoutEpoch, LayoutRecord, NodeRecord, ProposalBallot,
+    StoreRequest, SyncState, VoteHistory, VoterState,
 };
-use common::{DATA, copy_of, env, options};
+use common::{DATA, carry_out, copy_of, env, options};
 use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OperationMatch};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{NodeTag, Rng};
 use store::{
     AfterRestore, IDENTITY_FILE, LAYOUT_FILE, Membership, OpenReport, Store, StoreError, StoreOptions,
-    VOTES_FILE,
+    VOTES_FILE, VotesFound, recover_layout,
 };
 
 const SEEDS: u64 = 8;
+
+/// Opens the directory of a node of three with this default number of replicas.
+fn open_with_from(fs: impl Fs + 'static, default_from: u8) -> (Store, OpenReport) {
+    let names = (0..3).map(|node| format!("http://n{node}:1")).collect();
+    let of_names = Membership::of(names).seen_by("http://n0:1");
+    let membership = Membership { partitions: 16, default_from: Some(default_from), ..of_names };
+    let options = StoreOptions { membership, ..options(1) };
+    Store::open(env(Arc::new(fs)), Path::new(DATA), options).expect("a healthy directory")
+}
 
 fn open_as(fs: impl Fs + 'static, nodes: usize, tag: u64) -> Result<(Store, OpenReport), StoreError> {
     let names = (0..nodes).map(|node| format!("http://n{node}:1")).collect();
@@ -306,4 +316,130 @@ fn a_file_without_an_identity_is_replaced() {
     (&disk as &dyn Fs).remove_dir_all(&path_of("shard-000")).unwrap();
     let (_, opened) = open_as(disk, 3, 2).unwrap();
     assert_eq!(opened.voter, first);
+}
+
+#[test]
+fn a_promise_is_kept_if_epoch_1_is_built_anew_with_other_settings() {
+    let disk = closed();
+    let (store, first) = open(disk.clone());
+    assert_eq!(store.layout().default_from, 3);
+    store.persist_voter(&accepted(&first, 4)).unwrap();
+    drop(store);
+    remove(&disk, LAYOUT_FILE);
+    let (store, opened) = open_with_from(disk.clone(), 2);
+    assert_eq!(opened.layout.default_from, 2);
+    let acceptor =
+        AcceptorState { promised: Some(ballot(4)), ..AcceptorState::of(Arc::clone(&opened.layout)) };
+    let kept = VoterState { history: VoteHistory::Complete, acceptor };
+    assert_eq!(opened.voter, kept, "the accepted record has another parent");
+    store.persist_voter(&accepted(&kept, 5)).unwrap();
+    drop(store);
+    assert_eq!(open(disk).1, accepted(&kept, 5));
+}
+
+#[test]
+fn damaged_votes_beside_no_layout_record_are_not_taken_for_none() {
+    let disk = closed();
+    let first = open(disk.clone()).1;
+    open(disk.clone()).0.persist_voter(&accepted(&first, 4)).unwrap();
+    disk.corrupt(path_of(VOTES_FILE), 70, 3).unwrap();
+    remove(&disk, LAYOUT_FILE);
+    for _ in 0..2 {
+        assert_eq!(open(disk.clone()).1, VoterState { history: VoteHistory::Incomplete, ..first.clone() });
+    }
+}
+
+#[test]
+fn lost_votes_are_reported_in_a_sentence() {
+    let disk = closed();
+    let votes_of = |disk: &MemFs| open_as(disk.clone(), 3, 1).unwrap().1.votes;
+    assert_eq!(votes_of(&MemFs::new()), VotesFound::NeverWritten);
+    assert_eq!(votes_of(&disk), VotesFound::Present);
+    let first = open(disk.clone()).1;
+    let older = disk.read_file(path_of(LAYOUT_FILE)).unwrap();
+    open(disk.clone()).0.persist_voter(&accepted(&decided(&first), 4)).unwrap();
+    let (damaged, removed, unfit, earlier) = (disk.kill(), disk.kill(), disk.kill(), disk.kill());
+    damaged.corrupt(path_of(VOTES_FILE), 70, 3).unwrap();
+    remove(&removed, VOTES_FILE);
+    unfit.write_file(path_of(LAYOUT_FILE), &older).unwrap();
+    for (disk, told) in [(damaged, "checksum"), (removed, "is missing"), (unfit, "do not follow")] {
+        let VotesFound::Lost { sentence } = votes_of(&disk) else { panic!("they are lost: {told}") };
+        assert!(sentence.contains(told) && sentence.contains("does not vote"), "{sentence}");
+    }
+    remove(&earlier, VOTES_FILE);
+    remove(&earlier, LAYOUT_FILE);
+    assert_eq!(votes_of(&earlier), VotesFound::NeverWritten);
+}
+
+#[test]
+fn a_node_that_rebuilds_knows_the_votes_of_its_id_only() {
+    let rebuilding = NodeRecord { revision: 9, sync_state: SyncState::Rebuilding, ..NodeRecord::default() };
+    let settled = NodeRecord { revision: 10, sync_state: SyncState::Settled, ..NodeRecord::default() };
+    let disk = closed();
+    let (store, first) = open(disk.clone());
+    store.persist_voter(&accepted(&first, 4)).unwrap();
+    carry_out(&store, &StoreRequest::PersistRecord { record: rebuilding });
+    drop(store);
+    let expected = VoterState { history: VoteHistory::OfThisId, ..accepted(&first, 4) };
+    for _ in 0..2 {
+        let (store, voter) = open(disk.clone());
+        assert_eq!(voter, expected, "also after the rebuild has ended");
+        carry_out(&store, &StoreRequest::PersistRecord { record: settled.clone() });
+    }
+}
+
+#[test]
+fn votes_on_a_record_that_was_adopted_without_them_are_obsolete() {
+    let disk = closed();
+    let (store, first) = open(disk.clone());
+    store.persist_voter(&accepted(&first, 4)).unwrap();
+    let next = decided(&first);
+    store.adopt_layout((*next.acceptor.decided).clone()).unwrap();
+    store.persist_voter(&next).unwrap();
+    store.persist_voter(&promised(&next, 1)).unwrap();
+    drop(store);
+    assert_eq!(open(disk).1, promised(&next, 1));
+}
+
+#[test]
+fn a_recovered_directory_votes_in_its_new_lineage() {
+    let disk = closed();
+    let (store, first) = open(disk.clone());
+    store.persist_voter(&VoterState { history: VoteHistory::Incomplete, ..accepted(&first, 4) }).unwrap();
+    drop(store);
+    let disk = disk.kill();
+    let lost = ["http://n1:1", "http://n2:1"].map(str::to_owned);
+    let counted = FaultFs::new(Arc::new(disk.kill()), FaultPlan::none());
+    let record = recover_layout(&env(Arc::new(counted.clone())), Path::new(DATA), &lost).unwrap().record;
+    let new = VoterState { history: VoteHistory::Complete, acceptor: AcceptorState::of(Arc::new(record)) };
+    let old = VoterState { history: VoteHistory::Incomplete, ..first.clone() };
+    for stop in 0..=counted.operations() {
+        for seed in 0..SEEDS {
+            let disk = disk.kill();
+            let plan = FaultPlan::stop_after(stop).tear_last_write();
+            let stopped = env(Arc::new(FaultFs::new(Arc::new(disk.clone()), plan)));
+            let is_done = recover_layout(&stopped, Path::new(DATA), &lost).is_ok();
+            let mut found = open(disk.crash(&mut Rng::new(seed))).1;
+            if found.acceptor.decided == first.acceptor.decided {
+                // Before the file of votes is replaced, the votes of the old lineage are found.
+                found.acceptor = first.acceptor.clone();
+            }
+            let may_be = if is_done { &[&new][..] } else { &[&new, &old][..] };
+            assert!(may_be.contains(&&found), "stop {stop}, seed {seed}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn rounds_have_a_bound() {
+    let disk = closed();
+    let (store, first) = open(disk.clone());
+    store.persist_voter(&promised(&first, ProposalBallot::ROUND_MAX)).unwrap();
+    drop(store);
+    assert_eq!(open(disk.clone()).1, promised(&first, ProposalBallot::ROUND_MAX));
+    let (store, _) = open(disk.clone());
+    store.persist_voter(&promised(&first, ProposalBallot::ROUND_MAX + 1)).unwrap();
+    drop(store);
+    let refused = store::verify(&env(Arc::new(disk.kill())), Path::new(DATA), &mut |_| {}).unwrap_err();
+    assert!(matches!(refused[..], [StoreError::VotesCorrupt { .. }]), "{refused:?}");
 }

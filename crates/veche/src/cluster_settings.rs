@@ -64,6 +64,10 @@ pub(crate) struct ClusterSettings<'a> {
 pub(crate) struct Cluster {
     pub(crate) membership: Membership,
     pub(crate) self_name: String,
+    /// Address at which this node is reached, if it is not `self_name`.
+    pub(crate) moved_to: Option<String>,
+    /// Listed addresses that no member has.
+    pub(crate) other_addresses: Vec<String>,
     pub(crate) default_from: u8,
     pub(crate) secret: Option<String>,
     /// Sentences for the operator.
@@ -79,7 +83,7 @@ impl ClusterSettings<'_> {
         let nodes = self.nodes()?;
         self.check_one_secret()?;
         match self.directory {
-            DirectoryCluster::Recorded(_) => Ok(()),
+            DirectoryCluster::Recorded(_) | DirectoryCluster::Named(_) => Ok(()),
             DirectoryCluster::New | DirectoryCluster::Listed(_) => self.listed(&nodes).map(drop),
         }
     }
@@ -101,11 +105,21 @@ impl ClusterSettings<'_> {
     pub(crate) fn resolve(&self, addresses: &[IpAddr]) -> Result<Cluster, String> {
         let nodes = self.nodes()?;
         let mut warnings = Vec::new();
+        let (mut moved_to, mut other_addresses) = (None, Vec::new());
         let (membership, self_name) = match self.directory {
             DirectoryCluster::Recorded(recorded) => {
                 warnings.extend(self.ignored_list(recorded, &nodes));
                 warnings.extend(self.ignored_default(recorded));
                 (recorded.clone(), self.recorded_own(recorded)?)
+            }
+            DirectoryCluster::Named(recorded) => {
+                let own = recorded.own.clone().unwrap_or_default();
+                moved_to = self.moved_to(recorded, &own, &nodes)?;
+                other_addresses = other_addresses_of(recorded, &nodes);
+                other_addresses.retain(|address| Some(address) != moved_to.as_ref());
+                warnings.extend(self.ignored_list(recorded, &nodes));
+                warnings.extend(self.ignored_default(recorded));
+                (recorded.clone(), own)
             }
             DirectoryCluster::New | DirectoryCluster::Listed(_) => self.listed(&nodes)?,
         };
@@ -127,7 +141,7 @@ impl ClusterSettings<'_> {
                  everything. Listen on 127.0.0.1, or put it behind a proxy or a firewall."
             ));
         }
-        Ok(Cluster { membership, self_name, default_from, secret, warnings })
+        Ok(Cluster { membership, self_name, moved_to, other_addresses, default_from, secret, warnings })
     }
 
     /// The cluster of `--cluster`, which lists `nodes`, and the address of this node in it.
@@ -150,9 +164,13 @@ impl ClusterSettings<'_> {
             true => "this node alone".to_owned(),
             false => members.join(","),
         };
+        let effect = match self.directory {
+            DirectoryCluster::Named(_) => "the list only says where else members may be found",
+            _ => "the list has no effect",
+        };
         Some(format!(
             "--cluster lists {}, and the layout record in the data directory has the members {members}: the record \
-             prevails, and the list has no effect. Correct the list. If this node is to belong to the listed cluster, start \
+             prevails, and {effect}. Correct the list. If this node is to belong to the listed cluster, start \
              it with an empty --data.",
             listed.join(",")
         ))
@@ -166,6 +184,30 @@ impl ClusterSettings<'_> {
             "--default-from is {ignored}, and the layout record in the data directory has {from}: the record prevails. Remove \
              the flag."
         ))
+    }
+
+    /// The address at which the member `own` of the layout record is reached, if it is another one
+    /// now: that of `--self-url`, or the listed one that `--listen` names.
+    fn moved_to(
+        &self,
+        recorded: &Membership,
+        own: &str,
+        nodes: &[NodeUrl],
+    ) -> Result<Option<String>, String> {
+        let stated = match self.self_url {
+            Some(url) => Some(url.parse::<NodeUrl>().map_err(|error| format!("--self-url: {error}"))?),
+            None => format!("http://{}", self.listen).parse().ok().filter(|url| nodes.contains(url)),
+        };
+        let Some(stated) = stated.map(|url| url.to_string()).filter(|url| url != own) else {
+            return Ok(None);
+        };
+        if recorded.nodes.contains(&stated) {
+            return Err(format!(
+                "the data directory belongs to the node {own}, and {stated} is the address of another member of its cluster: \
+                 start it with --self-url {own} or with a new address of its own, or use another --data"
+            ));
+        }
+        Ok(Some(stated))
     }
 
     /// This node's address among the members of the layout record.
@@ -299,6 +341,12 @@ impl ClusterSettings<'_> {
             _ => Ok(Some(secret)),
         }
     }
+}
+
+/// The listed addresses that no member of the layout record has.
+fn other_addresses_of(recorded: &Membership, nodes: &[NodeUrl]) -> Vec<String> {
+    let listed = nodes.iter().map(ToString::to_string);
+    listed.filter(|url| !recorded.nodes.contains(url)).collect()
 }
 
 fn is_readable_by_all(file: &Path) -> bool {
@@ -502,6 +550,39 @@ mod tests {
         }
         let refusal = with.resolve(&[ANYWHERE]).expect_err("the record has peers, and there is no secret");
         assert!(refusal.contains("--cluster-secret"), "{refusal}");
+    }
+
+    #[test]
+    fn a_node_whose_id_the_record_names_may_be_reached_at_another_address() {
+        let DirectoryCluster::Recorded(membership) =
+            recorded(&["http://a:1", "http://b:1"], Some("http://b:1"), 2)
+        else {
+            unreachable!("it is recorded")
+        };
+        let named = DirectoryCluster::Named(membership);
+        let none = Vec::new();
+        let listed = urls("http://a:1,http://b:2,http://x:1");
+        let own = |cluster, listen, self_url| {
+            let settings = ClusterSettings { cluster, listen, self_url, directory: &named, ..ALONE };
+            assert_eq!(settings.check(), Ok(()));
+            settings.resolve(&[LOOPBACK])
+        };
+        for (cluster, listen, self_url, moved_to, others) in [
+            (&none, "b:1", None, None, &[][..]),
+            (&none, "b:2", None, None, &[]),
+            (&none, "b:2", Some("http://b:1"), None, &[]),
+            (&none, "127.0.0.1:0", Some("http://b:2"), Some("http://b:2"), &[]),
+            (&listed, "b:2", None, Some("http://b:2"), &["http://x:1"]),
+            (&listed, "c:1", None, None, &["http://b:2", "http://x:1"]),
+        ] {
+            let resolved = own(cluster, listen, self_url).expect("it starts");
+            assert_eq!(resolved.self_name, "http://b:1");
+            assert_eq!((resolved.moved_to.as_deref(), &resolved.other_addresses[..]), (moved_to, others));
+        }
+        let refusal = own(&none, "a:1", Some("http://a:1")).expect_err("it is the address of another member");
+        assert!(refusal.contains("start it with --self-url http://b:1"), "{refusal}");
+        let warnings = own(&listed, "b:2", None).expect("it starts").warnings;
+        assert!(warnings[0].contains("where else members may be found"), "{warnings:?}");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use crate::table;
 use crate::verify::expect_data_directory;
 use env::Env;
 use serde_json::{Value, json};
-use std::path::PathBuf;
-use store::RecoveredLayout;
+use std::path::{Path, PathBuf};
+use store::{BEFORE_RECOVERY_SUFFIX, Recover, RecoveredLayout};
 
 /// Show the layout of a cluster, or recover it.
 #[derive(Debug, clap::Args)]
@@ -37,8 +37,11 @@ struct RecoverArguments {
     #[arg(long, required = true, value_name = "URL", value_delimiter = ',')]
     lost: Vec<NodeUrl>,
     /// Confirm that the lost nodes never start again, and that writes they alone held are lost
-    #[arg(long = "unsafe", required = true)]
+    #[arg(long = "unsafe", required_unless_present = "dry_run")]
     is_confirmed: bool,
+    /// Print the record that would be written, and change nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     report: ReportForm,
 }
@@ -65,21 +68,31 @@ fn recover(arguments: &RecoverArguments) -> Result<(), String> {
     let lost: Vec<_> = arguments.lost.iter().map(NodeUrl::to_string).collect();
     let data = &arguments.data;
     expect_data_directory(data)?;
-    let recovered = store::recover_layout(&Env::os(), data, &lost).map_err(|error| error.to_string())?;
-    let RecoveredLayout { former, record } = &recovered;
+    let recover = if arguments.dry_run { Recover::DryRun } else { Recover::Apply };
+    let recovered =
+        store::recover_layout(&Env::os(), data, &lost, recover).map_err(|error| error.to_string())?;
+    let RecoveredLayout { former, record, kept } = &recovered;
     let join = |urls: Vec<&str>| urls.join(", ");
     arguments.report.print(
         || {
+            let verb = if arguments.dry_run { "would follow" } else { "follows" };
             format!(
-                "{}: epoch {} of cluster {} follows epoch {} of cluster {}\nvoters: {}\nrun the same command for all remaining \
-                 nodes before one is started: {}",
+                "{}: epoch {} of cluster {} {verb} epoch {} of cluster {}\nvoters: {}\n{}",
                 data.display(),
                 record.epoch,
                 record.cluster,
                 former.epoch,
                 former.cluster,
                 join(recovered.voters().collect()),
-                join(recovered.remaining().collect()),
+                match arguments.dry_run {
+                    true => "nothing was changed: repeat the command with --unsafe and without --dry-run"
+                        .to_owned(),
+                    false => format!(
+                        "run the same command for all remaining nodes before one is started: {}\n{}",
+                        join(recovered.remaining().collect()),
+                        how_to_undo(data, kept)
+                    ),
+                }
             )
         },
         || {
@@ -90,10 +103,27 @@ fn recover(arguments: &RecoverArguments) -> Result<(), String> {
                 "hash": record.hash().to_string(),
                 "voters": recovered.voters().collect::<Vec<_>>(),
                 "remaining": recovered.remaining().collect::<Vec<_>>(),
+                "dry_run": arguments.dry_run,
+                "kept": kept_files(kept),
             })
         },
     );
     Ok(())
+}
+
+/// Names of the files with the former content.
+fn kept_files(kept: &[&str]) -> Vec<String> {
+    kept.iter().map(|name| format!("{name}{BEFORE_RECOVERY_SUFFIX}")).collect()
+}
+
+/// The sentence that says how the recovery is undone.
+fn how_to_undo(data: &Path, kept: &[&str]) -> String {
+    let moves = kept.iter().map(|name| {
+        let path = data.join(name);
+        let former = data.join(format!("{name}{BEFORE_RECOVERY_SUFFIX}"));
+        format!("mv {} {}", stdx::shell_path(&former), stdx::shell_path(&path))
+    });
+    format!("to undo it, before any of them is started, on each: {}", moves.collect::<Vec<_>>().join(" && "))
 }
 
 fn show(arguments: &ShowArguments) -> Result<(), String> {
@@ -111,14 +141,17 @@ fn show(arguments: &ShowArguments) -> Result<(), String> {
 fn summary(layout: &Value) -> String {
     let members = layout["members"].as_array().map_or(&[][..], Vec::as_slice);
     let head = format!(
-        "epoch {}, {} of cluster {}: default_from {}, {} partitions",
+        "epoch {}, {} of cluster {}: default_from {}, {} partitions, feature level {}\nhash {}",
         layout["epoch"],
         crate::progress::Count(members.len() as u64, "member"),
         text(&layout["cluster_id"]),
         layout["default_from"],
         layout["partitions"],
+        layout["feature_level"],
+        text(&layout["hash"]),
     );
-    const HEAD: [&str; 8] = ["slot", "member", "node", "zone", "weight", "state", "voter", "share"];
+    const HEAD: [&str; 10] =
+        ["slot", "member", "node", "zone", "weight", "state", "health", "epoch", "voter", "share"];
     let voters = layout["voters"].as_array().map_or(&[][..], Vec::as_slice);
     let rows = members.iter().map(|member| {
         [
@@ -128,11 +161,23 @@ fn summary(layout: &Value) -> String {
             text(&member["zone"]),
             member["weight"].to_string(),
             text(&member["state"]),
+            text(&member["health"]),
+            member["epoch"].as_u64().map_or_else(|| "-".to_owned(), |epoch| epoch.to_string()),
             if voters.contains(&member["url"]) { "yes".to_owned() } else { "no".to_owned() },
             member["share"].as_f64().map_or_else(String::new, |share| format!("{:.2} %", share * 100.0)),
         ]
     });
-    [head].into_iter().chain(table::lines(HEAD, rows)).collect::<Vec<_>>().join("\n")
+    let mut lines = vec![head];
+    lines.extend(table::lines(HEAD, rows));
+    lines.extend(urls(&layout["voters_unreachable"]).map(|urls| format!("voters out of reach: {urls}")));
+    lines.extend(urls(&layout["members_behind"]).map(|urls| format!("members with an older record: {urls}")));
+    lines.join("\n")
+}
+
+/// The URLs in a list, separated by commas; `None` if there are none.
+fn urls(list: &Value) -> Option<String> {
+    let urls: Vec<_> = list.as_array()?.iter().filter_map(Value::as_str).collect();
+    (!urls.is_empty()).then(|| urls.join(", "))
 }
 
 fn text(value: &Value) -> String {
@@ -146,24 +191,36 @@ mod tests {
 
     #[test]
     fn a_layout_is_a_table() {
-        let member = |slot, url, node_id: Option<&str>, zone: Option<&str>, share| {
+        let member = |slot,
+                      url,
+                      node_id: Option<&str>,
+                      zone: Option<&str>,
+                      share,
+                      health,
+                      epoch: Option<u64>| {
             json!({
                 "slot": slot, "url": url, "node_id": node_id, "zone": zone, "weight": 1, "state": "active",
-                "share": share,
+                "share": share, "health": health, "epoch": epoch,
             })
         };
         let layout = json!({
-            "cluster_id": "00ff", "epoch": 2, "default_from": 2, "partitions": 4096, "voters": ["http://b:1"],
+            "cluster_id": "00ff", "epoch": 2, "hash": "abcd", "feature_level": 1, "default_from": 2, "partitions": 4096,
+            "voters": ["http://b:1"], "voters_unreachable": ["http://b:1"], "members_behind": ["http://a:1"],
             "members": [
-                member(0, "http://a:1", None, None, 0.5),
-                member(1, "http://b:1", Some("00000000000000ab"), Some("west"), 0.4999),
+                member(0, "http://a:1", None, None, 0.5, "up", Some(1)),
+                member(1, "http://b:1", Some("00000000000000ab"), Some("west"), 0.4999, "unreachable", None),
             ],
         });
         let expected = "\
-epoch 2, 2 members of cluster 00ff: default_from 2, 4096 partitions
-slot  member      node              zone  weight  state   voter  share
-0     http://a:1  -                 -     1       active  no     50.00 %
-1     http://b:1  00000000000000ab  west  1       active  yes    49.99 %";
+epoch 2, 2 members of cluster 00ff: default_from 2, 4096 partitions, feature level 1
+hash abcd
+slot  member      node              zone  weight  state   health       epoch  voter  share
+0     http://a:1  -                 -     1       active  up           1      no     50.00 %
+1     http://b:1  00000000000000ab  west  1       active  unreachable  -      yes    49.99 %
+voters out of reach: http://b:1
+members with an older record: http://a:1";
         assert_eq!(summary(&layout), expected);
+        let older = json!({"epoch": 1, "members": [], "cluster_id": "00ff"});
+        assert!(!summary(&older).contains("out of reach"), "a node of a release that does not say");
     }
 }

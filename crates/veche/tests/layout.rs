@@ -3,27 +3,36 @@
 mod common;
 
 use common::http::bare;
-use common::{Node, data_dir, run, veche};
+use common::{Node, data_dir, eventually, run, veche};
 use serde_json::Value;
+
+/// An empty JSON list.
+const EMPTY: Value = Value::Array(Vec::new());
 
 #[test]
 fn a_node_shows_its_layout_record() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);
     let mut connection = node.connect();
+    eventually("the record names the id of the node", || {
+        let found = connection.exchange(bare("GET", "/v0/layout"));
+        serde_json::from_str::<Value>(&found.text()).expect("JSON")["members"][0]["node_id"].is_string()
+    });
     let found = connection.exchange(bare("GET", "/v0/layout"));
     assert_eq!((found.status, found.header("content-type")), (200, Some("application/json")));
     let layout: Value = serde_json::from_str(&found.text()).expect("JSON");
     let url = format!("http://{}", node.address);
-    assert_eq!(layout["epoch"], 1);
+    assert_eq!(layout["epoch"], 2);
     assert_eq!((&layout["default_from"], &layout["partitions"]), (&1.into(), &4_096.into()));
     assert_eq!(layout["cluster_id"].as_str().map(str::len), Some(32));
     assert_eq!(layout["hash"].as_str().map(str::len), Some(64));
     assert_eq!(layout["voters"], serde_json::json!([url]));
     assert!(layout["plan"].is_null() && layout.as_object().expect("an object").contains_key("plan"));
     let member = serde_json::json!({
-        "url": url, "node_id": null, "slot": 0, "zone": null, "weight": 1, "state": "active", "share": 1.0,
+        "url": url, "node_id": layout["members"][0]["node_id"], "slot": 0, "zone": null, "weight": 1, "state": "active", "share": 1.0,
+        "health": "up", "epoch": 2,
     });
+    assert_eq!((&layout["voters_unreachable"], &layout["members_behind"]), (&EMPTY, &EMPTY));
     assert_eq!(layout["members"], serde_json::json!([member]));
 
     let head = connection.exchange(bare("HEAD", "/v0/layout"));
@@ -41,9 +50,13 @@ fn a_node_shows_its_layout_record() {
 fn the_layout_record_of_a_node_survives_restarts() {
     let (_dir, data) = data_dir();
     let layout_of = |node: &Node| {
-        let layout: Value =
-            serde_json::from_str(&node.connect().exchange(bare("GET", "/v0/layout")).text()).expect("JSON");
-        (layout["cluster_id"].clone(), layout["hash"].clone())
+        let layout = || {
+            let found = node.connect().exchange(bare("GET", "/v0/layout"));
+            serde_json::from_str::<Value>(&found.text()).expect("JSON")
+        };
+        eventually("the record names the node", || layout()["members"][0]["node_id"].is_string());
+        let layout = layout();
+        (layout["cluster_id"].clone(), layout["members"][0]["node_id"].clone(), layout["hash"].clone())
     };
     let node = Node::start(&data);
     let before = layout_of(&node);
@@ -67,7 +80,7 @@ fn the_command_shows_the_layout_as_a_table_or_as_the_document() {
         stdout
     };
     let table = shown(&[]);
-    assert!(table.starts_with("epoch 1, 1 member of cluster "), "{table}");
+    assert!(table.starts_with("epoch ") && table.contains(", 1 member of cluster "), "{table}");
     assert!(table.contains(&url) && table.contains("active") && table.contains("100.00 %"), "{table}");
     let document: Value = serde_json::from_str(&shown(&["--json"])).expect("one JSON document");
     assert_eq!(document["members"][0]["url"], url);

@@ -51,6 +51,8 @@ fn every_command_reports_as_json() {
         "default_from",
         "members",
         "voters",
+        "voters_unreachable",
+        "members_behind",
         "plan",
     ];
     assert_fields(&layout, &fields);

@@ -26,7 +26,7 @@ pub mod upgrade;
 pub use error::WireError;
 pub use frame::{FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX};
 pub use inbox::{Inbox, InboxLimits, Incoming};
-pub use outbox::{Outbox, OutboxFull, OutboxLimits, PushOutcome};
+pub use outbox::{Outbox, OutboxLimits, PushError, PushOutcome};
 
 /// Newest version of the protocol that this build speaks.
 pub const PROTOCOL_VERSION: u8 = 4;

@@ -42,11 +42,19 @@ pub struct OutboxLimits {
     pub bytes_max: usize,
 }
 
-/// The outbox is full, the message is longer than [`MESSAGE_BYTES_MAX`], or the version of the
-/// protocol on this link lacks its kind.
+/// The reason why a message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the outbox of this link is full")]
-pub struct OutboxFull;
+pub enum PushError {
+    /// There is no space for the message.
+    #[error("the outbox of this link is full")]
+    Full,
+    /// The message is longer than [`MESSAGE_BYTES_MAX`].
+    #[error("the message is longer than {MESSAGE_BYTES_MAX} bytes")]
+    TooLong,
+    /// The version of the protocol on this link lacks the kind of the message.
+    #[error("the protocol of this link lacks the kind of the message")]
+    UnknownKind,
+}
 
 /// Result of pushing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +106,8 @@ impl Outbox {
     /// Queues a message.
     ///
     /// # Errors
-    /// [`OutboxFull`]: the message was not queued.
-    pub fn push(&mut self, message: &Message) -> Result<(), OutboxFull> {
+    /// [`PushError`]: the message was not queued.
+    pub fn push(&mut self, message: &Message) -> Result<(), PushError> {
         self.push_if(message, |_| true)
     }
 
@@ -112,20 +120,21 @@ impl Outbox {
         &mut self,
         message: &Message,
         has_room: impl FnOnce(usize) -> bool,
-    ) -> Result<(), OutboxFull> {
+    ) -> Result<(), PushError> {
         if is_heartbeat(message) {
             return self.push_heartbeat(message);
         }
         if first_version(message) > self.version {
-            return Err(OutboxFull);
+            return Err(PushError::UnknownKind);
         }
         let len_max = len_max(message);
-        let waiting = self.short.bytes() + self.long_bytes;
-        if len_max > MESSAGE_BYTES_MAX || (waiting > 0 && waiting + len_max > self.limits.bytes_max) {
-            return Err(OutboxFull);
+        if len_max > MESSAGE_BYTES_MAX {
+            return Err(PushError::TooLong);
         }
-        if !has_room(waiting + len_max) {
-            return Err(OutboxFull);
+        let waiting = self.short.bytes() + self.long_bytes;
+        let is_full = waiting > 0 && waiting + len_max > self.limits.bytes_max;
+        if is_full || !has_room(waiting + len_max) {
+            return Err(PushError::Full);
         }
         if LENGTH_LEN + len_max <= FRAME_PAYLOAD_MAX {
             self.short.reserve(LENGTH_LEN + len_max);
@@ -147,17 +156,17 @@ impl Outbox {
         &mut self,
         message: &Message,
         has_room: impl FnOnce(usize) -> bool,
-    ) -> Result<PushOutcome, OutboxFull> {
+    ) -> Result<PushOutcome, PushError> {
         match (self.push_if(message, has_room), message.refusal()) {
             (Ok(()), _) => Ok(PushOutcome::Whole),
-            (Err(full), None) => Err(full),
+            (Err(error), None) => Err(error),
             (Err(_), Some(refusal)) => self.push(&refusal).map(|()| PushOutcome::Refusal),
         }
     }
 
-    fn push_heartbeat(&mut self, message: &Message) -> Result<(), OutboxFull> {
+    fn push_heartbeat(&mut self, message: &Message) -> Result<(), PushError> {
         if self.heartbeats.len() + LENGTH_LEN + len_max(message) > HEARTBEAT_BYTES_MAX {
-            return Err(OutboxFull);
+            return Err(PushError::Full);
         }
         put_short(&mut self.heartbeats, message, self.version);
         Ok(())

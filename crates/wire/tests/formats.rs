@@ -6,22 +6,23 @@
 mod common;
 
 use cluster::{
-    ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch, LayoutStamp,
-    Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest, RecordHash,
-    ReplicaFault, Requester, StoreFault, SyncState,
+    ChainRequest, ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch,
+    LayoutStamp, Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest,
+    ProposalBallot, RecordHash, ReplicaFault, Requester, StoreFault, SyncState,
 };
 use common::{
     answers, decode, encode, encode_in, id, layout_answers, layout_requests, outbox, requests, wall, write,
 };
 use std::num::NonZeroU8;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, LayoutStatement,
     ProtocolVersions, Secret,
 };
-use wire::{OutboxFull, WireError};
+use wire::{PushError, WireError};
 
 /// The bytes of a file. With `UPDATE` set, the file of the newest version is replaced by `written`.
 fn pinned(name: &str, written: Option<&[u8]>) -> Vec<u8> {
@@ -165,7 +166,7 @@ fn messages_that_version_3_lacks_are_neither_sent_nor_read() {
     for message in requests.chain(answers) {
         for version in [1, 2, 3] {
             let mut outbox = outbox().speaking(version);
-            assert_eq!(outbox.push(&message), Err(OutboxFull), "{message:?}");
+            assert_eq!(outbox.push(&message), Err(PushError::UnknownKind), "{message:?}");
             assert!(outbox.is_empty());
         }
         let frame = encode(&[message]);
@@ -249,7 +250,9 @@ fn local(node: u8, versions: ProtocolVersions) -> HandshakeConfig {
             epoch: LayoutEpoch::FIRST,
             hash: RecordHash([0xa2; 32]),
             default_from: 2,
+            url: format!("http://{}:1", if node == 0 { "a" } else { "b" }),
         },
+        named: Arc::from([]),
         secret: Secret::new("secret"),
         versions,
     }
@@ -313,4 +316,17 @@ fn a_node_and_one_of_the_release_before_speak_what_both_know() {
     assert_eq!(shake_hands(UP_TO_2, OURS).1, [2, 2]);
     assert_eq!(shake_hands(OURS, ONLY_1).1, [1, 1]);
     assert_eq!(shake_hands(ONLY_1, OURS).1, [1, 1]);
+}
+
+#[test]
+fn a_ballot_beyond_the_greatest_round_is_refused() {
+    let prepare = |round| {
+        let ballot = ProposalBallot { round, proposer: NodeTag(1), incarnation: Incarnation(2) };
+        let request = NodeRequest::Chain(ChainRequest::Prepare { epoch: LayoutEpoch(2), ballot });
+        Message::Request { id: id(1), request: request.into(), within: None }
+    };
+    let greatest = prepare(ProposalBallot::ROUND_MAX);
+    assert_eq!(decode(&encode(std::slice::from_ref(&greatest))).unwrap(), [greatest]);
+    let refused = decode(&encode(&[prepare(ProposalBallot::ROUND_MAX + 1)]));
+    assert!(matches!(refused, Err(WireError::Field { .. })), "{refused:?}");
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use stdx::{Cell, CellMeta, Hlc, Instant, NodeTag, Version, WallTime};
 use wire::{
     FRAGMENTED_MAX, FRAME_HEADER_LEN, FRAME_PAYLOAD_MAX, Inbox, InboxLimits, MESSAGE_BYTES_MAX, Outbox,
-    OutboxFull, OutboxLimits, PushOutcome, WireError,
+    OutboxLimits, PushError, PushOutcome, WireError,
 };
 
 /// A length above which messages are sent in fragments, and may be overtaken.
@@ -238,22 +238,22 @@ fn a_full_outbox_still_accepts_heartbeats() {
     let mut outbox = Outbox::new(OutboxLimits { bytes_max: 10_000 });
     let taken = (0..).take_while(|number| outbox.push(&write(*number, 1_000)).is_ok()).count();
     assert!((8..10).contains(&taken) && outbox.bytes() <= 10_000);
-    assert_eq!(outbox.push(&write(99, 100_000)), Err(OutboxFull));
+    assert_eq!(outbox.push(&write(99, 100_000)), Err(PushError::Full));
     let heartbeats = (0..1_000).take_while(|number| outbox.push(&heartbeat(*number)).is_ok()).count();
     assert!((10..100).contains(&heartbeats));
     assert_eq!(decode(&drain(&mut outbox, 1)).unwrap().len(), taken + heartbeats);
     assert_eq!(outbox.push(&write(1, 100_000)), Ok(()), "one message has room, however long");
-    assert_eq!(outbox.push(&write(1, 1)), Err(OutboxFull));
+    assert_eq!(outbox.push(&write(1, 1)), Err(PushError::Full));
     assert_eq!(
         Outbox::new(OutboxLimits { bytes_max: usize::MAX }).push(&write(1, MESSAGE_BYTES_MAX)),
-        Err(OutboxFull)
+        Err(PushError::TooLong)
     );
 }
 
 #[test]
 fn a_host_may_limit_an_outbox_and_an_inbox_further() {
     let mut outbox = outbox();
-    assert_eq!(outbox.push_if(&write(1, 100_000), |bytes| bytes > 1_000_000), Err(OutboxFull));
+    assert_eq!(outbox.push_if(&write(1, 100_000), |bytes| bytes > 1_000_000), Err(PushError::Full));
     assert_eq!(outbox.bytes(), 0);
     let lens = [100_000, 200_000, 10, 300_000];
     for (number, len) in (0..).zip(lens) {
@@ -473,7 +473,7 @@ fn an_answer_that_does_not_fit_becomes_a_refusal_and_an_acknowledgement_does_not
     let stored = answer(4, PeerAnswer::Replica(ReplicaResponse::Written { superseded: false }));
     assert_eq!(
         outbox.push_or_refuse(&stored, |_| false),
-        Err(OutboxFull),
+        Err(PushError::Full),
         "an acknowledgement has no refusal"
     );
     let busy = |number| answer(number, PeerAnswer::Failed(ReplicaFault::Busy));

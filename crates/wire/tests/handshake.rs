@@ -2,10 +2,11 @@
 
 use cluster::{ClusterId, Incarnation, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester, SyncState};
 use proptest::prelude::*;
+use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeConfig,
-    HandshakeError, LayoutStatement, ProtocolVersions, Secret,
+    HandshakeError, LayoutStatement, NamedMember, ProtocolVersions, Secret,
 };
 
 const DIAL_NONCE: [u8; 32] = [0xd1; 32];
@@ -18,6 +19,7 @@ const LAYOUT: LayoutStatement = LayoutStatement {
     epoch: LayoutEpoch::FIRST,
     hash: RecordHash([0xc2; 32]),
     default_from: 3,
+    url: String::new(),
 };
 /// The versions of the release before layout records.
 const BEFORE_RECORDS: ProtocolVersions = ProtocolVersions { min: 1, max: 3 };
@@ -37,7 +39,8 @@ fn local(node: u8) -> HandshakeConfig {
             sync_state: SyncState::Settled,
         },
         digest: ClusterDigest::of(&names(), 4_096, 1),
-        layout: LAYOUT,
+        layout: LAYOUT.reached_at(&names()[usize::from(node)]),
+        named: Arc::from([]),
         secret: Secret::new("a long secret"),
         versions: ProtocolVersions::OURS,
     }
@@ -172,15 +175,20 @@ fn another_layout_record_is_detected_by_the_dialer_and_reported_on_both_sides() 
     for (dials, accepts, error, told) in [
         (
             LAYOUT,
-            foreign,
+            foreign.clone(),
             HandshakeError::AnotherCluster { ours: LAYOUT.cluster, theirs: foreign.cluster },
             "needs an empty --data",
         ),
         (LAYOUT, LayoutStatement { hash: other, ..LAYOUT }, another_record(1), "of epoch 1"),
-        (second, LayoutStatement { hash: other, ..second }, another_record(2), "of epoch 2"),
-        (second, LayoutStatement { hash: other, default_from: 5, ..second }, another_record(2), "of epoch 2"),
+        (second.clone(), LayoutStatement { hash: other, ..second.clone() }, another_record(2), "of epoch 2"),
+        (
+            second.clone(),
+            LayoutStatement { hash: other, default_from: 5, ..second },
+            another_record(2),
+            "of epoch 2",
+        ),
     ] {
-        let dialer = HandshakeConfig { layout: dials, ..local(0) };
+        let dialer = HandshakeConfig { layout: dials.clone(), ..local(0) };
         let outcome = shake(dialer, HandshakeConfig { layout: accepts, ..local(1) }, |_, _| ());
         assert_eq!(outcome.dialer, Err(error));
         refused_with(outcome.acceptor, told);
@@ -192,7 +200,7 @@ fn nodes_of_one_cluster_link_across_epochs_and_with_their_own_defaults_in_epoch_
     let later = LayoutStatement { epoch: LayoutEpoch(4), hash: RecordHash([7; 32]), ..LAYOUT };
     let own_default = LayoutStatement { hash: RecordHash([7; 32]), default_from: 5, ..LAYOUT };
     for layout in [later, own_default] {
-        assert!(shake(local(0), HandshakeConfig { layout, ..local(1) }, |_, _| ()).is_open());
+        assert!(shake(local(0), HandshakeConfig { layout: layout.clone(), ..local(1) }, |_, _| ()).is_open());
         assert!(shake(HandshakeConfig { layout, ..local(0) }, local(1), |_, _| ()).is_open());
     }
 }
@@ -208,11 +216,107 @@ fn a_peer_without_layout_records_links_with_epoch_1_and_no_later_one() {
     assert!(shake(before(0), at(1, 1), |_, _| ()).is_open());
     assert!(shake(at(0, 1), before(1), |_, _| ()).is_open());
     assert!(shake(at(0, 2), at(1, 2), |_, _| ()).is_open());
-    for (dials, accepts) in [(before(0), at(1, 2)), (at(0, 2), before(1))] {
-        let outcome = shake(dials, accepts, |_, _| ());
-        assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { .. })));
-        refused_with(outcome.dialer, "upgrade one release at a time");
+    let outcome = shake(before(0), at(1, 2), |_, _| ());
+    let (epoch, theirs) = (LayoutEpoch(2), BEFORE_RECORDS);
+    assert_eq!(outcome.acceptor, Err(HandshakeError::WithoutRecords { epoch, theirs }));
+    refused_with(outcome.dialer, "install a release on it that speaks version 4");
+    // The refusal of the earlier release itself.
+    let outcome = shake(at(0, 2), before(1), |_, _| ());
+    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { .. })));
+    refused_with(outcome.dialer, "upgrade one release at a time");
+}
+
+/// The config of a node that holds a record of epoch 2, which names the ids of `local`.
+fn named(node: u8) -> HandshakeConfig {
+    let named = (0..3).zip(names()).map(|(node, url)| NamedMember {
+        slot: NodeIndex(node),
+        node_id: local(node).hello.tag,
+        url,
+        is_dead: false,
+    });
+    let config = local(node);
+    let layout = LayoutStatement { epoch: LayoutEpoch(2), ..config.layout };
+    HandshakeConfig { layout, named: named.collect(), ..config }
+}
+
+fn moved(config: HandshakeConfig) -> HandshakeConfig {
+    HandshakeConfig { layout: config.layout.clone().reached_at("http://moved:1"), ..config }
+}
+
+fn with_another_id(config: HandshakeConfig) -> HandshakeConfig {
+    HandshakeConfig { hello: PeerHello { tag: NodeTag(0xdead), ..config.hello }, ..config }
+}
+
+#[test]
+fn both_sides_learn_the_record_and_the_address_of_the_other() {
+    let (dials, accepts) = (moved(named(0)), moved(named(1)));
+    let (mut dialer, hello) = Dialer::start(dials.clone(), NodeIndex(1), DIAL_NONCE);
+    let mut acceptor = Acceptor::new(accepts.clone(), ACCEPT_NONCE);
+    let Ok(AcceptStep::Send(answer)) = acceptor.handle(&hello) else { panic!("no hello") };
+    let Ok(DialStep::Send(proof)) = dialer.handle(&answer) else { panic!("no proof") };
+    assert!(matches!(acceptor.handle(&proof), Ok(AcceptStep::Authenticated(_))));
+    assert_eq!((dialer.statement(), acceptor.statement()), (Some(&accepts.layout), Some(&dials.layout)));
+    assert_eq!(dials.layout.url, "http://moved:1");
+}
+
+#[test]
+fn a_node_with_the_named_id_is_accepted_at_any_address() {
+    assert!(shake(moved(named(0)), named(1), |_, _| ()).is_open());
+    assert!(shake(named(0), moved(named(1)), |_, _| ()).is_open());
+}
+
+#[test]
+fn a_node_with_another_id_is_accepted_at_the_address_of_the_record_only() {
+    assert!(shake(with_another_id(named(0)), named(1), |_, _| ()).is_open(), "it has lost its disk");
+    assert!(shake(named(0), with_another_id(named(1)), |_, _| ()).is_open());
+    let is_refused = |error: &HandshakeError| matches!(error, HandshakeError::AnotherIdentity { .. });
+    let outcome = shake(with_another_id(moved(named(0))), named(1), |_, _| ());
+    assert!(outcome.acceptor.as_ref().is_err_and(is_refused), "{:?}", outcome.acceptor);
+    refused_with(outcome.dialer, "start it with --self-url http://a:1");
+    let outcome = shake(named(0), with_another_id(moved(named(1))), |_, _| ());
+    assert!(outcome.dialer.as_ref().is_err_and(is_refused), "{:?}", outcome.dialer);
+    refused_with(outcome.acceptor, "start it with --self-url http://b:1");
+}
+
+#[test]
+fn a_node_with_a_newer_record_is_not_judged_by_an_older_one() {
+    let newer = |config: HandshakeConfig| {
+        let layout = LayoutStatement { epoch: LayoutEpoch(3), ..config.layout };
+        HandshakeConfig { layout, named: Arc::from([]), ..config }
+    };
+    assert!(shake(newer(with_another_id(moved(named(0)))), named(1), |_, _| ()).is_open());
+    assert!(shake(named(0), newer(with_another_id(moved(named(1)))), |_, _| ()).is_open());
+}
+
+#[test]
+fn a_node_that_the_record_declares_dead_is_refused_and_its_replacement_is_not() {
+    let without_0 = |config: HandshakeConfig| {
+        let mut named = config.named.to_vec();
+        named[0].is_dead = true;
+        HandshakeConfig { named: named.into(), ..config }
+    };
+    for dead in [named(0), moved(named(0))] {
+        let outcome = shake(dead, without_0(named(1)), |_, _| ());
+        let expected = HandshakeError::Removed { node_id: NodeTag(0x1000), epoch: LayoutEpoch(2) };
+        assert_eq!(outcome.acceptor, Err(expected));
+        refused_with(outcome.dialer, "start it with an empty --data");
     }
+    assert!(shake(with_another_id(named(0)), without_0(named(1)), |_, _| ()).is_open());
+}
+
+#[test]
+fn an_address_that_is_too_long_or_no_text_is_not_stated_or_refused() {
+    let long = LAYOUT.reached_at(&"x".repeat(cluster::URL_BYTES_MAX + 1));
+    assert_eq!(long.url, "");
+    let with_url = |url: &str, node| HandshakeConfig {
+        layout: LayoutStatement { url: url.into(), ..LAYOUT },
+        ..local(node)
+    };
+    assert!(shake(local(0), with_url(&"x".repeat(cluster::URL_BYTES_MAX), 1), |_, _| ()).is_open());
+    let outcome = shake(local(0), with_url("http://a\n:1", 1), |_, _| ());
+    assert!(matches!(outcome.dialer, Err(HandshakeError::Malformed { .. })));
+    let outcome = shake(with_url("http://a\n:1", 0), local(1), |_, _| ());
+    assert!(matches!(outcome.acceptor, Err(HandshakeError::Malformed { .. })));
 }
 
 #[test]
@@ -386,6 +490,15 @@ fn every_error_is_one_sentence_that_fits_a_refusal() {
     let errors = [
         HandshakeError::AnotherList { ours: digest, theirs: digest },
         HandshakeError::AnotherSecret,
+        HandshakeError::WithoutRecords { epoch: LayoutEpoch(2), theirs: BEFORE_RECORDS },
+        HandshakeError::Removed { node_id: NodeTag(1), epoch: LayoutEpoch(2) },
+        HandshakeError::AnotherIdentity {
+            node: NodeIndex(1),
+            named: NodeTag(1),
+            url: "http://b:1".into(),
+            found: NodeTag(2),
+            found_url: "http://moved:1".into(),
+        },
         HandshakeError::WrongNode { expected: NodeIndex(1), found: NodeIndex(2) },
         HandshakeError::SameNode { node: NodeIndex(1) },
         HandshakeError::Malformed { what: "x" },

@@ -6,13 +6,19 @@ use stdx::NodeTag;
 /// A ballot of one proposer for one epoch. Ballots are ordered by round first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProposalBallot {
-    /// The round, from 1. A proposer uses each round once.
+    /// The round, from 1 to [`ROUND_MAX`](Self::ROUND_MAX). A proposer uses each round once.
     pub round: u64,
     /// The id of the proposer.
     pub proposer: NodeTag,
     /// The incarnation of the proposer's process: no process uses the ballot of another one, not
     /// even of an earlier one on the same data directory.
     pub incarnation: Incarnation,
+}
+
+impl ProposalBallot {
+    /// Greatest round of a ballot that is decoded: with a greater one from a damaged message or
+    /// file, no proposer could find another round.
+    pub const ROUND_MAX: u64 = 1 << 48;
 }
 
 /// A node as a voter.

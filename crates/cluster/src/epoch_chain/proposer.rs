@@ -9,8 +9,13 @@ use stdx::{Instant, NodeTag, Rng};
 /// Times of a proposer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProposerPace {
-    /// Time that voters have to answer, after which a proposal is given up.
+    /// Time that voters have to answer in each phase of the first proposal, after which it is given
+    /// up. It doubles with each further proposal. Requests without an answer are repeated at this
+    /// interval.
     pub response_timeout: Duration,
+    /// Upper bound of the time that voters have to answer, without its random part of at most a
+    /// quarter.
+    pub response_timeout_max: Duration,
     /// Upper bound of the random delay before the second proposal. It doubles with each further
     /// one.
     pub delay_first: Duration,
@@ -22,6 +27,7 @@ impl Default for ProposerPace {
     fn default() -> Self {
         Self {
             response_timeout: Duration::from_millis(300),
+            response_timeout_max: Duration::from_millis(4_800),
             delay_first: Duration::from_millis(25),
             delay_max: Duration::from_millis(400),
         }
@@ -58,7 +64,12 @@ pub struct ChainProposer<R> {
     proposals: u32,
     /// Whether the present proposal can still succeed.
     is_active: bool,
-    /// End of the present proposal if it is active, else the start of the next one.
+    /// Time that voters have to answer in each phase of the present proposal.
+    response_timeout: Duration,
+    /// End of the present phase if the proposal is active.
+    phase_end_at: Instant,
+    /// The next repetition of requests or the end of the phase if the proposal is active, else the
+    /// start of the next proposal.
     wake_at: Instant,
     requests: VecDeque<(NodeIndex, ChainRequest<R>)>,
     outcome: Option<ChainOutcome<R>>,
@@ -91,6 +102,8 @@ impl<R: ChainRecord> ChainProposer<R> {
             round_max: after_round,
             proposals: 0,
             is_active: false,
+            response_timeout: pace.response_timeout,
+            phase_end_at: now,
             wake_at: now,
             requests: VecDeque::new(),
             outcome: None,
@@ -142,7 +155,7 @@ impl<R: ChainRecord> ChainProposer<R> {
             }
             ChainResponse::Promised { .. } | ChainResponse::Accepted { .. } => {
                 if self.is_active && self.proposal.handle(from, response) {
-                    self.advance();
+                    self.advance(now);
                 }
             }
             ChainResponse::IsBehind { .. }
@@ -151,15 +164,18 @@ impl<R: ChainRecord> ChainProposer<R> {
         }
     }
 
-    /// Gives up a proposal that was not answered in time, or begins the next one.
+    /// Repeats requests that were not answered, gives up a proposal whose phase was not answered in
+    /// time, or begins the next proposal.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.outcome.is_some() || now < self.wake_at {
             return;
         }
-        if self.is_active {
-            self.give_up(now);
-        } else {
+        if !self.is_active {
             self.propose(now);
+        } else if now < self.phase_end_at {
+            self.request_all(now);
+        } else {
+            self.give_up(now);
         }
     }
 
@@ -171,8 +187,26 @@ impl<R: ChainRecord> ChainProposer<R> {
             ProposalBallot { round: self.round_max, proposer: self.me, incarnation: self.incarnation };
         self.proposal = ChainProposal::new(self.proposal.parent().clone(), self.own.clone(), ballot);
         self.is_active = true;
-        self.wake_at = now + self.pace.response_timeout;
-        self.request_all();
+        self.response_timeout = self.next_response_timeout();
+        self.begin_phase(now);
+    }
+
+    /// The time for responses of the proposal that begins. A slow majority of voters answers a
+    /// later one in time. The random part keeps two proposers from giving up together.
+    fn next_response_timeout(&mut self) -> Duration {
+        let ProposerPace { response_timeout, response_timeout_max, .. } = self.pace;
+        if self.proposals == 1 {
+            return response_timeout;
+        }
+        let doubled = response_timeout.saturating_mul(1 << (self.proposals - 1).min(16));
+        let grown = doubled.min(response_timeout_max.max(response_timeout));
+        let random_max = (grown / 4).max(Duration::from_micros(1));
+        grown + Duration::from_micros(self.rng.below(random_max.as_micros() as u64))
+    }
+
+    fn begin_phase(&mut self, now: Instant) {
+        self.phase_end_at = now + self.response_timeout;
+        self.request_all(now);
     }
 
     /// Ends a proposal that cannot succeed. The next one begins after a random delay.
@@ -184,15 +218,17 @@ impl<R: ChainRecord> ChainProposer<R> {
         self.wake_at = now + Duration::from_micros(self.rng.below(delay_max.as_micros() as u64));
     }
 
-    fn advance(&mut self) {
+    fn advance(&mut self, now: Instant) {
         if let Some(record) = self.proposal.decided() {
             self.end(ChainOutcome::Decided(record.clone()));
         } else {
-            self.request_all();
+            self.begin_phase(now);
         }
     }
 
-    fn request_all(&mut self) {
+    /// Sends the request of the present phase to each voter that has not answered it.
+    fn request_all(&mut self, now: Instant) {
+        self.wake_at = self.phase_end_at.min(now + self.pace.response_timeout);
         if let Some(request) = self.proposal.request() {
             self.requests.extend(self.proposal.unanswered().map(|voter| (voter, request.clone())));
         }
@@ -214,5 +250,83 @@ impl<R: ChainRecord> ChainProposer<R> {
     fn end(&mut self, outcome: ChainOutcome<R>) {
         self.requests.clear();
         self.outcome = Some(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::epoch_chain::ChainVote;
+    use crate::{ClusterOrigin, LayoutRecord};
+    use std::sync::Arc;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    fn first() -> LayoutRecord {
+        let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec();
+        let origin =
+            ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 3, tag: NodeTag(7) };
+        LayoutRecord::first(origin).expect("three nodes are a cluster")
+    }
+
+    fn proposer(seed: u64) -> ChainProposer<Arc<LayoutRecord>> {
+        let parent = first();
+        let own = LayoutRecord {
+            epoch: parent.epoch.next().expect("small"),
+            parent: parent.hash(),
+            ..parent.clone()
+        };
+        let me = (NodeTag(1), Incarnation(1));
+        let records = (Arc::new(parent), Arc::new(own));
+        ChainProposer::new(Instant::ZERO, me, records, 0, ProposerPace::default(), Rng::new(seed))
+    }
+
+    fn answer(request: &ChainRequest<Arc<LayoutRecord>>) -> ChainResponse<Arc<LayoutRecord>> {
+        match request {
+            ChainRequest::Prepare { epoch, ballot } => {
+                ChainResponse::Promised { epoch: *epoch, ballot: *ballot, accepted: None }
+            }
+            ChainRequest::Accept(ChainVote { ballot, record }) => {
+                ChainResponse::Accepted { epoch: record.epoch, ballot: *ballot }
+            }
+            ChainRequest::Learn(record) => ChainResponse::Holds(Arc::clone(record)),
+        }
+    }
+
+    /// Number of proposals until a record is decided by voters that answer after `latency`.
+    fn proposals_until_decided(seed: u64, latency: Duration) -> Option<u32> {
+        let mut proposer = proposer(seed);
+        let mut in_flight: VecDeque<(Instant, NodeIndex, _)> = VecDeque::new();
+        for millisecond in 0..60_000 {
+            let now = Instant::ZERO + millisecond * MILLISECOND;
+            while in_flight.front().is_some_and(|(at, ..)| *at <= now) {
+                let (_, slot, response) = in_flight.pop_front().expect("it was just seen");
+                proposer.handle(now, ChainNode { slot, id: NodeTag(u64::from(slot.0)) }, &response);
+            }
+            proposer.handle_timeout(now);
+            while let Some((slot, request)) = proposer.poll_request() {
+                in_flight.push_back((now + latency, slot, answer(&request)));
+            }
+            if proposer.outcome().is_some() {
+                return Some(proposer.proposals());
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn each_phase_has_the_whole_time_for_responses() {
+        let latency = ProposerPace::default().response_timeout - 20 * MILLISECOND;
+        assert_eq!(proposals_until_decided(1, latency), Some(1));
+    }
+
+    #[test]
+    fn the_time_for_responses_grows_with_each_proposal_that_was_given_up() {
+        for seed in 0..20 {
+            for latency in [400, 1_000, 4_000] {
+                let proposals = proposals_until_decided(seed, latency * MILLISECOND);
+                assert!(proposals.is_some_and(|count| count > 1), "{latency} ms: {proposals:?}");
+            }
+        }
     }
 }

@@ -23,6 +23,7 @@ mod node_set;
 mod record;
 
 pub use node_set::{NodeIndex, NodeSet};
+pub(crate) use record::voter_count;
 pub use record::{
     ClusterId, ClusterOrigin, FEATURE_LEVEL, LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch,
     LayoutMember, LayoutRecord, LayoutRecordError, MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX,

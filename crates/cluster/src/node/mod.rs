@@ -43,7 +43,10 @@ mod sync_state;
 mod undecided_generations;
 mod wall_clock;
 
-pub use agreement::{AgreementEffect, LayoutConflict, LayoutConflictReason, ProposalOutcome, ProposeError};
+pub use agreement::{
+    AgreementEffect, AgreementStatus, LayoutConflict, LayoutConflictReason, ProposalOutcome, ProposeError,
+    VoterStatus,
+};
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, RequestHeader};
@@ -242,6 +245,7 @@ impl Node {
             self.tick_at = now.mono + self.limits.heartbeat_interval;
             self.send_heartbeats(now);
             self.observe_clocks(now);
+            self.reconcile(now);
         }
         while let Some((node, purpose)) = self.outbox.pop_expired(now.mono) {
             self.complete_request(now, node, purpose, None);

@@ -4,9 +4,9 @@
 //! time, or its link ends first, the requesting part of the node is told that there is no answer; a
 //! late answer is dropped. The store always answers.
 //!
-//! **Timeouts.** A peer has [`ANSWER_TIMEOUT`] to answer, and longer if cells travel with the
-//! request or its answer. A write also gets the time that all cells in flight to the peer take at
-//! [`BYTES_PER_SECOND_MIN`]. The size of an answer with cells or versions is not known beforehand.
+//! **Timeouts.** A peer has [`ANSWER_TIMEOUT`] to answer, and longer if cells or layout records
+//! travel with the request or its answer. A write and a proposed layout record also get the time
+//! that all of these in flight to the peer take at [`BYTES_PER_SECOND_MIN`]. The size of an answer with cells or versions is not known beforehand.
 //! So each kind of these requests has an adaptive timeout for each peer: it doubles whenever an
 //! answer is late, up to [`DOUBLINGS_MAX`] times. After [`QUICK_ANSWERS`] answers within
 //! [`ANSWER_TIMEOUT`] it is halved again. These timeouts do not delay the detection of a failed
@@ -63,7 +63,7 @@ struct InFlightRequest {
 enum Payload {
     /// No cells.
     None,
-    /// The request carries a cell of this many bytes.
+    /// The request carries a cell or a layout record of this many bytes.
     InRequest { bytes: u64 },
     /// The answer carries cells, versions or a layout record. The request was sent with this number
     /// of doublings.
@@ -73,11 +73,11 @@ enum Payload {
 /// State of the timeouts of one peer.
 #[derive(Debug, Default)]
 struct PeerTimeouts {
-    /// Bytes of cells in flight to the peer.
+    /// Bytes of cells and layout records in flight to the peer.
     bytes_in_flight: u64,
     /// Adaptive timeouts by the kind of the answer: one cell, cells of a range, versions of a
-    /// range, a layout record.
-    answer_timeouts: [AdaptiveTimeout; 4],
+    /// range, a decided layout record, an accepted layout record.
+    answer_timeouts: [AdaptiveTimeout; 5],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,6 +97,11 @@ impl Payload {
                 Self::InAnswer { kind: 2 - usize::from(range.cells), doublings: 0 }
             }
             PeerRequest::Node(NodeRequest::ReadLayout) => Self::InAnswer { kind: 3, doublings: 0 },
+            PeerRequest::Node(NodeRequest::Chain(request)) => match request.record() {
+                Some(record) => Self::InRequest { bytes: record.0.len() as u64 },
+                // A promise carries the record that the voter has accepted.
+                None => Self::InAnswer { kind: 4, doublings: 0 },
+            },
             _ => Self::None,
         }
     }
@@ -269,5 +274,29 @@ impl NodeEffects {
     /// The earliest deadline of the requests in flight.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChainRequest, ChainVote, EncodedRecord, ProposalBallot};
+    use stdx::NodeTag;
+
+    #[test]
+    fn a_large_layout_record_has_time_to_arrive() {
+        let incarnation = Incarnation(1);
+        let ballot = ProposalBallot { round: 1, proposer: NodeTag(1), incarnation };
+        let record = EncodedRecord(vec![0; 4 * BYTES_PER_SECOND_MIN as usize].into());
+        for request in [
+            ChainRequest::Accept(ChainVote { ballot, record: record.clone() }),
+            ChainRequest::Learn(record.clone()),
+        ] {
+            let mut outbox = NodeEffects::new(incarnation);
+            let request = NodeRequest::Chain(request);
+            outbox.request_peer(Instant::ZERO, NodeIndex(1), RequestPurpose::Chain, request);
+            let arrives = ANSWER_TIMEOUT + Duration::from_secs(4);
+            assert_eq!(outbox.next_deadline(), Some(Instant::ZERO + arrives));
+        }
     }
 }

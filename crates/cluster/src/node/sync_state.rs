@@ -49,6 +49,9 @@
 //! A contradicting generation is renounced: this node gives its own a greater number. So one loss
 //! causes one rebuild, though other peers report it later.
 //!
+//! A peer that is dead by the layout record of this node is not waited for, and does not count as
+//! one of the nodes of which a majority is needed.
+//!
 //! If a peer of a new node is itself rebuilding, its report tells nothing about the time before.
 //! This node then rebuilds as well.
 //!
@@ -233,11 +236,17 @@ impl Node {
             .any(|peer| peer.identity_report.is_none() && may_answer(peer))
     }
 
-    /// Whether a majority of the cluster's nodes, this one included, was heard since the start of
-    /// this process, and none of them refuses it.
+    /// Whether a majority of the nodes that are not dead, this one included, was heard since the
+    /// start of this process, and none of them refuses it.
     pub(super) fn is_confirmed_by_majority(&self) -> bool {
-        let heard = self.peers.len() - usize::from(self.unheard_peers().len());
-        self.has_identity_reports && !self.is_refused() && is_majority(heard, self.peers.len())
+        self.has_identity_reports && !self.is_refused() && self.is_majority_heard()
+    }
+
+    /// Whether a majority of the nodes that are not dead, this one included, was heard since the
+    /// start of this process.
+    fn is_majority_heard(&self) -> bool {
+        let nodes = self.peers.len() - usize::from(self.dead_peers().len());
+        is_majority(nodes - usize::from(self.unheard_peers().len()), nodes)
     }
 
     /// Whether a peer has refused this process and has not sent a report since.
@@ -317,9 +326,7 @@ impl Node {
             return;
         }
         let unheard = self.unheard_peers();
-        let nodes = usize::from(self.member.layout.len());
-        let heard = nodes - usize::from(unheard.len());
-        if !is_majority(heard, nodes) || self.is_identity_report_missing() {
+        if !self.is_majority_heard() || self.is_identity_report_missing() {
             return;
         }
         let is_rebuilding = |node| self.peer(node).sync_state() == SyncState::Rebuilding;
@@ -338,8 +345,10 @@ impl Node {
         }
     }
 
+    /// Peers that were not heard since the start of this process. A dead one is not waited for.
     fn unheard_peers(&self) -> NodeSet {
-        self.peer_nodes().filter(|&node| self.peer(node).identity_report.is_none()).collect()
+        let is_unheard = |node: &NodeIndex| self.peer(*node).identity_report.is_none();
+        self.peer_nodes().filter(is_unheard).collect::<NodeSet>().without(self.dead_peers())
     }
 }
 

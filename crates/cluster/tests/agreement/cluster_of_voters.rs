@@ -6,8 +6,8 @@
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
     AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, LayoutConflict,
-    LayoutEpoch, LayoutRecord, Message, Node, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
-    ProposalOutcome, ProposeError, VoteHistory, VoterState,
+    LayoutEpoch, LayoutRecord, LayoutRecordError, Message, Node, NodeIndex, NodeRequest, NodeResponse,
+    PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, VoteHistory, VoterState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use stdx::{Instant, NodeTag};
 
 /// Time after which a proposal ends.
 pub(crate) const WITHIN: Duration = Duration::from_secs(5);
-/// Time that a disk takes.
+/// Time that a disk takes, unless a test says otherwise.
 const DISK_LATENCY: Duration = Duration::from_millis(3);
 
 /// Behavior of a disk.
@@ -42,6 +42,10 @@ pub(crate) struct VoterDisk {
 pub(crate) struct Cluster {
     pub(crate) world: World,
     pub(crate) disks: Vec<VoterDisk>,
+    /// Time that each disk takes.
+    pub(crate) disk_latency: Duration,
+    /// Whether nodes propose records by themselves.
+    pub(crate) reconciles: bool,
     /// Hosts that take part in the agreement.
     pub(crate) joins: Vec<bool>,
     /// Effects of each host but requests to store.
@@ -73,6 +77,8 @@ impl Cluster {
         Self {
             world: World::new(hosts, seed),
             disks: (0..hosts).map(disk).collect(),
+            disk_latency: DISK_LATENCY,
+            reconciles: false,
             joins: vec![true; hosts],
             effects: vec![Vec::new(); hosts],
             decided: BTreeMap::from([(LayoutEpoch::FIRST, Arc::new(first(hosts)))]),
@@ -96,6 +102,9 @@ impl Cluster {
         if self.joins[host] {
             let (now, state) = (self.world.now_at(host), self.disks[host].state.clone());
             self.node_mut(host).join_agreement(now, state);
+            if !self.reconciles {
+                self.node_mut(host).pause_reconciliation();
+            }
             self.world.carry_out_effects(host);
             self.carry_out(host);
         }
@@ -104,6 +113,22 @@ impl Cluster {
     pub(crate) fn crash(&mut self, host: usize) {
         self.world.crash(host);
         self.disks[host].in_flight = None;
+    }
+
+    /// Kills the process of a host and deletes its directory. The next start has a new identity.
+    pub(crate) fn lose_disk(&mut self, host: usize) {
+        self.crash(host);
+        self.world.lose_disk(host);
+        self.disks[host].state = new_state(first(self.disks.len()));
+    }
+
+    /// Tells a host that the node in a slot states this URL.
+    pub(crate) fn state_url(&mut self, host: usize, slot: usize, url: &str) -> Result<(), LayoutRecordError> {
+        let now = self.world.now_at(host);
+        let stated = self.node_mut(host).record_stated_url(now, NodeIndex(slot as u8), url.to_owned());
+        self.world.carry_out_effects(host);
+        self.carry_out(host);
+        stated
     }
 
     pub(crate) fn is_running(&self, host: usize) -> bool {
@@ -159,7 +184,7 @@ impl Cluster {
                     let disk = &mut self.disks[host];
                     let is_alone = disk.in_flight.is_none() || disk.mode == Disk::KeepsSilent;
                     assert!(is_alone, "one state is stored at a time");
-                    disk.in_flight = Some((self.world.now + DISK_LATENCY, revision, state));
+                    disk.in_flight = Some((self.world.now + self.disk_latency, revision, state));
                 }
                 AgreementEffect::Adopted(record) => {
                     assert_eq!(self.disks[host].state.acceptor.decided, record, "it is durable");
@@ -192,8 +217,17 @@ impl Cluster {
     }
 
     pub(crate) fn propose_record(&mut self, host: usize, record: LayoutRecord) -> Result<(), ProposeError> {
+        self.propose_record_within(host, record, WITHIN)
+    }
+
+    fn propose_record_within(
+        &mut self,
+        host: usize,
+        record: LayoutRecord,
+        within: Duration,
+    ) -> Result<(), ProposeError> {
         let now = self.world.now_at(host);
-        let proposed = self.node_mut(host).propose_layout(now, record, WITHIN);
+        let proposed = self.node_mut(host).propose_layout(now, record, within);
         self.world.carry_out_effects(host);
         self.carry_out(host);
         proposed
@@ -201,8 +235,17 @@ impl Cluster {
 
     /// Proposes a child of a host's record that names the zone of its first member.
     pub(crate) fn propose(&mut self, host: usize, zone: &str) -> Result<Arc<LayoutRecord>, ProposeError> {
+        self.propose_within(host, zone, WITHIN)
+    }
+
+    pub(crate) fn propose_within(
+        &mut self,
+        host: usize,
+        zone: &str,
+        within: Duration,
+    ) -> Result<Arc<LayoutRecord>, ProposeError> {
         let record = self.child(host, |record| record.members[0].zone = zone.to_owned());
-        self.propose_record(host, record.clone()).map(|()| Arc::new(record))
+        self.propose_record_within(host, record.clone(), within).map(|()| Arc::new(record))
     }
 
     pub(crate) fn adopted(&self, host: usize) -> Arc<LayoutRecord> {

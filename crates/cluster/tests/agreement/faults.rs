@@ -168,3 +168,14 @@ fn random_faults_decide_one_record_an_epoch_and_end_in_agreement() {
     }
     assert!(decided > 100, "only {decided} records were decided under faults");
 }
+
+#[test]
+fn slow_disks_delay_a_decision_and_do_not_prevent_it() {
+    for latency in [200, 450, 1_000] {
+        let mut cluster = Cluster::started(3, 1);
+        cluster.disk_latency = latency * MILLISECOND;
+        let record = cluster.propose_within(0, "a", 20 * SECOND).unwrap();
+        cluster.run(20 * SECOND);
+        assert_eq!(cluster.outcomes(0), [ProposalOutcome::Decided(record)], "{latency} ms");
+    }
+}

@@ -1,14 +1,8 @@
 //! A node whose directory has forgotten votes does not vote.
 
-use crate::cluster_of_voters::{Cluster, Disk, WITHIN, first, new_state};
+use crate::cluster_of_voters::{Cluster, Disk, WITHIN};
 use crate::world::SECOND;
 use cluster::{LayoutRecord, ProposalOutcome, SyncState, VoteHistory};
-
-fn lose_disk(cluster: &mut Cluster, host: usize) {
-    cluster.crash(host);
-    cluster.world.lose_disk(host);
-    cluster.disks[host].state = new_state(first(cluster.disks.len()));
-}
 
 /// A child of the first host's record that names the present id of each host.
 fn all_named(cluster: &Cluster) -> LayoutRecord {
@@ -33,7 +27,7 @@ fn decides(cluster: &mut Cluster, proposer: usize, zone: &str) -> bool {
 #[test]
 fn a_node_with_an_emptied_directory_does_not_vote_before_a_record_names_its_id() {
     let mut cluster = Cluster::started(3, 1);
-    lose_disk(&mut cluster, 1);
+    cluster.lose_disk(1);
     cluster.start(1);
     cluster.run(20 * SECOND);
     assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
@@ -71,7 +65,7 @@ fn a_new_node_does_not_vote_before_every_peer_was_heard() {
 #[test]
 fn the_node_record_changes_only_after_lost_votes_are_durably_known() {
     let mut cluster = Cluster::started(3, 1);
-    lose_disk(&mut cluster, 1);
+    cluster.lose_disk(1);
     cluster.disks[1].mode = Disk::Hangs;
     cluster.start(1);
     cluster.run(5 * SECOND);

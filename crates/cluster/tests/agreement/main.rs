@@ -7,6 +7,8 @@ mod cluster_of_voters;
 mod conflicts;
 mod faults;
 mod lost_votes;
+mod reconciliation;
+mod recovered;
 
 use cluster::{
     AgreementEffect, LayoutConflict, LayoutEpoch, Message, NodeRequest, NodeResponse, PeerAnswer,

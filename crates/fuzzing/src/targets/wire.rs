@@ -2,6 +2,7 @@
 
 use super::{halves, split_number};
 use cluster::{ClusterId, Incarnation, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester, SyncState};
+use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, LayoutStatement,
@@ -91,7 +92,9 @@ fn local(node: u8) -> HandshakeConfig {
             epoch: LayoutEpoch::FIRST,
             hash: RecordHash([2; 32]),
             default_from: 2,
+            url: "http://a:1".to_owned(),
         },
+        named: Arc::from([]),
         secret: Secret::new("secret"),
         versions: ProtocolVersions::OURS,
     }
@@ -103,10 +106,18 @@ fn message(kind: u8, bytes: &[u8]) -> Vec<u8> {
     [b"vHsk".as_slice(), &[1 + kind % 5, 0], &len, bytes].concat()
 }
 
-/// The first message of a dialer, and bodies of each kind.
+/// Bodies of each kind, and the hello of an acceptor without its proof: with it, an input could be
+/// the recorded answer to the dialer.
 pub fn handshake_seeds() -> Vec<Vec<u8>> {
     let bodies = (0..5u8).map(|kind| [&[200, 0, kind][..], &[kind; 120]].concat());
     let response =
         b"\xff\xff\0HTTP/1.1 101 Switching Protocols\r\nupgrade: veche\r\nconnection: upgrade\r\n\r\n";
-    bodies.chain([response.to_vec()]).collect()
+    let (_, hello) = Dialer::start(local(0), NodeIndex(1), [0; 32]);
+    let Ok(AcceptStep::Send(mut answer)) = Acceptor::new(local(1), [1; 32]).handle(&hello) else {
+        unreachable!("both are of one cluster")
+    };
+    let proof_at = answer.len() - 32;
+    answer[proof_at..].fill(0);
+    let answer = [&[255, 255, 1], &answer[8..]].concat();
+    bodies.chain([response.to_vec(), answer]).collect()
 }

@@ -19,6 +19,7 @@
 //! There are two kinds of driver. Each I/O thread drives its `Coordinator`
 //! ([`coordinator_machine`]); the control thread drives the `Node` ([`node_machine`]).
 
+mod agreement;
 pub(crate) mod coordinator_machine;
 mod deadlines;
 pub(crate) mod executing;

@@ -10,7 +10,9 @@
 //! links stay on the control thread. The coordinators of a peer are spread over the I/O threads by
 //! their number, so two nodes with the same number of threads link them one to one.
 
+use super::agreement::VotePersistence;
 use super::{Core, DriverContext, Machine, MachineDriver};
+use crate::layout_status::PeerEpochs;
 use crate::links::LinkCounters;
 use crate::links::accept::Arrival;
 use crate::local::Local;
@@ -18,7 +20,8 @@ use crate::messages::{ControlMessage, Mailbox, ThreadMessage};
 use crate::metrics::Metrics;
 use cluster::{
     ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    NodeRecord, NodeSet, NodeStatus, Origin, PeerState, Requester, StoreId, StoreResponse,
+    NodeRecord, NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest, PeerState,
+    Requester, StoreId, StoreResponse, VoterState,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -48,8 +51,12 @@ const NOTE_LOG_END_EVERY: Duration = Duration::from_secs(1);
 const ACCOUNT_AGE: Duration = Duration::from_millis(50);
 /// A node, and the peers and threads that its decisions concern.
 pub(crate) struct NodeMachine {
-    node: Node,
+    pub(super) node: Node,
+    /// The storing of the node's votes on layout records.
+    pub(super) vote_persistence: VotePersistence,
     store: Store,
+    /// The layout records that the peers hold.
+    peer_epochs: Arc<PeerEpochs>,
     has_peers: bool,
     arrivals: BTreeMap<LinkId, Arrival>,
     threads: Vec<Mailbox>,
@@ -73,6 +80,8 @@ pub(crate) struct NodeMachine {
 /// The durable record, the limits and the surroundings of a node that starts.
 pub(crate) struct NodeStart {
     pub(crate) record: NodeRecord,
+    /// The node's votes on layout records.
+    pub(crate) voter: VoterState,
     pub(crate) limits: NodeLimits,
     /// The I/O threads.
     pub(crate) threads: Vec<Mailbox>,
@@ -86,12 +95,17 @@ pub(crate) struct NodeStart {
 impl MachineDriver<NodeMachine> {
     /// Starts the driver of the node.
     pub(crate) fn of_node(context: DriverContext, local: &Arc<Local>, start: NodeStart) -> Rc<Self> {
-        let NodeStart { record, limits, threads, control_messages, link_counters, metrics } = start;
+        let NodeStart { record, voter, limits, threads, control_messages, link_counters, metrics } = start;
         let rng = Rng::new(env::os_process::entropy_u64());
         let default_from = limits.default_from;
+        let now = context.clock.now();
+        let mut node = Node::new(now, local.member.clone(), record, limits, rng);
+        node.join_agreement(now, voter);
         let machine = NodeMachine {
-            node: Node::new(context.clock.now(), local.member.clone(), record, limits, rng),
+            node,
+            vote_persistence: VotePersistence::default(),
             store: local.store.clone(),
+            peer_epochs: Arc::clone(&local.peer_epochs),
             has_peers: local.member.layout.len() > 1,
             arrivals: BTreeMap::new(),
             threads,
@@ -104,6 +118,7 @@ impl MachineDriver<NodeMachine> {
             linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
         };
+        local.record_own_address();
         let has_peers = machine.has_peers;
         let driver = Self::start(context, Arc::clone(local), Requester::Node, machine, link_counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(control_messages));
@@ -165,9 +180,9 @@ impl MachineDriver<NodeMachine> {
         self.run_machine(|core, now| core.machine.node.begin_drain(now));
     }
 
-    /// Waits until the node has nothing left to hand over to its peers.
+    /// Waits until the node has nothing left to hand over to its peers, and stores no votes.
     pub(crate) async fn until_drained(&self) {
-        self.until(|machine| machine.node.is_drained()).await;
+        self.until(|machine| machine.node.is_drained() && !machine.vote_persistence.is_in_flight()).await;
     }
 
     async fn until(&self, is_so: impl Fn(&NodeMachine) -> bool) {
@@ -276,6 +291,7 @@ impl MachineDriver<NodeMachine> {
             return;
         };
         let requester = arrival.hello.requester;
+        self.local.record_statement(&arrival.hello, arrival.statement());
         let admitted = arrival.admit();
         match requester {
             Requester::Node => self.adopt(core, now, admitted),
@@ -390,6 +406,28 @@ fn record_round_trips(metrics: &Metrics, last: &mut [Option<Duration>], account:
     }
 }
 
+impl NodeMachine {
+    /// Whether the adopted layout record names the ids of all members, and none is being proposed
+    /// by this node alone.
+    fn is_named(&self) -> bool {
+        let record = self.node.adopted_layout();
+        let is_named = record.is_some_and(|record| record.members.iter().all(|it| it.node_id.is_some()));
+        is_named && !self.vote_persistence.is_in_flight()
+    }
+
+    /// Records the epoch of a peer's layout record, if the message is a heartbeat.
+    fn note_epoch(&self, now: Now, origin: Origin, message: &Message) {
+        let heartbeat = match message {
+            Message::Request { request: PeerRequest::Node(NodeRequest::Heartbeat(payload)), .. }
+            | Message::Answer { answer: PeerAnswer::Node(NodeResponse::Heartbeat(payload)), .. } => payload,
+            _ => return,
+        };
+        if let Some((stamp, own)) = heartbeat.layout.zip(self.node.adopted_layout()) {
+            self.peer_epochs.hear(now.mono, origin.node, stamp.epoch, own.epoch);
+        }
+    }
+}
+
 impl Machine for NodeMachine {
     fn handle_stored(&mut self, now: Now, id: StoreId, response: StoreResponse) {
         self.node.handle_stored(now, id, response);
@@ -400,6 +438,7 @@ impl Machine for NodeMachine {
     }
 
     fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
+        self.note_epoch(now, origin, &message);
         self.node.handle_message(now, origin, message);
     }
 
@@ -418,9 +457,10 @@ impl Machine for NodeMachine {
         self.node.poll_effect()
     }
 
-    /// A node without peers has no timeouts once it is ready, so its idle process sleeps.
+    /// A node without peers has no timeouts once it is ready and named by its layout record, so its
+    /// idle process sleeps.
     fn poll_timeout(&self) -> Option<Instant> {
-        let sleeps = !self.has_peers && self.node.is_ready();
+        let sleeps = !self.has_peers && self.node.is_ready() && self.is_named();
         if sleeps { None } else { self.node.poll_timeout() }
     }
 
@@ -449,6 +489,8 @@ impl Machine for NodeMachine {
     }
 
     fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now) {
+        driver.carry_out_agreement_effects(core);
+        driver.handle_stated_urls();
         let machine = &mut core.machine;
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {
             machine.accounted = Some(now.mono);

@@ -21,7 +21,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use wire::handshake::{AcceptStep, Acceptor, HandshakeError, refusal};
+use wire::handshake::{AcceptStep, Acceptor, HandshakeError, LayoutStatement, refusal};
 use wire::{Inbox, InboxLimits, upgrade};
 
 /// Time limit for the head of the request.
@@ -207,6 +207,11 @@ async fn close_with(socket: TcpStream, last_words: &[u8]) {
 }
 
 impl Arrival {
+    /// The layout record and the address of the peer.
+    pub(crate) const fn statement(&self) -> Option<&LayoutStatement> {
+        self.acceptor.statement()
+    }
+
     /// Admits the peer.
     pub(crate) fn admit(self) -> Admitted {
         let Self { link, hello, socket, acceptor } = self;

@@ -4,6 +4,7 @@
 //! [`CONNECT_TIME`], the handshake at most [`HANDSHAKE_TIME`]. The state machine receives the kind
 //! of a failure as a [`DialFailure`]. If an operator has to act, the log reports it once a minute.
 
+use super::address::PeerAddress;
 use super::exchange::HandshakeExchange;
 use super::{PeerLinks, nonce};
 use crate::local::Local;
@@ -51,23 +52,36 @@ pub(crate) async fn dial(
     node: NodeIndex,
     requester: Requester,
 ) -> Result<AdmittedLink, DialFailure> {
-    attempt(links, local, node, requester).await.map_err(|error| {
-        let failure = error.failure();
-        warn_of_failure(links, local, node, &error, failure);
-        failure
-    })
+    let address = local.addresses.current(node);
+    match attempt(links, local, (node, &address), requester).await {
+        Ok(link) => {
+            local.addresses.reached(node, &address);
+            Ok(link)
+        }
+        Err(error) => {
+            let failure = error.failure();
+            let is_own_address = local.addresses.is_own(node, &address);
+            if !is_own_address || !error.is_of_node() {
+                local.addresses.failed(node, &address);
+            }
+            warn_of_failure(links, local, node, &error, failure, is_own_address);
+            Err(failure)
+        }
+    }
 }
 
 async fn attempt(
     links: &PeerLinks,
     local: &Local,
-    node: NodeIndex,
+    (node, address): (NodeIndex, &PeerAddress),
     requester: Requester,
 ) -> Result<AdmittedLink, DialError> {
-    let socket = in_time(CONNECT_TIME, connect(links, local, node)).await?;
+    let socket = in_time(CONNECT_TIME, connect(links, address)).await?;
     let mut exchange = HandshakeExchange { socket, waiting: Vec::new() };
     let proof = local.early_proof(node, links.clock.now().wall);
-    let shaken = in_time(HANDSHAKE_TIME, run_handshake(&mut exchange, local, node, requester, &proof)).await;
+    let shaken =
+        in_time(HANDSHAKE_TIME, run_handshake(&mut exchange, local, (node, address), requester, &proof))
+            .await;
     if let Err(DialError::Handshake(error)) = &shaken
         && let Some(refusal) = error.refusal_bytes()
     {
@@ -88,8 +102,8 @@ async fn in_time<T>(
     tokio::time::timeout(time, work).await.unwrap_or(Err(DialError::TimedOut))
 }
 
-async fn connect(links: &PeerLinks, local: &Local, node: NodeIndex) -> Result<TcpStream, DialError> {
-    let found = links.resolver.resolve(&local.addresses[node.as_usize()]).await?;
+async fn connect(links: &PeerLinks, address: &PeerAddress) -> Result<TcpStream, DialError> {
+    let found = links.resolver.resolve(address).await?;
     let socket = TcpStream::connect(&found[..]).await?;
     socket.set_nodelay(true)?;
     Ok(socket)
@@ -98,11 +112,11 @@ async fn connect(links: &PeerLinks, local: &Local, node: NodeIndex) -> Result<Tc
 async fn run_handshake(
     exchange: &mut HandshakeExchange,
     local: &Local,
-    node: NodeIndex,
+    (node, address): (NodeIndex, &PeerAddress),
     requester: Requester,
     proof: &str,
 ) -> Result<(PeerHello, u8, Vec<u8>), DialError> {
-    exchange.send(&upgrade::request(&local.addresses[node.as_usize()].to_host_header(), proof)).await?;
+    exchange.send(&upgrade::request(&address.to_host_header(), proof)).await?;
     let answer_len = loop {
         match upgrade::parse_response(&exchange.waiting)? {
             upgrade::UpgradeResponse::NeedMore => exchange.receive().await?,
@@ -116,12 +130,31 @@ async fn run_handshake(
         match dialer.handle(&std::mem::take(&mut exchange.waiting))? {
             DialStep::NeedMore => exchange.receive().await?,
             DialStep::Send(bytes) => exchange.send(&bytes).await?,
-            DialStep::Done { hello, rest } => return Ok((hello, dialer.version(), rest)),
+            DialStep::Done { hello, rest } => {
+                local.record_statement(&hello, dialer.statement());
+                return Ok((hello, dialer.version(), rest));
+            }
         }
     }
 }
 
 impl DialError {
+    /// Whether the node itself has answered, and may admit a later dial to the same address.
+    fn is_of_node(&self) -> bool {
+        match self {
+            Self::Upgrade(UpgradeError::Status { status: STARTING }) => true,
+            Self::Handshake(error) => !matches!(
+                error,
+                HandshakeError::WrongNode { .. }
+                    | HandshakeError::SameNode { .. }
+                    | HandshakeError::AnotherCluster { .. }
+                    | HandshakeError::AnotherIdentity { .. }
+                    | HandshakeError::Malformed { .. }
+            ),
+            Self::TimedOut | Self::Io(_) | Self::Upgrade(_) => false,
+        }
+    }
+
     fn failure(&self) -> DialFailure {
         match self {
             Self::TimedOut => DialFailure::TimedOut,
@@ -144,9 +177,11 @@ fn warn_of_failure(
     node: NodeIndex,
     error: &DialError,
     failure: DialFailure,
+    is_own_address: bool,
 ) {
     let peer = &local.member.layout.names()[node.as_usize()];
-    if !matches!(failure, DialFailure::Rejected | DialFailure::Copy) {
+    // Another node may well answer at an address that is only tried.
+    if !is_own_address || !matches!(failure, DialFailure::Rejected | DialFailure::Copy) {
         return tracing::debug!(peer, %error, "no link");
     }
     let reason = error.to_string();

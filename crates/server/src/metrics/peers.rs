@@ -2,6 +2,7 @@
 
 use super::exposition::{Exposition, Family, SECONDS};
 use super::source::MetricsSource;
+use crate::layout_status::LayoutStatus;
 use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, SyncState};
 use std::sync::Arc;
 use stdx::{Hlc, WallTime};
@@ -29,9 +30,7 @@ struct Peer<'a> {
 pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     let account = source.local.and_then(|local| local.account.lock().clone());
     let peers = peers(source, account.as_ref());
-    let epoch = source.local.map_or(0, |local| local.store.layout().epoch.0);
-    out.gauge("veche_layout_epoch", "Epoch of the layout record that the node holds; 0 before it is open.")
-        .count(&[], epoch);
+    layout(out, source, &peers);
     states(out, &peers);
     default_froms(out, source, &peers);
     links(out, source, &peers);
@@ -65,6 +64,22 @@ fn default_froms(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer
     each(&mut out.gauge("veche_peer_default_from_differs", help), peers, |peer| {
         let theirs = peer.status.and_then(|status| status.default_from);
         u64::from(theirs.is_some_and(|theirs| theirs != own))
+    });
+}
+
+fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+    let status = source.local.map(LayoutStatus::of);
+    let of = |value: fn(&LayoutStatus) -> u64| status.as_ref().map_or(0, value);
+    out.gauge("veche_layout_epoch", "Epoch of the layout record that the node holds; 0 before it is open.")
+        .count(&[], of(|status| status.record.epoch.0));
+    let help = "Members that this node reaches and that hold an older layout record.";
+    out.gauge("veche_layout_members_behind", help).count(&[], of(|status| status.behind_count() as u64));
+    let help = "Voters on layout records that this node cannot reach.";
+    out.gauge("veche_layout_voters_unreachable", help)
+        .count(&[], of(|status| status.unreachable_voters().len() as u64));
+    let help = "Layout records of a peer that contradict the one of this node.";
+    each(&mut out.counter("veche_layout_conflicts_total", help), peers, |peer| {
+        source.process.counters.peer(peer.node).layout_conflicts.get()
     });
 }
 

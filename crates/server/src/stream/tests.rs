@@ -31,6 +31,8 @@ fn config() -> Config {
         peer_listen: None,
         membership: store::Membership::of(Vec::new()),
         self_name: String::new(),
+        moved_to: None,
+        other_addresses: Vec::new(),
         default_from: 1,
         new_cluster: false,
         secret: None,

@@ -47,6 +47,8 @@ pub(crate) fn config(limits: Limits) -> Config {
         peer_listen: None,
         membership: Membership::of(Vec::new()),
         self_name: String::new(),
+        moved_to: None,
+        other_addresses: Vec::new(),
         default_from: 1,
         new_cluster: false,
         secret: None,

@@ -2,6 +2,7 @@
 
 use crate::host::process::HostProcess;
 use cluster::{ClusterId, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester};
+use std::sync::Arc;
 use stdx::Rng;
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, LayoutStatement,
@@ -14,6 +15,7 @@ const LAYOUT: LayoutStatement = LayoutStatement {
     epoch: LayoutEpoch::FIRST,
     hash: RecordHash([1; 32]),
     default_from: 1,
+    url: String::new(),
 };
 
 /// A handshake that waits for the decision of the acceptor's node.
@@ -41,6 +43,7 @@ pub(crate) fn local(
         },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
         layout: LAYOUT,
+        named: Arc::from([]),
         secret: Secret::new(*b"known to all hosts of this world"),
         versions: ProtocolVersions::OURS,
     }

@@ -86,6 +86,12 @@ impl Cluster {
         self.nodes[node].address
     }
 
+    /// The node has another address from its next start on.
+    pub(crate) fn move_to(&mut self, node: usize, address: SocketAddr) {
+        assert!(!self.runs(node), "node {node} runs");
+        self.nodes[node].address = address;
+    }
+
     pub(crate) fn url(&self, node: usize) -> String {
         format!("http://{}", self.address(node))
     }
@@ -243,6 +249,22 @@ impl Cluster {
 
     pub(crate) fn serves(&self, node: usize) -> bool {
         self.status(node).is_some_and(|(code, _)| code == 200)
+    }
+
+    /// The document of `GET /v0/layout`.
+    pub(crate) fn layout(&self, node: usize) -> Value {
+        serde_json::from_slice(&self.exchange(node, bare("GET", "/v0/layout")).body).expect("JSON")
+    }
+
+    /// Waits until all nodes hold one layout record, which names the ids of all.
+    #[track_caller]
+    pub(crate) fn wait_until_named(&self) {
+        eventually("all nodes hold a record that names their ids", || {
+            let layouts: Vec<_> = (0..self.len()).map(|node| self.layout(node)).collect();
+            let mut members = layouts[0]["members"].as_array().expect("a list").iter();
+            members.all(|member| member["node_id"].is_string())
+                && layouts.iter().all(|layout| layout["hash"] == layouts[0]["hash"])
+        });
     }
 
     /// The entry of `of` in the status of `node`.

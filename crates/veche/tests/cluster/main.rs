@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod agreement;
 mod command_line;
 mod damaged;
 mod directories;

@@ -130,18 +130,23 @@ fn a_new_cluster_keeps_3_copies_and_more_than_5_are_warned_of() {
 #[test]
 fn all_nodes_hold_one_layout_record() {
     let cluster = Cluster::start(5);
-    let layout = |node| {
-        let answer = cluster.exchange(node, bare("GET", "/v0/layout"));
-        serde_json::from_str::<serde_json::Value>(&answer.text()).expect("JSON")
-    };
-    let first = layout(0);
-    assert_eq!((&first["epoch"], &first["default_from"]), (&1.into(), &3.into()));
+    cluster.wait_until_named();
+    for node in 0..5 {
+        eventually("the others have told it their epochs", || {
+            let layout = cluster.layout(node);
+            let mut members = layout["members"].as_array().expect("a list").iter();
+            members.all(|member| member["health"] == "up" && member["epoch"] == layout["epoch"])
+        });
+    }
+    let first = cluster.layout(0);
+    assert_eq!((&first["feature_level"], &first["default_from"]), (&1.into(), &3.into()));
+    assert_eq!(first["voters_unreachable"], serde_json::json!([]));
     let members = first["members"].as_array().expect("a list");
     assert_eq!(members.len(), 5);
     assert!(members.iter().all(|member| (member["share"].as_f64().unwrap_or(0.0) - 0.2).abs() < 0.001));
     assert_eq!(first["voters"].as_array().map(Vec::len), Some(5));
     for node in 1..5 {
-        assert_eq!(layout(node), first, "node {node}");
+        assert_eq!(cluster.layout(node), first, "node {node}");
     }
 }
 
@@ -152,6 +157,7 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
     const REMAINING: [usize; 2] = [0, 3];
     const LOST: [usize; 3] = [1, 2, 4];
     let mut cluster = Cluster::start(5);
+    cluster.wait_until_named();
     assert_eq!(cluster.exchange(0, put("k&ack=5&from=5", "v")).status, 201);
     cluster.stop_all();
     let lost = LOST.map(|node| cluster.url(node)).join(",");
@@ -167,13 +173,28 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
     assert_eq!(code, Some(2), "without --unsafe: {stderr}");
     let (code, _, stderr) = recover(&cluster, LOST[0], &["--unsafe"]);
     assert!(code == Some(1) && stderr.contains("is the node of this directory"), "{stderr}");
+    let layout_of = |cluster: &Cluster, name: &str| std::fs::read(cluster.data(REMAINING[0]).join(name)).ok();
+    let former = layout_of(&cluster, "layout");
+    let former_record = former.as_deref().map(::cluster::LayoutRecord::decode);
+    let former_epoch = former_record.expect("a file").expect("a record").epoch.0;
+    let (code, stdout, stderr) = recover(&cluster, REMAINING[0], &["--dry-run"]);
+    assert!(code == Some(0) && stdout.contains("would follow"), "{stdout}{stderr}");
+    assert!(layout_of(&cluster, "layout.before-recovery").is_none(), "nothing is changed");
+    assert_eq!(layout_of(&cluster, "layout"), former);
+    let (code, stdout, stderr) = recover(&cluster, REMAINING[0], &["--unsafe"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let undo =
+        stdout.lines().find_map(|line| line.split_once("on each: ")).expect("it says how to undo it").1;
+    let undone = std::process::Command::new("sh").args(["-c", undo]).status().expect("a shell");
+    assert!(undone.success() && layout_of(&cluster, "layout") == former, "{undo}");
     let clusters = REMAINING.map(|node| {
         let (code, stdout, stderr) = recover(&cluster, node, &["--unsafe", "--json"]);
         assert_eq!(code, Some(0), "{stderr}");
         serde_json::from_str::<serde_json::Value>(&stdout).expect("one JSON document")
     });
     assert_eq!(clusters[0], clusters[1]);
-    assert_eq!(clusters[0]["epoch"], 2);
+    assert_eq!(clusters[0]["epoch"], former_epoch + 1);
+    assert_eq!(clusters[0]["kept"], serde_json::json!(["layout.before-recovery", "votes.before-recovery"]));
     REMAINING.into_iter().for_each(|node| cluster.spawn(node));
     let [a, b] = REMAINING;
     REMAINING.into_iter().for_each(|node| eventually("the node serves", || cluster.serves(node)));

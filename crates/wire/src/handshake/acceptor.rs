@@ -1,9 +1,9 @@
 //! The accepting side of a handshake.
 
 use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack, refused};
-use super::hello::{acceptor_hello, read_dialer};
+use super::hello::{acceptor_hello, read_dialer, read_statement, split_proof};
 use super::secret::{PROOF_LEN, ProofSender};
-use super::{HandshakeConfig, HandshakeError, NONCE_LEN};
+use super::{HandshakeConfig, HandshakeError, LayoutStatement, NONCE_LEN};
 use cluster::{PeerHello, Requester};
 
 /// The accepting side of a handshake. After an error it must not be used any more.
@@ -15,6 +15,8 @@ pub struct Acceptor {
     state: State,
     /// Version of the protocol: the oldest one until the dialer's hello has arrived.
     version: u8,
+    /// The dialer's statement of its layout record.
+    statement: Option<LayoutStatement>,
 }
 
 #[derive(Debug)]
@@ -45,7 +47,14 @@ impl Acceptor {
         let local =
             HandshakeConfig { hello: PeerHello { requester: Requester::Node, ..local.hello }, ..local };
         let version = local.versions.min;
-        Self { local, nonce, buffer: HandshakeBuffer::default(), state: State::AwaitingHello, version }
+        Self {
+            local,
+            nonce,
+            buffer: HandshakeBuffer::default(),
+            state: State::AwaitingHello,
+            version,
+            statement: None,
+        }
     }
 
     /// Handles bytes that the dialer sent. Bytes after its proof are kept for [`Acceptor::admit`].
@@ -62,11 +71,19 @@ impl Acceptor {
             State::AwaitingProof { peer, dial, accept } => {
                 match self.buffer.take(HandshakeMessageKind::Proof)? {
                     None => Ok(AcceptStep::NeedMore),
-                    Some(proof) => {
-                        if !self.local.secret.verify(ProofSender::Dial, dial, accept, &proof[HEADER_LEN..]) {
+                    Some(message) => {
+                        let (statement, proof) =
+                            split_proof(&message[HEADER_LEN..]).ok_or(HandshakeError::AnotherSecret)?;
+                        let HandshakeConfig { secret, layout, named, .. } = &self.local;
+                        if !secret.verify(ProofSender::Dial { statement }, dial, accept, proof) {
                             return Err(HandshakeError::AnotherSecret);
                         }
                         let peer = *peer;
+                        let statement = read_statement(statement, self.version)?;
+                        if let Some(theirs) = &statement {
+                            layout.check_identity(named, &peer, theirs)?;
+                        }
+                        self.statement = statement;
                         self.state = State::Authenticated;
                         Ok(AcceptStep::Authenticated(peer))
                     }
@@ -90,6 +107,12 @@ impl Acceptor {
     /// Version of the protocol that both sides speak, once the dialer is authenticated.
     pub const fn version(&self) -> u8 {
         self.version
+    }
+
+    /// The layout record and the address of the dialer, once it is authenticated. `None` before
+    /// version 4.
+    pub const fn statement(&self) -> Option<&LayoutStatement> {
+        self.statement.as_ref()
     }
 
     /// Admits the link. Returns the bytes to send, and the bytes received after the handshake,

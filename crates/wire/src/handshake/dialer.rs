@@ -1,9 +1,9 @@
 //! The dialing side of a handshake.
 
 use super::framing::{HEADER_LEN, HandshakeBuffer, HandshakeMessageKind, pack};
-use super::hello::{dialer_hello, read_acceptor, split_proof};
+use super::hello::{AcceptorHello, dialer_hello, dialer_statement, read_acceptor, split_proof};
 use super::secret::ProofSender;
-use super::{HandshakeConfig, HandshakeError, NONCE_LEN};
+use super::{HandshakeConfig, HandshakeError, LayoutStatement, NONCE_LEN};
 use cluster::{NodeIndex, PeerHello};
 
 /// The dialing side of a handshake. After an error it must not be used any more.
@@ -18,6 +18,8 @@ pub struct Dialer {
     peer: Option<PeerHello>,
     /// Version of the protocol: the oldest one until the acceptor's hello has arrived.
     version: u8,
+    /// The acceptor's statement of its layout record.
+    statement: Option<LayoutStatement>,
 }
 
 /// Next step of a dialer.
@@ -43,7 +45,8 @@ impl Dialer {
         let hello = dialer_hello(&local, &nonce);
         let version = local.versions.min;
         let buffer = HandshakeBuffer::default();
-        let dialer = Self { local, expected, hello: hello.clone(), buffer, peer: None, version };
+        let dialer =
+            Self { local, expected, hello: hello.clone(), buffer, peer: None, version, statement: None };
         (dialer, hello)
     }
 
@@ -73,23 +76,33 @@ impl Dialer {
         self.version
     }
 
+    /// The layout record and the address of the acceptor, once the link is open. `None` before
+    /// version 4.
+    pub const fn statement(&self) -> Option<&LayoutStatement> {
+        self.statement.as_ref()
+    }
+
     fn handle_hello(&mut self, message: &[u8]) -> Result<DialStep, HandshakeError> {
         let (hello, proof) =
             split_proof(message).filter(|(hello, _)| hello.len() >= HEADER_LEN).ok_or(NO_PROOF)?;
-        let (peer, version) = read_acceptor(hello, &self.local)?;
-        let HandshakeConfig { secret, .. } = &self.local;
+        let AcceptorHello { peer, version, statement } = read_acceptor(hello, &self.local)?;
+        let HandshakeConfig { secret, layout, named, .. } = &self.local;
         if !secret.verify(ProofSender::Accept, &self.hello, hello, proof) {
             return Err(HandshakeError::AnotherSecret);
         }
         if peer.node != self.expected {
             return Err(HandshakeError::WrongNode { expected: self.expected, found: peer.node });
         }
+        if let Some(theirs) = &statement {
+            layout.check_identity(named, &peer, theirs)?;
+        }
         self.peer = Some(peer);
         self.version = version;
-        Ok(DialStep::Send(pack(
-            HandshakeMessageKind::Proof,
-            &secret.prove(ProofSender::Dial, &self.hello, hello),
-        )))
+        self.statement = statement;
+        let mut body = dialer_statement(&self.local, version);
+        let proof = secret.prove(ProofSender::Dial { statement: &body }, &self.hello, hello);
+        body.extend_from_slice(&proof);
+        Ok(DialStep::Send(pack(HandshakeMessageKind::Proof, &body)))
     }
 }
 

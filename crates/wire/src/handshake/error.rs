@@ -6,6 +6,7 @@ use super::layout::LAYOUTS_SINCE;
 use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
 use cluster::{ClusterId, LayoutEpoch, NodeIndex};
 use std::fmt;
+use stdx::NodeTag;
 
 /// The range of protocol versions that a node speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub enum HandshakeError {
     #[error(
         "the nodes disagree about the cluster (id {ours} here, {theirs} there): give all new nodes the same --cluster list; a \
          node whose data directory belongs to another cluster needs an empty --data to join this one, and the file layout \
-         of a member if this one was recovered"
+         of a member if this one was recovered or its addresses have changed"
     )]
     AnotherCluster {
         /// Cluster of this node.
@@ -91,6 +92,47 @@ pub enum HandshakeError {
     AnotherProtocol {
         /// The versions that the other node speaks.
         theirs: ProtocolVersions,
+    },
+    /// The other node does not know layout records, and this node's record is not of epoch 1.
+    #[error(
+        "the cluster has the layout record of epoch {epoch}, and a node that speaks {theirs} of the protocol does not know \
+         records: install a release on it that speaks version {LAYOUTS_SINCE}, and keep its --data"
+    )]
+    WithoutRecords {
+        /// Epoch of this node's record.
+        epoch: LayoutEpoch,
+        /// The versions that the other node speaks.
+        theirs: ProtocolVersions,
+    },
+    /// The layout record declares that the other node does not come back.
+    #[error(
+        "the node with the id {:016x} is dead by the layout record of epoch {epoch}, and is refused for ever: stop it; to use \
+         its machine for the cluster again, start it with an empty --data", node_id.0
+    )]
+    Removed {
+        /// The node.
+        node_id: NodeTag,
+        /// Epoch of this node's record.
+        epoch: LayoutEpoch,
+    },
+    /// The layout record names another id for the slot of the other node, and it is not reached at
+    /// the address of the record either.
+    #[error(
+        "slot {} is the node with the id {:016x} at {url}, and a node with the id {:016x} at {found_url} calls itself this \
+         slot: start it with --self-url {url} if it replaces that node, else with an empty --data and a --self-url of its own",
+        node.0, named.0, found.0
+    )]
+    AnotherIdentity {
+        /// The slot.
+        node: NodeIndex,
+        /// The id that the record names.
+        named: NodeTag,
+        /// The URL in the record.
+        url: String,
+        /// The id of the other node.
+        found: NodeTag,
+        /// The URL that the other node states.
+        found_url: String,
     },
     /// Another node answers than the one that was dialed.
     #[error("{expected:?} was dialed and {found:?} answered: check that its --self-url leads to it")]

@@ -14,17 +14,17 @@
 //! 38  8  version clock
 //! 46  1  sync state
 //! 47 32  nonce
-//! 79 57  since version 4, in the acceptor's hello: its layout record
+//! 79     since version 4, in the acceptor's hello: its statement of its layout record
 //! ```
 
 use super::framing::{HEADER_LEN, HandshakeMessageKind, pack};
-use super::layout::{LAYOUTS_SINCE, LayoutStatement, STATEMENT_LEN};
+use super::layout::{LAYOUTS_SINCE, LayoutStatement, STATEMENT_LEN_MAX};
 use super::secret::PROOF_LEN;
 use super::{ClusterDigest, HandshakeConfig, HandshakeError, NONCE_LEN, ProtocolVersions};
 use crate::message::fields::{
     requester_from_number, requester_to_number, sync_state_from_number, sync_state_to_number,
 };
-use cluster::{Incarnation, NodeIndex, PeerHello};
+use cluster::{Incarnation, LayoutEpoch, NodeIndex, PeerHello};
 use stdx::codec::{Reader, Truncated};
 use stdx::{Hlc, NodeTag};
 
@@ -53,7 +53,7 @@ pub(super) fn split_proof(message: &[u8]) -> Option<(&[u8], &[u8; PROOF_LEN])> {
 
 fn body(local: &HandshakeConfig, nonce: &[u8; NONCE_LEN]) -> Vec<u8> {
     let ProtocolVersions { min, max } = local.versions;
-    let mut out = Vec::with_capacity(HELLO_LEN + STATEMENT_LEN + PROOF_LEN);
+    let mut out = Vec::with_capacity(HELLO_LEN + STATEMENT_LEN_MAX + PROOF_LEN);
     out.extend_from_slice(&[min, max]);
     out.extend_from_slice(&local.digest.list.to_le_bytes());
     out.push(local.digest.nodes);
@@ -80,25 +80,61 @@ pub(super) fn read_dialer(
     if reader.is_empty() { Ok(read) } else { Err(IMPOSSIBLE) }
 }
 
+/// The content of an acceptor's hello.
+pub(super) struct AcceptorHello {
+    pub(super) peer: PeerHello,
+    /// Version of the protocol that both nodes speak.
+    pub(super) version: u8,
+    /// The acceptor's layout record. `None` before version 4.
+    pub(super) statement: Option<LayoutStatement>,
+}
+
 /// As [`read_dialer`], for the acceptor's hello. Since version 4 it also states the acceptor's
 /// layout record, which is compared with that of `local`.
 pub(super) fn read_acceptor(
     message: &[u8],
     local: &HandshakeConfig,
-) -> Result<(PeerHello, u8), HandshakeError> {
+) -> Result<AcceptorHello, HandshakeError> {
     let mut reader = Reader::new(&message[HEADER_LEN..]);
-    let read = read(&mut reader, local)?;
-    if read.1 >= LAYOUTS_SINCE {
-        let theirs = LayoutStatement::read(&mut reader).map_err(short)?;
+    let (peer, version) = read(&mut reader, local)?;
+    let mut statement = None;
+    if version >= LAYOUTS_SINCE {
+        let theirs = LayoutStatement::read(&mut reader).map_err(short)?.ok_or(IMPOSSIBLE)?;
         local.layout.check(&theirs)?;
+        statement = Some(theirs);
     }
-    if reader.is_empty() { Ok(read) } else { Err(IMPOSSIBLE) }
+    if reader.is_empty() { Ok(AcceptorHello { peer, version, statement }) } else { Err(IMPOSSIBLE) }
+}
+
+/// Encodes the dialer's statement of its layout record, which its proof carries. Empty before
+/// version 4.
+pub(super) fn dialer_statement(local: &HandshakeConfig, version: u8) -> Vec<u8> {
+    let mut statement = Vec::new();
+    if version >= LAYOUTS_SINCE {
+        local.layout.put(&mut statement);
+    }
+    statement
+}
+
+/// Decodes the dialer's statement. `None` before version 4.
+pub(super) fn read_statement(bytes: &[u8], version: u8) -> Result<Option<LayoutStatement>, HandshakeError> {
+    let mut reader = Reader::new(bytes);
+    let statement = match version >= LAYOUTS_SINCE {
+        true => Some(LayoutStatement::read(&mut reader).map_err(short)?.ok_or(IMPOSSIBLE)?),
+        false => None,
+    };
+    if reader.is_empty() { Ok(statement) } else { Err(IMPOSSIBLE) }
 }
 
 /// Decodes the fields of all versions, up to the nonce.
 fn read(reader: &mut Reader<'_>, local: &HandshakeConfig) -> Result<(PeerHello, u8), HandshakeError> {
     let theirs = versions(reader).map_err(short)?;
-    let common = local.versions.common(theirs).ok_or(HandshakeError::AnotherProtocol { theirs })?;
+    let common = local.versions.common(theirs).ok_or(match theirs.max < local.versions.min {
+        true if local.layout.epoch > LayoutEpoch::FIRST => {
+            HandshakeError::WithoutRecords { epoch: local.layout.epoch, theirs }
+        }
+        _ => HandshakeError::AnotherProtocol { theirs },
+    })?;
     let theirs = digest(reader).map_err(short)?;
     let hello = peer(reader).map_err(short)?.ok_or(IMPOSSIBLE)?;
     reader.bytes(NONCE_LEN).map_err(short)?;

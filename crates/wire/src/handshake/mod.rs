@@ -6,7 +6,8 @@
 //! - It belongs to the same cluster, and holds no other layout record of the same epoch. A peer of
 //!   a version before 4, which has no records, has the same nodes, partitions and hash.
 //! - It speaks a common version of the protocol.
-//! - It is the expected node.
+//! - It is the expected node. If the layout record names the id of that node, it has this id, or it
+//!   is reached at the address of the record: a node that has lost its disk has another id.
 //! - Its hello was made for this link: it was neither replayed from an earlier one nor altered.
 //!
 //! After a failed handshake both sides can report the reason in one sentence.
@@ -17,17 +18,18 @@
 //! dialer                                                    acceptor
 //!   Hello { versions, node, tag, .., nonce }         ->
 //!                                                    <-      Hello { its own fields }, Proof
-//!   Proof                                            ->
+//!   Statement, Proof                                 ->
 //!                                                    <-      Welcome
 //! ```
 //!
-//! The dialer compares the layout records: since version 4 the acceptor's hello states its record.
-//! The dialer's hello is sent before the common version is known, so it has the same form in all
-//! versions. A refused acceptor is told the reason by the dialer. A node whose record is not of
-//! epoch 1 speaks no version before 4.
+//! Since version 4 each side states its layout record and the URL at which it is reached: the
+//! acceptor in its hello, the dialer with its proof. The dialer's hello is sent before the common
+//! version is known, so it has the same form in all versions. The dialer compares the records, and
+//! both sides compare the identity of the other one with their record. A refused acceptor is told
+//! the reason by the dialer. A node whose record is not of epoch 1 speaks no version before 4.
 //!
-//! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction and the
-//! bytes of both hellos. Each hello has 32 random bytes, so no proof is valid on another link. The
+//! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction, the bytes
+//! of both hellos, and the dialer's statement. Each hello has 32 random bytes, so no proof is valid on another link. The
 //! labels differ, so a proof cannot be reflected. Either side may send `Refused` with a reason in
 //! place of any message. The dialer verifies the acceptor's proof before it sends its own. Between
 //! the dialer's proof and `Welcome`, the acceptor's [`Node`](cluster::Node) decides whether to
@@ -55,10 +57,11 @@ pub use dialer::{DialStep, Dialer};
 pub use digest::ClusterDigest;
 pub use error::{HandshakeError, ProtocolVersions};
 pub use framing::HANDSHAKE_BYTES_MAX;
-pub use layout::LayoutStatement;
+pub use layout::{LayoutStatement, NamedMember};
 pub use secret::Secret;
 
 use cluster::PeerHello;
+use std::sync::Arc;
 
 /// Length of a nonce in bytes.
 pub const NONCE_LEN: usize = 32;
@@ -70,8 +73,10 @@ pub struct HandshakeConfig {
     pub hello: PeerHello,
     /// Digest of the members of this node's layout record, for peers of versions before 4.
     pub digest: ClusterDigest,
-    /// The layout record of this node.
+    /// The layout record of this node, and its address.
     pub layout: LayoutStatement,
+    /// The members whose node ids the record names.
+    pub named: Arc<[NamedMember]>,
     /// The cluster's secret.
     pub secret: Secret,
     /// Versions of the protocol that this node speaks: [`ProtocolVersions::OURS`], or fewer.

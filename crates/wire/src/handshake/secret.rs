@@ -14,8 +14,12 @@ pub struct Secret(Vec<u8>);
 
 /// The side that sends a proof.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ProofSender {
-    Dial,
+pub(super) enum ProofSender<'a> {
+    Dial {
+        /// The dialer's statement of its layout record, which its proof carries. Empty before
+        /// version 4.
+        statement: &'a [u8],
+    },
     Accept,
 }
 
@@ -25,14 +29,14 @@ impl Secret {
         Self(bytes.into())
     }
 
-    /// Creates the proof of this side over both hellos.
-    pub(super) fn prove(&self, direction: ProofSender, dial: &[u8], accept: &[u8]) -> [u8; PROOF_LEN] {
-        self.mac(direction, dial, accept).finalize().into_bytes().into()
+    /// Creates the proof of this side over what both sides have sent.
+    pub(super) fn prove(&self, sender: ProofSender<'_>, dial: &[u8], accept: &[u8]) -> [u8; PROOF_LEN] {
+        self.mac(sender, dial, accept).finalize().into_bytes().into()
     }
 
     /// Whether the proof of the other side is valid. Takes constant time.
-    pub(super) fn verify(&self, direction: ProofSender, dial: &[u8], accept: &[u8], proof: &[u8]) -> bool {
-        self.mac(direction, dial, accept).verify_slice(proof).is_ok()
+    pub(super) fn verify(&self, sender: ProofSender<'_>, dial: &[u8], accept: &[u8], proof: &[u8]) -> bool {
+        self.mac(sender, dial, accept).verify_slice(proof).is_ok()
     }
 
     /// The MAC of the early proof by which the node `from` authenticates itself to the node `to`.
@@ -50,15 +54,15 @@ impl Secret {
         mac.chain_update(b"veche early").chain_update([from.0, to.0]).chain_update(hour.to_le_bytes())
     }
 
-    /// MAC over a label and both hellos. The hellos need no separator, since each contains its
-    /// length.
-    fn mac(&self, direction: ProofSender, dial: &[u8], accept: &[u8]) -> Hmac<Sha256> {
-        let label: &[u8] = match direction {
-            ProofSender::Dial => b"veche dial",
-            ProofSender::Accept => b"veche accept",
+    /// MAC over a label, both hellos and the dialer's statement. The hellos need no separator,
+    /// since each contains its length.
+    fn mac(&self, sender: ProofSender<'_>, dial: &[u8], accept: &[u8]) -> Hmac<Sha256> {
+        let (label, statement): (&[u8], &[u8]) = match sender {
+            ProofSender::Dial { statement } => (b"veche dial", statement),
+            ProofSender::Accept => (b"veche accept", &[]),
         };
         let mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("an HMAC takes keys of any length");
-        mac.chain_update(label).chain_update(dial).chain_update(accept)
+        mac.chain_update(label).chain_update(dial).chain_update(accept).chain_update(statement)
     }
 }
 

@@ -272,11 +272,12 @@ fn epoch(reader: &mut Reader<'_>) -> Result<LayoutEpoch, WireError> {
 }
 
 fn ballot(reader: &mut Reader<'_>) -> Result<ProposalBallot, WireError> {
-    Ok(ProposalBallot {
-        round: reader.u64()?,
-        proposer: NodeTag(reader.u64()?),
-        incarnation: Incarnation(reader.u64()?),
-    })
+    let round = reader.u64()?;
+    if round > ProposalBallot::ROUND_MAX {
+        return Err(WireError::Field { field: "round of a ballot" });
+    }
+    let (proposer, incarnation) = (NodeTag(reader.u64()?), Incarnation(reader.u64()?));
+    Ok(ProposalBallot { round, proposer, incarnation })
 }
 
 fn vote(from: &mut Decoder<'_>) -> Result<ChainVote<EncodedRecord>, WireError> {

@@ -160,10 +160,8 @@ fn any_epoch() -> impl Strategy<Value = LayoutEpoch> {
 }
 
 fn any_ballot() -> impl Strategy<Value = ProposalBallot> {
-    any::<(u64, u64, u64)>().prop_map(|(round, proposer, incarnation)| ProposalBallot {
-        round,
-        proposer: NodeTag(proposer),
-        incarnation: Incarnation(incarnation),
+    (0..=ProposalBallot::ROUND_MAX, any::<u64>(), any::<u64>()).prop_map(|(round, proposer, incarnation)| {
+        ProposalBallot { round, proposer: NodeTag(proposer), incarnation: Incarnation(incarnation) }
     })
 }
 

@@ -5,7 +5,6 @@ use super::{
     URL_BYTES_MAX, ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex};
-use sha2::{Digest, Sha256};
 use stdx::NodeTag;
 use stdx::codec::{Reader, Truncated, put_varint};
 
@@ -67,7 +66,7 @@ impl From<Truncated> for LayoutDecodeError {
 impl LayoutRecord {
     /// SHA-256 of the encoded record.
     pub fn hash(&self) -> RecordHash {
-        RecordHash(Sha256::digest(self.encode()).into())
+        RecordHash::of(&self.encode())
     }
 
     /// Encodes the record.

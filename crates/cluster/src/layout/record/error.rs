@@ -120,7 +120,7 @@ pub enum LayoutRecordError {
         /// State in the record.
         state: MemberState,
     },
-    /// More than one voter was replaced.
+    /// More than one voter was replaced, by another member or by another node in its slot.
     #[error("it replaces more than one voter")]
     SeveralVoters,
     /// A preference list changes by more than one exchange, or members were not added or removed at

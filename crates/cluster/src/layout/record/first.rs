@@ -1,8 +1,8 @@
 //! LayoutEpoch 1: the record that every node builds from the same list.
 
 use super::{
-    ClusterId, FEATURE_LEVEL, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState,
-    RecordHash, VOTERS_MAX, WEIGHT_DEFAULT,
+    ClusterId, FEATURE_LEVEL_OF_LIST, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
+    MemberState, RecordHash, VOTERS_MAX, WEIGHT_DEFAULT,
 };
 use crate::layout::{NODES_MAX, NodeIndex, balance};
 use sha2::{Digest, Sha256};
@@ -67,7 +67,7 @@ impl LayoutRecord {
             cluster: origin.cluster_id(),
             epoch: LayoutEpoch::FIRST,
             parent: RecordHash::NONE,
-            feature_level: FEATURE_LEVEL,
+            feature_level: FEATURE_LEVEL_OF_LIST,
             hash_version: origin.hash_version,
             default_from: origin.default_from,
             voters: first_voters(members as u8),
@@ -87,7 +87,7 @@ fn first_voters(members: u8) -> Vec<NodeIndex> {
 }
 
 /// Number of voters of a cluster of `members`.
-pub(super) const fn voter_count(members: usize) -> usize {
+pub(crate) const fn voter_count(members: usize) -> usize {
     match members {
         0..=3 => members,
         4 => 3,

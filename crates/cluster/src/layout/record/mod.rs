@@ -40,14 +40,18 @@ mod verify;
 pub use codec::{LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError};
 pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;
+pub(crate) use first::voter_count;
 
 use super::{NodeIndex, PartitionId};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use stdx::NodeTag;
 
-/// The greatest feature level that this release supports.
-pub const FEATURE_LEVEL: u32 = 1;
+/// The greatest feature level that this release supports: records are decided, and name the ids of
+/// all members that are not dead.
+pub const FEATURE_LEVEL: u32 = 2;
+/// The feature level of epoch 1, which is computed from a list and not decided.
+const FEATURE_LEVEL_OF_LIST: u32 = 1;
 /// Most voters of a record.
 pub const VOTERS_MAX: usize = 5;
 /// Longest URL of a member, in bytes.
@@ -197,6 +201,11 @@ impl ClusterId {
 impl RecordHash {
     /// The parent hash of epoch 1, which has no parent.
     pub const NONE: Self = Self([0; 32]);
+
+    /// The hash of an encoded record.
+    pub(crate) fn of(encoded: &[u8]) -> Self {
+        Self(Sha256::digest(encoded).into())
+    }
 }
 
 fn fmt_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {

@@ -107,7 +107,12 @@ impl LayoutRecord {
         }
         self.members.iter().try_for_each(|member| member.verify(parent))?;
         let (voters, before) = (slots(&self.voters), slots(&parent.voters));
-        if voters.without(before).len() > 1 || before.without(voters).len() > 1 {
+        let id_in = |record: &Self, slot| record.member(slot).and_then(|member| member.node_id);
+        // A voter that has no id yet is named, not replaced.
+        let is_replaced =
+            |slot: &NodeIndex| id_in(parent, *slot).is_some_and(|id| id_in(self, *slot) != Some(id));
+        let replaced = voters.intersection(before).iter().filter(is_replaced).count() as u8;
+        if voters.without(before).len() + replaced > 1 || before.without(voters).len() + replaced > 1 {
             return Err(LayoutRecordError::SeveralVoters);
         }
         (0..self.partitions()).map(PartitionId).try_for_each(|partition| self.verify_list(parent, partition))

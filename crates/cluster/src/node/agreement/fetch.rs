@@ -3,13 +3,14 @@
 //!
 //! Heartbeats carry the [`LayoutStamp`] of the sender's adopted record. At most one record is being
 //! read at a time. A refused record is not read again from that peer, until the peer has another
-//! one.
+//! one. A record is known to be refused by its own hash: the peer may have adopted another one since
+//! it sent it.
 
 use super::{Agreement, AgreementEffect};
 use crate::node::dispatch::RequestPurpose;
 use crate::{
     ChainRequest, LayoutDecodeError, LayoutEpoch, LayoutRecord, LayoutRecordError, LayoutStamp, LinkId,
-    MessageId, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, ReplicaFault,
+    MessageId, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, RecordHash, ReplicaFault,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,9 +51,13 @@ pub enum LayoutConflictReason {
 /// The records of peers, as their heartbeats report them.
 #[derive(Debug)]
 pub(super) struct Fetch {
+    /// The stamp that each peer has sent last.
     heard: BTreeMap<NodeIndex, LayoutStamp>,
-    /// The records that were reported as conflicts.
-    reported: BTreeMap<NodeIndex, Option<LayoutStamp>>,
+    /// The last stamp of each peer that was reported because it differs from the own one in its
+    /// epoch.
+    reported: BTreeMap<NodeIndex, LayoutStamp>,
+    /// Hash of the last record of each peer that was refused and reported.
+    refused: BTreeMap<NodeIndex, RecordHash>,
     /// The peer whose record is being read.
     in_flight: Option<NodeIndex>,
     retry_at: Instant,
@@ -60,7 +65,13 @@ pub(super) struct Fetch {
 
 impl Fetch {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { heard: BTreeMap::new(), reported: BTreeMap::new(), in_flight: None, retry_at: now }
+        Self {
+            heard: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            in_flight: None,
+            retry_at: now,
+        }
     }
 
     /// Records the stamp of a peer's heartbeat.
@@ -68,11 +79,17 @@ impl Fetch {
         self.heard.insert(node, stamp);
     }
 
+    /// The peers that were last heard with a record of an older epoch.
+    pub(super) fn behind(&self, epoch: LayoutEpoch) -> impl Iterator<Item = NodeIndex> {
+        self.heard.iter().filter(move |(_, stamp)| stamp.epoch < epoch).map(|(node, _)| *node)
+    }
+
     /// The peers with a record newer than `epoch` that was not refused, the newest first.
     fn newer_than(&self, epoch: LayoutEpoch) -> Vec<NodeIndex> {
-        let is_refused = |node: &NodeIndex, stamp| self.reported.get(node) == Some(&Some(stamp));
-        let newer =
-            self.heard.iter().filter(|(node, stamp)| stamp.epoch > epoch && !is_refused(node, **stamp));
+        let is_refused = |node: &NodeIndex, stamp: &LayoutStamp| {
+            self.refused.get(node).is_some_and(|refused| LayoutStamp::new(stamp.epoch, *refused) == *stamp)
+        };
+        let newer = self.heard.iter().filter(|(node, stamp)| stamp.epoch > epoch && !is_refused(node, stamp));
         let mut newer: Vec<_> = newer.map(|(node, stamp)| (std::cmp::Reverse(stamp.epoch), *node)).collect();
         newer.sort_unstable();
         newer.into_iter().map(|(_, node)| node).collect()
@@ -116,7 +133,7 @@ impl Node {
         match answer {
             Some(PeerAnswer::Node(NodeResponse::Layout(encoded))) => match encoded.decode() {
                 Ok(record) => agreement.learn_from(node, Arc::new(record)),
-                Err(error) => agreement.report_unreadable(node, error),
+                Err(error) => agreement.report_unreadable(node, Some(encoded.hash()), error),
             },
             _ => agreement.fetch.retry_at = now.mono + RETRY_AFTER,
         }
@@ -131,7 +148,7 @@ impl Agreement {
         }
         match self.contradiction_of(&record) {
             None => self.voter.learn(record),
-            Some(reason) => self.report(node, Some(record.epoch), reason),
+            Some(reason) => self.report_refused(node, Some(record.epoch), record.hash(), reason),
         }
     }
 
@@ -145,7 +162,7 @@ impl Agreement {
             && record.epoch > self.voter.decided().epoch
             && let Some(reason) = self.contradiction_of(record)
         {
-            self.report(node, Some(record.epoch), reason);
+            self.report_refused(node, Some(record.epoch), record.hash(), reason);
         }
     }
 
@@ -157,27 +174,117 @@ impl Agreement {
         record.verify_newer(decided).err().map(LayoutConflictReason::Refused)
     }
 
-    pub(super) fn report_unreadable(&mut self, node: NodeIndex, error: LayoutDecodeError) {
-        let epoch = self.fetch.heard.get(&node).map(|stamp| stamp.epoch);
-        self.report(node, epoch, LayoutConflictReason::Unreadable(error));
+    /// Reports a record of a peer with this hash that this release cannot read.
+    pub(super) fn report_unreadable(
+        &mut self,
+        node: NodeIndex,
+        record: Option<RecordHash>,
+        error: LayoutDecodeError,
+    ) {
+        let Some(hash) = record else { return };
+        let heard = self.fetch.heard.get(&node).map(|stamp| stamp.epoch);
+        let epoch = heard.filter(|epoch| LayoutStamp::new(*epoch, hash) == self.fetch.heard[&node]);
+        self.report_refused(node, epoch, hash, LayoutConflictReason::Unreadable(error));
     }
 
     /// Reports the peers that have adopted another record for the epoch of this node's.
     fn report_other_records(&mut self) {
         let own = self.adopted.stamp;
         let is_other = |stamp: &LayoutStamp| stamp.epoch == own.epoch && *stamp != own;
-        let others = self.fetch.heard.iter().filter(|(_, stamp)| is_other(stamp));
-        let others: Vec<NodeIndex> = others.map(|(node, _)| *node).collect();
-        for node in others {
-            self.report(node, Some(own.epoch), LayoutConflictReason::AnotherRecord);
+        for (&node, stamp) in self.fetch.heard.iter().filter(|(_, stamp)| is_other(stamp)) {
+            if self.fetch.reported.insert(node, *stamp) != Some(*stamp) {
+                let reason = LayoutConflictReason::AnotherRecord;
+                let conflict = LayoutConflict { node, epoch: Some(own.epoch), reason };
+                self.effects.push_back(AgreementEffect::Conflict(conflict));
+            }
         }
     }
 
-    /// Reports a conflict once for each record of a peer.
-    fn report(&mut self, node: NodeIndex, epoch: Option<LayoutEpoch>, reason: LayoutConflictReason) {
-        let stamp = self.fetch.heard.get(&node).copied();
-        if self.fetch.reported.insert(node, stamp) != Some(stamp) {
+    /// Reports a refused record of a peer once, by its hash.
+    fn report_refused(
+        &mut self,
+        node: NodeIndex,
+        epoch: Option<LayoutEpoch>,
+        hash: RecordHash,
+        reason: LayoutConflictReason,
+    ) {
+        if self.fetch.refused.insert(node, hash) != Some(hash) {
             self.effects.push_back(AgreementEffect::Conflict(LayoutConflict { node, epoch, reason }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AdoptedRecord, DurableVoter, Proposals, Reconciliation};
+    use super::*;
+    use crate::{AcceptorState, ChainNode, ClusterOrigin, VoteHistory, VoterState};
+    use std::collections::VecDeque;
+    use stdx::NodeTag;
+
+    const PEER: NodeIndex = NodeIndex(1);
+
+    fn first() -> LayoutRecord {
+        let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec();
+        let origin =
+            ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 3, tag: NodeTag(7) };
+        LayoutRecord::first(origin).expect("three nodes are a cluster")
+    }
+
+    fn agreement() -> Agreement {
+        let (me, record) = (ChainNode { slot: NodeIndex(0), id: NodeTag(7) }, Arc::new(first()));
+        let acceptor = AcceptorState::of(Arc::clone(&record));
+        let state = VoterState { history: VoteHistory::Complete, acceptor };
+        Agreement {
+            me,
+            voter: DurableVoter::new(me, state, Instant::ZERO),
+            adopted: AdoptedRecord::new(record),
+            proposals: Proposals::default(),
+            fetch: Fetch::new(Instant::ZERO),
+            reconciliation: Reconciliation::default(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// A record of this epoch after some parent.
+    fn record(epoch: u64, parent: &LayoutRecord) -> Arc<LayoutRecord> {
+        Arc::new(LayoutRecord { epoch: LayoutEpoch(epoch), parent: parent.hash(), ..parent.clone() })
+    }
+
+    fn stamp(record: &LayoutRecord) -> LayoutStamp {
+        LayoutStamp::new(record.epoch, record.hash())
+    }
+
+    #[test]
+    fn a_record_is_read_although_an_earlier_one_was_refused_after_it_was_heard_of() {
+        let mut agreement = agreement();
+        let refused = record(2, &LayoutRecord { default_from: 2, ..first() });
+        let next = record(2, &first());
+        agreement.fetch.hear(PEER, stamp(&refused));
+        assert_eq!(agreement.fetch.newer_than(LayoutEpoch(1)), [PEER]);
+        agreement.fetch.hear(PEER, stamp(&next));
+        agreement.learn_from(PEER, refused);
+        assert_eq!(agreement.effects.len(), 1, "the refused record is reported");
+        assert_eq!(agreement.fetch.newer_than(LayoutEpoch(1)), [PEER]);
+    }
+
+    #[test]
+    fn a_refused_record_is_reported_once_and_not_read_again() {
+        let mut agreement = agreement();
+        let refused = record(2, &LayoutRecord { default_from: 2, ..first() });
+        // The peer was not heard since it has adopted the record, and then it is.
+        agreement.fetch.hear(PEER, stamp(&LayoutRecord { default_from: 2, ..first() }));
+        agreement.report_other_records();
+        agreement.learn_from(PEER, Arc::clone(&refused));
+        agreement.report_other_records();
+        agreement.fetch.hear(PEER, stamp(&refused));
+        assert_eq!(agreement.fetch.newer_than(LayoutEpoch(1)), []);
+        agreement.learn_from(PEER, refused);
+        let reasons = agreement.effects.iter().map(|effect| match effect {
+            AgreementEffect::Conflict(conflict) => conflict.reason,
+            effect => panic!("{effect:?}"),
+        });
+        let refusal = LayoutConflictReason::Refused(LayoutRecordError::NotTheChild);
+        assert_eq!(reasons.collect::<Vec<_>>(), [LayoutConflictReason::AnotherRecord, refusal]);
     }
 }

@@ -8,7 +8,7 @@
 //!    before the node or a peer acts on it. The adopted epoch never decreases.
 //! 4. Of two nodes that can exchange heartbeats, the one with the older record adopts the newer
 //!    one, unless the two conflict. A conflict is reported once for each record of a peer.
-//! 5. A running proposal ends with exactly one [`ProposalOutcome`].
+//! 5. A running proposal of the host ends with exactly one [`ProposalOutcome`].
 //!
 //! **Mechanism.** The [epoch chain](crate::EpochAcceptor) decides. This module connects its state
 //! machines with the node:
@@ -16,6 +16,8 @@
 //! * `voter` holds the answers of the acceptor until the host has reported the state durable.
 //! * `proposal` runs at most one proposer, on request of the host.
 //! * `fetch` compares the [`LayoutStamp`]s of heartbeats and reads newer records from peers.
+//! * `reconcile` proposes records by itself: for node ids, lost disks, moved nodes and voters. The
+//!   rules are in `next_record`.
 //!
 //! The host drains [`poll_agreement_effect`](Node::poll_agreement_effect). It stores each
 //! [`AgreementEffect::Persist`] and reports that with
@@ -27,7 +29,8 @@
 //!
 //! * [`VoteHistory::covers`]: the directory knows its votes.
 //! * A majority of the nodes was heard since the start of this process, and no peer refuses it as a
-//!   copy. So a directory that is an older state of itself is found out before it votes.
+//!   copy. So a directory that is an older state of itself is found out before it votes. Members
+//!   that the decided record calls dead do not count here and below.
 //! * Before a record names the node's id, the node is settled, and it has heard all peers that were
 //!   not heard when it settled. So a node that lost its disk does not vote in place of the lost
 //!   one.
@@ -47,25 +50,31 @@
 //! volume is put back to a snapshot of the same generation and the clock has not moved since. While
 //! the host cannot store the votes of a node that begins to rebuild, the node
 //! record cannot change either. A proposal needs a majority of voters that answer within
-//! [`ProposerPace::response_timeout`] plus the time of the record on a slow link. The members of
+//! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. The members of
 //! the cluster are those of the process's start: an adopted record is reported to the host and has
 //! no effect on the node's links, quorums or placement.
 
 mod fetch;
+mod next_record;
 mod proposal;
+mod reconcile;
+mod status;
 mod voter;
 
 pub use fetch::{LayoutConflict, LayoutConflictReason};
 pub use proposal::{ProposalOutcome, ProposeError};
+pub use status::{AgreementStatus, VoterStatus};
 
 use super::Node;
 use super::dispatch::RequestPurpose;
 use crate::{
-    ChainNode, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId, MessageId,
-    NodeIndex, NodeRequest, NodeResponse, PeerAnswer, ReplicaFault, SyncState, VoteHistory, VoterState,
+    ChainNode, ChainRecord, ChainRequest, ChainResponse, EncodedRecord, LayoutRecord, LayoutStamp, LinkId,
+    MemberState, MessageId, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, RecordHash,
+    ReplicaFault, SyncState, VoteHistory, VoterState,
 };
 use fetch::Fetch;
 use proposal::Proposals;
+use reconcile::Reconciliation;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -86,7 +95,7 @@ pub enum AgreementEffect {
     },
     /// This decided record is durable and adopted.
     Adopted(Arc<LayoutRecord>),
-    /// The running proposal has ended.
+    /// The running proposal of the host has ended.
     ProposalEnded(ProposalOutcome),
     /// A peer holds a record that contradicts the one of this node. Neither node adopts the other's
     /// record.
@@ -97,6 +106,7 @@ pub enum AgreementEffect {
 #[derive(Debug)]
 struct AdoptedRecord {
     record: Arc<LayoutRecord>,
+    hash: RecordHash,
     stamp: LayoutStamp,
     /// The record for peers, which may read it all at once.
     encoded: EncodedRecord,
@@ -104,8 +114,9 @@ struct AdoptedRecord {
 
 impl AdoptedRecord {
     fn new(record: Arc<LayoutRecord>) -> Self {
-        let stamp = LayoutStamp::new(record.epoch, record.hash());
-        Self { encoded: EncodedRecord::of(&record), record, stamp }
+        let encoded = EncodedRecord::of(&record);
+        let hash = encoded.hash();
+        Self { stamp: LayoutStamp::new(record.epoch, hash), hash, record, encoded }
     }
 }
 
@@ -117,6 +128,7 @@ pub(super) struct Agreement {
     adopted: AdoptedRecord,
     proposals: Proposals,
     fetch: Fetch,
+    reconciliation: Reconciliation,
     effects: VecDeque<AgreementEffect>,
 }
 
@@ -133,6 +145,7 @@ impl Node {
             adopted,
             proposals: Proposals::default(),
             fetch: Fetch::new(now.mono),
+            reconciliation: Reconciliation::default(),
             effects: VecDeque::new(),
         });
         self.advance(now);
@@ -176,6 +189,16 @@ impl Node {
         }
     }
 
+    /// The peers that are dead by the newest decided record of this node.
+    pub(super) fn dead_peers(&self) -> NodeSet {
+        let Some(agreement) = &self.agreement else { return NodeSet::EMPTY };
+        let is_dead = |node: NodeIndex| {
+            let member = agreement.voter.decided().member(node);
+            member.is_some_and(|member| member.state == MemberState::Dead)
+        };
+        self.peer_nodes().filter(|&node| is_dead(node)).collect()
+    }
+
     /// Whether a restriction of this node's votes is not durable yet.
     pub(super) fn is_vote_history_pending(&self) -> bool {
         self.agreement.as_ref().is_some_and(|agreement| agreement.voter.is_history_pending())
@@ -193,6 +216,7 @@ impl Node {
         let Some(agreement) = &mut self.agreement else {
             return self.outbox.answer(link, id, PeerAnswer::Failed(ReplicaFault::NotServing));
         };
+        let record = request.record().map(EncodedRecord::hash);
         let answer = match request.try_map(|encoded| encoded.decode().map(Arc::new)) {
             Ok(request) => {
                 agreement.report_unless_learnable(node, &request);
@@ -203,7 +227,7 @@ impl Node {
                 }
             }
             Err(error) => {
-                agreement.report_unreadable(node, error);
+                agreement.report_unreadable(node, record, error);
                 let epoch = agreement.voter.decided().epoch;
                 NodeResponse::Chain(ChainResponse::Refused { epoch }).into()
             }
@@ -216,9 +240,10 @@ impl Node {
         let Some(PeerAnswer::Node(NodeResponse::Chain(response))) = answer else { return };
         let Some(id) = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag) else { return };
         let Some(agreement) = &mut self.agreement else { return };
+        let record = response.record().map(EncodedRecord::hash);
         match response.try_map(|encoded| encoded.decode().map(Arc::new)) {
             Ok(response) => agreement.proposals.handle(now.mono, ChainNode { slot: node, id }, &response),
-            Err(error) => agreement.report_unreadable(node, error),
+            Err(error) => agreement.report_unreadable(node, record, error),
         }
     }
 
@@ -254,11 +279,15 @@ impl Node {
     fn can_vote(&self) -> bool {
         let Some(agreement) = &self.agreement else { return false };
         let decided = agreement.voter.decided();
-        let record = self.record.durable();
-        let is_in_place = || self.is_read_eligible() && record.unheard.is_empty();
         self.is_confirmed_by_majority()
             && agreement.voter.history().covers(agreement.me, decided)
-            && (decided.names(agreement.me) || is_in_place())
+            && (decided.names(agreement.me) || self.is_read_eligible() && self.is_in_place())
+    }
+
+    /// Whether all peers were heard that were not heard when this node settled: none of them knows
+    /// another node in its place.
+    fn is_in_place(&self) -> bool {
+        self.record.durable().unheard.without(self.dead_peers()).is_empty()
     }
 
     /// Whether a peer can be asked as a voter: the link to it carries such requests.
@@ -311,6 +340,11 @@ impl Node {
 }
 
 impl Agreement {
+    /// Whether this node is a voter of the newest decided record.
+    fn is_voter(&self) -> bool {
+        self.voter.decided().is_voter(self.me)
+    }
+
     /// Adopts the decided record of the voter once it is durable. Returns whether there was one.
     fn adopt_durable_record(&mut self) -> bool {
         let durable = Arc::clone(self.voter.durable_decided());

@@ -1,4 +1,4 @@
-//! Proposals of this node, one at a time, on request of the host.
+//! Proposals of this node, one at a time, on request of the host or by reconciliation.
 
 use super::{Agreement, AgreementEffect};
 use crate::epoch_chain::{ChainNode, ChainOutcome, ChainProposer, ChainRequest, ChainResponse, ProposerPace};
@@ -21,8 +21,9 @@ pub enum ProposalOutcome {
     /// This record of a later epoch is decided. Whether the proposed one was decided for its epoch
     /// is not known.
     Overtaken(Arc<LayoutRecord>),
-    /// No majority of the voters has answered in time. The record may be decided later, by another
-    /// proposer that finds it.
+    /// No record of the epoch was adopted here in time: no majority of the voters has answered,
+    /// other proposers had greater ballots, or the decided record is not durable yet. If a voter
+    /// has accepted the proposed record, a later proposer may find it and decide it.
     TimedOut,
 }
 
@@ -60,8 +61,18 @@ pub(super) struct Proposals {
     last_rounds: Option<(LayoutEpoch, u64)>,
 }
 
+/// The part of the process that has requested a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Requester {
+    /// The host, which is told of the end.
+    Host,
+    /// The reconciliation of this node.
+    Reconciliation,
+}
+
 #[derive(Debug)]
 struct RunningProposal {
+    requester: Requester,
     proposer: ChainProposer<Arc<LayoutRecord>>,
     own: Arc<LayoutRecord>,
     end_at: Instant,
@@ -69,7 +80,8 @@ struct RunningProposal {
 
 impl Node {
     /// Proposes `record` as the child of the adopted one, for at most `within`. The end is reported
-    /// with [`AgreementEffect::ProposalEnded`].
+    /// with [`AgreementEffect::ProposalEnded`]. A proposal of this node's reconciliation is given up
+    /// for it.
     ///
     /// # Errors
     /// [`ProposeError`]: nothing was sent.
@@ -80,7 +92,7 @@ impl Node {
         within: Duration,
     ) -> Result<(), ProposeError> {
         let agreement = self.agreement.as_ref().ok_or(ProposeError::NoPart)?;
-        if agreement.proposals.running.is_some() {
+        if agreement.proposals.is_requested_by_host() {
             return Err(ProposeError::Busy);
         }
         let (parent, epoch) = (Arc::clone(&agreement.adopted.record), agreement.voter.decided().epoch);
@@ -91,17 +103,22 @@ impl Node {
         if let Some(slot) = newly_named_voters(&record, &parent).find(|&slot| !self.hears(&record, slot)) {
             return Err(ProposeError::VoterNotHeard { slot });
         }
-        self.begin_proposal(now, parent, Arc::new(record), within);
+        if let Some(agreement) = &mut self.agreement {
+            agreement.proposals.end();
+        }
+        self.begin_proposal(now, (parent, Arc::new(record)), within, Requester::Host);
         self.advance(now);
         Ok(())
     }
 
-    fn begin_proposal(
+    /// Begins to propose the second of these records as the child of the first. No other proposal
+    /// runs.
+    pub(super) fn begin_proposal(
         &mut self,
         now: Now,
-        parent: Arc<LayoutRecord>,
-        own: Arc<LayoutRecord>,
+        (parent, own): (Arc<LayoutRecord>, Arc<LayoutRecord>),
         within: Duration,
+        requester: Requester,
     ) {
         let (me, rng) = ((self.member.tag, self.member.incarnation), self.rng.fork());
         let Some(agreement) = &mut self.agreement else { return };
@@ -109,14 +126,17 @@ impl Node {
         let after_round = last.map_or(0, |(_, round)| round);
         let bytes = agreement.adopted.encoded.0.len() as u64;
         let mut pace = ProposerPace::default();
-        pace.response_timeout += Duration::from_millis(bytes * 1_000 / BYTES_PER_SECOND_MIN);
+        let on_the_way = Duration::from_millis(bytes * 1_000 / BYTES_PER_SECOND_MIN);
+        pace.response_timeout += on_the_way;
+        pace.response_timeout_max += on_the_way;
         let records = (parent, Arc::clone(&own));
         let proposer = ChainProposer::new(now.mono, me, records, after_round, pace, rng);
-        agreement.proposals.running = Some(RunningProposal { proposer, own, end_at: now.mono + within });
+        let end_at = now.mono + within;
+        agreement.proposals.running = Some(RunningProposal { requester, proposer, own, end_at });
     }
 
     /// Whether this node hears the voter in this slot, with the id that `record` names.
-    fn hears(&self, record: &LayoutRecord, slot: NodeIndex) -> bool {
+    pub(super) fn hears(&self, record: &LayoutRecord, slot: NodeIndex) -> bool {
         let named = record.member(slot).and_then(|member| member.node_id);
         let is_named = |tag: NodeTag| named.is_none_or(|named| named == tag);
         if slot == self.member.me {
@@ -140,6 +160,21 @@ fn newly_named_voters<'a>(
 }
 
 impl Proposals {
+    pub(super) const fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    fn is_requested_by_host(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.requester == Requester::Host)
+    }
+
+    /// Ends the running proposal. Its rounds are not used again.
+    fn end(&mut self) -> Option<Requester> {
+        let RunningProposal { requester, proposer, own, .. } = self.running.take()?;
+        self.last_rounds = Some((own.epoch, proposer.round_max()));
+        Some(requester)
+    }
+
     /// Handles the response of a voter.
     pub(super) fn handle(
         &mut self,
@@ -197,11 +232,15 @@ impl Agreement {
             std::cmp::Ordering::Equal => ProposalOutcome::OtherDecided(Arc::clone(adopted)),
             std::cmp::Ordering::Greater => ProposalOutcome::Overtaken(Arc::clone(adopted)),
         };
-        let is_late = |running: &RunningProposal| now >= running.end_at;
-        let ended = self.proposals.running.take_if(|it| outcome != ProposalOutcome::TimedOut || is_late(it));
-        if let Some(ended) = ended {
-            self.proposals.last_rounds = Some((own.epoch, ended.proposer.round_max()));
-            self.effects.push_back(AgreementEffect::ProposalEnded(outcome));
+        let is_late = self.proposals.running.as_ref().is_some_and(|running| now >= running.end_at);
+        let has_failed = outcome == ProposalOutcome::TimedOut;
+        if has_failed && !is_late {
+            return;
+        }
+        match self.proposals.end() {
+            Some(Requester::Host) => self.effects.push_back(AgreementEffect::ProposalEnded(outcome)),
+            Some(Requester::Reconciliation) if has_failed => self.reconciliation.record_failure(),
+            Some(Requester::Reconciliation) | None => {}
         }
     }
 }

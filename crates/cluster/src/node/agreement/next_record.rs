@@ -1,0 +1,388 @@
+//! The rules of reconciliation: the next record that the state of the members calls for.
+//!
+//! A pure function of the adopted record and of the members as one node hears them. A record has
+//! one change. The first of these that is called for is made:
+//!
+//! 1. **Ids.** While a member that is not dead has no id, or the record has the feature level of a
+//!    computed one: all ids are named, and the level is raised. This needs every such member, so no
+//!    other change precedes it.
+//! 2. **A lost disk.** A node with another id has taken the slot of a member and is rebuilt, and no
+//!    node with the former id is linked: the new id is named.
+//! 3. **A moved node.** A node states another URL than the record has: the URL is replaced.
+//! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or removed.
+
+use crate::layout::voter_count;
+use crate::quorum::is_majority;
+use crate::{FEATURE_LEVEL, LayoutMember, LayoutRecord, MemberState, NodeIndex, VOTERS_MAX};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use stdx::NodeTag;
+
+/// A member that is up and speaks the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeardMember {
+    /// Id of the node that is heard in the slot.
+    pub(super) id: NodeTag,
+    /// Whether it is settled: it holds all that it has acknowledged.
+    pub(super) is_settled: bool,
+    /// Whether it holds the adopted record.
+    pub(super) holds_adopted: bool,
+}
+
+/// The members as one node hears them, itself included.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeardCluster {
+    /// The members that are up and speak the chain.
+    pub(super) members: BTreeMap<NodeIndex, HeardMember>,
+    /// Ids of all nodes that are linked in either direction.
+    pub(super) linked: BTreeSet<NodeTag>,
+    /// The last URL that the node in a slot has stated, with its id.
+    pub(super) stated_urls: BTreeMap<NodeIndex, (NodeTag, String)>,
+}
+
+/// The child of `adopted` with the one change that is called for. `None`: there is none, or the
+/// change has to wait for members that are not heard.
+pub(super) fn next_record(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord> {
+    if !is_complete(adopted) {
+        return with_ids(adopted, heard).filter(|record| record.verify(adopted).is_ok());
+    }
+    let changes = with_new_ids(adopted, heard)
+        .chain(with_new_urls(adopted, heard))
+        .chain(with_next_voters(adopted, heard));
+    let mut possible = changes.filter(|record| record.verify(adopted).is_ok());
+    possible.next()
+}
+
+/// Whether the record has the feature level of this release and names the id of each member.
+fn is_complete(record: &LayoutRecord) -> bool {
+    record.feature_level >= FEATURE_LEVEL && living(record).all(|member| member.node_id.is_some())
+}
+
+fn living(record: &LayoutRecord) -> impl Iterator<Item = &LayoutMember> {
+    record.members.iter().filter(|member| member.state != MemberState::Dead)
+}
+
+fn child(parent: &LayoutRecord) -> Option<LayoutRecord> {
+    Some(LayoutRecord { epoch: parent.epoch.next()?, parent: parent.hash(), ..parent.clone() })
+}
+
+/// A child in which `change` was made to the member in this slot.
+fn changed_member(
+    parent: &LayoutRecord,
+    slot: NodeIndex,
+    change: impl FnOnce(&mut LayoutMember),
+) -> Option<LayoutRecord> {
+    let mut record = child(parent)?;
+    change(record.members.iter_mut().find(|member| member.slot == slot)?);
+    Some(record)
+}
+
+impl HeardCluster {
+    /// The member in this slot, if it is settled and holds the adopted record.
+    fn ready(&self, slot: NodeIndex) -> Option<&HeardMember> {
+        self.members.get(&slot).filter(|heard| heard.is_settled && heard.holds_adopted)
+    }
+
+    /// Whether the named node of this member is heard, is settled and holds the adopted record.
+    fn is_ready(&self, member: &LayoutMember) -> bool {
+        self.ready(member.slot).is_some_and(|heard| member.node_id == Some(heard.id))
+    }
+}
+
+fn with_ids(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord> {
+    let mut record = child(adopted)?;
+    record.feature_level = record.feature_level.max(FEATURE_LEVEL);
+    for member in record.members.iter_mut().filter(|member| member.state != MemberState::Dead) {
+        let id = heard.ready(member.slot)?.id;
+        member.node_id.get_or_insert(id);
+    }
+    Some(record)
+}
+
+fn with_new_ids<'a>(
+    adopted: &'a LayoutRecord,
+    heard: &'a HeardCluster,
+) -> impl Iterator<Item = LayoutRecord> + 'a {
+    living(adopted).filter_map(|member| {
+        let (named, new) = (member.node_id?, heard.ready(member.slot)?.id);
+        let is_replaced = new != named && !heard.linked.contains(&named);
+        is_replaced.then(|| changed_member(adopted, member.slot, |member| member.node_id = Some(new)))?
+    })
+}
+
+fn with_new_urls<'a>(
+    adopted: &'a LayoutRecord,
+    heard: &'a HeardCluster,
+) -> impl Iterator<Item = LayoutRecord> + 'a {
+    living(adopted).filter_map(|member| {
+        let (id, url) = heard.stated_urls.get(&member.slot)?;
+        let is_moved = member.node_id == Some(*id) && member.url != *url;
+        is_moved.then(|| changed_member(adopted, member.slot, |member| member.url.clone_from(url)))?
+    })
+}
+
+fn with_next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord> {
+    let voters = next_voters(adopted, heard)?;
+    Some(LayoutRecord { voters, ..child(adopted)? })
+}
+
+/// The voters after one step towards the wanted ones.
+///
+/// Only a member that is ready is added. A voter that is not heard stays, unless it is dead or
+/// leaves. A majority of the voters after the step is ready.
+fn next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Vec<NodeIndex>> {
+    let is_voter = |member: &LayoutMember| adopted.voters.contains(&member.slot);
+    let is_eligible = |member: &&LayoutMember| {
+        member.state == MemberState::Active && (is_voter(member) || heard.is_ready(member))
+    };
+    let eligible: Vec<&LayoutMember> = adopted.members.iter().filter(is_eligible).collect();
+    let wanted = spread_over_zones(&eligible, &adopted.voters, voter_count(eligible.len()));
+    let added = wanted.iter().copied().find(|slot| !adopted.voters.contains(slot));
+    let removed = removable_voter(adopted, heard, &wanted);
+    let mut voters: BTreeSet<NodeIndex> = adopted.voters.iter().copied().collect();
+    match (added, removed) {
+        (_, Some(removed)) if voters.len() > wanted.len() => voters.remove(&removed),
+        (Some(added), Some(removed)) => voters.remove(&removed) && voters.insert(added),
+        (Some(added), None) if voters.len() < wanted.len() => voters.insert(added),
+        _ => return None,
+    };
+    let is_ready = |slot: &&NodeIndex| adopted.member(**slot).is_some_and(|member| heard.is_ready(member));
+    let ready = voters.iter().filter(is_ready).count();
+    is_majority(ready, voters.len()).then(|| voters.into_iter().collect())
+}
+
+/// The voter to be removed first among those that are not wanted.
+fn removable_voter(
+    adopted: &LayoutRecord,
+    heard: &HeardCluster,
+    wanted: &BTreeSet<NodeIndex>,
+) -> Option<NodeIndex> {
+    let unwanted = adopted.voters.iter().filter(|slot| !wanted.contains(slot));
+    let members = unwanted.filter_map(|slot| adopted.member(*slot));
+    let is_dead = |member: &LayoutMember| member.state == MemberState::Dead;
+    let removable = members.filter(|member| is_dead(member) || heard.is_ready(member));
+    removable.max_by_key(|member| (is_dead(member), member.slot)).map(|member| member.slot)
+}
+
+/// Chooses `count` members, from each zone in turn. Members that vote already come first, and so
+/// do zones with more of them: so few voters change, and the choice stays as it is once it is made.
+fn spread_over_zones(eligible: &[&LayoutMember], voters: &[NodeIndex], count: usize) -> BTreeSet<NodeIndex> {
+    let mut zones: BTreeMap<&str, Vec<NodeIndex>> = BTreeMap::new();
+    for member in eligible {
+        zones.entry(&member.zone).or_default().push(member.slot);
+    }
+    let is_new = |slot: &NodeIndex| !voters.contains(slot);
+    let mut zones: Vec<Vec<NodeIndex>> = zones.into_values().collect();
+    zones.iter_mut().for_each(|slots| slots.sort_by_key(|slot| (is_new(slot), *slot)));
+    let voters_in = |slots: &[NodeIndex]| slots.iter().filter(|slot| !is_new(slot)).count();
+    zones.sort_by_key(|slots| (Reverse(voters_in(slots)), slots.first().copied()));
+    let in_turn = (0..VOTERS_MAX).flat_map(|turn| zones.iter().filter_map(move |slots| slots.get(turn)));
+    in_turn.take(count).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClusterOrigin;
+    use stdx::Rng;
+
+    fn first(nodes: usize) -> LayoutRecord {
+        let nodes: Vec<_> = (0..nodes).map(|node| format!("http://n{node:02}:1")).collect();
+        let default_from = nodes.len().min(3) as u8;
+        let origin = ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from, tag: NodeTag(7) };
+        LayoutRecord::first(origin).expect("a small cluster")
+    }
+
+    fn id(slot: NodeIndex) -> NodeTag {
+        NodeTag(100 + u64::from(slot.0))
+    }
+
+    /// All members are heard and ready.
+    fn all_heard(record: &LayoutRecord) -> HeardCluster {
+        let heard = |slot| HeardMember { id: id(slot), is_settled: true, holds_adopted: true };
+        let slots: Vec<_> = record.members.iter().map(|member| member.slot).collect();
+        HeardCluster {
+            members: slots.iter().map(|slot| (*slot, heard(*slot))).collect(),
+            linked: slots.iter().map(|slot| id(*slot)).collect(),
+            stated_urls: BTreeMap::new(),
+        }
+    }
+
+    /// Epoch 2 of a cluster, with all ids.
+    fn named(nodes: usize) -> LayoutRecord {
+        let first = first(nodes);
+        next_record(&first, &all_heard(&first)).expect("all members are heard")
+    }
+
+    fn replace_node(heard: &mut HeardCluster, slot: NodeIndex, new: NodeTag) {
+        heard.linked.remove(&id(slot));
+        heard.linked.insert(new);
+        heard.members.insert(slot, HeardMember { id: new, is_settled: true, holds_adopted: true });
+    }
+
+    #[test]
+    fn all_ids_and_the_feature_level_are_decided_at_once() {
+        for nodes in [1, 2, 3, 7] {
+            let (first, record) = (first(nodes), named(nodes));
+            assert!(first.feature_level < FEATURE_LEVEL && record.feature_level == FEATURE_LEVEL);
+            assert!(record.members.iter().all(|member| member.node_id == Some(id(member.slot))));
+            assert_eq!((record.voters.clone(), record.lists.clone()), (first.voters, first.lists));
+            assert_eq!(next_record(&record, &all_heard(&record)), None, "nothing is left to change");
+        }
+    }
+
+    #[test]
+    fn ids_wait_for_every_member_that_is_not_dead() {
+        type Change = fn(&mut HeardCluster);
+        let slot = NodeIndex(2);
+        let changes: [Change; 3] = [
+            |heard| heard.members.retain(|slot, _| *slot != NodeIndex(2)),
+            |heard| heard.members.get_mut(&NodeIndex(2)).expect("it is heard").is_settled = false,
+            |heard| heard.members.get_mut(&NodeIndex(2)).expect("it is heard").holds_adopted = false,
+        ];
+        for change in changes {
+            let mut record = first(3);
+            let mut heard = all_heard(&record);
+            change(&mut heard);
+            heard.stated_urls.insert(NodeIndex(0), (id(NodeIndex(0)), "http://moved:1".to_owned()));
+            assert_eq!(next_record(&record, &heard), None, "no other change precedes the ids");
+            record.members[2].state = MemberState::Dead;
+            let next = next_record(&record, &heard).expect("the dead member is not waited for");
+            assert_eq!(next.member(slot).and_then(|member| member.node_id), None);
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_node_that_lost_its_disk_is_replaced_once_it_is_rebuilt() {
+        let (record, slot, new) = (named(3), NodeIndex(1), NodeTag(9));
+        let mut heard = all_heard(&record);
+        replace_node(&mut heard, slot, new);
+        let next = next_record(&record, &heard).expect("a new id");
+        let mut expected = child(&record).expect("a small epoch");
+        expected.members[1].node_id = Some(new);
+        assert_eq!(next, expected);
+        let mut both = heard.clone();
+        both.linked.insert(id(slot));
+        assert_eq!(next_record(&record, &both), None, "the former node lives");
+        heard.members.get_mut(&slot).expect("it is heard").is_settled = false;
+        assert_eq!(next_record(&record, &heard), None, "it is not rebuilt");
+    }
+
+    #[test]
+    fn one_id_is_replaced_at_a_time() {
+        let record = named(5);
+        let mut heard = all_heard(&record);
+        replace_node(&mut heard, NodeIndex(1), NodeTag(9));
+        replace_node(&mut heard, NodeIndex(3), NodeTag(10));
+        let next = next_record(&record, &heard).expect("a new id");
+        let changed = next.members.iter().filter(|it| it.node_id != Some(id(it.slot))).count();
+        assert_eq!(changed, 1);
+        let last = next_record(&next, &heard).expect("the other id");
+        assert_eq!(last.members[3].node_id, Some(NodeTag(10)));
+        assert_eq!(next_record(&last, &heard), None);
+        let mut two = record.clone();
+        (two.epoch, two.parent) = (next.epoch, record.hash());
+        two.members[1].node_id = Some(NodeTag(9));
+        two.members[3].node_id = Some(NodeTag(10));
+        assert_eq!(two.verify(&record), Err(crate::LayoutRecordError::SeveralVoters));
+    }
+
+    #[test]
+    fn a_stated_url_is_decided_unless_another_member_has_it() {
+        let (record, slot) = (named(3), NodeIndex(1));
+        let mut heard = all_heard(&record);
+        heard.members.remove(&NodeIndex(2));
+        let mut state = |id, url: &str| {
+            heard.stated_urls.insert(slot, (id, url.to_owned()));
+            next_record(&record, &heard)
+        };
+        let next = state(id(slot), "http://moved:1").expect("a new URL");
+        let mut expected = child(&record).expect("a small epoch");
+        expected.members[1].url = "http://moved:1".to_owned();
+        assert_eq!(next, expected);
+        assert_eq!(state(id(slot), "http://n02:1"), None, "that of another member");
+        assert_eq!(state(id(slot), "http://n01:1"), None, "as the record has it");
+        assert_eq!(state(NodeTag(9), "http://moved:1"), None, "another node than the named one");
+    }
+
+    fn in_zones(zones: &[&str], voters: &[u8]) -> LayoutRecord {
+        let mut record = named(zones.len());
+        for (member, zone) in record.members.iter_mut().zip(zones) {
+            member.zone = (*zone).to_owned();
+        }
+        record.voters = voters.iter().copied().map(NodeIndex).collect();
+        record
+    }
+
+    fn voters_after(record: &LayoutRecord, heard: &HeardCluster) -> Option<Vec<u8>> {
+        let next = next_record(record, heard)?;
+        assert_eq!(next, LayoutRecord { voters: next.voters.clone(), ..child(record)? });
+        Some(next.voters.iter().map(|voter| voter.0).collect())
+    }
+
+    #[test]
+    fn voters_are_spread_over_zones_one_at_a_time() {
+        let record = in_zones(&["a", "a", "a", "b", "c", "c"], &[0, 1, 2, 4, 5]);
+        assert_eq!(voters_after(&record, &all_heard(&record)), Some(vec![0, 1, 3, 4, 5]));
+        let record = in_zones(&["a", "a", "a", "b", "c"], &[0, 1, 2]);
+        assert_eq!(voters_after(&record, &all_heard(&record)), Some(vec![0, 1, 2, 3]));
+        let record = in_zones(&["", "", "", ""], &[1, 2, 3]);
+        assert_eq!(voters_after(&record, &all_heard(&record)), None, "they are as good as others");
+    }
+
+    #[test]
+    fn only_a_dead_voter_is_replaced_without_being_heard() {
+        let mut record = in_zones(&["", "", "", ""], &[0, 1, 2]);
+        let mut heard = all_heard(&record);
+        heard.members.remove(&NodeIndex(1));
+        assert_eq!(voters_after(&record, &heard), None, "it may return");
+        record.members[1].state = MemberState::Dead;
+        assert_eq!(voters_after(&record, &heard), Some(vec![0, 2, 3]));
+        heard.members.remove(&NodeIndex(2));
+        assert_eq!(voters_after(&record, &heard), Some(vec![0, 2, 3]), "two of the new voters are heard");
+        heard.members.remove(&NodeIndex(0));
+        assert_eq!(voters_after(&record, &heard), None, "one of the new voters would be heard");
+    }
+
+    #[test]
+    fn a_voter_beyond_the_wanted_number_is_removed() {
+        let mut record = in_zones(&["", "", "", "", ""], &[0, 1, 2, 3, 4]);
+        record.members[3].state = MemberState::Dead;
+        let heard = all_heard(&record);
+        assert_eq!(voters_after(&record, &heard), Some(vec![0, 1, 2, 4]));
+        record.voters.remove(3);
+        assert_eq!(voters_after(&record, &heard), Some(vec![0, 1, 2]));
+    }
+
+    /// From any voters, a few steps reach voters that stay, in as many zones as possible.
+    #[test]
+    fn steps_end_with_voters_that_are_spread() {
+        let mut rng = Rng::new(1);
+        for case in 0..500 {
+            let nodes = 1 + rng.below(9) as usize;
+            let zones: Vec<_> = (0..nodes).map(|_| ["a", "b", "c", "d"][rng.below(4) as usize]).collect();
+            let mut voters: Vec<u8> = (0..nodes as u8).filter(|_| rng.chance(0.5)).take(VOTERS_MAX).collect();
+            if voters.is_empty() {
+                voters.push(0);
+            }
+            let mut record = in_zones(&zones, &voters);
+            let heard = all_heard(&record);
+            let mut steps = 0;
+            while let Some(next) = next_record(&record, &heard) {
+                assert_eq!(next.verify(&record), Ok(()), "case {case}");
+                record = next;
+                steps += 1;
+                assert!(steps <= 2 * VOTERS_MAX, "case {case}: {zones:?} {voters:?}");
+            }
+            assert_eq!(record.voters.len(), voter_count(nodes), "case {case}");
+            let voting = |zone: &str| {
+                record.voters.iter().filter(|voter| record.members[voter.as_usize()].zone == zone).count()
+            };
+            for zone in &zones {
+                let spare = zones.iter().filter(|it| *it == zone).count() - voting(zone);
+                let is_fair = |other: &&str| spare == 0 || voting(other) <= voting(zone) + 1;
+                assert!(zones.iter().all(is_fair), "case {case}: {zones:?} {:?}", record.voters);
+            }
+        }
+    }
+}

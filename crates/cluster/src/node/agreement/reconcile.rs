@@ -1,0 +1,251 @@
+//! Reconciliation: the node proposes the next record by itself when the adopted one does not
+//! describe the cluster as it is.
+//!
+//! **Promise.**
+//!
+//! 1. While a majority of the voters is reachable, a change that the [rules](super::next_record)
+//!    call for is proposed until a record is decided. A record has one change.
+//! 2. The voter with the least slot among the reachable ones proposes at once. The others wait
+//!    longer, so two nodes rarely propose at the same time.
+//! 3. A proposal on request of the host goes first: it ends one of reconciliation, whose end is not
+//!    reported to the host.
+//!
+//! **Mechanism.** At each interval of heartbeats the node compares the adopted record with the
+//! members as it hears them. The first time that a change is called for, it sets the time of the
+//! proposal: at once for the reachable voter with the least slot, and [`RANK_DELAY`] later for each
+//! further one, with a random part. After a proposal that has failed, the back-off doubles up to
+//! [`BACK_OFF_MAX`]. A voter that becomes reachable ends the back-off. A new record begins with a
+//! new time.
+//!
+//! **Caveats.** While a member of a release without the agreement, or one that holds another record
+//! of the epoch, is heard or missing in epoch 1, the record stays as it is. Reachable voters need
+//! not have the right to vote, which only they know: a proposal among too few of them fails and is
+//! repeated. A member that was declared dead stays dead, also if another node takes its slot. The
+//! feature level of a later release needs a statement by each member of its release.
+
+use super::next_record::{HeardCluster, HeardMember, next_record};
+use super::proposal::Requester;
+use crate::quorum::is_majority;
+use crate::{
+    LayoutEpoch, LayoutRecord, LayoutRecordError, Node, NodeIndex, NodeSet, PeerState, SyncState,
+    URL_BYTES_MAX,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::{Instant, NodeTag, Now, Rng};
+
+/// Time between the proposals of two voters with consecutive ranks, for the same change.
+const RANK_DELAY: Duration = Duration::from_millis(400);
+/// Time after which a proposal has failed.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Delay after the first failure. It doubles with each further one.
+const BACK_OFF_FIRST: Duration = Duration::from_millis(500);
+/// Upper bound of the delay after a failure, without its random part.
+const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+
+/// The state of reconciliation.
+#[derive(Debug, Default)]
+pub(super) struct Reconciliation {
+    is_paused: bool,
+    /// Epoch of the record that the state below is about.
+    epoch: Option<LayoutEpoch>,
+    /// The voters that were reachable at the last comparison.
+    reachable: NodeSet,
+    /// Time of the proposal of a change, once one is called for.
+    propose_at: Option<Instant>,
+    /// Number of proposals that have failed since the last record or the last voter that became
+    /// reachable.
+    failures: u32,
+    /// The last URL that the node in a slot has stated, with its id.
+    stated_urls: BTreeMap<NodeIndex, (NodeTag, String)>,
+}
+
+impl Reconciliation {
+    /// Records that a proposal of reconciliation has ended without a record.
+    pub(super) fn record_failure(&mut self) {
+        self.failures += 1;
+        self.propose_at = None;
+    }
+
+    /// Records the voters of the record of this `epoch` that are reachable.
+    fn observe(&mut self, epoch: LayoutEpoch, reachable: NodeSet) {
+        let is_news = self.epoch != Some(epoch) || !reachable.without(self.reachable).is_empty();
+        if is_news {
+            (self.epoch, self.propose_at, self.failures) = (Some(epoch), None, 0);
+        }
+        self.reachable = reachable;
+    }
+
+    /// The time of the proposal of a change that is called for since `now` or earlier. `rank`:
+    /// number of reachable voters before this node.
+    fn proposal_time(&mut self, now: Instant, rank: u8, rng: &mut Rng) -> Instant {
+        let failures = self.failures;
+        *self.propose_at.get_or_insert_with(|| now + delay(rank, failures, rng))
+    }
+}
+
+/// Delay of the proposal of the voter with this rank, after this number of failures.
+fn delay(rank: u8, failures: u32, rng: &mut Rng) -> Duration {
+    let back_off = match failures {
+        0 => Duration::ZERO,
+        failures => BACK_OFF_FIRST.saturating_mul(1 << (failures - 1).min(16)).min(BACK_OFF_MAX),
+    };
+    let delay = RANK_DELAY * u32::from(rank) + back_off;
+    let random_max = delay / 4;
+    match random_max.is_zero() {
+        true => delay,
+        false => delay + Duration::from_micros(rng.below(random_max.as_micros() as u64)),
+    }
+}
+
+impl Node {
+    /// Has the node propose no record by itself any more, until it starts again. A record that it
+    /// has proposed may still be decided.
+    pub fn pause_reconciliation(&mut self) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.reconciliation.is_paused = true;
+        }
+    }
+
+    /// Records that the node in this slot states this URL: a linked peer with the id that the
+    /// adopted record names, or this node itself. If the adopted record has another one, a record
+    /// with the stated URL is proposed. Only voters propose, so the peers of a node that is no voter
+    /// have to be told too. Has no effect while this node takes no part in the agreement.
+    ///
+    /// # Errors
+    /// [`LayoutRecordError`]: the slot has no member, the URL is empty or too long, or another
+    /// member has it.
+    pub fn record_stated_url(
+        &mut self,
+        now: Now,
+        node: NodeIndex,
+        url: String,
+    ) -> Result<(), LayoutRecordError> {
+        let linked = self.linked_ids(node).first().copied();
+        let Some(agreement) = &mut self.agreement else { return Ok(()) };
+        let adopted = &agreement.adopted.record;
+        let member = adopted.member(node).ok_or(LayoutRecordError::NoSuchMember { slot: node })?;
+        if url.is_empty() || url.len() > URL_BYTES_MAX {
+            return Err(LayoutRecordError::MemberBounds { slot: node });
+        }
+        if adopted.members.iter().any(|other| other.slot != node && other.url == url) {
+            return Err(LayoutRecordError::DuplicateMember { slot: node });
+        }
+        let id = if node == agreement.me.slot { Some(agreement.me.id) } else { linked.or(member.node_id) };
+        let id = id.ok_or(LayoutRecordError::NoSuchMember { slot: node })?;
+        agreement.reconciliation.stated_urls.insert(node, (id, url));
+        self.advance(now);
+        Ok(())
+    }
+
+    /// Compares the adopted record with the cluster, and proposes the next record once it is due.
+    pub(in crate::node) fn reconcile(&mut self, now: Now) {
+        let Some(agreement) = &self.agreement else { return };
+        let adopted = Arc::clone(&agreement.adopted.record);
+        let is_adopting = agreement.voter.decided().epoch > adopted.epoch;
+        let is_busy = agreement.reconciliation.is_paused || agreement.proposals.is_running() || is_adopting;
+        if is_busy || self.drain.is_some() {
+            return;
+        }
+        let (me, reachable) = (self.member.me, self.reachable_voters(&adopted));
+        let can_decide =
+            reachable.contains(me) && is_majority(usize::from(reachable.len()), adopted.voters.len());
+        let heard = can_decide.then(|| self.heard_cluster());
+        let next = heard.and_then(|heard| next_record(&adopted, &heard));
+        let Some(agreement) = &mut self.agreement else { return };
+        let reconciliation = &mut agreement.reconciliation;
+        reconciliation.observe(adopted.epoch, reachable);
+        let Some(next) = next else {
+            reconciliation.propose_at = None;
+            return;
+        };
+        let rank = reachable.iter().filter(|voter| *voter < me).count() as u8;
+        if now.mono >= reconciliation.proposal_time(now.mono, rank, &mut self.rng) {
+            reconciliation.propose_at = None;
+            self.begin_proposal(now, (adopted, Arc::new(next)), WITHIN, Requester::Reconciliation);
+        }
+    }
+
+    /// The voters of `record` that this node hears, itself included.
+    pub(super) fn reachable_voters(&self, record: &LayoutRecord) -> NodeSet {
+        record.voters.iter().copied().filter(|slot| self.hears(record, *slot)).collect()
+    }
+
+    /// The members of the adopted record as this node hears them.
+    fn heard_cluster(&self) -> HeardCluster {
+        let Some(agreement) = &self.agreement else { return HeardCluster::default() };
+        let own = HeardMember {
+            id: self.member.tag,
+            is_settled: self.is_read_eligible() && self.is_in_place(),
+            holds_adopted: true,
+        };
+        let peers = self.peer_nodes().filter_map(|node| self.heard_peer(node).map(|heard| (node, heard)));
+        HeardCluster {
+            members: peers.chain([(self.member.me, own)]).collect(),
+            linked: self.member.layout.nodes().flat_map(|node| self.linked_ids(node)).collect(),
+            stated_urls: agreement.reconciliation.stated_urls.clone(),
+        }
+    }
+
+    fn heard_peer(&self, node: NodeIndex) -> Option<HeardMember> {
+        let peer = self.peer(node);
+        let is_heard = self.speaks_chain(node) && peer.state == PeerState::Up;
+        let dialed = peer.dialed.as_ref().filter(|_| is_heard)?;
+        Some(HeardMember {
+            id: dialed.hello.tag,
+            is_settled: peer.sync_state() == SyncState::Settled,
+            holds_adopted: dialed.heartbeat.is_some_and(|its| its.layout == self.layout_stamp()),
+        })
+    }
+
+    /// Ids of the nodes in this slot that are linked, that of an accepted link first: a node whose
+    /// address has changed cannot be dialed.
+    fn linked_ids(&self, node: NodeIndex) -> Vec<NodeTag> {
+        if node == self.member.me {
+            return vec![self.member.tag];
+        }
+        let Some(peer) = self.peers.get(node.as_usize()) else { return Vec::new() };
+        let accepted = peer.accepted.map(|accepted| accepted.hello.tag);
+        accepted.into_iter().chain(peer.dialed.as_ref().map(|dialed| dialed.hello.tag)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_reachable_voter_proposes_at_once_and_the_others_in_turn() {
+        for seed in 0..100 {
+            let mut rng = Rng::new(seed);
+            let delays = [0, 1, 2, 3, 4].map(|rank| delay(rank, 0, &mut rng));
+            assert_eq!(delays[0], Duration::ZERO);
+            assert!(delays[1] >= RANK_DELAY && delays.is_sorted(), "{delays:?}");
+        }
+    }
+
+    #[test]
+    fn the_back_off_grows_up_to_its_bound() {
+        let mut rng = Rng::new(1);
+        let delays: Vec<_> = (0..20).map(|failures| delay(0, failures, &mut rng)).collect();
+        assert!(delays[..8].is_sorted(), "{delays:?}");
+        assert!(delays.iter().all(|delay| *delay <= BACK_OFF_MAX * 5 / 4), "{delays:?}");
+        assert!(delays[19] >= BACK_OFF_MAX);
+    }
+
+    #[test]
+    fn a_voter_that_becomes_reachable_and_a_new_record_end_the_back_off() {
+        let set = |nodes: &[u8]| nodes.iter().copied().map(NodeIndex).collect::<NodeSet>();
+        let mut state = Reconciliation::default();
+        for (epoch, reachable, failures) in
+            [(1, &[0, 1][..], 0), (1, &[0, 1], 1), (1, &[0], 1), (1, &[0, 2], 0), (2, &[0, 2], 0)]
+        {
+            state.observe(LayoutEpoch(epoch), set(reachable));
+            assert_eq!(state.failures, failures, "epoch {epoch}, {reachable:?}");
+            if failures == 0 {
+                state.record_failure();
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! How this node sees the layout of its cluster: the records that its peers hold, and the voters
+//! that it reaches.
+//!
+//! **Mechanism.** Heartbeats report the epoch of the sender's record. The control thread records it
+//! in [`PeerEpochs`]. A [`LayoutStatus`] is put together for each page, with the states of the last
+//! published status of the node.
+
+use crate::local::Local;
+use api::{NodeState, SeenMember};
+use cluster::{LayoutEpoch, LayoutRecord, NodeIndex, NodeStatus, PeerState, VoteHistory};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use stdx::Instant;
+use store::VotesFound;
+
+/// Time for which a member may hold an older record before it is warned of. A record takes less
+/// than a second to all members that are up.
+const BEHIND_TIME: Duration = Duration::from_secs(60);
+
+/// The epoch of a peer's record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PeerEpoch {
+    /// The epoch in the last heartbeat that reported one.
+    epoch: Option<LayoutEpoch>,
+    /// Time since which the peer is heard with an older record than that of this node.
+    behind_since: Option<Instant>,
+}
+
+/// The epochs of the records of all peers, by slot, and the right of this node to vote.
+#[derive(Debug)]
+pub(crate) struct PeerEpochs {
+    peers: Mutex<Vec<PeerEpoch>>,
+    own_votes: Mutex<OwnVotes>,
+}
+
+/// The votes of this node that its directory knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnVotes {
+    history: VoteHistory,
+    /// Sentence about votes that were lost before this start.
+    lost: Option<String>,
+}
+
+impl PeerEpochs {
+    /// The epochs of `nodes` nodes that were not heard yet, and the votes that the start has found.
+    pub(crate) fn new(nodes: usize, history: VoteHistory, found: &VotesFound) -> Self {
+        let lost = match found {
+            VotesFound::Lost { sentence } => Some(sentence.clone()),
+            VotesFound::Present | VotesFound::NeverWritten => None,
+        };
+        let own_votes = Mutex::new(OwnVotes { history, lost });
+        Self { peers: Mutex::new(vec![PeerEpoch::default(); nodes]), own_votes }
+    }
+
+    /// Records that `node` reports `epoch`, while this node holds the record of `own_epoch`.
+    pub(crate) fn hear(&self, now: Instant, node: NodeIndex, epoch: LayoutEpoch, own_epoch: LayoutEpoch) {
+        if let Some(peer) = self.peers.lock().get_mut(node.as_usize()) {
+            let is_behind = epoch < own_epoch;
+            let behind_since = is_behind.then(|| peer.behind_since.unwrap_or(now));
+            *peer = PeerEpoch { epoch: Some(epoch), behind_since };
+        }
+    }
+
+    /// Records the votes that the directory of this node knows.
+    pub(crate) fn set_own_votes(&self, history: VoteHistory) {
+        self.own_votes.lock().history = history;
+    }
+
+    fn peer(&self, node: NodeIndex) -> PeerEpoch {
+        self.peers.lock().get(node.as_usize()).copied().unwrap_or_default()
+    }
+}
+
+/// The layout of the cluster, as this node sees it.
+pub(crate) struct LayoutStatus {
+    pub(crate) record: Arc<LayoutRecord>,
+    own_votes: OwnVotes,
+    members: Vec<(SeenMember, Option<Instant>)>,
+}
+
+impl LayoutStatus {
+    pub(crate) fn of(local: &Local) -> Self {
+        let record = Arc::clone(&local.layout.get().record);
+        let account = local.account.lock().clone();
+        let seen = |slot: NodeIndex| {
+            let peer = local.peer_epochs.peer(slot);
+            match slot == local.member.me {
+                true => (SeenMember { health: NodeState::Up, epoch: Some(record.epoch) }, None),
+                false => {
+                    let health = health(account.as_deref(), slot);
+                    (SeenMember { health, epoch: peer.epoch }, peer.behind_since)
+                }
+            }
+        };
+        let members = record.members.iter().map(|member| seen(member.slot)).collect();
+        Self { own_votes: local.peer_epochs.own_votes.lock().clone(), members, record }
+    }
+
+    /// The member in this slot.
+    pub(crate) fn seen(&self, slot: NodeIndex) -> SeenMember {
+        let position = self.record.members.iter().position(|member| member.slot == slot);
+        position.map_or(SeenMember { health: NodeState::Unknown, epoch: None }, |at| self.members[at].0)
+    }
+
+    /// Number of members that are reachable and hold an older record.
+    pub(crate) fn behind_count(&self) -> usize {
+        self.members.iter().filter(|(seen, _)| seen.is_behind(self.record.epoch)).count()
+    }
+
+    /// URLs of the voters that cannot be reached.
+    pub(crate) fn unreachable_voters(&self) -> Vec<&str> {
+        let voters = self.record.voters.iter().filter(|voter| !self.seen(**voter).is_reachable());
+        voters.filter_map(|voter| self.record.member(*voter)).map(|member| member.url.as_str()).collect()
+    }
+
+    /// Warnings for operators. Before `has_started`, peers may not have been dialed yet.
+    pub(crate) fn warnings(&self, now: Instant, has_started: bool) -> Vec<String> {
+        let mut warnings = Vec::new();
+        match &self.own_votes {
+            OwnVotes { lost: Some(sentence), .. } => warnings.push(capitalized(sentence)),
+            OwnVotes { history: VoteHistory::Incomplete, lost: None } => warnings.push(
+                "This node does not vote on layout records: its directory lacks votes that it may have given, because it is \
+                 an older state or a copy. It serves its data. To make it a voter again, start it with an empty --data, so \
+                 that the others fill it."
+                    .to_owned(),
+            ),
+            OwnVotes { .. } => {}
+        }
+        if has_started {
+            warnings.extend(self.warning_of_voters());
+        }
+        let behind = self.record.members.iter().zip(&self.members).filter(|(_, (seen, since))| {
+            let is_late = since.is_some_and(|since| now.saturating_since(since) > BEHIND_TIME);
+            is_late && seen.is_behind(self.record.epoch)
+        });
+        warnings.extend(behind.map(|(member, (seen, _))| {
+            format!(
+                "{} has held the layout record of epoch {} for more than a minute, and this node holds that of epoch {}: its \
+                 log says why. Its disk may refuse the record, or its release cannot read it.",
+                member.url,
+                seen.epoch.map_or(0, |epoch| epoch.0),
+                self.record.epoch
+            )
+        }));
+        warnings
+    }
+
+    fn warning_of_voters(&self) -> Option<String> {
+        let (voters, missing) = (self.record.voters.len(), self.unreachable_voters());
+        let reached = voters - missing.len();
+        (2 * reached <= voters).then(|| {
+            format!(
+                "{reached} of the {voters} voters can be reached, which is no majority: data is served, and the layout of the \
+                 cluster cannot change. Start these nodes: {}. If they are lost for good, docs/operations.md says what to do.",
+                missing.join(", ")
+            )
+        })
+    }
+}
+
+/// The sentence with a capital letter and a full stop.
+fn capitalized(sentence: &str) -> String {
+    let mut characters = sentence.chars();
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(characters).chain(['.']).collect()
+}
+
+fn health(account: Option<&NodeStatus>, node: NodeIndex) -> NodeState {
+    let peer = account.and_then(|account| account.peers.iter().find(|peer| peer.node == node));
+    match peer.map_or(PeerState::Unknown, |peer| peer.state) {
+        PeerState::Unknown => NodeState::Unknown,
+        PeerState::Up => NodeState::Up,
+        PeerState::Suspected => NodeState::Suspected,
+        PeerState::Unreachable => NodeState::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::ClusterOrigin;
+    use stdx::NodeTag;
+
+    const PEER: NodeIndex = NodeIndex(1);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn record(epoch: u64) -> Arc<LayoutRecord> {
+        let nodes = ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec();
+        let origin =
+            ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 3, tag: NodeTag(7) };
+        let record = LayoutRecord::first(origin).expect("three nodes are a cluster");
+        Arc::new(LayoutRecord { epoch: LayoutEpoch(epoch), ..record })
+    }
+
+    fn status(epoch: u64, states: [NodeState; 3], epochs: &PeerEpochs) -> LayoutStatus {
+        let seen = |(slot, health)| {
+            let PeerEpoch { epoch, behind_since } = epochs.peer(NodeIndex(slot));
+            (SeenMember { health, epoch }, behind_since)
+        };
+        let members = (0..).zip(states).map(seen).collect();
+        LayoutStatus { record: record(epoch), own_votes: epochs.own_votes.lock().clone(), members }
+    }
+
+    #[test]
+    fn a_reachable_member_is_warned_of_after_a_minute_with_an_older_record() {
+        let epochs = PeerEpochs::new(3, VoteHistory::Complete, &VotesFound::Present);
+        let hear = |seconds, epoch, own| epochs.hear(at(seconds), PEER, LayoutEpoch(epoch), LayoutEpoch(own));
+        let up = [NodeState::Up; 3];
+        hear(100, 1, 1);
+        assert_eq!(status(1, up, &epochs).behind_count(), 0);
+        hear(200, 1, 2);
+        hear(230, 1, 2);
+        let behind = status(2, up, &epochs);
+        assert_eq!((behind.behind_count(), behind.warnings(at(260), true)), (1, Vec::new()));
+        let told = behind.warnings(at(261), true).concat();
+        assert!(told.starts_with("http://b:1 has held the layout record of epoch 1"), "{told}");
+        let gone = status(2, [NodeState::Up, NodeState::Unreachable, NodeState::Up], &epochs);
+        assert_eq!((gone.behind_count(), gone.warnings(at(261), true)), (0, Vec::new()));
+        hear(270, 2, 2);
+        assert_eq!(status(2, up, &epochs).behind_count(), 0);
+        hear(400, 2, 3);
+        assert_eq!(status(3, up, &epochs).warnings(at(410), true), Vec::<String>::new(), "a new lag");
+    }
+
+    #[test]
+    fn a_lost_majority_of_voters_is_warned_of_once_the_node_has_started() {
+        let epochs = PeerEpochs::new(3, VoteHistory::Complete, &VotesFound::Present);
+        let states = [NodeState::Up, NodeState::Unreachable, NodeState::Unreachable];
+        let lost = status(1, states, &epochs);
+        assert_eq!(lost.unreachable_voters(), ["http://b:1", "http://c:1"]);
+        assert_eq!(lost.warnings(at(0), false), Vec::<String>::new());
+        let told = lost.warnings(at(0), true).concat();
+        assert!(told.starts_with("1 of the 3 voters") && told.contains("http://b:1, http://c:1"), "{told}");
+        let one = status(1, [NodeState::Up, NodeState::Suspected, NodeState::Unreachable], &epochs);
+        assert_eq!(one.unreachable_voters(), ["http://c:1"]);
+        assert_eq!(one.warnings(at(0), true), Vec::<String>::new(), "two of three are a majority");
+    }
+
+    #[test]
+    fn a_node_that_lacks_votes_is_warned_of() {
+        let told = |epochs: &PeerEpochs| status(1, [NodeState::Up; 3], epochs).warnings(at(0), true).concat();
+        let epochs = PeerEpochs::new(3, VoteHistory::OfThisId, &VotesFound::NeverWritten);
+        assert_eq!(told(&epochs), "");
+        epochs.set_own_votes(VoteHistory::Incomplete);
+        assert!(told(&epochs).contains("does not vote"), "{}", told(&epochs));
+        let lost = VotesFound::Lost { sentence: "the votes are lost".to_owned() };
+        let epochs = PeerEpochs::new(3, VoteHistory::Incomplete, &lost);
+        assert_eq!(told(&epochs), "The votes are lost.");
+    }
+}

@@ -1,0 +1,464 @@
+//! Layout records that the nodes of a cluster adopt while they run.
+
+mod common;
+#[path = "../../veche/tests/common/http.rs"]
+#[allow(dead_code, reason = "the black-box tests use the rest")]
+mod http;
+
+use cluster::{
+    Incarnation, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, PeerHello, Requester, SyncState,
+};
+use common::{eventually, free_address};
+use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch, OsClock};
+use http::{bare, exchange};
+use serde_json::Value;
+use server::{Config, Limits, Server};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use stdx::{Hlc, NodeTag};
+use store::{DirectoryCluster, LAYOUT_FILE, Membership, VOTES_FILE};
+use wire::handshake::{
+    ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, LayoutStatement, ProtocolVersions,
+    Secret,
+};
+use wire::upgrade::{self, UpgradeResponse};
+
+const DATA: &str = "/data";
+
+/// A cluster whose nodes run on in-memory disks that can fail.
+struct Cluster {
+    addresses: Vec<SocketAddr>,
+    /// The addresses for which the directories were made.
+    first_addresses: Vec<SocketAddr>,
+    memory: Vec<MemFs>,
+    /// The same disks, which can fail.
+    disks: Vec<FaultFs>,
+    servers: Vec<Option<Server>>,
+}
+
+impl Cluster {
+    fn start(nodes: usize) -> Self {
+        let mut cluster = Self::prepare(nodes);
+        cluster.start_all();
+        cluster
+    }
+
+    /// Creates a cluster without starting its nodes.
+    fn prepare(nodes: usize) -> Self {
+        let memory: Vec<_> = (0..nodes).map(|_| MemFs::new()).collect();
+        let disk = |memory: &MemFs| FaultFs::new(Arc::new(memory.clone()), FaultPlan::none());
+        let addresses: Vec<_> = (0..nodes).map(|_| free_address()).collect();
+        Self {
+            first_addresses: addresses.clone(),
+            addresses,
+            disks: memory.iter().map(disk).collect(),
+            memory,
+            servers: (0..nodes).map(|_| None).collect(),
+        }
+    }
+
+    fn url(&self, node: usize) -> String {
+        format!("http://{}", self.addresses[node])
+    }
+
+    /// The configuration of a node, as the command derives it from the data directory.
+    fn config(&self, node: usize) -> Config {
+        let (membership, self_name) = match DirectoryCluster::find(&self.env(node), Path::new(DATA)) {
+            Ok(DirectoryCluster::Named(recorded)) => {
+                let own = recorded.own.clone().expect("a member");
+                (Membership { own: None, default_from: None, ..recorded }, own)
+            }
+            _ => {
+                let urls = self.first_addresses.iter().map(|address| format!("http://{address}"));
+                (Membership::of(urls.collect()), format!("http://{}", self.first_addresses[node]))
+            }
+        };
+        Config {
+            listen: self.addresses[node],
+            moved_to: Some(self.url(node)).filter(|url| *url != self_name),
+            other_addresses: (0..self.addresses.len())
+                .filter(|other| *other != node)
+                .map(|other| self.url(other))
+                .filter(|url| !membership.nodes.contains(url))
+                .collect(),
+            membership,
+            self_name,
+            default_from: self.addresses.len() as u8,
+            ..common::config(Limits::default())
+        }
+    }
+
+    fn env(&self, node: usize) -> Env {
+        Env { fs: Arc::new(self.disks[node].clone()), clock: Arc::new(OsClock::new()) }
+    }
+
+    fn start_node(&mut self, node: usize) {
+        self.servers[node] =
+            Some(Server::start(self.config(node), self.env(node)).expect("the port is free"));
+    }
+
+    /// A cluster whose record names the ids of all nodes, and is adopted by all.
+    #[track_caller]
+    fn start_named(nodes: usize) -> Self {
+        let cluster = Self::start(nodes);
+        cluster.wait_until_named();
+        cluster
+    }
+
+    #[track_caller]
+    fn wait_until_named(&self) {
+        eventually("all nodes hold a record that names their ids", || {
+            let layouts: Vec<_> = (0..self.addresses.len()).map(|node| self.layout(node)).collect();
+            let mut members = layouts[0]["members"].as_array().expect("a list").iter();
+            members.all(|member| member["node_id"].is_string())
+                && layouts.iter().all(|layout| layout["hash"] == layouts[0]["hash"])
+        });
+    }
+
+    /// The record of a node that does not run.
+    fn record(&self, node: usize) -> LayoutRecord {
+        LayoutRecord::decode(&read(&self.disks[node], LAYOUT_FILE)).expect("a record")
+    }
+
+    #[track_caller]
+    fn wait_until_adopted(&self, record: &LayoutRecord) {
+        for node in 0..self.addresses.len() {
+            eventually(&format!("node {node} has adopted the record"), || {
+                self.layout(node)["hash"] == record.hash().to_string()
+            });
+        }
+    }
+
+    /// Whether a warning of the node has these words.
+    fn warns(&self, node: usize, words: &str) -> bool {
+        let answer = exchange(self.addresses[node], bare("GET", "/v0/status"));
+        let status: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        status["warnings"].to_string().contains(words)
+    }
+
+    /// Starts all nodes and waits until each sees the others.
+    #[track_caller]
+    fn start_all(&mut self) {
+        (0..self.addresses.len()).for_each(|node| self.start_node(node));
+        self.wait_until_up();
+    }
+
+    #[track_caller]
+    fn wait_until_up(&self) {
+        for node in 0..self.addresses.len() {
+            eventually(&format!("node {node} sees all"), || {
+                let Some(status) = self.document(node, "/v0/status") else { return false };
+                let nodes = status["nodes"].as_array().expect("a list");
+                nodes.iter().all(|node| node["state"] == "up" && node["standing"] == "settled")
+            });
+        }
+    }
+
+    #[track_caller]
+    fn stop(&mut self, node: usize) {
+        self.servers[node].take().expect("it runs").stop().expect("it ends well");
+    }
+
+    #[track_caller]
+    fn stop_all(&mut self) {
+        (0..self.addresses.len()).for_each(|node| self.stop(node));
+    }
+
+    /// The JSON document at `path`; `None` while the node does not serve it.
+    fn document(&self, node: usize, path: &str) -> Option<Value> {
+        let answer = exchange(self.addresses[node], bare("GET", path));
+        (answer.status == 200).then(|| serde_json::from_slice(&answer.body).expect("JSON"))
+    }
+
+    #[track_caller]
+    fn layout(&self, node: usize) -> Value {
+        self.document(node, "/v0/layout").expect("the node is open")
+    }
+
+    /// The value of a metric with these labels.
+    #[track_caller]
+    fn metric(&self, node: usize, sample: &str) -> f64 {
+        let text = exchange(self.addresses[node], bare("GET", "/metrics")).text();
+        let line = text.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{sample} is not in {text}")).parse().expect("a number")
+    }
+
+    /// Replaces the layout record of a node that does not run by a child of the cluster's newest
+    /// one, with the changes of `change`.
+    fn plant(&self, node: usize, change: impl FnOnce(&mut LayoutRecord)) -> LayoutRecord {
+        assert!(self.servers.iter().all(Option::is_none), "all nodes are stopped");
+        let records = (0..self.addresses.len()).map(|node| self.record(node));
+        let parent = records.max_by_key(|record| record.epoch).expect("nodes");
+        let mut record = parent.clone();
+        record.epoch = parent.epoch.next().expect("a small number");
+        record.parent = parent.hash();
+        change(&mut record);
+        record.verify(&parent).expect("a child");
+        write(&self.disks[node], LAYOUT_FILE, &record.encode());
+        record
+    }
+}
+
+fn read(fs: &dyn Fs, name: &str) -> Vec<u8> {
+    let file = fs.open(&Path::new(DATA).join(name), OpenMode::Read).expect("it exists");
+    let mut bytes = vec![0; file.len().expect("a length") as usize];
+    file.read_exact_at(&mut bytes, 0).expect("it is readable");
+    bytes
+}
+
+fn write(fs: &dyn Fs, name: &str, bytes: &[u8]) {
+    let file = fs.open(&Path::new(DATA).join(name), OpenMode::CreateOrTruncate).expect("it is writable");
+    file.write_at(bytes, 0).expect("it is writable");
+    file.sync_data().expect("it is writable");
+}
+
+#[test]
+fn a_record_of_one_node_is_adopted_by_all_without_a_restart() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    let record = cluster.plant(0, |record| record.members[0].zone = "west".to_owned());
+    cluster.start_all();
+    cluster.wait_until_adopted(&record);
+    for node in 0..3 {
+        assert_eq!(cluster.metric(node, "veche_layout_epoch"), record.epoch.0 as f64);
+        let layout = cluster.layout(node);
+        let ids = layout["members"].as_array().expect("a list").iter().map(|member| &member["node_id"]);
+        assert!(ids.into_iter().all(Value::is_string), "{layout}");
+    }
+    // The handshakes state the adopted record: a node of another record of the epoch is refused.
+    cluster.stop(1);
+    assert_eq!(cluster.record(1), record);
+    let mut other = record.clone();
+    other.members[0].zone = "elsewhere".to_owned();
+    write(&cluster.disks[1], LAYOUT_FILE, &other.encode());
+    cluster.start_node(1);
+    eventually("both sides say why", || {
+        [0, 1].into_iter().all(|node| cluster.warns(node, "different layout records of epoch"))
+    });
+    cluster.stop_all();
+}
+
+#[test]
+fn votes_that_cannot_be_stored_are_stored_once_the_disk_takes_them() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    let record = cluster.plant(0, |record| record.members[0].zone = "west".to_owned());
+    let refused = OperationMatch::kind(OperationKind::Rename).path(LAYOUT_FILE).sticky();
+    cluster.disks[1].set_plan(FaultPlan::fail(refused, Fault::DeviceError));
+    cluster.start_all();
+    eventually("another node adopts it", || cluster.layout(2)["epoch"] == record.epoch.0);
+    let failures = cluster.disks[1].operations();
+    eventually("it is tried", || cluster.disks[1].operations() > failures + 10);
+    assert_eq!(cluster.layout(1)["epoch"], record.epoch.0 - 1, "it is not durable");
+    cluster.disks[1].clear();
+    eventually("it is tried again", || cluster.layout(1)["epoch"] == record.epoch.0);
+    cluster.stop_all();
+}
+
+#[test]
+fn a_record_that_contradicts_that_of_a_peer_is_counted_and_refused() {
+    let mut cluster = Cluster::start_named(2);
+    cluster.stop_all();
+    // The record of node 0 is a child of another record than that of node 1.
+    let second = cluster.plant(1, |record| record.members[0].zone = "here".to_owned());
+    let first = cluster.record(0);
+    let mut other = LayoutRecord { epoch: second.epoch, parent: first.hash(), ..first };
+    other.members[0].zone = "there".to_owned();
+    let mut third = LayoutRecord { epoch: LayoutEpoch(second.epoch.0 + 1), parent: other.hash(), ..other };
+    third.members[0].weight = 2;
+    write(&cluster.disks[0], LAYOUT_FILE, &third.encode());
+    cluster.start_all();
+    let conflicts = format!("veche_layout_conflicts_total{{peer=\"{}\"}}", cluster.url(0));
+    eventually("the conflict is counted", || cluster.metric(1, &conflicts) >= 1.0);
+    assert_eq!(cluster.layout(1)["hash"], second.hash().to_string());
+    cluster.stop_all();
+}
+
+/// The votes of one node are removed, and those of another one are damaged.
+#[test]
+fn a_node_that_has_lost_its_votes_warns_of_it_and_serves() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    let votes = Path::new(DATA).join(VOTES_FILE);
+    cluster.memory[0].remove_file(&votes).expect("it was there");
+    cluster.memory[1].corrupt(&votes, 20, 1).expect("it is there");
+    cluster.start_all();
+    for node in [0, 1] {
+        assert!(cluster.warns(node, "votes"), "{:?}", cluster.document(node, "/v0/status"));
+    }
+    assert!(!cluster.warns(2, "votes"));
+    cluster.stop_all();
+}
+
+#[test]
+fn members_are_shown_with_their_health_and_their_epochs() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop(2);
+    let url = cluster.url(2);
+    eventually("a lost voter is shown", || {
+        cluster.layout(0)["voters_unreachable"] == serde_json::json!([url])
+    });
+    assert_eq!(cluster.metric(0, "veche_layout_voters_unreachable"), 1.0);
+    let member = cluster.layout(0)["members"][2].clone();
+    assert_eq!((&member["health"], &member["epoch"]), (&"unreachable".into(), &cluster.layout(0)["epoch"]));
+    // A node whose disk refuses the next record stays behind.
+    cluster.stop(0);
+    cluster.stop(1);
+    let record = cluster.plant(0, |record| record.members[0].zone = "west".to_owned());
+    let refused = OperationMatch::kind(OperationKind::Rename).path(LAYOUT_FILE).sticky();
+    cluster.disks[1].set_plan(FaultPlan::fail(refused, Fault::DeviceError));
+    cluster.start_all();
+    let behind = cluster.url(1);
+    eventually("it is shown", || cluster.layout(0)["members_behind"] == serde_json::json!([behind]));
+    assert_eq!(cluster.metric(0, "veche_layout_members_behind"), 1.0);
+    assert_eq!(cluster.layout(0)["members"][1]["epoch"], record.epoch.0 - 1);
+    cluster.disks[1].clear();
+    eventually("none is behind", || cluster.metric(0, "veche_layout_members_behind") == 0.0);
+    assert_eq!(cluster.layout(0)["members_behind"], serde_json::json!([]));
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_that_moves_keeps_its_identity_and_is_dialed_at_its_new_address() {
+    let mut cluster = Cluster::start_named(3);
+    let former = cluster.url(2);
+    let put = http::put("k&ack=3", "v");
+    assert_eq!(exchange(cluster.addresses[0], &put).status, 201);
+    cluster.stop(2);
+    eventually("it is missed", || {
+        let status = cluster.document(0, "/v0/status").expect("it serves");
+        status["nodes"][2]["state"] == "unreachable"
+    });
+    cluster.addresses[2] = free_address();
+    cluster.start_node(2);
+    // A node is up if it answers over the link that was dialed to it.
+    cluster.wait_until_up();
+    assert_eq!(exchange(cluster.addresses[2], http::get("k&ack=3")).text(), "v");
+    // The cluster decides a record that has the new address.
+    let moved = cluster.url(2);
+    for node in 0..3 {
+        eventually("the record follows", || cluster.layout(node)["members"][2]["url"] == moved);
+        let status = cluster.document(node, "/v0/status").expect("it serves");
+        assert_eq!(status["nodes"][2]["url"], moved);
+    }
+    cluster.wait_until_up();
+    cluster.stop_all();
+    assert_ne!(moved, former);
+    assert_eq!(cluster.config(2).moved_to, None, "the record has its address");
+    cluster.start_all();
+    cluster.stop_all();
+}
+
+#[test]
+fn nodes_that_have_all_moved_find_each_other_at_listed_addresses() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    cluster.addresses = (0..3).map(|_| free_address()).collect();
+    cluster.start_all();
+    assert_eq!(exchange(cluster.addresses[0], http::put("k&ack=3", "v")).status, 201);
+    for node in 0..3 {
+        eventually("the record follows", || {
+            let layout = cluster.layout(node);
+            (0..3).all(|of| layout["members"][of]["url"] == cluster.url(of))
+        });
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn a_copy_of_a_node_at_another_address_is_refused_while_the_node_runs() {
+    let mut cluster = Cluster::start_named(3);
+    let (original, server) = (cluster.addresses[2], cluster.servers[2].take());
+    cluster.disks[2] = FaultFs::new(Arc::new(cluster.memory[2].kill()), FaultPlan::none());
+    cluster.addresses[2] = free_address();
+    cluster.start_node(2);
+    eventually("the copy says what to do", || cluster.warns(2, "give it an empty --data"));
+    let status = |node| cluster.document(node, "/v0/status").expect("it serves");
+    let refused = |node| status(node)["links"]["refused"].as_u64().expect("a number");
+    assert!(refused(0) + refused(1) > 0, "{} {}", status(0), status(1));
+    assert_eq!(status(0)["nodes"][2]["state"], "up", "the node itself is not affected");
+    let copy = cluster.servers[2].take().expect("it runs");
+    copy.stop().expect("it ends well");
+    (cluster.addresses[2], cluster.servers[2]) = (original, server);
+    cluster.wait_until_up();
+    cluster.stop_all();
+}
+
+#[test]
+fn a_node_that_was_declared_dead_is_refused_and_told_what_to_do() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    let record = cluster.plant(0, |record| record.members[2].state = MemberState::Dead);
+    write(&cluster.disks[1], LAYOUT_FILE, &record.encode());
+    (0..3).for_each(|node| cluster.start_node(node));
+    for node in 0..3 {
+        eventually("both sides say why", || cluster.warns(node, "is refused for ever"));
+    }
+    assert_eq!(cluster.layout(2)["epoch"], record.epoch.0 - 1, "nobody has told it");
+    assert_eq!(cluster.layout(0)["members"][2]["health"], "unreachable");
+    cluster.stop_all();
+}
+
+/// Dials node 0 as node 1 of a release that speaks version 3. Returns the answer to the hello.
+fn dial_without_records(cluster: &Cluster) -> Result<DialStep, HandshakeError> {
+    let names: Vec<_> = (0..3).map(|node| cluster.url(node)).collect();
+    let names = Membership::of(names).nodes;
+    let index = |node: usize| {
+        NodeIndex(names.iter().position(|name| *name == cluster.url(node)).expect("a member") as u8)
+    };
+    let record = cluster.record(0);
+    let local = HandshakeConfig {
+        hello: PeerHello {
+            node: index(1),
+            tag: NodeTag(1),
+            requester: Requester::Node,
+            incarnation: Incarnation(1),
+            clock: Hlc::ZERO,
+            sync_state: SyncState::Unsettled,
+        },
+        digest: ClusterDigest::of(&names, store::PARTITIONS_DEFAULT, store::HASH_VERSION),
+        layout: LayoutStatement::of(&record),
+        named: Arc::from([]),
+        secret: Secret::new(""),
+        versions: ProtocolVersions { min: 1, max: 3 },
+    };
+    let mut socket = TcpStream::connect(cluster.addresses[0]).expect("the node accepts");
+    socket.set_read_timeout(Some(common::PATIENCE)).expect("a socket");
+    let mut exchange = |bytes: &[u8]| {
+        socket.write_all(bytes).expect("the node reads");
+        let mut answer = vec![0; 4_096];
+        let len = socket.read(&mut answer).expect("the node answers");
+        answer.truncate(len);
+        answer
+    };
+    let answer = exchange(&upgrade::request("a:1", "1-2-3"));
+    let Ok(UpgradeResponse::Upgraded { len }) = upgrade::parse_response(&answer) else {
+        panic!("no upgrade: {answer:?}")
+    };
+    assert_eq!(len, answer.len());
+    let (mut dialer, hello) = Dialer::start(local, index(0), [7; 32]);
+    dialer.handle(&exchange(&hello))
+}
+
+#[test]
+fn a_peer_of_a_release_without_records_is_refused_once_a_later_record_is_adopted() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.start_node(0);
+    eventually("its store is open", || {
+        exchange(cluster.addresses[0], bare("GET", "/v0/layout")).status == 200
+    });
+    let step = dial_without_records(&cluster);
+    assert!(matches!(step, Ok(DialStep::Send(_))), "it links with epoch 1: {step:?}");
+    [1, 2].into_iter().for_each(|node| cluster.start_node(node));
+    cluster.wait_until_up();
+    cluster.wait_until_named();
+    match dial_without_records(&cluster) {
+        Err(HandshakeError::RefusedByPeer { reason }) => {
+            assert!(reason.contains("install a release on it that speaks version 4"), "{reason}");
+        }
+        other => panic!("not refused: {other:?}"),
+    }
+    cluster.stop_all();
+}
