@@ -37,6 +37,8 @@ pub(crate) struct Host {
     pub(crate) faults: DiskFaults,
     pub(crate) clock: HostClock,
     pub(crate) process: Option<HostProcess>,
+    /// Whether its processes are of a release without the agreement on layout records.
+    pub(crate) is_old: bool,
     /// Generation of the newest process; 0 before the first start.
     pub(crate) generation: u64,
     /// Cause of the last process end. A host without power resets no connections.

@@ -16,11 +16,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Instant, Now};
 use store::WriteGroup;
+use wire::PROTOCOL_VERSION;
 
 /// Greatest delay of a reply after its deadline.
 const REPLY_SLACK: Duration = Duration::from_millis(50);
 /// Longest delay between threads of a process, in nanoseconds.
-const THREAD_DELAY_MAX_NANOS: u64 = 200_000;
+pub(super) const THREAD_DELAY_MAX_NANOS: u64 = 200_000;
 
 /// Output of one step of a state machine.
 struct StepOutput {
@@ -52,6 +53,7 @@ impl World {
             self.trace.note(self.now, || format!("  {endpoint:?} -> {effect:?}"));
             self.carry_out(&mut output, effect);
         }
+        self.carry_out_agreement(endpoint);
         self.submit_group(endpoint, output.group, output.group_deadline);
         self.send_packets(endpoint, output.sent);
         self.arm_timer(endpoint);
@@ -229,7 +231,7 @@ impl World {
         else {
             return;
         };
-        let packet = Packet::of(stdx::Hlc::ZERO, &[Message::Answer { id: *id, answer }]);
+        let packet = Packet::of(PROTOCOL_VERSION, stdx::Hlc::ZERO, &[Message::Answer { id: *id, answer }]);
         self.send_to_thread(WorldEvent::Packet(connection, crate::network::ConnectionSide::Dialer, packet));
     }
 
