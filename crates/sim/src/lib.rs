@@ -50,7 +50,8 @@ mod world;
 pub use plant::Plant;
 pub use run::{RunReport, run};
 pub use scenario::{
-    Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, NarrowLinks, QuorumStyle, Scale, Scenario,
+    Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, LayoutChanges, NarrowLinks, QuorumStyle, Scale,
+    Scenario,
 };
 pub use time::Nanos;
 pub use trace::Trace;

@@ -25,7 +25,7 @@
 mod change;
 mod dimension;
 
-pub use dimension::{Dimension, Dimensions, NarrowLinks};
+pub use dimension::{Dimension, Dimensions, LayoutChanges, NarrowLinks};
 
 use crate::Plant;
 use std::time::Duration;

@@ -6,7 +6,8 @@ use crate::{Nanos, Plant, Scenario};
 use cluster::{
     AgreementEffect, ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock,
     Incarnation, Key, Layout, LayoutRecord, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    Origin, ProposeError, RequestId, Requester, ScanId, StoreId, StoreRequest, StoreResponse, VoterState,
+    Origin, ProposalOutcome, ProposeError, RequestId, Requester, ScanId, StoreId, StoreRequest,
+    StoreResponse, VoterState,
 };
 use env::Env;
 use std::collections::BTreeMap;
@@ -92,6 +93,8 @@ pub(crate) struct HostProcess {
     pub(crate) first_votes: VoterState,
     /// Outcome of the last request to propose a layout record.
     pub(crate) proposed: Result<(), ProposeError>,
+    /// End of the last proposal of the node.
+    pub(crate) proposal_end: Option<ProposalOutcome>,
     /// Planted bug: no command is refused for the number of commands in flight.
     skips_admission: bool,
     /// Planted bug: the clocks of frames are not observed.
@@ -200,6 +203,7 @@ impl HostProcess {
             layout: LayoutStatement::of(&voter.acceptor.decided),
             first_votes: voter,
             proposed: Ok(()),
+            proposal_end: None,
             skips_admission: scenario.plant == Some(Plant::AdmissionSkipped),
             ignores_frame_clocks: scenario.plant == Some(Plant::FrameClocksIgnored),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),

@@ -10,7 +10,7 @@ use crate::Nanos;
 use crate::host::EndCause;
 use crate::scenario::FaultKind;
 use crate::world::{World, WorldEvent};
-use cluster::{NodeIndex, PeerState, SyncState};
+use cluster::{LayoutRecord, NodeIndex, PeerState, SyncState};
 use env::{Env, Fs, MemFs, OpenMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -301,11 +301,13 @@ impl World {
         for node in &all {
             self.end_process(*node, EndCause::Kill, None);
         }
+        let records: Vec<LayoutRecord> = backups.iter().filter_map(layout_in).collect();
         for (node, backup) in all.into_iter().zip(backups) {
             self.restore_backup(node, down, backup, AfterRestore::Keep);
             self.at(self.now + down, WorldEvent::Start(node));
         }
         self.judge.note_cluster_restore(since, self.now);
+        self.judge.agreement.note_cluster_restore(&records);
     }
 
     fn restore_backup(&mut self, node: NodeIndex, down: Duration, backup: Backup, after: AfterRestore) {
@@ -394,6 +396,12 @@ impl World {
         self.nemesis.changes.prepared = Some((kind, node));
         self.after(NEXT_STEP, WorldEvent::Fault);
     }
+}
+
+/// The layout record in a backup.
+fn layout_in(backup: &Backup) -> Option<LayoutRecord> {
+    let (_, bytes) = backup.iter().find(|(path, _)| path.ends_with(store::LAYOUT_FILE))?;
+    LayoutRecord::decode(bytes).ok()
 }
 
 fn remove_files(disk: &MemFs, files: &[PathBuf]) -> io::Result<()> {

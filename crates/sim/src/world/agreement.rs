@@ -1,24 +1,34 @@
 //! The agreement on layout records: the durable state of voters, and the effects of nodes.
 //!
-//! A state of a voter is durable after the time that its disk takes. The store may refuse it, and
-//! the process may end before, or after that and before the node has learned it.
+//! A state of a voter is durable after the time that its disk takes. The store may fail to store
+//! it, and the process may end before, or after that and before the node has learned it.
 
 use super::{World, WorldEvent};
-use crate::host::process::ProcessInput;
+use crate::check::layout_conflicts;
+use crate::host::EndCause;
+use crate::host::process::{HostProcess, ProcessInput};
 use crate::network::Endpoint;
-use cluster::{AgreementEffect, LayoutRecord, Requester, VoterState};
+use crate::scenario::FaultKind;
+use cluster::{
+    AgreementEffect, ChainNode, LayoutRecord, Message, NodeIndex, NodeResponse, PeerAnswer, Requester,
+    VoterState,
+};
 use std::time::Duration;
+use stdx::Rng;
 use wire::handshake::LayoutStatement;
 
 impl World {
+    /// Generator of the agreement: times of disks, and changes that operators propose.
+    pub(crate) const fn layout_rng(&mut self) -> &mut Rng {
+        &mut self.rngs.agreement
+    }
+
     /// Carries out the effects of the agreement that a node requests.
     pub(super) fn carry_out_agreement(&mut self, endpoint: Endpoint) {
         if endpoint.requester != Requester::Node {
             return;
         }
-        while let Some(effect) =
-            self.process(endpoint).and_then(crate::host::process::HostProcess::poll_agreement_effect)
-        {
+        while let Some(effect) = self.process(endpoint).and_then(HostProcess::poll_agreement_effect) {
             self.trace.note(self.now, || format!("  {endpoint:?} -> {effect:?}"));
             match effect {
                 AgreementEffect::Persist { revision, state } => {
@@ -29,8 +39,18 @@ impl World {
                     if let Some(process) = self.process(endpoint) {
                         process.layout = LayoutStatement::of(&record);
                     }
+                    let checked = self.judge.agreement.note_adopted(endpoint.node, &record);
+                    self.judge.note(checked);
                 }
-                AgreementEffect::ProposalEnded(_) | AgreementEffect::Conflict(_) => {}
+                AgreementEffect::ProposalEnded(outcome) => {
+                    if let Some(process) = self.process(endpoint) {
+                        process.proposal_end = Some(outcome);
+                    }
+                }
+                AgreementEffect::Conflict(conflict) => {
+                    let has_cause = self.may_have_conflicts();
+                    self.judge.note(layout_conflicts::check(endpoint.node, &conflict, has_cause));
+                }
             }
         }
     }
@@ -43,8 +63,46 @@ impl World {
         if self.end_if_stopped(endpoint) {
             return;
         }
+        if is_durable {
+            self.note_durable_votes(endpoint.node, state);
+        }
         let delay = Duration::from_nanos(self.rngs.agreement.below(super::step::THREAD_DELAY_MAX_NANOS));
         self.after(delay, WorldEvent::VoterPersisted(endpoint, revision, is_durable));
+    }
+
+    fn note_durable_votes(&mut self, host: NodeIndex, state: &VoterState) {
+        let Some(node) = self.chain_node(host) else { return };
+        let checked = self.judge.agreement.note_durable(host, node, state);
+        self.judge.note(checked);
+    }
+
+    /// Records the votes with which the process of a host has started.
+    pub(super) fn note_voter_start(&mut self, host: NodeIndex) {
+        let Some(node) = self.chain_node(host) else { return };
+        let process = self.hosts[host.as_usize()].process.as_ref().filter(|process| process.is_voter);
+        let Some(state) = process.map(|process| process.first_votes.clone()) else { return };
+        let checked = self.judge.agreement.note_start(host, node, &state);
+        self.judge.note(checked);
+    }
+
+    /// Records an answer to a proposer that a node sends.
+    pub(super) fn note_vote(&mut self, endpoint: Endpoint, message: &Message) {
+        if let Message::Answer { answer: PeerAnswer::Node(NodeResponse::Chain(response)), .. } = message {
+            let checked = self.judge.agreement.note_told(endpoint.node, response);
+            self.judge.note(checked);
+        }
+    }
+
+    /// The process of a host as a voter.
+    fn chain_node(&self, host: NodeIndex) -> Option<ChainNode> {
+        let process = self.hosts[host.as_usize()].process.as_ref()?;
+        Some(ChainNode { slot: process.member.me, id: process.member.tag })
+    }
+
+    /// Whether a run has a cause of conflicts between layout records.
+    fn may_have_conflicts(&self) -> bool {
+        self.judge.agreement.first_records() > 1
+            || self.scenario.fault_kinds.contains(&FaultKind::RestoreCluster)
     }
 
     /// Draws the time in which a disk stores the state of a voter.
@@ -58,5 +116,11 @@ impl World {
         self.step(endpoint, ProcessInput::ProposeLayout(Box::new(record), within));
     }
 
-    pub(super) fn change_layout(&mut self) {}
+    /// Ends the process of an older release on this node, if there is one. The next process is of
+    /// this release.
+    pub(crate) fn upgrade(&mut self, node: NodeIndex) {
+        if std::mem::take(&mut self.host(node).is_old) {
+            self.end_process(node, EndCause::Kill, None);
+        }
+    }
 }

@@ -96,7 +96,9 @@ impl World {
                 Requester::Coordinator(self.rngs.machines.below(u64::from(self.scenario.coordinators)) as u8)
             }
         };
-        let Some(Ok((hello, version))) = self.pending_handshakes.remove(&connection).map(PendingHandshake::admit) else {
+        let Some(Ok((hello, version))) =
+            self.pending_handshakes.remove(&connection).map(PendingHandshake::admit)
+        else {
             unreachable!("the node admits connections after their handshake");
         };
         let link = self.network.link_mut(connection).expect("the connection was just found");

@@ -108,6 +108,9 @@ impl World {
             let after = Duration::from_micros(rng.below(50_000));
             world.at(world.now + after, WorldEvent::Start(NodeIndex(node)));
         }
+        if let Some(old) = world.scenario.dimensions.old_node() {
+            world.hosts[usize::from(old)].is_old = true;
+        }
         let host_of_copies = world.new_host(NodeIndex(0), &mut rng);
         world.hosts.push(host_of_copies);
         world

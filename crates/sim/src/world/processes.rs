@@ -74,8 +74,7 @@ impl World {
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
         let found = Env { fs: Arc::new(host.disk.clone()), clock: host.clock.shown() };
         // A directory that cannot be read is refused below.
-        let directory =
-            DirectoryCluster::find(&found, Path::new(DATA)).unwrap_or(DirectoryCluster::New);
+        let directory = DirectoryCluster::find(&found, Path::new(DATA)).unwrap_or(DirectoryCluster::New);
         let started = HostProcess::start(ProcessStart {
             generation: host.generation,
             env,
@@ -98,6 +97,7 @@ impl World {
                 if std::mem::replace(&mut host.stale_shards, stale_shards) < stale_shards {
                     self.judge.note_empty_directory(node);
                 }
+                self.note_voter_start(node);
                 self.begin_process(node);
             }
             Err(error) => {

@@ -185,6 +185,7 @@ impl World {
     fn send(&mut self, output: &mut StepOutput, to: Destination, mut message: Message) {
         let (endpoint, plant) = (output.endpoint, self.scenario.plant);
         self.host(endpoint.node).plant_state.alter_peer_request(plant, &mut message);
+        self.note_vote(endpoint, &message);
         if let Message::Request {
             request: PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }),
             ..
