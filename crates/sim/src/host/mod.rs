@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod handshake;
 pub(crate) mod hidden_generation;
+pub(crate) mod layout_plants;
 pub(crate) mod plant_state;
 pub(crate) mod process;
 

@@ -1,6 +1,6 @@
 //! A process on a host: the shipped store, node and coordinators, put together.
 
-use super::hidden_generation;
+use super::{hidden_generation, layout_plants};
 use crate::network::ConnectionId;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
@@ -149,10 +149,8 @@ impl HostProcess {
             snapshot_age: scenario.snapshot_age,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
-        let OpenReport { identity, clock_start, mut record, voter, .. } = opened;
-        if scenario.plant == Some(Plant::EmptyReplicaServesReads) {
-            record.sync_state = cluster::SyncState::Settled;
-        }
+        let OpenReport { identity, clock_start, mut record, mut voter, .. } = opened;
+        layout_plants::alter_start(scenario.plant, &mut record, &mut voter);
         let member = Member {
             layout: Arc::clone(layout),
             me,

@@ -169,6 +169,11 @@ impl Dimensions {
         self.layout_changes
     }
 
+    /// Lets operators ask several nodes at the same time, and often.
+    pub(super) const fn ask_together(&mut self) {
+        self.layout_changes = Some(LayoutChanges { times: 60, together_max: 4 });
+    }
+
     /// Index of the node that runs an older release up to the heal phase.
     pub const fn old_node(&self) -> Option<u8> {
         self.old_node

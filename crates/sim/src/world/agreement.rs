@@ -6,6 +6,7 @@
 use super::{World, WorldEvent};
 use crate::check::layout_conflicts;
 use crate::host::EndCause;
+use crate::host::layout_plants;
 use crate::host::process::{HostProcess, ProcessInput};
 use crate::network::Endpoint;
 use crate::scenario::FaultKind;
@@ -56,15 +57,18 @@ impl World {
     }
 
     /// Lets the store of a host make a state of the voter durable.
-    pub(super) fn persist_voter(&mut self, endpoint: Endpoint, revision: u64, state: &VoterState) {
+    pub(super) fn persist_voter(&mut self, endpoint: Endpoint, revision: u64, mut state: VoterState) {
         self.show_clocks(endpoint.node);
+        let plant = self.scenario.plant;
+        let is_skipped = layout_plants::skips_persist(plant, &state);
         let Some(process) = self.process(endpoint) else { return };
-        let is_durable = process.store.persist_voter(state).is_ok();
+        layout_plants::alter_stored(plant, process.member.tag, &mut state);
+        let is_durable = is_skipped || process.store.persist_voter(&state).is_ok();
         if self.end_if_stopped(endpoint) {
             return;
         }
-        if is_durable {
-            self.note_durable_votes(endpoint.node, state);
+        if is_durable && !is_skipped {
+            self.note_durable_votes(endpoint.node, &state);
         }
         let delay = Duration::from_nanos(self.rngs.agreement.below(super::step::THREAD_DELAY_MAX_NANOS));
         self.after(delay, WorldEvent::VoterPersisted(endpoint, revision, is_durable));

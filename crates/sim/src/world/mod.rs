@@ -197,7 +197,7 @@ impl World {
             WorldEvent::Submit(endpoint, group, deadline) => self.submit_late(endpoint, group, deadline),
             WorldEvent::DiskSpaceDue(node, generation) => self.check_disk_space(node, generation),
             WorldEvent::PersistVoter(endpoint, revision, state) => {
-                self.persist_voter(endpoint, revision, &state);
+                self.persist_voter(endpoint, revision, *state);
             }
             WorldEvent::VoterPersisted(endpoint, revision, is_durable) => {
                 self.step(endpoint, ProcessInput::VoterPersisted(revision, is_durable));

@@ -3,6 +3,7 @@
 use super::{PAGE_WITHIN, World, WorldEvent};
 use crate::history::{ClientOutcome, ScanHistory};
 use crate::host::Host;
+use crate::host::layout_plants;
 use crate::host::plant_state::{self, SendOutcome};
 use crate::host::process::{HostProcess, ProcessInput, REQUEST_TIMEOUT};
 use crate::network::Endpoint;
@@ -69,6 +70,8 @@ impl World {
                 return input;
             };
             plant_state.hide_future_versions(plant, now, &process.member.clock, message);
+            let own = (process.member.tag, process.member.incarnation);
+            layout_plants::alter_received(plant, own, &mut input);
         }
         input
     }
@@ -185,6 +188,11 @@ impl World {
     fn send(&mut self, output: &mut StepOutput, to: Destination, mut message: Message) {
         let (endpoint, plant) = (output.endpoint, self.scenario.plant);
         self.host(endpoint.node).plant_state.alter_peer_request(plant, &mut message);
+        if plant.is_some()
+            && let Some(process) = self.process(endpoint)
+        {
+            layout_plants::alter_sent(plant, process.member.tag, &mut message);
+        }
         self.note_vote(endpoint, &message);
         if let Message::Request {
             request: PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }),
