@@ -10,7 +10,8 @@ use crate::check::{
     validity,
 };
 use crate::history::{
-    ClientOperation, ClientOutcome, CommandKind, DurableVersions, History, IssuedCells, ScanEnd, ScanHistory,
+    AgreementHistory, ClientOperation, ClientOutcome, CommandKind, DurableVersions, History, IssuedCells,
+    ScanEnd, ScanHistory,
 };
 use crate::{Nanos, Scenario};
 use cluster::{CommandFailure, Key, Layout, NodeIndex, Reply, RequestId, ScanId, ScanScope, Shortfall};
@@ -29,6 +30,7 @@ pub(crate) struct Judge {
     pub(crate) durable: DurableVersions,
     pub(crate) observed_clocks: ObservedClocks,
     pub(crate) facts: Facts,
+    pub(crate) agreement: AgreementHistory,
     ledger: acks::Ledger,
     monotonic_writes: MonotonicWrites,
     snapshot_age: Duration,
@@ -90,6 +92,7 @@ impl Judge {
             durable: DurableVersions::default(),
             observed_clocks: ObservedClocks::default(),
             facts: Facts::new(SurvivalRule::of(scenario)),
+            agreement: AgreementHistory::default(),
             ledger: acks::Ledger::default(),
             monotonic_writes: MonotonicWrites::default(),
             snapshot_age: scenario.snapshot_age,
@@ -174,6 +177,7 @@ impl Judge {
     pub(crate) fn note_empty_directory(&mut self, node: NodeIndex) {
         self.durable.lose_all(node);
         self.monotonic_writes.forget(node);
+        self.agreement.note_lost(node);
     }
 
     /// Records that a node has another data directory, which may hold a part of the versions that
@@ -181,12 +185,14 @@ impl Judge {
     pub(crate) fn note_changed_directory(&mut self, node: NodeIndex) {
         self.durable.lose_some(node);
         self.monotonic_writes.forget(node);
+        self.agreement.note_lost(node);
     }
 
     /// Records that the directory of `to` is a copy of the present directory of `of`.
     pub(crate) fn note_copied_directory(&mut self, of: NodeIndex, to: NodeIndex) {
         self.durable.copy(of, to);
         self.monotonic_writes.forget(to);
+        self.agreement.note_copied(to);
     }
 
     /// Records the reply to a page command. Returns the scan if it is still open.
@@ -361,6 +367,13 @@ impl Judge {
             self.latest_wall = self.latest_wall.max(wall);
         }
         self.scans.observe_wall(node, wall);
+    }
+
+    /// Records the result of a check.
+    pub(crate) fn note(&mut self, checked: Result<(), InvariantViolation>) {
+        if let Err(violation) = checked {
+            self.fail(violation);
+        }
     }
 
     /// Records a violation. The first one of a run counts.

@@ -4,16 +4,17 @@
 //! threads, clocks and the operating system are replaced. The same seed gives the same run, event
 //! for event. A run lasts 60 seconds of virtual time, with thousands of client commands and at
 //! least five faults. It ends with the first invariant that did not hold, or with none. A run with
-//! a flood lasts 9 seconds, has no fault, and its clients ask for far more than the disks bear. Two
+//! a flood lasts 9 seconds, has no fault, and its clients ask for far more than the disks bear. Four
 //! planted bugs have runs of some seconds, with faults in a fixed order.
 //!
 //! **Mechanism.** A [`Scenario`] is drawn from the seed: its faults, and its [`Dimension`]s, which
 //! are traits of the world beside faults. Hosts live in a world with one event queue. Each host has
 //! a disk in memory that loses unsynced data, clocks with errors, and a process that runs, ends and
-//! is started again (`world`, `host`, [`network`]). Clients send commands and read ranges
-//! (`workload`), and the nemesis injects faults (`nemesis`). A judge keeps the [`history`] and
-//! checks the invariants of [`check`], each of which is one file. After the safety phase all faults
-//! end, and the cluster must become healthy within bounded time ([`run`](fn@run)).
+//! is started again (`world`, `host`, [`network`]). Clients send commands and read ranges, and
+//! operators propose changes of the layout record (`workload`). The nemesis injects faults
+//! (`nemesis`). A judge keeps the [`history`] and checks the invariants of [`check`], each of which
+//! is one file. After the safety phase all faults end, and the cluster must become healthy within
+//! bounded time ([`run`](fn@run)).
 //!
 //! A run may have one *kind of change* ([`FaultKind::CHANGES`]). Examples are a clock that steps by
 //! years, a data directory that is rolled back, and a node that is absent for longer than deletes
@@ -28,7 +29,8 @@
 //! returns.
 //!
 //! **Caveats.** The simulation has one thread, so it does not find bugs between threads of a
-//! process. Permanent bit rot and changes of the node list are not simulated.
+//! process. Permanent bit rot and changes of the node list are not simulated. Nodes agree on layout
+//! records, which have no effect on links, quorums or placement yet.
 
 pub mod check;
 #[cfg(test)]
@@ -50,7 +52,8 @@ mod world;
 pub use plant::Plant;
 pub use run::{RunReport, run};
 pub use scenario::{
-    Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, NarrowLinks, QuorumStyle, Scale, Scenario,
+    Dimension, Dimensions, FaultKind, FixedFaults, FloodLoad, LayoutChanges, NarrowLinks, QuorumStyle, Scale,
+    Scenario,
 };
 pub use time::Nanos;
 pub use trace::Trace;

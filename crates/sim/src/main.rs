@@ -140,13 +140,13 @@ fn plants(count: u64, scale: Scale, only: Option<&String>) -> ExitCode {
 }
 
 fn print(report: &RunReport, options: RunOptions) {
-    let RunReport { seed, violation, hash, events, operations, scans, faults, took } = report;
+    let RunReport { seed, violation, hash, events, operations, scans, faults, layouts, took } = report;
     let ((succeeded, submitted), (complete, begun)) = (operations, scans);
     if let Some(violation) = violation {
         println!("{violation}\n{}", replay(*seed, options));
     }
     println!(
-        "seed {seed}: {succeeded} of {submitted} commands succeeded, {complete} of {begun} scans reached their end, {faults} faults, {events} events in {took:?}, trace {hash:016x}"
+        "seed {seed}: {succeeded} of {submitted} commands succeeded, {complete} of {begun} scans reached their end, {faults} faults, {layouts} layout records, {events} events in {took:?}, trace {hash:016x}"
     );
 }
 

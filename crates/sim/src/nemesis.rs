@@ -234,6 +234,7 @@ impl World {
         self.pump_all();
         for node in self.nodes() {
             self.resume(node);
+            self.upgrade(node);
             for fault_end in
                 [FaultEnd::RestoreDiskSpeed(node), FaultEnd::EndBadReads(node), FaultEnd::FreeDiskSpace(node)]
             {

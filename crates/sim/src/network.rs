@@ -12,6 +12,7 @@ use cluster::{NodeIndex, Requester};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::Rng;
+use wire::PROTOCOL_VERSION;
 
 /// Number of a connection. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +70,8 @@ pub struct ConnectionState {
     pub dialer_end: EndState,
     /// State of the acceptor's end.
     pub acceptor_end: EndState,
+    /// Version of the protocol that both ends speak. It is known once the connection is admitted.
+    pub version: u8,
     /// Arrival time of the last message, towards the dialer and towards the acceptor.
     last_arrival: [Nanos; 2],
 }
@@ -162,6 +165,7 @@ impl Network {
             acceptor,
             dialer_end: EndState::Pending,
             acceptor_end: EndState::Gone,
+            version: PROTOCOL_VERSION,
             last_arrival: [Nanos::ZERO; 2],
         };
         self.links.insert(connection, link);

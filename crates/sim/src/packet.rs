@@ -19,12 +19,13 @@ impl fmt::Debug for Packet {
 }
 
 impl Packet {
-    /// Encodes messages of a sender whose version clock shows `clock`.
+    /// Encodes messages of a sender whose version clock shows `clock`, over a link that speaks this
+    /// version of the protocol.
     ///
     /// # Panics
-    /// If one of them is longer than the greatest message.
-    pub fn of(clock: Hlc, messages: &[Message]) -> Self {
-        let mut outbox = Outbox::new(OutboxLimits { bytes_max: BYTES_MAX });
+    /// If one of them is longer than the greatest message, or the version lacks it.
+    pub fn of(version: u8, clock: Hlc, messages: &[Message]) -> Self {
+        let mut outbox = Outbox::new(OutboxLimits { bytes_max: BYTES_MAX }).speaking(version);
         for message in messages {
             outbox.push(message).expect("the outbox holds the output of a step");
         }

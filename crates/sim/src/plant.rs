@@ -77,11 +77,21 @@ pub enum Plant {
     RebuildTooEarly,
     /// The node's record does not keep that a repair is pending.
     PendingRepairForgotten,
+    /// A voter reports promises that are not durable.
+    PromiseNotDurable,
+    /// A voter reports that it accepts a record although it has promised a greater ballot.
+    AcceptsBelowPromise,
+    /// A voter that lost its directory votes with an empty one.
+    EmptyVoterVotes,
+    /// A node uses ballots of its earlier processes.
+    BallotReused,
+    /// A node passes on a record in which two voters of the decided one are missing.
+    TwoVotersReplaced,
 }
 
 impl Plant {
     /// All planted bugs.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 40] = [
         Self::AckBeforeSync,
         Self::ReadBeforeSync,
         Self::LastArrivalWins,
@@ -117,5 +127,10 @@ impl Plant {
         Self::RollbackIgnored,
         Self::RebuildTooEarly,
         Self::PendingRepairForgotten,
+        Self::PromiseNotDurable,
+        Self::AcceptsBelowPromise,
+        Self::EmptyVoterVotes,
+        Self::BallotReused,
+        Self::TwoVotersReplaced,
     ];
 }

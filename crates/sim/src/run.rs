@@ -10,6 +10,7 @@
 //! **Liveness.** The following must hold within bounded time:
 //!
 //! - Every node serves.
+//! - All nodes have adopted the same layout record, and a change of it is decided at once.
 //! - If tables are scrubbed, no damaged table is left, including tables that no client reads.
 //! - No hint is left, and acknowledged writes were handed over without anti-entropy.
 //! - Every quorum succeeds at every node.
@@ -22,6 +23,8 @@
 //! In half of the runs no operator requests that repair. Then the pending repairs of the nodes
 //! deliver the writes whose hints were dropped, and soon. The next round of anti-entropy delivers
 //! everything else.
+
+mod agreement;
 
 use crate::check::{InvariantViolation, complete_ranges, convergence, durability, floods, handed_over};
 use crate::history::{ClientOperation, ClientOutcome, CommandKind, ScanEnd, ScanRecord};
@@ -104,6 +107,8 @@ pub struct RunReport {
     pub scans: (u64, u64),
     /// Number of faults injected.
     pub faults: u64,
+    /// Number of layout records decided.
+    pub layouts: usize,
     /// Duration of the run in virtual time.
     pub took: Duration,
 }
@@ -130,6 +135,7 @@ pub fn run(scenario: Scenario, prints: bool) -> RunReport {
         hash: world.trace.hash(),
         events: world.trace.events(),
         faults: world.nemesis.faults,
+        layouts: world.judge.agreement.decided_records(),
         took: world.now - Nanos::ZERO,
         violation: world.judge.violation,
     }
@@ -189,6 +195,8 @@ impl World {
             SETTLED_WITHIN,
             Self::is_settled,
         )?;
+        self.note("layout records");
+        self.check_agreement()?;
         if let Some(period) = self.scenario.scrub_period {
             self.note("scrubbing");
             let otherwise = "a damaged table is left although all tables are scrubbed";
@@ -233,6 +241,7 @@ impl World {
         let scale = self.scenario.scale;
         self.begin_workload(scale.operations, self.now + scale.duration);
         self.begin_faults(scale.duration.mul_f64(0.9));
+        self.begin_layout_changes(scale.duration.mul_f64(0.9));
         self.run_for(scale.duration + REQUEST_TIMEOUT)
     }
 

@@ -25,7 +25,7 @@
 mod change;
 mod dimension;
 
-pub use dimension::{Dimension, Dimensions, NarrowLinks};
+pub use dimension::{Dimension, Dimensions, LayoutChanges, NarrowLinks};
 
 use crate::Plant;
 use std::time::Duration;
@@ -329,6 +329,10 @@ pub enum FixedFaults {
     StopWithPendingRepairs,
     /// A node loses its disk while writes are in flight that only this node has acknowledged.
     LoseDiskDuringWrites,
+    /// A voter loses its disk after a decision of which only one other node knows.
+    LoseDiskOfVoter,
+    /// A proposer restarts while one of the other voters has its record.
+    RestartProposer,
 }
 
 /// Time within which a scrub round ends, if tables are scrubbed.
@@ -465,6 +469,11 @@ impl Scenario {
             Plant::DiskFullAcknowledged | Plant::DiskFullNeverEnds => return self.expose_full_disks(),
             Plant::SlowReplicaAwaited => return self.slow_one_disk(),
             Plant::AdmissionSkipped | Plant::OverloadNeverEnds => return self.flood_disks(),
+            Plant::PromiseNotDurable | Plant::AcceptsBelowPromise | Plant::TwoVotersReplaced => {
+                return self.expose_layout_changes();
+            }
+            Plant::EmptyVoterVotes => return self.expose_voters(FixedFaults::LoseDiskOfVoter),
+            Plant::BallotReused => return self.expose_voters(FixedFaults::RestartProposer),
             _ => return,
         };
         self.nodes = if plant == Plant::ReadBeforeSync { 1 } else { 3 };
@@ -598,6 +607,27 @@ impl Scenario {
         self.skew_max = Duration::from_millis(100);
         self.add_dimension(Dimension::UnforcedRepair, &mut Rng::new(self.seed));
         self.grace = GRACE_WITHOUT_ROUND;
+    }
+
+    /// Several nodes that are asked for changes of the layout at the same time.
+    fn expose_layout_changes(&mut self) {
+        self.nodes = self.nodes.max(3);
+        self.default_from = self.nodes.min(3);
+        self.add_dimension(Dimension::LayoutChanges, &mut Rng::new(self.seed));
+        self.dimensions.ask_together();
+    }
+
+    /// Three voters, and faults in the moment of a decision. No client sends commands.
+    fn expose_voters(&mut self, fixed: FixedFaults) {
+        self.fixed = Some(fixed);
+        self.fault_kinds = vec![FaultKind::LoseDisk];
+        self.nodes = 3;
+        self.default_from = 3;
+        self.quorums = QuorumStyle::Majority;
+        self.grace = GRACE_LONG;
+        self.delay_max = Duration::from_millis(2);
+        self.sync_max = Duration::from_millis(3);
+        self.skew_max = Duration::from_millis(100);
     }
 
     /// No space for hints, so that data lost by one node may be missing on another, and keys that

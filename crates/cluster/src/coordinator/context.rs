@@ -3,8 +3,8 @@
 //!
 //! The state consists of the replicas with their availability ([`Peers`]), the effects to carry out
 //! ([`CoordinatorEffects`]), the hedging of reads ([`Hedges`]), the cells that reads send to
-//! replicas ([`RepairsInFlight`]), and the reads of scans ([`ScanReads`]). The input is an argument: its time, and its source, to which the waits that it
-//! ends are attributed.
+//! replicas ([`RepairsInFlight`]), and the reads of scans ([`ScanReads`]). The input is an
+//! argument: its time, and its source, to which the waits that it ends are attributed.
 
 use super::hedge::Hedges;
 use super::limits::CoordinatorLimits;

@@ -5,14 +5,14 @@
 //!
 //! **Why.** Many reads of a key that is written often find the same replica behind. A log does not
 //! write a copy of a cell that its memtable holds. But each copy counts in the admission to that
-//! log: as work in flight, so that writes are refused for nothing, and then as work done, so that
-//! the log looks faster than it is and too many writes are admitted. In simulated floods of one
-//! key, reads and writes that succeed became a tenth more.
+//! log. As work in flight it lets writes be refused for nothing. Then, as work done, it lets the
+//! log look faster than it is, and too many writes are admitted. Without the copies, a tenth more
+//! reads and writes succeed in simulated floods of one key.
 //!
 //! **Mechanism.** A copy is identified by key, version, number of replicas and node. The first read
-//! sends the request. Its number and the node identify the copy when the answer arrives. The others
-//! are followers and handle the same outcome, each in its own round. The copy is forgotten with its
-//! answer or with the link to its node.
+//! sends the request. Its number and the node identify the copy when the answer arrives. The
+//! others are followers and handle the same outcome, each in its own round. The copy is forgotten
+//! with its answer or with the link to its node.
 //!
 //! **Caveats.** Each thread of a node has a coordinator of its own, so a replica may get a copy from
 //! each thread. A request that was lost without an answer is not followed after the time that an
@@ -58,8 +58,8 @@ impl RepairsInFlight {
         Self { requests: BTreeMap::new(), copies: BTreeMap::new(), sent: VecDeque::new(), followed_for }
     }
 
-    /// Has this step of an operation wait for the copy on its way. Returns `false` if there is none.
-    /// The operation then sends it with the request `number`.
+    /// Has this step of an operation wait for the copy on its way. Returns `false` if there is
+    /// none. The operation then sends it with the request `number`.
     pub(super) fn join_or_begin(
         &mut self,
         now: Instant,
@@ -84,7 +84,8 @@ impl RepairsInFlight {
         false
     }
 
-    /// Ends the copy that the request `number` sent to `node`. Returns the steps that wait for its answer.
+    /// Ends the copy that the request `number` sent to `node`. Returns the steps that wait for its
+    /// answer.
     pub(super) fn end(&mut self, node: NodeIndex, number: u64) -> Vec<(OperationId, Step)> {
         let Some(copy) = self.copies.remove(&(node, number)) else { return Vec::new() };
         self.requests.remove(&copy.id);

@@ -2,32 +2,41 @@
 //! shows that it catches a violation.
 
 pub mod acks;
+pub mod adopted_epochs;
+pub mod child_records;
 pub mod clock_bound;
 pub mod complete_ranges;
 pub mod convergence;
 pub mod deadlines;
+pub mod decided_records;
 pub mod disk_recovery;
 pub mod durability;
+pub mod durable_votes;
 pub mod expiry;
 pub mod facts;
 pub mod floods;
 pub mod handed_over;
+pub mod kept_votes;
+pub mod layout_conflicts;
+pub mod layout_convergence;
 pub mod monotonic_reads;
 pub mod monotonic_writes;
 pub mod no_resurrection;
 pub mod nothing_stored;
 pub mod observed_clocks;
+pub mod one_record;
 pub mod one_reply;
 pub mod one_snapshot;
 pub mod quorum_reads;
 pub mod ranges;
+pub mod remembered_records;
 pub mod replica_sets;
 pub mod slow_disk;
 pub mod unique_versions;
 pub mod validity;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::fmt;
 

@@ -3,7 +3,9 @@
 use crate::Nanos;
 use crate::history::{ClientOperation, ClientOutcome, CommandKind, IssuedCells};
 use bytes::Bytes;
-use cluster::{Key, NodeIndex, Quorum, QuorumChoice, RequestId};
+use cluster::{
+    ClusterOrigin, Incarnation, Key, LayoutRecord, NodeIndex, ProposalBallot, Quorum, QuorumChoice, RequestId,
+};
 use std::num::NonZeroU8;
 use stdx::{Cell, Hlc, NodeTag, Version, WallTime};
 
@@ -63,4 +65,22 @@ pub(crate) fn found(number: u64, acks: (u32, u32), when: std::ops::Range<u64>) -
 
 pub(crate) fn missing(acks: (u32, u32), when: std::ops::Range<u64>) -> ClientOperation {
     operation(CommandKind::Get, acks, when, ClientOutcome::Missing)
+}
+
+/// The first layout record of a cluster of five nodes, in which the first three vote.
+pub(crate) fn first_record() -> LayoutRecord {
+    let nodes = (0..5).map(|node| format!("http://node-{node}:8080")).collect();
+    let origin = ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 3, tag: NodeTag(1) };
+    let record = LayoutRecord::first(origin).expect("five nodes are a cluster");
+    LayoutRecord { voters: (0..3).map(NodeIndex).collect(), ..record }
+}
+
+/// A child of this record.
+pub(crate) fn child(parent: &LayoutRecord) -> LayoutRecord {
+    let epoch = parent.epoch.next().expect("a small epoch");
+    LayoutRecord { epoch, parent: parent.hash(), ..parent.clone() }
+}
+
+pub(crate) fn ballot(round: u64) -> ProposalBallot {
+    ProposalBallot { round, proposer: NodeTag(1), incarnation: Incarnation(1) }
 }

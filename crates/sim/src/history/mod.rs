@@ -1,9 +1,11 @@
 //! History of a run: commands of clients and their outcomes, scans, issued cells, and cells that
 //! nodes made durable.
 
+mod agreement;
 mod durable_versions;
 mod scans;
 
+pub use agreement::{AgreementHistory, DecidedRecord, HostVoter, ToldVotes};
 pub use durable_versions::DurableVersions;
 pub use scans::{PageCall, ScanEnd, ScanHistory, ScanRecord, SeenEntry};
 

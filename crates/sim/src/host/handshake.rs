@@ -1,22 +1,16 @@
 //! The shipped handshake between a dialer and an acceptor.
 
 use crate::host::process::HostProcess;
-use cluster::{ClusterId, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester};
+use cluster::{NodeIndex, PeerHello, Requester};
 use std::sync::Arc;
 use stdx::Rng;
 use wire::handshake::{
-    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, LayoutStatement,
-    NONCE_LEN, ProtocolVersions, Secret,
+    AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, NONCE_LEN,
+    ProtocolVersions, Secret,
 };
 
-/// The layout record of every host: simulated clusters stay in epoch 1.
-const LAYOUT: LayoutStatement = LayoutStatement {
-    cluster: ClusterId([1; 16]),
-    epoch: LayoutEpoch::FIRST,
-    hash: RecordHash([1; 32]),
-    default_from: 1,
-    url: String::new(),
-};
+/// Newest version of the protocol without the agreement on layout records.
+const OLD_VERSION: u8 = 3;
 
 /// A handshake that waits for the decision of the acceptor's node.
 pub(crate) struct PendingHandshake {
@@ -42,10 +36,13 @@ pub(crate) fn local(
             sync_state: process.node.status().sync_state.in_hello(),
         },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
-        layout: LAYOUT,
-        named: Arc::from([]),
+        layout: process.statement.clone(),
+        named: Arc::clone(&process.named),
         secret: Secret::new(*b"known to all hosts of this world"),
-        versions: ProtocolVersions::OURS,
+        versions: match process.is_voter {
+            true => ProtocolVersions::with_record_of(process.statement.epoch),
+            false => ProtocolVersions { max: OLD_VERSION, ..ProtocolVersions::OURS },
+        },
     }
 }
 
@@ -80,12 +77,12 @@ impl PendingHandshake {
     }
 
     /// Completes the handshake after the acceptor's node has admitted the link. Returns the
-    /// acceptor's hello message.
-    pub(crate) fn admit(self) -> Result<PeerHello, HandshakeError> {
+    /// acceptor's hello message, and the version of the protocol that both speak.
+    pub(crate) fn admit(self) -> Result<(PeerHello, u8), HandshakeError> {
         let Self { mut dialer, acceptor } = self;
         let (welcome, _) = acceptor.admit();
         match dialer.handle(&welcome)? {
-            DialStep::Done { hello, .. } => Ok(hello),
+            DialStep::Done { hello, .. } => Ok((hello, dialer.version())),
             step => unreachable!("a welcome is the end of a handshake: {step:?}"),
         }
     }

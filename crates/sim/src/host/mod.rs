@@ -7,6 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod disk;
 pub(crate) mod handshake;
 pub(crate) mod hidden_generation;
+pub(crate) mod layout_plants;
 pub(crate) mod plant_state;
 pub(crate) mod process;
 
@@ -37,6 +38,8 @@ pub(crate) struct Host {
     pub(crate) faults: DiskFaults,
     pub(crate) clock: HostClock,
     pub(crate) process: Option<HostProcess>,
+    /// Whether its processes are of a release without the agreement on layout records.
+    pub(crate) is_old: bool,
     /// Generation of the newest process; 0 before the first start.
     pub(crate) generation: u64,
     /// Cause of the last process end. A host without power resets no connections.

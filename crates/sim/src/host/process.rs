@@ -1,12 +1,13 @@
 //! A process on a host: the shipped store, node and coordinators, put together.
 
-use super::hidden_generation;
+use super::{hidden_generation, layout_plants};
 use crate::network::ConnectionId;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
-    ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock, Incarnation, Key,
-    Layout, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits, Origin, RequestId, Requester,
-    ScanId, StoreId, StoreRequest, StoreResponse,
+    AgreementEffect, ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock,
+    Incarnation, Key, Layout, LayoutRecord, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
+    Origin, ProposalOutcome, ProposeError, RequestId, Requester, ScanId, StoreId, StoreRequest,
+    StoreResponse, VoterState,
 };
 use env::Env;
 use std::collections::BTreeMap;
@@ -14,10 +15,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag, Now, Rng, Version};
-use store::{AfterAbsence, Membership, OpenReport, Store, StoreError, StoreOptions, WriteGroup};
+use store::{
+    AfterAbsence, DirectoryCluster, Membership, OpenReport, Store, StoreError, StoreOptions, WriteGroup,
+};
+use wire::handshake::{LayoutStatement, NamedMember};
 
 /// Data directory of every host, on its own disk.
-const DATA: &str = "/data";
+pub(crate) const DATA: &str = "/data";
 /// Deadline of a command, from `submit` to the reply.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -42,6 +46,10 @@ pub(crate) enum ProcessInput {
     Drain,
     /// An operator requests a comparison of the replicas. For the node.
     Repair,
+    /// An operator requests a change of the layout, for at most this long. For the node.
+    ProposeLayout(Box<LayoutRecord>, Duration),
+    /// The state of the voter with this number is durable, or could not be stored. For the node.
+    VoterPersisted(u64, bool),
 }
 
 /// Answers of the store, each with the state machine that waits for it.
@@ -76,6 +84,19 @@ pub(crate) struct HostProcess {
     pub(crate) is_draining: bool,
     /// Number of hints dropped.
     pub(crate) hints_dropped: u64,
+    /// Whether the process takes part in the agreement on layout records. A process of an older
+    /// release does not.
+    pub(crate) is_voter: bool,
+    /// The layout record that the process holds, as it states it to peers.
+    pub(crate) statement: LayoutStatement,
+    /// The members that this record names.
+    pub(crate) named: Arc<[NamedMember]>,
+    /// State of the voter with which the process started.
+    pub(crate) first_votes: VoterState,
+    /// Outcome of the last request to propose a layout record.
+    pub(crate) proposed: Result<(), ProposeError>,
+    /// End of the last proposal of the node.
+    pub(crate) proposal_end: Option<ProposalOutcome>,
     /// Planted bug: no command is refused for the number of commands in flight.
     skips_admission: bool,
     /// Planted bug: the clocks of frames are not observed.
@@ -98,6 +119,10 @@ pub(crate) struct ProcessStart<'a> {
     pub(crate) me: NodeIndex,
     /// Treatment of the data if the node seems to have been away for too long.
     pub(crate) after_absence: AfterAbsence,
+    /// The cluster that the data directory belongs to.
+    pub(crate) directory: DirectoryCluster,
+    /// Whether the process is of a release without the agreement on layout records.
+    pub(crate) is_old: bool,
     pub(crate) layout: &'a Arc<Layout>,
     pub(crate) names: &'a [String],
     pub(crate) scenario: &'a Scenario,
@@ -107,21 +132,27 @@ pub(crate) struct ProcessStart<'a> {
 impl HostProcess {
     /// Opens the data directory and starts the state machines.
     pub(crate) fn start(start: ProcessStart<'_>) -> Result<Self, StoreError> {
-        let ProcessStart { generation, env, now, me, after_absence, layout, names, scenario, mut rng } =
-            start;
+        let ProcessStart { generation, env, now, me, directory, layout, names, scenario, .. } = start;
+        let ProcessStart { after_absence, is_old, mut rng, .. } = start;
+        let membership = match directory {
+            DirectoryCluster::Recorded(membership) | DirectoryCluster::Named(membership) => membership,
+            DirectoryCluster::New | DirectoryCluster::Listed(_) => Membership {
+                partitions: layout.partitions(),
+                default_from: Some(scenario.default_from_of(me.as_usize())),
+                ..Membership::of(names.to_vec())
+            },
+        };
         let options = StoreOptions {
             engine: engine_options(scenario),
-            membership: Membership::of(names.to_vec()),
+            membership,
             new_tag: NodeTag(rng.next_u64()),
             away_max: scenario.away_max,
             after_absence,
             snapshot_age: scenario.snapshot_age,
         };
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
-        let OpenReport { identity, clock_start, mut record, .. } = opened;
-        if scenario.plant == Some(Plant::EmptyReplicaServesReads) {
-            record.sync_state = cluster::SyncState::Settled;
-        }
+        let OpenReport { identity, clock_start, mut record, mut voter, .. } = opened;
+        layout_plants::alter_start(scenario.plant, &mut record, &mut voter);
         let member = Member {
             layout: Arc::clone(layout),
             me,
@@ -130,7 +161,10 @@ impl HostProcess {
             clock: Arc::new(HybridClock::new(clock_start)),
             hints: Arc::new(HintLedger::new(scenario.hint_bytes_max)),
         };
-        let node = Node::new(now, member.clone(), record, node_limits(scenario, me), rng.fork());
+        let mut node = Node::new(now, member.clone(), record, node_limits(scenario, me), rng.fork());
+        if !is_old {
+            node.join_agreement(now, voter.clone());
+        }
         let view = Arc::clone(node.view());
         let coordinators = (0..scenario.coordinators)
             .map(|number| {
@@ -165,6 +199,12 @@ impl HostProcess {
             has_idle_jobs: false,
             is_draining: false,
             hints_dropped: 0,
+            is_voter: !is_old,
+            statement: LayoutStatement::of(&voter.acceptor.decided),
+            named: NamedMember::all_of(&voter.acceptor.decided).into(),
+            first_votes: voter,
+            proposed: Ok(()),
+            proposal_end: None,
             skips_admission: scenario.plant == Some(Plant::AdmissionSkipped),
             ignores_frame_clocks: scenario.plant == Some(Plant::FrameClocksIgnored),
             skips_healing: scenario.plant == Some(Plant::HealingSkipped),
@@ -216,6 +256,12 @@ impl HostProcess {
             }
             ProcessInput::Drain => node.begin_drain(now),
             ProcessInput::Repair => node.begin_repair(now),
+            ProcessInput::ProposeLayout(record, within) => {
+                self.proposed = node.propose_layout(now, *record, within);
+            }
+            ProcessInput::VoterPersisted(revision, is_durable) => {
+                node.handle_voter_persisted(now, revision, is_durable);
+            }
             ProcessInput::Submit(..) | ProcessInput::CloseScan(_) | ProcessInput::View => {
                 unreachable!("an input for coordinators")
             }
@@ -247,9 +293,17 @@ impl HostProcess {
             ProcessInput::Submit(id, command) => coordinator.submit(now, id, command),
             ProcessInput::CloseScan(id) => coordinator.close_scan(now, id),
             ProcessInput::View => coordinator.handle_view(now, Arc::clone(&self.view)),
-            ProcessInput::Drain | ProcessInput::Repair => unreachable!("an input for the node"),
+            ProcessInput::Drain
+            | ProcessInput::Repair
+            | ProcessInput::ProposeLayout(..)
+            | ProcessInput::VoterPersisted(..) => unreachable!("an input for the node"),
         }
         std::iter::from_fn(|| coordinator.poll_effect()).collect()
+    }
+
+    /// Takes the next effect of the agreement on layout records.
+    pub(crate) fn poll_agreement_effect(&mut self) -> Option<AgreementEffect> {
+        self.node.poll_agreement_effect()
     }
 
     /// Time at which a state machine wants its timer to expire, by the monotonic clock.

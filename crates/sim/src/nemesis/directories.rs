@@ -10,7 +10,7 @@ use crate::Nanos;
 use crate::host::EndCause;
 use crate::scenario::FaultKind;
 use crate::world::{World, WorldEvent};
-use cluster::{NodeIndex, PeerState, SyncState};
+use cluster::{LayoutRecord, NodeIndex, PeerState, SyncState};
 use env::{Env, Fs, MemFs, OpenMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -223,8 +223,13 @@ impl World {
             return self.postpone_fault();
         }
         let which = self.nemesis.rng.below(6);
-        self.trace.note(self.now, || format!("{node:?} loses files, case {which}"));
+        let of_agreement = self.draw_agreement_loss();
+        self.trace.note(self.now, || format!("{node:?} loses files, case {which}, or {of_agreement:?}"));
         self.change_directory(node, down, |disk| {
+            if let Some(loss) = of_agreement {
+                loss.apply(&disk)?;
+                return Ok(disk);
+            }
             let files: Vec<PathBuf> =
                 disk.file_names().into_iter().filter(|path| path.starts_with(SHARD)).collect();
             let name_has = |path: &Path, part: &str| path.to_string_lossy().contains(part);
@@ -242,6 +247,16 @@ impl World {
             }
             Ok(disk)
         });
+    }
+
+    /// Draws a loss of files of the agreement on layout records in place of files of the shard, in
+    /// runs in which the layout changes.
+    fn draw_agreement_loss(&mut self) -> Option<AgreementLoss> {
+        self.scenario.dimensions.layout_changes()?;
+        let rng = self.layout_rng();
+        let (file, is_removed, at) = (rng.chance(0.7), rng.chance(0.5), rng.next_u64());
+        let file = if file { store::VOTES_FILE } else { store::LAYOUT_FILE };
+        rng.chance(0.5).then_some(AgreementLoss { file, flips: (!is_removed).then_some(at) })
     }
 
     /// Truncates the log of a node that is down, at any byte or where a group of records begins.
@@ -301,11 +316,13 @@ impl World {
         for node in &all {
             self.end_process(*node, EndCause::Kill, None);
         }
+        let records: Vec<LayoutRecord> = backups.iter().filter_map(layout_in).collect();
         for (node, backup) in all.into_iter().zip(backups) {
             self.restore_backup(node, down, backup, AfterRestore::Keep);
             self.at(self.now + down, WorldEvent::Start(node));
         }
         self.judge.note_cluster_restore(since, self.now);
+        self.judge.agreement.note_cluster_restore(&records);
     }
 
     fn restore_backup(&mut self, node: NodeIndex, down: Duration, backup: Backup, after: AfterRestore) {
@@ -394,6 +411,31 @@ impl World {
         self.nemesis.changes.prepared = Some((kind, node));
         self.after(NEXT_STEP, WorldEvent::Fault);
     }
+}
+
+/// A file of the agreement on layout records that is lost or damaged.
+#[derive(Clone, Copy, Debug)]
+struct AgreementLoss {
+    file: &'static str,
+    /// A number that chooses the bit that flips; `None`: the file is removed.
+    flips: Option<u64>,
+}
+
+impl AgreementLoss {
+    fn apply(self, disk: &MemFs) -> io::Result<()> {
+        let path = Path::new(DATA).join(self.file);
+        let Ok(bytes) = disk.read_file(&path) else { return Ok(()) };
+        match self.flips {
+            Some(at) => disk.corrupt(&path, at % (bytes.len() as u64).max(1), (at >> 32) as u8 % 8),
+            None => remove_files(disk, &[path]),
+        }
+    }
+}
+
+/// The layout record in a backup.
+fn layout_in(backup: &Backup) -> Option<LayoutRecord> {
+    let (_, bytes) = backup.iter().find(|(path, _)| path.ends_with(store::LAYOUT_FILE))?;
+    LayoutRecord::decode(bytes).ok()
 }
 
 fn remove_files(disk: &MemFs, files: &[PathBuf]) -> io::Result<()> {

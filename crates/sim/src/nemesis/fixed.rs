@@ -4,14 +4,16 @@
 //! at random times do so in hardly any run. Here only the delays and the roles of the nodes are
 //! drawn. Each of these phases also passes without its bug.
 
+use super::fault_end::FaultEnd;
 use crate::check::InvariantViolation;
 use crate::history::{ClientOutcome, CommandKind};
+use crate::host::EndCause;
 use crate::host::process::REQUEST_TIMEOUT;
 use crate::run::PENDING_NOTED_WITHIN;
 use crate::scenario::FixedFaults;
 use crate::workload::quorum;
 use crate::world::World;
-use cluster::{Key, NodeIndex, RequestId};
+use cluster::{Key, NodeIndex, RequestId, Requester};
 use std::time::Duration;
 
 /// Time in which the first commands are submitted, before any fault.
@@ -20,6 +22,11 @@ const LOAD_LASTS: Duration = Duration::from_secs(3);
 const LOAD: u64 = 60;
 /// Time for which all nodes are down.
 const DOWN: Duration = Duration::from_secs(1);
+
+/// Time in which two voters decide a record.
+const DECISION_WITHIN: Duration = Duration::from_secs(2);
+/// Time in which a node that was started, or is no longer cut off, is linked and heard.
+const LINKED_WITHIN: Duration = Duration::from_secs(7);
 
 /// Number of writes in flight when a disk is lost.
 const LATE_WRITES: usize = 40;
@@ -38,6 +45,8 @@ impl World {
         match fixed {
             FixedFaults::StopWithPendingRepairs => self.stop_with_pending_repairs(),
             FixedFaults::LoseDiskDuringWrites => self.lose_disk_during_writes(),
+            FixedFaults::LoseDiskOfVoter => self.lose_disk_of_voter(),
+            FixedFaults::RestartProposer => self.restart_proposer(),
         }
     }
 
@@ -103,6 +112,88 @@ impl World {
             self.run_for(READ_EVERY)?;
         }
         self.run_for(REQUEST_TIMEOUT)
+    }
+
+    /// Two of three voters decide a record, and the third is cut off. One of the two loses its disk,
+    /// and the other one, which knows the decision, is cut off in place of the third. Then the
+    /// third proposes another record.
+    fn lose_disk_of_voter(&mut self) -> Result<(), InvariantViolation> {
+        let (lost, proposer) = self.nemesis.two_nodes(self.scenario.nodes);
+        let third = self.other_than(lost, proposer);
+        self.nemesis.faults += 3;
+        let cut_off = self.cut_off(third);
+        self.propose_weight(proposer);
+        self.wait_until("no record is decided", DECISION_WITHIN, |world| {
+            world.judge.agreement.decided_records() > 0
+        })?;
+        let down = self.nemesis.up_to(Duration::from_millis(10));
+        self.lose_disk(lost, down);
+        self.end_fault(FaultEnd::ReconnectPaths(cut_off));
+        let cut_off = self.cut_off(proposer);
+        self.run_for(LINKED_WITHIN)?;
+        self.propose_weight(third);
+        self.run_for(REQUEST_TIMEOUT)?;
+        self.end_fault(FaultEnd::ReconnectPaths(cut_off));
+        Ok(())
+    }
+
+    /// A node proposes a record and reaches one other voter only. When that voter has accepted the
+    /// record, the proposer restarts, before its own vote is durable. Then it proposes another
+    /// record and reaches the third voter only.
+    fn restart_proposer(&mut self) -> Result<(), InvariantViolation> {
+        let (proposer, voter) = self.nemesis.two_nodes(self.scenario.nodes);
+        let third = self.other_than(proposer, voter);
+        self.nemesis.faults += 3;
+        self.network.cut(proposer, third, true);
+        self.propose_weight(proposer);
+        let promised = |world: &Self, node| {
+            world.judge.agreement.voter(node).is_some_and(|it| it.state.acceptor.promised.is_some())
+        };
+        self.run_until_holds(|world| promised(world, proposer) && promised(world, voter))?;
+        let sync_max = std::mem::replace(&mut self.host(proposer).sync_max, REQUEST_TIMEOUT);
+        self.run_until_holds(|world| {
+            let voter = world.judge.agreement.voter(voter);
+            voter.is_some_and(|it| it.state.acceptor.accepted.is_some())
+        })?;
+        self.end_process(proposer, EndCause::PowerLoss, Some(Duration::from_millis(10)));
+        self.host(proposer).sync_max = sync_max;
+        self.end_fault(FaultEnd::ReconnectPaths(vec![(proposer, third)]));
+        let cut_off = self.cut_off(voter);
+        self.run_for(LINKED_WITHIN)?;
+        self.propose_weight(proposer);
+        self.run_for(REQUEST_TIMEOUT)?;
+        self.end_fault(FaultEnd::ReconnectPaths(cut_off));
+        Ok(())
+    }
+
+    /// Runs until a condition holds that lasts for a moment only.
+    fn run_until_holds(&mut self, holds: impl Fn(&Self) -> bool) -> Result<(), InvariantViolation> {
+        const STEP: Duration = Duration::from_micros(100);
+        let end = self.now + DECISION_WITHIN;
+        while !holds(self) && self.now < end {
+            self.run_for(STEP)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts off a node. Returns the paths.
+    fn cut_off(&mut self, node: NodeIndex) -> Vec<(NodeIndex, NodeIndex)> {
+        let others = self.nodes().filter(|other| *other != node);
+        let cuts: Vec<_> = others.flat_map(|other| [(other, node), (node, other)]).collect();
+        cuts.iter().for_each(|(from, to)| self.network.cut(*from, *to, true));
+        cuts
+    }
+
+    fn other_than(&self, first: NodeIndex, second: NodeIndex) -> NodeIndex {
+        self.nodes().find(|node| *node != first && *node != second).expect("there are three nodes")
+    }
+
+    fn propose_weight(&mut self, proposer: NodeIndex) {
+        if let Some(endpoint) = self.endpoint(proposer, Requester::Node)
+            && let Some(record) = self.draw_weight_change(proposer)
+        {
+            self.propose(endpoint, record, REQUEST_TIMEOUT);
+        }
     }
 
     fn is_acknowledged(&self, id: RequestId) -> bool {

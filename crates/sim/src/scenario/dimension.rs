@@ -17,6 +17,8 @@
 //! - A run with a kind of change ([`FaultKind::CHANGES`]) chooses its quorums and times itself. So
 //!   it has none of `MixedQuorums`, `SmallerWrites`, `MixedDefaults`, [`Dimension::HeavyLoad`] and
 //!   [`Dimension::UnforcedRepair`].
+//! - [`Dimension::OldRelease`] cuts a node off once a layout record later than the first one is
+//!   decided. So it has neither a short grace period nor a kind of change.
 //! - [`Dimension::UnforcedRepair`] shortens a long grace period, since anti-entropy runs every
 //!   third of it. The grace period is still longer than the run.
 
@@ -54,11 +56,15 @@ pub enum Dimension {
     HeavyLoad,
     /// At the end of the run no operator requests a repair: nodes converge by their own schedule.
     UnforcedRepair,
+    /// Operators propose changes of the layout, often several at the same time.
+    LayoutChanges,
+    /// One node runs a release without the agreement on layout records, up to the heal phase.
+    OldRelease,
 }
 
 impl Dimension {
     /// All dimensions.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::MixedQuorums,
         Self::SmallerWrites,
         Self::MixedDefaults,
@@ -68,11 +74,13 @@ impl Dimension {
         Self::BusyThreads,
         Self::HeavyLoad,
         Self::UnforcedRepair,
+        Self::LayoutChanges,
+        Self::OldRelease,
     ];
 
     /// Dimensions that are drawn, each with the fraction of runs that have it. The others are
     /// reached only with [`Scenario::with_dimension`].
-    const DRAWN: [(Self, f64); 8] = [
+    const DRAWN: [(Self, f64); 10] = [
         (Self::MixedQuorums, 0.25),
         (Self::MixedDefaults, 0.25),
         (Self::ShuffledResume, 0.5),
@@ -81,6 +89,8 @@ impl Dimension {
         (Self::BusyThreads, 0.2),
         (Self::HeavyLoad, 0.06),
         (Self::UnforcedRepair, 0.5),
+        (Self::LayoutChanges, 0.6),
+        (Self::OldRelease, 0.08),
     ];
 
     /// Name on the command line.
@@ -95,6 +105,8 @@ impl Dimension {
             Self::BusyThreads => "busy-threads",
             Self::HeavyLoad => "heavy-load",
             Self::UnforcedRepair => "unforced-repair",
+            Self::LayoutChanges => "layout-changes",
+            Self::OldRelease => "old-release",
         }
     }
 
@@ -115,6 +127,15 @@ pub struct NarrowLinks {
     pub outbox_bytes: usize,
 }
 
+/// Changes of the layout that operators propose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayoutChanges {
+    /// Number of times at which they do so.
+    pub times: u64,
+    /// Most nodes that are asked at the same time.
+    pub together_max: u64,
+}
+
 /// The dimensions of a run, with their parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dimensions {
@@ -122,6 +143,9 @@ pub struct Dimensions {
     /// Default `from` of each node, if nodes differ.
     default_froms: Vec<u8>,
     narrow_links: Option<NarrowLinks>,
+    layout_changes: Option<LayoutChanges>,
+    /// The node of an older release.
+    old_node: Option<u8>,
 }
 
 /// Grace period longer than a run, and short enough to wait for a third of it.
@@ -138,6 +162,21 @@ impl Dimensions {
     /// Rate and buffers of connections, if they are bounded.
     pub const fn narrow_links(&self) -> Option<NarrowLinks> {
         self.narrow_links
+    }
+
+    /// Changes of the layout that operators propose.
+    pub const fn layout_changes(&self) -> Option<LayoutChanges> {
+        self.layout_changes
+    }
+
+    /// Lets operators ask several nodes at the same time, and often.
+    pub(super) const fn ask_together(&mut self) {
+        self.layout_changes = Some(LayoutChanges { times: 60, together_max: 4 });
+    }
+
+    /// Index of the node that runs an older release up to the heal phase.
+    pub const fn old_node(&self) -> Option<u8> {
+        self.old_node
     }
 }
 
@@ -203,6 +242,15 @@ impl Scenario {
                 self.scale.duration /= LOAD_SHORTER;
                 self.outage_max = self.outage_max.min(self.scale.duration / 4);
             }
+            Dimension::LayoutChanges => {
+                self.dimensions.layout_changes = Some(LayoutChanges {
+                    times: [5, 30, 150][rng.below(3) as usize],
+                    together_max: 1 + rng.below(4),
+                });
+            }
+            Dimension::OldRelease => {
+                self.dimensions.old_node = Some(rng.below(u64::from(self.nodes)) as u8);
+            }
             Dimension::UnforcedRepair if self.grace == GRACE_LONG => self.grace = GRACE_UNFORCED,
             Dimension::UnforcedRepair
             | Dimension::ShuffledResume
@@ -226,8 +274,12 @@ impl Scenario {
                 self.nodes > 1 && !self.has_short_grace() && !self.has_change() && !self.loses_data()
             }
             Dimension::NarrowLinks => self.nodes > 1,
+            Dimension::OldRelease => self.nodes > 1 && !self.has_short_grace() && !self.has_change(),
             Dimension::HeavyLoad | Dimension::UnforcedRepair => !self.has_change(),
-            Dimension::ShuffledResume | Dimension::LargeValues | Dimension::BusyThreads => true,
+            Dimension::ShuffledResume
+            | Dimension::LargeValues
+            | Dimension::BusyThreads
+            | Dimension::LayoutChanges => true,
         }
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! The load is an open loop: commands come at random times, independent of earlier replies, and
 //! some come in bursts. So a stuck cluster gets no relief. Each value contains the number of the
-//! command that wrote it, so no two values are equal. Clients that read ranges are in `ranges`.
+//! command that wrote it, so no two values are equal. Clients that read ranges are in `ranges`,
+//! and operators that change the layout in `layouts`.
 
+mod layouts;
 mod ranges;
 
 use crate::history::{ClientOperation, ClientOutcome, CommandKind};

@@ -68,6 +68,9 @@ impl World {
     pub(crate) fn end_copy(&mut self) {
         let copy = self.copy();
         self.end_process(copy, EndCause::Kill, None);
+        if self.judge.agreement.voter(copy).is_some() {
+            self.judge.agreement.note_lost(copy);
+        }
         self.copy_has_address = false;
     }
 }

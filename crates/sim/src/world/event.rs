@@ -7,6 +7,7 @@ use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
 use crate::packet::Packet;
 use cluster::{
     Command, DialFailure, NodeIndex, PeerHello, RequestId, ScanId, StoreId, StoreRequest, StoreResponse,
+    VoterState,
 };
 use limits::Deadline;
 use std::cmp::Reverse;
@@ -74,6 +75,12 @@ pub(crate) enum WorldEvent {
     /// A thread submits a group of writes to the store. The group expires at this time, the
     /// deadline of its last write.
     Submit(Endpoint, Box<WriteGroup>, Deadline),
+    /// The store of a host makes this state of the voter durable. The number identifies the state.
+    PersistVoter(Endpoint, u64, Box<VoterState>),
+    /// The node learns whether the state of the voter with this number is durable.
+    VoterPersisted(Endpoint, u64, bool),
+    /// Operators propose changes of the layout.
+    ChangeLayout,
 }
 
 impl WorldEvent {
@@ -108,6 +115,9 @@ impl WorldEvent {
             Self::PipeHasRoom(..) => 25,
             Self::Submit(..) => 26,
             Self::Durable(..) => 27,
+            Self::PersistVoter(..) => 28,
+            Self::VoterPersisted(..) => 29,
+            Self::ChangeLayout => 30,
         }
     }
 
@@ -130,6 +140,8 @@ impl WorldEvent {
             | Self::Expire(endpoint)
             | Self::Scrub(endpoint)
             | Self::Submit(endpoint, ..)
+            | Self::PersistVoter(endpoint, ..)
+            | Self::VoterPersisted(endpoint, ..)
             | Self::CheckDrained(endpoint) => Some(endpoint.node),
             Self::DialArrives(connection) => at(connection, ConnectionSide::Acceptor),
             Self::DialAnswered(connection, _) | Self::DialFailed(connection, _) => {
@@ -144,6 +156,7 @@ impl WorldEvent {
             | Self::StartScan
             | Self::Fault
             | Self::FaultEnd(_)
+            | Self::ChangeLayout
             | Self::DiskSpaceDue(..) => None,
         }
     }

@@ -96,11 +96,14 @@ impl World {
                 Requester::Coordinator(self.rngs.machines.below(u64::from(self.scenario.coordinators)) as u8)
             }
         };
-        let Some(Ok(hello)) = self.pending_handshakes.remove(&connection).map(PendingHandshake::admit) else {
+        let Some(Ok((hello, version))) =
+            self.pending_handshakes.remove(&connection).map(PendingHandshake::admit)
+        else {
             unreachable!("the node admits connections after their handshake");
         };
         let link = self.network.link_mut(connection).expect("the connection was just found");
         link.acceptor.requester = requester;
+        link.version = version;
         link.acceptor_end = EndState::Open;
         if let Some(at) = self.network.signal(endpoint.node, dialer.node, self.now) {
             self.at(at, WorldEvent::DialAnswered(connection, hello));
@@ -239,13 +242,15 @@ impl World {
                 Destination::Accepted(link) => (ConnectionId(link.0), ConnectionSide::Acceptor),
             };
             let clock = process.member.clock.shown();
-            if self.network.link(connection).is_none_or(|link| link.end(side) != EndState::Open) {
+            let Some(link) = self.network.link(connection).filter(|link| link.end(side) == EndState::Open)
+            else {
                 continue;
-            }
+            };
+            let version = link.version;
             if let Some(limits) = self.scenario.dimensions.narrow_links() {
                 self.push_messages(connection, side.other(), &messages, limits);
             } else {
-                self.deliver(connection, side.other(), Packet::of(clock, &messages));
+                self.deliver(connection, side.other(), Packet::of(version, clock, &messages));
             }
         }
     }

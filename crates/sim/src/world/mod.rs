@@ -8,6 +8,7 @@
 //! change the others. The inputs and effects of state machines are in `step`, disks in `disk`,
 //! connections in `links`, processes in `processes`.
 
+mod agreement;
 mod copies;
 mod disk;
 pub(crate) mod event;
@@ -22,7 +23,7 @@ pub(crate) use event::WorldEvent;
 use crate::history::{ClientOutcome, ScanEnd, ScanHistory};
 use crate::host::Host;
 use crate::host::handshake::PendingHandshake;
-use crate::host::process::HostProcess;
+use crate::host::process::{HostProcess, ProcessInput};
 use crate::judge::Judge;
 use crate::nemesis::Nemesis;
 use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
@@ -71,6 +72,7 @@ struct Rngs {
     disk: Rng,
     machines: Rng,
     processes: Rng,
+    agreement: Rng,
 }
 
 impl World {
@@ -78,6 +80,8 @@ impl World {
     pub(crate) fn new(scenario: Scenario, trace: Trace) -> Self {
         // The scenario was drawn from the seed itself, whose draws must not repeat here.
         let mut rng = Rng::new(!scenario.seed);
+        // Not forked: the other generators keep their draws.
+        let agreement = Rng::new(!scenario.seed ^ 0x6c61_796f_7574);
         let names: Vec<String> = (0..scenario.nodes).map(|node| format!("http://node-{node}:8080")).collect();
         let layout =
             Arc::new(Layout::new(names.clone(), PARTITIONS).expect("names and partitions are valid"));
@@ -95,7 +99,7 @@ impl World {
             names,
             pending_handshakes: BTreeMap::new(),
             pipes: BTreeMap::new(),
-            rngs: Rngs { disk: rng.fork(), machines: rng.fork(), processes: rng.fork() },
+            rngs: Rngs { disk: rng.fork(), machines: rng.fork(), processes: rng.fork(), agreement },
             scenario,
         };
         for node in 0..world.scenario.nodes {
@@ -103,6 +107,9 @@ impl World {
             world.hosts.push(host);
             let after = Duration::from_micros(rng.below(50_000));
             world.at(world.now + after, WorldEvent::Start(NodeIndex(node)));
+        }
+        if let Some(old) = world.scenario.dimensions.old_node() {
+            world.hosts[usize::from(old)].is_old = true;
         }
         let host_of_copies = world.new_host(NodeIndex(0), &mut rng);
         world.hosts.push(host_of_copies);
@@ -189,6 +196,13 @@ impl World {
             WorldEvent::PipeHasRoom(connection, toward) => self.pipe_has_room(connection, toward),
             WorldEvent::Submit(endpoint, group, deadline) => self.submit_late(endpoint, group, deadline),
             WorldEvent::DiskSpaceDue(node, generation) => self.check_disk_space(node, generation),
+            WorldEvent::PersistVoter(endpoint, revision, state) => {
+                self.persist_voter(endpoint, revision, *state);
+            }
+            WorldEvent::VoterPersisted(endpoint, revision, is_durable) => {
+                self.step(endpoint, ProcessInput::VoterPersisted(revision, is_durable));
+            }
+            WorldEvent::ChangeLayout => self.change_layout(),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::network::{ConnectionId, ConnectionSide, EndState};
 use crate::scenario::NarrowLinks;
 use cluster::Message;
 use std::time::Duration;
-use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, PushOutcome};
+use wire::{Inbox, InboxLimits, Incoming, Outbox, OutboxLimits, PROTOCOL_VERSION, PushOutcome};
 
 /// Greatest number of bytes moved from the outbox to the send buffer at once, plus one frame.
 const MOVED_BYTES: usize = 64 << 10;
@@ -42,9 +42,9 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    fn new() -> Self {
+    fn new(version: u8) -> Self {
         Self {
-            outbox: Outbox::new(OutboxLimits { bytes_max: SERVER_OUTBOX_BYTES }),
+            outbox: Outbox::new(OutboxLimits { bytes_max: SERVER_OUTBOX_BYTES }).speaking(version),
             inbox: Inbox::new(InboxLimits::default()),
             empty_at: Nanos::ZERO,
             last_arrival: Nanos::ZERO,
@@ -75,7 +75,8 @@ impl World {
         limits: NarrowLinks,
     ) {
         let limits = self.limits_now(limits);
-        let pipe = self.pipes.entry((connection, toward)).or_insert_with(Pipe::new);
+        let version = self.network.link(connection).map_or(PROTOCOL_VERSION, |link| link.version);
+        let pipe = self.pipes.entry((connection, toward)).or_insert_with(|| Pipe::new(version));
         let dropped = messages.iter().filter(|message| !pipe.push(message, limits)).count();
         if dropped > 0 {
             self.trace.note(self.now, || format!("  {connection:?}: no room for {dropped} messages"));
@@ -213,20 +214,20 @@ mod tests {
         let receiver = world.network.link(connection).expect("it is open").endpoint(side);
         world.end_process(receiver.node, EndCause::Kill, None);
         // The process was paused when the first bytes of a frame arrived.
-        world.pipes.insert((connection, side), Pipe::new());
+        world.pipes.insert((connection, side), Pipe::new(PROTOCOL_VERSION));
         world.bytes(connection, side, b"the rest of a frame, which has no magic number");
     }
 
     #[test]
     fn a_narrow_outbox_takes_one_large_answer_and_refuses_the_next() {
-        let mut pipe = Pipe::new();
+        let mut pipe = Pipe::new(PROTOCOL_VERSION);
         assert!(pipe.push(&answer(2 << 20), NARROW));
         assert!(!pipe.push(&answer(100 << 10), NARROW));
     }
 
     #[test]
     fn after_the_heal_phase_an_outbox_takes_all_large_answers_to_a_scan() {
-        let mut pipe = Pipe::new();
+        let mut pipe = Pipe::new(PROTOCOL_VERSION);
         // A scan reads 16 keys at the same time, and large values are shorter than 2 MiB.
         assert!((0..16).all(|_| pipe.push(&answer(2 << 20), NARROW.widened())));
     }

@@ -3,7 +3,7 @@
 use super::{World, WorldEvent, resume};
 use crate::host::disk::DiskFaults;
 use crate::host::plant_state::PlantState;
-use crate::host::process::{HostProcess, ProcessInput, ProcessStart, REQUEST_TIMEOUT};
+use crate::host::process::{DATA, HostProcess, ProcessInput, ProcessStart, REQUEST_TIMEOUT};
 use crate::host::{EndCause, Host, clock::HostClock};
 use crate::network::Endpoint;
 use crate::scenario::Dimension;
@@ -11,10 +11,11 @@ use crate::{Nanos, Plant};
 use cluster::{NodeIndex, Requester};
 use env::{Env, FaultFs, MemFs};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::Rng;
-use store::{AfterAbsence, StoreError};
+use store::{AfterAbsence, DirectoryCluster, StoreError};
 
 /// Delay of the next start after a failed start.
 const START_AGAIN: Duration = Duration::from_millis(500);
@@ -35,6 +36,7 @@ impl World {
             faults: DiskFaults::new(rng.fork()),
             clock: HostClock::new(began, error_micros),
             process: None,
+            is_old: false,
             generation: 0,
             end_cause: EndCause::Kill,
             planned_stop: (EndCause::Kill, START_AGAIN),
@@ -70,12 +72,17 @@ impl World {
         // up the data.
         let after_absence = if host.clock.is_wrong() { AfterAbsence::Refuse } else { AfterAbsence::Rebuild };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
+        let found = Env { fs: Arc::new(host.disk.clone()), clock: host.clock.shown() };
+        // A directory that cannot be read is refused below.
+        let directory = DirectoryCluster::find(&found, Path::new(DATA)).unwrap_or(DirectoryCluster::New);
         let started = HostProcess::start(ProcessStart {
             generation: host.generation,
             env,
             now,
             me: host.member,
             after_absence,
+            directory,
+            is_old: host.is_old,
             layout,
             names,
             scenario,
@@ -90,6 +97,7 @@ impl World {
                 if std::mem::replace(&mut host.stale_shards, stale_shards) < stale_shards {
                     self.judge.note_empty_directory(node);
                 }
+                self.note_voter_start(node);
                 self.begin_process(node);
             }
             Err(error) => {

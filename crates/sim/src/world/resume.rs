@@ -92,6 +92,8 @@ const fn source(event: &WorldEvent) -> EventSource {
         | WorldEvent::Expire(endpoint)
         | WorldEvent::Scrub(endpoint)
         | WorldEvent::Submit(endpoint, ..)
+        | WorldEvent::PersistVoter(endpoint, ..)
+        | WorldEvent::VoterPersisted(endpoint, ..)
         | WorldEvent::CheckDrained(endpoint) => EventSource::Machine(*endpoint, event.kind()),
         WorldEvent::DialArrives(connection)
         | WorldEvent::DialAnswered(connection, _)
@@ -105,6 +107,7 @@ const fn source(event: &WorldEvent) -> EventSource {
         | WorldEvent::StartScan
         | WorldEvent::Fault
         | WorldEvent::FaultEnd(_)
+        | WorldEvent::ChangeLayout
         | WorldEvent::DiskSpaceDue(..) => EventSource::World,
     }
 }
@@ -115,6 +118,7 @@ mod tests {
     use crate::network::ConnectionSide;
     use crate::packet::Packet;
     use cluster::{NodeIndex, RequestId, Requester, ScanId};
+    use wire::PROTOCOL_VERSION;
 
     const ENDPOINT: Endpoint =
         Endpoint { node: NodeIndex(0), generation: 1, requester: Requester::Coordinator(0) };
@@ -125,7 +129,7 @@ mod tests {
             WorldEvent::Packet(
                 ConnectionId(connection),
                 ConnectionSide::Dialer,
-                Packet::of(stdx::Hlc::ZERO, &[]),
+                Packet::of(PROTOCOL_VERSION, stdx::Hlc::ZERO, &[]),
             )
         };
         let lost = |connection| WorldEvent::EndLost(ConnectionId(connection), ConnectionSide::Dialer);

@@ -3,6 +3,7 @@
 use super::{PAGE_WITHIN, World, WorldEvent};
 use crate::history::{ClientOutcome, ScanHistory};
 use crate::host::Host;
+use crate::host::layout_plants;
 use crate::host::plant_state::{self, SendOutcome};
 use crate::host::process::{HostProcess, ProcessInput, REQUEST_TIMEOUT};
 use crate::network::Endpoint;
@@ -16,11 +17,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use stdx::{Instant, Now};
 use store::WriteGroup;
+use wire::PROTOCOL_VERSION;
 
 /// Greatest delay of a reply after its deadline.
 const REPLY_SLACK: Duration = Duration::from_millis(50);
 /// Longest delay between threads of a process, in nanoseconds.
-const THREAD_DELAY_MAX_NANOS: u64 = 200_000;
+pub(super) const THREAD_DELAY_MAX_NANOS: u64 = 200_000;
 
 /// Output of one step of a state machine.
 struct StepOutput {
@@ -52,6 +54,7 @@ impl World {
             self.trace.note(self.now, || format!("  {endpoint:?} -> {effect:?}"));
             self.carry_out(&mut output, effect);
         }
+        self.carry_out_agreement(endpoint);
         self.submit_group(endpoint, output.group, output.group_deadline);
         self.send_packets(endpoint, output.sent);
         self.arm_timer(endpoint);
@@ -67,6 +70,8 @@ impl World {
                 return input;
             };
             plant_state.hide_future_versions(plant, now, &process.member.clock, message);
+            let own = (process.member.tag, process.member.incarnation);
+            layout_plants::alter_received(plant, own, &mut input);
         }
         input
     }
@@ -183,6 +188,12 @@ impl World {
     fn send(&mut self, output: &mut StepOutput, to: Destination, mut message: Message) {
         let (endpoint, plant) = (output.endpoint, self.scenario.plant);
         self.host(endpoint.node).plant_state.alter_peer_request(plant, &mut message);
+        if plant.is_some()
+            && let Some(process) = self.process(endpoint)
+        {
+            layout_plants::alter_sent(plant, process.member.tag, &mut message);
+        }
+        self.note_vote(endpoint, &message);
         if let Message::Request {
             request: PeerRequest::Replica(ReplicaRequest::Write { key, cell, .. }),
             ..
@@ -229,7 +240,7 @@ impl World {
         else {
             return;
         };
-        let packet = Packet::of(stdx::Hlc::ZERO, &[Message::Answer { id: *id, answer }]);
+        let packet = Packet::of(PROTOCOL_VERSION, stdx::Hlc::ZERO, &[Message::Answer { id: *id, answer }]);
         self.send_to_thread(WorldEvent::Packet(connection, crate::network::ConnectionSide::Dialer, packet));
     }
 

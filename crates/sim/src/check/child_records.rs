@@ -1,0 +1,65 @@
+//! Invariant: a decided layout record is the child of the record whose voters decided it. It names
+//! that record, keeps what no epoch may change, and replaces at most one voter.
+
+use super::InvariantViolation;
+use cluster::{LayoutRecord, NodeIndex};
+
+/// Checks a record that the voters of `parent` have decided.
+pub fn check(record: &LayoutRecord, parent: &LayoutRecord) -> Result<(), InvariantViolation> {
+    let is_next = record.cluster == parent.cluster && record.epoch.0 == parent.epoch.0 + 1;
+    if !is_next || record.parent != parent.hash() {
+        return Err(violation(record, "does not name the record whose voters decided it"));
+    }
+    let is_fixed = record.changed.len() == parent.changed.len()
+        && record.hash_version == parent.hash_version
+        && record.default_from == parent.default_from
+        && record.lists == parent.lists;
+    if !is_fixed {
+        return Err(violation(record, "changes partitions, the hash of keys, or the placement"));
+    }
+    let missing = |of: &[NodeIndex], from: &[NodeIndex]| of.iter().filter(|it| !from.contains(it)).count();
+    let (voters, before) = (&record.voters, &parent.voters);
+    if missing(voters, before) > 1 || missing(before, voters) > 1 {
+        return Err(violation(record, "replaces more than one voter"));
+    }
+    Ok(())
+}
+
+fn violation(record: &LayoutRecord, what: &str) -> InvariantViolation {
+    InvariantViolation::new("child_records", format!("the record of epoch {} {what}", record.epoch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{child, first_record};
+    use super::*;
+    use cluster::{LayoutEpoch, RecordHash};
+
+    #[test]
+    fn a_record_of_another_epoch_or_parent_is_caught() {
+        let parent = first_record();
+        let record = child(&parent);
+        assert!(check(&record, &parent).is_ok());
+        assert!(check(&LayoutRecord { epoch: LayoutEpoch(3), ..record.clone() }, &parent).is_err());
+        assert!(check(&LayoutRecord { parent: RecordHash([9; 32]), ..record }, &parent).is_err());
+    }
+
+    #[test]
+    fn a_change_of_the_default_number_of_replicas_is_caught() {
+        let parent = first_record();
+        let record = LayoutRecord { default_from: 2, ..child(&parent) };
+        assert!(check(&record, &parent).is_err());
+    }
+
+    #[test]
+    fn two_replaced_voters_are_caught() {
+        let parent = first_record();
+        let with = |voters: &[u8]| {
+            let voters = voters.iter().copied().map(NodeIndex).collect();
+            check(&LayoutRecord { voters, ..child(&parent) }, &parent)
+        };
+        assert!(with(&[0, 1]).is_ok() && with(&[0, 1, 3]).is_ok() && with(&[0, 1, 2, 3]).is_ok());
+        assert!(with(&[0]).is_err());
+        assert!(with(&[0, 3, 4]).is_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! The layout records of a run: the votes that are durable, the votes that were told to proposers,
+//! and the records that nodes adopted.
+//!
+//! A record counts as decided when a majority of the voters of its parent has durably accepted it
+//! with one ballot, even if no node knows that. The judge derives this from the states of voters
+//! that stores have made durable, and not from what nodes report.
+
+use crate::check::{
+    InvariantViolation, adopted_epochs, child_records, decided_records, durable_votes, kept_votes,
+    one_record, remembered_records,
+};
+use cluster::{
+    ChainNode, ChainRecord, ChainResponse, ClusterId, LayoutEpoch, LayoutRecord, NodeIndex, ProposalBallot,
+    RecordHash, VoterState, majority,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An epoch of a lineage.
+type ChainEpoch = (ClusterId, LayoutEpoch);
+
+/// A record that was decided.
+#[derive(Clone, Debug)]
+pub struct DecidedRecord {
+    /// The record.
+    pub record: Arc<LayoutRecord>,
+    /// Its hash.
+    pub hash: RecordHash,
+    /// The record whose voters have decided it.
+    pub parent: Arc<LayoutRecord>,
+    /// Number of directories that were lost before.
+    lost_before: u64,
+}
+
+/// The durable state of the voter of a host.
+#[derive(Clone, Debug)]
+pub struct HostVoter {
+    /// Slot and identity.
+    pub node: ChainNode,
+    /// The state.
+    pub state: VoterState,
+}
+
+/// The votes that a voter has told to proposers, for one epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToldVotes {
+    /// The greatest ballot that was promised.
+    pub promised: Option<ProposalBallot>,
+    /// The greatest ballot with which a record was accepted.
+    pub accepted: Option<ProposalBallot>,
+}
+
+/// Voters that have durably accepted one record with one ballot.
+#[derive(Clone, Debug)]
+struct BallotVotes {
+    hash: RecordHash,
+    voters: BTreeSet<NodeIndex>,
+}
+
+/// The layout records of a run.
+#[derive(Clone, Debug, Default)]
+pub struct AgreementHistory {
+    /// The first records that nodes have built: one, unless their defaults differ.
+    first: BTreeMap<RecordHash, Arc<LayoutRecord>>,
+    decided: BTreeMap<ChainEpoch, DecidedRecord>,
+    votes: BTreeMap<(ChainEpoch, ProposalBallot), BallotVotes>,
+    told: BTreeMap<(ChainEpoch, NodeIndex), ToldVotes>,
+    /// The last durable state of each host, until its directory is lost.
+    voters: BTreeMap<NodeIndex, HostVoter>,
+    /// The last epoch that the node of each host has adopted, until its directory is lost.
+    adopted: BTreeMap<NodeIndex, LayoutEpoch>,
+    /// Number of directories that were lost, and the number of the last one of each slot.
+    lost: u64,
+    lost_of_slot: BTreeMap<NodeIndex, u64>,
+}
+
+impl AgreementHistory {
+    /// The durable state of the voter of a host.
+    pub fn voter(&self, host: NodeIndex) -> Option<&HostVoter> {
+        self.voters.get(&host)
+    }
+
+    /// Number of different first records that nodes have built.
+    pub fn first_records(&self) -> usize {
+        self.first.len()
+    }
+
+    /// Number of decided records.
+    pub fn decided_records(&self) -> usize {
+        self.decided.len()
+    }
+
+    /// Records the state with which a process of a host starts.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn note_start(
+        &mut self,
+        host: NodeIndex,
+        node: ChainNode,
+        state: &VoterState,
+    ) -> Result<(), InvariantViolation> {
+        let epoch = state.acceptor.decided.epoch;
+        adopted_epochs::check(host, self.adopted.get(&host).copied(), epoch)?;
+        self.note_durable(host, node, state)?;
+        self.check_remembered()
+    }
+
+    /// Records a state that the store of a host has made durable.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn note_durable(
+        &mut self,
+        host: NodeIndex,
+        node: ChainNode,
+        state: &VoterState,
+    ) -> Result<(), InvariantViolation> {
+        self.voters.insert(host, HostVoter { node, state: state.clone() });
+        let parent = &state.acceptor.decided;
+        self.note_held(host, parent)?;
+        let Some(vote) = state.acceptor.accepted.as_ref().filter(|_| parent.is_voter(node)) else {
+            return Ok(());
+        };
+        let epoch = (parent.cluster, vote.record.epoch);
+        let hash = vote.record.hash();
+        let of_ballot = self
+            .votes
+            .entry((epoch, vote.ballot))
+            .or_insert_with(|| BallotVotes { hash, voters: BTreeSet::new() });
+        one_record::check_ballot(vote.ballot, of_ballot.hash, hash)?;
+        of_ballot.voters.insert(node.slot);
+        if of_ballot.voters.len() as u32 >= majority(parent.voters.len() as u32) {
+            self.note_decided(epoch, &vote.record, hash, parent)?;
+        }
+        Ok(())
+    }
+
+    fn note_decided(
+        &mut self,
+        epoch: ChainEpoch,
+        record: &Arc<LayoutRecord>,
+        hash: RecordHash,
+        parent: &Arc<LayoutRecord>,
+    ) -> Result<(), InvariantViolation> {
+        if let Some(known) = self.decided.get(&epoch) {
+            return one_record::check(epoch.1, known.hash, hash);
+        }
+        child_records::check(record, parent)?;
+        let (record, parent) = (Arc::clone(record), Arc::clone(parent));
+        self.decided.insert(epoch, DecidedRecord { record, hash, parent, lost_before: self.lost });
+        Ok(())
+    }
+
+    /// Checks a record that a node holds as decided.
+    fn note_held(&mut self, host: NodeIndex, record: &Arc<LayoutRecord>) -> Result<(), InvariantViolation> {
+        let hash = record.hash();
+        if record.epoch == LayoutEpoch::FIRST {
+            self.first.entry(hash).or_insert_with(|| Arc::clone(record));
+            return Ok(());
+        }
+        let known = self.decided.get(&(record.cluster, record.epoch)).map(|known| known.hash);
+        known.map_or(Ok(()), |known| one_record::check(record.epoch, known, hash))?;
+        decided_records::check(host, record, known)
+    }
+
+    /// Records an answer of a host to a proposer.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn note_told<R>(
+        &mut self,
+        host: NodeIndex,
+        response: &ChainResponse<R>,
+    ) -> Result<(), InvariantViolation> {
+        let (epoch, told) = match response {
+            ChainResponse::Promised { epoch, ballot, accepted } => {
+                let accepted = accepted.as_ref().map(|vote| vote.ballot);
+                (*epoch, kept_votes::Told::Promise { ballot: *ballot, accepted })
+            }
+            ChainResponse::Accepted { epoch, ballot } => (*epoch, kept_votes::Told::Vote { ballot: *ballot }),
+            _ => return Ok(()),
+        };
+        let voter = self.voters.get(&host);
+        durable_votes::check(host, voter.map(|voter| &voter.state.acceptor), epoch, told)?;
+        let Some(voter) = voter else { return Ok(()) };
+        let key = ((voter.state.acceptor.decided.cluster, epoch), voter.node.slot);
+        let before = self.told.entry(key).or_default();
+        kept_votes::check(host, epoch, *before, told)?;
+        before.note(told);
+        Ok(())
+    }
+
+    /// Records that the node of a host has adopted a record.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn note_adopted(
+        &mut self,
+        host: NodeIndex,
+        record: &Arc<LayoutRecord>,
+    ) -> Result<(), InvariantViolation> {
+        let before = self.adopted.insert(host, record.epoch);
+        adopted_epochs::check(host, before, record.epoch)?;
+        let durable = self.voters.get(&host).map(|voter| voter.state.acceptor.decided.epoch);
+        adopted_epochs::check_durable(host, durable, record.epoch)?;
+        self.note_held(host, record)
+    }
+
+    /// Records that a host lost its directory or has another one.
+    pub fn note_lost(&mut self, host: NodeIndex) {
+        self.adopted.remove(&host);
+        let slot = self.voters.remove(&host).map_or(host, |voter| voter.node.slot);
+        self.lost += 1;
+        self.lost_of_slot.insert(slot, self.lost);
+    }
+
+    /// Records that the directory of a host is a copy of another one, whose state is unknown.
+    pub fn note_copied(&mut self, to: NodeIndex) {
+        self.adopted.remove(&to);
+        self.voters.remove(&to);
+    }
+
+    /// Records that all nodes were restored together, from directories with these records.
+    pub fn note_cluster_restore(&mut self, restored: &[LayoutRecord]) {
+        let newest = restored.iter().map(|record| record.epoch).max().unwrap_or(LayoutEpoch::FIRST);
+        self.decided.retain(|(_, epoch), _| *epoch <= newest);
+        self.votes.clear();
+        self.told.clear();
+    }
+
+    /// Checks that the newest decided record of each lineage is remembered.
+    fn check_remembered(&self) -> Result<(), InvariantViolation> {
+        let lineages: BTreeSet<ClusterId> = self.decided.keys().map(|(cluster, _)| *cluster).collect();
+        lineages.into_iter().filter_map(|cluster| self.newest(cluster)).try_for_each(|newest| {
+            let was_lost =
+                |slot| self.lost_of_slot.get(&slot).is_some_and(|number| *number > newest.lost_before);
+            remembered_records::check(newest, self.voters.values(), was_lost)
+        })
+    }
+
+    /// The newest decided record of a lineage.
+    pub fn newest(&self, cluster: ClusterId) -> Option<&DecidedRecord> {
+        let epochs = (cluster, LayoutEpoch(0))..=(cluster, LayoutEpoch(u64::MAX));
+        self.decided.range(epochs).next_back().map(|(_, decided)| decided)
+    }
+}
+
+impl DecidedRecord {
+    /// A record that the voters of `parent` have decided, before any directory was lost.
+    pub fn new(record: LayoutRecord, parent: LayoutRecord) -> Self {
+        let hash = record.hash();
+        Self { record: Arc::new(record), hash, parent: Arc::new(parent), lost_before: 0 }
+    }
+}
+
+impl ToldVotes {
+    fn note(&mut self, told: kept_votes::Told) {
+        match told {
+            kept_votes::Told::Promise { ballot, .. } => self.promised = self.promised.max(Some(ballot)),
+            kept_votes::Told::Vote { ballot } => {
+                self.promised = self.promised.max(Some(ballot));
+                self.accepted = self.accepted.max(Some(ballot));
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The agreement on layout records in the liveness phase.
+
+use crate::check::InvariantViolation;
+use crate::check::layout_convergence::{self, CONVERGED_WITHIN, DECIDED_WITHIN};
+use crate::scenario::FaultKind;
+use crate::world::World;
+use cluster::{LayoutRecord, NodeIndex, ProposalOutcome, Requester, majority};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Interval at which a proposal is looked at, and after which a refused one is repeated.
+const POLL_EVERY: Duration = Duration::from_millis(20);
+
+impl World {
+    /// All nodes adopt the newest record, decide a change of it, and adopt that too.
+    pub(super) fn check_agreement(&mut self) -> Result<(), InvariantViolation> {
+        if self.judge.agreement.first_records() > 1 {
+            // Nodes with different first records do not agree.
+            return Ok(());
+        }
+        self.wait_until_layouts_converged()?;
+        if !self.can_decide() {
+            return match self.may_lack_voters() {
+                true => Ok(()),
+                false => Err(InvariantViolation::new(
+                    "layout_convergence",
+                    format!("no majority may vote although every directory was kept: {}", self.voters()),
+                )),
+            };
+        }
+        self.decide_a_change()?;
+        self.wait_until_layouts_converged()
+    }
+
+    fn wait_until_layouts_converged(&mut self) -> Result<(), InvariantViolation> {
+        let end = self.now + CONVERGED_WITHIN;
+        while let Err(violation) = layout_convergence::check(&self.adopted_layouts()) {
+            if self.now >= end {
+                return Err(violation);
+            }
+            self.run_for(POLL_EVERY)?;
+        }
+        Ok(())
+    }
+
+    fn adopted_layouts(&mut self) -> Vec<(NodeIndex, Option<Arc<LayoutRecord>>)> {
+        self.nodes().map(|node| (node, self.adopted_layout(node))).collect()
+    }
+
+    /// Whether a majority of the voters of the newest record knows all of its votes.
+    fn can_decide(&mut self) -> bool {
+        let Some(record) = self.adopted_layout(NodeIndex(0)) else { return false };
+        let may_vote = |slot: &&NodeIndex| {
+            let voter = self.judge.agreement.voter(**slot);
+            voter.is_some_and(|voter| voter.state.history.covers(voter.node, &record))
+        };
+        let voting = record.voters.iter().filter(may_vote).count();
+        voting as u32 >= majority(record.voters.len() as u32)
+    }
+
+    /// Whether a node may have lost votes in this run: it lost data, or began to rebuild because it
+    /// could not read what it knew.
+    fn may_lack_voters(&self) -> bool {
+        let is_reading = |kind: &FaultKind| matches!(kind, FaultKind::BadReads | FaultKind::DamageTable);
+        self.nemesis.disks_lost > 0
+            || self.nemesis.tables_damaged > 0
+            || self.scenario.has_short_absences()
+            || self.scenario.fault_kinds.iter().any(is_reading)
+    }
+
+    /// Has a node propose a change until it is decided. Another node may decide one of its own
+    /// meanwhile.
+    fn decide_a_change(&mut self) -> Result<(), InvariantViolation> {
+        let proposer = self.draw_proposer();
+        let end = self.now + DECIDED_WITHIN;
+        let mut last = String::from("it is running");
+        while self.now < end {
+            let Some(endpoint) = self.endpoint(proposer, Requester::Node) else { break };
+            let Some(record) = self.draw_weight_change(proposer) else { break };
+            self.propose(endpoint, record, end - self.now);
+            let refused = self.process(endpoint).and_then(|process| process.proposed.err());
+            if let Some(error) = refused {
+                last = error.to_string();
+                self.run_for(POLL_EVERY)?;
+                continue;
+            }
+            while self.now <= end {
+                let outcome = self.process(endpoint).and_then(|process| process.proposal_end.take());
+                match outcome {
+                    Some(ProposalOutcome::Decided(_)) => return Ok(()),
+                    Some(outcome) => {
+                        last = format!("{outcome:?}");
+                        break;
+                    }
+                    None => self.run_for(POLL_EVERY)?,
+                }
+            }
+        }
+        let detail = format!(
+            "{proposer:?} proposes a change, and it is not decided within {DECIDED_WITHIN:?}: {last}; {}",
+            self.voters()
+        );
+        Err(InvariantViolation::new("layout_convergence", detail))
+    }
+
+    /// The durable states of all voters, for messages of violations.
+    fn voters(&self) -> String {
+        let voters: Vec<_> = self.nodes().map(|node| self.judge.agreement.voter(node)).collect();
+        format!("{voters:?}")
+    }
+}
