@@ -141,9 +141,7 @@ impl State {
         if peer.stated == stated {
             return;
         }
-        if stated.is_some() {
-            self.news.push(StatedUrl { node, url: url.clone() });
-        }
+        self.news.push(StatedUrl { node, url: url.clone() });
         peer.stated = stated;
         peer.next = 0;
     }
@@ -222,8 +220,12 @@ mod tests {
         assert_eq!(addresses.current(B), address("http://b:2"));
         addresses.failed(B, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
-        addresses.state(&adopted, B, ID, "http://b:1");
-        assert_eq!(addresses.current(B), address("http://b:1"), "it has moved back");
+        addresses.take_news();
+        addresses.state(&adopted, B, ID, "http://b:3");
+        addresses.state(&adopted, B, ID, "http://b:2");
+        assert_eq!(addresses.current(B), address("http://b:2"), "it has moved back");
+        let news: Vec<_> = addresses.take_news().into_iter().map(|stated| stated.url).collect();
+        assert_eq!(news, ["http://b:3", "http://b:2"], "the node is told that too");
     }
 
     #[test]
