@@ -5,8 +5,8 @@
 //! [`BEFORE_RECOVERY_SUFFIX`]. While no remaining node has started with the new record, the
 //! operator undoes the recovery by renaming them back.
 //!
-//! **Caveats.** A recovery that was stopped midway and is repeated keeps the votes that the first one
-//! has written. After it was undone, the node does not vote.
+//! **Caveats.** A recovery that was stopped midway and is repeated keeps the votes that the first
+//! one has written. After it was undone, the node does not vote.
 
 use crate::directory;
 use crate::error::StoreError;

@@ -1,9 +1,9 @@
 //! Carries out the effects of the agreement on layout records.
 //!
 //! **Promise.** The state of the node as a voter is stored on a thread that may wait for the disk,
-//! one state at a time, and the node receives the outcome, a failure included. An adopted record is
+//! one state at a time. The node receives the outcome, a failure included. An adopted record is
 //! logged, and published to the threads of the process. A conflict with a peer is logged and
-//! counted.
+//! counted. The node is told the addresses that nodes state for themselves.
 //!
 //! **Caveats.** If the disk fails, the node repeats the request after a moment. The log reports the
 //! first failure and the first success after it.

@@ -1,9 +1,9 @@
 //! Addresses at which the peers are dialed.
 //!
 //! **Promise.** A peer is dialed at the address that it stated last, if it stated one that the
-//! layout record does not have. If it does not answer there, the other known addresses are tried in
-//! turn: that of the record, and listed ones that no member has. The handshake finds out who
-//! answers, so a wrong address costs a dial.
+//! layout record does not have. If it does not answer there, the other known addresses are tried
+//! one after the other: that of the record, and listed ones that no member has. The handshake finds
+//! out who answers, so a wrong address costs a dial.
 //!
 //! **Mechanism.** A [`StatedUrl`] that is news is queued, and the control thread passes it on. All
 //! threads dial a peer at the same address, and one failure moves all of them to the next one.
@@ -141,9 +141,7 @@ impl State {
         if peer.stated == stated {
             return;
         }
-        if stated.is_some() {
-            self.news.push(StatedUrl { node, url: url.clone() });
-        }
+        self.news.push(StatedUrl { node, url: url.clone() });
         peer.stated = stated;
         peer.next = 0;
     }
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_a_peer_are_tried_in_turn_and_the_one_that_answers_is_kept() {
+    fn one_address_after_the_other_is_dialed_and_the_one_that_answers_is_kept() {
         let others = ["http://x:1", "http://y:1"].map(String::from);
         let addresses = PeerAddresses::new(&names(), &others).expect("addresses");
         let mut tried = Vec::new();
@@ -222,8 +220,12 @@ mod tests {
         assert_eq!(addresses.current(B), address("http://b:2"));
         addresses.failed(B, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
-        addresses.state(&adopted, B, ID, "http://b:1");
-        assert_eq!(addresses.current(B), address("http://b:1"), "it has moved back");
+        addresses.take_news();
+        addresses.state(&adopted, B, ID, "http://b:3");
+        addresses.state(&adopted, B, ID, "http://b:2");
+        assert_eq!(addresses.current(B), address("http://b:2"), "it has moved back");
+        let news: Vec<_> = addresses.take_news().into_iter().map(|stated| stated.url).collect();
+        assert_eq!(news, ["http://b:3", "http://b:2"], "the node is told that too");
     }
 
     #[test]

@@ -63,8 +63,8 @@ pub enum HandshakeError {
     /// The nodes belong to different clusters.
     #[error(
         "the nodes disagree about the cluster (id {ours} here, {theirs} there): give all new nodes the same --cluster list; a \
-         node whose data directory belongs to another cluster needs an empty --data to join this one, and the file layout \
-         of a member if this one was recovered or its addresses have changed"
+         node of another cluster needs an empty --data to join this one, and the file layout of a member if this one was \
+         recovered or its addresses have changed"
     )]
     AnotherCluster {
         /// Cluster of this node.

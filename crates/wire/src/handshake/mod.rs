@@ -29,11 +29,11 @@
 //! the reason by the dialer. A node whose record is not of epoch 1 speaks no version before 4.
 //!
 //! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction, the bytes
-//! of both hellos, and the dialer's statement. Each hello has 32 random bytes, so no proof is valid on another link. The
-//! labels differ, so a proof cannot be reflected. Either side may send `Refused` with a reason in
-//! place of any message. The dialer verifies the acceptor's proof before it sends its own. Between
-//! the dialer's proof and `Welcome`, the acceptor's [`Node`](cluster::Node) decides whether to
-//! admit the link.
+//! of both hellos, and the dialer's statement. Each hello has 32 random bytes, so no proof is valid
+//! on another link. The labels differ, so a proof cannot be reflected. Either side may send
+//! `Refused` with a reason in place of any message. The dialer verifies the acceptor's proof before
+//! it sends its own. Between the dialer's proof and `Welcome`, the acceptor's
+//! [`Node`](cluster::Node) decides whether to admit the link.
 //!
 //! An empty secret means that there is none: it protects nothing.
 //!
