@@ -37,8 +37,9 @@ use stdx::{Instant, NodeTag, Now, Rng};
 
 /// Time between the proposals of two voters with consecutive ranks, for the same change.
 const RANK_DELAY: Duration = Duration::from_millis(400);
-/// Time after which a proposal has failed.
-const WITHIN: Duration = Duration::from_secs(5);
+/// Time after which a proposal has failed: voters with slow disks have the longest time to answer
+/// in the proposer's later attempts.
+const WITHIN: Duration = Duration::from_secs(30);
 /// Delay after the first failure. It doubles with each further one.
 const BACK_OFF_FIRST: Duration = Duration::from_millis(500);
 /// Upper bound of the delay after a failure, without its random part.
