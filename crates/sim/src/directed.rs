@@ -5,7 +5,9 @@ use crate::host::EndCause;
 use crate::trace::Trace;
 use crate::world::World;
 use crate::{FaultKind, Scale, Scenario};
-use cluster::{Key, NodeIndex, ReplicaRequest, ReplicaResponse, StoreRequest, StoreResponse};
+use cluster::{
+    Key, NodeIndex, ProposalOutcome, ReplicaRequest, ReplicaResponse, Requester, StoreRequest, StoreResponse,
+};
 use env::Fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -204,4 +206,61 @@ fn a_node_with_an_admitted_copy_starts_when_it_reaches_a_peer_that_knows() {
     world.end_copy();
     assert!(!world.may_start(FIRST), "nothing tells the node that it lacks writes");
     world.wait_until("it may start", 2 * SECOND, |world| world.may_start(FIRST)).expect("the peer is back");
+}
+
+/// Proposes a change at the first node, and returns how that ends within two seconds.
+fn propose(world: &mut World) -> Option<ProposalOutcome> {
+    let endpoint = world.endpoint(FIRST, Requester::Node).expect("the node serves");
+    let record = world.draw_weight_change(FIRST).expect("the node takes part");
+    world.propose(endpoint, record, 2 * SECOND);
+    world.run_for(2 * SECOND + SECOND / 10).expect("a run without faults has no violation");
+    world.process(endpoint).expect("the node serves").proposal_end.take()
+}
+
+#[test]
+fn nothing_is_decided_that_needs_the_vote_of_an_old_node() {
+    let mut world = two_nodes_with_tables();
+    let second = NodeIndex(1);
+    world.host(second).is_old = true;
+    world.end_process(second, EndCause::Kill, Some(SECOND));
+    world.run_for(2 * SECOND).expect("a run without faults has no violation");
+    world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("the nodes link");
+    assert_eq!(propose(&mut world), Some(ProposalOutcome::TimedOut));
+    assert_eq!(world.judge.agreement.decided_records(), 0);
+    world.heal();
+    world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("it is upgraded");
+    world.check_agreement().expect("the upgraded node votes");
+    assert_eq!(world.judge.agreement.decided_records(), 1);
+}
+
+#[test]
+fn votes_that_cannot_be_stored_do_not_count_and_are_stored_later() {
+    let mut world = two_nodes_with_tables();
+    let second = NodeIndex(1);
+    let disk = world.host(second).disk.clone();
+    let available = disk.available_bytes("/".as_ref()).expect("it is a file system");
+    disk.set_capacity(u64::MAX - available);
+    assert_eq!(propose(&mut world), Some(ProposalOutcome::TimedOut));
+    disk.set_capacity(u64::MAX);
+    assert!(matches!(propose(&mut world), Some(ProposalOutcome::Decided(_))));
+}
+
+#[test]
+fn a_vote_in_flight_to_the_disk_is_lost_with_power() {
+    let mut world = two_nodes_with_tables();
+    let has_promised = |world: &World| {
+        let voter = world.judge.agreement.voter(NodeIndex(1));
+        voter.is_some_and(|voter| voter.state.acceptor.promised.is_some())
+    };
+    let second = NodeIndex(1);
+    // Both votes are needed. So nothing is decided while one disk is slow.
+    for (slow, is_kept) in [(second, false), (FIRST, true)] {
+        let sync_max = std::mem::replace(&mut world.host(slow).sync_max, 60 * SECOND);
+        propose(&mut world);
+        assert_eq!(has_promised(&world), is_kept);
+        world.end_process(second, EndCause::PowerLoss, Some(SECOND));
+        world.host(slow).sync_max = sync_max;
+        world.run_for(2 * SECOND).expect("the node starts");
+        assert_eq!(has_promised(&world), is_kept, "{slow:?} has a slow disk");
+    }
 }

@@ -1,6 +1,6 @@
 //! A few seeds of the whole cluster. Continuous integration sweeps hundreds.
 
-use sim::{Plant, Scale, Scenario, run};
+use sim::{Dimension, Plant, Scale, Scenario, run};
 
 /// Seeds that failed once. 334: a scan ended because a replica was overloaded during one repair.
 const FAILED_ONCE: [u64; 1] = [334];
@@ -65,6 +65,14 @@ fn commands_succeed_during_faults() {
         "{succeeded} of {submitted} succeeded: the nemesis leaves nothing to check"
     );
     assert!(faults >= 6 * 5, "{faults} faults in 6 runs");
+}
+
+#[test]
+fn layout_records_are_decided_during_faults() {
+    let with_changes =
+        |seed| Scenario::draw(seed, Scale::SMALL, None).with_dimension(Dimension::LayoutChanges);
+    let decided: Vec<usize> = (200..206).map(|seed| run(with_changes(seed), false).layouts).collect();
+    assert!(decided.iter().sum::<usize>() >= 30, "{decided:?}: operators change nothing");
 }
 
 /// Whether at least one of `seeds` seeds catches the bug.

@@ -61,10 +61,10 @@ mod tests {
 
     #[test]
     fn a_vote_that_is_not_durable_is_caught() {
-        let check =
-            |durable| check(NodeIndex(0), Some(durable), LayoutEpoch(2), Told::Vote { ballot: ballot(2) });
-        assert!(check(&state(2, Some(2))).is_ok());
-        assert!(check(&state(2, Some(1))).is_err());
-        assert!(check(&state(2, None)).is_err());
+        let vote = Told::Vote { ballot: ballot(2) };
+        let check = |accepted| check(NodeIndex(0), Some(&state(2, accepted)), LayoutEpoch(2), vote);
+        assert!(check(Some(2)).is_ok());
+        assert!(check(Some(1)).is_err());
+        assert!(check(None).is_err());
     }
 }

@@ -10,8 +10,8 @@ use crate::check::{
     one_record, remembered_records,
 };
 use cluster::{
-    ChainNode, ChainRecord, ChainResponse, ClusterId, LayoutEpoch, LayoutRecord, NodeIndex, ProposalBallot,
-    RecordHash, VoterState, majority,
+    AcceptorState, ChainNode, ChainRecord, ChainResponse, ClusterId, LayoutEpoch, LayoutRecord, NodeIndex,
+    ProposalBallot, RecordHash, VoterState, majority,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -183,7 +183,34 @@ impl AgreementHistory {
         };
         let voter = self.voters.get(&host);
         durable_votes::check(host, voter.map(|voter| &voter.state.acceptor), epoch, told)?;
-        let Some(voter) = voter else { return Ok(()) };
+        self.note_kept(host, epoch, told)
+    }
+
+    /// Records that the node of a host has learned that its state is durable. A proposer counts its
+    /// own vote then.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn note_own_vote(&mut self, host: NodeIndex) -> Result<(), InvariantViolation> {
+        let Some(HostVoter { node, state }) = self.voters.get(&host) else { return Ok(()) };
+        let AcceptorState { decided, promised, accepted } = &state.acceptor;
+        let own = promised.filter(|ballot| ballot.proposer == node.id && decided.is_voter(*node));
+        let (Some(ballot), Some(epoch)) = (own, decided.epoch.next()) else { return Ok(()) };
+        let accepted = accepted.as_ref().map(|vote| vote.ballot);
+        let told = match accepted == Some(ballot) {
+            true => kept_votes::Told::Vote { ballot },
+            false => kept_votes::Told::Promise { ballot, accepted },
+        };
+        self.note_kept(host, epoch, told)
+    }
+
+    fn note_kept(
+        &mut self,
+        host: NodeIndex,
+        epoch: LayoutEpoch,
+        told: kept_votes::Told,
+    ) -> Result<(), InvariantViolation> {
+        let Some(voter) = self.voters.get(&host) else { return Ok(()) };
         let key = ((voter.state.acceptor.decided.cluster, epoch), voter.node.slot);
         let before = self.told.entry(key).or_default();
         kept_votes::check(host, epoch, *before, told)?;

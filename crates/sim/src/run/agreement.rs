@@ -13,7 +13,7 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 
 impl World {
     /// All nodes adopt the newest record, decide a change of it, and adopt that too.
-    pub(super) fn check_agreement(&mut self) -> Result<(), InvariantViolation> {
+    pub(crate) fn check_agreement(&mut self) -> Result<(), InvariantViolation> {
         if self.judge.agreement.first_records() > 1 {
             // Nodes with different first records do not agree.
             return Ok(());

@@ -75,6 +75,15 @@ impl World {
         self.after(delay, WorldEvent::VoterPersisted(endpoint, revision, is_durable));
     }
 
+    /// Lets a node learn whether a state of its voter is durable.
+    pub(super) fn voter_persisted(&mut self, endpoint: Endpoint, revision: u64, is_durable: bool) {
+        if is_durable && self.process(endpoint).is_some() {
+            let checked = self.judge.agreement.note_own_vote(endpoint.node);
+            self.judge.note(checked);
+        }
+        self.step(endpoint, ProcessInput::VoterPersisted(revision, is_durable));
+    }
+
     fn note_durable_votes(&mut self, host: NodeIndex, state: &VoterState) {
         let Some(node) = self.chain_node(host) else { return };
         let checked = self.judge.agreement.note_durable(host, node, state);

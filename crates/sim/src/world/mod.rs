@@ -23,7 +23,7 @@ pub(crate) use event::WorldEvent;
 use crate::history::{ClientOutcome, ScanEnd, ScanHistory};
 use crate::host::Host;
 use crate::host::handshake::PendingHandshake;
-use crate::host::process::{HostProcess, ProcessInput};
+use crate::host::process::HostProcess;
 use crate::judge::Judge;
 use crate::nemesis::Nemesis;
 use crate::network::{ConnectionId, ConnectionSide, Endpoint, Network};
@@ -200,7 +200,7 @@ impl World {
                 self.persist_voter(endpoint, revision, *state);
             }
             WorldEvent::VoterPersisted(endpoint, revision, is_durable) => {
-                self.step(endpoint, ProcessInput::VoterPersisted(revision, is_durable));
+                self.voter_persisted(endpoint, revision, is_durable);
             }
             WorldEvent::ChangeLayout => self.change_layout(),
         }
