@@ -27,8 +27,8 @@
 //! `layout` was removed because `default_from` differed from that of the other nodes, the votes on
 //! epoch 2 name another parent than the new record. They are kept in part:
 //!
-//! * The promise stays. It is a ballot for an epoch, whatever its parent, and a voter may always
-//!   ignore more ballots than it has to.
+//! * The promise stays. It is a ballot for an epoch with any parent, and a voter may always ignore
+//!   more ballots than it has to.
 //! * The accepted record R is dropped. The voters of the other nodes refuse R, which is no child of
 //!   their record. If a promise still reported R, a proposer would have to propose it and never
 //!   decide a record.
@@ -207,7 +207,8 @@ fn vote(reader: &mut Reader<'_>) -> Result<ChainVote<Arc<LayoutRecord>>, String>
 /// The votes that a start has found in its data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VotesFound {
-    /// The votes of the directory, or those of another identity, which the node does not give again.
+    /// The votes of the directory, or those of another identity, which the node does not give
+    /// again.
     Present,
     /// None, and none were lost: the directory is new, was last used by a release that did not
     /// vote, or is a copy. A node on its own needs none.
@@ -269,8 +270,8 @@ pub(crate) fn create(
     Ok(votes)
 }
 
-/// Stores durably that no node has voted in the lineage that begins with `layout`, whatever the
-/// history of the lineage before: see [`LayoutRecord::recovered`].
+/// Stores durably that no node has voted in the lineage that begins with `layout`. The history of
+/// the lineage before does not count: see [`LayoutRecord::recovered`].
 ///
 /// The caller stores `layout` afterwards. A stop in between leaves votes that do not follow the
 /// layout record of the directory, so the node does not vote in the lineage before.
@@ -296,7 +297,8 @@ pub(crate) struct VotesFile {
 
 impl VotesFile {
     /// Judges the votes that were `read` beside `layout`, for the identity with this tag. Returns
-    /// the state with which the node votes. If the history is `at_best` a lesser one, this is durable.
+    /// the state with which the node votes. If the history is `at_best` a less complete one, this
+    /// is durable.
     ///
     /// # Errors
     /// The refusal of the operating system.

@@ -25,9 +25,9 @@
 //! * After a majority has accepted, the record is decided.
 //!
 //! A [`ChainProposer`] repeats proposals with greater ballots, after random delays that grow. So
-//! one of two duelling proposers completes a proposal before the other one begins its next. The time
-//! that voters have to answer counts for each phase and grows as well, up to a bound, so voters with
-//! slow disks decide a record too.
+//! one of two duelling proposers completes a proposal before the other one begins its next. The
+//! time that voters have to answer counts for each phase and grows as well, up to a bound, so
+//! voters with slow disks decide a record too.
 //!
 //! A voter that holds a decided record of the epoch in question, or of a later one, answers with it
 //! and votes no more for that epoch. A voter that lacks the parent says so, and the proposer sends

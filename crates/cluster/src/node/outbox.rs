@@ -6,12 +6,12 @@
 //!
 //! **Timeouts.** A peer has [`ANSWER_TIMEOUT`] to answer, and longer if cells or layout records
 //! travel with the request or its answer. A write and a proposed layout record also get the time
-//! that all of these in flight to the peer take at [`BYTES_PER_SECOND_MIN`]. The size of an answer with cells or versions is not known beforehand.
-//! So each kind of these requests has an adaptive timeout for each peer: it doubles whenever an
-//! answer is late, up to [`DOUBLINGS_MAX`] times. After [`QUICK_ANSWERS`] answers within
-//! [`ANSWER_TIMEOUT`] it is halved again. These timeouts do not delay the detection of a failed
-//! peer: heartbeats are sent before all other messages, and the requests of an ended link are
-//! abandoned at once.
+//! that all of these in flight to the peer take at [`BYTES_PER_SECOND_MIN`]. The size of an answer
+//! with cells or versions is not known beforehand. So each kind of these requests has an adaptive
+//! timeout for each peer: it doubles whenever an answer is late, up to [`DOUBLINGS_MAX`] times.
+//! After [`QUICK_ANSWERS`] answers within [`ANSWER_TIMEOUT`] it is halved again. These timeouts do
+//! not delay the detection of a failed peer: heartbeats are sent before all other messages, and the
+//! requests of an ended link are abandoned at once.
 
 use super::dispatch::{RequestPurpose, StorePurpose};
 use crate::{

@@ -49,8 +49,8 @@
 //! A contradicting generation is renounced: this node gives its own a greater number. So one loss
 //! causes one rebuild, though other peers report it later.
 //!
-//! A peer that is dead by the layout record of this node is not waited for, and does not count as
-//! one of the nodes of which a majority is needed.
+//! A peer that is dead by the layout record of this node is not waited for. It does not count as
+//! one of the nodes either, of which a majority is needed.
 //!
 //! If a peer of a new node is itself rebuilding, its report tells nothing about the time before.
 //! This node then rebuilds as well.

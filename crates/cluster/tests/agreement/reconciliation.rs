@@ -244,7 +244,8 @@ fn random_faults_end_in_a_record_that_describes_the_cluster() {
             }
         }
         cluster.run(3 * SECOND);
-        // A host tells its node of its URL at each start, and of those of peers when they are linked.
+        // A host tells its node of its URL at each start, and of those of peers when they are
+        // linked.
         for (slot, url) in stated.iter().enumerate() {
             for host in (0..hosts).filter(|_| url.is_some()) {
                 cluster.state_url(host, slot, url.as_deref().unwrap_or_default()).unwrap();

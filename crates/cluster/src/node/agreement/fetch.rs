@@ -3,8 +3,8 @@
 //!
 //! Heartbeats carry the [`LayoutStamp`] of the sender's adopted record. At most one record is being
 //! read at a time. A refused record is not read again from that peer, until the peer has another
-//! one. A record is known to be refused by its own hash: the peer may have adopted another one since
-//! it sent it.
+//! one. A record is known to be refused by its own hash: the peer may have adopted another one
+//! since it sent it.
 
 use super::{Agreement, AgreementEffect};
 use crate::node::dispatch::RequestPurpose;

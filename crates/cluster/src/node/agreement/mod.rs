@@ -48,11 +48,11 @@
 //! **Caveats.** An older state of a directory is found out only if a peer has durably recorded a
 //! later generation or a later clock of the node. So the loss of votes alone is not noticed if a
 //! volume is put back to a snapshot of the same generation and the clock has not moved since. While
-//! the host cannot store the votes of a node that begins to rebuild, the node
-//! record cannot change either. A proposal needs a majority of voters that answer within
-//! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. The members of
-//! the cluster are those of the process's start: an adopted record is reported to the host and has
-//! no effect on the node's links, quorums or placement.
+//! the host cannot store the votes of a node that begins to rebuild, the node record cannot change
+//! either. A proposal needs a majority of voters that answer within
+//! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. The members
+//! of the cluster are those of the process's start: an adopted record is reported to the host and
+//! has no effect on the node's links, quorums or placement.
 
 mod fetch;
 mod next_record;

@@ -9,7 +9,8 @@
 //! 2. **A lost disk.** A node with another id has taken the slot of a member and is rebuilt, and no
 //!    node with the former id is linked: the new id is named.
 //! 3. **A moved node.** A node states another URL than the record has: the URL is replaced.
-//! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or removed.
+//! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
+//!    removed.
 
 use crate::layout::voter_count;
 use crate::quorum::is_majority;

@@ -63,7 +63,7 @@ pub(super) struct Proposals {
 
 /// The part of the process that has requested a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Requester {
+pub(super) enum ProposalRequester {
     /// The host, which is told of the end.
     Host,
     /// The reconciliation of this node.
@@ -72,7 +72,7 @@ pub(super) enum Requester {
 
 #[derive(Debug)]
 struct RunningProposal {
-    requester: Requester,
+    requester: ProposalRequester,
     proposer: ChainProposer<Arc<LayoutRecord>>,
     own: Arc<LayoutRecord>,
     end_at: Instant,
@@ -80,8 +80,8 @@ struct RunningProposal {
 
 impl Node {
     /// Proposes `record` as the child of the adopted one, for at most `within`. The end is reported
-    /// with [`AgreementEffect::ProposalEnded`]. A proposal of this node's reconciliation is given up
-    /// for it.
+    /// with [`AgreementEffect::ProposalEnded`]. A proposal of this node's reconciliation is given
+    /// up for it.
     ///
     /// # Errors
     /// [`ProposeError`]: nothing was sent.
@@ -106,7 +106,7 @@ impl Node {
         if let Some(agreement) = &mut self.agreement {
             agreement.proposals.end();
         }
-        self.begin_proposal(now, (parent, Arc::new(record)), within, Requester::Host);
+        self.begin_proposal(now, (parent, Arc::new(record)), within, ProposalRequester::Host);
         self.advance(now);
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Node {
         now: Now,
         (parent, own): (Arc<LayoutRecord>, Arc<LayoutRecord>),
         within: Duration,
-        requester: Requester,
+        requester: ProposalRequester,
     ) {
         let (me, rng) = ((self.member.tag, self.member.incarnation), self.rng.fork());
         let Some(agreement) = &mut self.agreement else { return };
@@ -165,11 +165,11 @@ impl Proposals {
     }
 
     fn is_requested_by_host(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.requester == Requester::Host)
+        self.running.as_ref().is_some_and(|running| running.requester == ProposalRequester::Host)
     }
 
     /// Ends the running proposal. Its rounds are not used again.
-    fn end(&mut self) -> Option<Requester> {
+    fn end(&mut self) -> Option<ProposalRequester> {
         let RunningProposal { requester, proposer, own, .. } = self.running.take()?;
         self.last_rounds = Some((own.epoch, proposer.round_max()));
         Some(requester)
@@ -238,9 +238,9 @@ impl Agreement {
             return;
         }
         match self.proposals.end() {
-            Some(Requester::Host) => self.effects.push_back(AgreementEffect::ProposalEnded(outcome)),
-            Some(Requester::Reconciliation) if has_failed => self.reconciliation.record_failure(),
-            Some(Requester::Reconciliation) | None => {}
+            Some(ProposalRequester::Host) => self.effects.push_back(AgreementEffect::ProposalEnded(outcome)),
+            Some(ProposalRequester::Reconciliation) if has_failed => self.reconciliation.record_failure(),
+            Some(ProposalRequester::Reconciliation) | None => {}
         }
     }
 }

@@ -12,19 +12,19 @@
 //!
 //! **Mechanism.** At each interval of heartbeats the node compares the adopted record with the
 //! members as it hears them. The first time that a change is called for, it sets the time of the
-//! proposal: at once for the reachable voter with the least slot, and [`RANK_DELAY`] later for each
-//! further one, with a random part. After a proposal that has failed, the back-off doubles up to
-//! [`BACK_OFF_MAX`]. A voter that becomes reachable ends the back-off. A new record begins with a
-//! new time.
+//! proposal. That is at once for the reachable voter with the least slot. For each further one it
+//! is [`RANK_DELAY`] later, with a random part. After a proposal that has failed, the back-off
+//! doubles up to [`BACK_OFF_MAX`]. A voter that becomes reachable ends the back-off. A new record
+//! begins with a new time.
 //!
-//! **Caveats.** While a member of a release without the agreement, or one that holds another record
-//! of the epoch, is heard or missing in epoch 1, the record stays as it is. Reachable voters need
-//! not have the right to vote, which only they know: a proposal among too few of them fails and is
-//! repeated. A member that was declared dead stays dead, also if another node takes its slot. The
-//! feature level of a later release needs a statement by each member of its release.
+//! **Caveats.** In epoch 1 every member has to be heard. So one that is down, is of a release
+//! without the agreement, or holds another record of the epoch keeps the record as it is. Reachable
+//! voters need not have the right to vote, which only they know: a proposal among too few of them
+//! fails and is repeated. A member that was declared dead stays dead, also if another node takes
+//! its slot. The feature level of a later release needs a statement by each member of its release.
 
 use super::next_record::{HeardCluster, HeardMember, next_record};
-use super::proposal::Requester;
+use super::proposal::ProposalRequester;
 use crate::quorum::is_majority;
 use crate::{
     LayoutEpoch, LayoutRecord, LayoutRecordError, Node, NodeIndex, NodeSet, PeerState, SyncState,
@@ -111,8 +111,8 @@ impl Node {
 
     /// Records that the node in this slot states this URL: a linked peer with the id that the
     /// adopted record names, or this node itself. If the adopted record has another one, a record
-    /// with the stated URL is proposed. Only voters propose, so the peers of a node that is no voter
-    /// have to be told too. Has no effect while this node takes no part in the agreement.
+    /// with the stated URL is proposed. Only voters propose, so the peers of a node that is no
+    /// voter have to be told too. Has no effect while this node takes no part in the agreement.
     ///
     /// # Errors
     /// [`LayoutRecordError`]: the slot has no member, the URL is empty or too long, or another
@@ -164,7 +164,7 @@ impl Node {
         let rank = reachable.iter().filter(|voter| *voter < me).count() as u8;
         if now.mono >= reconciliation.proposal_time(now.mono, rank, &mut self.rng) {
             reconciliation.propose_at = None;
-            self.begin_proposal(now, (adopted, Arc::new(next)), WITHIN, Requester::Reconciliation);
+            self.begin_proposal(now, (adopted, Arc::new(next)), WITHIN, ProposalRequester::Reconciliation);
         }
     }
 

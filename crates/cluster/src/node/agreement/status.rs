@@ -24,8 +24,8 @@ pub struct AgreementStatus {
 pub struct VoterStatus {
     /// Its slot.
     pub slot: NodeIndex,
-    /// Whether it is this node or a node that answers, with the id that the record names. Whether it
-    /// may vote is not known here.
+    /// Whether it is this node or a node that answers, with the id that the record names. Whether
+    /// it may vote is not known here.
     pub is_reachable: bool,
 }
 
