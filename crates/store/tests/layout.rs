@@ -323,7 +323,8 @@ fn a_directory_knows_its_member_by_the_id_that_the_record_names() {
     let mut named = child(&opened.layout, 10);
     named.members[2].node_id = Some(opened.identity.tag);
     store.adopt_layout(named.clone()).unwrap();
-    let mut moved = child(&named, 20);
+    let mut moved = child(&named, 10);
+    moved.members[2].node_id = Some(opened.identity.tag);
     moved.members[2].url = "http://moved:1".to_owned();
     store.adopt_layout(moved.clone()).unwrap();
     store.engine().close().unwrap();

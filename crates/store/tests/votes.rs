@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stdx::{NodeTag, Rng};
 use store::{
-    AfterRestore, IDENTITY_FILE, LAYOUT_FILE, Membership, OpenReport, Store, StoreError, StoreOptions,
-    VOTES_FILE, VotesFound, recover_layout,
+    AfterRestore, IDENTITY_FILE, LAYOUT_FILE, Membership, OpenReport, Recover, Store, StoreError,
+    StoreOptions, VOTES_FILE, VotesFound, recover_layout,
 };
 
 const SEEDS: u64 = 8;
@@ -410,7 +410,9 @@ fn a_recovered_directory_votes_in_its_new_lineage() {
     let disk = disk.kill();
     let lost = ["http://n1:1", "http://n2:1"].map(str::to_owned);
     let counted = FaultFs::new(Arc::new(disk.kill()), FaultPlan::none());
-    let record = recover_layout(&env(Arc::new(counted.clone())), Path::new(DATA), &lost).unwrap().record;
+    let record = recover_layout(&env(Arc::new(counted.clone())), Path::new(DATA), &lost, Recover::Apply)
+        .unwrap()
+        .record;
     let new = VoterState { history: VoteHistory::Complete, acceptor: AcceptorState::of(Arc::new(record)) };
     let old = VoterState { history: VoteHistory::Incomplete, ..first.clone() };
     for stop in 0..=counted.operations() {
@@ -418,7 +420,7 @@ fn a_recovered_directory_votes_in_its_new_lineage() {
             let disk = disk.kill();
             let plan = FaultPlan::stop_after(stop).tear_last_write();
             let stopped = env(Arc::new(FaultFs::new(Arc::new(disk.clone()), plan)));
-            let is_done = recover_layout(&stopped, Path::new(DATA), &lost).is_ok();
+            let is_done = recover_layout(&stopped, Path::new(DATA), &lost, Recover::Apply).is_ok();
             let mut found = open(disk.crash(&mut Rng::new(seed))).1;
             if found.acceptor.decided == first.acceptor.decided {
                 // Before the file of votes is replaced, the votes of the old lineage are found.

@@ -63,7 +63,7 @@ impl MachineDriver<NodeMachine> {
         while let Some(effect) = core.machine.node.poll_agreement_effect() {
             match effect {
                 AgreementEffect::Persist { revision, state } => self.persist_voter(core, revision, state),
-                AgreementEffect::Adopted(record) => self.adopt_layout(record),
+                AgreementEffect::Adopted(record) => self.adopt_layout(&record),
                 AgreementEffect::ProposalEnded(outcome) => log_end_of_proposal(&outcome),
                 AgreementEffect::Conflict(conflict) => self.report_conflict(&conflict),
             }
@@ -103,13 +103,13 @@ impl MachineDriver<NodeMachine> {
         });
     }
 
-    fn adopt_layout(&self, record: Arc<LayoutRecord>) {
-        let former = self.local.layout.replace(Arc::clone(&record));
-        self.local.addresses.adopt(&record);
+    fn adopt_layout(&self, record: &Arc<LayoutRecord>) {
+        let former = self.local.layout.replace(Arc::clone(record));
+        self.local.addresses.adopt(record);
         tracing::info!(
             epoch = record.epoch.0,
             hash = %record.hash(),
-            changes = layout_changes::describe(&former.record, &record).join("; "),
+            changes = layout_changes::describe(&former.record, record).join("; "),
             "a layout record was adopted"
         );
     }
