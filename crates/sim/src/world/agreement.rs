@@ -77,11 +77,12 @@ impl World {
 
     /// Lets a node learn whether a state of its voter is durable.
     pub(super) fn voter_persisted(&mut self, endpoint: Endpoint, revision: u64, is_durable: bool) {
+        self.step(endpoint, ProcessInput::VoterPersisted(revision, is_durable));
+        // The step has sent the answers that the voter made before its own vote.
         if is_durable && self.process(endpoint).is_some() {
             let checked = self.judge.agreement.note_own_vote(endpoint.node);
             self.judge.note(checked);
         }
-        self.step(endpoint, ProcessInput::VoterPersisted(revision, is_durable));
     }
 
     fn note_durable_votes(&mut self, host: NodeIndex, state: &VoterState) {
