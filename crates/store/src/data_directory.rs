@@ -186,7 +186,10 @@ impl DataDirectory {
         let votes_begin = match restored {
             Some(AfterRestore::Keep) => Some(VoteHistory::Complete),
             Some(AfterRestore::Rebuild) => Some(VoteHistory::OfThisId),
-            None => (is_new && !has_lost_data).then_some(VoteHistory::Complete),
+            None if is_new && !has_lost_data => Some(VoteHistory::Complete),
+            // The new id has not voted. What the former one has voted is lost with the data.
+            None if is_new && !matches!(votes, ReadVotes::Stored(_)) => Some(VoteHistory::OfThisId),
+            None => None,
         };
         if let Some(history) = votes_begin {
             votes = ReadVotes::Stored(votes_file::create(fs, dir, identity.tag, history)?);

@@ -298,7 +298,8 @@ pub(crate) struct VotesFile {
 impl VotesFile {
     /// Judges the votes that were `read` beside `layout`, for the identity with this tag. Returns
     /// the state with which the node votes. If the history is `at_best` a less complete one, this
-    /// is durable.
+    /// is durable. So is the loss of the file: without it, a later start could take the directory
+    /// for one that has not voted.
     ///
     /// # Errors
     /// The refusal of the operating system.
@@ -309,9 +310,11 @@ impl VotesFile {
         read: ReadVotes,
         (layout, at_best): (Arc<LayoutRecord>, VoteHistory),
     ) -> Result<(Self, VoterState, VotesFound), StoreError> {
+        let is_file_lost = !matches!(read, ReadVotes::Stored(_));
         let (mut stored, found) = votes_on_next(read, tag, &layout);
-        if stored.history < at_best {
-            stored.history = at_best;
+        let is_news = is_file_lost && matches!(found, VotesFound::Lost { .. });
+        if stored.history < at_best || is_news {
+            stored.history = stored.history.max(at_best);
             stored.store(&*fs, dir)?;
         }
         let StoredVotes { history, promised, accepted, .. } = stored.clone();

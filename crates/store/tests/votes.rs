@@ -372,6 +372,16 @@ fn lost_votes_are_reported_in_a_sentence() {
 }
 
 #[test]
+fn lost_votes_stay_lost_when_the_layout_record_is_removed_later() {
+    let disk = closed();
+    remove(&disk, VOTES_FILE);
+    assert_eq!(open(disk.clone()).1.history, VoteHistory::Incomplete);
+    let disk = disk.kill();
+    remove(&disk, LAYOUT_FILE);
+    assert_eq!(open(disk).1.history, VoteHistory::Incomplete);
+}
+
+#[test]
 fn a_node_that_rebuilds_knows_the_votes_of_its_id_only() {
     let rebuilding = NodeRecord { revision: 9, sync_state: SyncState::Rebuilding, ..NodeRecord::default() };
     let settled = NodeRecord { revision: 10, sync_state: SyncState::Settled, ..NodeRecord::default() };

@@ -239,14 +239,11 @@ impl Node {
     /// Whether a majority of the nodes that are not dead, this one included, was heard since the
     /// start of this process, and none of them refuses it.
     pub(super) fn is_confirmed_by_majority(&self) -> bool {
-        self.has_identity_reports && !self.is_refused() && self.is_majority_heard()
-    }
-
-    /// Whether a majority of the nodes that are not dead, this one included, was heard since the
-    /// start of this process.
-    fn is_majority_heard(&self) -> bool {
-        let nodes = self.peers.len() - usize::from(self.dead_peers().len());
-        is_majority(nodes - usize::from(self.unheard_peers().len()), nodes)
+        let dead = self.dead_peers();
+        let nodes = self.peers.len() - usize::from(dead.len());
+        let unheard = self.unheard_peers().without(dead);
+        let is_heard = is_majority(nodes - usize::from(unheard.len()), nodes);
+        self.has_identity_reports && !self.is_refused() && is_heard
     }
 
     /// Whether a peer has refused this process and has not sent a report since.
@@ -326,7 +323,9 @@ impl Node {
             return;
         }
         let unheard = self.unheard_peers();
-        if !self.is_majority_heard() || self.is_identity_report_missing() {
+        let nodes = self.peers.len();
+        let is_heard = is_majority(nodes - usize::from(unheard.len()), nodes);
+        if !is_heard || self.is_identity_report_missing() {
             return;
         }
         let is_rebuilding = |node| self.peer(node).sync_state() == SyncState::Rebuilding;
@@ -345,10 +344,9 @@ impl Node {
         }
     }
 
-    /// Peers that were not heard since the start of this process. A dead one is not waited for.
+    /// Peers that were not heard since the start of this process.
     fn unheard_peers(&self) -> NodeSet {
-        let is_unheard = |node: &NodeIndex| self.peer(*node).identity_report.is_none();
-        self.peer_nodes().filter(is_unheard).collect::<NodeSet>().without(self.dead_peers())
+        self.peer_nodes().filter(|&node| self.peer(node).identity_report.is_none()).collect()
     }
 }
 

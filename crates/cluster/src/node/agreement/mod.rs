@@ -29,8 +29,8 @@
 //!
 //! * [`VoteHistory::covers`]: the directory knows its votes.
 //! * A majority of the nodes was heard since the start of this process, and no peer refuses it as a
-//!   copy. So a directory that is an older state of itself is found out before it votes. Members
-//!   that the decided record calls dead do not count here and below.
+//!   copy. A peer that was up when this node voted can then tell that the directory is an older
+//!   state of itself. Members that the decided record calls dead do not count here and below.
 //! * Before a record names the node's id, the node is settled, and it has heard all peers that were
 //!   not heard when it settled. So a node that lost its disk does not vote in place of the lost
 //!   one.
@@ -45,9 +45,13 @@
 //! is asked nothing, so it does not vote, and it does not learn records. While it is linked, a
 //! majority of the voters has to be found among the other nodes.
 //!
-//! **Caveats.** An older state of a directory is found out only if a peer has durably recorded a
-//! later generation or a later clock of the node. So the loss of votes alone is not noticed if a
-//! volume is put back to a snapshot of the same generation and the clock has not moved since. While
+//! **Caveats.** An older state of a directory is found out only if a peer that is heard has durably
+//! recorded a later generation or a later clock of the node. Of three nodes, A and B may decide a
+//! record while C is down. If B then stops, C starts and the volume of A is put back, neither A nor
+//! C can know of the record, and the two may decide another one. No majority of voters protects
+//! from this, because one of it has forgotten its vote. So put a volume back only while all peers
+//! are up, or replace the node. Likewise, the loss is not noticed if the snapshot is of the same
+//! generation and the clock has not moved since. While
 //! the host cannot store the votes of a node that begins to rebuild, the node record cannot change
 //! either. A proposal needs a majority of voters that answer within
 //! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. The members
