@@ -4,8 +4,8 @@
 //! threads, clocks and the operating system are replaced. The same seed gives the same run, event
 //! for event. A run lasts 60 seconds of virtual time, with thousands of client commands and at
 //! least five faults. It ends with the first invariant that did not hold, or with none. A run with
-//! a flood lasts 9 seconds, has no fault, and its clients ask for far more than the disks bear. Four
-//! planted bugs have runs of some seconds, with faults in a fixed order.
+//! a flood lasts 9 seconds, has no fault, and its clients ask for far more than the disks bear.
+//! Four planted bugs have runs of some seconds, with faults in a fixed order.
 //!
 //! **Mechanism.** A [`Scenario`] is drawn from the seed: its faults, and its [`Dimension`]s, which
 //! are traits of the world beside faults. Hosts live in a world with one event queue. Each host has

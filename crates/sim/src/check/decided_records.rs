@@ -1,5 +1,5 @@
-//! Invariant: a node holds a layout record as decided only if a majority of the voters of its parent
-//! has durably accepted it with one ballot.
+//! Invariant: a node holds a layout record as decided only if a majority of the voters of its
+//! parent has durably accepted it with one ballot.
 
 use super::InvariantViolation;
 use cluster::{LayoutRecord, NodeIndex, RecordHash};

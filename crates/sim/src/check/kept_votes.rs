@@ -1,5 +1,5 @@
-//! Invariant: a voter keeps the votes that it has told to proposers, as the proof of Paxos needs. It
-//! ignores ballots that are smaller than a promised one, and a promise reports the record of the
+//! Invariant: a voter keeps the votes that it has told to proposers, as the proof of Paxos needs.
+//! It ignores ballots that are smaller than a promised one, and a promise reports the record of the
 //! greatest ballot that the voter has accepted.
 //!
 //! A voter is a slot and an identity that the parent of the epoch names, or any process in the slot

@@ -1,5 +1,5 @@
-//! Invariant: at most one layout record is decided for an epoch of a lineage, by all nodes that ever
-//! ran. A ballot has one record.
+//! Invariant: at most one layout record is decided for an epoch of a lineage, by all nodes that
+//! ever ran. A ballot has one record.
 
 use super::InvariantViolation;
 use cluster::{LayoutEpoch, ProposalBallot, RecordHash};

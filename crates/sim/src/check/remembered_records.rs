@@ -1,5 +1,5 @@
-//! Invariant: a decided layout record is not forgotten. A majority of the voters that may decide its
-//! epoch has it durably, accepted or as decided, or has a later one. Voters that lost their
+//! Invariant: a decided layout record is not forgotten. A majority of the voters that may decide
+//! its epoch has it durably, accepted or as decided, or has a later one. Voters that lost their
 //! directory since do not count as having forgotten it.
 
 use super::InvariantViolation;

@@ -10,8 +10,8 @@ use crate::check::{
     one_record, remembered_records,
 };
 use cluster::{
-    AcceptorState, ChainNode, ChainRecord, ChainResponse, ClusterId, LayoutEpoch, LayoutRecord, NodeIndex,
-    ProposalBallot, RecordHash, VoterState, majority,
+    AcceptorState, ChainNode, ChainRecord, ChainResponse, ClusterId, Incarnation, LayoutEpoch, LayoutRecord,
+    NodeIndex, ProposalBallot, RecordHash, VoterState, majority,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -186,15 +186,22 @@ impl AgreementHistory {
         self.note_kept(host, epoch, told)
     }
 
-    /// Records that the node of a host has learned that its state is durable. A proposer counts its
-    /// own vote then.
+    /// Records that the node of a host has learned that its state is durable. Its process counts
+    /// its vote on its own ballot then. Ballots of earlier processes do not count, nor those of the
+    /// process whose directory was copied.
     ///
     /// # Errors
     /// The first invariant that does not hold.
-    pub fn note_own_vote(&mut self, host: NodeIndex) -> Result<(), InvariantViolation> {
+    pub fn note_own_vote(
+        &mut self,
+        host: NodeIndex,
+        incarnation: Incarnation,
+    ) -> Result<(), InvariantViolation> {
         let Some(HostVoter { node, state }) = self.voters.get(&host) else { return Ok(()) };
         let AcceptorState { decided, promised, accepted } = &state.acceptor;
-        let own = promised.filter(|ballot| ballot.proposer == node.id && decided.is_voter(*node));
+        let is_own =
+            |ballot: &ProposalBallot| (ballot.proposer, ballot.incarnation) == (node.id, incarnation);
+        let own = promised.filter(is_own).filter(|_| decided.is_voter(*node));
         let (Some(ballot), Some(epoch)) = (own, decided.epoch.next()) else { return Ok(()) };
         let accepted = accepted.as_ref().map(|vote| vote.ballot);
         let told = match accepted == Some(ballot) {

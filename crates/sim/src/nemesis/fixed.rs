@@ -114,9 +114,9 @@ impl World {
         self.run_for(REQUEST_TIMEOUT)
     }
 
-    /// Two of three voters decide a record, and the third is cut off. One of the two loses its disk,
-    /// and the other one, which knows the decision, is cut off in place of the third. Then the
-    /// third proposes another record.
+    /// Two of three voters decide a record, and the third is cut off. One of the two loses its
+    /// disk, and the other one, which knows the decision, is cut off in place of the third. Then
+    /// the third proposes another record.
     fn lose_disk_of_voter(&mut self) -> Result<(), InvariantViolation> {
         let (lost, proposer) = self.nemesis.two_nodes(self.scenario.nodes);
         let third = self.other_than(lost, proposer);

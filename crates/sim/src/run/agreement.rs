@@ -4,7 +4,7 @@ use crate::check::InvariantViolation;
 use crate::check::layout_convergence::{self, CONVERGED_WITHIN, DECIDED_WITHIN};
 use crate::scenario::FaultKind;
 use crate::world::World;
-use cluster::{LayoutRecord, NodeIndex, ProposalOutcome, Requester, majority};
+use cluster::{ChainRecord, LayoutRecord, NodeIndex, ProposalOutcome, Requester, majority};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,12 +47,15 @@ impl World {
         self.nodes().map(|node| (node, self.adopted_layout(node))).collect()
     }
 
-    /// Whether a majority of the voters of the newest record knows all of its votes.
+    /// Whether a majority of the voters of the newest record has the ids that it names, and knows
+    /// all of its votes.
     fn can_decide(&mut self) -> bool {
         let Some(record) = self.adopted_layout(NodeIndex(0)) else { return false };
         let may_vote = |slot: &&NodeIndex| {
             let voter = self.judge.agreement.voter(**slot);
-            voter.is_some_and(|voter| voter.state.history.covers(voter.node, &record))
+            voter.is_some_and(|voter| {
+                record.is_voter(voter.node) && voter.state.history.covers(voter.node, &record)
+            })
         };
         let voting = record.voters.iter().filter(may_vote).count();
         voting as u32 >= majority(record.voters.len() as u32)

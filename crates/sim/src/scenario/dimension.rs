@@ -89,7 +89,7 @@ impl Dimension {
         (Self::BusyThreads, 0.2),
         (Self::HeavyLoad, 0.06),
         (Self::UnforcedRepair, 0.5),
-        (Self::LayoutChanges, 0.6),
+        (Self::LayoutChanges, 0.5),
         (Self::OldRelease, 0.08),
     ];
 
@@ -244,7 +244,7 @@ impl Scenario {
             }
             Dimension::LayoutChanges => {
                 self.dimensions.layout_changes = Some(LayoutChanges {
-                    times: [5, 30, 150][rng.below(3) as usize],
+                    times: [5, 30, 100][rng.below(3) as usize],
                     together_max: 1 + rng.below(4),
                 });
             }

@@ -79,8 +79,9 @@ impl World {
     pub(super) fn voter_persisted(&mut self, endpoint: Endpoint, revision: u64, is_durable: bool) {
         self.step(endpoint, ProcessInput::VoterPersisted(revision, is_durable));
         // The step has sent the answers that the voter made before its own vote.
-        if is_durable && self.process(endpoint).is_some() {
-            let checked = self.judge.agreement.note_own_vote(endpoint.node);
+        let incarnation = self.process(endpoint).map(|process| process.member.incarnation);
+        if let Some(incarnation) = incarnation.filter(|_| is_durable) {
+            let checked = self.judge.agreement.note_own_vote(endpoint.node, incarnation);
             self.judge.note(checked);
         }
     }
