@@ -23,6 +23,11 @@ fn two_nodes_with_tables() -> World {
 
 /// Creates a cluster that has served a few small writes and keeps them in tables.
 fn nodes_with_tables(nodes: u8) -> World {
+    prepared_nodes_with_tables(nodes, |_| ())
+}
+
+/// As [`nodes_with_tables`]. `prepare` changes the hosts before they start.
+fn prepared_nodes_with_tables(nodes: u8, prepare: impl FnOnce(&mut World)) -> World {
     let mut scenario = Scenario::draw(7, Scale::SMALL, None);
     scenario.nodes = nodes;
     scenario.default_from = 2;
@@ -35,6 +40,7 @@ fn nodes_with_tables(nodes: u8) -> World {
     scenario.read_share = 0.0;
     scenario.scrub_period = None;
     let mut world = World::new(scenario, Trace::new(false));
+    prepare(&mut world);
     world
         .wait_until("all nodes serve", 10 * SECOND, World::are_all_serving)
         .expect("a run without faults has no violation");
@@ -219,18 +225,13 @@ fn propose(world: &mut World) -> Option<ProposalOutcome> {
 
 #[test]
 fn nothing_is_decided_that_needs_the_vote_of_an_old_node() {
-    let mut world = two_nodes_with_tables();
-    let second = NodeIndex(1);
-    world.host(second).is_old = true;
-    world.end_process(second, EndCause::Kill, Some(SECOND));
-    world.run_for(2 * SECOND).expect("a run without faults has no violation");
-    world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("the nodes link");
+    let mut world = prepared_nodes_with_tables(2, |world| world.host(NodeIndex(1)).is_old = true);
     assert_eq!(propose(&mut world), Some(ProposalOutcome::TimedOut));
     assert_eq!(world.judge.agreement.decided_records(), 0);
     world.heal();
     world.wait_until("all nodes serve", 40 * SECOND, World::are_all_serving).expect("it is upgraded");
     world.check_agreement().expect("the upgraded node votes");
-    assert_eq!(world.judge.agreement.decided_records(), 1);
+    assert_eq!(world.judge.agreement.decided_records(), 2, "the nodes are named, and a change is made");
 }
 
 #[test]

@@ -187,7 +187,7 @@ impl DataDirectory {
             Some(AfterRestore::Keep) => Some(VoteHistory::Complete),
             Some(AfterRestore::Rebuild) => Some(VoteHistory::OfThisId),
             None if is_new && !has_lost_data => Some(VoteHistory::Complete),
-            // The new id has not voted. What the former one has voted is lost with the data.
+            // The new id has not voted. The votes of the former one are lost with the data.
             None if is_new && !matches!(votes, ReadVotes::Stored(_)) => Some(VoteHistory::OfThisId),
             None => None,
         };

@@ -10,13 +10,13 @@
 //! reads and writes succeed in simulated floods of one key.
 //!
 //! **Mechanism.** A copy is identified by key, version, number of replicas and node. The first read
-//! sends the request. Its number and the node identify the copy when the answer arrives. The
-//! others are followers and handle the same outcome, each in its own round. The copy is forgotten
+//! sends the request. Its number and the node identify the copy when the answer arrives. The other
+//! reads are followers and handle the same outcome, each in its own round. The copy is forgotten
 //! with its answer or with the link to its node.
 //!
-//! **Caveats.** Each thread of a node has a coordinator of its own, so a replica may get a copy from
-//! each thread. A request that was lost without an answer is not followed after the time that an
-//! operation may take.
+//! **Caveats.** Each thread of a node has a coordinator of its own, so a replica may get a copy
+//! from each thread. A request that was lost without an answer is not followed after the time that
+//! an operation may take.
 
 use super::request_number::{OperationId, Step};
 use crate::{Key, NodeIndex};
