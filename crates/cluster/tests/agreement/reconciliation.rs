@@ -1,6 +1,6 @@
 //! Nodes propose the next record by themselves: ids, lost disks, moved nodes and voters.
 
-use crate::cluster_of_voters::Cluster;
+use crate::cluster_of_voters::{Cluster, first_of};
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
     AgreementEffect, FEATURE_LEVEL, LayoutEpoch, LayoutRecordError, MemberState, NodeIndex, ProposalOutcome,
@@ -129,6 +129,66 @@ fn a_moved_node_gets_its_url_while_another_node_is_down() {
         assert_eq!(url_of(&cluster, 2, 1), "http://moved:1");
         assert_eq!(cluster.epochs(), [3; 3]);
     }
+}
+
+/// Host 2 was told the former URL of host 1 and does not hear of the new one.
+#[test]
+fn a_stale_statement_does_not_undo_a_move() {
+    for is_cut in [true, false] {
+        let mut cluster = started(3, 1);
+        let former = url_of(&cluster, 2, 1);
+        cluster.state_url(2, 1, &former).unwrap();
+        if is_cut {
+            cluster.world.cut_off(1, 2);
+            cluster.crash(1);
+            cluster.run(2 * SECOND);
+            cluster.start(1);
+            cluster.run(2 * SECOND);
+        }
+        for told in 0..2 {
+            cluster.state_url(told, 1, "http://moved:1").unwrap();
+        }
+        cluster.run(60 * SECOND);
+        assert_eq!(cluster.epochs(), [3; 3], "is_cut: {is_cut}");
+        assert_eq!(url_of(&cluster, 0, 1), "http://moved:1");
+    }
+}
+
+#[test]
+fn the_statement_of_a_node_that_is_not_linked_waits_for_its_link() {
+    let mut cluster = started(3, 1);
+    cluster.crash(1);
+    cluster.run(2 * SECOND);
+    cluster.state_url(0, 1, "http://moved:1").unwrap();
+    cluster.run(20 * SECOND);
+    assert_eq!(cluster.epochs(), [2; 3]);
+    cluster.start(1);
+    cluster.run(5 * SECOND);
+    assert_eq!(cluster.epochs(), [3; 3]);
+    assert_eq!(url_of(&cluster, 1, 1), "http://moved:1");
+}
+
+#[test]
+fn the_own_url_is_stated_again_after_a_record_with_another_one() {
+    let mut cluster = started(3, 1);
+    cluster.state_url(1, 1, "http://moved:1").unwrap();
+    cluster.run(3 * SECOND);
+    let wrong = cluster.child(0, |record| record.members[1].url = "http://wrong:1".to_owned());
+    cluster.propose_record(0, wrong).unwrap();
+    cluster.run(5 * SECOND);
+    assert_eq!(cluster.epochs(), [5; 3]);
+    assert_eq!(url_of(&cluster, 0, 1), "http://moved:1");
+}
+
+#[test]
+fn the_only_node_of_a_cluster_without_a_list_gets_no_url() {
+    let mut cluster = Cluster::of(first_of(Vec::new(), 1), 1);
+    cluster.reconciles = true;
+    cluster.start_all();
+    cluster.state_url(0, 0, "http://moved:1").unwrap();
+    cluster.run(10 * SECOND);
+    assert_eq!(cluster.epochs(), [2], "it has its id");
+    assert_eq!(url_of(&cluster, 0, 0), "");
 }
 
 /// Hosts 0 and 1 do not hear each other, so each is the reachable voter with the least slot.

@@ -8,7 +8,8 @@
 //!    other change precedes it.
 //! 2. **A lost disk.** A node with another id has taken the slot of a member and is rebuilt, and no
 //!    node with the former id is linked: the new id is named.
-//! 3. **A moved node.** A node states another URL than the record has: the URL is replaced.
+//! 3. **A moved node.** A node that is linked states another URL than the record has: the URL is
+//!    replaced.
 //! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
 //!    removed.
 
@@ -35,7 +36,7 @@ pub(super) struct HeardMember {
 pub(super) struct HeardCluster {
     /// The members that are up and speak the chain.
     pub(super) members: BTreeMap<NodeIndex, HeardMember>,
-    /// Ids of all nodes that are linked in either direction.
+    /// Ids of all nodes that are linked in either direction, and of this node.
     pub(super) linked: BTreeSet<NodeTag>,
     /// The last URL that the node in a slot has stated, with its id.
     pub(super) stated_urls: BTreeMap<NodeIndex, (NodeTag, String)>,
@@ -117,7 +118,9 @@ fn with_new_urls<'a>(
 ) -> impl Iterator<Item = LayoutRecord> + 'a {
     living(adopted).filter_map(|member| {
         let (id, url) = heard.stated_urls.get(&member.slot)?;
-        let is_moved = member.node_id == Some(*id) && member.url != *url;
+        // The only member of a cluster may have no URL, and then it needs none.
+        let can_move = !member.url.is_empty() && heard.linked.contains(id);
+        let is_moved = can_move && member.node_id == Some(*id) && member.url != *url;
         is_moved.then(|| changed_member(adopted, member.slot, |member| member.url.clone_from(url)))?
     })
 }
@@ -304,6 +307,26 @@ mod tests {
         assert_eq!(state(id(slot), "http://n02:1"), None, "that of another member");
         assert_eq!(state(id(slot), "http://n01:1"), None, "as the record has it");
         assert_eq!(state(NodeTag(9), "http://moved:1"), None, "another node than the named one");
+    }
+
+    #[test]
+    fn only_the_url_of_a_linked_node_is_decided() {
+        let (record, slot) = (named(3), NodeIndex(1));
+        let mut heard = all_heard(&record);
+        heard.stated_urls.insert(slot, (id(slot), "http://moved:1".to_owned()));
+        heard.linked.remove(&id(slot));
+        assert_eq!(next_record(&record, &heard), None);
+        heard.linked.insert(id(slot));
+        assert!(next_record(&record, &heard).is_some());
+    }
+
+    #[test]
+    fn a_member_without_a_url_keeps_none() {
+        let mut record = named(1);
+        record.members[0].url = String::new();
+        let mut heard = all_heard(&record);
+        heard.stated_urls.insert(NodeIndex(0), (id(NodeIndex(0)), "http://moved:1".to_owned()));
+        assert_eq!(next_record(&record, &heard), None);
     }
 
     fn in_zones(zones: &[&str], voters: &[u8]) -> LayoutRecord {
