@@ -1,6 +1,6 @@
 //! Nodes propose the next record by themselves: ids, lost disks, moved nodes and voters.
 
-use crate::cluster_of_voters::{Cluster, first_of};
+use crate::cluster_of_voters::{Cluster, WITHIN, first_of, new_state};
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
     AgreementEffect, FEATURE_LEVEL, LayoutEpoch, LayoutRecordError, MemberState, NodeIndex, ProposalOutcome,
@@ -254,6 +254,47 @@ fn a_dead_voter_is_replaced() {
     cluster.run(3 * SECOND);
     assert_eq!(voters(&cluster, 3), [0, 2, 3]);
     assert!(matches!(cluster.outcomes(0)[..], [ProposalOutcome::Decided(_)]));
+}
+
+/// The cluster has lost its majority, and the nodes that remain were given a new lineage. Then new
+/// nodes take the slots of the lost ones.
+#[test]
+fn the_replacements_of_dead_members_become_voters() {
+    for (hosts, lost, voters_left) in
+        [(3, &[1, 2][..], &[0][..]), (4, &[1, 2], &[0, 3]), (5, &[2, 3, 4], &[0, 1])]
+    {
+        let mut cluster = started(hosts, 1);
+        (0..hosts).for_each(|host| match lost.contains(&host) {
+            true => cluster.lose_disk(host),
+            false => cluster.crash(host),
+        });
+        let slots = lost.iter().map(|host| NodeIndex(*host as u8)).collect();
+        let decided = cluster.disks[0].state.acceptor.decided.clone();
+        let recovered = decided.recovered(slots).expect("a majority is lost");
+        for host in 0..hosts {
+            cluster.disks[host].state = new_state(recovered.clone());
+        }
+        (0..hosts).filter(|host| !lost.contains(host)).for_each(|host| cluster.start(host));
+        cluster.run(10 * SECOND);
+        assert_eq!(voters(&cluster, 0), voters_left);
+        lost.iter().for_each(|host| cluster.start(*host));
+        for step in 0..10 {
+            cluster.propose(0, &format!("zone{step}")).expect("no other proposal of the host runs");
+            cluster.run(WITHIN + SECOND);
+            assert_eq!(cluster.outcomes(0).len(), step + 1, "{hosts} hosts, step {step}");
+            assert_ne!(cluster.outcomes(0)[step], ProposalOutcome::TimedOut, "{hosts} hosts, step {step}");
+        }
+        let is_active =
+            |cluster: &Cluster, host: &usize| cluster.adopted(0).members[*host].state == MemberState::Active;
+        assert!((0..hosts).all(|host| is_active(&cluster, &host)), "{hosts} hosts");
+        assert_all_named(&cluster, 0);
+        assert_eq!(voters(&cluster, 0).len(), if hosts == 5 { 5 } else { 3 });
+        for host in 0..hosts {
+            assert_eq!(cluster.adopted(host), cluster.adopted(0), "{hosts} hosts, host {host}");
+            let status = cluster.node(host).agreement_status().expect("it takes part");
+            assert_eq!(status.can_vote, voters(&cluster, 0).contains(&(host as u8)));
+        }
+    }
 }
 
 #[test]

@@ -27,11 +27,12 @@
 //!
 //! **Caveats.** A link to a process that has ended may count as open for as long as the failure
 //! detector needs. If the host repeats a former URL in that time, the record has it until the link
-//! ends. In epoch 1 every member has to be heard. So one that is down, is of a release
-//! without the agreement, or holds another record of the epoch keeps the record as it is. Reachable
-//! voters need not have the right to vote, which only they know: a proposal among too few of them
-//! fails and is repeated. A member that was declared dead stays dead, also if another node takes
-//! its slot. The feature level of a later release needs a statement by each member of its release.
+//! ends. In epoch 1 every member has to be heard. So one that is down, is of a release without the
+//! agreement, or holds another record of the epoch keeps the record as it is. Reachable voters need
+//! not have the right to vote, which only they know: a proposal among too few of them fails and is
+//! repeated. The node of a member that was declared dead does not become active again; another node
+//! in its slot does. The feature level of a later release needs a statement by each member of its
+//! release.
 
 use super::next_record::{HeardCluster, HeardMember, next_record};
 use super::proposal::ProposalRequester;
@@ -223,7 +224,7 @@ impl Node {
 
     /// Ids of the nodes in this slot that are linked, that of an accepted link first: a node whose
     /// address has changed cannot be dialed.
-    fn linked_ids(&self, node: NodeIndex) -> Vec<NodeTag> {
+    pub(super) fn linked_ids(&self, node: NodeIndex) -> Vec<NodeTag> {
         if node == self.member.me {
             return vec![self.member.tag];
         }
