@@ -297,6 +297,39 @@ fn the_replacements_of_dead_members_become_voters() {
     }
 }
 
+/// Nothing is decided, and the status says why.
+#[test]
+fn a_majority_that_lost_its_disks_is_seen_in_the_status() {
+    for (hosts, lost) in [(3, &[1, 2][..]), (2, &[1]), (2, &[0])] {
+        let mut cluster = started(hosts, 1);
+        let named: Vec<_> = cluster.world.hosts.iter().map(|host| host.tag).collect();
+        lost.iter().for_each(|host| cluster.crash(*host));
+        cluster.run(3 * SECOND);
+        let observer = (0..hosts).find(|host| !lost.contains(host)).expect("one is left");
+        let status =
+            |cluster: &Cluster, host: usize| cluster.node(host).agreement_status().expect("it takes part");
+        let absent = status(&cluster, observer);
+        assert!(!absent.has_majority() && !absent.has_lost_majority(), "they may return");
+        for host in lost {
+            cluster.lose_disk(*host);
+            cluster.start(*host);
+        }
+        cluster.run(30 * SECOND);
+        let seen = status(&cluster, observer);
+        for (host, voter) in seen.voters.iter().enumerate() {
+            let is_lost = lost.contains(&host);
+            assert_eq!((voter.slot, voter.named_id), (NodeIndex(host as u8), Some(named[host])));
+            assert_eq!(voter.is_reachable, !is_lost, "host {host}");
+            assert_eq!(voter.other_id, is_lost.then(|| cluster.world.hosts[host].tag), "host {host}");
+        }
+        assert!(!seen.has_majority() && seen.has_lost_majority());
+        assert_eq!(seen.epoch, LayoutEpoch(2));
+        let own = status(&cluster, lost[0]);
+        assert_eq!((own.epoch, own.voters), (seen.epoch, seen.voters), "a new node says it as well");
+        assert!(!own.can_vote);
+    }
+}
+
 #[test]
 fn a_proposal_of_the_host_goes_first() {
     let mut cluster = started(3, 1);
