@@ -1,6 +1,6 @@
 //! Nodes propose the next record by themselves: ids, lost disks, moved nodes and voters.
 
-use crate::cluster_of_voters::{Cluster, WITHIN, first_of, new_state};
+use crate::cluster_of_voters::{Cluster, WITHIN, first, first_of, new_state};
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
     AgreementEffect, FEATURE_LEVEL, LayoutEpoch, LayoutRecordError, MemberState, NodeIndex, ProposalOutcome,
@@ -328,6 +328,25 @@ fn a_majority_that_lost_its_disks_is_seen_in_the_status() {
         assert_eq!((own.epoch, own.voters), (seen.epoch, seen.voters), "a new node says it as well");
         assert!(!own.can_vote);
     }
+}
+
+#[test]
+fn a_new_node_whose_default_differs_adopts_the_records_and_is_named() {
+    let names: Vec<_> = first(5).members.into_iter().map(|member| member.url).collect();
+    let (of_cluster, other) = (first_of(names.clone(), 5), first_of(names, 3));
+    let mut cluster = Cluster::of(of_cluster, 1);
+    cluster.reconciles = true;
+    cluster.start_all();
+    cluster.run(SECOND);
+    assert_eq!(cluster.epochs(), [2; 5]);
+    cluster.lose_disk(4);
+    cluster.disks[4].state = new_state(other);
+    cluster.start(4);
+    cluster.run(30 * SECOND);
+    assert_eq!(cluster.epochs(), [3; 5]);
+    assert_all_named(&cluster, 4);
+    assert_eq!(cluster.adopted(4).default_from, 5);
+    assert_eq!(cluster.conflicts(4), []);
 }
 
 #[test]

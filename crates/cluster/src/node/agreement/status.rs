@@ -44,7 +44,8 @@ impl AgreementStatus {
 
     /// Whether a majority of the voters cannot come back as far as this node knows, because other
     /// nodes have taken the slots. No record is decided unless nodes with the named ids return, or
-    /// the operator recovers the cluster: [`LayoutRecord::recovered`](crate::LayoutRecord::recovered).
+    /// the operator recovers the cluster:
+    /// [`LayoutRecord::recovered`](crate::LayoutRecord::recovered).
     pub fn has_lost_majority(&self) -> bool {
         let is_left = |voter: &&VoterStatus| voter.is_reachable || voter.other_id.is_none();
         !is_majority(self.voters.iter().filter(is_left).count(), self.voters.len())
