@@ -338,6 +338,23 @@ fn a_lost_disk_is_a_new_id_and_a_moved_node_a_new_url() {
 }
 
 #[test]
+fn only_the_default_of_another_first_record_may_differ() {
+    let held = first(3, 4);
+    let other = LayoutRecord { default_from: held.default_from - 1, ..held.clone() };
+    let next = child(&other);
+    assert_eq!(next.verify_newer(&held), Err(LayoutRecordError::NotTheChild));
+    assert!(next.follows_other_first(&held));
+    assert!(!child(&held).follows_other_first(&held), "it is the child itself");
+    assert!(!child(&next).follows_other_first(&held), "epoch 3 is none's child here");
+    assert!(!child(&child(&other)).follows_other_first(&child(&held)), "only epoch 1 is computed");
+    let changed = LayoutRecord { voters: vec![NodeIndex(0)], ..other };
+    assert!(!child(&changed).follows_other_first(&held), "the voters differ as well");
+    let mut broken = next;
+    broken.voters.clear();
+    assert!(!broken.follows_other_first(&held));
+}
+
+#[test]
 fn a_later_record_of_the_cluster_is_newer_also_where_records_between_are_unknown() {
     let epoch_1 = first(3, 4);
     let epoch_2 = child(&epoch_1);

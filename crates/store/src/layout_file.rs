@@ -164,14 +164,17 @@ impl LayoutFile {
     /// [`LayoutFile::current`] returns it.
     ///
     /// # Errors
-    /// [`StoreError::LayoutRefused`] if the record does not follow the present one; otherwise the
-    /// refusal of the operating system. The present record is unchanged.
+    /// [`StoreError::LayoutRefused`] if the record does not follow the present one, or another
+    /// epoch 1 of the same cluster in its place; otherwise the refusal of the operating system. The
+    /// present record is unchanged.
     pub(crate) fn adopt(&self, record: Arc<LayoutRecord>) -> Result<Arc<LayoutRecord>, StoreError> {
         // Held until the record is durable, so that of two records the newer one stays.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        record
-            .verify_newer(&current)
-            .map_err(|error| StoreError::LayoutRefused { detail: error.to_string() })?;
+        if let Err(error) = record.verify_newer(&current)
+            && !record.follows_other_first(&current)
+        {
+            return Err(StoreError::LayoutRefused { detail: error.to_string() });
+        }
         store(&*self.fs, &self.dir, &record)?;
         *current = record;
         Ok(Arc::clone(&current))

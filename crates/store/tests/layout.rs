@@ -201,6 +201,18 @@ fn only_a_newer_record_of_the_cluster_is_adopted() {
 }
 
 #[test]
+fn the_child_of_a_first_record_with_another_default_is_adopted() {
+    let disk = MemFs::new();
+    let (store, opened) = open(disk.clone(), membership(3, None)).unwrap();
+    let other = LayoutRecord { default_from: 2, ..(*opened.layout).clone() };
+    let epoch_2 = child(&other, 10);
+    assert_eq!(*store.adopt_layout(epoch_2.clone()).unwrap(), epoch_2);
+    store.engine().close().unwrap();
+    drop(store);
+    assert_eq!(*open(disk, membership(3, None)).unwrap().1.layout, epoch_2);
+}
+
+#[test]
 fn an_adopted_record_is_durable_and_a_stop_leaves_the_old_or_the_new_one() {
     let disk = MemFs::new();
     let (store, opened) = open(disk.clone(), membership(3, None)).unwrap();

@@ -30,6 +30,15 @@ pub struct EpochAcceptor<R> {
     state: AcceptorState<R>,
 }
 
+impl<R: ChainRecord> AcceptorState<R> {
+    /// Whether the node adopts `record`, which is decided and the child of another epoch 1 than its
+    /// own.
+    pub(crate) fn adopts_child_of_other_first(&self, record: &R) -> bool {
+        let has_voted = self.promised.is_some() || self.accepted.is_some();
+        !has_voted && record.follows_other_first(&self.decided)
+    }
+}
+
 impl<R: ChainRecord> EpochAcceptor<R> {
     /// Creates the acceptor of the node `me` with its durable state.
     pub const fn new(me: ChainNode, state: AcceptorState<R>) -> Self {
@@ -106,14 +115,15 @@ impl<R: ChainRecord> EpochAcceptor<R> {
     }
 
     /// Adopts a decided record. A record of the next epoch has to be a child of the one held.
-    /// Records between the two may be missing, because a decided record is complete by itself.
+    /// Records between the two may be missing, because a decided record is complete by itself. The
+    /// child of another epoch 1 is adopted if the node has given no vote.
     fn learn(&mut self, record: R) -> ChainResponse<R> {
         let decided = &self.state.decided;
         let (held, epoch) = (decided.epoch(), record.epoch());
         if epoch > held {
             let follows =
                 record.is_later_than(decided) && (Some(epoch) != held.next() || record.is_child_of(decided));
-            if !follows {
+            if !follows && !self.state.adopts_child_of_other_first(&record) {
                 return ChainResponse::Refused { epoch: held };
             }
             self.state = AcceptorState::of(record);

@@ -25,6 +25,10 @@ impl ChainRecord for LayoutRecord {
     fn is_later_than(&self, earlier: &Self) -> bool {
         self.verify_newer(earlier).is_ok()
     }
+
+    fn follows_other_first(&self, held: &Self) -> bool {
+        self.follows_other_first(held)
+    }
 }
 
 /// Messages and states share one copy of a record.
@@ -47,6 +51,10 @@ impl<R: ChainRecord> ChainRecord for Arc<R> {
 
     fn is_later_than(&self, earlier: &Self) -> bool {
         (**self).is_later_than(earlier)
+    }
+
+    fn follows_other_first(&self, held: &Self) -> bool {
+        (**self).follows_other_first(held)
     }
 }
 

@@ -53,6 +53,21 @@
 //! Promise 2: a voter accepts only children of the record that it holds as decided. Promise 3: a
 //! later proposal finds the record in the promises of any majority.
 //!
+//! **Two epochs 1.** Nodes that were started with different values of `default_from` build two
+//! records of epoch 1, e and e'. A node that holds e' and has given no vote adopts a decided child
+//! of e, and never votes for epoch 2. No child of e' can be decided then:
+//!
+//! * e and e' have the same voters, because the cluster id fixes the members.
+//! * A voter accepts only children of the record that it holds. So the majority that accepted the
+//!   child of e held e.
+//! * No node exchanges e for e', or the reverse. The node here passes from e' to epoch 2 at once.
+//! * So a voter accepts children of one of the two only, and any two majorities share a voter.
+//!
+//! The argument does not use that the node has given no vote. That is a precaution: votes for a
+//! child of e' show that other nodes hold e' as well, and the operator has to look at them. A
+//! record of epoch 3 or later is adopted by a node in epoch 1 in any case, because it is complete
+//! by itself.
+//!
 //! **Caveats.** Epoch 1 names no ids, because it is built from a list of addresses. A node passes
 //! requests to [`EpochAcceptor::handle_without_vote`] until it knows that its directory has all of
 //! its votes ([`VoteHistory`]). A proposer should name voters that it hears: a record with a voter
@@ -95,4 +110,10 @@ pub trait ChainRecord: Clone + Eq + Debug {
 
     /// Whether this record is of the same cluster and lineage as `earlier`, with a greater epoch.
     fn is_later_than(&self, earlier: &Self) -> bool;
+
+    /// Whether a node that holds `held` and has given no vote may adopt this decided record,
+    /// although it is the child of another record of the same epoch: see "Two epochs 1".
+    fn follows_other_first(&self, _held: &Self) -> bool {
+        false
+    }
 }

@@ -50,13 +50,18 @@ pub(crate) struct Cluster {
     pub(crate) joins: Vec<bool>,
     /// Effects of each host but requests to store.
     pub(crate) effects: Vec<Vec<AgreementEffect>>,
+    /// The record that a new directory begins with.
+    first: LayoutRecord,
     /// The record of each epoch that was adopted anywhere.
     decided: BTreeMap<LayoutEpoch, Arc<LayoutRecord>>,
 }
 
 pub(crate) fn first(hosts: usize) -> LayoutRecord {
     let nodes = (0..hosts).map(|host| format!("http://node{host:02}:8080")).collect();
-    let default_from = hosts.min(3) as u8;
+    first_of(nodes, hosts.min(3) as u8)
+}
+
+pub(crate) fn first_of(nodes: Vec<String>, default_from: u8) -> LayoutRecord {
     LayoutRecord::first(ClusterOrigin {
         nodes,
         partitions: 8,
@@ -73,7 +78,13 @@ pub(crate) fn new_state(record: LayoutRecord) -> VoterState {
 
 impl Cluster {
     pub(crate) fn new(hosts: usize, seed: u64) -> Self {
-        let disk = |_| VoterDisk { state: new_state(first(hosts)), mode: Disk::Works, in_flight: None };
+        Self::of(first(hosts), seed)
+    }
+
+    /// A cluster whose nodes begin with this record.
+    pub(crate) fn of(first: LayoutRecord, seed: u64) -> Self {
+        let hosts = first.members.len();
+        let disk = |_| VoterDisk { state: new_state(first.clone()), mode: Disk::Works, in_flight: None };
         Self {
             world: World::new(hosts, seed),
             disks: (0..hosts).map(disk).collect(),
@@ -81,7 +92,8 @@ impl Cluster {
             reconciles: false,
             joins: vec![true; hosts],
             effects: vec![Vec::new(); hosts],
-            decided: BTreeMap::from([(LayoutEpoch::FIRST, Arc::new(first(hosts)))]),
+            decided: BTreeMap::from([(first.epoch, Arc::new(first.clone()))]),
+            first,
         }
     }
 
@@ -119,7 +131,7 @@ impl Cluster {
     pub(crate) fn lose_disk(&mut self, host: usize) {
         self.crash(host);
         self.world.lose_disk(host);
-        self.disks[host].state = new_state(first(self.disks.len()));
+        self.disks[host].state = new_state(self.first.clone());
     }
 
     /// Tells a host that the node in a slot states this URL.

@@ -1,6 +1,6 @@
 //! Nodes propose the next record by themselves: ids, lost disks, moved nodes and voters.
 
-use crate::cluster_of_voters::Cluster;
+use crate::cluster_of_voters::{Cluster, WITHIN, first, first_of, new_state};
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
     AgreementEffect, FEATURE_LEVEL, LayoutEpoch, LayoutRecordError, MemberState, NodeIndex, ProposalOutcome,
@@ -131,6 +131,66 @@ fn a_moved_node_gets_its_url_while_another_node_is_down() {
     }
 }
 
+/// Host 2 was told the former URL of host 1 and does not hear of the new one.
+#[test]
+fn a_stale_statement_does_not_undo_a_move() {
+    for is_cut in [true, false] {
+        let mut cluster = started(3, 1);
+        let former = url_of(&cluster, 2, 1);
+        cluster.state_url(2, 1, &former).unwrap();
+        if is_cut {
+            cluster.world.cut_off(1, 2);
+            cluster.crash(1);
+            cluster.run(2 * SECOND);
+            cluster.start(1);
+            cluster.run(2 * SECOND);
+        }
+        for told in 0..2 {
+            cluster.state_url(told, 1, "http://moved:1").unwrap();
+        }
+        cluster.run(60 * SECOND);
+        assert_eq!(cluster.epochs(), [3; 3], "is_cut: {is_cut}");
+        assert_eq!(url_of(&cluster, 0, 1), "http://moved:1");
+    }
+}
+
+#[test]
+fn the_statement_of_a_node_that_is_not_linked_waits_for_its_link() {
+    let mut cluster = started(3, 1);
+    cluster.crash(1);
+    cluster.run(2 * SECOND);
+    cluster.state_url(0, 1, "http://moved:1").unwrap();
+    cluster.run(20 * SECOND);
+    assert_eq!(cluster.epochs(), [2; 3]);
+    cluster.start(1);
+    cluster.run(5 * SECOND);
+    assert_eq!(cluster.epochs(), [3; 3]);
+    assert_eq!(url_of(&cluster, 1, 1), "http://moved:1");
+}
+
+#[test]
+fn the_own_url_is_stated_again_after_a_record_with_another_one() {
+    let mut cluster = started(3, 1);
+    cluster.state_url(1, 1, "http://moved:1").unwrap();
+    cluster.run(3 * SECOND);
+    let wrong = cluster.child(0, |record| record.members[1].url = "http://wrong:1".to_owned());
+    cluster.propose_record(0, wrong).unwrap();
+    cluster.run(5 * SECOND);
+    assert_eq!(cluster.epochs(), [5; 3]);
+    assert_eq!(url_of(&cluster, 0, 1), "http://moved:1");
+}
+
+#[test]
+fn the_only_node_of_a_cluster_without_a_list_gets_no_url() {
+    let mut cluster = Cluster::of(first_of(Vec::new(), 1), 1);
+    cluster.reconciles = true;
+    cluster.start_all();
+    cluster.state_url(0, 0, "http://moved:1").unwrap();
+    cluster.run(10 * SECOND);
+    assert_eq!(cluster.epochs(), [2], "it has its id");
+    assert_eq!(url_of(&cluster, 0, 0), "");
+}
+
 /// Hosts 0 and 1 do not hear each other, so each is the reachable voter with the least slot.
 #[test]
 fn two_proposers_at_once_converge() {
@@ -194,6 +254,99 @@ fn a_dead_voter_is_replaced() {
     cluster.run(3 * SECOND);
     assert_eq!(voters(&cluster, 3), [0, 2, 3]);
     assert!(matches!(cluster.outcomes(0)[..], [ProposalOutcome::Decided(_)]));
+}
+
+/// The cluster has lost its majority, and the nodes that remain were given a new lineage. Then new
+/// nodes take the slots of the lost ones.
+#[test]
+fn the_replacements_of_dead_members_become_voters() {
+    for (hosts, lost, voters_left) in
+        [(3, &[1, 2][..], &[0][..]), (4, &[1, 2], &[0, 3]), (5, &[2, 3, 4], &[0, 1])]
+    {
+        let mut cluster = started(hosts, 1);
+        (0..hosts).for_each(|host| match lost.contains(&host) {
+            true => cluster.lose_disk(host),
+            false => cluster.crash(host),
+        });
+        let slots = lost.iter().map(|host| NodeIndex(*host as u8)).collect();
+        let decided = cluster.disks[0].state.acceptor.decided.clone();
+        let recovered = decided.recovered(slots).expect("a majority is lost");
+        for host in 0..hosts {
+            cluster.disks[host].state = new_state(recovered.clone());
+        }
+        (0..hosts).filter(|host| !lost.contains(host)).for_each(|host| cluster.start(host));
+        cluster.run(10 * SECOND);
+        assert_eq!(voters(&cluster, 0), voters_left);
+        lost.iter().for_each(|host| cluster.start(*host));
+        for step in 0..10 {
+            cluster.propose(0, &format!("zone{step}")).expect("no other proposal of the host runs");
+            cluster.run(WITHIN + SECOND);
+            assert_eq!(cluster.outcomes(0).len(), step + 1, "{hosts} hosts, step {step}");
+            assert_ne!(cluster.outcomes(0)[step], ProposalOutcome::TimedOut, "{hosts} hosts, step {step}");
+        }
+        let is_active =
+            |cluster: &Cluster, host: &usize| cluster.adopted(0).members[*host].state == MemberState::Active;
+        assert!((0..hosts).all(|host| is_active(&cluster, &host)), "{hosts} hosts");
+        assert_all_named(&cluster, 0);
+        assert_eq!(voters(&cluster, 0).len(), if hosts == 5 { 5 } else { 3 });
+        for host in 0..hosts {
+            assert_eq!(cluster.adopted(host), cluster.adopted(0), "{hosts} hosts, host {host}");
+            let status = cluster.node(host).agreement_status().expect("it takes part");
+            assert_eq!(status.can_vote, voters(&cluster, 0).contains(&(host as u8)));
+        }
+    }
+}
+
+/// Nothing is decided, and the status says why.
+#[test]
+fn a_majority_that_lost_its_disks_is_seen_in_the_status() {
+    for (hosts, lost) in [(3, &[1, 2][..]), (2, &[1]), (2, &[0])] {
+        let mut cluster = started(hosts, 1);
+        let named: Vec<_> = cluster.world.hosts.iter().map(|host| host.tag).collect();
+        lost.iter().for_each(|host| cluster.crash(*host));
+        cluster.run(3 * SECOND);
+        let observer = (0..hosts).find(|host| !lost.contains(host)).expect("one is left");
+        let status =
+            |cluster: &Cluster, host: usize| cluster.node(host).agreement_status().expect("it takes part");
+        let absent = status(&cluster, observer);
+        assert!(!absent.has_majority() && !absent.has_lost_majority(), "they may return");
+        for host in lost {
+            cluster.lose_disk(*host);
+            cluster.start(*host);
+        }
+        cluster.run(30 * SECOND);
+        let seen = status(&cluster, observer);
+        for (host, voter) in seen.voters.iter().enumerate() {
+            let is_lost = lost.contains(&host);
+            assert_eq!((voter.slot, voter.named_id), (NodeIndex(host as u8), Some(named[host])));
+            assert_eq!(voter.is_reachable, !is_lost, "host {host}");
+            assert_eq!(voter.other_id, is_lost.then(|| cluster.world.hosts[host].tag), "host {host}");
+        }
+        assert!(!seen.has_majority() && seen.has_lost_majority());
+        assert_eq!(seen.epoch, LayoutEpoch(2));
+        let own = status(&cluster, lost[0]);
+        assert_eq!((own.epoch, own.voters), (seen.epoch, seen.voters), "a new node says it as well");
+        assert!(!own.can_vote);
+    }
+}
+
+#[test]
+fn a_new_node_whose_default_differs_adopts_the_records_and_is_named() {
+    let names: Vec<_> = first(5).members.into_iter().map(|member| member.url).collect();
+    let (of_cluster, other) = (first_of(names.clone(), 5), first_of(names, 3));
+    let mut cluster = Cluster::of(of_cluster, 1);
+    cluster.reconciles = true;
+    cluster.start_all();
+    cluster.run(SECOND);
+    assert_eq!(cluster.epochs(), [2; 5]);
+    cluster.lose_disk(4);
+    cluster.disks[4].state = new_state(other);
+    cluster.start(4);
+    cluster.run(30 * SECOND);
+    assert_eq!(cluster.epochs(), [3; 5]);
+    assert_all_named(&cluster, 4);
+    assert_eq!(cluster.adopted(4).default_from, 5);
+    assert_eq!(cluster.conflicts(4), []);
 }
 
 #[test]

@@ -137,6 +137,17 @@ impl LayoutRecord {
         }
     }
 
+    /// Whether this record is the child of another epoch 1 than `held`, which was built from the
+    /// same list and differs in `default_from` only. A node is started with another default than
+    /// its cluster has if its operator does not pass it.
+    ///
+    /// A node that holds `held` and has given no vote may adopt this decided record: see
+    /// `epoch_chain`.
+    pub fn follows_other_first(&self, held: &Self) -> bool {
+        let is_other = held.epoch == LayoutEpoch::FIRST && self.default_from != held.default_from;
+        is_other && self.verify(&Self { default_from: self.default_from, ..held.clone() }).is_ok()
+    }
+
     /// Checks the preference list of `partition` after that in `parent`: members were added and
     /// removed at its end only, and of the others at most two changed places.
     fn verify_list(&self, parent: &Self, partition: PartitionId) -> Result<(), LayoutRecordError> {

@@ -5,6 +5,9 @@
 //! read at a time. A refused record is not read again from that peer, until the peer has another
 //! one. A record is known to be refused by its own hash: the peer may have adopted another one
 //! since it sent it.
+//!
+//! A node that was started without the `default_from` of its cluster computes another epoch 1. It
+//! adopts the cluster's epoch 2 all the same: see "Two epochs 1" in `epoch_chain`.
 
 use super::{Agreement, AgreementEffect};
 use crate::node::dispatch::RequestPurpose;
@@ -166,12 +169,13 @@ impl Agreement {
         }
     }
 
-    fn contradiction_of(&self, record: &LayoutRecord) -> Option<LayoutConflictReason> {
+    fn contradiction_of(&self, record: &Arc<LayoutRecord>) -> Option<LayoutConflictReason> {
         let decided = self.voter.decided();
         if record.cluster != decided.cluster {
             return Some(LayoutConflictReason::AnotherCluster);
         }
-        record.verify_newer(decided).err().map(LayoutConflictReason::Refused)
+        let refused = record.verify_newer(decided).err();
+        refused.filter(|_| !self.voter.adopts_child_of_other_first(record)).map(LayoutConflictReason::Refused)
     }
 
     /// Reports a record of a peer with this hash that this release cannot read.
@@ -216,9 +220,11 @@ impl Agreement {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AdoptedRecord, DurableVoter, Proposals, Reconciliation};
+    use super::super::{AdoptedRecord, ChainRequester, DurableVoter, Proposals, Reconciliation};
     use super::*;
-    use crate::{AcceptorState, ChainNode, ClusterOrigin, VoteHistory, VoterState};
+    use crate::{
+        AcceptorState, ChainNode, ClusterOrigin, Incarnation, ProposalBallot, VoteHistory, VoterState,
+    };
     use std::collections::VecDeque;
     use stdx::NodeTag;
 
@@ -246,6 +252,11 @@ mod tests {
         }
     }
 
+    /// Epoch 1 with other voters, which no node builds from the list of [`first`].
+    fn other_first() -> LayoutRecord {
+        LayoutRecord { voters: vec![PEER], ..first() }
+    }
+
     /// A record of this epoch after some parent.
     fn record(epoch: u64, parent: &LayoutRecord) -> Arc<LayoutRecord> {
         Arc::new(LayoutRecord { epoch: LayoutEpoch(epoch), parent: parent.hash(), ..parent.clone() })
@@ -258,7 +269,7 @@ mod tests {
     #[test]
     fn a_record_is_read_although_an_earlier_one_was_refused_after_it_was_heard_of() {
         let mut agreement = agreement();
-        let refused = record(2, &LayoutRecord { default_from: 2, ..first() });
+        let refused = record(2, &other_first());
         let next = record(2, &first());
         agreement.fetch.hear(PEER, stamp(&refused));
         assert_eq!(agreement.fetch.newer_than(LayoutEpoch(1)), [PEER]);
@@ -269,11 +280,31 @@ mod tests {
     }
 
     #[test]
+    fn the_child_of_a_first_record_with_another_default_is_adopted_before_any_vote() {
+        let next = record(2, &LayoutRecord { default_from: 2, ..first() });
+        let mut promised = agreement();
+        let ballot = ProposalBallot { round: 1, proposer: NodeTag(8), incarnation: Incarnation(9) };
+        let request = ChainRequest::Prepare { epoch: LayoutEpoch(2), ballot };
+        promised.voter.handle(ChainRequester::Own, request, true).expect("few wait");
+        promised.learn_from(PEER, Arc::clone(&next));
+        assert_eq!(*promised.voter.decided().as_ref(), first(), "it has promised");
+        assert_eq!(promised.effects.len(), 1, "the refused record is reported");
+        let mut agreement = agreement();
+        agreement.learn_from(PEER, record(2, &other_first()));
+        assert_eq!((agreement.voter.decided().epoch, agreement.effects.len()), (LayoutEpoch(1), 1));
+        agreement.learn_from(PEER, Arc::clone(&next));
+        assert_eq!((agreement.voter.decided(), agreement.effects.len()), (&next, 1));
+        let of_first = record(2, &first());
+        agreement.learn_from(PEER, of_first);
+        assert_eq!(agreement.voter.decided(), &next, "another record of the epoch is none to adopt");
+    }
+
+    #[test]
     fn a_refused_record_is_reported_once_and_not_read_again() {
         let mut agreement = agreement();
-        let refused = record(2, &LayoutRecord { default_from: 2, ..first() });
+        let refused = record(2, &other_first());
         // The peer was not heard since it has adopted the record, and then it is.
-        agreement.fetch.hear(PEER, stamp(&LayoutRecord { default_from: 2, ..first() }));
+        agreement.fetch.hear(PEER, stamp(&other_first()));
         agreement.report_other_records();
         agreement.learn_from(PEER, Arc::clone(&refused));
         agreement.report_other_records();

@@ -354,6 +354,7 @@ impl Agreement {
         let durable = Arc::clone(self.voter.durable_decided());
         let is_newer = durable.epoch > self.adopted.record.epoch;
         if is_newer {
+            self.reconciliation.record_adopted(self.me.slot, &self.adopted.record, &durable);
             self.adopted = AdoptedRecord::new(Arc::clone(&durable));
             self.effects.push_back(AgreementEffect::Adopted(durable));
         }

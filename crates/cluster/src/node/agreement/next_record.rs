@@ -7,8 +7,10 @@
 //!    computed one: all ids are named, and the level is raised. This needs every such member, so no
 //!    other change precedes it.
 //! 2. **A lost disk.** A node with another id has taken the slot of a member and is rebuilt, and no
-//!    node with the former id is linked: the new id is named.
-//! 3. **A moved node.** A node states another URL than the record has: the URL is replaced.
+//!    node with the former id is linked: the new id is named. A dead member becomes active with it.
+//!    The node that was declared dead does not.
+//! 3. **A moved node.** A node that is linked states another URL than the record has: the URL is
+//!    replaced.
 //! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
 //!    removed.
 
@@ -35,7 +37,7 @@ pub(super) struct HeardMember {
 pub(super) struct HeardCluster {
     /// The members that are up and speak the chain.
     pub(super) members: BTreeMap<NodeIndex, HeardMember>,
-    /// Ids of all nodes that are linked in either direction.
+    /// Ids of all nodes that are linked in either direction, and of this node.
     pub(super) linked: BTreeSet<NodeTag>,
     /// The last URL that the node in a slot has stated, with its id.
     pub(super) stated_urls: BTreeMap<NodeIndex, (NodeTag, String)>,
@@ -104,11 +106,19 @@ fn with_new_ids<'a>(
     adopted: &'a LayoutRecord,
     heard: &'a HeardCluster,
 ) -> impl Iterator<Item = LayoutRecord> + 'a {
-    living(adopted).filter_map(|member| {
-        let (named, new) = (member.node_id?, heard.ready(member.slot)?.id);
-        let is_replaced = new != named && !heard.linked.contains(&named);
-        is_replaced.then(|| changed_member(adopted, member.slot, |member| member.node_id = Some(new)))?
+    adopted.members.iter().filter_map(|member| {
+        let (named, new) = (member.node_id, heard.ready(member.slot)?.id);
+        let is_replaced = named != Some(new) && named.is_none_or(|named| !heard.linked.contains(&named));
+        is_replaced.then(|| changed_member(adopted, member.slot, |member| replace_node(member, new)))?
     })
+}
+
+/// Names the node with this id as `member`, in place of the former one.
+fn replace_node(member: &mut LayoutMember, id: NodeTag) {
+    member.node_id = Some(id);
+    if member.state == MemberState::Dead {
+        member.state = MemberState::Active;
+    }
 }
 
 fn with_new_urls<'a>(
@@ -117,7 +127,9 @@ fn with_new_urls<'a>(
 ) -> impl Iterator<Item = LayoutRecord> + 'a {
     living(adopted).filter_map(|member| {
         let (id, url) = heard.stated_urls.get(&member.slot)?;
-        let is_moved = member.node_id == Some(*id) && member.url != *url;
+        // The only member of a cluster may have no URL, and then it needs none.
+        let can_move = !member.url.is_empty() && heard.linked.contains(id);
+        let is_moved = can_move && member.node_id == Some(*id) && member.url != *url;
         is_moved.then(|| changed_member(adopted, member.slot, |member| member.url.clone_from(url)))?
     })
 }
@@ -215,7 +227,7 @@ mod tests {
         next_record(&first, &all_heard(&first)).expect("all members are heard")
     }
 
-    fn replace_node(heard: &mut HeardCluster, slot: NodeIndex, new: NodeTag) {
+    fn hear_other_node(heard: &mut HeardCluster, slot: NodeIndex, new: NodeTag) {
         heard.linked.remove(&id(slot));
         heard.linked.insert(new);
         heard.members.insert(slot, HeardMember { id: new, is_settled: true, holds_adopted: true });
@@ -257,7 +269,7 @@ mod tests {
     fn the_id_of_a_node_that_lost_its_disk_is_replaced_once_it_is_rebuilt() {
         let (record, slot, new) = (named(3), NodeIndex(1), NodeTag(9));
         let mut heard = all_heard(&record);
-        replace_node(&mut heard, slot, new);
+        hear_other_node(&mut heard, slot, new);
         let next = next_record(&record, &heard).expect("a new id");
         let mut expected = child(&record).expect("a small epoch");
         expected.members[1].node_id = Some(new);
@@ -273,8 +285,8 @@ mod tests {
     fn one_id_is_replaced_at_a_time() {
         let record = named(5);
         let mut heard = all_heard(&record);
-        replace_node(&mut heard, NodeIndex(1), NodeTag(9));
-        replace_node(&mut heard, NodeIndex(3), NodeTag(10));
+        hear_other_node(&mut heard, NodeIndex(1), NodeTag(9));
+        hear_other_node(&mut heard, NodeIndex(3), NodeTag(10));
         let next = next_record(&record, &heard).expect("a new id");
         let changed = next.members.iter().filter(|it| it.node_id != Some(id(it.slot))).count();
         assert_eq!(changed, 1);
@@ -304,6 +316,49 @@ mod tests {
         assert_eq!(state(id(slot), "http://n02:1"), None, "that of another member");
         assert_eq!(state(id(slot), "http://n01:1"), None, "as the record has it");
         assert_eq!(state(NodeTag(9), "http://moved:1"), None, "another node than the named one");
+    }
+
+    #[test]
+    fn only_the_url_of_a_linked_node_is_decided() {
+        let (record, slot) = (named(3), NodeIndex(1));
+        let mut heard = all_heard(&record);
+        heard.stated_urls.insert(slot, (id(slot), "http://moved:1".to_owned()));
+        heard.linked.remove(&id(slot));
+        assert_eq!(next_record(&record, &heard), None);
+        heard.linked.insert(id(slot));
+        assert!(next_record(&record, &heard).is_some());
+    }
+
+    #[test]
+    fn a_member_without_a_url_keeps_none() {
+        let mut record = named(1);
+        record.members[0].url = String::new();
+        let mut heard = all_heard(&record);
+        heard.stated_urls.insert(NodeIndex(0), (id(NodeIndex(0)), "http://moved:1".to_owned()));
+        assert_eq!(next_record(&record, &heard), None);
+    }
+
+    #[test]
+    fn a_dead_member_is_replaced_by_another_node_and_not_revived() {
+        let slot = NodeIndex(1);
+        for named_id in [Some(id(slot)), None] {
+            let mut record = named(4);
+            (record.members[1].state, record.members[1].node_id) = (MemberState::Dead, named_id);
+            record.voters = [0, 2, 3].map(NodeIndex).to_vec();
+            let mut heard = all_heard(&record);
+            if named_id.is_some() {
+                assert_eq!(next_record(&record, &heard), None, "the node that was declared dead");
+            }
+            hear_other_node(&mut heard, slot, NodeTag(9));
+            let next = next_record(&record, &heard).expect("another node");
+            let mut expected = child(&record).expect("a small epoch");
+            (expected.members[1].state, expected.members[1].node_id) =
+                (MemberState::Active, Some(NodeTag(9)));
+            assert_eq!(next, expected);
+            assert_eq!(next_record(&next, &heard), None);
+            heard.members.get_mut(&slot).expect("it is heard").is_settled = false;
+            assert_eq!(next_record(&record, &heard), None, "it is not rebuilt");
+        }
     }
 
     fn in_zones(zones: &[&str], voters: &[u8]) -> LayoutRecord {

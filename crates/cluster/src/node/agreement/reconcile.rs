@@ -17,11 +17,22 @@
 //! doubles up to [`BACK_OFF_MAX`]. A voter that becomes reachable ends the back-off. A new record
 //! begins with a new time.
 //!
-//! **Caveats.** In epoch 1 every member has to be heard. So one that is down, is of a release
-//! without the agreement, or holds another record of the epoch keeps the record as it is. Reachable
-//! voters need not have the right to vote, which only they know: a proposal among too few of them
-//! fails and is repeated. A member that was declared dead stays dead, also if another node takes
-//! its slot. The feature level of a later release needs a statement by each member of its release.
+//! **Stated URLs.** Voters may have heard different URLs of a node, because only some of them hear
+//! of its move. Two rules keep them from replacing each other's URL again and again:
+//!
+//! * A statement counts only while the node is linked. So a voter that has lost the node proposes
+//!   nothing for it. The statement is kept, because the host does not repeat a URL that is no news.
+//! * A record that changes the URL of a peer ends the statements about it that this node has heard
+//!   before. A node keeps the statement about itself: it alone knows its URL for certain.
+//!
+//! **Caveats.** A link to a process that has ended may count as open for as long as the failure
+//! detector needs. If the host repeats a former URL in that time, the record has it until the link
+//! ends. In epoch 1 every member has to be heard. So one that is down, is of a release without the
+//! agreement, or holds another record of the epoch keeps the record as it is. Reachable voters need
+//! not have the right to vote, which only they know: a proposal among too few of them fails and is
+//! repeated. The node of a member that was declared dead does not become active again; another node
+//! in its slot does. The feature level of a later release needs a statement by each member of its
+//! release.
 
 use super::next_record::{HeardCluster, HeardMember, next_record};
 use super::proposal::ProposalRequester;
@@ -69,6 +80,13 @@ impl Reconciliation {
         self.propose_at = None;
     }
 
+    /// Forgets the statements about peers whose URLs differ in the adopted record `new` and in the
+    /// `former` one. `me`: slot of this node.
+    pub(super) fn record_adopted(&mut self, me: NodeIndex, former: &LayoutRecord, new: &LayoutRecord) {
+        let url_in = |record: &LayoutRecord, slot| record.member(slot).map(|member| member.url.clone());
+        self.stated_urls.retain(|slot, _| *slot == me || url_in(former, *slot) == url_in(new, *slot));
+    }
+
     /// Records the voters of the record of this `epoch` that are reachable.
     fn observe(&mut self, epoch: LayoutEpoch, reachable: NodeSet) {
         let is_news = self.epoch != Some(epoch) || !reachable.without(self.reachable).is_empty();
@@ -111,8 +129,9 @@ impl Node {
 
     /// Records that the node in this slot states this URL: a linked peer with the id that the
     /// adopted record names, or this node itself. If the adopted record has another one, a record
-    /// with the stated URL is proposed. Only voters propose, so the peers of a node that is no
-    /// voter have to be told too. Has no effect while this node takes no part in the agreement.
+    /// with the stated URL is proposed while the node is linked. Only voters propose, so the peers
+    /// of a node that is no voter have to be told too. Has no effect while this node takes no part
+    /// in the agreement, or if it is the only member and has no URL.
     ///
     /// # Errors
     /// [`LayoutRecordError`]: the slot has no member, the URL is empty or too long, or another
@@ -132,6 +151,9 @@ impl Node {
         }
         if adopted.members.iter().any(|other| other.slot != node && other.url == url) {
             return Err(LayoutRecordError::DuplicateMember { slot: node });
+        }
+        if member.url.is_empty() {
+            return Ok(());
         }
         let id = if node == agreement.me.slot { Some(agreement.me.id) } else { linked.or(member.node_id) };
         let id = id.ok_or(LayoutRecordError::NoSuchMember { slot: node })?;
@@ -202,7 +224,7 @@ impl Node {
 
     /// Ids of the nodes in this slot that are linked, that of an accepted link first: a node whose
     /// address has changed cannot be dialed.
-    fn linked_ids(&self, node: NodeIndex) -> Vec<NodeTag> {
+    pub(super) fn linked_ids(&self, node: NodeIndex) -> Vec<NodeTag> {
         if node == self.member.me {
             return vec![self.member.tag];
         }

@@ -1,6 +1,8 @@
 //! Status of the agreement for operators.
 
+use crate::quorum::is_majority;
 use crate::{LayoutEpoch, Node, NodeIndex, RecordHash, VoteHistory};
+use stdx::NodeTag;
 
 /// The state of a node in the agreement on layout records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,27 @@ pub struct VoterStatus {
     /// Whether it is this node or a node that answers, with the id that the record names. Whether
     /// it may vote is not known here.
     pub is_reachable: bool,
+    /// The id that the record names. `None` in epoch 1.
+    pub named_id: Option<NodeTag>,
+    /// Id of another node than the named one that is linked in the slot, this node included: the
+    /// named one was replaced, or has lost its disk.
+    pub other_id: Option<NodeTag>,
+}
+
+impl AgreementStatus {
+    /// Whether a majority of the voters is reachable. Without it no record is decided.
+    pub fn has_majority(&self) -> bool {
+        is_majority(self.voters.iter().filter(|voter| voter.is_reachable).count(), self.voters.len())
+    }
+
+    /// Whether a majority of the voters cannot come back as far as this node knows, because other
+    /// nodes have taken the slots. No record is decided unless nodes with the named ids return, or
+    /// the operator recovers the cluster:
+    /// [`LayoutRecord::recovered`](crate::LayoutRecord::recovered).
+    pub fn has_lost_majority(&self) -> bool {
+        let is_left = |voter: &&VoterStatus| voter.is_reachable || voter.other_id.is_none();
+        !is_majority(self.voters.iter().filter(is_left).count(), self.voters.len())
+    }
 }
 
 impl Node {
@@ -35,7 +58,11 @@ impl Node {
         let agreement = self.agreement.as_ref()?;
         let adopted = &agreement.adopted;
         let reachable = self.reachable_voters(&adopted.record);
-        let voter = |slot: &NodeIndex| VoterStatus { slot: *slot, is_reachable: reachable.contains(*slot) };
+        let voter = |slot: &NodeIndex| {
+            let named_id = adopted.record.member(*slot).and_then(|member| member.node_id);
+            let other_id = named_id.and_then(|named| self.other_id_in(*slot, named));
+            VoterStatus { slot: *slot, is_reachable: reachable.contains(*slot), named_id, other_id }
+        };
         Some(AgreementStatus {
             epoch: adopted.record.epoch,
             hash: adopted.hash,
@@ -44,5 +71,10 @@ impl Node {
             history: agreement.voter.history(),
             can_vote: agreement.is_voter() && self.can_vote(),
         })
+    }
+
+    /// Id of a node in this slot that is linked and is not the `named` one.
+    fn other_id_in(&self, slot: NodeIndex, named: NodeTag) -> Option<NodeTag> {
+        self.linked_ids(slot).into_iter().find(|id| *id != named)
     }
 }

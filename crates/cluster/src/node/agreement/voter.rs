@@ -69,6 +69,12 @@ impl DurableVoter {
         &self.acceptor.state().decided
     }
 
+    /// Whether the node adopts this decided record although it holds another epoch 1 than the
+    /// parent.
+    pub(super) fn adopts_child_of_other_first(&self, record: &Arc<LayoutRecord>) -> bool {
+        self.acceptor.state().adopts_child_of_other_first(record)
+    }
+
     /// The newest decided record that is durable.
     pub(super) const fn durable_decided(&self) -> &Arc<LayoutRecord> {
         &self.durable.1
