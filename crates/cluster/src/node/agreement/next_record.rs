@@ -142,14 +142,17 @@ fn with_next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Layo
 /// The voters after one step towards the wanted ones.
 ///
 /// Only a member that is ready is added. A voter that is not heard stays, unless it is dead or
-/// leaves. A majority of the voters after the step is ready.
+/// leaves. A majority of the voters after the step is ready. The number of voters depends on the
+/// active members, whether they are heard or not. Otherwise two nodes that hear different members
+/// would add and remove the same voter in turn.
 fn next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Vec<NodeIndex>> {
     let is_voter = |member: &LayoutMember| adopted.voters.contains(&member.slot);
     let is_eligible = |member: &&LayoutMember| {
         member.state == MemberState::Active && (is_voter(member) || heard.is_ready(member))
     };
     let eligible: Vec<&LayoutMember> = adopted.members.iter().filter(is_eligible).collect();
-    let wanted = spread_over_zones(&eligible, &adopted.voters, voter_count(eligible.len()));
+    let active = adopted.members.iter().filter(|member| member.state == MemberState::Active).count();
+    let wanted = spread_over_zones(&eligible, &adopted.voters, voter_count(active));
     let added = wanted.iter().copied().find(|slot| !adopted.voters.contains(slot));
     let removed = removable_voter(adopted, heard, &wanted);
     let mut voters: BTreeSet<NodeIndex> = adopted.voters.iter().copied().collect();
@@ -408,6 +411,24 @@ mod tests {
         assert_eq!(voters_after(&record, &heard), Some(vec![0, 1, 2, 4]));
         record.voters.remove(3);
         assert_eq!(voters_after(&record, &heard), Some(vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn nodes_that_hear_different_members_do_not_add_and_remove_a_voter_in_turn() {
+        let mut record = in_zones(&["a"; 5], &[0, 1, 2]);
+        let all = all_heard(&record);
+        let mut without_one = all.clone();
+        without_one.members.remove(&NodeIndex(4));
+        let mut changes = Vec::new();
+        for step in 0..40 {
+            let heard = if step % 2 == 0 { &all } else { &without_one };
+            if let Some(next) = next_record(&record, heard) {
+                changes.push(next.voters.clone());
+                record = next;
+            }
+        }
+        assert_eq!(record.voters.len(), 5, "{changes:?}");
+        assert_eq!(changes.len(), 2, "{changes:?}");
     }
 
     /// From any voters, a few steps reach voters that stay, in as many zones as possible.

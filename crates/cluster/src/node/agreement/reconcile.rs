@@ -31,8 +31,9 @@
 //! agreement, or holds another record of the epoch keeps the record as it is. Reachable voters need
 //! not have the right to vote, which only they know: a proposal among too few of them fails and is
 //! repeated. The node of a member that was declared dead does not become active again; another node
-//! in its slot does. The feature level of a later release needs a statement by each member of its
-//! release.
+//! in its slot does. If a node whose id was replaced starts again while the new one is down, its id
+//! can be named again, although it lacks what the new one has acknowledged. The feature level of a
+//! later release needs a statement by each member of its release.
 
 use super::next_record::{HeardCluster, HeardMember, next_record};
 use super::proposal::ProposalRequester;
