@@ -118,7 +118,6 @@ impl MachineDriver<NodeMachine> {
             linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
         };
-        local.record_own_address();
         let has_peers = machine.has_peers;
         let driver = Self::start(context, Arc::clone(local), Requester::Node, machine, link_counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(control_messages));
@@ -496,6 +495,7 @@ impl Machine for NodeMachine {
             machine.accounted = Some(now.mono);
             machine.account_is_due = false;
             let account = machine.node.status();
+            *driver.local.agreement.lock() = machine.node.agreement_status().map(Arc::new);
             if let Some(metrics) = &machine.metrics {
                 record_round_trips(metrics, &mut machine.round_trips, &account);
             }
