@@ -470,6 +470,11 @@ impl Machine for NodeMachine {
                 for (node, change) in changes(driver.local.member.me, &before, &view) {
                     driver.log_change(node, change);
                 }
+                for (node, peer) in (0..).map(NodeIndex).zip(&view.peers) {
+                    if !matches!(peer.state, PeerState::Up | PeerState::Suspected) {
+                        core.machine.peer_epochs.lose(node);
+                    }
+                }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
                     thread.send(ThreadMessage::View(Arc::clone(&view)));
