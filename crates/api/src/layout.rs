@@ -23,8 +23,10 @@ pub struct LayoutDocument {
     pub members: Vec<LayoutMemberDocument>,
     /// URLs of the members that decide the next record.
     pub voters: Vec<String>,
-    /// URLs of the voters that the answering node cannot reach.
+    /// URLs of the voters that the answering node cannot reach, by their ids.
     pub voters_unreachable: Vec<String>,
+    /// URLs of those at which a node with another id answers.
+    pub voters_replaced: Vec<String>,
     /// URLs of the members that the answering node reaches, and that hold an older record.
     pub members_behind: Vec<String>,
     /// The running change of the layout. This release runs none.
@@ -62,12 +64,19 @@ pub struct SeenMember {
     pub health: NodeState,
     /// Epoch of the record that it last reported.
     pub epoch: Option<LayoutEpoch>,
+    /// Whether the node that the record names is heard. Another one may answer in its place.
+    pub is_named_heard: bool,
 }
 
 impl SeenMember {
     /// Whether the member answers, in time or late.
     pub fn is_reachable(&self) -> bool {
         matches!(self.health, NodeState::Up | NodeState::Suspected)
+    }
+
+    /// Whether another node than the one that the record names answers for `member`.
+    pub fn is_replaced(&self, member: &LayoutMember) -> bool {
+        member.node_id.is_some() && self.health == NodeState::Up && !self.is_named_heard
     }
 
     /// Whether the member answers and holds a record before `epoch`.
@@ -93,7 +102,7 @@ impl LayoutDocument {
         };
         let is_voter = |member: &LayoutMember| record.voters.contains(&member.slot);
         let members = record.members.iter().zip(record.shares()).map(|(member, share)| {
-            let SeenMember { health, epoch } = seen(member.slot);
+            let SeenMember { health, epoch, is_named_heard: _ } = seen(member.slot);
             LayoutMemberDocument {
                 url: url(member),
                 node_id: member.node_id.map(|node_id| format!("{:016x}", node_id.0)),
@@ -115,7 +124,8 @@ impl LayoutDocument {
             default_from: record.default_from,
             members: members.collect(),
             voters: urls(&is_voter),
-            voters_unreachable: urls(&|member| is_voter(member) && !seen(member.slot).is_reachable()),
+            voters_unreachable: urls(&|member| is_voter(member) && !seen(member.slot).is_named_heard),
+            voters_replaced: urls(&|member| is_voter(member) && seen(member.slot).is_replaced(member)),
             members_behind: urls(&|member| seen(member.slot).is_behind(record.epoch)),
             plan: (),
         }
@@ -128,7 +138,8 @@ mod tests {
     use cluster::{ClusterOrigin, NodeIndex};
     use stdx::NodeTag;
 
-    const UP: SeenMember = SeenMember { health: NodeState::Up, epoch: Some(LayoutEpoch::FIRST) };
+    const UP: SeenMember =
+        SeenMember { health: NodeState::Up, epoch: Some(LayoutEpoch::FIRST), is_named_heard: true };
 
     fn record(nodes: &[&str]) -> LayoutRecord {
         let nodes = nodes.iter().map(ToString::to_string).collect();
@@ -147,8 +158,8 @@ mod tests {
         record.epoch = LayoutEpoch(2);
         let seen = |slot| match slot {
             NodeIndex(0) => UP,
-            NodeIndex(1) => SeenMember { health: NodeState::Unreachable, epoch: Some(LayoutEpoch(1)) },
-            _ => SeenMember { health: NodeState::Unknown, epoch: None },
+            NodeIndex(1) => SeenMember { is_named_heard: false, ..UP },
+            _ => SeenMember { health: NodeState::Unknown, epoch: None, is_named_heard: false },
         };
         let document = serde_json::to_value(LayoutDocument::of(&record, "http://x:1", seen)).unwrap();
         let member = |url,
@@ -167,11 +178,11 @@ mod tests {
             "feature_level": 1, "partitions": 4, "default_from": 1,
             "members": [
                 member("http://a:1", None, 0, None, 0.75, ("up", Some(1))),
-                member("http://b:1", Some("00000000000000ab"), 1, None, 0.25, ("unreachable", Some(1))),
+                member("http://b:1", Some("00000000000000ab"), 1, None, 0.25, ("up", Some(1))),
                 member("http://c:1", None, 2, Some("z"), 0.0, ("unknown", None)),
             ],
-            "voters": ["http://b:1"], "voters_unreachable": ["http://b:1"], "members_behind": ["http://a:1"],
-            "plan": null,
+            "voters": ["http://b:1"], "voters_unreachable": ["http://b:1"], "voters_replaced": ["http://b:1"],
+            "members_behind": ["http://a:1", "http://b:1"], "plan": null,
         });
         assert_eq!(document, expected);
     }

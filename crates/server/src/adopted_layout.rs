@@ -47,6 +47,8 @@ impl LayoutHandle {
 
 impl AdoptedLayout {
     fn of(record: Arc<LayoutRecord>, own_url: &str) -> Arc<Self> {
+        // A node on its own has no address in its record, whatever it listens on.
+        let own_url = if record.members.len() > 1 { own_url } else { "" };
         let statement = LayoutStatement::of(&record).reached_at(own_url);
         let named = NamedMember::all_of(&record).into();
         Arc::new(Self { record, statement, named })

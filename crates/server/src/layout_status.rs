@@ -7,7 +7,9 @@
 
 use crate::local::Local;
 use api::{NodeState, SeenMember};
-use cluster::{LayoutEpoch, LayoutRecord, NodeIndex, NodeStatus, PeerState, VoteHistory};
+use cluster::{
+    AgreementStatus, LayoutEpoch, LayoutMember, LayoutRecord, NodeIndex, NodeStatus, PeerState, VoteHistory,
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +64,14 @@ impl PeerEpochs {
         }
     }
 
+    /// Records that `node` cannot be reached. It may adopt the newest record unseen, so its lag
+    /// begins anew when it is heard again.
+    pub(crate) fn lose(&self, node: NodeIndex) {
+        if let Some(peer) = self.peers.lock().get_mut(node.as_usize()) {
+            peer.behind_since = None;
+        }
+    }
+
     /// Records the votes that the directory of this node knows.
     pub(crate) fn set_own_votes(&self, history: VoteHistory) {
         self.own_votes.lock().history = history;
@@ -83,15 +93,16 @@ impl LayoutStatus {
     pub(crate) fn of(local: &Local) -> Self {
         let record = Arc::clone(&local.layout.get().record);
         let account = local.account.lock().clone();
+        let agreement = local.agreement.lock().clone();
         let seen = |slot: NodeIndex| {
             let peer = local.peer_epochs.peer(slot);
-            match slot == local.member.me {
-                true => (SeenMember { health: NodeState::Up, epoch: Some(record.epoch) }, None),
-                false => {
-                    let health = health(account.as_deref(), slot);
-                    (SeenMember { health, epoch: peer.epoch }, peer.behind_since)
-                }
-            }
+            let (health, epoch, behind_since) = match slot == local.member.me {
+                true => (NodeState::Up, Some(record.epoch), None),
+                false => (health(account.as_deref(), slot), peer.epoch, peer.behind_since),
+            };
+            let heard = agreement.as_deref().and_then(|agreement| is_heard(agreement, slot));
+            let is_named_heard = heard.unwrap_or(matches!(health, NodeState::Up | NodeState::Suspected));
+            (SeenMember { health, epoch, is_named_heard }, behind_since)
         };
         let members = record.members.iter().map(|member| seen(member.slot)).collect();
         Self { own_votes: local.peer_epochs.own_votes.lock().clone(), members, record }
@@ -100,7 +111,8 @@ impl LayoutStatus {
     /// The member in this slot.
     pub(crate) fn seen(&self, slot: NodeIndex) -> SeenMember {
         let position = self.record.members.iter().position(|member| member.slot == slot);
-        position.map_or(SeenMember { health: NodeState::Unknown, epoch: None }, |at| self.members[at].0)
+        let unknown = SeenMember { health: NodeState::Unknown, epoch: None, is_named_heard: false };
+        position.map_or(unknown, |at| self.members[at].0)
     }
 
     /// Number of members that are reachable and hold an older record.
@@ -108,10 +120,15 @@ impl LayoutStatus {
         self.members.iter().filter(|(seen, _)| seen.is_behind(self.record.epoch)).count()
     }
 
-    /// URLs of the voters that cannot be reached.
+    /// URLs of the voters that cannot be reached, by their ids.
     pub(crate) fn unreachable_voters(&self) -> Vec<&str> {
-        let voters = self.record.voters.iter().filter(|voter| !self.seen(**voter).is_reachable());
-        voters.filter_map(|voter| self.record.member(*voter)).map(|member| member.url.as_str()).collect()
+        self.urls_of_voters(|_, seen| !seen.is_named_heard)
+    }
+
+    /// URLs of the voters of which `is_meant` is true.
+    fn urls_of_voters(&self, is_meant: impl Fn(&LayoutMember, SeenMember) -> bool) -> Vec<&str> {
+        let voters = self.record.voters.iter().filter_map(|voter| self.record.member(*voter));
+        voters.filter(|member| is_meant(member, self.seen(member.slot))).map(|it| it.url.as_str()).collect()
     }
 
     /// Warnings for operators. Before `has_started`, peers may not have been dialed yet.
@@ -149,10 +166,20 @@ impl LayoutStatus {
     fn warning_of_voters(&self) -> Option<String> {
         let (voters, missing) = (self.record.voters.len(), self.unreachable_voters());
         let reached = voters - missing.len();
+        let replaced = self.urls_of_voters(|member, seen| seen.is_replaced(member));
+        let in_place = match replaced.is_empty() {
+            true => String::new(),
+            false => format!(
+                " At {}, another node has taken the place of the voter: it is named once it is rebuilt and a majority of \
+                 voters is in reach.",
+                replaced.join(", ")
+            ),
+        };
         (2 * reached <= voters).then(|| {
             format!(
-                "{reached} of the {voters} voters can be reached, which is no majority: data is served, and the layout of the \
-                 cluster cannot change. Start these nodes: {}. If they are lost for good, docs/operations.md says what to do.",
+                "{reached} of the {voters} voters can be reached, which is no majority: data is served, and changes of the \
+                 layout stop until the others return: {}.{in_place} If they are lost for good, veche layout recover --unsafe \
+                 makes the remaining nodes a new cluster: docs/operations.md says how.",
                 missing.join(", ")
             )
         })
@@ -164,6 +191,11 @@ fn capitalized(sentence: &str) -> String {
     let mut characters = sentence.chars();
     let first = characters.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(characters).chain(['.']).collect()
+}
+
+/// Whether the voter in this slot is heard, with its id. `None`: it is no voter.
+fn is_heard(agreement: &AgreementStatus, slot: NodeIndex) -> Option<bool> {
+    agreement.voters.iter().find(|voter| voter.slot == slot).map(|voter| voter.is_reachable)
 }
 
 fn health(account: Option<&NodeStatus>, node: NodeIndex) -> NodeState {
@@ -199,7 +231,8 @@ mod tests {
     fn status(epoch: u64, states: [NodeState; 3], epochs: &PeerEpochs) -> LayoutStatus {
         let seen = |(slot, health)| {
             let PeerEpoch { epoch, behind_since } = epochs.peer(NodeIndex(slot));
-            (SeenMember { health, epoch }, behind_since)
+            let is_named_heard = matches!(health, NodeState::Up | NodeState::Suspected);
+            (SeenMember { health, epoch, is_named_heard }, behind_since)
         };
         let members = (0..).zip(states).map(seen).collect();
         LayoutStatus { record: record(epoch), own_votes: epochs.own_votes.lock().clone(), members }
@@ -224,6 +257,9 @@ mod tests {
         assert_eq!(status(2, up, &epochs).behind_count(), 0);
         hear(400, 2, 3);
         assert_eq!(status(3, up, &epochs).warnings(at(410), true), Vec::<String>::new(), "a new lag");
+        epochs.lose(PEER);
+        hear(500, 2, 3);
+        assert_eq!(status(3, up, &epochs).warnings(at(510), true), Vec::<String>::new(), "it was away");
     }
 
     #[test]
@@ -235,6 +271,13 @@ mod tests {
         assert_eq!(lost.warnings(at(0), false), Vec::<String>::new());
         let told = lost.warnings(at(0), true).concat();
         assert!(told.starts_with("1 of the 3 voters") && told.contains("http://b:1, http://c:1"), "{told}");
+        assert!(!told.contains("another node"), "{told}");
+        let mut replaced = status(1, [NodeState::Up, NodeState::Up, NodeState::Unreachable], &epochs);
+        Arc::make_mut(&mut replaced.record).members[1].node_id = Some(NodeTag(0xb));
+        replaced.members[1].0.is_named_heard = false;
+        assert_eq!(replaced.unreachable_voters(), ["http://b:1", "http://c:1"]);
+        let told = replaced.warnings(at(0), true).concat();
+        assert!(told.contains("At http://b:1, another node has taken the place of the voter"), "{told}");
         let one = status(1, [NodeState::Up, NodeState::Suspected, NodeState::Unreachable], &epochs);
         assert_eq!(one.unreachable_voters(), ["http://c:1"]);
         assert_eq!(one.warnings(at(0), true), Vec::<String>::new(), "two of three are a majority");

@@ -3,9 +3,11 @@
 use crate::adopted_layout::LayoutHandle;
 use crate::config::Config;
 use crate::layout_status::PeerEpochs;
-use crate::links::{InvalidAddress, PeerAddresses};
+use crate::links::{InvalidAddress, PeerAddress, PeerAddresses};
 use crate::read_pool::ReadPool;
-use cluster::{ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Requester, SyncState};
+use cluster::{
+    AgreementStatus, ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Requester, SyncState,
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,8 @@ pub(crate) struct Local {
     pub(crate) view: Mutex<Arc<ClusterView>>,
     /// The node's latest status of itself, for operators and for the handshake.
     pub(crate) account: Mutex<Option<Arc<NodeStatus>>>,
+    /// The node's latest status in the agreement on layout records.
+    pub(crate) agreement: Mutex<Option<Arc<AgreementStatus>>>,
     /// The newest adopted layout record.
     pub(crate) layout: LayoutHandle,
     /// The layout records that the peers hold.
@@ -57,6 +61,7 @@ impl Local {
             addresses: PeerAddresses::new(member.layout.names(), &config.other_addresses)?,
             view: Mutex::new(member.first_view()),
             account: Mutex::default(),
+            agreement: Mutex::default(),
             digest: ClusterDigest::of(
                 member.layout.names(),
                 config.membership.partitions,
@@ -118,10 +123,9 @@ impl Local {
         }
     }
 
-    /// Records the address of this node like the one that a peer states.
-    pub(crate) fn record_own_address(&self) {
-        let adopted = self.layout.get();
-        self.addresses.state(&adopted.record, self.member.me, self.member.tag, &adopted.statement.url);
+    /// Records that the peer has answered a link that was dialed to `address`.
+    pub(crate) fn record_reached(&self, hello: &PeerHello, address: &PeerAddress) {
+        self.addresses.reached(&self.layout.get().record, hello.node, hello.tag, address);
     }
 
     /// A number for an accepted link, unique in this process.

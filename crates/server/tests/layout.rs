@@ -320,6 +320,57 @@ fn members_are_shown_with_their_health_and_their_epochs() {
     cluster.stop_all();
 }
 
+/// With one of two voters, no record can name the id of the node that replaces the other.
+#[test]
+fn a_voter_that_another_node_replaces_is_shown_as_unreachable() {
+    let mut cluster = Cluster::start_named(2);
+    cluster.stop(1);
+    cluster.memory[1] = MemFs::new();
+    cluster.disks[1] = FaultFs::new(Arc::new(cluster.memory[1].clone()), FaultPlan::none());
+    cluster.start_node(1);
+    let url = cluster.url(1);
+    eventually("it is shown", || cluster.layout(0)["voters_replaced"] == serde_json::json!([url]));
+    assert_eq!(cluster.layout(0)["voters_unreachable"], serde_json::json!([url]));
+    assert_eq!(cluster.layout(0)["members"][1]["health"], "up");
+    assert_eq!(cluster.metric(0, "veche_layout_voters_unreachable"), 1.0);
+    let words = ["1 of the 2 voters", "another node has taken the place", "veche layout recover --unsafe"];
+    eventually("it is warned of", || words.iter().all(|words| cluster.warns(0, words)));
+    // The procedure of docs/operations.md for a cluster of two nodes, without the wait for the
+    // rebuild, which takes two minutes.
+    cluster.stop_all();
+    store::recover_layout(&cluster.env(0), Path::new(DATA), &[url], store::Recover::Apply)
+        .expect("half of the voters are lost");
+    write(&cluster.disks[1], LAYOUT_FILE, &read(&cluster.disks[0], LAYOUT_FILE));
+    (0..2).for_each(|node| cluster.start_node(node));
+    for node in 0..2 {
+        eventually("the voter that remains decides alone, and the new node is linked", || {
+            let Some(layout) = cluster.document(node, "/v0/layout") else { return false };
+            layout["voters"] == serde_json::json!([cluster.url(0)])
+                && layout["voters_unreachable"] == serde_json::json!([])
+                && layout["members"][1]["health"] == "up"
+        });
+        assert_eq!(cluster.layout(node)["members"][1]["state"], "dead");
+    }
+    cluster.stop_all();
+}
+
+#[test]
+fn the_record_of_a_node_on_its_own_has_no_address() {
+    let mut cluster = Cluster::prepare(1);
+    for _ in 0..2 {
+        cluster.addresses[0] = free_address();
+        let config = Config { listen: cluster.addresses[0], ..common::config(Limits::default()) };
+        cluster.servers[0] = Some(Server::start(config, cluster.env(0)).expect("the port is free"));
+        eventually("its id is named", || {
+            cluster.document(0, "/v0/layout").is_some_and(|it| it["members"][0]["node_id"].is_string())
+        });
+        assert_eq!(cluster.layout(0)["members"][0]["url"], cluster.url(0), "the page has the address");
+        cluster.stop(0);
+        let record = cluster.record(0);
+        assert_eq!((record.epoch, record.members[0].url.as_str()), (LayoutEpoch(2), ""));
+    }
+}
+
 #[test]
 fn a_node_that_moves_keeps_its_identity_and_is_dialed_at_its_new_address() {
     let mut cluster = Cluster::start_named(3);

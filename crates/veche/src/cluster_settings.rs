@@ -117,6 +117,7 @@ impl ClusterSettings<'_> {
                 moved_to = self.moved_to(recorded, &own, &nodes)?;
                 other_addresses = other_addresses_of(recorded, &nodes);
                 other_addresses.retain(|address| Some(address) != moved_to.as_ref());
+                warnings.extend(self.unstated_address(&own, moved_to.as_deref()));
                 warnings.extend(self.ignored_list(recorded, &nodes));
                 warnings.extend(self.ignored_default(recorded));
                 (recorded.clone(), own)
@@ -170,7 +171,7 @@ impl ClusterSettings<'_> {
         };
         Some(format!(
             "--cluster lists {}, and the layout record in the data directory has the members {members}: the record \
-             prevails, and {effect}. Correct the list. If this node is to belong to the listed cluster, start \
+             prevails, and {effect}. Leave the flag out, or list the members. If this node is to belong to the listed cluster, start \
              it with an empty --data.",
             listed.join(",")
         ))
@@ -208,6 +209,26 @@ impl ClusterSettings<'_> {
             ));
         }
         Ok(Some(stated))
+    }
+
+    /// Warns of a definite address in `--listen` that is neither `own`, the one of the layout
+    /// record, nor stated to the peers.
+    fn unstated_address(&self, own: &str, moved_to: Option<&str>) -> Option<String> {
+        if self.self_url.is_some() || moved_to.is_some() {
+            return None;
+        }
+        let (host, port) = self.listen.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_any = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+        let listen = format!("http://{}", self.listen).parse::<NodeUrl>().ok()?.to_string();
+        if is_any || port == "0" || listen == own {
+            return None;
+        }
+        Some(format!(
+            "This node listens on {}, and the layout record has it at {own}, where its peers dial it. If it has moved, set \
+             --self-url to the address at which they reach it; if {own} leads here, set --self-url {own}.",
+            self.listen
+        ))
     }
 
     /// This node's address among the members of the layout record.
@@ -582,6 +603,19 @@ mod tests {
         }
         let refusal = own(&none, "a:1", Some("http://a:1")).expect_err("it is the address of another member");
         assert!(refusal.contains("start it with --self-url http://b:1"), "{refusal}");
+        for (listen, self_url, is_warned) in [
+            ("b:1", None, false),
+            ("b:2", Some("http://b:2"), false),
+            ("b:2", Some("http://b:1"), false),
+            ("0.0.0.0:1", None, false),
+            ("[::]:1", None, false),
+            ("127.0.0.1:0", None, false),
+            ("b:2", None, true),
+        ] {
+            let warnings = own(&none, listen, self_url).expect("it starts").warnings;
+            let warns = warnings.iter().any(|told| told.contains("If it has moved, set --self-url"));
+            assert_eq!(warns, is_warned, "{listen} {self_url:?}: {warnings:?}");
+        }
         let warnings = own(&listed, "b:2", None).expect("it starts").warnings;
         assert!(warnings[0].contains("where else members may be found"), "{warnings:?}");
     }

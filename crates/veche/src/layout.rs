@@ -170,6 +170,11 @@ fn summary(layout: &Value) -> String {
     let mut lines = vec![head];
     lines.extend(table::lines(HEAD, rows));
     lines.extend(urls(&layout["voters_unreachable"]).map(|urls| format!("voters out of reach: {urls}")));
+    lines.extend(urls(&layout["voters_replaced"]).map(|urls| {
+        format!(
+            "another node has taken the place of {urls}: it is named once it is rebuilt and a majority of voters is in reach"
+        )
+    }));
     lines.extend(urls(&layout["members_behind"]).map(|urls| format!("members with an older record: {urls}")));
     lines.join("\n")
 }
@@ -206,6 +211,7 @@ mod tests {
         let layout = json!({
             "cluster_id": "00ff", "epoch": 2, "hash": "abcd", "feature_level": 1, "default_from": 2, "partitions": 4096,
             "voters": ["http://b:1"], "voters_unreachable": ["http://b:1"], "members_behind": ["http://a:1"],
+            "voters_replaced": ["http://b:1"],
             "members": [
                 member(0, "http://a:1", None, None, 0.5, "up", Some(1)),
                 member(1, "http://b:1", Some("00000000000000ab"), Some("west"), 0.4999, "unreachable", None),
@@ -218,6 +224,7 @@ slot  member      node              zone  weight  state   health       epoch  vo
 0     http://a:1  -                 -     1       active  up           1      no     50.00 %
 1     http://b:1  00000000000000ab  west  1       active  unreachable  -      yes    49.99 %
 voters out of reach: http://b:1
+another node has taken the place of http://b:1: it is named once it is rebuilt and a majority of voters is in reach
 members with an older record: http://a:1";
         assert_eq!(summary(&layout), expected);
         let older = json!({"epoch": 1, "members": [], "cluster_id": "00ff"});

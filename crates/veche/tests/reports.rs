@@ -52,6 +52,7 @@ fn every_command_reports_as_json() {
         "members",
         "voters",
         "voters_unreachable",
+        "voters_replaced",
         "members_behind",
         "plan",
     ];

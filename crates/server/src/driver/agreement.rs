@@ -3,7 +3,7 @@
 //! **Promise.** The state of the node as a voter is stored on a thread that may wait for the disk,
 //! one state at a time. The node receives the outcome, a failure included. An adopted record is
 //! logged, and published to the threads of the process. A conflict with a peer is logged and
-//! counted. The node is told the addresses that nodes state for themselves.
+//! counted. The node is told the addresses that peers state for themselves, once they are proved.
 //!
 //! **Caveats.** If the disk fails, the node repeats the request after a moment. The log reports the
 //! first failure and the first success after it.
@@ -48,10 +48,13 @@ impl MachineDriver<NodeMachine> {
         });
     }
 
-    fn handle_stated_url(self: &Rc<Self>, StatedUrl { node, url }: StatedUrl) {
+    fn handle_stated_url(self: &Rc<Self>, StatedUrl { node, tag, url }: StatedUrl) {
+        let record = Arc::clone(&self.local.layout.get().record);
+        let member = record.member(node).filter(|member| member.node_id == Some(tag));
+        let Some(member) = member else { return };
         let peer = &self.local.member.layout.names()[node.as_usize()];
-        if node != self.local.member.me {
-            tracing::info!(peer, url, "a peer has moved: it is dialed at the address that it states");
+        if member.url != url {
+            tracing::info!(peer, url, "a peer has moved: it was reached at the address that it states");
         }
         let recorded = self.run_machine(|core, now| core.machine.node.record_stated_url(now, node, url));
         if let Err(error) = recorded {

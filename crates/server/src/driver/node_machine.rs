@@ -118,7 +118,6 @@ impl MachineDriver<NodeMachine> {
             linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
         };
-        local.record_own_address();
         let has_peers = machine.has_peers;
         let driver = Self::start(context, Arc::clone(local), Requester::Node, machine, link_counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(control_messages));
@@ -471,6 +470,11 @@ impl Machine for NodeMachine {
                 for (node, change) in changes(driver.local.member.me, &before, &view) {
                     driver.log_change(node, change);
                 }
+                for (node, peer) in (0..).map(NodeIndex).zip(&view.peers) {
+                    if !matches!(peer.state, PeerState::Up | PeerState::Suspected) {
+                        core.machine.peer_epochs.lose(node);
+                    }
+                }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
                     thread.send(ThreadMessage::View(Arc::clone(&view)));
@@ -496,6 +500,7 @@ impl Machine for NodeMachine {
             machine.accounted = Some(now.mono);
             machine.account_is_due = false;
             let account = machine.node.status();
+            *driver.local.agreement.lock() = machine.node.agreement_status().map(Arc::new);
             if let Some(metrics) = &machine.metrics {
                 record_round_trips(metrics, &mut machine.round_trips, &account);
             }

@@ -55,7 +55,7 @@ pub(crate) async fn dial(
     let address = local.addresses.current(node);
     match attempt(links, local, (node, &address), requester).await {
         Ok(link) => {
-            local.addresses.reached(node, &address);
+            local.record_reached(&link.hello, &address);
             Ok(link)
         }
         Err(error) => {

@@ -22,7 +22,7 @@ mod link;
 mod peer_addresses;
 mod peer_warnings;
 
-pub(crate) use address::{InvalidAddress, Resolver};
+pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
 use cluster::{Destination, HybridClock, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 use env::Clock;

@@ -2,8 +2,14 @@
 //!
 //! **Promise.** A peer is dialed at the address that it stated last, if it stated one that the
 //! layout record does not have. If it does not answer there, the other known addresses are tried
-//! one after the other: that of the record, and listed ones that no member has. The handshake finds
-//! out who answers, so a wrong address costs a dial.
+//! one after the other: that of the record, the one before it until the peer was reached at the
+//! new one, and listed ones that no member has. The handshake finds out who answers, so a wrong
+//! address costs a dial.
+//!
+//! A stated address is passed on once it is proved: a link that was dialed to it was answered by
+//! the node that states it. So neither a wrong `--self-url` nor a false statement replaces an
+//! address in the layout record. A statement ends when a record gives its node another address,
+//! because it may be older than that record.
 //!
 //! **Mechanism.** A [`StatedUrl`] that is news is queued, and the control thread passes it on. All
 //! threads dial a peer at the same address, and one failure moves all of them to the next one.
@@ -16,10 +22,12 @@ use stdx::NodeTag;
 /// Most addresses of the list that are tried for a peer.
 const OTHERS_MAX: usize = cluster::NODES_MAX;
 
-/// An address that a node has stated for itself.
+/// An address that a node has stated for itself, and at which it was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatedUrl {
     pub(crate) node: NodeIndex,
+    /// The id of the node that has stated it.
+    pub(crate) tag: NodeTag,
     pub(crate) url: String,
 }
 
@@ -42,10 +50,17 @@ struct State {
 #[derive(Debug)]
 struct Candidates {
     recorded: PeerAddress,
+    /// The address before the recorded one, until the node was reached at the recorded one.
+    former: Option<PeerAddress>,
     /// The id and the URL that the node stated last. They count if the layout record names the id.
     heard: Option<(NodeTag, String)>,
+    /// The address in `heard`, if it counts and is not the recorded one.
     stated: Option<PeerAddress>,
-    /// Number of the address that is dialed: among the stated one, the recorded one and the others.
+    /// The id that answered the last dial, and its address.
+    proved: Option<(NodeTag, PeerAddress)>,
+    /// The last statement that was queued as news.
+    told: Option<(NodeTag, String)>,
+    /// Number of the address that is dialed, in the order of [`Candidates::all`].
     next: usize,
 }
 
@@ -55,9 +70,7 @@ impl PeerAddresses {
     /// # Errors
     /// If a name is not an address.
     pub(crate) fn new(names: &[String], others: &[String]) -> Result<Self, InvalidAddress> {
-        let candidates = |name: &String| {
-            PeerAddress::of(name).map(|recorded| Candidates { recorded, heard: None, stated: None, next: 0 })
-        };
+        let candidates = |name: &String| PeerAddress::of(name).map(Candidates::of);
         let peers = names.iter().map(candidates).collect::<Result<_, _>>()?;
         let others = others.iter().take(OTHERS_MAX).map(|url| PeerAddress::of(url));
         let others = others.collect::<Result<_, _>>()?;
@@ -88,22 +101,41 @@ impl PeerAddresses {
         }
     }
 
-    /// Records that `node` was reached at `address`.
-    pub(crate) fn reached(&self, node: NodeIndex, address: &PeerAddress) {
+    /// Records that a link which was dialed to `address` was answered by `node`, with the id `tag`.
+    pub(crate) fn reached(
+        &self,
+        record: &LayoutRecord,
+        node: NodeIndex,
+        tag: NodeTag,
+        address: &PeerAddress,
+    ) {
         let mut state = self.state.lock();
         let State { peers, others, .. } = &mut *state;
         let peer = &mut peers[node.as_usize()];
         let found = peer.all(others).position(|known| known == address);
         peer.next = found.unwrap_or(peer.next);
+        peer.proved = Some((tag, address.clone()));
+        if peer.recorded == *address {
+            peer.former = None;
+        }
+        state.judge(record, node);
     }
 
     /// Records the address that `node` states, which has the id `tag`. It counts once the layout
     /// record names this id for the node, unless another member has the address.
     pub(crate) fn state(&self, record: &LayoutRecord, node: NodeIndex, tag: NodeTag, url: &str) {
         let mut state = self.state.lock();
-        if let Some(peer) = state.peers.get_mut(node.as_usize()) {
-            peer.heard = Some((tag, url.to_owned()));
-            state.judge(record, node);
+        let Some(peer) = state.peers.get_mut(node.as_usize()) else { return };
+        peer.heard = Some((tag, url.to_owned()));
+        state.judge(record, node);
+        let State { peers, others, .. } = &mut *state;
+        let peer = &mut peers[node.as_usize()];
+        // A node that says where it is is not dialed at a listed address.
+        if let Ok(address) = PeerAddress::of(url)
+            && (peer.stated.as_ref() == Some(&address) || peer.recorded == address)
+        {
+            let found = peer.all(others).position(|known| *known == address);
+            peer.next = found.unwrap_or(peer.next);
         }
     }
 
@@ -112,13 +144,19 @@ impl PeerAddresses {
     pub(crate) fn adopt(&self, record: &LayoutRecord) {
         let mut state = self.state.lock();
         for member in &record.members {
-            let Some(peer) = state.peers.get_mut(member.slot.as_usize()) else { continue };
+            let State { peers, news, .. } = &mut *state;
+            let Some(peer) = peers.get_mut(member.slot.as_usize()) else { continue };
             // The URL of a node on its own may be empty.
             if let Ok(recorded) = PeerAddress::of(&member.url)
                 && recorded != peer.recorded
             {
-                peer.recorded = recorded;
-                peer.next = 0;
+                peer.move_to(recorded);
+                // The node of this process forgets an address that it was told before.
+                if let (Some((_, told)), Some(tag)) = (peer.told.take(), member.node_id)
+                    && told != member.url
+                {
+                    news.push(StatedUrl { node: member.slot, tag, url: member.url.clone() });
+                }
             }
             state.judge(record, member.slot);
         }
@@ -131,29 +169,53 @@ impl PeerAddresses {
 }
 
 impl State {
-    /// Dials `node` at the address that it has stated, if that counts.
+    /// Dials `node` at the address that it has stated, if that counts, and queues the statement as
+    /// news if it is proved.
     fn judge(&mut self, record: &LayoutRecord, node: NodeIndex) {
         let peer = &mut self.peers[node.as_usize()];
         let (Some(member), Some((tag, url))) = (record.member(node), &peer.heard) else { return };
         let is_of_other = record.members.iter().any(|other| other.slot != node && other.url == *url);
-        let counts = member.node_id == Some(*tag) && member.url != *url && !is_of_other;
-        let stated = PeerAddress::of(url).ok().filter(|_| counts);
-        if peer.stated == stated {
-            return;
+        let counts = member.node_id == Some(*tag) && !is_of_other;
+        let address = PeerAddress::of(url).ok().filter(|_| counts);
+        let is_recorded = member.url == *url;
+        let stated = address.clone().filter(|_| !is_recorded);
+        if peer.stated != stated {
+            peer.stated = stated;
+            peer.next = 0;
         }
-        self.news.push(StatedUrl { node, url: url.clone() });
-        peer.stated = stated;
-        peer.next = 0;
+        let proves = |address| peer.proved == Some((*tag, address));
+        // After it was told of another address, a return to the recorded one is news as well.
+        let is_news = peer.told.as_ref().map_or(!is_recorded, |told| *told != (*tag, url.clone()));
+        if is_news && address.is_some_and(proves) {
+            peer.told.clone_from(&peer.heard);
+            self.news.push(StatedUrl { node, tag: *tag, url: url.clone() });
+        }
     }
 }
 
 impl Candidates {
+    fn of(recorded: PeerAddress) -> Self {
+        Self { recorded, former: None, heard: None, stated: None, proved: None, told: None, next: 0 }
+    }
+
+    /// Dials the node at the address of a new record first. Its statement may be older than that
+    /// record, so it ends.
+    fn move_to(&mut self, recorded: PeerAddress) {
+        let before = std::mem::replace(&mut self.recorded, recorded);
+        let last = self.proved.as_ref().map(|(_, address)| address.clone());
+        self.former = [last, Some(before)].into_iter().flatten().find(|address| *address != self.recorded);
+        if self.proved.as_ref().is_some_and(|(_, address)| *address == self.recorded) {
+            self.former = None;
+        }
+        (self.heard, self.stated, self.next) = (None, None, 0);
+    }
+
     fn all<'a>(&'a self, others: &'a [PeerAddress]) -> impl Iterator<Item = &'a PeerAddress> {
-        self.stated.iter().chain([&self.recorded]).chain(others)
+        self.stated.iter().chain([&self.recorded]).chain(&self.former).chain(others)
     }
 
     fn current<'a>(&'a self, others: &'a [PeerAddress]) -> &'a PeerAddress {
-        let count = usize::from(self.stated.is_some()) + 1 + others.len();
+        let count = self.all(others).count();
         self.all(others).nth(self.next % count).expect("there is a recorded one")
     }
 }
@@ -197,35 +259,105 @@ mod tests {
             tried.push(current);
         }
         assert_eq!(tried, ["http://b:1", "http://x:1", "http://y:1", "http://b:1"].map(address));
-        addresses.reached(B, &address("http://y:1"));
+        addresses.reached(&record(), B, ID, &address("http://y:1"));
         assert_eq!(addresses.current(B), address("http://y:1"));
         assert!(!addresses.is_own(B, &address("http://y:1")) && addresses.is_own(B, &address("http://b:1")));
         assert_eq!(addresses.current(A), address("http://a:1"));
     }
 
+    /// The record in which `B` has moved.
+    fn moved(url: &str) -> LayoutRecord {
+        let mut record = record();
+        record.members[B.as_usize()].url = url.to_owned();
+        record
+    }
+
+    fn news_of(addresses: &PeerAddresses) -> Vec<String> {
+        addresses.take_news().into_iter().map(|stated| stated.url).collect()
+    }
+
     #[test]
     fn a_peer_that_has_moved_is_dialed_at_the_address_that_it_states_first() {
         let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        addresses.state(&record(), B, ID, "http://b:2");
+        assert_eq!(addresses.current(B), address("http://b:2"));
+        assert_eq!(addresses.take_news(), [], "it is not proved");
         for _ in 0..2 {
+            addresses.reached(&record(), B, ID, &address("http://b:2"));
             addresses.state(&record(), B, ID, "http://b:2");
         }
-        assert_eq!(addresses.current(B), address("http://b:2"));
         let news = addresses.take_news();
-        assert_eq!(news, [StatedUrl { node: B, url: "http://b:2".to_owned() }], "it is news once");
+        assert_eq!(news, [StatedUrl { node: B, tag: ID, url: "http://b:2".to_owned() }], "it is news once");
         addresses.failed(B, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:1"));
-        let mut adopted = record();
-        adopted.members[B.as_usize()].url = "http://b:2".to_owned();
+        let adopted = moved("http://b:2");
         addresses.adopt(&adopted);
         assert_eq!(addresses.current(B), address("http://b:2"));
         addresses.failed(B, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
-        addresses.take_news();
-        addresses.state(&adopted, B, ID, "http://b:3");
-        addresses.state(&adopted, B, ID, "http://b:2");
+        for url in ["http://b:3", "http://b:2"] {
+            addresses.state(&adopted, B, ID, url);
+            addresses.reached(&adopted, B, ID, &address(url));
+        }
         assert_eq!(addresses.current(B), address("http://b:2"), "it has moved back");
-        let news: Vec<_> = addresses.take_news().into_iter().map(|stated| stated.url).collect();
-        assert_eq!(news, ["http://b:3", "http://b:2"], "the node is told that too");
+        assert_eq!(news_of(&addresses), ["http://b:3", "http://b:2"], "the node is told that too");
+    }
+
+    #[test]
+    fn an_address_is_passed_on_only_when_the_node_that_states_it_has_answered_there() {
+        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        addresses.state(&record(), B, ID, "http://typo:1");
+        addresses.failed(B, &address("http://typo:1"));
+        addresses.reached(&record(), B, ID, &address("http://b:1"));
+        addresses.reached(&record(), B, NodeTag(0xbad), &address("http://typo:1"));
+        assert_eq!(addresses.take_news(), []);
+        addresses.reached(&record(), B, ID, &address("http://typo:1"));
+        assert_eq!(news_of(&addresses), ["http://typo:1"]);
+    }
+
+    #[test]
+    fn a_statement_that_is_older_than_the_record_does_not_undo_a_move() {
+        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        addresses.state(&record(), B, ID, "http://b:1");
+        addresses.reached(&record(), B, ID, &address("http://b:1"));
+        let adopted = moved("http://b:2");
+        addresses.adopt(&adopted);
+        assert_eq!((addresses.current(B), addresses.take_news()), (address("http://b:2"), Vec::new()));
+        // The former address is tried until the node is reached at the new one.
+        addresses.failed(B, &address("http://b:2"));
+        assert_eq!(addresses.current(B), address("http://b:1"));
+        addresses.reached(&adopted, B, ID, &address("http://b:2"));
+        addresses.failed(B, &address("http://b:2"));
+        assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
+        addresses.state(&adopted, B, ID, "http://b:1");
+        addresses.reached(&adopted, B, ID, &address("http://b:1"));
+        assert_eq!(news_of(&addresses), ["http://b:1"], "it has moved back");
+        // The node of this process was told b:1, and another one has seen a later move.
+        addresses.adopt(&moved("http://b:3"));
+        assert_eq!(news_of(&addresses), ["http://b:3"], "it must not propose b:1 again");
+    }
+
+    #[test]
+    fn the_statement_of_another_id_is_no_news() {
+        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        addresses.state(&record(), B, ID, "http://b:2");
+        addresses.state(&record(), B, NodeTag(0xc), "http://b:9");
+        addresses.reached(&record(), B, NodeTag(0xc), &address("http://b:9"));
+        assert_eq!((addresses.current(B), addresses.take_news()), (address("http://b:1"), Vec::new()));
+    }
+
+    #[test]
+    fn a_peer_that_says_where_it_is_is_not_dialed_at_a_listed_address() {
+        let others = ["http://x:1"].map(String::from);
+        let addresses = PeerAddresses::new(&names(), &others).expect("addresses");
+        for url in ["http://b:1", "http://b:2"] {
+            addresses.state(&record(), B, ID, url);
+            while addresses.current(B) != address("http://x:1") {
+                addresses.failed(B, &addresses.current(B));
+            }
+            addresses.state(&record(), B, ID, url);
+            assert_eq!(addresses.current(B), address(url));
+        }
     }
 
     #[test]

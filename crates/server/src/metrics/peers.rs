@@ -74,7 +74,7 @@ fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) 
         .count(&[], of(|status| status.record.epoch.0));
     let help = "Members that this node reaches and that hold an older layout record.";
     out.gauge("veche_layout_members_behind", help).count(&[], of(|status| status.behind_count() as u64));
-    let help = "Voters on layout records that this node cannot reach.";
+    let help = "Voters on layout records that this node cannot reach, by their ids.";
     out.gauge("veche_layout_voters_unreachable", help)
         .count(&[], of(|status| status.unreachable_voters().len() as u64));
     let help = "Layout records of a peer that contradict the one of this node.";

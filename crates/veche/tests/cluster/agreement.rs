@@ -54,7 +54,7 @@ fn a_node_that_moves_keeps_its_identity_and_the_record_follows() {
     command.args(["--self-url", &cluster.url(MOVES)]);
     cluster.spawn_as(MOVES, command);
     eventually("the node serves", || cluster.serves(MOVES));
-    assert!(cluster.log(MOVES).contains("it keeps its identity"), "{}", cluster.log(MOVES));
+    eventually("the log says so", || cluster.log(MOVES).contains("it keeps its identity"));
     let url = cluster.url(MOVES);
     for node in 0..3 {
         eventually("the record has the new address", || {

@@ -64,7 +64,7 @@ pub enum HandshakeError {
     #[error(
         "the nodes disagree about the cluster (id {ours} here, {theirs} there): give all new nodes the same --cluster list; a \
          node of another cluster needs an empty --data to join this one, and the file layout of a member if this one was \
-         recovered or its addresses have changed"
+         recovered or its addresses have changed: start it, stop it, copy the file, and start it again"
     )]
     AnotherCluster {
         /// Cluster of this node.
@@ -106,8 +106,8 @@ pub enum HandshakeError {
     },
     /// The layout record declares that the other node does not come back.
     #[error(
-        "the node with the id {:016x} is dead by the layout record of epoch {epoch}, and is refused for ever: stop it; to use \
-         its machine for the cluster again, start it with an empty --data", node_id.0
+        "the node with the id {:016x} is dead by the layout record of epoch {epoch}, and is refused for ever: stop it; to replace \
+         it at its address, start it with an empty --data, and with the file layout of a member if it is refused again", node_id.0
     )]
     Removed {
         /// The node.
@@ -119,7 +119,7 @@ pub enum HandshakeError {
     /// the address of the record either.
     #[error(
         "slot {} is the node with the id {:016x} at {url}, and a node with the id {:016x} at {found_url} calls itself this \
-         slot: start it with --self-url {url} if it replaces that node, else with an empty --data and a --self-url of its own",
+         slot: start it with --self-url {url} if it replaces that node for good; if it is no member, stop it",
         node.0, named.0, found.0
     )]
     AnotherIdentity {
