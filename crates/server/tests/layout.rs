@@ -349,7 +349,6 @@ fn a_voter_that_another_node_replaces_is_shown_as_unreachable() {
                 && layout["voters_unreachable"] == serde_json::json!([])
                 && layout["members"][1]["health"] == "up"
         });
-        assert_eq!(cluster.layout(node)["members"][1]["state"], "dead");
     }
     cluster.stop_all();
 }

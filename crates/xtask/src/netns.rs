@@ -142,7 +142,9 @@ impl Cluster {
             command.args(["netns", "exec", &cluster.space(node)]).arg(binary);
             command.args(["serve", "--listen", &address(node).to_string(), "--cluster", &list, "--data"]);
             command.arg(cluster.dir.join(node.to_string())).args(["--memory", "64MiB", "--threads", "2"]);
-            command.args(["--cluster-secret", "of the town", "--log", "error"]).stdout(Stdio::null());
+            command
+                .args(["--cluster-secret", "of the town of Novgorod", "--log", "error"])
+                .stdout(Stdio::null());
             let child = command.spawn().map_err(|error| format!("cannot start a node: {error}"))?;
             cluster.nodes.push(child);
         }
