@@ -3,7 +3,8 @@
 //! **Promise.** A stop at any operation leaves the former record or the new one. Before the record
 //! is replaced, the former files `layout` and `votes` are durable beside it, with the suffix
 //! [`BEFORE_RECOVERY_SUFFIX`]. While no remaining node has started with the new record, the
-//! operator undoes the recovery by renaming them back.
+//! operator undoes the recovery by renaming them back. The new record does not name a node that was
+//! replaced as its only voter.
 //!
 //! **Caveats.** A recovery that was stopped midway and is repeated keeps the votes that the first
 //! one has written. After it was undone, the node does not vote.
@@ -17,6 +18,7 @@ use crate::votes_file::{self, VOTES_FILE};
 use cluster::{LayoutRecord, MemberState, NodeIndex};
 use env::{Env, Fs};
 use std::path::Path;
+use stdx::NodeTag;
 
 /// Suffix of the files that a recovery has replaced.
 pub const BEFORE_RECOVERY_SUFFIX: &str = ".before-recovery";
@@ -60,7 +62,8 @@ impl RecoveredLayout {
 ///
 /// # Errors
 /// [`StoreError`] if the directory is in use, has no layout record or a damaged one, or belongs to
-/// a lost member; if a lost member is no member; if the majority of the voters remains.
+/// a lost member; if a lost member is no member; if the majority of the voters remains; if the
+/// record names another node in the place of this one, and other members remain.
 pub fn recover_layout(
     env: &Env,
     dir: &Path,
@@ -79,10 +82,13 @@ pub fn recover_layout(
     };
     let lost_slots = lost.iter().map(slot_of).collect::<Result<_, _>>()?;
     let own = layout_file::membership_of(&former, &identity).own;
-    if let Some(own) = own.filter(|own| lost.contains(own)) {
+    if let Some(own) = own.as_ref().filter(|own| lost.contains(own)) {
         return Err(refused(format!("{own} is the node of this directory, so it is not lost")));
     }
-    let record = former.recovered(lost_slots).map_err(|error| refused(error.to_string()))?;
+    let mut record = former.recovered(lost_slots).map_err(|error| refused(error.to_string()))?;
+    if let Some(own) = own {
+        name_last_node(&mut record, &own, identity.tag)?;
+    }
     let mut kept = Vec::new();
     for name in [LAYOUT_FILE, VOTES_FILE] {
         let path = dir.join(name);
@@ -96,6 +102,29 @@ pub fn recover_layout(
         layout_file::store(fs, dir, &record)?;
     }
     Ok(RecoveredLayout { former, record, kept })
+}
+
+/// Names the node of this directory, which is reached at `own`, if the record names the one that it
+/// has replaced. Only the last node can: the others would compute another record.
+fn name_last_node(record: &mut LayoutRecord, own: &str, tag: NodeTag) -> Result<(), StoreError> {
+    let others =
+        record.members.iter().filter(|member| member.state != MemberState::Dead && member.url != own);
+    let others: Vec<_> = others.map(|member| member.url.clone()).collect();
+    let Some(member) = record.members.iter_mut().find(|member| member.url == own) else { return Ok(()) };
+    if member.node_id.is_none_or(|named| named == tag) {
+        return Ok(());
+    }
+    if !others.is_empty() {
+        let detail = format!(
+            "the record names another node in the place of this one, which has replaced it. Run the command on {}, and copy \
+             the file {LAYOUT_FILE} from there into the other directories, or give all others as lost if the record names \
+             none of the nodes that remain",
+            others.join(" or ")
+        );
+        return Err(StoreError::LayoutRefused { detail });
+    }
+    member.node_id = Some(tag);
+    Ok(())
 }
 
 /// Copies the file `name` durably to the one that keeps it.
