@@ -372,38 +372,36 @@ fn a_layout_is_not_recovered_for_unknown_nodes_nor_by_a_lost_one() {
     }
 }
 
-/// All nodes were replaced one after the other, and no record could name the new ones.
-#[test]
-fn a_recovery_by_a_replacement_names_it_if_it_is_the_last_node() {
+/// The directory of a node of `nodes` that has replaced another one, which the record names still.
+/// Returns its id too.
+fn replaced_in_cluster_of(nodes: usize) -> (MemFs, NodeTag) {
     let disk = MemFs::new();
-    let (store, opened) = open(disk.clone(), membership(3, None)).unwrap();
+    let (store, opened) = open(disk.clone(), membership(nodes, None)).unwrap();
     let mut named = child(&opened.layout, 10);
     for (slot, member) in named.members.iter_mut().enumerate() {
         member.node_id = Some(NodeTag(100 + slot as u64));
     }
     store.adopt_layout(named).unwrap();
     drop(store);
-    let disk = disk.kill();
+    (disk.kill(), opened.identity.tag)
+}
+
+/// All nodes were replaced one after the other, and no record could name the new ones.
+#[test]
+fn a_recovery_by_a_replacement_names_it_if_it_is_the_last_node() {
+    let (disk, tag) = replaced_in_cluster_of(3);
     let recover =
         |lost: &[String]| recover_layout(&env(Arc::new(disk.clone())), Path::new(DATA), lost, Recover::Apply);
     let refusal = recover(&names(4)[1..2]).unwrap_err().to_string();
     assert!(refusal.contains("2 of the 3 voters remain"), "{refusal}");
     let recovered = recover(&names(3)[1..]).unwrap();
-    assert_eq!(recovered.record.members[0].node_id, Some(opened.identity.tag));
+    assert_eq!(recovered.record.members[0].node_id, Some(tag));
     assert_eq!(recovered.voters().collect::<Vec<_>>(), ["http://n0:1"]);
 }
 
 #[test]
 fn a_recovery_by_a_replacement_is_refused_while_other_nodes_remain() {
-    let disk = MemFs::new();
-    let (store, opened) = open(disk.clone(), membership(5, None)).unwrap();
-    let mut named = child(&opened.layout, 10);
-    for (slot, member) in named.members.iter_mut().enumerate() {
-        member.node_id = Some(NodeTag(100 + slot as u64));
-    }
-    store.adopt_layout(named).unwrap();
-    drop(store);
-    let disk = disk.kill();
+    let (disk, _) = replaced_in_cluster_of(5);
     let lost = names(5)[2..].to_vec();
     let refusal =
         recover_layout(&env(Arc::new(disk.clone())), Path::new(DATA), &lost, Recover::Apply).unwrap_err();

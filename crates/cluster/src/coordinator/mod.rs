@@ -324,14 +324,14 @@ impl Coordinator {
         let repairs = &mut self.context.repairs;
         if !repairs.is_empty() {
             for (id, step) in repairs.end(node, request_number::number(id, step)) {
-                self.handle_own_outcome(input, id, step, node, outcome.clone());
+                self.deliver_outcome(input, id, step, node, outcome.clone());
             }
         }
-        self.handle_own_outcome(input, id, step, node, outcome);
+        self.deliver_outcome(input, id, step, node, outcome);
     }
 
-    /// As [`Coordinator::handle_outcome`], for one operation of those that wait for it.
-    fn handle_own_outcome(
+    /// Delivers the outcome of a request to one of the operations that wait for it.
+    fn deliver_outcome(
         &mut self,
         input: CoordinatorInput,
         id: OperationId,

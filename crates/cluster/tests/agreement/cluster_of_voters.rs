@@ -137,7 +137,8 @@ impl Cluster {
     /// Tells a host that the node in a slot states this URL.
     pub(crate) fn state_url(&mut self, host: usize, slot: usize, url: &str) -> Result<(), LayoutRecordError> {
         let now = self.world.now_at(host);
-        let stated = self.node_mut(host).record_stated_url(now, NodeIndex(slot as u8), url.to_owned());
+        let id = self.world.hosts.get(slot).map_or(NodeTag(0), |host| host.tag);
+        let stated = self.node_mut(host).record_stated_url(now, NodeIndex(slot as u8), id, url.to_owned());
         self.world.carry_out_effects(host);
         self.carry_out(host);
         stated

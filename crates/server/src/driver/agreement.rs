@@ -56,7 +56,7 @@ impl MachineDriver<NodeMachine> {
         if member.url != url {
             tracing::info!(peer, url, "a peer has moved: it was reached at the address that it states");
         }
-        let recorded = self.run_machine(|core, now| core.machine.node.record_stated_url(now, node, url));
+        let recorded = self.run_machine(|core, now| core.machine.node.record_stated_url(now, node, tag, url));
         if let Err(error) = recorded {
             tracing::warn!(peer, %error, "the address that the node states cannot be in a layout record");
         }

@@ -93,11 +93,14 @@ impl HeardCluster {
 }
 
 fn with_ids(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord> {
+    // Compared at each heartbeat, so the record is copied and hashed only once all are ready.
+    if living(adopted).any(|member| heard.ready(member.slot).is_none()) {
+        return None;
+    }
     let mut record = child(adopted)?;
     record.feature_level = record.feature_level.max(FEATURE_LEVEL);
     for member in record.members.iter_mut().filter(|member| member.state != MemberState::Dead) {
-        let id = heard.ready(member.slot)?.id;
-        member.node_id.get_or_insert(id);
+        member.node_id = member.node_id.or_else(|| heard.ready(member.slot).map(|heard| heard.id));
     }
     Some(record)
 }

@@ -128,11 +128,11 @@ impl Node {
         }
     }
 
-    /// Records that the node in this slot states this URL: a linked peer with the id that the
-    /// adopted record names, or this node itself. If the adopted record has another one, a record
-    /// with the stated URL is proposed while the node is linked. Only voters propose, so the peers
-    /// of a node that is no voter have to be told too. Has no effect while this node takes no part
-    /// in the agreement, or if it is the only member and has no URL.
+    /// Records that the node with this id, in this slot, states this URL. It may be this node. If
+    /// the adopted record names the id and has another URL, a record with the stated one is
+    /// proposed while the node is linked. Only voters propose, so the peers of a node that is no
+    /// voter have to be told too. Has no effect while this node takes no part in the agreement, or
+    /// if it is the only member and has no URL.
     ///
     /// # Errors
     /// [`LayoutRecordError`]: the slot has no member, the URL is empty or too long, or another
@@ -141,9 +141,9 @@ impl Node {
         &mut self,
         now: Now,
         node: NodeIndex,
+        id: NodeTag,
         url: String,
     ) -> Result<(), LayoutRecordError> {
-        let linked = self.linked_ids(node).first().copied();
         let Some(agreement) = &mut self.agreement else { return Ok(()) };
         let adopted = &agreement.adopted.record;
         let member = adopted.member(node).ok_or(LayoutRecordError::NoSuchMember { slot: node })?;
@@ -156,8 +156,6 @@ impl Node {
         if member.url.is_empty() {
             return Ok(());
         }
-        let id = if node == agreement.me.slot { Some(agreement.me.id) } else { linked.or(member.node_id) };
-        let id = id.ok_or(LayoutRecordError::NoSuchMember { slot: node })?;
         agreement.reconciliation.stated_urls.insert(node, (id, url));
         self.advance(now);
         Ok(())
