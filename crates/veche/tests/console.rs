@@ -205,7 +205,9 @@ fn refusals_of_settings_use_no_words_of_the_programming_language() {
         command.arg("--config").arg(&file);
         let (code, _, stderr) = run(command);
         assert_eq!(code, Some(1), "{line}: {stderr}");
-        let foreign = FOREIGN_WORDS.iter().find(|word| stderr.contains(**word));
+        // A random name of the directory may contain "u8".
+        let text = stderr.replace(&file.display().to_string(), "FILE");
+        let foreign = FOREIGN_WORDS.iter().find(|word| text.contains(**word));
         assert_eq!(foreign, None, "{line}: {stderr}");
     }
     for arguments in [
