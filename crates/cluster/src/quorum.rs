@@ -49,7 +49,7 @@ impl QuorumChoice {
     #[inline]
     pub fn resolve(self, nodes: NonZeroU8, default_from: u8) -> Result<Quorum, QuorumError> {
         let from = self.from.unwrap_or(u32::from(default_from));
-        let ack = self.ack.unwrap_or(majority(from));
+        let ack = self.ack.unwrap_or(default_ack(from));
         let error = QuorumError { ack, from, nodes: nodes.get() };
         let quorum = Quorum {
             ack: u8::try_from(ack).map_err(|_| error)?,
@@ -61,6 +61,11 @@ impl QuorumChoice {
 }
 
 impl Quorum {
+    /// The quorum of a request that does not choose `ack`, if `from` replicas hold the key.
+    pub const fn with_default_ack(from: u8) -> Self {
+        Self { ack: default_ack(from as u32) as u8, from }
+    }
+
     /// Number of replicas that must answer.
     pub const fn ack(self) -> u8 {
         self.ack
@@ -87,7 +92,7 @@ impl Quorum {
     }
 
     /// Whether answers of this number of replicas suffice.
-    pub(crate) const fn is_met_by(self, replicas: u8) -> bool {
+    pub const fn is_met_by(self, replicas: u8) -> bool {
         replicas >= self.ack
     }
 
@@ -117,6 +122,11 @@ const REPLICAS_DEFAULT_MAX: u8 = 3;
 /// chooses it.
 pub const fn default_from_of_new_cluster(nodes: u8) -> u8 {
     if nodes < REPLICAS_DEFAULT_MAX { nodes } else { REPLICAS_DEFAULT_MAX }
+}
+
+/// `ack` of a request that does not choose it, if `from` replicas hold the key.
+const fn default_ack(from: u32) -> u32 {
+    majority(from)
 }
 
 /// Number of members that are a majority: more than half.
@@ -340,6 +350,16 @@ mod tests {
         }
         let choice = QuorumChoice::default().resolve(NonZeroU8::MAX, 3);
         assert_eq!(choice.map(|quorum| (quorum.ack(), quorum.from())), Ok((2, 3)));
+    }
+
+    #[test]
+    fn a_choice_of_from_alone_is_the_quorum_with_the_default_ack() {
+        for from in 1..=NODES_TRIED {
+            let choice = QuorumChoice { ack: None, from: Some(from.into()) };
+            let quorum = choice.resolve(NonZeroU8::MAX, 1).expect("one of many nodes");
+            assert_eq!(quorum, Quorum::with_default_ack(from));
+            assert!((0..=from).all(|replicas| quorum.is_met_by(replicas) == (2 * replicas > from)));
+        }
     }
 
     #[test]

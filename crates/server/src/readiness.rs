@@ -15,7 +15,7 @@
 
 use crate::local::Local;
 use api::ServingState;
-use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, PartitionId, PeerState, majority};
+use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum};
 use std::sync::Arc;
 
 /// Availability of the default quorum.
@@ -33,7 +33,7 @@ impl QuorumReach {
         let has_quorum = |partition| {
             let replicas = layout.replicas_of_partition(partition, default_from);
             let reached = replicas.iter().filter(|replica| counting.contains(**replica)).count();
-            reached >= majority(replicas.len() as u32) as usize
+            Quorum::with_default_ack(replicas.len() as u8).is_met_by(reached as u8)
         };
         let partitions = layout.partitions();
         let lost = (0..partitions).filter(|partition| !has_quorum(PartitionId(*partition))).count();

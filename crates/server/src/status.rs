@@ -7,7 +7,7 @@ use api::{
     ClockStatus, ClusterStatus, DiskRoom, DurabilityStatus, IoStatus, JobStatus, LevelStatus, LinkStatus,
     MemberStatus, MemoryStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
 };
-use cluster::HybridClock;
+use cluster::{HybridClock, Quorum};
 use engine::Stats;
 use limits::MemoryCategory;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use stdx::{Hlc, Now, WallTime};
 /// The current state of the node. It calls the file system, so it is not for the hot path.
 pub(crate) fn of(process: &Process) -> Status {
     let now = process.env.clock.now();
-    let from = process.rules.default_from;
+    let quorum = Quorum::with_default_ack(process.rules.default_from);
     let local = process.local.get().map(|local| &**local);
     let account = local.and_then(|local| local.account.lock().clone());
     let stats = local.map(|local| local.store.engine().stats()).unwrap_or_default();
@@ -39,7 +39,7 @@ pub(crate) fn of(process: &Process) -> Status {
         nodes,
         cluster: account.as_deref().map(ClusterStatus::from),
         links: links(process),
-        default_quorum: QuorumStatus { ack: from / 2 + 1, from },
+        default_quorum: QuorumStatus { ack: quorum.ack(), from: quorum.from() },
         clock: clock(local, now),
         queues: queues(process, &stats),
         requests: process.counters.counts(process.refusals.refused_in_all()),

@@ -25,6 +25,7 @@
 //! all freed memory at once would cost a third of the write throughput of a node.
 
 use env::os_process;
+use libmimalloc_sys::{mi_collect, mi_is_in_heap_region, mi_option_set, mi_option_t};
 use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -46,48 +47,13 @@ const TABLE_ALIGN: usize = 64;
 /// The current threshold: [`LARGE_BYTES`] or [`LARGE_BYTES_LOW_MEMORY`].
 static LARGE_THRESHOLD: AtomicUsize = AtomicUsize::new(LARGE_BYTES);
 
-/// Allocator of small allocations.
-pub(crate) trait SmallAllocator: GlobalAlloc {
-    /// Whether this allocator owns the memory at this address.
-    fn owns(&self, memory: *const u8) -> bool;
-}
-
-impl SmallAllocator for MiMalloc {
-    fn owns(&self, memory: *const u8) -> bool {
-        unsafe extern "C" {
-            /// From `mimalloc.h`: whether a pointer points into mimalloc's heap.
-            fn mi_is_in_heap_region(memory: *const libc::c_void) -> bool;
-        }
-        // SAFETY: mimalloc only looks the address up in its own tables. Any address is valid.
-        unsafe { mi_is_in_heap_region(memory.cast()) }
-    }
-}
-
-/// Passes small allocations to `A`, and makes mappings for large ones.
-pub(crate) struct SplitAllocator<A>(A);
-
-impl<A> SplitAllocator<A> {
-    /// An allocator that passes small allocations to `small`.
-    pub(crate) const fn new(small: A) -> Self {
-        Self(small)
-    }
-}
-
-impl<A: SmallAllocator> SplitAllocator<A> {
-    /// The source of an existing allocation. Between the two thresholds it depends on when the
-    /// allocation was made.
-    fn source(&self, memory: *const u8, layout: Layout) -> Source {
-        match Source::of(layout, LARGE_BYTES_LOW_MEMORY) {
-            Source::Pages if layout.size() < LARGE_BYTES && self.0.owns(memory) => Source::Mimalloc,
-            source => source,
-        }
-    }
-}
+/// Passes small allocations to mimalloc, and makes mappings for large ones.
+pub(crate) struct SplitAllocator;
 
 // SAFETY: Large allocations are mapped, unmapped and moved as a whole, with their requested size.
 // The layout and mimalloc's tables identify the source of an allocation, so each one returns to its
 // source. Small allocations are mimalloc's.
-unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
+unsafe impl GlobalAlloc for SplitAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Source::of_new(layout) {
             Source::Mimalloc => {
@@ -95,7 +61,7 @@ unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
                     purge_if_requested();
                 }
                 // SAFETY: the caller's promise is passed on.
-                unsafe { self.0.alloc(layout) }
+                unsafe { MiMalloc.alloc(layout) }
             }
             Source::Pages => map(layout.size()),
             Source::HugePages => map_huge(layout.size()),
@@ -105,7 +71,7 @@ unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match Source::of_new(layout) {
             // SAFETY: the caller's promise is passed on.
-            Source::Mimalloc => unsafe { self.0.alloc_zeroed(layout) },
+            Source::Mimalloc => unsafe { MiMalloc.alloc_zeroed(layout) },
             // Fresh pages are zero.
             Source::Pages => map(layout.size()),
             Source::HugePages => map_huge(layout.size()),
@@ -115,9 +81,9 @@ unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller promises that `bytes`, rounded up to the alignment, is a size.
         let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
-        match (self.source(memory, layout), Source::of_new(new)) {
+        match (Source::of_existing(memory, layout), Source::of_new(new)) {
             // SAFETY: the caller's promise is passed on.
-            (Source::Mimalloc, Source::Mimalloc) => unsafe { self.0.realloc(memory, layout, bytes) },
+            (Source::Mimalloc, Source::Mimalloc) => unsafe { MiMalloc.realloc(memory, layout, bytes) },
             // SAFETY: `memory` is a mapping of this size, which the caller uses no more.
             (Source::Pages, Source::Pages) => unsafe {
                 let moved = libc::mremap(memory.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE);
@@ -137,9 +103,9 @@ unsafe impl<A: SmallAllocator> GlobalAlloc for SplitAllocator<A> {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        match self.source(memory, layout) {
+        match Source::of_existing(memory, layout) {
             // SAFETY: the caller's promise is passed on.
-            Source::Mimalloc => unsafe { self.0.dealloc(memory, layout) },
+            Source::Mimalloc => unsafe { MiMalloc.dealloc(memory, layout) },
             // SAFETY: `memory` is a mapping of this size, which the caller does not use any more.
             Source::Pages | Source::HugePages => unsafe { unmap(memory, layout.size()) },
         }
@@ -177,6 +143,15 @@ impl Source {
     /// The source of a new allocation.
     fn of_new(layout: Layout) -> Self {
         Self::of(layout, LARGE_THRESHOLD.load(Ordering::Relaxed))
+    }
+
+    /// The source of an existing allocation. Between the two thresholds it depends on when the
+    /// allocation was made.
+    fn of_existing(memory: *const u8, layout: Layout) -> Self {
+        match Self::of(layout, LARGE_BYTES_LOW_MEMORY) {
+            Self::Pages if layout.size() < LARGE_BYTES && is_of_mimalloc(memory) => Self::Mimalloc,
+            source => source,
+        }
     }
 
     /// The source of a new allocation if mappings begin at `large_bytes`.
@@ -241,16 +216,8 @@ pub(crate) fn limit_resident_memory(resident_max: u64) -> io::Result<()> {
     std::thread::Builder::new().name("veche-memory".to_owned()).spawn(watch).map(drop)
 }
 
-unsafe extern "C" {
-    /// From `mimalloc.h`: the value of an option.
-    #[cfg(test)]
-    fn mi_option_get(option: libc::c_int) -> libc::c_long;
-    /// From `mimalloc.h`: sets an option.
-    fn mi_option_set(option: libc::c_int, value: libc::c_long);
-}
-
 /// Number of `mi_option_purge_delay`: milliseconds after which mimalloc purges free pages.
-const PURGE_DELAY: libc::c_int = 15;
+const PURGE_DELAY: mi_option_t = 15;
 
 fn set_purge_delay(milliseconds: libc::c_long) {
     // SAFETY: The number is a valid option of mimalloc, and options may be changed at any time.
@@ -259,12 +226,15 @@ fn set_purge_delay(milliseconds: libc::c_long) {
 
 /// Makes mimalloc return the free pages of this thread's heap to the system.
 fn purge() {
-    unsafe extern "C" {
-        /// From `mimalloc.h`: frees cached memory; with `force`, all of it at once.
-        fn mi_collect(force: bool);
-    }
+    const AT_ONCE: bool = true;
     // SAFETY: it may be called on any thread, at any time.
-    unsafe { mi_collect(true) }
+    unsafe { mi_collect(AT_ONCE) }
+}
+
+/// Whether an address is in mimalloc's memory.
+fn is_of_mimalloc(memory: *const u8) -> bool {
+    // SAFETY: mimalloc only looks the address up in its own tables. Any address is valid.
+    unsafe { mi_is_in_heap_region(memory.cast()) }
 }
 
 /// Maps `bytes` of zeroed pages. Returns null if the system has none.
@@ -316,8 +286,9 @@ fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use libmimalloc_sys::mi_option_get;
 
-    const ALLOCATOR: SplitAllocator<MiMalloc> = SplitAllocator::new(MiMalloc);
+    const ALLOCATOR: SplitAllocator = SplitAllocator;
 
     #[test]
     fn contents_survive_every_change_of_size() {
@@ -356,7 +327,7 @@ mod tests {
         let layout = |bytes| Layout::from_size_align(bytes, 8).expect("a small alignment");
         let bounds = [LARGE_BYTES, LARGE_BYTES_LOW_MEMORY];
         let sizes = [LARGE_BYTES_LOW_MEMORY - 1, LARGE_BYTES_LOW_MEMORY, LARGE_BYTES - 1, LARGE_BYTES];
-        let has_pages = |memory: *const u8| !MiMalloc.owns(memory);
+        let has_pages = |memory: *const u8| !is_of_mimalloc(memory);
         for (bound, then) in bounds.iter().flat_map(|bound| bounds.map(|then| (*bound, then))) {
             for (bytes, changed) in sizes.iter().flat_map(|bytes| sizes.map(|changed| (*bytes, changed))) {
                 // SAFETY: every access is within the size at the time, and each change of size

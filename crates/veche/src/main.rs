@@ -32,12 +32,10 @@ use allocator::SplitAllocator;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: SamplingAllocator<SplitAllocator<MiMalloc>> =
-    SamplingAllocator::new(SplitAllocator::new(MiMalloc));
+static ALLOCATOR: SamplingAllocator<SplitAllocator> = SamplingAllocator::new(SplitAllocator);
 
 /// A highly available, distributed key-value store over plain HTTP.
 #[derive(Debug, Parser)]

@@ -155,6 +155,16 @@ fn a_status_and_a_scrape_tell_the_same() {
 }
 
 #[test]
+fn the_warnings_of_the_status_are_counted() {
+    for (durability, expected) in [("sync", 0.0), ("os", 1.0)] {
+        let (_dir, data) = data_dir();
+        let node = Node::start_with(&data, &["--durability", durability]);
+        assert_eq!(node.status()["warnings"].as_array().map(Vec::len), Some(expected as usize));
+        assert_eq!(scrape(&node).get("veche_warnings", &[]), expected, "{durability}");
+    }
+}
+
+#[test]
 fn connections_are_counted_as_they_come() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);

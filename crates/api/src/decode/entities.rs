@@ -137,21 +137,13 @@ fn end_of_prefix(prefix: &Key) -> Option<Cut> {
 }
 
 fn content(parameters: &Parameters<'_>) -> Result<RangeContent, Problem> {
-    match (is_set(parameters, "keys")?, is_set(parameters, "count")?) {
+    match (parameters.is_set("keys")?, parameters.is_set("count")?) {
         (false, false) => Ok(RangeContent::Entries),
         (true, false) => Ok(RangeContent::Keys),
         (false, true) => Ok(RangeContent::Count),
         (true, true) => Err(Problem::bad_request(
             "The parameters keys and count exclude each other. Give keys=1 for the keys, or count=1 for their number.",
         )),
-    }
-}
-
-fn is_set(parameters: &Parameters<'_>, name: &'static str) -> Result<bool, Problem> {
-    match parameters.text(name)?.as_deref() {
-        None | Some(b"0") => Ok(false),
-        Some(b"1") => Ok(true),
-        Some(_) => Err(Problem::bad_request(format!("The parameter {name} is neither 1 nor 0."))),
     }
 }
 
@@ -170,7 +162,7 @@ fn limit(parameters: &Parameters<'_>) -> Result<Option<u64>, Problem> {
 }
 
 fn scope(parameters: &Parameters<'_>, rules: &RequestRules) -> Result<ScanScope, Problem> {
-    if is_set(parameters, "cluster")? {
+    if parameters.is_set("cluster")? {
         return parameters.quorum(rules).map(ScanScope::Cluster);
     }
     if parameters.chooses_quorum() {

@@ -159,6 +159,11 @@ pub struct ResponseContext {
 }
 
 impl EntityRequest {
+    /// A request without conditions, for the whole value.
+    pub const fn new(action: Action, key: Key, quorum: Quorum) -> Self {
+        Self { action, key, quorum, if_none_match: None, byte_range: None }
+    }
+
     /// Whether the body of the request is the value.
     pub const fn takes_value(&self) -> bool {
         matches!(self.action, Action::Put { .. })
@@ -174,6 +179,13 @@ impl EntityRequest {
             Action::Delete => Command::Delete { key, quorum },
         };
         (command, ResponseContext { action, if_none_match, byte_range })
+    }
+}
+
+impl ResponseContext {
+    /// The context of a request without conditions, for the whole value.
+    pub const fn new(action: Action) -> Self {
+        Self { action, if_none_match: None, byte_range: None }
     }
 }
 
@@ -248,7 +260,7 @@ fn entity_of(method: EntityMethod, query: &str, rules: &RequestRules) -> Result<
     };
     let quorum = parameters.quorum(rules)?;
     let key = parameters.key()?;
-    Ok(EntityRequest { action, key, quorum, if_none_match: None, byte_range: None })
+    Ok(EntityRequest::new(action, key, quorum))
 }
 
 /// Checks a read of a document about the node. Returns whether only the headers are requested.

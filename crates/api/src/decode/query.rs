@@ -84,6 +84,16 @@ impl<'a> Parameters<'a> {
         self.get(name).map(|text| decode_component(name, text)).transpose()
     }
 
+    /// Whether a parameter that is `0` or `1` is `1`; it may be absent.
+    pub(super) fn is_set(&self, name: &'static str) -> Result<bool, Problem> {
+        let Some(text) = self.get(name) else { return Ok(false) };
+        match &*decode_component(name, text)? {
+            b"0" => Ok(false),
+            b"1" => Ok(true),
+            _ => Err(Problem::bad_request(format!("The parameter {name} is neither 1 nor 0."))),
+        }
+    }
+
     /// Whether the request chooses its quorum.
     pub(super) fn chooses_quorum(&self) -> bool {
         QUORUM.iter().any(|name| self.get(name).is_some())

@@ -191,7 +191,7 @@ mod tests {
         let ranges = vec![None, Some("bytes=1-20"), Some("bytes=-7"), Some("bytes=300-")];
         (prop::sample::select(actions), prop::sample::select(ranges)).prop_map(|(action, range)| {
             let byte_range = range.filter(|_| action == Action::Get).map(byte_range);
-            ResponseContext { action, if_none_match: None, byte_range }
+            ResponseContext { byte_range, ..ResponseContext::new(action) }
         })
     }
 

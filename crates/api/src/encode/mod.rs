@@ -416,7 +416,7 @@ mod tests {
     const ACKS: Acks = Acks { got: 1, from: 1 };
 
     fn asked(action: Action) -> ResponseContext {
-        ResponseContext { action, if_none_match: None, byte_range: None }
+        ResponseContext::new(action)
     }
 
     fn put() -> ResponseContext {

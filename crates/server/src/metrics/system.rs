@@ -2,6 +2,7 @@
 
 use super::exposition::Exposition;
 use super::source::MetricsSource;
+use crate::status;
 use api::ServingState;
 
 /// Names of the states of a node.
@@ -21,6 +22,8 @@ pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     for (name, each) in STATES {
         states.count(&[("state", name)], u64::from(each == state));
     }
+    let warnings = status::of(source.process).warnings.len() as u64;
+    out.gauge("veche_warnings", "Warnings in the status of the node.").count(&[], warnings);
     usage(out);
 }
 

@@ -147,13 +147,7 @@ mod tests {
     const LATER: &HttpDate = b"Sun, 06 Nov 1994 08:49:38 GMT";
 
     fn asked() -> ResponseContext {
-        let key = cluster::Key::new("k".into()).expect("a key");
-        let nodes = std::num::NonZeroU8::MIN;
-        let quorum = cluster::QuorumChoice::default().resolve(nodes, 1).expect("a quorum");
-        let action = Action::Delete;
-        api::EntityRequest { action, key, quorum, if_none_match: None, byte_range: None }
-            .into_command(bytes::Bytes::new())
-            .1
+        ResponseContext::new(Action::Delete)
     }
 
     fn encoded(retry_after: Duration, date: &HttpDate) -> Vec<u8> {
