@@ -105,7 +105,7 @@ impl fmt::Display for PlacementNote {
             Self::ZoneShort { zone, least, copies, share, by_weight } => write!(
                 f,
                 "{zone} holds {} of the data, and not {} as by weight: at least {least} of {copies} copies \
-                 have to be there, so that zones have equally many",
+                 are there, so that no zone has two more than another",
                 percent(share),
                 percent(by_weight)
             ),
