@@ -58,8 +58,9 @@ pub use hint_ledger::{HintCount, HintLedger, hint_bytes};
 pub use key_range::{Cut, KeyRange};
 pub use layout::{
     ClusterId, ClusterOrigin, FEATURE_LEVEL, LAYOUT_RECORD_BYTES_MAX, Layout, LayoutDecodeError, LayoutEpoch,
-    LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, NODES_MAX, NodeIndex, NodeSet,
-    PartitionId, RecordHash, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
+    LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberPreview, MemberState, NODES_MAX,
+    NodeIndex, NodeSet, PairMove, PartitionId, PlacementChange, PlacementFault, PlacementNote, PlacementPlan,
+    PlacementPreview, PlacementRefusal, PlacementSwap, RecordHash, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
 };
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
 pub use member::Member;

@@ -20,9 +20,14 @@
 
 mod balance;
 mod node_set;
+mod placement;
 mod record;
 
 pub use node_set::{NodeIndex, NodeSet};
+pub use placement::{
+    MemberPreview, PairMove, PlacementChange, PlacementFault, PlacementNote, PlacementPlan, PlacementPreview,
+    PlacementRefusal, PlacementSwap,
+};
 pub(crate) use record::voter_count;
 pub use record::{
     ClusterId, ClusterOrigin, FEATURE_LEVEL, LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch,
