@@ -59,6 +59,7 @@
 //! |---|---|
 //! | open a directory | [`Engine::open`] with [`Options`]; [`Recovery`] reports the contents; [`holds_data`] looks without opening |
 //! | write | a [`Batch`] with [`Engine::write`], which blocks, or [`Engine::submit`], which calls back |
+//! | load sorted cells | [`Engine::ingest`]: tables without the log, resumed at a durable position |
 //! | read a key | [`Engine::get`]; [`Engine::try_get`] never waits for the disk; [`Engine::get_meta`] reads no large value |
 //! | read a range | [`Engine::snapshot`], then [`Snapshot::cursor`] and the methods of [`Cursor`] |
 //! | flush and compact | [`workers::start`], or the `step_` methods of [`Engine`] on threads of the host |
@@ -88,6 +89,7 @@ mod engine;
 mod error;
 mod heal;
 mod horizon;
+mod ingest;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
@@ -129,16 +131,17 @@ pub use damaged::DamagedTable;
 pub use disk::{DiskSpace, DiskStats};
 pub use error::{Error, ErrorKind};
 pub use horizon::HorizonSource;
+pub use ingest::Ingest;
 pub use iter::{Cursor, OwnedValue};
 pub use jobs::Progress;
-pub use manifest::holds_data;
+pub use manifest::{IngestCursor, holds_data};
 pub use open::Recovery;
 pub use options::{Compression, Durability, Options};
 pub use pressure::Backlog;
 pub use read::{ReadableCell, TryGet, UnreadCell};
 pub use snapshot::{Snapshot, SnapshotCursor};
 pub use sstable::{HeldMemory, LargeReadPermit, ReadMemory, TableId, UnreadableRange, VisitCell};
-pub use stats::{JobStats, LevelStats, MemoryStats, ScrubStats, StallStats, Stats, WalStats};
+pub use stats::{IngestStats, JobStats, LevelStats, MemoryStats, ScrubStats, StallStats, Stats, WalStats};
 pub use urgency::StepTime;
 pub use verify::{LogTail, VerifyProgress, VerifyReport, verify, verify_showing};
 pub use wal::{LogEnd, SegmentId};

@@ -2,7 +2,7 @@
 //! are not, and damage is an error that names the file.
 
 use bytes::Bytes;
-use engine::internals::manifest::{Levels, Manifest, RecoveredState, VersionEdit, check_bytes};
+use engine::internals::manifest::{IngestCursor, Levels, Manifest, RecoveredState, VersionEdit, check_bytes};
 use engine::internals::sstable::{TableId, TableMeta};
 use engine::internals::wal::SegmentId;
 use engine::{Error, ErrorKind};
@@ -248,6 +248,82 @@ fn the_first_format_is_still_read() {
         disk.write_file(path, &bytes).unwrap();
     }
     assert_eq!(live(&recover(&disk).unwrap().1), expected);
+}
+
+/// Sets two cursors beside a table, moves one and removes the other.
+fn with_cursors(disk: &MemFs) -> RecoveredState {
+    let cursor = |name: &'static str, position: &'static str| IngestCursor {
+        name: name.into(),
+        position: position.into(),
+    };
+    let (mut manifest, _) = recover(disk).unwrap();
+    let added = vec![(3, meta(1, "a", "b"))];
+    let ingest_cursors = vec![cursor("x", "1"), cursor("y", "")];
+    manifest.append(&VersionEdit { added, ingest_cursors, ..VersionEdit::default() }).unwrap();
+    let moved = vec![cursor("x", "2"), cursor("z", "9")];
+    let removed_ingest_cursors = vec!["y".into(), "z".into()];
+    let edit = VersionEdit { ingest_cursors: moved, removed_ingest_cursors, ..VersionEdit::default() };
+    manifest.append(&edit).unwrap();
+    drop(manifest);
+    Manifest::inspect(&(Arc::new(disk.clone()) as Arc<dyn Fs>), Path::new(DIR)).unwrap()
+}
+
+/// `UPDATE=1` writes the file, once.
+#[test]
+fn the_first_format_of_ingest_cursors_is_still_read() {
+    let pinned = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/manifest-v1-cursors.manifest");
+    let disk = disk_with_tables(1..2);
+    let expected = with_cursors(&disk);
+    assert_eq!(expected.ingest_cursors, BTreeMap::from([("x".into(), "2".into())]));
+    let path = Path::new(DIR).join("manifest-0000000000000002");
+    if std::env::var_os("UPDATE").is_some() && !pinned.exists() {
+        std::fs::write(&pinned, disk.read_file(&path).unwrap()).unwrap();
+    }
+    let bytes = std::fs::read(&pinned).unwrap();
+    assert_eq!(bytes, disk.read_file(&path).unwrap(), "the file is what is written today");
+    disk.write_file(path, &bytes).unwrap();
+    // The snapshot of the next manifest has the cursor too.
+    for _ in 0..2 {
+        assert_eq!(recover(&disk).unwrap().1.ingest_cursors, expected.ingest_cursors);
+    }
+}
+
+/// Earlier releases refuse an unknown part of an edit, so a manifest must have none once no cursor
+/// is set.
+#[test]
+fn a_manifest_without_cursors_is_as_before_there_were_any() {
+    let (disk, plain) = (disk_with_tables(1..2), disk_with_tables(1..2));
+    with_cursors(&disk);
+    let (mut manifest, _) = recover(&plain).unwrap();
+    let added = vec![(3, meta(1, "a", "b"))];
+    manifest.append(&VersionEdit { added, ..VersionEdit::default() }).unwrap();
+    drop((manifest, recover(&plain).unwrap()));
+    let (mut manifest, _) = recover(&disk).unwrap();
+    let removed_ingest_cursors = vec!["x".into()];
+    manifest.append(&VersionEdit { removed_ingest_cursors, ..VersionEdit::default() }).unwrap();
+    drop((manifest, recover(&disk).unwrap(), recover(&plain).unwrap()));
+    let current = Path::new(DIR).join("manifest-0000000000000004");
+    assert_eq!(disk.read_file(&current).unwrap(), plain.read_file(&current).unwrap());
+}
+
+#[test]
+fn a_cursor_that_is_removed_and_not_set_is_a_fault() {
+    let disk = disk_with_tables(1..2);
+    let number: u64 = 1;
+    let whole = disk.read_file(Path::new(DIR).join(format!("manifest-{number:016x}"))).unwrap();
+    check_bytes(&whole).unwrap();
+    // Behind the header: a frame with the removal of the cursor "q".
+    let mut frame = vec![0; 4];
+    frame.extend(3u32.to_le_bytes());
+    frame.extend([1, 7, 1, b'q']);
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&number.to_le_bytes());
+    digest.update(&24u64.to_le_bytes());
+    digest.update(&frame[4..]);
+    let checksum = (digest.finalize() as u32).to_le_bytes();
+    frame[..4].copy_from_slice(&checksum);
+    let error = check_bytes(&[&whole[..24], &frame[..]].concat()).unwrap_err();
+    assert!(error.to_string().contains("cursor \"q\" is removed"), "{error}");
 }
 
 #[test]

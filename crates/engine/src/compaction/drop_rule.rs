@@ -6,8 +6,8 @@
 //! * It has been dead for the *grace period*, in which every replica hears of it. If the last
 //!   exchange of deletes between the replicas was longer ago, the period is extended to that.
 //! * Nothing outside of the merge can hold a cell of its key at its version or below: no table (see
-//!   [`OutsideTables`](super::outside)), no memtable, and no record of the log that a recovery
-//!   would replay.
+//!   [`OutsideTables`](super::outside)), no memtable, no record of the log that a recovery would
+//!   replay, and no table that was ingested during the merge.
 //!
 //! Merging into the last level proves nothing: levels are not ordered by version, so the older cell
 //! may lie *above*, written late by a hint or a repair.

@@ -67,7 +67,7 @@ impl JobContext {
     }
 
     /// Returns the outputs for tables of `level` that are cut at `table_bytes`.
-    pub(super) fn outputs(self, level: usize, table_bytes: u64) -> Outputs {
+    pub(crate) fn outputs(self, level: usize, table_bytes: u64) -> Outputs {
         let base = self.table_options.filter_bits_per_key;
         let more = match level {
             0 => LEVEL0_FILTER_BITS_MORE,

@@ -29,5 +29,7 @@ mod plan;
 
 pub use flush::FlushJob;
 pub use job::{CompactionStep, DroppedVersions, Job, JobContext};
+pub(crate) use output::Outputs;
+pub(crate) use picker::GRANDPARENT_TABLES_MAX;
 pub use picker::{CompactionDebt, level_target_bytes, pick, pick_within};
 pub use plan::{Horizon, Input, LocalHorizon, Plan, PlanId, Reason, RunningPlans};

@@ -19,7 +19,7 @@ pub(super) struct OutputOptions {
 }
 
 /// Writes cells that arrive in key order to as many tables as needed.
-pub(super) struct Outputs {
+pub(crate) struct Outputs {
     options: OutputOptions,
     writer: Option<TableWriter>,
     written: Vec<TableMeta>,
@@ -35,7 +35,7 @@ impl Outputs {
     /// Adds a cell to the current table, or to a new one if that is full. `stored` is the stored
     /// form of its block, if it is copied unchanged.
     #[inline]
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         key: &[u8],
         cell: CellRef<'_>,
@@ -65,7 +65,7 @@ impl Outputs {
     }
 
     /// Finishes the current table, if there is one.
-    pub(super) fn cut(&mut self) -> Result<(), Error> {
+    pub(crate) fn cut(&mut self) -> Result<(), Error> {
         if let Some(writer) = self.writer.take() {
             self.written.push(writer.finish()?);
         }
@@ -73,7 +73,7 @@ impl Outputs {
     }
 
     /// Finishes the last table. On return all tables and their directory entries are durable.
-    pub(super) fn finish(&mut self) -> Result<Vec<TableMeta>, Error> {
+    pub(crate) fn finish(&mut self) -> Result<Vec<TableMeta>, Error> {
         self.cut()?;
         if !self.paths.is_empty() {
             let dir = &self.options.dir;
@@ -82,14 +82,20 @@ impl Outputs {
         Ok(std::mem::take(&mut self.written))
     }
 
+    /// Estimated length of all files that were not returned by [`Outputs::finish`], in bytes.
+    pub(crate) fn unfinished_bytes(&self) -> u64 {
+        let cut_bytes: u64 = self.written.iter().map(|meta| meta.file_bytes).sum();
+        cut_bytes + self.writer.as_ref().map_or(0, TableWriter::file_bytes_estimate)
+    }
+
     /// Id of the next table.
-    pub(super) fn next_table_id(&self) -> TableId {
+    pub(crate) fn next_table_id(&self) -> TableId {
         TableId(self.options.next_table_id.load(Ordering::Relaxed))
     }
 
     /// Removes all files that were created. The manifest does not refer to a file that cannot be
     /// removed; the next open removes it.
-    pub(super) fn discard(&mut self) {
+    pub(crate) fn discard(&mut self) {
         self.writer = None;
         self.written.clear();
         for path in self.paths.drain(..) {

@@ -29,7 +29,8 @@ impl VersionLookup for Table {
 ///
 /// The set stays valid while the plan runs. The output of a concurrent compaction holds no cell
 /// that its inputs did not. A table flushed meanwhile holds cells of memtables, which
-/// [`Horizon::version_min`] covers.
+/// [`Horizon::version_min`] covers. A table ingested meanwhile is found when the plan ends: see
+/// [`crate::ingest`].
 pub(super) struct OutsideTables<T = Table> {
     levels: [Vec<Arc<T>>; LEVELS],
 }

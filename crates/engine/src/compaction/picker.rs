@@ -40,7 +40,7 @@ const LEVEL0_INPUTS_MAX: usize = 16;
 const WIDENED_TABLES_MAX: u64 = 12;
 /// Maximum overlap of a table with the level below its target level, as a multiple of
 /// [`Options::table_bytes`]. A move that would exceed it becomes a merge, which cuts the table.
-pub(super) const GRANDPARENT_TABLES_MAX: u64 = 10;
+pub(crate) const GRANDPARENT_TABLES_MAX: u64 = 10;
 /// Fraction of dead cells from which a table is compacted early.
 const DEAD_SHARE_MIN: f64 = 0.25;
 /// Fraction of tombstones from which a table is merged downwards.

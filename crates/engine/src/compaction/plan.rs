@@ -233,8 +233,16 @@ impl RunningPlans {
         self.inputs.contains(&id)
     }
 
+    /// The running plans whose key range overlaps `min..=max`.
+    pub(crate) fn overlapping(&self, min: &[u8], max: &[u8]) -> impl Iterator<Item = PlanId> {
+        self.plans
+            .iter()
+            .filter(move |(_, used)| used.key_min <= max && min <= used.key_max)
+            .map(|(id, _)| *id)
+    }
+
     /// Whether a running plan writes to `level` within `min..=max`.
-    pub(super) fn has_writer_in(&self, level: usize, min: &[u8], max: &[u8]) -> bool {
+    pub(crate) fn has_writer_in(&self, level: usize, min: &[u8], max: &[u8]) -> bool {
         let meets =
             |used: &RunningPlan| used.output_level == level && used.key_min <= max && min <= used.key_max;
         self.plans.values().any(meets)

@@ -196,18 +196,22 @@ impl Engine {
         }
     }
 
-    /// Makes the outputs of a compaction live. If a late write would become visible by that,
-    /// returns the compaction to run instead.
+    /// Makes the outputs of a compaction live. If a late write or an ingested cell would become
+    /// visible by that, returns the compaction to run instead.
     fn finish_compaction(
         &self,
         compaction: &Compaction,
         edit: &VersionEdit,
     ) -> Result<Option<Compaction>, Error> {
+        // Locked until the edit is installed: no table is ingested between the check and the edit.
+        let busy = self.shared.jobs.busy.lock();
         if self.has_late_write(compaction) {
+            drop(busy);
             self.discard_outputs(edit);
             return Ok(self.restart_without_drops(compaction));
         }
         let installed = self.shared.install_edit(edit, View::with_levels);
+        drop(busy);
         self.end_plan(compaction.plan, installed.is_ok());
         if let Err(error) = installed {
             return Err(self.edit_failed(edit, error));
@@ -238,8 +242,9 @@ impl Engine {
         let context = self.job_context();
         let plan = self.pick(&context, &busy)?;
         let id = busy.begin(&plan);
+        // Before another ingest can install a table that the plan does not see.
+        self.shared.jobs.added_since.lock().insert(id, MinVersions::default());
         drop(busy);
-        self.shared.jobs.flushed_since.lock().insert(id, MinVersions::default());
         self.shared.background.compaction_began(id, &plan, self.now());
         Some(Compaction { job: Job::new(plan, context), plan: id })
     }
@@ -261,12 +266,12 @@ impl Engine {
     fn end_plan(&self, plan: PlanId, is_live: bool) {
         self.shared.background.compaction_ended(plan, is_live, self.now());
         self.shared.jobs.busy.lock().end(plan);
-        self.shared.jobs.flushed_since.lock().remove(&plan);
+        self.shared.jobs.added_since.lock().remove(&plan);
         self.shared.signals.debt.notify();
     }
 
     fn note_flushed(&self, flushed: MinVersions) {
-        for oldest in self.shared.jobs.flushed_since.lock().values_mut() {
+        for oldest in self.shared.jobs.added_since.lock().values_mut() {
             *oldest = oldest.with(flushed);
         }
     }
@@ -299,9 +304,9 @@ impl Engine {
         view.memtables().fold(replayable, |oldest, logged| oldest.with(logged.oldest()))
     }
 
-    /// Whether a write arrived during the compaction that is older than a tombstone that it
-    /// dropped, and would become visible. Only a write older than the grace period, or a late write
-    /// of a local key, can be.
+    /// Whether a cell arrived during the compaction that is older than a tombstone that it dropped,
+    /// and would become visible. Only an ingested cell, a write older than the grace period, or a
+    /// late write of a local key can be.
     fn has_late_write(&self, compaction: &Compaction) -> bool {
         let dropped = compaction.job.dropped();
         if dropped == DroppedVersions::default() {
@@ -311,7 +316,7 @@ impl Engine {
         let unflushed = self.unflushed(&view);
         // Read after the view: versions of a memtable that left the view were recorded before it
         // left.
-        let flushed = self.shared.jobs.flushed_since.lock().get(&compaction.plan).copied();
+        let flushed = self.shared.jobs.added_since.lock().get(&compaction.plan).copied();
         let oldest = unflushed.with(flushed.unwrap_or_default());
         let reaches = |oldest: Option<Version>, dropped: Option<Version>| {
             oldest.zip(dropped).is_some_and(|(oldest, dropped)| oldest <= dropped)

@@ -5,8 +5,9 @@ use crate::damaged::DamagedTables;
 use crate::heal::job::HealJob;
 use crate::scrub::round::Scrub;
 use crate::view::{LoggedMemtable, MinVersions};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stdx::Instant;
 
@@ -30,8 +31,12 @@ pub(crate) struct Jobs {
     pub(crate) scrub: Scrub,
     /// While the disk is full, deletes are not flushed before this time.
     pub(super) deletes_flushed_next: Mutex<Instant>,
-    /// For each running compaction, the least versions of the cells flushed since it began.
-    pub(super) flushed_since: Mutex<BTreeMap<PlanId, MinVersions>>,
+    /// For each running compaction, the least versions of the cells that became part of tables
+    /// since it began: of all flushes, and of ingested tables in its key range. Lock order: `busy`,
+    /// then `added_since`.
+    pub(crate) added_since: Mutex<BTreeMap<PlanId, MinVersions>>,
+    /// Names of the open ingests.
+    pub(crate) open_ingests: Mutex<BTreeSet<Bytes>>,
 }
 
 /// Locked during a step: threads that step the same slot alternate.

@@ -20,6 +20,20 @@ pub struct VersionEdit {
     /// Tables that were quarantined when a checkpoint was made of them. A running engine records
     /// none.
     pub damaged: Vec<TableId>,
+    /// Cursors of ingests that are set, in the order in which they are applied.
+    pub ingest_cursors: Vec<IngestCursor>,
+    /// Names of cursors that are removed, after the others were set.
+    pub removed_ingest_cursors: Vec<Bytes>,
+}
+
+/// The durable position of an ingest: everything up to it is in live tables. Names and positions
+/// are chosen by the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngestCursor {
+    /// Name of the ingest.
+    pub name: Bytes,
+    /// Position up to which all cells were ingested.
+    pub position: Bytes,
 }
 
 /// Tags of the fields of an encoded edit.
@@ -29,6 +43,8 @@ mod tag {
     pub(super) const NEXT_TABLE_ID: u8 = 3;
     pub(super) const WAL_FLOOR: u8 = 4;
     pub(super) const DAMAGED: u8 = 5;
+    pub(super) const INGEST_CURSOR: u8 = 6;
+    pub(super) const INGEST_CURSOR_REMOVED: u8 = 7;
 }
 
 impl VersionEdit {
@@ -60,6 +76,15 @@ impl VersionEdit {
             out.push(tag::DAMAGED);
             put_varint(out, id.0);
         }
+        for IngestCursor { name, position } in &self.ingest_cursors {
+            out.push(tag::INGEST_CURSOR);
+            put_bytes(out, name);
+            put_bytes(out, position);
+        }
+        for name in &self.removed_ingest_cursors {
+            out.push(tag::INGEST_CURSOR_REMOVED);
+            put_bytes(out, name);
+        }
     }
 
     /// Decodes an edit that takes all of `bytes`.
@@ -89,6 +114,14 @@ impl VersionEdit {
             tag::NEXT_TABLE_ID => self.next_table_id = Some(TableId(reader.varint().map_err(ends)?)),
             tag::WAL_FLOOR => self.wal_floor = Some(SegmentId(reader.varint().map_err(ends)?)),
             tag::DAMAGED => self.damaged.push(TableId(reader.varint().map_err(ends)?)),
+            tag::INGEST_CURSOR => self.ingest_cursors.push(IngestCursor {
+                name: Bytes::copy_from_slice(reader.length_prefixed().map_err(ends)?),
+                position: Bytes::copy_from_slice(reader.length_prefixed().map_err(ends)?),
+            }),
+            tag::INGEST_CURSOR_REMOVED => {
+                let name = reader.length_prefixed().map_err(ends)?;
+                self.removed_ingest_cursors.push(Bytes::copy_from_slice(name));
+            }
             other => return Err(format!("the edit has a field of unknown kind {other}")),
         }
         Ok(())
@@ -162,13 +195,28 @@ mod tests {
         let added = vec((any::<u8>(), meta()), 0..4);
         let removed = vec((any::<u8>(), any::<u64>().prop_map(TableId)), 0..4);
         let damaged = vec(any::<u64>().prop_map(TableId), 0..4);
-        (added, removed, any::<Option<u64>>(), any::<Option<u64>>(), damaged).prop_map(
-            |(added, removed, next_table_id, wal_floor, damaged)| VersionEdit {
+        let bytes = || vec(any::<u8>(), 0..40).prop_map(Bytes::from);
+        let cursors =
+            vec((bytes(), bytes()).prop_map(|(name, position)| IngestCursor { name, position }), 0..4);
+        let numbers = any::<(Option<u64>, Option<u64>)>();
+        (added, removed, numbers, damaged, cursors, vec(bytes(), 0..4)).prop_map(
+            |(
                 added,
                 removed,
-                next_table_id: next_table_id.map(TableId),
-                wal_floor: wal_floor.map(SegmentId),
+                (next_table_id, wal_floor),
                 damaged,
+                ingest_cursors,
+                removed_ingest_cursors,
+            )| {
+                VersionEdit {
+                    added,
+                    removed,
+                    next_table_id: next_table_id.map(TableId),
+                    wal_floor: wal_floor.map(SegmentId),
+                    damaged,
+                    ingest_cursors,
+                    removed_ingest_cursors,
+                }
             },
         )
     }

@@ -17,18 +17,19 @@
 //! **Caveats.** The mark reaches the disk when the system writes it. Until then, damage to the very
 //! last edit combined with power loss is taken for a torn write.
 
-use super::VersionEdit;
 use super::current::{
     SwitchError, current_path, header, manifest_numbers, manifest_path, read_current, read_file,
     remove_others, write_current,
 };
 use super::frame::{self, ManifestFrameKind};
 use super::state::{ReplayedManifest, State, replay};
+use super::{IngestCursor, VersionEdit};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta, file_name};
 use crate::wal::SegmentId;
+use bytes::Bytes;
 use env::{File, Fs, OpenMode};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct RecoveredState {
     /// Live tables that were quarantined when the checkpoint was made from which the directory
     /// began.
     pub damaged: BTreeSet<TableId>,
+    /// Positions of ingests, by name.
+    pub ingest_cursors: BTreeMap<Bytes, Bytes>,
     /// Tables that have a file but are not live, because a job was interrupted. The files may be
     /// removed.
     pub orphans: Vec<TableId>,
@@ -169,6 +172,16 @@ impl Manifest {
         self.state.apply(edit);
         self.tail.mark();
         Ok(())
+    }
+
+    /// The durable position of an ingest.
+    pub(crate) fn ingest_position(&self, name: &[u8]) -> Option<Bytes> {
+        self.state.ingest_cursors.get(name).cloned()
+    }
+
+    /// The durable positions of all ingests, by name.
+    pub(crate) fn ingest_cursors(&self) -> Vec<IngestCursor> {
+        self.state.cursors().collect()
     }
 
     /// Begins a new manifest if this one is too long, and makes the last switch durable.

@@ -7,7 +7,8 @@
 //!
 //! **Mechanism.** [`Levels`] is the set in memory: immutable, shared, replaced as a whole. A
 //! [`VersionEdit`] changes one set into the next: tables added, tables removed, and the segment
-//! from which recovery replays the log. [`Manifest`] is a file with a snapshot and all edits since;
+//! from which recovery replays the log. Tables of an ingest are added together with its cursor
+//! ([`IngestCursor`]). [`Manifest`] is a file with a snapshot and all edits since;
 //! the file `CURRENT` names the current one. It is rewritten at every start and whenever it has
 //! outgrown its snapshot.
 //!
@@ -22,7 +23,7 @@ mod log;
 mod state;
 
 pub(crate) use current::find_missing_file;
-pub use edit::VersionEdit;
+pub use edit::{IngestCursor, VersionEdit};
 pub use levels::{HasMeta, LEVELS, Levels};
 pub use log::{Manifest, RecoveredState, holds_data};
 pub use state::check_bytes;

@@ -1,10 +1,11 @@
 //! The state that a manifest describes, and its replay.
 
 use super::frame::{self, ManifestFrameKind};
-use super::{Levels, RecoveredState, VersionEdit, current};
+use super::{IngestCursor, Levels, RecoveredState, VersionEdit, current};
 use crate::Error;
 use crate::sstable::{TableId, TableMeta};
 use crate::wal::SegmentId;
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(super) struct State {
     /// Live tables that were quarantined when the checkpoint was made from which this directory
     /// began.
     pub(super) damaged: BTreeSet<TableId>,
+    /// Positions of ingests, by name.
+    pub(super) ingest_cursors: BTreeMap<Bytes, Bytes>,
 }
 
 impl State {
@@ -31,6 +34,7 @@ impl State {
             next_table_id: TableId(0),
             wal_floor: SegmentId(0),
             damaged: BTreeSet::new(),
+            ingest_cursors: BTreeMap::new(),
         }
     }
 
@@ -43,8 +47,15 @@ impl State {
         }
         let stays =
             |id| self.tables.contains_key(id) && edit.removed.iter().all(|(_, removed)| removed != id);
-        match edit.added.iter().find(|(_, meta)| stays(&meta.id)) {
-            Some((_, meta)) => Err(format!("table {} is added, but is there already", meta.id.0)),
+        if let Some((_, meta)) = edit.added.iter().find(|(_, meta)| stays(&meta.id)) {
+            return Err(format!("table {} is added, but is there already", meta.id.0));
+        }
+        let is_known = |name: &&Bytes| {
+            self.ingest_cursors.contains_key(*name)
+                || edit.ingest_cursors.iter().any(|cursor| cursor.name == **name)
+        };
+        match edit.removed_ingest_cursors.iter().find(|name| !is_known(name)) {
+            Some(name) => Err(format!("the cursor \"{}\" is removed, but is not there", name.escape_ascii())),
             None => Ok(()),
         }
     }
@@ -62,6 +73,12 @@ impl State {
         self.wal_floor = self.wal_floor.max(edit.wal_floor.unwrap_or(SegmentId(0)));
         self.damaged.extend(&edit.damaged);
         self.damaged.retain(|id| self.tables.contains_key(id));
+        for IngestCursor { name, position } in &edit.ingest_cursors {
+            self.ingest_cursors.insert(name.clone(), position.clone());
+        }
+        for name in &edit.removed_ingest_cursors {
+            self.ingest_cursors.remove(name);
+        }
     }
 
     /// The state as recovery returns it.
@@ -71,9 +88,16 @@ impl State {
             next_table_id: self.next_table_id,
             wal_floor: self.wal_floor,
             damaged: self.damaged.clone(),
+            ingest_cursors: self.ingest_cursors.clone(),
             orphans,
             cut_bytes,
         }
+    }
+
+    /// The cursors of ingests, by name.
+    pub(super) fn cursors(&self) -> impl Iterator<Item = IngestCursor> + '_ {
+        let cursors = self.ingest_cursors.iter();
+        cursors.map(|(name, position)| IngestCursor { name: name.clone(), position: position.clone() })
     }
 
     /// The state as a sequence of edits.
@@ -93,7 +117,9 @@ impl State {
             edits.last_mut().expect("the snapshot has an edit").added.push((*level, meta.clone()));
         }
         // In the last edit: by then every table has been added.
-        edits.last_mut().expect("the snapshot has an edit").damaged.extend(&self.damaged);
+        let last = edits.last_mut().expect("the snapshot has an edit");
+        last.damaged.extend(&self.damaged);
+        last.ingest_cursors.extend(self.cursors());
         edits
     }
 

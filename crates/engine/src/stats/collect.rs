@@ -64,6 +64,7 @@ impl Engine {
             levels,
             wal: self.wal_stats(),
             jobs: shared.counters.jobs(),
+            ingest: shared.counters.ingest(),
             backlog: shared.backlog_of(&view),
             stalls: shared.counters.stalls(),
             io: shared.env.fs.counters().counts(),

@@ -3,7 +3,7 @@
 //!
 //! No counter is updated by reads: those are counted per thread, beside the cache.
 
-use super::{JobStats, StallStats, WalStats};
+use super::{IngestStats, JobStats, StallStats, WalStats};
 use crate::Error;
 use crate::commit::queue::GroupSize;
 use crate::compaction::Plan;
@@ -27,6 +27,11 @@ pub(crate) struct EngineCounters {
     merged_bytes: AtomicU64,
     compacted_bytes: AtomicU64,
     tables_healed: AtomicU64,
+    ingested_tables: AtomicU64,
+    ingested_level0_tables: AtomicU64,
+    ingested_cells: AtomicU64,
+    ingested_data_bytes: AtomicU64,
+    ingested_file_bytes: AtomicU64,
     pauses: AtomicU64,
     paused_nanos: AtomicU64,
     refused_overloaded: AtomicU64,
@@ -59,6 +64,17 @@ impl EngineCounters {
     pub(crate) fn record_compaction(&self, plan: &Plan) {
         add(&self.compactions, 1);
         add(&self.moves, u64::from(plan.is_move));
+    }
+
+    /// Counts the tables of an ingest that became live.
+    pub(crate) fn record_ingest(&self, edit: &VersionEdit) {
+        for (level, meta) in &edit.added {
+            add(&self.ingested_tables, 1);
+            add(&self.ingested_level0_tables, u64::from(*level == 0));
+            add(&self.ingested_cells, meta.cells);
+            add(&self.ingested_data_bytes, meta.data_bytes);
+        }
+        add(&self.ingested_file_bytes, added_bytes(edit));
     }
 
     /// Counts a replaced damaged table.
@@ -104,6 +120,16 @@ impl EngineCounters {
             moves: get(&self.moves),
             merged_bytes: get(&self.merged_bytes),
             compacted_bytes: get(&self.compacted_bytes),
+        }
+    }
+
+    pub(super) fn ingest(&self) -> IngestStats {
+        IngestStats {
+            tables: get(&self.ingested_tables),
+            level0_tables: get(&self.ingested_level0_tables),
+            cells: get(&self.ingested_cells),
+            data_bytes: get(&self.ingested_data_bytes),
+            file_bytes: get(&self.ingested_file_bytes),
         }
     }
 

@@ -47,6 +47,8 @@ pub struct Stats {
     pub wal: WalStats,
     /// Background jobs.
     pub jobs: JobStats,
+    /// Cells that became tables without the log.
+    pub ingest: IngestStats,
     /// Backlog of flush and compaction.
     pub backlog: Backlog,
     /// Writes that were slowed down or refused.
@@ -151,6 +153,22 @@ pub struct JobStats {
     pub compacted_bytes: u64,
 }
 
+/// Committed parts of ingests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IngestStats {
+    /// Number of tables.
+    pub tables: u64,
+    /// Number of those tables that joined level 0, because they overlapped tables of every other
+    /// level.
+    pub level0_tables: u64,
+    /// Number of cells.
+    pub cells: u64,
+    /// Bytes of keys and values.
+    pub data_bytes: u64,
+    /// Bytes of the table files.
+    pub file_bytes: u64,
+}
+
 /// Writes that were slowed down or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallStats {
@@ -186,15 +204,16 @@ impl Stats {
         self.levels.iter().map(|level| level.file_bytes).sum()
     }
 
-    /// Bytes written for writes: to the log, by flushes and by compactions. Without spare log
-    /// segments and the manifest.
+    /// Bytes written for writes and ingests: to the log, by flushes, by ingests and by compactions.
+    /// Without spare log segments and the manifest.
     pub fn written_bytes(&self) -> u64 {
-        self.wal.written_bytes + self.jobs.flushed_bytes + self.jobs.compacted_bytes
+        let jobs_bytes = self.jobs.flushed_bytes + self.jobs.compacted_bytes;
+        self.wal.written_bytes + jobs_bytes + self.ingest.file_bytes
     }
 
-    /// Bytes written per accepted byte of keys and values. `None` before the first write.
+    /// Bytes written per accepted byte of keys and values. `None` before the first write or ingest.
     pub fn write_amplification(&self) -> Option<f64> {
-        ratio(self.written_bytes(), self.wal.data_bytes)
+        ratio(self.written_bytes(), self.wal.data_bytes + self.ingest.data_bytes)
     }
 
     /// Upper estimate of the bytes of tables per live byte. `None` without tables.
