@@ -68,6 +68,11 @@ impl ReplicaSet {
     pub(crate) const fn first_index(self) -> Option<u8> {
         if self.is_empty() { None } else { Some(self.0.trailing_zeros() as u8) }
     }
+
+    /// The greatest replica index.
+    pub(crate) const fn last_index(self) -> Option<u8> {
+        if self.is_empty() { None } else { Some(self.0.ilog2() as u8) }
+    }
 }
 
 impl Iterator for ReplicaSet {
@@ -102,10 +107,11 @@ mod tests {
         let mut replicas = ReplicaSet::EMPTY;
         assert!(replicas.insert(63) && replicas.insert(0) && !replicas.insert(63));
         assert_eq!(replicas.collect::<Vec<_>>(), [0, 63]);
-        assert_eq!((replicas.len(), replicas.first_index()), (2, Some(0)));
+        assert_eq!((replicas.len(), replicas.first_index(), replicas.last_index()), (2, Some(0), Some(63)));
         assert_eq!(ReplicaSet::first(64).without(replicas).len(), 62);
         assert_eq!(replicas.intersection(ReplicaSet::first(63)), ReplicaSet::one(0));
         assert!(replicas.remove(0) && !replicas.remove(0) && replicas == ReplicaSet::one(63));
         assert_eq!(ReplicaSet::first(0).union(ReplicaSet::EMPTY).first_index(), None);
+        assert_eq!(ReplicaSet::EMPTY.last_index(), None);
     }
 }

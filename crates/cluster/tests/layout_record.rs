@@ -237,7 +237,7 @@ fn each_constraint_of_a_record_is_checked() {
     let partition = PartitionId(2);
     let slot = NodeIndex(1);
     let cases: [(Change, LayoutRecordError); 24] = [
-        (|it| it.feature_level = 3, LayoutRecordError::FeatureLevel { level: 3 }),
+        (|it| it.feature_level = 4, LayoutRecordError::FeatureLevel { level: 4 }),
         (|it| it.members.clear(), LayoutRecordError::MemberCount { members: 0 }),
         (|it| it.epoch = LayoutEpoch(0), LayoutRecordError::EpochWithoutParent),
         (|it| it.epoch = LayoutEpoch(1), LayoutRecordError::EpochWithoutParent),

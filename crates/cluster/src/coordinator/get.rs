@@ -365,7 +365,7 @@ impl Read {
 
     /// Asks the best replicas not asked yet, as many as the quorum needs.
     fn ask_quorum(&mut self, cx: &mut OperationContext<'_>) {
-        while self.tally.needs_more_than(self.open().len()) {
+        while self.tally.needs_more_than(self.open()) {
             self.reopen_available(cx.peers);
             self.fail_unavailable(cx.peers);
             let Some(replica_index) = self.best_replica(cx.peers, self.tally.silent().without(self.open()))

@@ -98,7 +98,7 @@ impl ReadAnswers {
 
     /// The replicas that should hold the newest cell.
     pub(super) fn intended_replicas(&self) -> ReplicaSet {
-        replicas_of_cell(self.newest_from())
+        replicas_of_cell(self.newest_from(), None)
     }
 
     /// The `from` of the newest cell; 0 if there is none.

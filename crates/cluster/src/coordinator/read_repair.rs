@@ -115,6 +115,7 @@ impl Read {
             held,
             answered: self.tally.acked(),
             out_of_reach: self.tally.failed().union(self.repair.failed).union(self.repair.slow),
+            swap: None,
         }
     }
 

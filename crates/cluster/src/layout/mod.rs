@@ -30,8 +30,9 @@ pub use placement::{
 };
 pub(crate) use record::voter_count;
 pub use record::{
-    ClusterId, ClusterOrigin, FEATURE_LEVEL, LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch,
-    LayoutMember, LayoutRecord, LayoutRecordError, MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX,
+    ClusterId, ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS,
+    LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
+    MemberState, PairSwap, RecordHash, RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, VOTERS_MAX,
     ZONE_BYTES_MAX,
 };
 

@@ -3,8 +3,8 @@
 use crate::cluster_of_voters::{Cluster, WITHIN, first, first_of, new_state};
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
-    AgreementEffect, FEATURE_LEVEL, LayoutEpoch, LayoutRecordError, MemberState, NodeIndex, ProposalOutcome,
-    SyncState, VoteHistory,
+    AgreementEffect, FEATURE_LEVEL_NAMED, LayoutEpoch, LayoutRecordError, MemberState, NodeIndex,
+    ProposalOutcome, SyncState, VoteHistory,
 };
 use stdx::NodeTag;
 
@@ -43,7 +43,7 @@ fn a_new_cluster_decides_all_ids_once() {
     for hosts in 1..=6 {
         let mut cluster = started(hosts, hosts as u64);
         (0..hosts).for_each(|host| assert_all_named(&cluster, host));
-        assert_eq!(cluster.adopted(0).feature_level, FEATURE_LEVEL);
+        assert_eq!(cluster.adopted(0).feature_level, FEATURE_LEVEL_NAMED);
         cluster.run(10 * SECOND);
         assert_eq!(cluster.epochs(), vec![2; hosts], "nothing is left to change");
         let is_ended = |effect: &AgreementEffect| matches!(effect, AgreementEffect::ProposalEnded(_));

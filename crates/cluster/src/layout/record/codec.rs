@@ -1,10 +1,10 @@
 //! The bytes of a record, as `docs/storage-format/layout.md` pins them.
 
 use super::{
-    ClusterId, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, RecordHash,
-    URL_BYTES_MAX, ZONE_BYTES_MAX,
+    ClusterId, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, PairSwap, RecordHash,
+    RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, ZONE_BYTES_MAX,
 };
-use crate::layout::{NODES_MAX, NodeIndex};
+use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 use stdx::NodeTag;
 use stdx::codec::{Reader, Truncated, put_varint};
 
@@ -24,6 +24,13 @@ const ACTIVE: u8 = 1;
 const JOINING: u8 = 2;
 const LEAVING: u8 = 3;
 const DEAD: u8 = 4;
+
+/// Version of the format of a running plan.
+const PLAN_FORMAT: u8 = 1;
+const PREPARE: u8 = 1;
+const READ_NEW: u8 = 2;
+const BACK: u8 = 3;
+const NEW: u8 = 4;
 
 /// The reason why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,8 +56,8 @@ pub enum LayoutDecodeError {
         /// Name of the field.
         field: &'static str,
     },
-    /// The record has a running plan, which a later release has made.
-    #[error("the record has a running change, which this release does not know: upgrade this node")]
+    /// The record has a running plan in another format, which a later release has made.
+    #[error("the record has a running plan, which this release does not know: upgrade this node")]
     Plan,
     /// The record breaks a constraint.
     #[error(transparent)]
@@ -90,19 +97,51 @@ impl LayoutRecord {
         out.extend_from_slice(&self.partitions().to_le_bytes());
         self.put_lists(&mut out);
         self.changed.iter().for_each(|epoch| put_varint(&mut out, epoch.0));
-        // The length of the running plan.
-        out.extend_from_slice(&0_u32.to_le_bytes());
+        let plan = self.plan.as_ref().map_or_else(Vec::new, |plan| self.encode_plan(plan));
+        out.extend_from_slice(&(plan.len() as u32).to_le_bytes());
+        out.extend_from_slice(&plan);
         let checksum = crc_fast::crc32_iscsi(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
     }
 
     fn put_lists(&self, out: &mut Vec<u8>) {
+        let positions = self.positions();
+        out.extend(self.lists.iter().map(|slot| positions[slot.as_usize()]));
+    }
+
+    /// The position in the list of members, by slot.
+    fn positions(&self) -> [u8; NODES_MAX] {
         let mut positions = [0_u8; NODES_MAX];
         for (position, member) in self.members.iter().enumerate() {
             positions[member.slot.as_usize()] = position as u8;
         }
-        out.extend(self.lists.iter().map(|slot| positions[slot.as_usize()]));
+        positions
+    }
+
+    fn encode_plan(&self, plan: &RunningPlan) -> Vec<u8> {
+        let positions = self.positions();
+        let mut out = vec![PLAN_FORMAT];
+        put_varint(&mut out, plan.began.0);
+        put_varint(&mut out, plan.swaps.len() as u64);
+        for PairSwap { loser, gainer, phase, attempt, since, partitions } in &plan.swaps {
+            out.extend([loser, gainer].map(|slot| positions[slot.as_usize()]));
+            out.push(match phase {
+                SwapPhase::Prepare => PREPARE,
+                SwapPhase::ReadNew => READ_NEW,
+                SwapPhase::Back => BACK,
+                SwapPhase::New => NEW,
+            });
+            put_varint(&mut out, attempt.0);
+            put_varint(&mut out, since.0);
+            put_varint(&mut out, partitions.len() as u64);
+            let mut next = 0;
+            for PartitionId(partition) in partitions {
+                put_varint(&mut out, u64::from(partition.wrapping_sub(next)));
+                next = partition.wrapping_add(1);
+            }
+        }
+        out
     }
 
     /// Decodes and checks a record.
@@ -172,9 +211,10 @@ fn decode_fields(reader: &mut Reader<'_>) -> Result<LayoutRecord, LayoutDecodeEr
     }
     let lists = lists(reader, &members, partitions)?;
     let changed = (0..partitions).map(|_| epoch_of_change(reader)).collect::<Result<_, _>>()?;
-    if reader.u32()? != 0 {
-        return Err(LayoutDecodeError::Plan);
-    }
+    let plan = match reader.u32()? as usize {
+        0 => None,
+        len => Some(plan(&mut Reader::new(reader.bytes(len)?), &members)?),
+    };
     Ok(LayoutRecord {
         cluster,
         epoch,
@@ -186,6 +226,7 @@ fn decode_fields(reader: &mut Reader<'_>) -> Result<LayoutRecord, LayoutDecodeEr
         voters,
         changed,
         lists,
+        plan,
     })
 }
 
@@ -238,12 +279,64 @@ fn lists(
     slots.ok_or(LayoutDecodeError::Field { field: "preference list" })
 }
 
-/// Decodes a varint, which must have its shortest form: equal records have equal bytes.
 fn epoch_of_change(reader: &mut Reader<'_>) -> Result<LayoutEpoch, LayoutDecodeError> {
+    varint(reader, "epoch of a partition").map(LayoutEpoch)
+}
+
+/// Decodes a varint, which must have its shortest form: equal records have equal bytes.
+fn varint(reader: &mut Reader<'_>, field: &'static str) -> Result<u64, LayoutDecodeError> {
     let len = reader.rest().len();
-    let epoch = reader.varint()?;
-    match len - reader.rest().len() == stdx::codec::varint_len(epoch) {
-        true => Ok(LayoutEpoch(epoch)),
-        false => Err(LayoutDecodeError::Field { field: "epoch of a partition" }),
+    let value = reader.varint()?;
+    match len - reader.rest().len() == stdx::codec::varint_len(value) {
+        true => Ok(value),
+        false => Err(LayoutDecodeError::Field { field }),
     }
+}
+
+/// Decodes a running plan, which extends to the end of `reader`.
+fn plan(reader: &mut Reader<'_>, members: &[LayoutMember]) -> Result<RunningPlan, LayoutDecodeError> {
+    if reader.u8()? != PLAN_FORMAT {
+        return Err(LayoutDecodeError::Plan);
+    }
+    let began = LayoutEpoch(varint(reader, "epoch of a plan")?);
+    let count = varint(reader, "number of swaps")?;
+    if count > SWAPS_MAX as u64 {
+        return Err(LayoutRecordError::PlanBounds.into());
+    }
+    let swaps = (0..count).map(|_| pair_swap(reader, members)).collect::<Result<_, _>>()?;
+    match reader.is_empty() {
+        true => Ok(RunningPlan { began, swaps }),
+        false => Err(LayoutDecodeError::Length),
+    }
+}
+
+fn pair_swap(reader: &mut Reader<'_>, members: &[LayoutMember]) -> Result<PairSwap, LayoutDecodeError> {
+    let mut slot = || {
+        let member = members.get(usize::from(reader.u8()?));
+        member.map(|member| member.slot).ok_or(LayoutDecodeError::Field { field: "member of a swap" })
+    };
+    let (loser, gainer) = (slot()?, slot()?);
+    let phase = match reader.u8()? {
+        PREPARE => SwapPhase::Prepare,
+        READ_NEW => SwapPhase::ReadNew,
+        BACK => SwapPhase::Back,
+        NEW => SwapPhase::New,
+        _ => return Err(LayoutDecodeError::Field { field: "phase of a swap" }),
+    };
+    let attempt = LayoutEpoch(varint(reader, "epoch of a swap")?);
+    let since = LayoutEpoch(varint(reader, "epoch of a swap")?);
+    let count = varint(reader, "partitions of a swap")?;
+    // Each partition has at least one byte.
+    if count > reader.rest().len() as u64 {
+        return Err(LayoutDecodeError::Length);
+    }
+    let mut partitions = Vec::with_capacity(count as usize);
+    let mut next = 0_u64;
+    for _ in 0..count {
+        let partition = next.saturating_add(varint(reader, "partition of a swap")?);
+        let id = u32::try_from(partition).map_err(|_| LayoutDecodeError::Field { field: "partition" })?;
+        partitions.push(PartitionId(id));
+        next = u64::from(id) + 1;
+    }
+    Ok(PairSwap { loser, gainer, phase, attempt, since, partitions })
 }

@@ -1,6 +1,9 @@
 //! Reasons why a record is not one of its cluster.
 
-use super::{FEATURE_LEVEL, MemberState, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX};
+use super::{
+    FEATURE_LEVEL, FEATURE_LEVEL_PLANS, MemberState, SWAPS_MAX, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT,
+    ZONE_BYTES_MAX,
+};
 use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 
 /// The constraint that a layout record breaks.
@@ -129,5 +132,38 @@ pub enum LayoutRecordError {
     ListChange {
         /// The partition.
         partition: PartitionId,
+    },
+    /// The record has a running plan, and its members need not support that.
+    #[error("it has a running plan, which needs feature level {FEATURE_LEVEL_PLANS}")]
+    PlanLevel,
+    /// The epoch in which the plan began is not possible, its swaps are out of order, or there are
+    /// too many.
+    #[error("its plan began in another epoch, or its swaps are not at most {SWAPS_MAX} in order")]
+    PlanBounds,
+    /// The swap of a pair is not possible by itself.
+    #[error(
+        "the swap from slot {} to slot {} has no partition, impossible epochs, a dead gainer or no member",
+        loser.0, gainer.0
+    )]
+    Swap {
+        /// The losing slot.
+        loser: NodeIndex,
+        /// The gaining slot.
+        gainer: NodeIndex,
+    },
+    /// A partition of a swap does not exist, is out of order or in another swap, or its list or
+    /// epoch contradicts the swap.
+    #[error("partition {} is in two swaps, or its preference list contradicts its swap", partition.0)]
+    SwapPartition {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// The swap of a pair does not follow from that in the parent.
+    #[error("the swap from slot {} to slot {} does not follow from that in the parent", loser.0, gainer.0)]
+    SwapTransition {
+        /// The losing slot.
+        loser: NodeIndex,
+        /// The gaining slot.
+        gainer: NodeIndex,
     },
 }

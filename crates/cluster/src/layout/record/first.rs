@@ -74,6 +74,7 @@ impl LayoutRecord {
             changed: vec![LayoutEpoch::FIRST; partitions],
             lists: balance::preference_lists(&origin.nodes, origin.partitions),
             members: (0..).map(NodeIndex).zip(origin.nodes).map(first_member).collect(),
+            plan: None,
         };
         record.check()?;
         Ok(record)

@@ -26,14 +26,17 @@
 //! **Recovery.** The operator of a cluster whose majority of voters is lost for good builds a
 //! record of another cluster id without agreement: [`LayoutRecord::recovered`].
 //!
+//! **Changes.** A record may have a running plan, by which the placement changes in steps while the
+//! cluster serves: [`RunningPlan`].
+//!
 //! **Caveats.** The agreement on a record is not part of this module: a record takes these steps
-//! only after it was decided. The format has room for a running plan,
-//! and this release reads records without one only. Slots have 16 bits in the format, and at most
+//! only after it was decided. Slots have 16 bits in the format, and at most
 //! [`NODES_MAX`](super::NODES_MAX) values in this release.
 
 mod codec;
 mod error;
 mod first;
+mod plan;
 mod recovery;
 mod verify;
 
@@ -41,15 +44,21 @@ pub use codec::{LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError};
 pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;
 pub(crate) use first::voter_count;
+pub use plan::{PairSwap, RunningPlan, SWAPS_MAX, SwapPhase};
 
 use super::{NodeIndex, PartitionId};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use stdx::NodeTag;
 
-/// The greatest feature level that this release supports: records are decided, and name the ids of
-/// all members that are not dead.
-pub const FEATURE_LEVEL: u32 = 2;
+/// The greatest feature level that this release supports.
+pub const FEATURE_LEVEL: u32 = FEATURE_LEVEL_PLANS;
+/// The feature level of records that are decided and name the ids of all members that are not dead.
+/// The nodes of a cluster raise its record to this level by themselves.
+pub const FEATURE_LEVEL_NAMED: u32 = 2;
+/// The feature level of records that may have a running plan. In such a record, lists change by
+/// swaps only, and the death or the lost disk of a member changes every partition.
+pub const FEATURE_LEVEL_PLANS: u32 = 3;
 /// The feature level of epoch 1, which is computed from a list and not decided.
 const FEATURE_LEVEL_OF_LIST: u32 = 1;
 /// Most voters of a record.
@@ -108,6 +117,8 @@ pub struct LayoutRecord {
     pub changed: Vec<LayoutEpoch>,
     /// The preference lists of all partitions, concatenated. Each names every member once.
     pub lists: Vec<NodeIndex>,
+    /// The running plan.
+    pub plan: Option<RunningPlan>,
 }
 
 /// A member of a cluster.

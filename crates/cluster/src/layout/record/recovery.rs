@@ -43,9 +43,7 @@ impl LayoutRecord {
         record.epoch = self.epoch.next().ok_or(LayoutRecordError::NotTheChild)?;
         record.parent = self.hash();
         record.cluster = self.lineage_without(lost);
-        for member in record.members.iter_mut().filter(|member| is_lost(member.slot)) {
-            member.state = MemberState::Dead;
-        }
+        record.declare_dead(lost);
         let alive = record.members.iter().filter(|member| member.state != MemberState::Dead);
         let alive: Vec<_> = alive.map(|member| member.slot).collect();
         if alive.is_empty() {

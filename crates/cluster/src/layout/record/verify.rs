@@ -1,8 +1,9 @@
 //! The constraints of a record, by itself and after its parent.
 
+use super::plan::{SwapChange, exchanged};
 use super::{
-    FEATURE_LEVEL, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, RecordHash,
-    URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
+    FEATURE_LEVEL, FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
+    MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, NodeSet, PartitionId};
 use std::collections::BTreeSet;
@@ -39,7 +40,8 @@ impl LayoutRecord {
         if !is_voter_set {
             return Err(LayoutRecordError::Voters);
         }
-        self.check_lists()
+        self.check_lists()?;
+        self.check_plan()
     }
 
     fn check_members(&self) -> Result<(), LayoutRecordError> {
@@ -115,7 +117,12 @@ impl LayoutRecord {
         if voters.without(before).len() + replaced > 1 || before.without(voters).len() + replaced > 1 {
             return Err(LayoutRecordError::SeveralVoters);
         }
-        (0..self.partitions()).map(PartitionId).try_for_each(|partition| self.verify_list(parent, partition))
+        let changes = self.verify_plan(parent)?;
+        let all_change = self.changes_all_partitions(parent);
+        (0..self.partitions()).map(PartitionId).try_for_each(|partition| {
+            let is_changed = all_change || changes.of(partition).is_some();
+            self.verify_list(parent, partition, changes.of(partition), is_changed)
+        })
     }
 
     /// Checks this record as a later one than `current` of the same cluster: as its child, or, if
@@ -149,20 +156,35 @@ impl LayoutRecord {
     }
 
     /// Checks the preference list of `partition` after that in `parent`: members were added and
-    /// removed at its end only, and of the others at most two changed places.
-    fn verify_list(&self, parent: &Self, partition: PartitionId) -> Result<(), LayoutRecordError> {
+    /// removed at its end only, and of the others at most two changed places. In a record that may
+    /// have a plan, these are the two of a swap. `is_changed`: the partition changes, whether or
+    /// not its list does.
+    fn verify_list(
+        &self,
+        parent: &Self,
+        partition: PartitionId,
+        swap: Option<SwapChange>,
+        is_changed: bool,
+    ) -> Result<(), LayoutRecordError> {
         let (list, before) = (self.preference_list(partition), parent.preference_list(partition));
         let kept = self.slots().intersection(parent.slots());
         let kept_len = usize::from(kept.len());
         let (head, head_before) = (&list[..kept_len], &before[..kept_len]);
         let is_kept = |list: &[NodeIndex]| list.iter().all(|slot| kept.contains(*slot));
         let differing = head.iter().zip(head_before).filter(|(slot, former)| slot != former).count();
-        // Both are permutations of the same members, so two differences are one exchange.
-        if !is_kept(head) || !is_kept(head_before) || differing > 2 {
+        let is_legal = match swap {
+            Some(SwapChange::Exchange(loser, gainer)) => {
+                head_before.iter().map(|slot| exchanged((loser, gainer), *slot)).eq(head.iter().copied())
+            }
+            _ if self.feature_level >= FEATURE_LEVEL_PLANS => differing == 0,
+            // Both are permutations of the same members, so two differences are one exchange.
+            _ => differing <= 2,
+        };
+        if !is_kept(head) || !is_kept(head_before) || !is_legal {
             return Err(LayoutRecordError::ListChange { partition });
         }
         let (changed, former) = (self.changed[partition.0 as usize], parent.changed[partition.0 as usize]);
-        match changed == self.epoch || (differing == 0 && changed == former) {
+        match changed == self.epoch || (differing == 0 && !is_changed && changed == former) {
             true => Ok(()),
             false => Err(LayoutRecordError::ChangedEpoch { partition }),
         }

@@ -16,7 +16,7 @@
 
 use crate::layout::voter_count;
 use crate::quorum::is_majority;
-use crate::{FEATURE_LEVEL, LayoutMember, LayoutRecord, MemberState, NodeIndex, VOTERS_MAX};
+use crate::{FEATURE_LEVEL_NAMED, LayoutMember, LayoutRecord, MemberState, NodeIndex, VOTERS_MAX};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::NodeTag;
@@ -58,7 +58,7 @@ pub(super) fn next_record(adopted: &LayoutRecord, heard: &HeardCluster) -> Optio
 
 /// Whether the record has the feature level of this release and names the id of each member.
 fn is_complete(record: &LayoutRecord) -> bool {
-    record.feature_level >= FEATURE_LEVEL && living(record).all(|member| member.node_id.is_some())
+    record.feature_level >= FEATURE_LEVEL_NAMED && living(record).all(|member| member.node_id.is_some())
 }
 
 fn living(record: &LayoutRecord) -> impl Iterator<Item = &LayoutMember> {
@@ -98,7 +98,7 @@ fn with_ids(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord
         return None;
     }
     let mut record = child(adopted)?;
-    record.feature_level = record.feature_level.max(FEATURE_LEVEL);
+    record.feature_level = record.feature_level.max(FEATURE_LEVEL_NAMED);
     for member in record.members.iter_mut().filter(|member| member.state != MemberState::Dead) {
         member.node_id = member.node_id.or_else(|| heard.ready(member.slot).map(|heard| heard.id));
     }
@@ -243,7 +243,7 @@ mod tests {
     fn all_ids_and_the_feature_level_are_decided_at_once() {
         for nodes in [1, 2, 3, 7] {
             let (first, record) = (first(nodes), named(nodes));
-            assert!(first.feature_level < FEATURE_LEVEL && record.feature_level == FEATURE_LEVEL);
+            assert!(first.feature_level < FEATURE_LEVEL_NAMED && record.feature_level == FEATURE_LEVEL_NAMED);
             assert!(record.members.iter().all(|member| member.node_id == Some(id(member.slot))));
             assert_eq!((record.voters.clone(), record.lists.clone()), (first.voters, first.lists));
             assert_eq!(next_record(&record, &all_heard(&record)), None, "nothing is left to change");

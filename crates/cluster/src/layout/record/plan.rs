@@ -1,0 +1,419 @@
+//! The running plan of a record: the swaps by which the placement changes while it serves.
+//!
+//! **Promise.** A record alone tells for each partition which nodes must hold a write and which are
+//! read. A partition is in at most one swap. The swaps of a record follow from those of its parent
+//! by the transitions below, which are those of the exhaustive model of changes.
+//!
+//! **Mechanism.** A *swap* exchanges two members of preference lists: the *loser*, which comes
+//! first, and the *gainer*. For a `from` between the two the loser is no replica afterwards, and
+//! the gainer is one. One [`PairSwap`] has all partitions that a pair of members exchanges at a
+//! time. The lists of the record are those before the exchange until the phase is
+//! [`SwapPhase::New`]. A partition without a swap is in the state OLD.
+//!
+//! | from | to | if |
+//! |---|---|---|
+//! | OLD | PREPARE | the partition is in no other swap |
+//! | PREPARE | PREPARE, copied anew | always |
+//! | PREPARE | READ-NEW | the copy is complete |
+//! | PREPARE | OLD | the swap is cancelled, or a node of the pair has lost its disk |
+//! | READ-NEW | NEW | the loser has fenced READ-NEW, or has lost its disk |
+//! | READ-NEW | BACK | the swap is cancelled, or the gainer is dead |
+//! | READ-NEW | PREPARE, copied anew | the gainer has lost its disk |
+//! | BACK | OLD | the gainer has fenced BACK, or has lost its disk |
+//! | NEW | OLD of the exchanged list | always |
+//!
+//! A transition, a death and a lost disk are a change of the partition: its epoch is that of the
+//! record. So every node refuses requests that were planned before.
+//!
+//! A new node id in the slot of a member says that the member has lost its disk. A record that
+//! names one takes the transition in the same step: [`LayoutRecord::replace_node`]. Likewise a
+//! gainer that is declared dead, and a dead loser whose copy was not complete:
+//! [`LayoutRecord::declare_dead`].
+//!
+//! **Caveats.** A record does not contain the statements that a transition waits for, such as that
+//! a node has fenced an epoch. They are the duty of the driver of the plan, which proposes the
+//! record.
+
+use super::{FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutRecord, LayoutRecordError, MemberState};
+use crate::layout::{NodeIndex, NodeSet, PartitionId};
+use std::collections::{BTreeMap, BTreeSet};
+use stdx::NodeTag;
+
+/// Most swaps of a plan at a time. It bounds the size of a record.
+pub const SWAPS_MAX: usize = 256;
+
+/// A change of the cluster that is being carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningPlan {
+    /// Epoch of the record in which the change began. It identifies the change.
+    pub began: LayoutEpoch,
+    /// The swaps of its pairs, in the order of losers, then gainers.
+    pub swaps: Vec<PairSwap>,
+}
+
+/// The exchange of two members in the preference lists of some partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairSwap {
+    /// The member that comes first in the lists before the exchange.
+    pub loser: NodeIndex,
+    /// The member that comes first in the lists after the exchange.
+    pub gainer: NodeIndex,
+    /// The phase of the exchange.
+    pub phase: SwapPhase,
+    /// Epoch of the PREPARE whose copy counts. Statements about the copy name it.
+    pub attempt: LayoutEpoch,
+    /// Epoch in which the phase began.
+    pub since: LayoutEpoch,
+    /// The partitions, in order.
+    pub partitions: Vec<PartitionId>,
+}
+
+/// The phase of a swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SwapPhase {
+    /// The gainer copies. Writes go to both sets of replicas, reads use the old one.
+    Prepare,
+    /// The gainer has its copy. Writes go to both sets, reads use the new one.
+    ReadNew,
+    /// The swap was cancelled after reads used the new set. Writes go to both sets, reads use the
+    /// old one.
+    Back,
+    /// The lists are exchanged. The loser drops its copy.
+    New,
+}
+
+/// The changes of swaps from one record to the next, by partition.
+#[derive(Debug, Default)]
+pub(super) struct SwapChanges(BTreeMap<PartitionId, SwapChange>);
+
+/// The change of the swap of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SwapChange {
+    /// Its sets of replicas change.
+    Phase,
+    /// These members exchange their positions in the list.
+    Exchange(NodeIndex, NodeIndex),
+}
+
+impl SwapPhase {
+    /// Whether writes go to both sets of replicas.
+    pub const fn has_two_sets(self) -> bool {
+        match self {
+            Self::Prepare | Self::ReadNew | Self::Back => true,
+            Self::New => false,
+        }
+    }
+
+    /// Name of the phase, for operators.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::ReadNew => "read-new",
+            Self::Back => "back",
+            Self::New => "new",
+        }
+    }
+}
+
+impl PairSwap {
+    /// The loser and the gainer.
+    pub const fn pair(&self) -> (NodeIndex, NodeIndex) {
+        (self.loser, self.gainer)
+    }
+
+    fn restart(&mut self, epoch: LayoutEpoch) {
+        (self.phase, self.attempt, self.since) = (SwapPhase::Prepare, epoch, epoch);
+    }
+
+    const fn enter(&mut self, phase: SwapPhase, epoch: LayoutEpoch) {
+        (self.phase, self.since) = (phase, epoch);
+    }
+}
+
+impl SwapChanges {
+    pub(super) fn of(&self, partition: PartitionId) -> Option<SwapChange> {
+        self.0.get(&partition).copied()
+    }
+
+    fn record(&mut self, swap: &PairSwap, change: SwapChange) {
+        self.0.extend(swap.partitions.iter().map(|partition| (*partition, change)));
+    }
+}
+
+impl LayoutRecord {
+    /// The swaps of the running plan.
+    pub fn swaps(&self) -> &[PairSwap] {
+        self.plan.as_ref().map_or(&[], |plan| &plan.swaps)
+    }
+
+    /// Declares members dead, in a record whose epoch is that of the declaration. Swaps take the
+    /// transitions that follow from it.
+    pub fn declare_dead(&mut self, dead: NodeSet) {
+        let epoch = self.epoch;
+        for member in self.members.iter_mut().filter(|member| dead.contains(member.slot)) {
+            member.state = MemberState::Dead;
+        }
+        if let Some(plan) = &mut self.plan {
+            plan.swaps.retain(|swap| !(dead.contains(swap.gainer) && swap.phase == SwapPhase::Prepare));
+            for swap in &mut plan.swaps {
+                match swap.phase {
+                    SwapPhase::ReadNew if dead.contains(swap.gainer) => {
+                        swap.enter(SwapPhase::Back, epoch);
+                    }
+                    SwapPhase::Prepare if dead.contains(swap.loser) => swap.restart(epoch),
+                    _ => {}
+                }
+            }
+        }
+        self.change_all_partitions();
+    }
+
+    /// Names another node in the slot of a member that has lost its disk, in a record whose epoch
+    /// is that of the change. Swaps take the transitions that follow from it.
+    pub fn replace_node(&mut self, slot: NodeIndex, id: NodeTag) {
+        let epoch = self.epoch;
+        if let Some(member) = self.members.iter_mut().find(|member| member.slot == slot) {
+            member.node_id = Some(id);
+            if member.state == MemberState::Dead {
+                member.state = MemberState::Active;
+            }
+        }
+        let mut exchanged = Vec::new();
+        if let Some(plan) = &mut self.plan {
+            plan.swaps.retain(|swap| {
+                let is_copy_lost = swap.gainer == slot && swap.phase == SwapPhase::Back;
+                let is_source_lost = swap.loser == slot && swap.phase == SwapPhase::Prepare;
+                !is_copy_lost && !is_source_lost
+            });
+            for swap in &mut plan.swaps {
+                match swap.phase {
+                    SwapPhase::Prepare | SwapPhase::ReadNew if swap.gainer == slot => {
+                        swap.restart(epoch);
+                    }
+                    SwapPhase::ReadNew if swap.loser == slot => {
+                        swap.enter(SwapPhase::New, epoch);
+                        exchanged.push(swap.clone());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        exchanged.iter().for_each(|swap| self.exchange(swap));
+        self.change_all_partitions();
+    }
+
+    /// Exchanges the members of a swap in the lists of its partitions.
+    fn exchange(&mut self, swap: &PairSwap) {
+        let len = self.members.len();
+        for partition in &swap.partitions {
+            for slot in &mut self.lists[partition.0 as usize * len..][..len] {
+                *slot = exchanged(swap.pair(), *slot);
+            }
+        }
+    }
+
+    /// Records that the replicas of every partition change in this epoch. Records that have no
+    /// plans do not say this.
+    fn change_all_partitions(&mut self) {
+        if self.feature_level >= FEATURE_LEVEL_PLANS {
+            self.changed.fill(self.epoch);
+        }
+    }
+
+    /// Whether a member has died since the parent or has another node id, in a record that may have
+    /// a plan.
+    pub(super) fn changes_all_partitions(&self, parent: &Self) -> bool {
+        let differs = |member: &super::LayoutMember| {
+            parent.member(member.slot).is_some_and(|former| {
+                let has_died = member.state == MemberState::Dead && former.state != MemberState::Dead;
+                has_died || (former.node_id.is_some() && former.node_id != member.node_id)
+            })
+        };
+        self.feature_level >= FEATURE_LEVEL_PLANS && self.members.iter().any(differs)
+    }
+
+    /// Checks the constraints of the plan that hold for every record.
+    pub(super) fn check_plan(&self) -> Result<(), LayoutRecordError> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        if self.feature_level < FEATURE_LEVEL_PLANS {
+            return Err(LayoutRecordError::PlanLevel);
+        }
+        let is_possible = LayoutEpoch::FIRST < plan.began && plan.began <= self.epoch;
+        let is_ordered = plan.swaps.is_sorted_by(|a, b| a.pair() < b.pair());
+        if !is_possible || !is_ordered || plan.swaps.len() > SWAPS_MAX {
+            return Err(LayoutRecordError::PlanBounds);
+        }
+        let mut swapped = BTreeSet::new();
+        for swap in &plan.swaps {
+            let PairSwap { loser, gainer, .. } = *swap;
+            if loser == gainer || swap.partitions.is_empty() || !self.has_possible_epochs(plan, swap) {
+                return Err(LayoutRecordError::Swap { loser, gainer });
+            }
+            let [Some(_), Some(gaining)] = [loser, gainer].map(|slot| self.member(slot)) else {
+                return Err(LayoutRecordError::Swap { loser, gainer });
+            };
+            let is_live = gaining.state != MemberState::Dead;
+            if !is_live && matches!(swap.phase, SwapPhase::Prepare | SwapPhase::ReadNew) {
+                return Err(LayoutRecordError::Swap { loser, gainer });
+            }
+            let mut partitions_from = 0;
+            for &partition in &swap.partitions {
+                let is_next = partition.0 >= partitions_from && partition.0 < self.partitions();
+                if !is_next || !swapped.insert(partition) || !self.has_swap_order(swap, partition) {
+                    return Err(LayoutRecordError::SwapPartition { partition });
+                }
+                partitions_from = partition.0 + 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_possible_epochs(&self, plan: &RunningPlan, swap: &PairSwap) -> bool {
+        let PairSwap { attempt, since, .. } = *swap;
+        let follows = match swap.phase {
+            SwapPhase::Prepare => attempt == since,
+            SwapPhase::ReadNew | SwapPhase::Back | SwapPhase::New => attempt < since,
+        };
+        follows && plan.began <= attempt && since <= self.epoch
+    }
+
+    /// Whether the members of `swap` are in the order of its phase in the list of `partition`, and
+    /// the partition has changed since the phase began.
+    fn has_swap_order(&self, swap: &PairSwap, partition: PartitionId) -> bool {
+        let (first, second) = match swap.phase.has_two_sets() {
+            true => (swap.loser, swap.gainer),
+            false => (swap.gainer, swap.loser),
+        };
+        let mut members =
+            self.preference_list(partition).iter().filter(|slot| [first, second].contains(slot));
+        members.next() == Some(&first)
+            && members.next() == Some(&second)
+            && self.changed[partition.0 as usize] >= swap.since
+    }
+
+    /// Checks the plan of this record after that of `parent`. Returns the changes of partitions
+    /// that follow from it.
+    pub(super) fn verify_plan(&self, parent: &Self) -> Result<SwapChanges, LayoutRecordError> {
+        let mut changes = SwapChanges::default();
+        if self.plan.is_none() && parent.plan.is_none() {
+            return Ok(changes);
+        }
+        let began = |record: &Self| record.plan.as_ref().map(|plan| plan.began);
+        if began(self).is_some_and(|began_here| began_here != began(parent).unwrap_or(self.epoch)) {
+            return Err(LayoutRecordError::PlanBounds);
+        }
+        let by_pair =
+            |record: &Self| record.swaps().iter().cloned().map(|swap| (swap.pair(), swap)).collect();
+        let (former, next): (BTreeMap<_, PairSwap>, BTreeMap<_, PairSwap>) = (by_pair(parent), by_pair(self));
+        for (pair, swap) in &former {
+            self.verify_swap(parent, Some(swap), next.get(pair), &mut changes)?;
+        }
+        for (_, swap) in next.iter().filter(|(pair, _)| !former.contains_key(*pair)) {
+            self.verify_swap(parent, None, Some(swap), &mut changes)?;
+        }
+        Ok(changes)
+    }
+
+    fn verify_swap(
+        &self,
+        parent: &Self,
+        former: Option<&PairSwap>,
+        next: Option<&PairSwap>,
+        changes: &mut SwapChanges,
+    ) -> Result<(), LayoutRecordError> {
+        let Some(swap) = next.or(former) else { return Ok(()) };
+        let PairSwap { loser, gainer, .. } = *swap;
+        if !self.is_legal(parent, former, next) {
+            return Err(LayoutRecordError::SwapTransition { loser, gainer });
+        }
+        match (former, next) {
+            (Some(former), Some(next)) if former == next => {}
+            (Some(PairSwap { phase: SwapPhase::New, .. }), None) => {}
+            (Some(_), Some(PairSwap { phase: SwapPhase::New, .. })) => {
+                changes.record(swap, SwapChange::Exchange(loser, gainer));
+            }
+            _ => changes.record(swap, SwapChange::Phase),
+        }
+        Ok(())
+    }
+
+    /// Whether the swap of a pair may follow from that in the parent. An absent one is OLD.
+    fn is_legal(&self, parent: &Self, former: Option<&PairSwap>, next: Option<&PairSwap>) -> bool {
+        use SwapPhase::{Back, New, Prepare, ReadNew};
+        let Some(former) = former else {
+            return next.is_none_or(|next| self.begins(parent, next));
+        };
+        let [loser, gainer] = [former.loser, former.gainer].map(|slot| self.fate(parent, slot));
+        let Some(next) = next else {
+            return match former.phase {
+                Prepare | New => true,
+                Back => !loser.is_hit() && !gainer.has_died,
+                ReadNew => false,
+            };
+        };
+        let is_same = former == next;
+        let is_restarted = next.attempt == self.epoch;
+        let enters = next.attempt == former.attempt && next.since == self.epoch;
+        let is_calm = !loser.is_hit() && !gainer.is_hit();
+        let follows = match (former.phase, next.phase) {
+            (Prepare, Prepare) => !loser.is_replaced && (is_restarted || (is_same && is_calm)),
+            (Prepare, ReadNew) => enters && is_calm,
+            (ReadNew, ReadNew) => is_same && !loser.is_replaced && !gainer.is_replaced,
+            (ReadNew, New) => enters && !gainer.is_hit() && !loser.has_died,
+            (ReadNew, Back) => enters && !loser.is_hit() && !gainer.is_replaced,
+            (ReadNew, Prepare) => is_restarted && gainer.is_replaced && !loser.is_hit(),
+            (Back, Back) => is_same && !gainer.is_replaced,
+            (New, New) => is_same,
+            _ => false,
+        };
+        follows && former.partitions == next.partitions
+    }
+
+    /// Whether a swap begins in this record as it may.
+    fn begins(&self, parent: &Self, swap: &PairSwap) -> bool {
+        let is_in_swap = |other: &PairSwap| {
+            other.phase.has_two_sets()
+                && swap.partitions.iter().any(|partition| other.partitions.binary_search(partition).is_ok())
+        };
+        let is_replaced = |slot| self.fate(parent, slot).is_replaced;
+        swap.phase == SwapPhase::Prepare
+            && swap.attempt == self.epoch
+            && !is_replaced(swap.loser)
+            && !is_replaced(swap.gainer)
+            && !parent.swaps().iter().any(is_in_swap)
+    }
+
+    /// What has happened to the member in a slot since the parent.
+    fn fate(&self, parent: &Self, slot: NodeIndex) -> MemberFate {
+        let (Some(former), Some(member)) = (parent.member(slot), self.member(slot)) else {
+            return MemberFate::default();
+        };
+        MemberFate {
+            has_died: member.state == MemberState::Dead && former.state != MemberState::Dead,
+            is_replaced: former.node_id.is_some() && member.node_id != former.node_id,
+        }
+    }
+}
+
+/// Losses of a member between two records.
+#[derive(Clone, Copy, Debug, Default)]
+struct MemberFate {
+    has_died: bool,
+    /// Whether another node has its slot: its disk is lost.
+    is_replaced: bool,
+}
+
+impl MemberFate {
+    const fn is_hit(self) -> bool {
+        self.has_died || self.is_replaced
+    }
+}
+
+/// The slot that a list has in place of `slot` after the exchange of a pair.
+pub(super) fn exchanged((loser, gainer): (NodeIndex, NodeIndex), slot: NodeIndex) -> NodeIndex {
+    match slot {
+        slot if slot == loser => gainer,
+        slot if slot == gainer => loser,
+        slot => slot,
+    }
+}
