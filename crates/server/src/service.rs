@@ -412,8 +412,7 @@ impl Service {
     fn serving_driver(&self) -> Result<&Rc<MachineDriver<CoordinatorMachine>>, Problem> {
         let serving =
             self.thread.driver().filter(|_| self.thread.serving_state.get() != ServingState::Starting);
-        serving
-            .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))
+        serving.ok_or_else(Problem::starting)
     }
 
     /// Permits requests that show keys, or that slow down the node, to clients on this machine

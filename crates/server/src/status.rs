@@ -100,9 +100,7 @@ fn links(process: &Process) -> LinkStatus {
 }
 
 fn clock(local: Option<&Local>, now: Now) -> ClockStatus {
-    let ahead_ms = |of: WallTime| {
-        of.micros_since_unix_epoch().saturating_sub(now.wall.micros_since_unix_epoch()) / 1_000
-    };
+    let ahead_ms = |of: WallTime| of.saturating_since(now.wall).as_millis() as u64;
     let ahead_of =
         |hlc: fn(&HybridClock) -> Hlc| local.map_or(0, |local| ahead_ms(hlc(&local.member.clock).wall()));
     ClockStatus { ahead_ms: ahead_of(HybridClock::issued), bound_ahead_ms: ahead_of(HybridClock::bound) }

@@ -155,7 +155,7 @@ fn found(cell: Cell, acks: Acks, asked: &ResponseContext) -> Result<(EntityHead,
 /// Expiry in milliseconds of Unix time, rounded down, so that a copy made with it does not outlive
 /// the original.
 pub(crate) const fn expiry_ms(expires_at: WallTime) -> u64 {
-    expires_at.micros_since_unix_epoch() / 1_000
+    expires_at.millis_since_unix_epoch()
 }
 
 impl EntityHead {
