@@ -85,6 +85,11 @@ impl Problem {
         Self { retry_after_secs, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 
+    /// `503`: the node has not recovered yet.
+    pub fn starting() -> Self {
+        Self::unavailable(Duration::from_secs(1), "The node is starting. Try again in a moment.")
+    }
+
     /// `503`: the node is overloaded. It expects capacity after `retry_after`.
     pub fn overloaded(retry_after: Duration) -> Self {
         let detail = "The node has more to do than it can take in. Nothing was done. \

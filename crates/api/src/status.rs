@@ -5,6 +5,7 @@
 
 use cluster::{PeerState, PeerStatus, RepairKind, RepairStatus, SyncState};
 use serde::Serialize;
+use stdx::WallTime;
 
 /// Status of a node.
 #[derive(Clone, Debug, Serialize)]
@@ -222,7 +223,7 @@ impl From<&cluster::NodeStatus> for ClusterStatus {
             sync_state: node.sync_state.into(),
             ready: node.ready,
             repair: node.repair.map(RepairProgress::from),
-            repaired_at_ms: node.repaired_at.map(|at| at.micros_since_unix_epoch() / 1_000),
+            repaired_at_ms: node.repaired_at.map(WallTime::millis_since_unix_epoch),
             refused_keys: node.refused_keys,
         }
     }

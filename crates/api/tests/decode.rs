@@ -56,6 +56,26 @@ fn methods_are_actions() {
 }
 
 #[test]
+fn reads_may_ask_for_the_nodes_of_the_key() {
+    for (query, locate) in
+        [("", false), ("&locate=0", false), ("&locate=1", true), ("&from=2&locate=%31", true)]
+    {
+        for method in ["GET", "HEAD"] {
+            assert_eq!(entity(method, &format!("/v0/entity?id=k{query}")).locate, locate, "{method} {query}");
+        }
+    }
+    for query in ["&locate", "&locate=2", "&locate=true", "&locate=1&locate=1"] {
+        assert_eq!(status("GET", &format!("/v0/entity?id=k{query}")), 400, "{query}");
+    }
+    for (query, expected) in [("&locate=0", 200), ("&locate=1", 400)] {
+        for method in ["PUT", "DELETE"] {
+            assert_eq!(status(method, &format!("/v0/entity?id=k{query}")), expected, "{method} {query}");
+        }
+    }
+    assert_eq!(status("GET", "/v0/entities?start=k&locate=1"), 400);
+}
+
+#[test]
 fn other_methods_are_refused_with_those_allowed() {
     for (target, allow) in [
         ("/v0/entity", "GET, HEAD, PUT, DELETE"),

@@ -136,14 +136,14 @@ impl EventCounters {
             Event::RebuildBegan { .. } | Event::RebuildEnded { .. } | Event::SettledAsNew { .. } => {}
             Event::RoundInFuture { at } => {
                 tracing::warn!(
-                    recorded_unix_ms = at.micros_since_unix_epoch() / 1_000,
+                    recorded_unix_ms = at.millis_since_unix_epoch(),
                     "the last pass over all keys is recorded with a time in the future, by a clock that was wrong: \
                      the time is ignored, and a pass begins"
                 );
             }
             Event::ClockBehind { issued } => {
                 tracing::warn!(
-                    newest_version_unix_ms = issued.wall().micros_since_unix_epoch() / 1_000,
+                    newest_version_unix_ms = issued.wall().millis_since_unix_epoch(),
                     "the wall clock is behind the newest version this node issued: it was set back"
                 );
             }

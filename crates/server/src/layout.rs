@@ -3,17 +3,12 @@
 use crate::layout_status::LayoutStatus;
 use crate::local::Local;
 use api::{LayoutDocument, Problem};
-use std::time::Duration;
-
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The layout record that the node holds, and how it sees the members.
 ///
 /// # Errors
 /// The response before the data directory is open.
 pub(crate) fn of(local: Option<&Local>, own_name: &str) -> Result<LayoutDocument, Problem> {
-    let local = local
-        .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))?;
-    let status = LayoutStatus::of(local);
+    let status = LayoutStatus::of(local.ok_or_else(Problem::starting)?);
     Ok(LayoutDocument::of(&status.record, own_name, |slot| status.seen(slot)))
 }

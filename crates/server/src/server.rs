@@ -630,7 +630,7 @@ fn member(config: &Config, opened: &OpenReport) -> Result<Member, ServerError> {
 fn log_serving(process: &Process, opened: &OpenReport) {
     if let Some(version) = opened.version_ahead {
         tracing::warn!(
-            newest_unix_ms = version.wall().micros_since_unix_epoch() / 1_000,
+            newest_unix_ms = version.wall().millis_since_unix_epoch(),
             "the disk holds versions further ahead than any clock may be: writes to their keys are superseded until \
              then; docs/operations.md says what to do"
         );

@@ -31,6 +31,7 @@ use api::{
     Problem, ProfileRequest, RequestKind, ResponseContext, ServingState,
 };
 use bytes::Bytes;
+use cluster::Command;
 use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -143,7 +144,7 @@ impl Service {
         version: Version,
     ) -> Handling {
         let kind = entity.action.into();
-        let (command, asked) = entity.into_command(Bytes::new());
+        let (command, asked) = self.command_of(entity, Bytes::new());
         let values = &self.thread.read_values;
         let mut execution = ReadExecution::begin(driver, &self.thread.memory_holders, command, &asked);
         match execution.take_now(values, &self.activity, &asked) {
@@ -243,7 +244,7 @@ impl Service {
             true => self.collect(body).await?,
             false => self.read_over(body).await.map(|()| Value::default())?,
         };
-        let (command, asked) = entity.into_command(value.bytes);
+        let (command, asked) = self.command_of(entity, value.bytes);
         let values = &self.thread.read_values;
         let mut execution = ReadExecution::begin(driver, &self.thread.memory_holders, command, &asked);
         let (reply, reservation) =
@@ -252,6 +253,14 @@ impl Service {
         let encoded = api::encode(reply, &asked);
         self.thread.end(execution.into_execution(), encoded.response.status());
         Ok((encoded, reservation))
+    }
+
+    /// The command of a request, and the context of its response.
+    fn command_of(&self, entity: EntityRequest, value: Bytes) -> (Command, ResponseContext) {
+        let urls = || status::urls_of_replicas(&self.thread.process, &entity.key, entity.quorum.from());
+        let located = if entity.locate { urls() } else { None };
+        let (command, asked) = entity.into_command(value);
+        (command, ResponseContext { located, ..asked })
     }
 
     /// Streams a range after its first page has arrived.
@@ -403,8 +412,7 @@ impl Service {
     fn serving_driver(&self) -> Result<&Rc<MachineDriver<CoordinatorMachine>>, Problem> {
         let serving =
             self.thread.driver().filter(|_| self.thread.serving_state.get() != ServingState::Starting);
-        serving
-            .ok_or_else(|| Problem::unavailable(RETRY_AFTER, "The node is starting. Try again in a moment."))
+        serving.ok_or_else(Problem::starting)
     }
 
     /// Permits requests that show keys, or that slow down the node, to clients on this machine

@@ -7,7 +7,7 @@ use api::{
     ClockStatus, ClusterStatus, DiskRoom, DurabilityStatus, IoStatus, JobStatus, LevelStatus, LinkStatus,
     MemberStatus, MemoryStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
 };
-use cluster::{HybridClock, Quorum};
+use cluster::{HybridClock, Key, Quorum};
 use engine::Stats;
 use limits::MemoryCategory;
 use std::sync::Arc;
@@ -51,18 +51,30 @@ pub(crate) fn of(process: &Process) -> Status {
     }
 }
 
-fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<MemberStatus> {
-    let own = process.config.own_name();
-    let local = process.local.get();
-    let me = local.map(|local| local.member.me.as_usize());
-    let record = local.map(|local| Arc::clone(&local.layout.get().record));
-    let names = match &record {
-        // The members have the addresses of the adopted record, which may have changed.
+/// The URLs of the nodes, by index. Those of members are in the adopted record, which may have
+/// changed.
+fn urls(process: &Process) -> Vec<String> {
+    let record = process.local.get().map(|local| Arc::clone(&local.layout.get().record));
+    match &record {
         Some(record) if record.members.len() > 1 => {
             record.members.iter().map(|member| member.url.clone()).collect()
         }
         _ => process.config.node_names(),
-    };
+    }
+}
+
+/// The URLs of the nodes that hold `key` if `from` of them do, in the order of its preference list,
+/// separated by commas. `None` before the store is open.
+pub(crate) fn urls_of_replicas(process: &Process, key: &Key, from: u8) -> Option<Box<str>> {
+    let (local, urls) = (process.local.get()?, urls(process));
+    let replicas = local.member.layout.replicas(key, from).iter();
+    let of_replicas: Vec<_> = replicas.filter_map(|node| urls.get(node.as_usize())).cloned().collect();
+    Some(of_replicas.join(", ").into())
+}
+
+fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<MemberStatus> {
+    let own = process.config.own_name();
+    let me = process.local.get().map(|local| local.member.me.as_usize());
     let node = |(index, url): (usize, String)| {
         let is_self = me.map_or(url == own, |me| index == me);
         match account.and_then(|account| account.peers.iter().find(|peer| peer.node.as_usize() == index)) {
@@ -70,7 +82,7 @@ fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<Member
             None => MemberStatus::unknown(url, is_self),
         }
     };
-    names.into_iter().enumerate().map(node).collect()
+    urls(process).into_iter().enumerate().map(node).collect()
 }
 
 fn links(process: &Process) -> LinkStatus {
@@ -88,9 +100,7 @@ fn links(process: &Process) -> LinkStatus {
 }
 
 fn clock(local: Option<&Local>, now: Now) -> ClockStatus {
-    let ahead_ms = |of: WallTime| {
-        of.micros_since_unix_epoch().saturating_sub(now.wall.micros_since_unix_epoch()) / 1_000
-    };
+    let ahead_ms = |of: WallTime| of.saturating_since(now.wall).as_millis() as u64;
     let ahead_of =
         |hlc: fn(&HybridClock) -> Hlc| local.map_or(0, |local| ahead_ms(hlc(&local.member.clock).wall()));
     ClockStatus { ahead_ms: ahead_of(HybridClock::issued), bound_ahead_ms: ahead_of(HybridClock::bound) }

@@ -79,6 +79,16 @@ impl WallTime {
         self.0
     }
 
+    /// Milliseconds since the Unix epoch, rounded down.
+    pub const fn millis_since_unix_epoch(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// The time since `earlier`; zero if `earlier` is later.
+    pub const fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
     /// This time plus `micros` microseconds, or the greatest time if the sum overflows.
     pub const fn saturating_add_micros(self, micros: u64) -> Self {
         Self(self.0.saturating_add(micros))
@@ -108,4 +118,17 @@ pub struct Now {
     pub mono: Instant,
     /// Wall time, for versions and expiries.
     pub wall: WallTime,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_times_are_apart_in_one_direction_only() {
+        let (earlier, later) = (WallTime(1_999), WallTime(3_001));
+        assert_eq!(later.saturating_since(earlier), Duration::from_micros(1_002));
+        assert_eq!(earlier.saturating_since(later), Duration::ZERO);
+        assert_eq!([earlier, later].map(WallTime::millis_since_unix_epoch), [1, 3]);
+    }
 }

@@ -6,7 +6,10 @@ use crate::node_url::NodeUrl;
 use crate::output::{ReportForm, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::quantity::{AtLeastOne, Span};
-use ctl::{AddedBackup, BackupNumber, BackupOptions, BackupReport, CtlError, NodeAddress, RetentionReport};
+use ctl::{
+    AddedBackup, BackupManifest, BackupNumber, BackupOptions, BackupReport, CtlError, NodeAddress,
+    RetentionReport,
+};
 use env::Env;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -100,6 +103,19 @@ fn document_of(repository: &Path, done: &BackupReport) -> Value {
         "files_removed": removed.objects,
         "damaged_tables": damaged_tables.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
     })
+}
+
+/// What JSON documents say about a backup, and one more field.
+pub(crate) fn document_with(manifest: &BackupManifest, name: &str, value: impl Into<Value>) -> Value {
+    let mut document = json!({
+        "backup": manifest.number.0,
+        "node": format!("{:016x}", manifest.node.0),
+        "taken_unix_ms": manifest.taken.millis_since_unix_epoch(),
+        "files": manifest.files.len(),
+        "bytes": manifest.bytes(),
+    });
+    document[name] = value.into();
+    document
 }
 
 /// The error for a backup that contains damaged tables.

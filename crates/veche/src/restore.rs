@@ -1,11 +1,12 @@
 //! `veche restore`: restore a data directory from a backup.
 
+use crate::backup::document_with;
 use crate::interrupt::Interrupt;
 use crate::output::ReportForm;
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use ctl::{BackupManifest, BackupNumber, CtlError, Repository};
 use env::Env;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::PathBuf;
 use stdx::{shell_path, shell_word};
 use store::AfterRestore;
@@ -70,14 +71,7 @@ fn text_of(arguments: &RestoreArguments, manifest: &BackupManifest) -> String {
 }
 
 fn document_of(arguments: &RestoreArguments, manifest: &BackupManifest) -> Value {
-    json!({
-        "data": arguments.data.display().to_string(),
-        "backup": manifest.number.0,
-        "node": format!("{:016x}", manifest.node.0),
-        "taken_unix_ms": manifest.taken.micros_since_unix_epoch() / 1_000,
-        "files": manifest.files.len(),
-        "bytes": manifest.bytes(),
-    })
+    document_with(manifest, "data", arguments.data.display().to_string())
 }
 
 /// Describes the error of a damaged backup, and names the newest backup with a readable manifest.

@@ -1,5 +1,6 @@
 //! `veche verify`: verify a stopped node's data directory, or a backup repository.
 
+use crate::backup::document_with;
 use crate::output::{ReportForm, print_line, print_note};
 use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use crate::settings::DATA_DEFAULT;
@@ -125,10 +126,7 @@ fn document_of(data: &Path, found: &VerifiedDirectory) -> Value {
 /// Lines about cells whose versions lie in the future, which is not damage.
 fn lines_of_future(future: &FutureCells) -> Vec<String> {
     let now = Env::os().clock.now().wall;
-    let ahead = |wall: WallTime| {
-        let micros = wall.micros_since_unix_epoch().saturating_sub(now.micros_since_unix_epoch());
-        format!("{} s", micros / 1_000_000)
-    };
+    let ahead = |wall: WallTime| format!("{} s", wall.saturating_since(now).as_secs());
     let latest = future.latest.map(ahead).unwrap_or_default();
     let mut lines = vec![format!(
         "{} in the future, up to {latest} ahead of this machine's clock: is the clock right? If it is, see \"Versions from \
@@ -204,16 +202,8 @@ fn list(damage: &[impl fmt::Display]) {
 }
 
 fn document_of_repository(dir: &Path, report: &RepositoryReport) -> Value {
-    let backup = |(manifest, is_whole): &(ctl::BackupManifest, bool)| {
-        json!({
-            "backup": manifest.number.0,
-            "node": format!("{:016x}", manifest.node.0),
-            "taken_unix_ms": manifest.taken.micros_since_unix_epoch() / 1_000,
-            "files": manifest.files.len(),
-            "bytes": manifest.bytes(),
-            "ok": is_whole,
-        })
-    };
+    let backup =
+        |(manifest, is_whole): &(ctl::BackupManifest, bool)| document_with(manifest, "ok", *is_whole);
     json!({
         "repository": dir.display().to_string(),
         "ok": report.damage.is_empty(),

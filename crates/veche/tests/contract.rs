@@ -344,6 +344,29 @@ fn a_ttl_ends_a_value() {
 }
 
 #[test]
+fn a_read_names_the_nodes_of_a_key_if_it_asks_for_them() {
+    let (_dir, data) = data_dir();
+    let node = Node::start(&data);
+    let mut connection = node.connect();
+    assert_eq!(connection.exchange(put("k", "v")).status, 201);
+    let url = node.status()["nodes"][0]["url"].as_str().expect("an address").to_owned();
+    for (id, status) in [("k", 200), ("absent", 404)] {
+        for (locate, nodes) in [("", None), ("&locate=0", None), ("&locate=1", Some(url.as_str()))] {
+            for request in
+                [get(&format!("{id}{locate}")), bare("HEAD", &format!("/v0/entity?id={id}{locate}"))]
+            {
+                let answer = connection.exchange(request);
+                assert_eq!((answer.status, answer.header("veche-nodes")), (status, nodes), "{id}{locate}");
+            }
+        }
+    }
+    for answer in [connection.exchange(put("k&locate=1", "w")), connection.exchange(delete("k&locate=1"))] {
+        answer.assert_problem(400, "Only GET and HEAD take locate");
+    }
+    assert_eq!(connection.exchange(get("k&locate=1")).text(), "v");
+}
+
+#[test]
 fn other_paths_and_methods_are_refused() {
     let (_dir, data) = data_dir();
     let node = Node::start(&data);

@@ -17,5 +17,9 @@ pub fn decode_fast_path(request: &FastPathRequest<'_>, rules: &RequestRules) -> 
     // the slow path.
     let body_max = if method == EntityMethod::Put { rules.value_bytes_max } else { 0 };
     let query = request.target.strip_prefix(ENTITY_PATH)?.strip_prefix('?')?;
-    if request.body.len() > body_max { None } else { entity_of(method, query, rules).ok() }
+    if request.body.len() > body_max {
+        return None;
+    }
+    // Few requests ask for the nodes of a key: the slow path names them.
+    entity_of(method, query, rules).ok().filter(|entity| !entity.locate)
 }

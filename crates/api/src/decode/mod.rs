@@ -42,7 +42,7 @@ use std::num::NonZeroU8;
 
 const ENTITY_PATH: &str = "/v0/entity";
 const ENTITY_METHODS: &str = "GET, HEAD, PUT, DELETE";
-const ENTITY_PARAMETERS: &[&str] = &["id", "ack", "from", "replicas", "ttl"];
+const ENTITY_PARAMETERS: &[&str] = &["id", "ack", "from", "replicas", "ttl", "locate"];
 const ENTITIES_PATH: &str = "/v0/entities";
 const CHECKPOINT_PATH: &str = "/v0/checkpoint";
 const STATUS_PATH: &str = "/v0/status";
@@ -129,6 +129,8 @@ pub struct EntityRequest {
     pub if_none_match: Option<IfNoneMatch>,
     /// Part of the value to send.
     pub byte_range: Option<ByteRange>,
+    /// Whether the response names the nodes that hold the key.
+    pub locate: bool,
 }
 
 /// Operation on an entity.
@@ -156,12 +158,14 @@ pub struct ResponseContext {
     pub if_none_match: Option<IfNoneMatch>,
     /// Part of the value to send.
     pub byte_range: Option<ByteRange>,
+    /// URLs of the nodes that hold the key, separated by commas, if the response names them.
+    pub located: Option<Box<str>>,
 }
 
 impl EntityRequest {
     /// A request without conditions, for the whole value.
     pub const fn new(action: Action, key: Key, quorum: Quorum) -> Self {
-        Self { action, key, quorum, if_none_match: None, byte_range: None }
+        Self { action, key, quorum, if_none_match: None, byte_range: None, locate: false }
     }
 
     /// Whether the body of the request is the value.
@@ -169,23 +173,23 @@ impl EntityRequest {
         matches!(self.action, Action::Put { .. })
     }
 
-    /// Returns the command, and the context that the encoder needs. `value` is used by a `PUT`
-    /// only.
+    /// Returns the command, and the context that the encoder needs, without the nodes that hold the
+    /// key. `value` is used by a `PUT` only.
     pub fn into_command(self, value: Bytes) -> (Command, ResponseContext) {
-        let Self { action, key, quorum, if_none_match, byte_range } = self;
+        let Self { action, key, quorum, if_none_match, byte_range, locate: _ } = self;
         let command = match action {
             Action::Get | Action::Head => Command::Get { key, quorum },
             Action::Put { lifetime } => Command::Put { key, value, lifetime, quorum },
             Action::Delete => Command::Delete { key, quorum },
         };
-        (command, ResponseContext { action, if_none_match, byte_range })
+        (command, ResponseContext { action, if_none_match, byte_range, located: None })
     }
 }
 
 impl ResponseContext {
     /// The context of a request without conditions, for the whole value.
     pub const fn new(action: Action) -> Self {
-        Self { action, if_none_match: None, byte_range: None }
+        Self { action, if_none_match: None, byte_range: None, located: None }
     }
 }
 
@@ -258,9 +262,13 @@ fn entity_of(method: EntityMethod, query: &str, rules: &RequestRules) -> Result<
         EntityMethod::Head => Action::Head,
         EntityMethod::Delete => Action::Delete,
     };
+    let locate = parameters.is_set("locate")?;
+    if locate && !matches!(action, Action::Get | Action::Head) {
+        return Err(Problem::bad_request("Only GET and HEAD take locate. Leave it out."));
+    }
     let quorum = parameters.quorum(rules)?;
     let key = parameters.key()?;
-    Ok(EntityRequest::new(action, key, quorum))
+    Ok(EntityRequest { locate, ..EntityRequest::new(action, key, quorum) })
 }
 
 /// Checks a read of a document about the node. Returns whether only the headers are requested.

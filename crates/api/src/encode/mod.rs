@@ -2,8 +2,8 @@
 //!
 //! `ETag` carries the version that was found or written, `Veche-Acks` the number of replicas that
 //! answered, and `Veche-Superseded: 1` that a write met a greater version. `Veche-Expires-At` is
-//! the time at which a value expires, in milliseconds of Unix time. The response to a `HEAD` has
-//! the headers of the response to the `GET`.
+//! the time at which a value expires, in milliseconds of Unix time. `Veche-Nodes` names the nodes
+//! that hold the key. The response to a `HEAD` has the headers of the response to the `GET`.
 
 mod entities;
 mod http1;
@@ -32,6 +32,7 @@ use shortfall::{not_enough_heard, not_enough_replicas};
 
 pub(crate) const VECHE_ACKS: HeaderName = HeaderName::from_static("veche-acks");
 const VECHE_SUPERSEDED: HeaderName = HeaderName::from_static("veche-superseded");
+const VECHE_NODES: HeaderName = HeaderName::from_static("veche-nodes");
 const VECHE_EXPIRES_AT: HeaderName = HeaderName::from_static("veche-expires-at");
 const CONTENT_TYPE_VALUE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const CONTENT_TYPE_JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -63,10 +64,16 @@ impl From<Response<Bytes>> for EncodedResponse {
 
 /// Encodes the response to a request for an entity.
 pub fn encode(reply: Reply, asked: &ResponseContext) -> EncodedResponse {
-    match outcome(reply, asked) {
+    let mut encoded = match outcome(reply, asked) {
         Ok((head, body)) => head.into_response(body).into(),
         Err(problem) => problem.to_response(asked.action == Action::Head),
+    };
+    // A layout record may contain any text as a URL.
+    let nodes = asked.located.as_deref().and_then(|urls| HeaderValue::from_str(urls).ok());
+    if let Some(nodes) = nodes {
+        encoded.response.headers_mut().insert(VECHE_NODES, nodes);
     }
+    encoded
 }
 
 /// Head of a successful response about an entity.
@@ -148,7 +155,7 @@ fn found(cell: Cell, acks: Acks, asked: &ResponseContext) -> Result<(EntityHead,
 /// Expiry in milliseconds of Unix time, rounded down, so that a copy made with it does not outlive
 /// the original.
 pub(crate) const fn expiry_ms(expires_at: WallTime) -> u64 {
-    expires_at.micros_since_unix_epoch() / 1_000
+    expires_at.millis_since_unix_epoch()
 }
 
 impl EntityHead {
@@ -440,6 +447,19 @@ mod tests {
         assert_eq!(header(&answer, "veche-acks"), Some("1/1"));
         assert_eq!(header(&answer, "content-type"), Some("application/octet-stream"));
         assert_eq!(header(&answer, "content-length"), Some("5"));
+    }
+
+    #[test]
+    fn the_nodes_of_a_key_are_named_with_every_answer() {
+        let urls = "http://a:1, http://b:2";
+        for reply in [found(), Reply::Missing { acks: ACKS }, Reply::Failed(CommandFailure::Closed)] {
+            for located in [None, Some(urls)] {
+                let asked = ResponseContext { located: located.map(Into::into), ..asked(Action::Get) };
+                assert_eq!(header(&encode(reply.clone(), &asked), "veche-nodes"), located);
+            }
+        }
+        let asked = ResponseContext { located: Some("no\nheader".into()), ..asked(Action::Get) };
+        assert_eq!(header(&encode(found(), &asked), "veche-nodes"), None);
     }
 
     #[test]

@@ -30,8 +30,6 @@ const HEAD_TIME: Duration = Duration::from_millis(500);
 const HANDSHAKE_TIME: Duration = Duration::from_millis(500);
 /// Time limit for a refused peer to read the reason.
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
-/// `Retry-After` for peers before the store is open.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// First bytes of a peer's connection.
 const REQUEST_BEGIN: &[u8] = b"GET /v0/peer ";
 /// An authenticated peer, before admission.
@@ -187,10 +185,7 @@ fn last_words(error: &AcceptError, date: &HttpDate) -> Option<Vec<u8>> {
                           Use /v0/entity or /v0/status at the address for clients.";
             Some(Problem::bad_request(detail).to_http1_bytes(date).to_vec())
         }
-        AcceptError::Starting => {
-            let detail = "The node is starting. Try again in a moment.";
-            Some(Problem::unavailable(RETRY_AFTER, detail).to_http1_bytes(date).to_vec())
-        }
+        AcceptError::Starting => Some(Problem::starting().to_http1_bytes(date).to_vec()),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use stdx::WallTime;
 use stdx::histogram::HistogramSnapshot;
 
 /// A label and its value.
@@ -110,6 +111,11 @@ impl Family<'_> {
     /// Adds a floating-point sample.
     pub(super) fn value(&mut self, labels: &[Label<'_>], value: f64) -> &mut Self {
         self.sample("", labels, None, Float(value))
+    }
+
+    /// Adds a time in seconds since the Unix epoch; 0 if there is none.
+    pub(super) fn time(&mut self, at: Option<WallTime>) -> &mut Self {
+        self.value(&[], at.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6))
     }
 
     /// Adds all samples of a histogram.

@@ -3,9 +3,10 @@
 use super::exposition::{Exposition, Family, SECONDS};
 use super::source::MetricsSource;
 use crate::layout_status::LayoutStatus;
+use crate::local::Local;
 use cluster::{HybridClock, NodeIndex, NodeStatus, PeerState, PeerStatus, RepairKind, SyncState};
 use std::sync::Arc;
-use stdx::{Hlc, WallTime};
+use stdx::Hlc;
 
 const STATES: [(&str, PeerState); 4] = [
     ("unknown", PeerState::Unknown),
@@ -189,10 +190,9 @@ fn repair(
     .value(&[], progress);
     let account = account.filter(|account| !account.is_repaired_in_future(source.now.wall));
     let ended = account.and_then(|account| account.repaired_at);
-    let ended = ended.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6);
     let help = "When the last pass over all keys was begun, in seconds since 1970; 0: none was, or a wrong clock recorded it \
                 for the future.";
-    out.gauge("veche_repair_ended_timestamp_seconds", help).value(&[], ended);
+    out.gauge("veche_repair_ended_timestamp_seconds", help).time(ended);
 }
 
 fn clocks(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
@@ -212,9 +212,8 @@ fn clocks(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) 
         counters.peer(peer.node).cells_refused.get()
     });
     let ahead = |hlc: fn(&HybridClock) -> Hlc| {
-        let of = |wall: WallTime| wall.micros_since_unix_epoch();
-        let micros = |hlc: Hlc| of(hlc.wall()).saturating_sub(of(source.now.wall));
-        source.local.map_or(0.0, |local| micros(hlc(&local.member.clock)) as f64 / 1e6)
+        let ahead = |local: &Local| hlc(&local.member.clock).wall().saturating_since(source.now.wall);
+        source.local.map_or(0.0, |local| ahead(local).as_secs_f64())
     };
     let help = "How far the newest version issued is ahead of the wall clock; 0 when it is not.";
     out.gauge("veche_clock_issued_ahead_seconds", help).value(&[], ahead(HybridClock::issued));

@@ -4,7 +4,6 @@ use super::exposition::{BYTES, COUNTS, Exposition, SECONDS};
 use super::source::MetricsSource;
 use engine::{LevelStats, Stats};
 use limits::MemoryCategory;
-use stdx::WallTime;
 
 pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     let stats = source.local.map(|local| local.store.engine().stats()).unwrap_or_default();
@@ -52,10 +51,9 @@ fn tables(out: &mut Exposition, stats: &Stats) {
 }
 
 fn horizon(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {
-    let micros = |wall: WallTime| wall.micros_since_unix_epoch();
-    let lag_micros = micros(source.now.wall).saturating_sub(micros(stats.horizon));
+    let lag = source.now.wall.saturating_since(stats.horizon);
     let help = "How far the time by which compaction deletes dead cells is behind the wall clock.";
-    out.gauge("veche_horizon_lag_seconds", help).value(&[], lag_micros as f64 / 1e6);
+    out.gauge("veche_horizon_lag_seconds", help).value(&[], lag.as_secs_f64());
 }
 
 /// Adds a sample for each level.
@@ -193,7 +191,6 @@ fn scrub(out: &mut Exposition, stats: &Stats) {
     out.counter("veche_scrub_blocks_total", "Blocks that scrubbing found intact.").count(&[], scrub.blocks);
     out.counter("veche_scrub_damaged_tables_total", "Tables in which scrubbing has found damage.")
         .count(&[], scrub.tables_damaged);
-    let ended = scrub.last_round.map_or(0.0, |at| at.micros_since_unix_epoch() as f64 / 1e6);
     let help = "When all tables had last been scrubbed, in seconds since 1970; 0: not since the start.";
-    out.gauge("veche_scrub_ended_timestamp_seconds", help).value(&[], ended);
+    out.gauge("veche_scrub_ended_timestamp_seconds", help).time(scrub.last_round);
 }

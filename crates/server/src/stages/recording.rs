@@ -51,7 +51,7 @@ impl Recording {
     }
 
     pub(super) fn into_capture(self, time: Duration) -> Capture {
-        let started_unix_ms = self.began.wall.micros_since_unix_epoch() / 1_000;
+        let started_unix_ms = self.began.wall.millis_since_unix_epoch();
         let mut builder = CaptureBuilder::new(CaptureKind::Wait, SLICE, started_unix_ms);
         for ((slice, kind, stage), nanos) in self.nanos {
             builder.add(slice, [kind.name(), &*stage.name()], nanos);

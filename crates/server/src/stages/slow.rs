@@ -134,7 +134,7 @@ impl KeyPrefix {
 fn describe(request: &TracedRequest, status: StatusCode, trace: &LatencyTrace, now: Now) -> SlowRequest {
     let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     SlowRequest {
-        ended_unix_ms: now.wall.micros_since_unix_epoch() / 1_000,
+        ended_unix_ms: now.wall.millis_since_unix_epoch(),
         operation: request.start.kind.name().into(),
         key_bytes: request.key.len,
         key: request.key.printable(),

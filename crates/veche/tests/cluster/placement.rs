@@ -3,6 +3,7 @@
 use crate::common::http::{get, put};
 use crate::common::{eventually, http::bare};
 use crate::harness::{Cluster, version};
+use std::collections::BTreeSet;
 use stdx::{Cell, Version};
 
 const NODES: usize = 3;
@@ -35,6 +36,16 @@ fn holders(cluster: &Cluster, keys: &[String]) -> Vec<Vec<(usize, Cell)>> {
         }
     }
     holders
+}
+
+/// For each key, the nodes that hold it with this `from`, as the nodes name them.
+fn named_nodes(cluster: &Cluster, keys: &[String], from: usize) -> Vec<BTreeSet<String>> {
+    let nodes_of = |(number, key): (usize, &String)| {
+        let answer = cluster.exchange(number % NODES, get(&format!("{key}&locate=1&ack=1&from={from}")));
+        let nodes = answer.header("veche-nodes").unwrap_or_else(|| panic!("{key}: {answer:?}"));
+        nodes.split(", ").map(str::to_owned).collect()
+    };
+    keys.iter().enumerate().map(nodes_of).collect()
 }
 
 fn nodes(holders: &[(usize, Cell)]) -> Vec<usize> {
@@ -79,8 +90,12 @@ fn a_key_is_on_exactly_from_nodes_and_those_of_a_smaller_from_are_among_them() {
         (0..NODES).for_each(|node| cluster.spawn(node));
         cluster.wait_until_up();
         let versions = write(&cluster, some, &format!("ack={from}&from={from}"));
+        let named = named_nodes(&cluster, some, from);
         cluster.stop_all();
         let more = holders(&cluster, some);
+        for (named, holders) in named.iter().zip(&more) {
+            assert_eq!(named, &nodes(holders).iter().map(|node| cluster.url(*node)).collect());
+        }
         for ((more, fewer), version) in more.iter().zip(&fewer).zip(&versions) {
             assert_eq!(more.len(), from, "{more:?}");
             assert!(more.iter().all(|(_, cell)| cell.meta.version == *version), "{more:?}");
