@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The cluster has 4,096 partitions and 3 copies. `weights` is the greatest deviation of a member
-//! from its share by weight, in partitions and in bytes: of 4 million keys of 1 to 2,047 bytes.
-//! `least` is the number of copies that a placement with this balance moves at least.
+//! from its share by weight, in partitions; `bytes` is the same in bytes, of 4 million keys of 1 to
+//! 2,047 bytes. `least` is a lower bound on the copies that move, from the counts of the members
+//! alone: new zones need more. `order` is the number of swaps that move none of these copies.
 
 use cluster::{
     ClusterOrigin, Key, Layout, LayoutEpoch, LayoutRecord, PartitionId, PlacementChange, PlacementPlan,
@@ -90,7 +91,7 @@ fn after(record: &LayoutRecord, plan: &PlacementPlan) -> LayoutRecord {
     }
 }
 
-/// What each slot holds, if a partition counts `amount`.
+/// The sum of `amount` over the partitions that each slot holds.
 fn held(record: &LayoutRecord, amount: impl Fn(usize) -> u64) -> Vec<u64> {
     let mut held = vec![0; 64];
     for partition in 0..record.partitions() {
@@ -128,9 +129,13 @@ fn measure(name: &str, record: &LayoutRecord, changes: &[PlacementChange], sizes
     let (before, now) = (held(record, |_| 1), held(&after, |_| 1));
     let least: u64 = now.iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).sum();
     let moved = preview.moved();
+    let ratio = match least {
+        0 => "-".to_owned(),
+        least => format!("{:.3}", f64::from(moved) / least as f64),
+    };
     println!(
-        "{name:>24} {moved:>8} {least:>8} {:>8.3} {:>6} {:>6} {:>7.2} % {:>7.2} % {:>9.1}",
-        f64::from(moved) / least.max(1) as f64,
+        "{name:>24} {moved:>8} {least:>8} {:>8} {:>6} {:>6} {:>7.2} % {:>7.2} % {:>9.1}",
+        ratio,
         preview.order_swaps,
         preview.moves.len(),
         imbalance(&after, &now) * 100.0,

@@ -30,6 +30,15 @@ fn copies_in_one_zone_are_refused() {
 }
 
 #[test]
+fn a_zone_without_a_copy_is_refused_although_no_zone_has_too_many() {
+    let zones = [zone(0, "a"), zone(1, "a"), zone(2, "b"), zone(3, "b"), zone(4, "c"), zone(5, "c")];
+    let mut record = planned(&first(6, 64, 4), &zones).expect("zones").1;
+    record.lists[..6].copy_from_slice(&[0, 1, 2, 3, 4, 5].map(NodeIndex));
+    let fault = record.check_placement().expect_err("two, two and no copies");
+    assert_eq!(fault, PlacementFault::ZoneSpread { partition: PartitionId(0) });
+}
+
+#[test]
 fn a_member_with_too_much_or_too_little_is_refused() {
     let mut record = balanced();
     let zone_of = |slot: &NodeIndex| record.member(*slot).expect("a member").zone.clone();

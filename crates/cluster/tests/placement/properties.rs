@@ -82,7 +82,7 @@ proptest! {
     #[test]
     fn every_sequence_of_changes_keeps_the_promises(
         nodes in 1..9_usize,
-        from in 1..4_u8,
+        from in 1..6_u8,
         changes in prop::collection::vec(prop::collection::vec(change(), 1..3), 1..6),
     ) {
         let from = from.min(nodes as u8);

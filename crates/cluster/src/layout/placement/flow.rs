@@ -5,9 +5,9 @@
 //! guarantees that such a choice exists.
 //!
 //! **Mechanism.** The vertices are the members and [`VACANT`], which stands for missing copies. An
-//! arc from `u` to `v` is a partition in which `v` can take the copy of `u`. Its cost is 1 if `v` is
-//! not preferred there, less 1 if `u` is not. A path from a member with a surplus to one that lacks
-//! copies moves one copy along each of its arcs, so only the counts of its ends change.
+//! arc from `u` to `v` is a partition in which `v` can take the copy of `u`. Its cost is 1 if `v`
+//! is not preferred there, less 1 if `u` is not. A path from a member with a surplus to one that
+//! lacks copies moves one copy along each of its arcs, so only the counts of its ends change.
 //!
 //! The first choice contains preferred members only, so no arc has a negative cost. Each step takes
 //! a path of the least cost, and of those one with the fewest arcs. The choice then stays one of
@@ -117,14 +117,16 @@ impl<'a> ReplicaFlow<'a> {
         let mut lengths = [UNREACHED; VERTICES];
         let mut previous = [VACANT; VERTICES];
         let mut improved = Vec::new();
-        for vertex in 0..VERTICES {
-            if self.counts[vertex] > self.bounds[vertex].least {
-                let is_surplus = self.counts[vertex] > self.bounds[vertex].most;
-                lengths[vertex] = if is_surplus { -GAIN } else { 0 };
+        for (vertex, (count, bounds)) in self.counts.iter().zip(&self.bounds).enumerate() {
+            if *count > bounds.least {
+                lengths[vertex] = if *count > bounds.most { -GAIN } else { 0 };
                 improved.push(vertex);
             }
         }
+        let mut passes = 0;
         while !improved.is_empty() {
+            assert!(passes < VERTICES, "no cycle has a negative cost");
+            passes += 1;
             let mut is_improved = [false; VERTICES];
             for from in std::mem::take(&mut improved) {
                 for to in 0..NODES_MAX {
@@ -188,8 +190,8 @@ impl<'a> ReplicaFlow<'a> {
 
     /// A partition that is this arc.
     fn partition_of(&mut self, arc: &PathArc) -> usize {
-        /// Odd, so that successive lookups begin at different partitions: their number is a power of
-        /// two.
+        /// Odd, so that successive lookups begin at different partitions: their number is a power
+        /// of two.
         const STRIDE: usize = 0x9e37_79b1;
         let len = self.partitions.len();
         let begin = self.lookups.wrapping_mul(STRIDE) % len;

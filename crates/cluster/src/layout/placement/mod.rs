@@ -76,8 +76,8 @@ pub struct PlacementPlan {
 }
 
 impl PlacementPlan {
-    /// Plans `changes` of `record`, which is checked. Without changes, the plan restores the balance
-    /// of the members that there are.
+    /// Plans `changes` of `record`, which is checked. Without changes, the plan restores the
+    /// balance of the members.
     ///
     /// # Errors
     /// [`PlacementRefusal`] if the changes are not possible.

@@ -64,7 +64,7 @@ pub struct PairMove {
 }
 
 impl PlacementPreview {
-    /// The fraction of all stored data that `partitions` copies are, if partitions are equally large.
+    /// The fraction of all stored data in `partitions` copies, if partitions are equally large.
     pub fn fraction(&self, partitions: u32) -> f64 {
         f64::from(partitions) / f64::from(self.copies)
     }
