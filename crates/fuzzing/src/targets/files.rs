@@ -137,6 +137,12 @@ fn written() -> MemFs {
             engine.flush().expect("memory does not fail");
         }
     }
+    for name in [b"one", b"two"] {
+        let mut ingest = engine.ingest(name, 0).expect("memory does not fail");
+        ingest.push(b"ingested", cell(1).as_ref()).expect("memory does not fail");
+        ingest.commit(b"a position").expect("memory does not fail");
+    }
+    engine.remove_ingest_cursor(b"one").expect("memory does not fail");
     fs
 }
 
