@@ -34,6 +34,7 @@ use crate::engine::{Engine, Shared};
 use crate::manifest::{Levels, Manifest, RecoveredState, VersionEdit};
 use crate::paths::Paths;
 use crate::sstable::{TableId, TableMeta, file_name, table_id_of_path};
+use crate::view::View;
 use crate::{Error, wal};
 use env::Fs;
 use std::collections::BTreeSet;
@@ -107,7 +108,7 @@ impl Engine {
         }
         let unfinished = unfinished_path(dir);
         remove_leftovers(&self.shared, &unfinished)?;
-        let made = fill(&self.shared, &unfinished, &view.levels, next_table_id, &damaged)
+        let made = fill(&self.shared, &unfinished, &view, next_table_id, &damaged)
             .and_then(|()| name(&self.shared, &unfinished, dir));
         if let Err(error) = made {
             let _removed_by_the_next = remove_leftovers(&self.shared, &unfinished);
@@ -177,11 +178,12 @@ fn remove_leftovers(shared: &Shared, unfinished: &Path) -> Result<(), Error> {
 fn fill(
     shared: &Shared,
     dir: &Path,
-    levels: &Levels,
+    view: &View,
     next_table_id: TableId,
     damaged: &BTreeSet<TableId>,
 ) -> Result<(), Error> {
     let fs = &shared.env.fs;
+    let levels = &view.levels;
     let paths = Paths::new(dir);
     let tables = paths.tables();
     fs.create_dir_all_durably(&tables).map_err(|error| Error::io("make", &tables, error))?;
@@ -197,6 +199,7 @@ fn fill(
         next_table_id: Some(next_table_id),
         wal_floor: Some(wal_floor),
         damaged: damaged.iter().copied().collect(),
+        disowned: view.filter.ranges().to_vec(),
         ..VersionEdit::default()
     };
     Manifest::begin(fs, dir, &live)

@@ -9,6 +9,7 @@ use crate::jobs::running::Jobs;
 use crate::manifest::{Levels, Manifest, VersionEdit};
 use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
+use crate::ownership::Ownership;
 use crate::paths::Paths;
 use crate::pinned_memtables::PinnedMemtables;
 use crate::pressure::{Backlog, Pacer, Pressure};
@@ -81,6 +82,7 @@ pub(crate) struct Shared {
     pub(crate) background: BackgroundThroughput,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) jobs: Jobs,
+    pub(crate) ownership: Ownership,
     pub(crate) horizon: HorizonClock,
     /// Held while a checkpoint is made.
     pub(crate) checkpointing: Mutex<()>,
@@ -115,6 +117,7 @@ pub(crate) struct Components {
     pub(crate) next_table_id: Arc<AtomicU64>,
     pub(crate) table_files: Arc<TableFiles>,
     pub(crate) obsolete: Arc<ObsoleteFiles>,
+    pub(crate) ownership: Ownership,
     pub(crate) disk: DiskGuard,
     pub(crate) lock: Box<dyn DirLock>,
 }
@@ -155,6 +158,7 @@ impl Engine {
             next_table_id: components.next_table_id,
             table_files: components.table_files,
             obsolete: components.obsolete,
+            ownership: components.ownership,
             disk: components.disk,
             _lock: components.lock,
         };
@@ -384,12 +388,13 @@ impl Shared {
         slows.then(|| self.pressure_by(view, backlog).rate()).flatten()
     }
 
-    /// The first segment of the log that any memtable of `view` other than `flushed` needs.
-    pub(crate) fn log_floor(&self, flushed: &LoggedMemtable) -> SegmentId {
+    /// The first segment of the log that any memtable other than `flushed` needs.
+    pub(crate) fn log_floor(&self, flushed: Option<&LoggedMemtable>) -> SegmentId {
         // Read before the memtables: later groups go to this segment or a later one.
         let current = SegmentId(self.log_segment.load(Ordering::Acquire));
         let view = self.view.load();
-        let others = view.memtables().filter(|logged| !std::ptr::eq(&***logged, flushed));
+        let is_flushed = |logged: &LoggedMemtable| flushed.is_some_and(|it| std::ptr::eq(it, logged));
+        let others = view.memtables().filter(|logged| !is_flushed(logged));
         others.filter_map(|logged| logged.log_from()).min().map_or(current, |floor| floor.min(current))
     }
 

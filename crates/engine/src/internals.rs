@@ -29,6 +29,11 @@ pub mod memtable {
     pub use crate::memtable::*;
 }
 
+/// The filter of disowned keys.
+pub mod ownership {
+    pub use crate::ownership::*;
+}
+
 /// Sorted tables.
 pub mod sstable {
     pub use crate::sstable::*;

@@ -64,6 +64,7 @@
 //! | read a range | [`Engine::snapshot`], then [`Snapshot::cursor`] and the methods of [`Cursor`] |
 //! | flush and compact | [`workers::start`], or the `step_` methods of [`Engine`] on threads of the host |
 //! | delete for good | [`HorizonSource`]: the time before which compaction drops tombstones and expired cells |
+//! | forget keys by their hashes | [`Engine::disown`]: absent at once, and purged by compaction |
 //! | slow writers down | nothing: writes are paced; [`Error::Overloaded`] has the time after which to retry |
 //! | handle an error | [`Error::kind`]: whether to retry, to end the process, or to repair |
 //! | bound the memory | [`Options::memory_bytes`]; [`ReadMemory`], an argument of reads, for large values |
@@ -101,6 +102,7 @@ mod missing_files;
 mod obsolete;
 mod open;
 mod options;
+mod ownership;
 mod paths;
 mod pinned_memtables;
 mod prefetch;
@@ -137,6 +139,7 @@ pub use jobs::Progress;
 pub use manifest::{IngestCursor, holds_data};
 pub use open::Recovery;
 pub use options::{Compression, Durability, Options};
+pub use ownership::{DisownedRange, HashRange, PurgeProgress};
 pub use pressure::Backlog;
 pub use read::{ReadableCell, TryGet, UnreadCell};
 pub use snapshot::{Snapshot, SnapshotCursor};

@@ -23,6 +23,7 @@ use crate::engine::{Components, Engine, open_table};
 use crate::manifest::{Levels, Manifest, RecoveredState, VersionEdit};
 use crate::memtable::ChunkPool;
 use crate::obsolete::ObsoleteFiles;
+use crate::ownership::{Ownership, OwnershipFilter};
 use crate::paths::Paths;
 use crate::sstable::{TableFiles, TableId, TableMeta};
 use crate::view::{LoggedMemtable, View};
@@ -31,6 +32,7 @@ use crate::wal::{KnownLog, LogEnd, SEGMENT_LEN_MIN, SegmentId, Wal, WalOptions};
 use crate::{Error, Options, Sequence};
 use bytes::Bytes;
 use env::Env;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -134,6 +136,8 @@ impl Engine {
             orphans,
             version_max: Version::MIN,
         };
+        let local_end = options.local_end().unwrap_or_default();
+        let filter = Arc::new(OwnershipFilter::new(recovered.disowned, local_end));
         let engine = Self::assemble(Components {
             memtable_bytes,
             chunk_pool: Arc::clone(&replay.chunk_pool),
@@ -145,7 +149,8 @@ impl Engine {
             watermark: replay.last,
             queue: CommitQueue::new(replay.last),
             next_memtable_id: replay.memtables.len() as u64,
-            view: replay.into_view(Arc::new(levels)),
+            ownership: Ownership::recovered(&filter, &replay.ids()),
+            view: replay.into_view(Arc::new(levels), filter),
             next_table_id: Arc::new(AtomicU64::new(recovered.next_table_id.0)),
             env,
             paths,
@@ -211,10 +216,16 @@ impl MemtableReplay {
         self.memtables.last().expect("there is at least one memtable")
     }
 
-    fn into_view(mut self, levels: Arc<Levels>) -> View {
+    /// Ids of the memtables that have cells.
+    fn ids(&self) -> BTreeSet<u64> {
+        let filled = self.memtables.iter().filter(|logged| !logged.memtable.is_empty());
+        filled.map(|logged| logged.memtable.id()).collect()
+    }
+
+    fn into_view(mut self, levels: Arc<Levels>, filter: Arc<OwnershipFilter>) -> View {
         let active = self.memtables.pop().expect("there is at least one memtable");
         self.memtables.reverse();
-        View { active, sealed: self.memtables, levels }
+        View { active, sealed: self.memtables, levels, filter }
     }
 }
 

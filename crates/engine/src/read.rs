@@ -206,8 +206,11 @@ impl Engine {
         // read after it.
         let view = self.shared.view.load();
         let visible = Sequence(self.shared.watermark.load(Ordering::Acquire));
-        let hash = xxh3_64(key);
         let mut newest = Newest { found: None, is_tied: false };
+        if view.filter.hides(key) {
+            return Some(newest);
+        }
+        let hash = xxh3_64(key);
         for logged in view.memtables() {
             if newest.may_be_superseded_by(logged.memtable.version_max()) {
                 newest.offer(P::of_memtable(&logged.memtable, key, hash, visible));

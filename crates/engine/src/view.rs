@@ -6,6 +6,7 @@
 
 use crate::manifest::Levels;
 use crate::memtable::{ChunkPool, Memtable};
+use crate::ownership::OwnershipFilter;
 use crate::wal::SegmentId;
 use crate::{PossiblySuperseded, Sequence};
 use bytes::Bytes;
@@ -176,6 +177,8 @@ pub(crate) struct View {
     pub(crate) sealed: Vec<Arc<LoggedMemtable>>,
     /// The live tables.
     pub(crate) levels: Arc<Levels>,
+    /// The keys that are treated as absent.
+    pub(crate) filter: Arc<OwnershipFilter>,
 }
 
 impl View {
@@ -192,18 +195,24 @@ impl View {
     /// This view with the active memtable sealed and replaced by `active`.
     pub(crate) fn rotated(&self, active: Arc<LoggedMemtable>) -> Self {
         let sealed = self.memtables().cloned().collect();
-        Self { active, sealed, levels: Arc::clone(&self.levels) }
+        Self { active, sealed, levels: Arc::clone(&self.levels), filter: Arc::clone(&self.filter) }
     }
 
     /// This view without `flushed`, whose tables are in `levels`.
     pub(crate) fn flushed(&self, flushed: &Arc<LoggedMemtable>, levels: Arc<Levels>) -> Self {
         let sealed = self.sealed.iter().filter(|logged| !Arc::ptr_eq(logged, flushed)).cloned().collect();
-        Self { active: Arc::clone(&self.active), sealed, levels }
+        Self { active: Arc::clone(&self.active), sealed, levels, filter: Arc::clone(&self.filter) }
     }
 
     /// This view with other levels.
     pub(crate) fn with_levels(&self, levels: Arc<Levels>) -> Self {
-        Self { active: Arc::clone(&self.active), sealed: self.sealed.clone(), levels }
+        let (active, sealed) = (Arc::clone(&self.active), self.sealed.clone());
+        Self { active, sealed, levels, filter: Arc::clone(&self.filter) }
+    }
+
+    /// This view with another filter.
+    pub(crate) fn with_filter(self, filter: Arc<OwnershipFilter>) -> Self {
+        Self { filter, ..self }
     }
 }
 
@@ -227,6 +236,11 @@ impl ReplayableMemtables {
     /// any more.
     pub(crate) fn released(&mut self, floor: SegmentId) {
         self.flushed.retain(|_, (log_to, _)| *log_to >= floor);
+    }
+
+    /// Ids of the memtables.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.flushed.keys().copied()
     }
 
     /// The least versions of cells that may reappear.

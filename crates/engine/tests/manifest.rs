@@ -5,7 +5,7 @@ use bytes::Bytes;
 use engine::internals::manifest::{IngestCursor, Levels, Manifest, RecoveredState, VersionEdit, check_bytes};
 use engine::internals::sstable::{TableId, TableMeta};
 use engine::internals::wal::SegmentId;
-use engine::{Error, ErrorKind};
+use engine::{DisownedRange, Error, ErrorKind, HashRange};
 use env::{Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -285,6 +285,44 @@ fn the_first_format_of_ingest_cursors_is_still_read() {
     // The snapshot of the next manifest has the cursor too.
     for _ in 0..2 {
         assert_eq!(recover(&disk).unwrap().1.ingest_cursors, expected.ingest_cursors);
+    }
+}
+
+/// Disowns ranges, begins the purge of one and owns another again.
+fn with_disowned_ranges(disk: &MemFs) -> RecoveredState {
+    let range = |first, last| HashRange { first, last };
+    let disowned = |first, last, from: Option<u64>| DisownedRange {
+        range: range(first, last),
+        purged_from: from.map(TableId),
+    };
+    let (mut manifest, _) = recover(disk).unwrap();
+    let ranges = vec![disowned(0, 9, None), disowned(10, 10, None), disowned(1 << 63, u64::MAX, None)];
+    manifest.append(&VersionEdit { disowned: ranges, ..VersionEdit::default() }).unwrap();
+    let purged = vec![disowned(0, 9, Some(300)), disowned(1 << 63, u64::MAX, Some(0))];
+    let owned = vec![range(10, 10)];
+    manifest.append(&VersionEdit { disowned: purged, owned, ..VersionEdit::default() }).unwrap();
+    drop(manifest);
+    Manifest::inspect(&(Arc::new(disk.clone()) as Arc<dyn Fs>), Path::new(DIR)).unwrap()
+}
+
+/// `UPDATE=1` writes the file, once.
+#[test]
+fn the_first_format_of_disowned_ranges_is_still_read() {
+    let pinned = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/manifest-v1-disowned.manifest");
+    let disk = disk_with_tables(1..2);
+    let expected = with_disowned_ranges(&disk);
+    let found: Vec<_> = expected.disowned.iter().map(|it| (it.range.last, it.purged_from)).collect();
+    assert_eq!(found, [(9, Some(TableId(300))), (u64::MAX, Some(TableId(0)))]);
+    let path = Path::new(DIR).join("manifest-0000000000000002");
+    if std::env::var_os("UPDATE").is_some() && !pinned.exists() {
+        std::fs::write(&pinned, disk.read_file(&path).unwrap()).unwrap();
+    }
+    let bytes = std::fs::read(&pinned).unwrap();
+    assert_eq!(bytes, disk.read_file(&path).unwrap(), "the file is what is written today");
+    disk.write_file(path, &bytes).unwrap();
+    // The snapshot of the next manifest has the ranges too.
+    for _ in 0..2 {
+        assert_eq!(recover(&disk).unwrap().1.disowned, expected.disowned);
     }
 }
 

@@ -9,6 +9,7 @@
 //! now 20              the time; all times are days since 2020-01-01
 //! memtable 19         the least version in memory
 //! memtable local 19   the least version of a value of a local key in memory
+//! purged 9            tables with ids below this one may hold cells of disowned ranges
 //! pick                shows the next plan
 //! run                 same as pick, and starts the plan: its tables are busy
 //! done 1              ends the first plan that was started
@@ -44,6 +45,7 @@ struct World {
     now: u64,
     memtable: Option<u64>,
     local_memtable: Option<u64>,
+    purged_from: Option<u64>,
     next_id: u64,
 }
 
@@ -76,6 +78,7 @@ impl World {
             now: 0,
             memtable: None,
             local_memtable: None,
+            purged_from: None,
             next_id: 1_000,
         }
     }
@@ -88,6 +91,7 @@ impl World {
             ["now", at] => self.now = number(at),
             ["memtable", "local", at] => self.local_memtable = Some(number(at)),
             ["memtable", at] => self.memtable = Some(number(at)),
+            ["purged", from] => self.purged_from = Some(number(from)),
             ["clear"] => *self = Self { options: self.options.clone(), ..Self::new() },
             ["pick"] => return self.pick().map_or("nothing".into(), |plan| show(&plan)),
             ["run"] => return self.run(),
@@ -165,6 +169,7 @@ impl World {
             now: day(self.now),
             grace: self.options.tombstone_grace,
             version_min: self.memtable.map_or(Version::MAX, version),
+            purged_from: self.purged_from.map(TableId),
             local: self.options.local_keys_end.clone().map(|end| LocalHorizon {
                 end: end.into(),
                 version_min: self.local_memtable.map_or(Version::MAX, version),

@@ -2,17 +2,21 @@
 
 use crate::config::WriteOrder;
 use crate::expected::Expected;
-use crate::model::{REGISTERS, RegisterContent, RegisterId};
+use crate::model::{LOCAL_KEYS_END, REGISTERS, RegisterContent, RegisterId};
 use crate::verify::{CheckedSnapshot, RunFiles, check_checkpoint, permitted_since, write_floors};
 use engine::{Batch, Engine, Error};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use stdx::Rng;
 
 /// Greatest number of snapshots that a client keeps to check later.
 const SNAPSHOTS_MAX: usize = 2;
+/// Greatest number of registers of a part of an ingest.
+const INGEST_REGISTERS_MAX: u64 = 60;
+/// Number of names of ingests.
+const INGEST_NAMES: u64 = 8;
 /// Greatest number of registers of a batch.
 const BATCH_REGISTERS_MAX: u64 = 4;
 
@@ -70,7 +74,8 @@ impl<'a> ClientThread<'a> {
 
     fn operate(&mut self) -> Outcome {
         match self.rng.below(1_000) {
-            0..550 => self.write(),
+            0..530 => self.write(),
+            530..550 => self.ingest(),
             550..600 => self.write_old_version(),
             600..880 => self.read(),
             880..930 => self.scan(),
@@ -116,6 +121,50 @@ impl<'a> ClientThread<'a> {
             }
         }
         drop(guards);
+        Ok(())
+    }
+
+    /// Ingests the next versions of many registers in one part. Cells of local keys are not
+    /// ingested.
+    fn ingest(&mut self) -> Outcome {
+        let is_local =
+            |register: RegisterId| (0..register.keys()).any(|index| register.key(index)[0] < LOCAL_KEYS_END);
+        let count = 1 + self.rng.below(INGEST_REGISTERS_MAX);
+        let registers: BTreeSet<RegisterId> =
+            (0..count).map(|_| self.register()).filter(|register| !is_local(*register)).collect();
+        let name = [self.rng.below(INGEST_NAMES) as u8];
+        let mut ingest = match self.session.engine.ingest(&name, 0) {
+            Ok(ingest) => ingest,
+            // Another client uses the name.
+            Err(Error::Invalid(_)) => return Ok(()),
+            Err(error) => return Err(format!("an ingest does not open: {error}")),
+        };
+        let writers = &self.session.writers;
+        let guards: Vec<MutexGuard<'_, ()>> = match self.session.order {
+            WriteOrder::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
+            WriteOrder::Concurrent => Vec::new(),
+        };
+        let writes: Vec<(RegisterId, u64)> =
+            registers.iter().map(|register| (*register, self.session.expected.issue(*register))).collect();
+        let cells: BTreeMap<_, _> = writes
+            .iter()
+            .flat_map(|&(register, version)| {
+                (0..register.keys()).map(move |index| (register.key(index), register.cell(index, version)))
+            })
+            .collect();
+        let pushed = cells.iter().try_for_each(|(key, cell)| ingest.push(key, cell.as_ref()));
+        match pushed.and_then(|()| ingest.commit(&count.to_be_bytes())) {
+            Ok(()) => {
+                for (register, version) in writes {
+                    self.session.expected.raise_floor(register, version);
+                }
+            }
+            Err(error) => return ignore_exhaustion(error).map_err(failed("an ingest")),
+        }
+        drop(guards);
+        if self.rng.chance(0.5) {
+            return ingest.finish().or_else(ignore_exhaustion).map_err(failed("the end of an ingest"));
+        }
         Ok(())
     }
 

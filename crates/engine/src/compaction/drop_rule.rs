@@ -79,7 +79,7 @@ mod tests {
 
     fn horizon(now: u64, version_min: Version) -> Horizon {
         let local = LocalHorizon { end: "b".into(), version_min: Version::MAX };
-        Horizon { now: at(now), grace: GRACE, version_min, local: Some(local) }
+        Horizon { now: at(now), grace: GRACE, version_min, purged_from: None, local: Some(local) }
     }
 
     fn expiring(written: u64, expires: u64) -> CellMeta {

@@ -7,6 +7,7 @@ use super::picker::GRANDPARENT_TABLES_MAX;
 use super::{Horizon, LocalHorizon, Plan};
 use crate::iter::{Cursor, LevelCursor, MergeCursor};
 use crate::manifest::{LEVELS, Levels, VersionEdit};
+use crate::ownership::JobFilter;
 use crate::sstable::{ReadMode, Table, TableMeta, TableOptions};
 use crate::{Error, Options};
 use bytes::Bytes;
@@ -47,6 +48,8 @@ pub struct JobContext {
     pub wall: WallTime,
     /// Time up to which the replicas have exchanged all deletes.
     pub exchanged_to: WallTime,
+    /// Cells that are left out of all outputs.
+    pub filter: JobFilter,
 }
 
 impl JobContext {
@@ -59,6 +62,7 @@ impl JobContext {
             now: self.wall,
             grace: self.options.tombstone_grace.max(Duration::from_micros(since_exchange)),
             version_min: self.memtable_version_min.unwrap_or(Version::MAX),
+            purged_from: self.filter.load().purged_from(),
             local: self.options.local_end().map(|end| LocalHorizon {
                 end,
                 version_min: self.memtable_local_version_min.unwrap_or(Version::MAX),
@@ -81,6 +85,7 @@ impl JobContext {
             next_table_id: self.next_table_id,
             table: TableOptions { filter_bits_per_key, ..self.table_options },
             table_bytes,
+            filter: self.filter,
         })
     }
 }

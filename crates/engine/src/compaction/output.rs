@@ -1,6 +1,7 @@
 //! The output tables of a job.
 
 use crate::Error;
+use crate::ownership::{JobFilter, OwnershipFilter};
 use crate::sstable::{StoredBlock, TableId, TableMeta, TableOptions, TableWriter, file_name};
 use env::{Env, OpenMode};
 use std::path::PathBuf;
@@ -16,12 +17,16 @@ pub(super) struct OutputOptions {
     pub(super) table: TableOptions,
     /// Size at which a table is cut, in bytes.
     pub(super) table_bytes: u64,
+    /// Cells that are left out.
+    pub(super) filter: JobFilter,
 }
 
 /// Writes cells that arrive in key order to as many tables as needed.
 pub(crate) struct Outputs {
     options: OutputOptions,
     writer: Option<TableWriter>,
+    /// The filter of the current table, or of the last one.
+    filter: Arc<OwnershipFilter>,
     written: Vec<TableMeta>,
     /// Paths of all files that were created.
     paths: Vec<PathBuf>,
@@ -29,10 +34,12 @@ pub(crate) struct Outputs {
 
 impl Outputs {
     pub(super) fn new(options: OutputOptions) -> Self {
-        Self { options, writer: None, written: Vec::new(), paths: Vec::new() }
+        let filter = options.filter.load();
+        Self { options, writer: None, filter, written: Vec::new(), paths: Vec::new() }
     }
 
-    /// Adds a cell to the current table, or to a new one if that is full. `stored` is the stored
+    /// Adds a cell to the current table, or to a new one if that is full. A cell of a disowned
+    /// range is left out. `stored` is the stored
     /// form of its block, if it is copied unchanged.
     #[inline]
     pub(crate) fn add(
@@ -41,13 +48,19 @@ impl Outputs {
         cell: CellRef<'_>,
         stored: Option<StoredBlock<'_>>,
     ) -> Result<(), Error> {
+        if self.filter.hides(key) {
+            return Ok(());
+        }
         if self.writer.as_ref().is_some_and(|writer| writer.file_bytes_estimate() >= self.options.table_bytes)
         {
             self.cut()?;
         }
         let writer = match &mut self.writer {
             Some(writer) => writer,
-            None => self.begin()?,
+            None => match self.begin(key)? {
+                Some(writer) => writer,
+                None => return Ok(()),
+            },
         };
         match stored {
             Some(stored) => writer.add_stored(key, cell, stored),
@@ -55,13 +68,18 @@ impl Outputs {
         }
     }
 
-    fn begin(&mut self) -> Result<&mut TableWriter, Error> {
-        let id = TableId(self.options.next_table_id.fetch_add(1, Ordering::Relaxed));
+    /// Begins a table, unless its filter hides `key`, its first one.
+    fn begin(&mut self, key: &[u8]) -> Result<Option<&mut TableWriter>, Error> {
+        let id = TableId(self.options.next_table_id.fetch_add(1, Ordering::SeqCst));
+        self.filter = self.options.filter.for_table();
+        if self.filter.hides(key) {
+            return Ok(None);
+        }
         let path = self.options.dir.join(file_name(id));
         let opened = self.options.env.fs.open(&path, OpenMode::CreateNew);
         let file = opened.map_err(|error| Error::io("create", &path, error))?;
         self.paths.push(path.clone());
-        Ok(self.writer.insert(TableWriter::new(file, path, id, self.options.table)))
+        Ok(Some(self.writer.insert(TableWriter::new(file, path, id, self.options.table))))
     }
 
     /// Finishes the current table, if there is one.

@@ -14,6 +14,7 @@
 //!    choices terminates.
 //! 3. *Tombstones.* A table full of tombstones is merged onto the cells that they hide. A table of
 //!    level 0 with local keys qualifies once it has been there for a while.
+//! 4. *Purge.* A table that may hold cells of disowned ranges is rewritten in place without them.
 //!
 //! A table holds either local keys or other keys, except in level 0; compactions cut tables at the
 //! boundary. So tables with local keys are small, and their dead cells are dropped without touching
@@ -69,7 +70,11 @@ pub fn pick_within<T: HasMeta>(
     bytes_max: u64,
 ) -> Option<Plan<T>> {
     let picker = Picker { levels, running, options, horizon, bytes_max };
-    picker.by_size().or_else(|| picker.by_dead_cells()).or_else(|| picker.by_tombstones())
+    picker
+        .by_size()
+        .or_else(|| picker.by_dead_cells())
+        .or_else(|| picker.by_tombstones())
+        .or_else(|| picker.by_disowned_cells())
 }
 
 /// Size above which a level is compacted, in bytes. Level 0 is limited by its number of tables, and
@@ -284,6 +289,19 @@ impl<T: HasMeta> Picker<'_, T> {
                     _ => self.has_below(level, meta),
                 };
             worth.then(|| self.merging(level, vec![Arc::clone(table)], Reason::Tombstones)).flatten()
+        })
+    }
+
+    fn by_disowned_cells(&self) -> Option<Plan<T>> {
+        let purged_from = self.horizon.purged_from?;
+        self.downwards().find_map(|(level, table)| {
+            let meta = table.meta();
+            let is_due = meta.id < purged_from
+                && *meta.key_max >= *self.horizon.local_end()
+                && !self.running.has_writer_in(level, &meta.key_min, &meta.key_max);
+            let inputs = vec![Input { level, tables: vec![Arc::clone(table)] }];
+            let plan = Plan { inputs, output_level: level, is_move: false, reason: Reason::Purge };
+            is_due.then(|| self.within_room(plan)).flatten()
         })
     }
 

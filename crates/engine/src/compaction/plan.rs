@@ -22,6 +22,8 @@ pub struct Horizon {
     /// read no later than the levels that it is used with; otherwise a flush in between would hide
     /// its cells from both. [`Version::MAX`] if there is none.
     pub version_min: Version,
+    /// Tables with smaller ids may hold cells of disowned ranges.
+    pub purged_from: Option<TableId>,
     /// Rule for local keys; `None` if there are no local keys.
     pub local: Option<LocalHorizon>,
 }
@@ -73,6 +75,8 @@ pub enum Reason {
     Dead,
     /// Many cells are tombstones, and the cells that they hide are on lower levels.
     Tombstones,
+    /// The table may hold cells of disowned ranges, which are left out.
+    Purge,
 }
 
 /// Input tables of one level.

@@ -59,6 +59,7 @@ use crate::compaction::{Outputs, RunningPlans};
 use crate::disk::{DiskDemand, DiskSpace};
 use crate::engine::Engine;
 use crate::manifest::{IngestCursor, LEVELS, VersionEdit};
+use crate::ownership::OwnershipFilter;
 use crate::sstable::TableMeta;
 use crate::view::{MinVersions, View};
 use crate::{Batch, Error};
@@ -101,6 +102,8 @@ pub struct Ingest {
     position: Option<Bytes>,
     /// Tables since the last commit.
     outputs: Option<Outputs>,
+    /// The filter of the cells since the last commit.
+    filter: Arc<OwnershipFilter>,
     /// The last key since the last commit; empty before the first.
     key_last: Vec<u8>,
     has_failed: bool,
@@ -124,6 +127,7 @@ impl Engine {
             expected_bytes,
             position,
             outputs: None,
+            filter: self.filter(),
             key_last: Vec::new(),
             has_failed: false,
         })
@@ -159,17 +163,23 @@ impl Engine {
         &self,
         tables: Vec<TableMeta>,
         mut edit: VersionEdit,
-        expected_bytes: u64,
+        ingest: &Ingest,
     ) -> Result<(), Error> {
         // Locked until the edit is installed. No compaction begins that does not see the tables,
         // none ends that did not see them, and none writes to the key ranges of the chosen levels.
         let busy = self.shared.jobs.busy.lock();
-        let levels = Arc::clone(&self.shared.view.load().levels);
+        let view = self.shared.view.load_full();
+        let (levels, options) = (&view.levels, &self.shared.options);
         for meta in tables {
             self.note_ingested(&busy, &meta);
-            let level = level::choose_level(&levels, &busy, &self.shared.options, &meta, expected_bytes);
+            let level = level::choose_level(levels, &busy, options, &meta, ingest.expected_bytes);
             edit.added.push((level as u8, meta));
         }
+        if !edit.added.is_empty() && !ingest.filter.has_ranges_of(&view.filter) {
+            self.discard_outputs(&edit);
+            return Err(Error::Invalid("the disowned ranges have changed: rewind the ingest".to_owned()));
+        }
+        drop(view);
         let installed = self.shared.install_edit(&edit, View::with_levels);
         drop(busy);
         installed.map_err(|error| self.edit_failed(&edit, error))?;
@@ -231,6 +241,9 @@ impl Ingest {
     }
 
     fn try_push(&mut self, key: &[u8], cell: CellRef<'_>) -> Result<(), Error> {
+        if self.outputs.is_none() {
+            self.filter = self.engine.filter();
+        }
         self.check_cell(key, &cell)?;
         let engine = &self.engine;
         engine.admit_ingested((key.len() + cell.value.len()) as u64)?;
@@ -253,6 +266,8 @@ impl Ingest {
             format!("a value has at most {} bytes, not {}", Batch::VALUE_BYTES_MAX, cell.value.len())
         } else if key < local_end {
             format!("a local key is not ingested: {}", key.escape_ascii())
+        } else if self.filter.hides(key) {
+            format!("a key of a disowned range is not ingested: {}", key.escape_ascii())
         } else if !self.key_last.is_empty() && *key <= *self.key_last {
             format!("ingested keys ascend: {} after {}", key.escape_ascii(), self.key_last.escape_ascii())
         } else {
@@ -307,7 +322,7 @@ impl Ingest {
         let bytes: u64 = tables.iter().map(|meta| meta.file_bytes).sum();
         // From here on the files belong to the edit.
         self.outputs = None;
-        self.engine.install_ingested(tables, edit, self.expected_bytes)?;
+        self.engine.install_ingested(tables, edit, self)?;
         self.expected_bytes = self.expected_bytes.saturating_sub(bytes);
         self.position = Some(position);
         self.key_last.clear();

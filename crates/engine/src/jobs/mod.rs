@@ -17,7 +17,7 @@ pub use running::Progress;
 
 use crate::Error;
 use crate::compaction::{
-    self, CompactionStep, DroppedVersions, FlushJob, Job, JobContext, PlanId, RunningPlans,
+    self, CompactionStep, DroppedVersions, FlushJob, Job, JobContext, PlanId, Reason, RunningPlans,
 };
 use crate::disk::{DiskSpace, DiskStats};
 use crate::engine::{Engine, Shared};
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Seals the active memtable if sequences were assigned for it. Returns all sealed memtables.
-    fn seal(&self) -> Vec<Arc<LoggedMemtable>> {
+    pub(crate) fn seal(&self) -> Vec<Arc<LoggedMemtable>> {
         let mut queue = self.shared.commit_queue.lock();
         if self.shared.view.load().active.last() > crate::Sequence::ZERO {
             self.rotate(&mut queue);
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     fn finish_flush(&self, flush: &Flush, mut edit: VersionEdit) -> Result<(), Error> {
-        let floor = self.shared.log_floor(&flush.source);
+        let floor = self.shared.log_floor(Some(&flush.source));
         edit.wal_floor = Some(floor);
         // Before the view changes, so that a compaction finds its versions in at least one of the
         // two.
@@ -221,10 +221,11 @@ impl Engine {
     }
 
     /// The same plan with every tombstone kept: it completes under any writes. A rewrite within one
-    /// level is abandoned, as its only purpose was to drop cells.
+    /// level is abandoned, as its only purpose was to drop tombstones, unless it is for a purge.
     fn restart_without_drops(&self, compaction: &Compaction) -> Option<Compaction> {
         let plan = compaction.job.plan().clone();
-        if plan.inputs.iter().all(|input| input.level == plan.output_level) {
+        let is_in_place = plan.inputs.iter().all(|input| input.level == plan.output_level);
+        if is_in_place && plan.reason != Reason::Purge {
             self.end_plan(compaction.plan, false);
             return None;
         }
@@ -294,7 +295,37 @@ impl Engine {
             levels: Arc::clone(&view.levels),
             wall: self.shared.horizon.wall(&*self.shared.env.clock),
             exchanged_to: self.shared.horizon.exchanged_to(),
+            filter: self.shared.ownership.jobs.clone(),
         }
+    }
+
+    /// Ids of the memtables of the view, and of those whose records recovery would replay.
+    pub(crate) fn unreleased_memtables(&self) -> BTreeSet<u64> {
+        // Loaded first: a memtable that leaves the view is among the replayable ones before.
+        let view = self.shared.view.load();
+        let mut ids: BTreeSet<u64> = view.memtables().map(|logged| logged.memtable.id()).collect();
+        ids.extend(self.shared.replayable.lock().ids());
+        ids
+    }
+
+    /// Flushes all memtables, and releases the log of everything that was written before the call.
+    /// Writes during the call may keep a part of it.
+    pub(crate) fn release_log(&self) -> Result<(), Error> {
+        self.flush()?;
+        {
+            let mut wal = self.shared.lock_wal();
+            // The new segment is durable before the manifest names it as the floor.
+            let begun = wal.begin_next().and_then(|segment| wal.idle().map(|()| segment));
+            let segment = begun.map_err(|error| self.job_failed(error))?;
+            self.shared.log_segment.store(segment.0, Ordering::Release);
+        }
+        let floor = self.shared.log_floor(None);
+        let edit = VersionEdit { wal_floor: Some(floor), ..VersionEdit::default() };
+        let installed = self.shared.install_edit(&edit, View::with_levels);
+        installed.map_err(|error| self.job_failed(error))?;
+        self.shared.replayable.lock().released(floor);
+        self.shared.lock_wal().release(floor);
+        Ok(())
     }
 
     /// The least versions of cells that are, or can be replayed into, a memtable. `view` was loaded
@@ -335,6 +366,7 @@ impl Engine {
         self.check_poison()?;
         let settled = self.shared.deferred_sync.step().map_err(|error| self.job_failed(error))?;
         let removed = self.remove_obsolete_files()?;
+        let purges = self.retry_purge()?;
         self.shared.keep_spare_memtable();
         self.shared.chunk_pool.release_unused(self.now());
         self.check_disk_space();
@@ -345,7 +377,7 @@ impl Engine {
             }
             false => self.shared.spares.step(budget_bytes)?,
         };
-        Ok(if settled || removed || more { Progress::Worked } else { Progress::Idle })
+        Ok(if settled || removed || purges || more { Progress::Worked } else { Progress::Idle })
     }
 
     /// Removes obsolete files as far as is due. Returns whether there were any.

@@ -1,5 +1,6 @@
 //! Edits of the set of live tables.
 
+use crate::ownership::{DisownedRange, HashRange};
 use crate::sstable::{TableId, TableMeta};
 use crate::wal::SegmentId;
 use bytes::Bytes;
@@ -24,6 +25,10 @@ pub struct VersionEdit {
     pub ingest_cursors: Vec<IngestCursor>,
     /// Names of cursors that are removed, after the others were set.
     pub removed_ingest_cursors: Vec<Bytes>,
+    /// Ranges of key hashes that are disowned, or whose purge began.
+    pub disowned: Vec<DisownedRange>,
+    /// Disowned ranges that are owned again.
+    pub owned: Vec<HashRange>,
 }
 
 /// The durable position of an ingest: everything up to it is in live tables. Names and positions
@@ -45,6 +50,8 @@ mod tag {
     pub(super) const DAMAGED: u8 = 5;
     pub(super) const INGEST_CURSOR: u8 = 6;
     pub(super) const INGEST_CURSOR_REMOVED: u8 = 7;
+    pub(super) const DISOWNED: u8 = 8;
+    pub(super) const OWNED: u8 = 9;
 }
 
 impl VersionEdit {
@@ -85,6 +92,18 @@ impl VersionEdit {
             out.push(tag::INGEST_CURSOR_REMOVED);
             put_bytes(out, name);
         }
+        for DisownedRange { range, purged_from } in &self.disowned {
+            out.push(tag::DISOWNED);
+            encode_range(range, out);
+            out.push(u8::from(purged_from.is_some()));
+            if let Some(id) = purged_from {
+                put_varint(out, id.0);
+            }
+        }
+        for range in &self.owned {
+            out.push(tag::OWNED);
+            encode_range(range, out);
+        }
     }
 
     /// Decodes an edit that takes all of `bytes`.
@@ -122,10 +141,28 @@ impl VersionEdit {
                 let name = reader.length_prefixed().map_err(ends)?;
                 self.removed_ingest_cursors.push(Bytes::copy_from_slice(name));
             }
+            tag::DISOWNED => {
+                let range = decode_range(reader).map_err(ends)?;
+                let purged_from = match reader.u8().map_err(ends)? {
+                    0 => None,
+                    _ => Some(TableId(reader.varint().map_err(ends)?)),
+                };
+                self.disowned.push(DisownedRange { range, purged_from });
+            }
+            tag::OWNED => self.owned.push(decode_range(reader).map_err(ends)?),
             other => return Err(format!("the edit has a field of unknown kind {other}")),
         }
         Ok(())
     }
+}
+
+fn encode_range(range: &HashRange, out: &mut Vec<u8>) {
+    out.extend_from_slice(&range.first.to_le_bytes());
+    out.extend_from_slice(&range.last.to_le_bytes());
+}
+
+fn decode_range(reader: &mut Reader<'_>) -> Result<HashRange, Truncated> {
+    Ok(HashRange { first: reader.u64()?, last: reader.u64()? })
 }
 
 fn encode_meta(meta: &TableMeta, out: &mut Vec<u8>) {
@@ -196,27 +233,24 @@ mod tests {
         let removed = vec((any::<u8>(), any::<u64>().prop_map(TableId)), 0..4);
         let damaged = vec(any::<u64>().prop_map(TableId), 0..4);
         let bytes = || vec(any::<u8>(), 0..40).prop_map(Bytes::from);
-        let cursors =
-            vec((bytes(), bytes()).prop_map(|(name, position)| IngestCursor { name, position }), 0..4);
+        let cursor = (bytes(), bytes()).prop_map(|(name, position)| IngestCursor { name, position });
+        let cursors = (vec(cursor, 0..4), vec(bytes(), 0..4));
+        let range = || any::<(u64, u64)>().prop_map(|(first, last)| HashRange { first, last });
+        let disowned = (range(), any::<Option<u64>>())
+            .prop_map(|(range, from)| DisownedRange { range, purged_from: from.map(TableId) });
         let numbers = any::<(Option<u64>, Option<u64>)>();
-        (added, removed, numbers, damaged, cursors, vec(bytes(), 0..4)).prop_map(
-            |(
+        let ranges = (vec(disowned, 0..4), vec(range(), 0..4));
+        (added, removed, numbers, damaged, cursors, ranges).prop_map(
+            |(added, removed, (next_table_id, wal_floor), damaged, cursors, (disowned, owned))| VersionEdit {
                 added,
                 removed,
-                (next_table_id, wal_floor),
+                next_table_id: next_table_id.map(TableId),
+                wal_floor: wal_floor.map(SegmentId),
                 damaged,
-                ingest_cursors,
-                removed_ingest_cursors,
-            )| {
-                VersionEdit {
-                    added,
-                    removed,
-                    next_table_id: next_table_id.map(TableId),
-                    wal_floor: wal_floor.map(SegmentId),
-                    damaged,
-                    ingest_cursors,
-                    removed_ingest_cursors,
-                }
+                ingest_cursors: cursors.0,
+                removed_ingest_cursors: cursors.1,
+                disowned,
+                owned,
             },
         )
     }

@@ -25,6 +25,7 @@ use super::frame::{self, ManifestFrameKind};
 use super::state::{ReplayedManifest, State, replay};
 use super::{IngestCursor, VersionEdit};
 use crate::Error;
+use crate::ownership::DisownedRange;
 use crate::sstable::{TableId, TableMeta, file_name};
 use crate::wal::SegmentId;
 use bytes::Bytes;
@@ -53,6 +54,8 @@ pub struct RecoveredState {
     pub damaged: BTreeSet<TableId>,
     /// Positions of ingests, by name.
     pub ingest_cursors: BTreeMap<Bytes, Bytes>,
+    /// Ranges of key hashes that are disowned.
+    pub disowned: Vec<DisownedRange>,
     /// Tables that have a file but are not live, because a job was interrupted. The files may be
     /// removed.
     pub orphans: Vec<TableId>,

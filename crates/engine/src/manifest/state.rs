@@ -3,6 +3,7 @@
 use super::frame::{self, ManifestFrameKind};
 use super::{IngestCursor, Levels, RecoveredState, VersionEdit, current};
 use crate::Error;
+use crate::ownership::{DisownedRange, HashRange};
 use crate::sstable::{TableId, TableMeta};
 use crate::wal::SegmentId;
 use bytes::Bytes;
@@ -24,6 +25,8 @@ pub(super) struct State {
     pub(super) damaged: BTreeSet<TableId>,
     /// Positions of ingests, by name.
     pub(super) ingest_cursors: BTreeMap<Bytes, Bytes>,
+    /// Disowned ranges; they are disjoint.
+    pub(super) disowned: BTreeMap<HashRange, DisownedRange>,
 }
 
 impl State {
@@ -35,6 +38,7 @@ impl State {
             wal_floor: SegmentId(0),
             damaged: BTreeSet::new(),
             ingest_cursors: BTreeMap::new(),
+            disowned: BTreeMap::new(),
         }
     }
 
@@ -56,6 +60,21 @@ impl State {
         };
         match edit.removed_ingest_cursors.iter().find(|name| !is_known(name)) {
             Some(name) => Err(format!("the cursor \"{}\" is removed, but is not there", name.escape_ascii())),
+            None => self.check_ranges(edit),
+        }
+    }
+
+    fn check_ranges(&self, edit: &VersionEdit) -> Result<(), String> {
+        let mut ranges: BTreeSet<HashRange> = self.disowned.keys().copied().collect();
+        for DisownedRange { range, .. } in &edit.disowned {
+            let overlaps = ranges.iter().any(|known| known != range && known.overlaps(range));
+            if overlaps || range.first > range.last {
+                return Err(format!("{range:?} is disowned, but is empty or overlaps another range"));
+            }
+            ranges.insert(*range);
+        }
+        match edit.owned.iter().find(|range| !ranges.remove(range)) {
+            Some(range) => Err(format!("{range:?} is owned again, but was not disowned")),
             None => Ok(()),
         }
     }
@@ -79,6 +98,10 @@ impl State {
         for name in &edit.removed_ingest_cursors {
             self.ingest_cursors.remove(name);
         }
+        self.disowned.extend(edit.disowned.iter().map(|disowned| (disowned.range, *disowned)));
+        for range in &edit.owned {
+            self.disowned.remove(range);
+        }
     }
 
     /// The state as recovery returns it.
@@ -89,6 +112,7 @@ impl State {
             wal_floor: self.wal_floor,
             damaged: self.damaged.clone(),
             ingest_cursors: self.ingest_cursors.clone(),
+            disowned: self.disowned.values().copied().collect(),
             orphans,
             cut_bytes,
         }
@@ -120,6 +144,7 @@ impl State {
         let last = edits.last_mut().expect("the snapshot has an edit");
         last.damaged.extend(&self.damaged);
         last.ingest_cursors.extend(self.cursors());
+        last.disowned.extend(self.disowned.values());
         edits
     }
 

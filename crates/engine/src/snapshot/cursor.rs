@@ -17,6 +17,7 @@
 
 use crate::iter::{Cursor, MergeCursor, OwnedValue};
 use crate::memtable::MemtableCursor;
+use crate::ownership::OwnershipFilter;
 use crate::sstable::{ReadMemory, ReadMode, Table, TableCursor};
 use crate::view::View;
 use crate::{Error, Sequence};
@@ -34,6 +35,8 @@ pub struct SnapshotCursor {
     unreached: Vec<usize>,
     /// Mode in which tables are read: `Scan` or `Versions`.
     mode: ReadMode,
+    /// The keys that are passed.
+    filter: Arc<OwnershipFilter>,
     /// Memory of the large blocks, if the reader accounts for it.
     memory: Option<Arc<ReadMemory>>,
 }
@@ -63,7 +66,8 @@ impl SnapshotCursor {
             ReadMode::Versions => MergeCursor::of_versions(sources),
             _ => MergeCursor::new(sources),
         };
-        Self { merge, runs, unreached: Vec::new(), mode, memory: None }
+        let filter = Arc::clone(&view.filter);
+        Self { merge, runs, unreached: Vec::new(), mode, filter, memory: None }
     }
 
     /// Sets the memory that covers the large blocks read from now on. `None`: the cursor holds a
@@ -81,6 +85,16 @@ impl SnapshotCursor {
         let mut cursor = table.cursor(self.mode);
         cursor.set_memory(self.memory.as_ref());
         Box::new(cursor)
+    }
+
+    /// Moves to the next entry that is not hidden, from the present one on.
+    #[inline]
+    fn pass_hidden(&mut self) -> Result<(), Error> {
+        while self.merge.key_and_meta().is_some_and(|(key, _)| self.filter.hides(key)) {
+            self.merge.advance()?;
+            self.open_reached_runs()?;
+        }
+        Ok(())
     }
 
     /// Opens the next table of every run that the merge has reached.
@@ -139,13 +153,15 @@ impl Cursor for SnapshotCursor {
             self.enqueue(run);
         }
         self.merge.seek(key)?;
-        self.open_reached_runs()
+        self.open_reached_runs()?;
+        self.pass_hidden()
     }
 
     #[inline]
     fn advance(&mut self) -> Result<(), Error> {
         self.merge.advance()?;
-        self.open_reached_runs()
+        self.open_reached_runs()?;
+        self.pass_hidden()
     }
 
     #[inline]

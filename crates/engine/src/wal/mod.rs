@@ -259,6 +259,17 @@ impl Wal {
         newest.unwrap_or(self.next)
     }
 
+    /// Begins the next segment, and returns it. Later groups go to it or to one behind it.
+    ///
+    /// # Errors
+    /// As [`Wal::append`].
+    pub(crate) fn begin_next(&mut self) -> Result<SegmentId, Error> {
+        self.check_usable()?;
+        let begun = self.seal().and_then(|()| self.begin(0));
+        self.record_failure(begun)?;
+        Ok(self.segment())
+    }
+
     /// Makes all groups durable and writes a closing record, if groups followed the last one. To be
     /// called in an idle period, and before the log is dropped.
     ///

@@ -78,6 +78,8 @@ struct World {
     model: Cells,
     issued: Hlc,
     snapshots: Vec<(Snapshot, Cells)>,
+    /// Positions of ingests, by name.
+    positions: BTreeMap<[u8; 1], Vec<u8>>,
     checkpoints: u32,
 }
 
@@ -91,6 +93,7 @@ impl World {
             model: Cells::new(),
             issued: Hlc::ZERO,
             snapshots: Vec::new(),
+            positions: BTreeMap::new(),
             checkpoints: 0,
         };
         world.open();
@@ -116,7 +119,7 @@ impl World {
 
     fn operate(&mut self, operation: u8, script: &mut Script<'_>) {
         let budget = 1 + u64::from(operation) * 64;
-        match operation % 24 {
+        match operation % 25 {
             0..8 => self.write(1, script),
             8 => self.write(2 + usize::from(operation / 24), script),
             9..12 => self.check_key(&key_of(script.byte())),
@@ -130,6 +133,7 @@ impl World {
             20 => self.keep_or_check_snapshot(),
             21 => self.checkpoint(),
             22 => self.check_from(&key_of(script.byte())),
+            23 => self.ingest(usize::from(operation / 25) * 4, script),
             _ => self.reopen(script),
         }
     }
@@ -144,15 +148,52 @@ impl World {
             let key = key_of(script.byte());
             let cell = self.cell(&key, script);
             batch.put(&key, cell.as_ref());
+            self.acknowledge(Cells::from([(key, cell)]));
+        }
+        // The limits in `options` are large enough that this write waits for no job: only this
+        // thread runs jobs.
+        self.engine().write(batch).expect("write");
+    }
+
+    /// Ingests up to `count` cells, in one to three commits. Some are not committed.
+    fn ingest(&mut self, count: usize, script: &mut Script<'_>) {
+        let mut cells = Cells::new();
+        for _ in 0..count {
+            let key = key_of(script.byte());
+            if key.as_slice() >= LOCAL_END {
+                let cell = self.cell(&key, script);
+                cells.insert(key, cell);
+            }
+        }
+        let name = [script.byte() % 3];
+        let commits = script.byte();
+        let mut ingest = self.engine().ingest(&name, u64::from(commits) << 10).expect("the name is not open");
+        assert_eq!(ingest.position().map(<[u8]>::to_vec), self.positions.get(&name).cloned());
+        let mut pushed = Cells::new();
+        for (number, (key, cell)) in cells.into_iter().enumerate() {
+            ingest.push(&key, cell.as_ref()).expect("push");
+            pushed.insert(key, cell);
+            if number % 4 == usize::from(commits % 8) {
+                let position = vec![commits; number];
+                ingest.commit(&position).expect("commit");
+                self.positions.insert(name, position);
+                self.acknowledge(std::mem::take(&mut pushed));
+            }
+        }
+        if commits >= 200 {
+            ingest.finish().expect("finish");
+            self.positions.remove(&name);
+        }
+    }
+
+    fn acknowledge(&mut self, cells: Cells) {
+        for (key, cell) in cells {
             match self.model.get_mut(&key) {
                 Some(held) if !cell.as_ref().supersedes(&held.as_ref()) => {}
                 Some(held) => *held = cell,
                 None => drop(self.model.insert(key, cell)),
             }
         }
-        // The limits in `options` are large enough that this write waits for no job: only this
-        // thread runs jobs.
-        self.engine().write(batch).expect("write");
     }
 
     fn cell(&mut self, key: &[u8], script: &mut Script<'_>) -> Cell {

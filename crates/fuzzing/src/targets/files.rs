@@ -4,7 +4,7 @@ use crate::repair;
 use engine::internals::sstable::{TableId, TableOptions, TableWriter};
 use engine::internals::wal::record::RecordBuilder;
 use engine::internals::wal::replay::{SegmentEnd, replay_bytes};
-use engine::{Batch, Compression, Engine, Options};
+use engine::{Batch, Compression, Engine, HashRange, Options};
 use env::{Env, Fs, ManualClock, MemFs, OpenMode};
 use std::path::Path;
 use std::sync::Arc;
@@ -137,6 +137,14 @@ fn written() -> MemFs {
             engine.flush().expect("memory does not fail");
         }
     }
+    for name in [b"one", b"two"] {
+        let mut ingest = engine.ingest(name, 0).expect("memory does not fail");
+        ingest.push(b"ingested", cell(1).as_ref()).expect("memory does not fail");
+        ingest.commit(b"a position").expect("memory does not fail");
+    }
+    engine.remove_ingest_cursor(b"one").expect("memory does not fail");
+    let ranges = [HashRange { first: 0, last: 9 }, HashRange { first: 1 << 60, last: 1 << 61 }];
+    engine.disown(&ranges).expect("memory does not fail");
     fs
 }
 
