@@ -2,7 +2,8 @@
 //!
 //! **Promise.** When [`Engine::checkpoint`] returns, its directory is durable. It holds all writes
 //! that were acknowledged before the call, and a prefix of the later ones: no partial batch, and no
-//! write without those acknowledged before it. [`Engine::open`] opens it and
+//! write without those acknowledged before it. An ingest that commits meanwhile may be in the
+//! checkpoint without writes that were acknowledged just before. [`Engine::open`] opens it and
 //! [`verify`](crate::verify) checks it like any other directory. Writes, reads and jobs continue
 //! meanwhile. On any failure this engine is unchanged, and the directory exists completely or not
 //! at all.

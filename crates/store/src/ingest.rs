@@ -19,6 +19,9 @@ impl Store {
     /// is an estimate of the bytes to come. A name identifies one source in one plan, so that no
     /// other plan continues at its position. May wait for a sync of the manifest.
     ///
+    /// The caller keeps the horizon of this node behind the versions that the source may still
+    /// send. Otherwise a tombstone may be collected before an older cell comes.
+    ///
     /// # Errors
     /// [`StoreFault::Io`] if the ingest is open already, or there are too many.
     pub fn ingest(&self, name: &[u8], expected_bytes: u64) -> Result<EntityIngest, StoreFault> {

@@ -1,7 +1,7 @@
 //! Layout records as records of the chain.
 
 use super::{ChainNode, ChainRecord};
-use crate::{LayoutEpoch, LayoutRecord, NodeIndex};
+use crate::{FEATURE_LEVEL_NAMED, LayoutEpoch, LayoutRecord, NodeIndex};
 use std::sync::Arc;
 
 impl ChainRecord for LayoutRecord {
@@ -19,16 +19,22 @@ impl ChainRecord for LayoutRecord {
     }
 
     fn is_child_of(&self, parent: &Self) -> bool {
-        self.verify(parent).is_ok()
+        is_followed(self) && self.verify(parent).is_ok()
     }
 
     fn is_later_than(&self, earlier: &Self) -> bool {
-        self.verify_newer(earlier).is_ok()
+        is_followed(self) && self.verify_newer(earlier).is_ok()
     }
 
     fn follows_other_first(&self, held: &Self) -> bool {
-        self.follows_other_first(held)
+        is_followed(self) && self.follows_other_first(held)
     }
+}
+
+/// Whether nodes of this release do what the record says. They read running plans and do not carry
+/// them out yet, so they neither vote for such a record nor adopt it.
+fn is_followed(record: &LayoutRecord) -> bool {
+    record.feature_level <= FEATURE_LEVEL_NAMED
 }
 
 /// Messages and states share one copy of a record.
@@ -88,5 +94,31 @@ mod tests {
         record.members[0].node_id = Some(NodeTag(7));
         assert!(record.is_voter(node(0, 7)));
         assert!(!record.is_voter(node(0, 8)), "a lost disk has another id");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_PLANS};
+    use stdx::NodeTag;
+
+    #[test]
+    fn a_record_of_a_level_that_nodes_do_not_carry_out_is_no_record_of_the_chain() {
+        let nodes = vec!["http://a:1".to_owned(), "http://b:1".to_owned()];
+        let origin =
+            ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 2, tag: NodeTag(7) };
+        let first = LayoutRecord::first(origin).expect("a small cluster");
+        let child_of_level = |feature_level| LayoutRecord {
+            epoch: LayoutEpoch(2),
+            parent: first.hash(),
+            feature_level,
+            ..first.clone()
+        };
+        let followed = child_of_level(FEATURE_LEVEL_NAMED);
+        assert!(followed.is_child_of(&first) && followed.is_later_than(&first));
+        let read = child_of_level(FEATURE_LEVEL_PLANS);
+        assert_eq!((FEATURE_LEVEL, read.verify(&first)), (FEATURE_LEVEL_PLANS, Ok(())));
+        assert!(!read.is_child_of(&first) && !read.is_later_than(&first));
     }
 }

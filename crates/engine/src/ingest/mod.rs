@@ -38,7 +38,8 @@
 //! counts as lost.
 //!
 //! *Checkpoints* contain the ingested tables and no cursors. An ingest into an engine that was
-//! opened from a checkpoint begins anew: the same cells once more change nothing.
+//! opened from a checkpoint begins anew: the same cells once more change nothing, unless a
+//! tombstone that hid one of them was collected meanwhile.
 //!
 //! **Caveats.** Local keys are refused: they are not moved between engines. Tables of one ingest do
 //! not overlap, but those of ingests side by side do if their key ranges interleave. Each of those
@@ -50,7 +51,8 @@
 //!
 //! The engine collects tombstones of ingested keys as it does those of others. A host that moves
 //! old cells sets the horizon so that no tombstone is collected before their newest versions have
-//! come.
+//! come. Cells that were pushed and not committed do not keep a tombstone. One old cell in a table
+//! makes running compactions of its whole key range begin again.
 
 mod level;
 mod names;
@@ -145,7 +147,7 @@ impl Engine {
     /// cursor is unchanged. [`Error::Poisoned`].
     pub fn remove_ingest_cursor(&self, name: &[u8]) -> Result<(), Error> {
         self.check_poison()?;
-        self.remove_cursor(&IngestName::reserve(self, name)?)
+        self.remove_cursor(&IngestName::reserve_existing(self, name)?)
     }
 
     fn remove_cursor(&self, name: &IngestName) -> Result<(), Error> {

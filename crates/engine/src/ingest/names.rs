@@ -12,23 +12,32 @@ pub(super) struct IngestName {
 }
 
 impl IngestName {
+    /// Reserves a name whose ingest may set a cursor.
     pub(super) fn reserve(engine: &Engine, name: &[u8]) -> Result<Self, Error> {
+        let reserved = Self::reserve_existing(engine, name)?;
+        let cursors = engine.ingest_cursors();
+        let is_durable = |name: &Bytes| cursors.iter().any(|cursor| cursor.name == *name);
+        // This name is among the open ones.
+        let open = engine.shared.jobs.open_ingests.lock();
+        let ingests = cursors.len() + open.iter().filter(|open| !is_durable(open)).count();
+        drop(open);
+        if !is_durable(&reserved.name) && ingests > Ingest::CURSORS_MAX {
+            let others = ingests - 1;
+            return Err(Error::Invalid(format!("there are {others} ingests, the greatest number")));
+        }
+        Ok(reserved)
+    }
+
+    /// Reserves a name, whether or not it has a cursor.
+    pub(super) fn reserve_existing(engine: &Engine, name: &[u8]) -> Result<Self, Error> {
         if !(1..=Ingest::NAME_BYTES_MAX).contains(&name.len()) {
             let (max, len) = (Ingest::NAME_BYTES_MAX, name.len());
             return Err(Error::Invalid(format!("the name of an ingest has 1 to {max} bytes, not {len}")));
         }
-        let cursors = engine.ingest_cursors();
         let name = Bytes::copy_from_slice(name);
-        let mut open = engine.shared.jobs.open_ingests.lock();
-        let is_durable = |name: &Bytes| cursors.iter().any(|cursor| cursor.name == *name);
-        let others = cursors.len() + open.iter().filter(|open| !is_durable(open)).count();
-        if !is_durable(&name) && others >= Ingest::CURSORS_MAX {
-            return Err(Error::Invalid(format!("there are {others} ingests, the greatest number")));
-        }
-        if !open.insert(name.clone()) {
+        if !engine.shared.jobs.open_ingests.lock().insert(name.clone()) {
             return Err(Error::Invalid(format!("the ingest \"{}\" is open", name.escape_ascii())));
         }
-        drop(open);
         Ok(Self { engine: engine.clone(), name })
     }
 

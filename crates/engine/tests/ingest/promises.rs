@@ -175,6 +175,7 @@ fn a_name_is_open_once() {
         engine.ingest(name, 0).expect("open").commit(b"p").expect("commit");
     }
     invalid(engine.ingest(b"one more", 0).map(drop));
+    engine.remove_ingest_cursor(b"one more").expect("there is none");
     engine.ingest(&names[3], 0).expect("a known one").finish().expect("finish");
     let open = engine.ingest(b"one more", 0).expect("there is space");
     invalid(engine.ingest(b"yet another", 0).map(drop));

@@ -103,7 +103,8 @@ impl<'a> WeightShares<'a> {
 fn apportion(total: u32, shares: &[u128], held: &[u32]) -> Vec<u32> {
     let mut quotas: Vec<u32> = shares.iter().map(|share| (share / PARTITION) as u32).collect();
     let mut by_remainder: Vec<usize> = (0..shares.len()).collect();
-    by_remainder.sort_by_key(|&index| (Reverse(shares[index] % PARTITION), Reverse(held[index])));
+    // Of equal remainders, first those whose extra partition need not move.
+    by_remainder.sort_by_key(|&index| (Reverse(shares[index] % PARTITION), held[index] <= quotas[index]));
     let left = total - quotas.iter().sum::<u32>();
     by_remainder[..left as usize].iter().for_each(|&index| quotas[index] += 1);
     quotas
@@ -117,6 +118,13 @@ mod tests {
     fn the_largest_remainders_are_rounded_up() {
         let shares = [5, 3, 2].map(|tenths| 7 * PARTITION * tenths / 10);
         assert_eq!(apportion(7, &shares, &[0; 3]), [4, 2, 1], "3.5, 2.1, 1.4");
+    }
+
+    #[test]
+    fn rounding_again_moves_nothing() {
+        let shares = [11, 21].map(|weight| 16 * PARTITION * weight / 32);
+        let first = apportion(16, &shares, &[16, 0]);
+        assert_eq!((first.as_slice(), apportion(16, &shares, &first)), ([6, 10].as_slice(), first.clone()));
     }
 
     #[test]

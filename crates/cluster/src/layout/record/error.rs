@@ -1,8 +1,8 @@
 //! Reasons why a record is not one of its cluster.
 
 use super::{
-    FEATURE_LEVEL, FEATURE_LEVEL_PLANS, MemberState, SWAPS_MAX, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT,
-    ZONE_BYTES_MAX,
+    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, MemberState, SWAPS_MAX, URL_BYTES_MAX, VOTERS_MAX,
+    WEIGHT_DEFAULT, ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 
@@ -11,7 +11,7 @@ use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 pub enum LayoutRecordError {
     /// The record needs a later release.
     #[error(
-        "it has feature level {level}, and this release supports up to {FEATURE_LEVEL}: upgrade this node"
+        "it has feature level {level}, and this release supports up to {FEATURE_LEVEL_NAMED}: upgrade this node"
     )]
     FeatureLevel {
         /// Feature level of the record.

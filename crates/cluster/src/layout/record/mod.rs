@@ -51,7 +51,8 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use stdx::NodeTag;
 
-/// The greatest feature level that this release supports.
+/// The greatest feature level whose records this release reads and checks. It votes for records and
+/// adopts them up to [`FEATURE_LEVEL_NAMED`].
 pub const FEATURE_LEVEL: u32 = FEATURE_LEVEL_PLANS;
 /// The feature level of records that are decided and name the ids of all members that are not dead.
 /// The nodes of a cluster raise its record to this level by themselves.

@@ -12,8 +12,9 @@
 use super::{Agreement, AgreementEffect};
 use crate::node::dispatch::RequestPurpose;
 use crate::{
-    ChainRequest, LayoutDecodeError, LayoutEpoch, LayoutRecord, LayoutRecordError, LayoutStamp, LinkId,
-    MessageId, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, RecordHash, ReplicaFault,
+    ChainRequest, FEATURE_LEVEL_NAMED, LayoutDecodeError, LayoutEpoch, LayoutRecord, LayoutRecordError,
+    LayoutStamp, LinkId, MessageId, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, RecordHash,
+    ReplicaFault,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,6 +174,10 @@ impl Agreement {
         let decided = self.voter.decided();
         if record.cluster != decided.cluster {
             return Some(LayoutConflictReason::AnotherCluster);
+        }
+        if record.feature_level > FEATURE_LEVEL_NAMED {
+            let level = record.feature_level;
+            return Some(LayoutConflictReason::Refused(LayoutRecordError::FeatureLevel { level }));
         }
         let refused = record.verify_newer(decided).err();
         refused.filter(|_| !self.voter.adopts_child_of_other_first(record)).map(LayoutConflictReason::Refused)
