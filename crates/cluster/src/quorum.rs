@@ -81,11 +81,6 @@ impl Quorum {
         ReplicaSet::first(self.from)
     }
 
-    /// Whether the replica at this index of the preference list holds the key.
-    pub(crate) const fn has_replica(self, replica_index: u8) -> bool {
-        replica_index < self.from
-    }
-
     /// Whether one replica alone holds the key, so that its fault is that of the command.
     pub(crate) const fn has_one_replica(self) -> bool {
         self.from == 1
@@ -411,11 +406,6 @@ impl Tally {
     /// The quorum to reach.
     pub(crate) const fn quorum(&self) -> Quorum {
         self.quorum
-    }
-
-    /// The replicas that count.
-    pub(crate) const fn sets(&self) -> ReplicaSets {
-        self.sets
     }
 
     const fn is_met_by(&self, replicas: ReplicaSet) -> bool {
