@@ -111,8 +111,8 @@ impl Peers {
     pub(super) fn readers(&self, subject: &Subject, quorum: Quorum) -> ReplicaSets {
         let sets = self.write_sets(subject, quorum);
         match self.member.layout.running_swap(subject.partition) {
-            Some(RunningSwap { phase: SwapPhase::ReadNew, .. }) => ReplicaSets::one(sets.new()),
-            _ => ReplicaSets::one(sets.old()),
+            Some(RunningSwap { phase: SwapPhase::ReadNew, .. }) => ReplicaSets::one(sets.after()),
+            _ => ReplicaSets::one(sets.before()),
         }
     }
 

@@ -12,8 +12,8 @@
 //! trusted.
 //!
 //! While a swap of the partition runs, all of this holds for the replicas before it and for those
-//! after it. It also holds for equal answers: they may be of replicas that are too few in one of the
-//! sets, and their write may never have been acknowledged.
+//! after it. It also holds for equal answers: they may be of replicas that are too few in one of
+//! the sets, and their write may never have been acknowledged.
 //!
 //! **Mechanism.** The answers tell which replicas hold the newest cell. Those that lack it are
 //! written to; while these are too few, so are further replicas within its `from` and the read's.

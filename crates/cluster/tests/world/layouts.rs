@@ -42,7 +42,8 @@ impl World {
         epoch
     }
 
-    /// Decides the record in which the swap of two hosts in a partition enters a phase; `None`: OLD.
+    /// Decides the record in which the swap of two hosts in a partition enters a phase. `None` is
+    /// OLD.
     pub(crate) fn decide_phase(
         &mut self,
         partition: PartitionId,
