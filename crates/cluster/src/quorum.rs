@@ -86,11 +86,6 @@ impl Quorum {
         ReplicaSet::first(self.from)
     }
 
-    /// Whether the replica at this index of the preference list holds the key.
-    pub(crate) const fn has_replica(self, replica_index: u8) -> bool {
-        replica_index < self.from
-    }
-
     /// Whether one replica alone holds the key, so that its fault is that of the command.
     pub(crate) const fn has_one_replica(self) -> bool {
         self.from == 1
@@ -237,7 +232,7 @@ impl ReplicaSets {
     }
 
     /// The set before the swap.
-    pub(crate) const fn old(self) -> ReplicaSet {
+    pub(crate) const fn before(self) -> ReplicaSet {
         match self.swapped.last_index() {
             Some(gainer) => self.union.without(ReplicaSet::one(gainer)),
             None => self.union,
@@ -245,7 +240,7 @@ impl ReplicaSets {
     }
 
     /// The set after the swap.
-    pub(crate) const fn new(self) -> ReplicaSet {
+    pub(crate) const fn after(self) -> ReplicaSet {
         match self.swapped.first_index() {
             Some(loser) => self.union.without(ReplicaSet::one(loser)),
             None => self.union,
@@ -301,8 +296,8 @@ impl CellReplicas {
         let intended = ReplicaSets::of(replica_count(self.cell_from, NODES_MAX as u8), self.swap);
         let readers = ReplicaSets::of(quorum.from, self.swap);
         quorum.exceeds_replicas_of(self.cell_from)
-            && self.suffice_in(quorum, intended.old(), readers.old())
-            && self.suffice_in(quorum, intended.new(), readers.new())
+            && self.suffice_in(quorum, intended.before(), readers.before())
+            && self.suffice_in(quorum, intended.after(), readers.after())
     }
 
     /// As [`CellReplicas::suffice_with_trust`], for the replicas of one list.
@@ -421,11 +416,6 @@ impl Tally {
     /// The quorum to reach.
     pub(crate) const fn quorum(&self) -> Quorum {
         self.quorum
-    }
-
-    /// The replicas that count.
-    pub(crate) const fn sets(&self) -> ReplicaSets {
-        self.sets
     }
 
     const fn is_met_by(&self, replicas: ReplicaSet) -> bool {
@@ -667,7 +657,7 @@ mod tests {
             let sets = ReplicaSets::of(from, swap);
             let naive = naive_sets(from, pair);
             let set_of = |replicas: &[u8]| replicas.iter().copied().collect::<ReplicaSet>();
-            assert_eq!([sets.old(), sets.new()], [0, 1].map(|set: usize| set_of(&naive[set])));
+            assert_eq!([sets.before(), sets.after()], [0, 1].map(|set: usize| set_of(&naive[set])));
             assert_eq!(sets.union(), set_of(&naive[0]).union(set_of(&naive[1])));
             assert_eq!(
                 sets.union().without(sets.swapped()),
@@ -723,7 +713,7 @@ mod tests {
             for (write, read) in overlapping {
                 let tally = Tally::of(Quorum { ack: write, from }, sets);
                 for holders in subsets(NODES_TRIED).filter(|holders| tally.is_met_by(*holders)) {
-                    for readers in [sets.old(), sets.new()] {
+                    for readers in [sets.before(), sets.after()] {
                         let mut quorums = subsets(NODES_TRIED)
                             .filter(|set| set.without(readers).is_empty() && set.len() >= read);
                         assert!(quorums.all(|set| !set.intersection(holders).is_empty()));

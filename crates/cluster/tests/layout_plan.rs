@@ -138,13 +138,13 @@ fn child_with(parent: &LayoutRecord, state: Option<&PairSwap>, loss: Loss) -> La
         Some(state) => {
             record = with_swap(&record, state.clone());
             if parent.swaps() != record.swaps() {
-                [0, 2].map(|partition: usize| record.changed[partition] = record.epoch);
+                (record.changed[0], record.changed[2]) = (record.epoch, record.epoch);
             }
         }
         None => {
             record.plan = Some(RunningPlan { began: LayoutEpoch(2), swaps: Vec::new() });
             if parent.swaps().iter().any(|swap| swap.phase != SwapPhase::New) {
-                [0, 2].map(|partition: usize| record.changed[partition] = record.epoch);
+                (record.changed[0], record.changed[2]) = (record.epoch, record.epoch);
             }
         }
     }
@@ -306,7 +306,8 @@ fn a_partition_begins_a_swap_after_its_former_one_has_ended() {
         let parent = parent_with(Some(&former));
         let mut record = child(&parent);
         record.plan = Some(RunningPlan { began: LayoutEpoch(2), swaps: vec![other(6)] });
-        [0, 2, 3].map(|partition: usize| record.changed[partition] = CHILD);
+        record.changed[2..].fill(CHILD);
+        record.changed[0] = CHILD;
         let is_ended = former.phase == SwapPhase::New;
         assert_eq!(record.verify(&parent).is_ok(), is_ended, "{former:?}");
         let mut ended = child_with(&parent, None, Loss::None);

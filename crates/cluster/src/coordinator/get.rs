@@ -12,6 +12,10 @@
 //! asked, and the read fails rather than return an older value. One read in a few asks all
 //! replicas, to find differences that quorums alone would miss.
 //!
+//! While a swap of the partition runs, a read asks one of the two sets of replicas, and both sets
+//! must hold what it returns. Replicas in both sets are asked first, because their answers count in
+//! both.
+//!
 //! A cell may be impossible to store on enough replicas, because their disks are full or its
 //! version is in the future. Such a cell is not returned: the read restarts without the replicas
 //! that hold it. This node is not asked for a key that it has [refused](crate::RefusedKeys).
@@ -24,7 +28,7 @@ use super::peers::{Availability, Peers, Subject};
 use super::read_answers::ReadAnswers;
 use super::read_repair::{ReadRepair, Spread};
 use super::request_number::Step;
-use crate::quorum::Tally;
+use crate::quorum::{ReplicaSets, Tally};
 use crate::replica_set::ReplicaSet;
 use crate::{
     CommandFailure, Event, Quorum, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply,
@@ -39,6 +43,8 @@ use stdx::Instant;
 pub(super) struct Read {
     pub(super) subject: Subject,
     pub(super) tally: Tally,
+    /// The replicas that must hold what the read returns.
+    pub(super) sets: ReplicaSets,
     pub(super) answers: ReadAnswers,
     pub(super) repair: ReadRepair,
     /// Replicas that were asked and have not answered, by the requested form.
@@ -75,11 +81,12 @@ pub(super) struct ReadTimes {
 }
 
 impl Read {
-    pub(super) fn new(times: ReadTimes, subject: Subject, quorum: Quorum) -> Self {
+    pub(super) fn new(peers: &Peers, times: ReadTimes, subject: Subject, quorum: Quorum) -> Self {
         Self {
+            tally: Tally::of(quorum, peers.readers(&subject, quorum)),
+            sets: peers.write_sets(&subject, quorum),
+            answers: ReadAnswers::during(peers.swapped_replicas(&subject)),
             subject,
-            tally: Tally::new(quorum),
-            answers: ReadAnswers::default(),
             repair: ReadRepair::default(),
             open_cell: ReplicaSet::EMPTY,
             open_meta: ReplicaSet::EMPTY,
@@ -183,7 +190,7 @@ impl Read {
         let Some(newest) = self.answers.newest() else {
             return Some(Reply::Missing { acks });
         };
-        if self.answers.are_divergent() {
+        if self.answers.are_divergent() || self.has_two_sets() {
             match self.ensure_spread(cx) {
                 Spread::Sufficient => {}
                 Spread::InProgress => return None,
@@ -390,7 +397,7 @@ impl Read {
         }
         self.begin_round(cx);
         self.tally = tally;
-        self.answers = ReadAnswers::default();
+        self.answers = ReadAnswers::during(self.answers.swap());
         self.ask_quorum(cx);
         !self.tally.is_impossible()
     }
@@ -399,8 +406,17 @@ impl Read {
     fn best_replica(&self, peers: &Peers, replicas: ReplicaSet) -> Option<u8> {
         (replicas.map(|replica_index| (replica_index, peers.node(&self.subject, replica_index))))
             .filter(|&(_, node)| peers.can_read(node) == Availability::Ready)
-            .min_by_key(|&(_, node)| peers.read_rank(node))
+            .min_by_key(|&(replica_index, node)| {
+                let (class, latency) = peers.read_rank(node);
+                let is_last = peers.is_last_resort(node);
+                (is_last, self.sets.swapped().contains(replica_index), class, latency)
+            })
             .map(|(replica_index, _)| replica_index)
+    }
+
+    /// Whether a swap runs that changes the replicas of this read.
+    pub(super) const fn has_two_sets(&self) -> bool {
+        !self.sets.swapped().is_empty()
     }
 
     fn ask(&mut self, cx: &mut OperationContext<'_>, replica_index: u8, step: Step) {

@@ -100,7 +100,8 @@ impl Coordinator {
 
     fn resume_waiting_read(&mut self, now: Now, id: OperationId, subject: Subject, quorum: Quorum) {
         let deadline = self.operations.deadline(id).expect("the operation is in the table");
-        let read = Read::new(ReadTimes { started: now.mono, deadline }, subject.clone(), quorum);
+        let times = ReadTimes { started: now.mono, deadline };
+        let read = Read::new(&self.context.peers, times, subject.clone(), quorum);
         match self.try_begin_read(now, id, read) {
             Ok(()) => {}
             Err(failure) => self.fail_or_requeue(id, LinkWaiter::Read { subject, quorum }, failure),
@@ -160,7 +161,11 @@ impl Coordinator {
             };
             availability != Availability::Unavailable || can_link_soon
         };
-        let soon: ReplicaSet = quorum.replicas().filter(can_ask).collect();
-        matches!(failure, CommandFailure::NotEnoughReplicas { .. }) && quorum.is_met_by(soon.len())
+        let sets = match waiter {
+            LinkWaiter::Read { .. } => self.context.peers.readers(subject, quorum),
+            LinkWaiter::Write(_) => self.context.peers.write_sets(subject, quorum),
+        };
+        let soon: ReplicaSet = sets.union().filter(can_ask).collect();
+        matches!(failure, CommandFailure::NotEnoughReplicas { .. }) && quorum.is_met_by(sets.count(soon))
     }
 }

@@ -20,6 +20,7 @@
 //! | `put` | writes |
 //! | `clock_bound` | the durable bound of the version clock, and the writes that wait for it |
 //! | `late_replicas` | the work of a write after its reply |
+//! | `layout_change` | operations that are planned anew for a new layout |
 //! | `get` | reads |
 //! | `read_repair` | the repairs of reads |
 //! | `hedge` | reads whose answers are overdue |
@@ -51,6 +52,7 @@ mod get;
 mod hedge;
 mod late_replicas;
 mod latency;
+mod layout_change;
 mod limits;
 mod link_wait;
 mod links;

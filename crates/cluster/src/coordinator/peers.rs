@@ -8,10 +8,13 @@
 use super::latency::LatencyEstimate;
 use super::limits::CoordinatorLimits;
 use crate::dial::DialSchedule;
+use crate::layout::RunningSwap;
 use crate::local_writes::LocalWrites;
+use crate::quorum::{ReplicaSets, SwappedReplicas};
 use crate::replica_set::ReplicaSet;
 use crate::{
-    ClusterView, HybridClock, Key, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum, WaitTarget,
+    ClusterView, HybridClock, Key, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum, SwapPhase,
+    WaitTarget,
 };
 use limits::Admission;
 use std::sync::Arc;
@@ -91,6 +94,28 @@ impl Peers {
         Self { member, limits, view, writes: LocalWrites::new(), states }
     }
 
+    /// The replicas that must hold a write of `subject` with this quorum: one set or two.
+    #[inline]
+    pub(super) fn write_sets(&self, subject: &Subject, quorum: Quorum) -> ReplicaSets {
+        ReplicaSets::of(quorum.from(), self.swapped_replicas(subject))
+    }
+
+    /// The replicas that the running swap of `subject` exchanges.
+    #[inline]
+    pub(super) fn swapped_replicas(&self, subject: &Subject) -> Option<SwappedReplicas> {
+        self.member.layout.running_swap(subject.partition).map(|swap| swap.replicas)
+    }
+
+    /// The replicas that reads of `subject` with this quorum ask.
+    #[inline]
+    pub(super) fn readers(&self, subject: &Subject, quorum: Quorum) -> ReplicaSets {
+        let sets = self.write_sets(subject, quorum);
+        match self.member.layout.running_swap(subject.partition) {
+            Some(RunningSwap { phase: SwapPhase::ReadNew, .. }) => ReplicaSets::one(sets.after()),
+            _ => ReplicaSets::one(sets.before()),
+        }
+    }
+
     pub(super) fn subject(&self, key: Key) -> Subject {
         let partition = self.member.layout.partition_of(&key);
         Subject { key, partition }
@@ -127,6 +152,9 @@ impl Peers {
     /// Whether `node` can be asked to store `bytes`.
     #[inline]
     pub(super) fn can_write(&self, node: NodeIndex, bytes: usize, is_value: bool) -> Availability {
+        if self.member.layout.is_excluded(node) {
+            return Availability::Unavailable;
+        }
         if node == self.member.me {
             return Availability::Ready;
         }
@@ -140,7 +168,7 @@ impl Peers {
     /// Whether `node` can be asked for its cells.
     #[inline]
     pub(super) fn can_read(&self, node: NodeIndex) -> Availability {
-        if !self.view.peer(node).read_eligible {
+        if !self.view.peer(node).read_eligible || self.member.layout.is_excluded(node) {
             return Availability::Unavailable;
         }
         if node == self.member.me { Availability::Ready } else { self.can_send(node, 0) }
@@ -173,6 +201,13 @@ impl Peers {
             PeerState::Unreachable => 4,
         };
         (class, self.states[node.as_usize()].latency.mean_nanos())
+    }
+
+    /// Whether reads ask this peer only if no other replica can be asked.
+    #[inline]
+    pub(super) fn is_last_resort(&self, node: NodeIndex) -> bool {
+        node != self.member.me
+            && matches!(self.view.peer(node).state, PeerState::Suspected | PeerState::Unreachable)
     }
 
     /// The wait target for the first of these replicas, if there is any; peers come before this
@@ -227,7 +262,7 @@ impl Peers {
 
     /// Whether this node is a replica of a key, and too much work waits for its log.
     pub(super) fn is_local_log_busy(&self, subject: &Subject, quorum: Quorum) -> bool {
-        !self.admits_local_write() && quorum.has_replica(self.replica_index(subject, self.member.me))
+        !self.admits_local_write() && self.is_own_among(subject, self.write_sets(subject, quorum).union())
     }
 
     /// Whether `node` can be asked to store `bytes` for a client.

@@ -6,6 +6,9 @@
 //! [ceiling](HybridClock::check_wall), no version is issued: a write that peers refuse must not
 //! leave a copy here that wins later.
 //!
+//! While a swap of the partition runs, the write goes to both sets of replicas and needs `ack` of
+//! each. It keeps its value until the reply, so that it can be planned anew: `layout_change`.
+//!
 //! Replicas that cannot be asked, or are suspected, are named as targets of hints in the write to
 //! one replica, the *hint holder*. A write that fails because replicas refused it reports one
 //! reason, the first that applies: full disks, overload, this node's clock being ahead. Work after
@@ -63,6 +66,8 @@ pub(super) struct Write {
     may_be_stored: bool,
     /// The fault of the only replica.
     fault: Option<Box<StoreFault>>,
+    /// The cell, until the reply. `None` on a node that is alone.
+    cell: Option<Cell>,
 }
 
 /// The replicas that a write can ask.
@@ -162,11 +167,18 @@ pub(super) fn no_version_failure_for(intent: &WriteIntent, fault: &StoreFault) -
 impl WritePlan {
     /// The replicas that can be asked; the failure if these are too few.
     pub(super) fn of(peers: &Peers, requirements: WriteRequirements<'_>) -> Result<Self, CommandFailure> {
+        let plan = Self::survey(peers, requirements);
+        if plan.tally.is_impossible() { Err(plan.failure(peers, requirements.subject)) } else { Ok(plan) }
+    }
+
+    /// The replicas that can be asked, which may be too few.
+    fn survey(peers: &Peers, requirements: WriteRequirements<'_>) -> Self {
         let WriteRequirements { subject, quorum, bytes, is_value, pacing } = requirements;
-        let (none, tally) = (ReplicaSet::EMPTY, Tally::new(quorum));
+        let sets = peers.write_sets(subject, quorum);
+        let (none, tally) = (ReplicaSet::EMPTY, Tally::of(quorum, sets));
         let mut plan = Self { tally, disk_full: none, busy: none, clock_refused: none, suspected: none };
         let is_local_log_busy = pacing == WritePacing::Unpaced && peers.is_local_log_busy(subject, quorum);
-        for replica_index in quorum.replicas() {
+        for replica_index in sets.union() {
             let node = peers.node(subject, replica_index);
             match peers.admits_write(node, bytes, is_value, is_local_log_busy) {
                 Availability::Ready if peers.view.refusing.contains(node) => {
@@ -184,7 +196,7 @@ impl WritePlan {
             };
             plan.tally.fail(replica_index);
         }
-        if plan.tally.is_impossible() { Err(plan.failure(peers, subject)) } else { Ok(plan) }
+        plan
     }
 
     fn failure(&self, peers: &Peers, subject: &Subject) -> CommandFailure {
@@ -226,11 +238,50 @@ impl Write {
             superseded: false,
             may_be_stored: false,
             fault: None,
+            cell: None,
         }
     }
 
-    /// Sends the write to all replicas that can be asked. The value is not kept.
+    /// Stops the write for a new plan: no answer to its requests counts any more. Something may be
+    /// stored if anything was sent.
+    pub(super) fn stop(&mut self, cx: &mut OperationContext<'_>) {
+        self.may_be_stored |= !self.tally.acked().union(self.open).is_empty();
+        self.abandon(cx);
+    }
+
+    /// Plans the write anew, with the same version and quorum, and without acknowledgements.
+    /// Returns the cell to send. The write fails without it, and if the replicas that can be asked
+    /// are too few.
+    pub(super) fn plan_anew(&mut self, peers: &Peers) -> Result<Cell, CommandFailure> {
+        let cell = self.cell.take();
+        let requirements = WriteRequirements {
+            subject: &self.subject,
+            quorum: self.tally.quorum(),
+            bytes: self.bytes,
+            is_value: cell.as_ref().is_some_and(|cell| cell.meta.kind == CellKind::Value),
+            // It was admitted when it was submitted.
+            pacing: WritePacing::Paced,
+        };
+        let plan = WritePlan::survey(peers, requirements);
+        (self.tally, self.open) = (plan.tally, plan.tally.silent());
+        self.hinted = plan.tally.failed().union(plan.suspected);
+        (self.holder, self.deferred_hints) = (None, DeferredHints::default());
+        (self.disk_full, self.busy, self.clock_refused) = (plan.disk_full, plan.busy, plan.clock_refused);
+        match cell.filter(|_| !self.tally.is_impossible()) {
+            Some(cell) => Ok(cell),
+            None => {
+                self.open = ReplicaSet::EMPTY;
+                Err(self.failure(peers))
+            }
+        }
+    }
+
+    /// Sends the write to all replicas that can be asked.
     pub(super) fn send(&mut self, cx: &mut OperationContext<'_>, deadline: Deadline, cell: Cell) {
+        // A node that is alone has no plan but its own.
+        if cx.peers.member.layout.len() > 1 {
+            self.cell = Some(cell.clone());
+        }
         let targets = cx.peers.nodes(&self.subject, self.hinted);
         self.holder = if targets.is_empty() { None } else { self.choose_holder(cx.peers) };
         let mut rest = self.open;
@@ -297,6 +348,7 @@ impl Write {
                 cx.outbox.emit(Event::WriteSuperseded);
             }
             let Self { version, superseded, .. } = *self;
+            self.cell = None;
             return Some(Reply::Written { version, superseded, acks: self.tally.acks() });
         }
         self.tally.is_impossible().then(|| Reply::Failed(self.failure(cx.peers)))
@@ -304,6 +356,7 @@ impl Write {
 
     /// The failure of the write, at the deadline or before.
     pub(super) fn failure(&mut self, peers: &Peers) -> CommandFailure {
+        self.cell = None;
         let maybe_stored = self.may_be_stored || !self.tally.acked().union(self.open).is_empty();
         if self.tally.is_reachable_if_recovered(self.disk_full) {
             let here = peers.is_own_among(&self.subject, self.disk_full);

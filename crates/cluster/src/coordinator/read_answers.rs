@@ -5,7 +5,7 @@
 //! cell that wins on every replica is the newest; but a value that has expired and the tombstone
 //! that compaction makes of it count as equal.
 
-use crate::quorum::replicas_of_cell;
+use crate::quorum::{SwappedReplicas, replicas_of_cell};
 use crate::replica_set::ReplicaSet;
 use std::cmp::Ordering;
 use stdx::{Cell, CellMeta, WallTime};
@@ -21,9 +21,21 @@ pub(super) struct ReadAnswers {
     without_cell: ReplicaSet,
     /// The greatest `from` of all answers.
     greatest_from: u8,
+    /// The swap that runs.
+    swap: Option<SwappedReplicas>,
 }
 
 impl ReadAnswers {
+    /// No answers, while this swap runs.
+    pub(super) fn during(swap: Option<SwappedReplicas>) -> Self {
+        Self { swap, ..Self::default() }
+    }
+
+    /// The swap that runs.
+    pub(super) const fn swap(&self) -> Option<SwappedReplicas> {
+        self.swap
+    }
+
     /// Records the answer of a replica, with the cell if it was sent. A second answer of a replica
     /// replaces its first. Returns whether another cell is the newest now.
     pub(super) fn record(
@@ -96,9 +108,9 @@ impl ReadAnswers {
         self.greatest_from
     }
 
-    /// The replicas that should hold the newest cell.
+    /// The replicas that should hold the newest cell: those of both sets while a swap runs.
     pub(super) fn intended_replicas(&self) -> ReplicaSet {
-        replicas_of_cell(self.newest_from(), None)
+        replicas_of_cell(self.newest_from(), self.swap)
     }
 
     /// The `from` of the newest cell; 0 if there is none.

@@ -11,6 +11,10 @@
 //! acknowledged by a quorum that overlaps with the read's. A replica that has answered is never
 //! trusted.
 //!
+//! While a swap of the partition runs, all of this holds for the replicas before it and for those
+//! after it. It also holds for equal answers: they may be of replicas that are too few in one of
+//! the sets, and their write may never have been acknowledged.
+//!
 //! **Mechanism.** The answers tell which replicas hold the newest cell. Those that lack it are
 //! written to; while these are too few, so are further replicas within its `from` and the read's.
 //! When a still newer cell is found, a new round begins for it, and answers to the earlier round
@@ -115,7 +119,7 @@ impl Read {
             held,
             answered: self.tally.acked(),
             out_of_reach: self.tally.failed().union(self.repair.failed).union(self.repair.slow),
-            swap: None,
+            swap: self.answers.swap(),
         }
     }
 
@@ -271,9 +275,12 @@ impl Read {
     fn write_to_another(&mut self, cx: &mut OperationContext<'_>, cell: &Cell) -> bool {
         let held = self.held().union(self.repair.tried());
         // A later read with the same `from` does not ask replicas beyond these.
-        let replicas = self.tally.quorum().replicas();
-        let mut others = self.answers.intended_replicas().intersection(replicas).without(held);
-        others.any(|replica_index| self.write(cx, replica_index, cell))
+        let others = self.answers.intended_replicas().intersection(self.sets.union()).without(held);
+        // A replica in both sets counts in both.
+        let (mut kept, mut swapped) =
+            (others.without(self.sets.swapped()), others.intersection(self.sets.swapped()));
+        kept.any(|replica_index| self.write(cx, replica_index, cell))
+            || swapped.any(|replica_index| self.write(cx, replica_index, cell))
     }
 
     fn write(&mut self, cx: &mut OperationContext<'_>, replica_index: u8, cell: &Cell) -> bool {

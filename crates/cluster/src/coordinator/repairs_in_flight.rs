@@ -98,6 +98,12 @@ impl RepairsInFlight {
         self.requests.retain(|id, _| id.node != node);
     }
 
+    /// Forgets the copies of these keys: no further read waits for their answers.
+    pub(super) fn forget_keys(&mut self, is_forgotten: impl Fn(&Key) -> bool) {
+        self.copies.retain(|_, copy| !is_forgotten(&copy.id.key));
+        self.requests.retain(|id, _| !is_forgotten(&id.key));
+    }
+
     /// Whether no copy is on its way.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

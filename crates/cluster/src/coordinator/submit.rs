@@ -49,7 +49,8 @@ impl Coordinator {
     pub(super) fn submit_get(&mut self, input: CoordinatorInput, to: ReplyTo, key: Key, quorum: Quorum) {
         let (now, peers) = (input.now, &self.context.peers);
         let deadline = now.mono + peers.limits.request_timeout;
-        let mut read = Read::new(ReadTimes { started: now.mono, deadline }, peers.subject(key), quorum);
+        let times = ReadTimes { started: now.mono, deadline };
+        let mut read = Read::new(peers, times, peers.subject(key), quorum);
         if let Some(failure) = read.fail_at_once(peers) {
             let waiter = LinkWaiter::Read { subject: read.subject, quorum };
             return self.fail_or_wait_for_links(input, to, waiter, failure);
@@ -167,7 +168,7 @@ impl Coordinator {
         (Write::new(plan, subject, &cell), cell)
     }
 
-    fn send_write(&mut self, now: Now, id: OperationId, cell: Cell) {
+    pub(super) fn send_write(&mut self, now: Now, id: OperationId, cell: Cell) {
         let deadline = self.operations.deadline(id).map_or(Deadline::NEVER, Deadline::at);
         let operation = self.operations.get_mut(id).expect("the operation is in the table");
         let OperationState::Write(write) = &mut operation.state else {

@@ -172,6 +172,18 @@ impl<W> OperationTable<W> {
         too_many.then(|| OperationId { uses: self.slots[usize::from(oldest)].uses, slot: oldest })
     }
 
+    /// Gives an operation another id, so that answers to its former requests find nothing. It keeps
+    /// its deadline.
+    ///
+    /// # Panics
+    /// If it is not in the table.
+    pub(super) fn renew(&mut self, id: OperationId) -> OperationId {
+        let slot = &mut self.slots[usize::from(id.slot)];
+        assert!(slot.uses == id.uses && slot.occupant.is_some(), "{id:?} is not in the table");
+        slot.uses = (slot.uses + 1) & USES_MASK;
+        OperationId { uses: slot.uses, slot: id.slot }
+    }
+
     /// Gives an operation the last of all deadlines.
     ///
     /// # Panics
@@ -261,6 +273,7 @@ mod tests {
         Remove(prop::sample::Index),
         MarkReplied(prop::sample::Index),
         Postpone(prop::sample::Index),
+        Renew(prop::sample::Index),
     }
 
     fn any_action() -> impl Strategy<Value = Action> {
@@ -269,6 +282,7 @@ mod tests {
             2 => any::<prop::sample::Index>().prop_map(Action::Remove),
             1 => any::<prop::sample::Index>().prop_map(Action::MarkReplied),
             1 => any::<prop::sample::Index>().prop_map(Action::Postpone),
+            1 => any::<prop::sample::Index>().prop_map(Action::Renew),
         ]
     }
 
@@ -312,6 +326,13 @@ mod tests {
                         let (id, _) = all.remove(index.index(all.len()));
                         table.postpone(id, at);
                         all.push((id, time));
+                    }
+                    Action::Renew(index) if !all.is_empty() => {
+                        let at = index.index(all.len());
+                        let former = &mut all[at].0;
+                        let id = table.renew(*former);
+                        replied.iter_mut().filter(|other| *other == former).for_each(|other| *other = id);
+                        gone.push(std::mem::replace(former, id));
                     }
                     _ => {}
                 }

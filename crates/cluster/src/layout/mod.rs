@@ -15,8 +15,11 @@
 //! begin alike form a group. Within a group, each remaining node gets an even share of the next
 //! position, and pairs of partition and node are taken in the order of their score.
 //!
-//! **Caveats.** At most [`NODES_MAX`] nodes. A layout does not change while a node runs, and every
-//! slot up to the greatest one has a member.
+//! **Changes.** While a swap of a record's plan runs for a partition, its keys have two sets of
+//! replicas: those of its list, and those of the list after the exchange. The list of the layout is
+//! the one before it.
+//!
+//! **Caveats.** At most [`NODES_MAX`] nodes. Every slot up to the greatest one has a member.
 
 mod balance;
 mod node_set;
@@ -37,7 +40,7 @@ pub use record::{
 };
 
 use crate::Key;
-use crate::quorum::replica_count;
+use crate::quorum::{SwappedReplicas, replica_count};
 
 /// Greatest number of nodes in a cluster.
 pub const NODES_MAX: usize = 64;
@@ -62,6 +65,21 @@ pub struct Layout {
     partitions: u32,
     /// The preference lists, concatenated.
     lists: Vec<NodeIndex>,
+    /// The epoch of each partition's last change.
+    changed: Vec<LayoutEpoch>,
+    newest_change: LayoutEpoch,
+    /// The swap of each partition that has two sets of replicas. Empty if no swap runs.
+    swaps: Vec<Option<RunningSwap>>,
+    /// Nodes that hold and serve nothing any more.
+    excluded: NodeSet,
+}
+
+/// The swap of a partition, which has two sets of replicas because of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunningSwap {
+    pub(crate) phase: SwapPhase,
+    /// The replicas that are exchanged.
+    pub(crate) replicas: SwappedReplicas,
 }
 
 /// The reason why a node list has no layout.
@@ -102,7 +120,9 @@ impl Layout {
             return Err(LayoutError::Partitions { partitions });
         }
         let lists = balance::preference_lists(&nodes, partitions);
-        Ok(Self { nodes, partitions, lists })
+        let changed = vec![LayoutEpoch::FIRST; partitions as usize];
+        let (newest_change, excluded) = (LayoutEpoch::FIRST, NodeSet::EMPTY);
+        Ok(Self { nodes, partitions, lists, changed, newest_change, swaps: Vec::new(), excluded })
     }
 
     /// The layout of `record`; the members' URLs are the nodes' names.
@@ -116,7 +136,20 @@ impl Layout {
             }
         }
         let nodes = record.members.iter().map(|member| member.url.clone()).collect();
-        Ok(Self { nodes, partitions: record.partitions(), lists: record.lists.clone() })
+        let is_excluded = |member: &&LayoutMember| member.state == MemberState::Dead;
+        let excluded = match record.feature_level >= FEATURE_LEVEL_PLANS {
+            true => record.members.iter().filter(is_excluded).map(|member| member.slot).collect(),
+            false => NodeSet::EMPTY,
+        };
+        Ok(Self {
+            nodes,
+            partitions: record.partitions(),
+            lists: record.lists.clone(),
+            newest_change: record.changed.iter().copied().max().unwrap_or(LayoutEpoch::FIRST),
+            changed: record.changed.clone(),
+            swaps: running_swaps(record),
+            excluded,
+        })
     }
 
     /// Number of nodes, including this one: at least 1.
@@ -151,6 +184,32 @@ impl Layout {
         PartitionId::of(key.as_bytes(), self.partitions)
     }
 
+    /// The epoch of the last change of `partition`. A request for its keys that was planned before
+    /// is refused.
+    #[inline]
+    pub fn changed(&self, partition: PartitionId) -> LayoutEpoch {
+        self.changed[partition.0 as usize]
+    }
+
+    /// The epoch in which some partition changed last. A request that was planned then or later is
+    /// planned by this layout or a newer one.
+    #[inline]
+    pub fn newest_change(&self) -> LayoutEpoch {
+        self.newest_change
+    }
+
+    /// The swap because of which `partition` has two sets of replicas.
+    #[inline]
+    pub(crate) fn running_swap(&self, partition: PartitionId) -> Option<RunningSwap> {
+        self.swaps.get(partition.0 as usize).copied().flatten()
+    }
+
+    /// Whether `node` is dead: nothing is sent to it, and it counts nowhere.
+    #[inline]
+    pub(crate) fn is_excluded(&self, node: NodeIndex) -> bool {
+        self.excluded.contains(node)
+    }
+
     /// All nodes in the order in which they hold the keys of `partition`.
     #[inline]
     pub fn preference_list(&self, partition: PartitionId) -> &[NodeIndex] {
@@ -181,4 +240,24 @@ impl Layout {
     pub fn is_replica(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
         self.replicas(key, from).contains(&node)
     }
+}
+
+/// The swaps with two sets of replicas, by partition; empty if there are none.
+fn running_swaps(record: &LayoutRecord) -> Vec<Option<RunningSwap>> {
+    let running = || record.swaps().iter().filter(|swap| swap.phase.has_two_sets());
+    if running().next().is_none() {
+        return Vec::new();
+    }
+    let mut swaps = vec![None; record.changed.len()];
+    for swap in running() {
+        for partition in &swap.partitions {
+            let list = record.preference_list(*partition);
+            let index = |slot| list.iter().position(|other| *other == slot).map(|index| index as u8);
+            if let (Some(loser), Some(gainer)) = (index(swap.loser), index(swap.gainer)) {
+                let replicas = SwappedReplicas::new(loser, gainer);
+                swaps[partition.0 as usize] = Some(RunningSwap { phase: swap.phase, replicas });
+            }
+        }
+    }
+    swaps
 }

@@ -6,7 +6,7 @@ use crate::{describe, world};
 use bytes::Bytes;
 use cluster::{
     Command, Cut, Key, KeyRange, Lifetime, Quorum, QuorumChoice, RequestId, Scan, ScanId, ScanScope,
-    SyncState,
+    SwapPhase, SyncState,
 };
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -218,6 +218,26 @@ impl Player {
         let nodes = arguments.nodes()?;
         let count = |host: usize| self.world.hosts[host].store.snapshots.len();
         Ok(nodes.into_iter().map(|host| format!("n{} keeps snapshots: {}", host + 1, count(host))).collect())
+    }
+
+    /// Decides the next layout record, in which the swap of two nodes for the partition of a key
+    /// enters a phase: `decide k n3 n4 prepare`.
+    pub(crate) fn decide(&mut self, arguments: &mut Arguments) -> Result<String, String> {
+        let name = arguments.next("a key")?;
+        let key = self.key(&name)?;
+        let partition = self.world.layout.partition_of(&key);
+        let (loser, gainer) = (arguments.node()?, arguments.node()?);
+        let phase = arguments.next("a phase")?;
+        let phase = match phase.as_str() {
+            "prepare" => Some(SwapPhase::Prepare),
+            "read-new" => Some(SwapPhase::ReadNew),
+            "back" => Some(SwapPhase::Back),
+            "new" => Some(SwapPhase::New),
+            "old" => None,
+            _ => return Err(format!("{phase} is no phase")),
+        };
+        let epoch = self.world.decide_phase(partition, (loser, gainer), phase);
+        Ok(format!("epoch {epoch} is decided"))
     }
 
     /// Waits for a state of a node: `await n3 settled within=60s`.

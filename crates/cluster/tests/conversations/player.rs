@@ -92,6 +92,8 @@ impl Player {
                 let (key, hosts) = (arguments.next("a key")?, arguments.nodes()?);
                 self.names.place(&self.world, &key, &hosts)?;
             }
+            "decide" => shown.push(self.decide(arguments)?),
+            "learn" => arguments.nodes()?.into_iter().for_each(|host| self.world.learn(host)),
             "tick" => {
                 let duration = arguments.duration()?;
                 self.world.run(duration);

@@ -21,6 +21,7 @@ mod effects;
 mod faults;
 mod host;
 mod in_flight;
+mod layouts;
 mod links;
 mod log;
 mod packet;
@@ -36,8 +37,8 @@ pub(crate) use store::{DiskState, Store};
 
 use bytes::Bytes;
 use cluster::{
-    Coordinator, CoordinatorLimits, DialFailure, Key, Layout, LinkId, Message, NodeIndex, NodeLimits, Reply,
-    RequestId, StoreId, SyncState, WaitTrace,
+    Coordinator, CoordinatorLimits, DialFailure, Key, Layout, LayoutRecord, LinkId, Message, NodeIndex,
+    NodeLimits, Reply, RequestId, StoreId, SyncState, WaitTrace,
 };
 use links::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +66,10 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) hosts: Vec<Host>,
     pub(crate) machines: Machines,
+    /// The layout with which the hosts were made.
     pub(crate) layout: Arc<Layout>,
+    /// The newest decided layout record; `None`: the first one.
+    pub(crate) record: Option<LayoutRecord>,
     pub(crate) net: Net,
     pub(crate) limits: NodeLimits,
     pub(crate) coordinator_limits: CoordinatorLimits,
@@ -148,6 +152,7 @@ impl World {
             hosts: (0..hosts).map(|host| Host::new(&layout, host)).collect(),
             machines,
             layout,
+            record: None,
             net,
             limits: NodeLimits { default_from: hosts.min(3) as u8, ..NodeLimits::default() },
             coordinator_limits: CoordinatorLimits { reads_for_one_of_all: 0, ..CoordinatorLimits::default() },

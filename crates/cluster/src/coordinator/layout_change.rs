@@ -1,0 +1,120 @@
+//! A new layout: operations of the partitions that it changes are planned anew.
+//!
+//! **Promise.** An operation that has not replied keeps its version, quorum and deadline. Its
+//! acknowledgements begin at zero, and no answer to a request of its former plan counts. No request
+//! of a former plan is sent after [`Coordinator::handle_layout`]. If a write was sent to any
+//! replica before, its failure says that it may have been stored. An operation that has replied is
+//! never planned again.
+//!
+//! **Mechanism.** Two layouts are compared by the epochs of the last changes of their partitions.
+//! The operations of changed partitions are stopped by the old layout, whose preference lists their
+//! replica indices refer to. Each that has not replied gets another id and begins again by the new
+//! layout. An answer to a former request names the former id, and finds nothing.
+//!
+//! A write that has replied ends: the hints that are missing are requested once, by the old layout.
+//! A read that has replied ends without further repairs.
+//!
+//! **Caveats.** The nodes of both layouts are the same. A hint whose request is lost is not
+//! requested again; anti-entropy finds the difference. Scans go on as they were begun.
+
+use super::context::CoordinatorInput;
+use super::get::{Read, ReadTimes};
+use super::put::Write;
+use super::request_number::OperationId;
+use super::{Coordinator, OperationState};
+use crate::{Layout, PartitionId, WaitTarget};
+use std::sync::Arc;
+use stdx::Now;
+
+impl Coordinator {
+    /// Handles a newer layout of the same nodes. An older one has no effect.
+    ///
+    /// # Panics
+    /// If the layout has other nodes or partitions.
+    pub fn handle_layout(&mut self, now: Now, layout: Arc<Layout>) {
+        let input = CoordinatorInput { now, source: WaitTarget::Nothing };
+        self.begin_input(input);
+        let former = Arc::clone(&self.context.peers.member.layout);
+        assert!(
+            layout.len() == former.len() && layout.partitions() == former.partitions(),
+            "the nodes and partitions of a running process are fixed"
+        );
+        if layout.newest_change() < former.newest_change() {
+            return;
+        }
+        let is_changed = |partition: PartitionId| layout.changed(partition) > former.changed(partition);
+        let stopped = self.stop_operations(now, is_changed);
+        let partitions = layout.partitions();
+        self.context.repairs.forget_keys(|key| is_changed(PartitionId::of(key.as_bytes(), partitions)));
+        self.context.peers.member.layout = layout;
+        for id in stopped {
+            self.plan_anew(input, id);
+        }
+        self.resume_parked(now);
+        self.resume_link_waiters(now);
+        self.resume_scans(input);
+        self.finish_input(input);
+    }
+
+    /// Stops the operations of changed partitions. Returns those that have not replied; the others
+    /// are removed.
+    fn stop_operations(&mut self, now: Now, is_changed: impl Fn(PartitionId) -> bool) -> Vec<OperationId> {
+        let mut stopped = Vec::new();
+        for slot in 0..self.operations.slots() {
+            let Some((id, operation)) = self.operations.at(slot) else { continue };
+            let mut cx = self.context.of(now, id);
+            match &mut operation.state {
+                OperationState::Read(read) if is_changed(read.subject.partition) => read.abandon(&mut cx),
+                OperationState::Write(write) if is_changed(write.subject.partition) => {
+                    if operation.replied {
+                        operation.state.end(&mut cx);
+                        operation.state.abandon(&mut cx);
+                    } else {
+                        write.stop(&mut cx);
+                    }
+                }
+                // Without a plan, nothing was sent or stored.
+                _ => continue,
+            }
+            if operation.replied {
+                self.operations.remove(id);
+            } else {
+                stopped.push(id);
+            }
+        }
+        stopped
+    }
+
+    /// Begins a stopped operation again, by the present layout.
+    fn plan_anew(&mut self, input: CoordinatorInput, id: OperationId) {
+        let id = self.operations.renew(id);
+        let deadline = self.operations.deadline(id).expect("the operation is in the table");
+        let operation = self.operations.get_mut(id).expect("the operation is in the table");
+        operation.wait.end_span(input.source, input.now.mono);
+        let planned = match std::mem::replace(&mut operation.state, OperationState::Starting) {
+            OperationState::Read(Read { subject, tally, .. }) => {
+                let times = ReadTimes { started: input.now.mono, deadline };
+                let read = Read::new(&self.context.peers, times, subject, tally.quorum());
+                self.try_begin_read(input.now, id, read)
+            }
+            OperationState::Write(write) => self.plan_write_anew(input, id, write),
+            _ => unreachable!("only reads and writes are stopped"),
+        };
+        if let Err(failure) = planned {
+            self.fail_operation(id, input.source, failure);
+        }
+    }
+
+    fn plan_write_anew(
+        &mut self,
+        input: CoordinatorInput,
+        id: OperationId,
+        mut write: Write,
+    ) -> Result<(), crate::CommandFailure> {
+        let cell = write.plan_anew(&self.context.peers)?;
+        self.operations.get_mut(id).expect("the operation is in the table").state =
+            OperationState::Write(write);
+        self.send_write(input.now, id, cell);
+        Ok(())
+    }
+}
