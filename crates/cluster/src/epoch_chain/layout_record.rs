@@ -67,7 +67,7 @@ impl<R: ChainRecord> ChainRecord for Arc<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClusterOrigin;
+    use crate::{ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_PLANS};
     use stdx::NodeTag;
 
     fn record() -> LayoutRecord {
@@ -95,20 +95,10 @@ mod tests {
         assert!(record.is_voter(node(0, 7)));
         assert!(!record.is_voter(node(0, 8)), "a lost disk has another id");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_PLANS};
-    use stdx::NodeTag;
 
     #[test]
-    fn a_record_of_a_level_that_nodes_do_not_carry_out_is_no_record_of_the_chain() {
-        let nodes = vec!["http://a:1".to_owned(), "http://b:1".to_owned()];
-        let origin =
-            ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 2, tag: NodeTag(7) };
-        let first = LayoutRecord::first(origin).expect("a small cluster");
+    fn a_record_of_a_level_that_nodes_do_not_follow_is_no_record_of_the_chain() {
+        let first = record();
         let child_of_level = |feature_level| LayoutRecord {
             epoch: LayoutEpoch(2),
             parent: first.hash(),
