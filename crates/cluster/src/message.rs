@@ -82,6 +82,9 @@ pub enum Message {
         /// Time from sending for which the requester waits for the answer; a request that cannot be
         /// answered by then need not be carried out. `None`: no limit. Sent in milliseconds.
         within: Option<Duration>,
+        /// Epoch of the newest change in the layout by which the request was planned. A replica
+        /// refuses requests for keys whose partition has changed since.
+        epoch: LayoutEpoch,
     },
     /// The answer to a request.
     Answer {

@@ -15,7 +15,7 @@
 //! store by partitions: `ScanRequest::into_page` turns one into the other. Its answers are
 //! responses of a replica in both cases.
 
-use crate::{Cut, Key, NodeSet, Page, SnapshotId};
+use crate::{Cut, Key, LayoutEpoch, NodeSet, Page, SnapshotId};
 use std::time::Duration;
 use stdx::{Cell, CellMeta, Version, WallTime};
 
@@ -112,6 +112,12 @@ pub enum ReplicaFault {
     Busy,
     /// The node has not recovered yet, is shutting down, or does not know the request.
     NotServing,
+    /// The partition of the key has changed since the request was planned. The requester plans it
+    /// anew once it has learned the layout.
+    StaleEpoch {
+        /// Epoch of the newest change in the replica's layout.
+        epoch: LayoutEpoch,
+    },
 }
 
 /// The reason why a store did not carry out a request.
@@ -162,6 +168,15 @@ impl ReplicaRequest {
         }
     }
 
+    /// The key whose cell is read or written, which the replica does by the layout. A hint may be
+    /// kept by any node: the node that delivers it decides whether its target is a replica.
+    pub(crate) const fn planned_key(&self) -> Option<&Key> {
+        match self {
+            Self::Read { key } | Self::ReadMeta { key } | Self::Write { key, .. } => Some(key),
+            Self::KeepHints { .. } | Self::EndSnapshot { .. } => None,
+        }
+    }
+
     /// The nodes for which the replica keeps hints, and the key that they lack.
     pub(crate) const fn hints_mut(&mut self) -> Option<(&Key, &mut NodeSet)> {
         match self {
@@ -207,7 +222,9 @@ impl ReplicaFault {
         match self {
             Self::Busy => true,
             Self::Store(fault) => fault.is_busy(),
-            Self::NotReadEligible | Self::ClockAhead { .. } | Self::NotServing => false,
+            Self::NotReadEligible | Self::ClockAhead { .. } | Self::NotServing | Self::StaleEpoch { .. } => {
+                false
+            }
         }
     }
 }

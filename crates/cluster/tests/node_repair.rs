@@ -627,7 +627,12 @@ fn the_range_requests_of_a_peer_in_flight_are_bounded() {
         world.inject(
             1,
             0,
-            &Message::Request { id, request: PeerRequest::Node(NodeRequest::Range(range)), within: None },
+            &Message::Request {
+                id,
+                request: PeerRequest::Node(NodeRequest::Range(range)),
+                within: None,
+                epoch: cluster::LayoutEpoch::FIRST,
+            },
         );
     }
     world.run(100 * MILLISECOND);

@@ -449,8 +449,12 @@ fn admit_undecided_copy(world: &mut World) {
         layout: None,
     };
     let id = MessageId { incarnation: Incarnation(0xc0b1), requester: Requester::Node, number: 1 };
-    let message =
-        Message::Request { id, request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat)), within: None };
+    let message = Message::Request {
+        id,
+        request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat)),
+        within: None,
+        epoch: cluster::LayoutEpoch::FIRST,
+    };
     let origin = Origin { node: NodeIndex(1), link: Destination::Accepted(link) };
     let (now, node) = world.node_mut(0);
     node.handle_message(now, origin, message);

@@ -47,13 +47,14 @@ fn read() -> Message {
         id: id(),
         request: PeerRequest::Replica(ReplicaRequest::Read { key: key() }),
         within: None,
+        epoch: cluster::LayoutEpoch::FIRST,
     }
 }
 
 fn write(value_len: usize) -> Message {
     let cell = Cell::value(Version::new(Hlc::from_bits(1), NodeTag(1)), 3, vec![7; value_len].into());
     let request = PeerRequest::Replica(ReplicaRequest::Write { key: key(), cell, hints: NodeSet::EMPTY });
-    Message::Request { id: id(), request, within: None }
+    Message::Request { id: id(), request, within: None, epoch: cluster::LayoutEpoch::FIRST }
 }
 
 fn answer(answer: PeerAnswer) -> Message {

@@ -11,8 +11,10 @@
 //!
 //! This crate reads no socket, clock or entropy: bytes go in and bytes come out.
 //!
-//! **Caveats.** Nothing is encrypted. The handshake authenticates the peers only when the link
-//! begins: an attacker who can alter bytes afterwards can forge frames.
+//! **Caveats.** The epoch of a request's plan is not sent: each request arrives with that of the
+//! first layout. So partitions cannot change while links speak this version. Nothing is encrypted.
+//! The handshake authenticates the peers only when the link begins: an attacker who can alter bytes
+//! afterwards can forge frames.
 
 mod error;
 mod frame;

@@ -83,7 +83,7 @@ fn messages(version: u8) -> Vec<Message> {
     let knows_time = version >= 2;
     let request = |number, request| {
         let within = within(number).filter(|_| knows_time);
-        Message::Request { id: id(number), request, within }
+        Message::Request { id: id(number), request, within, epoch: LayoutEpoch::FIRST }
     };
     let heartbeats = [
         request(
@@ -160,8 +160,12 @@ fn frames_of_version_4_are_read_and_written() {
 
 #[test]
 fn messages_that_version_3_lacks_are_neither_sent_nor_read() {
-    let requests =
-        layout_requests().into_iter().map(|request| Message::Request { id: id(1), request, within: None });
+    let requests = layout_requests().into_iter().map(|request| Message::Request {
+        id: id(1),
+        request,
+        within: None,
+        epoch: LayoutEpoch::FIRST,
+    });
     let answers = layout_answers().into_iter().map(|answer| Message::Answer { id: id(1), answer });
     for message in requests.chain(answers) {
         for version in [1, 2, 3] {
@@ -194,6 +198,7 @@ fn the_layout_record_of_a_heartbeat_is_left_out_before_version_4() {
             Some(9),
         ))),
         within: None,
+        epoch: LayoutEpoch::FIRST,
     };
     assert_eq!(decode(&encode_in(3, &[heartbeat(4)])).unwrap(), [heartbeat(3)]);
     assert_eq!(decode(&encode_in(4, &[heartbeat(4)])).unwrap(), [heartbeat(4)]);
@@ -205,6 +210,7 @@ fn fields_that_version_2_lacks_are_left_out() {
         id: id(1),
         request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload)),
         within: None,
+        epoch: LayoutEpoch::FIRST,
     };
     let sent = [heartbeat(heartbeat_payload_in(3, SyncState::Settled, Some(9)))];
     assert_eq!(
@@ -219,15 +225,24 @@ fn version_1_gets_its_closest_fault_and_no_time_left() {
     let expired = |fault| Message::Answer { id: id(1), answer: PeerAnswer::Failed(fault) };
     let sent = [expired(ReplicaFault::Store(StoreFault::Expired))];
     assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [expired(ReplicaFault::Busy)]);
-    let request = |within| Message::Request { id: id(1), request: requests().swap_remove(0), within };
+    let request = |within| Message::Request {
+        id: id(1),
+        request: requests().swap_remove(0),
+        within,
+        epoch: LayoutEpoch::FIRST,
+    };
     let sent = [request(Some(Duration::from_millis(5)))];
     assert_eq!(decode(&encode_in(1, &sent)).unwrap(), [request(None)]);
 }
 
 #[test]
 fn the_time_left_is_rounded_up_to_milliseconds() {
-    let request =
-        |within| Message::Request { id: id(1), request: requests().swap_remove(0), within: Some(within) };
+    let request = |within| Message::Request {
+        id: id(1),
+        request: requests().swap_remove(0),
+        within: Some(within),
+        epoch: LayoutEpoch::FIRST,
+    };
     for (within, arrives) in [(0, 1_000), (1, 1_000), (1_000, 1_000), (1_001, 2_000)] {
         let sent = [request(Duration::from_micros(within))];
         assert_eq!(decode(&encode(&sent)).unwrap(), [request(Duration::from_micros(arrives))]);
@@ -323,7 +338,7 @@ fn a_ballot_beyond_the_greatest_round_is_refused() {
     let prepare = |round| {
         let ballot = ProposalBallot { round, proposer: NodeTag(1), incarnation: Incarnation(2) };
         let request = NodeRequest::Chain(ChainRequest::Prepare { epoch: LayoutEpoch(2), ballot });
-        Message::Request { id: id(1), request: request.into(), within: None }
+        Message::Request { id: id(1), request: request.into(), within: None, epoch: LayoutEpoch::FIRST }
     };
     let greatest = prepare(ProposalBallot::ROUND_MAX);
     assert_eq!(decode(&encode(std::slice::from_ref(&greatest))).unwrap(), [greatest]);

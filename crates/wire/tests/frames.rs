@@ -45,6 +45,7 @@ fn heartbeat(number: u64) -> Message {
         id: id(number),
         request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload(number))),
         within: None,
+        epoch: cluster::LayoutEpoch::FIRST,
     }
 }
 
@@ -426,7 +427,12 @@ fn invalid_scans_are_refused() {
         dead_since: WallTime::EPOCH_2020,
         task: ScanTask::Cells { limit: ScanLimit { entries: usize::MAX, bytes: usize::MAX } },
     };
-    let message = Message::Request { id: id(1), request: PeerRequest::Scan(request.clone()), within: None };
+    let message = Message::Request {
+        id: id(1),
+        request: PeerRequest::Scan(request.clone()),
+        within: None,
+        epoch: cluster::LayoutEpoch::FIRST,
+    };
     // 4: the time left; then, counted from here, 18: snapshot; twice 1, 2, 1: a cut; 1: ack; 1:
     // from; 1: count; 2: nodes; 8; 8; 1: part; 4; 4.
     let field = |at: usize, replacement: &[u8]| match decode_with(&message, 4 + at, replacement) {

@@ -8,13 +8,14 @@
 
 use super::hedge::Hedges;
 use super::limits::CoordinatorLimits;
-use super::outbox::{CoordinatorEffects, RequestTimes};
+use super::outbox::{CoordinatorEffects, RequestTerms};
 use super::peers::Peers;
 use super::repairs_in_flight::RepairsInFlight;
 use super::request_number::{self, OperationId, Step};
 use super::scan_reads::{ScanReadResult, ScanReads};
 use crate::{
-    ClusterView, Member, NodeIndex, ReplicaRequest, Reply, RequestId, WaitTarget, WaitTrace, replica,
+    ClusterView, LayoutEpoch, Member, NodeIndex, ReplicaRequest, Reply, RequestId, WaitTarget, WaitTrace,
+    replica,
 };
 use limits::Deadline;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub(super) struct RequestTarget {
     pub(super) step: Step,
     pub(super) node: NodeIndex,
     pub(super) deadline: Deadline,
+    /// Epoch of the operation's plan.
+    pub(super) epoch: LayoutEpoch,
 }
 
 impl Context {
@@ -135,7 +138,7 @@ impl OperationContext<'_> {
     /// to do.
     #[inline]
     pub(super) fn ask(&mut self, target: RequestTarget, request: ReplicaRequest, bytes: usize) -> bool {
-        let RequestTarget { step, node, deadline } = target;
+        let RequestTarget { step, node, deadline, epoch } = target;
         let now = self.now.mono;
         self.has_asked = true;
         let request = if node == self.peers.member.me {
@@ -152,7 +155,7 @@ impl OperationContext<'_> {
             request
         };
         let number = request_number::number(self.id, step);
-        self.outbox.send(node, number, request, RequestTimes { now, deadline });
+        self.outbox.send(node, number, request, RequestTerms { now, deadline, epoch });
         true
     }
 

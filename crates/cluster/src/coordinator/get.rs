@@ -31,8 +31,8 @@ use super::request_number::Step;
 use crate::quorum::{ReplicaSets, Tally};
 use crate::replica_set::ReplicaSet;
 use crate::{
-    CommandFailure, Event, Quorum, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply,
-    Shortfall, StoreFault, WaitTarget,
+    CommandFailure, Event, LayoutEpoch, Quorum, ReplicaFault, ReplicaOutcome, ReplicaRequest,
+    ReplicaResponse, Reply, Shortfall, StoreFault, WaitTarget,
 };
 use limits::Deadline;
 use std::time::Duration;
@@ -69,6 +69,11 @@ pub(super) struct Read {
     fault: Option<Box<StoreFault>>,
     /// Time after which this node expects to have memory for the value that it could not read.
     lacks_memory: Option<Duration>,
+    /// Epoch of the plan.
+    pub(super) epoch: LayoutEpoch,
+    /// Whether a replica has refused the plan because the partition has changed since. The read
+    /// then waits for the new layout rather than fail.
+    pub(super) is_stale: bool,
 }
 
 /// Start and deadline of a read.
@@ -100,6 +105,8 @@ impl Read {
             spread_failure: None,
             fault: None,
             lacks_memory: None,
+            epoch: peers.member.layout.newest_change(),
+            is_stale: false,
         }
     }
 
@@ -184,7 +191,8 @@ impl Read {
     pub(super) fn advance(&mut self, cx: &mut OperationContext<'_>) -> Option<Reply> {
         if !self.tally.is_reached() {
             self.ask_quorum(cx);
-            return self.tally.is_impossible().then(|| Reply::Failed(self.failure(cx.peers)));
+            let is_decided = self.tally.is_impossible() && !self.is_stale;
+            return is_decided.then(|| Reply::Failed(self.failure(cx.peers)));
         }
         let acks = self.tally.acks();
         let Some(newest) = self.answers.newest() else {
@@ -194,6 +202,7 @@ impl Read {
             match self.ensure_spread(cx) {
                 Spread::Sufficient => {}
                 Spread::InProgress => return None,
+                Spread::Insufficient if self.is_stale => return None,
                 Spread::Insufficient => {
                     self.spread_failure = Some(self.shortfall());
                     let goes_on = self.restart_without_holders(cx);
@@ -207,7 +216,7 @@ impl Read {
         if let Some(cell) = self.answers.take_cell() {
             return Some(self.found(cell));
         }
-        let goes_on = self.fetch(cx);
+        let goes_on = self.fetch(cx) || self.is_stale;
         (!goes_on).then(|| Reply::Failed(self.failure(cx.peers)))
     }
 
@@ -429,7 +438,7 @@ impl Read {
         open.insert(replica_index);
         let node = cx.peers.node(&self.subject, replica_index);
         let deadline = Deadline::at(self.times.deadline);
-        cx.ask(RequestTarget { step, node, deadline }, request, 0);
+        cx.ask(RequestTarget { step, node, deadline, epoch: self.epoch }, request, 0);
     }
 
     fn record_fault(&mut self, replica_index: u8, fault: ReplicaFault) {
@@ -440,6 +449,7 @@ impl Read {
             fault if fault.is_busy() => self.busy.insert(replica_index),
             _ => false,
         };
+        self.is_stale |= matches!(fault, ReplicaFault::StaleEpoch { .. });
         if let ReplicaFault::Store(fault) = fault {
             if let StoreFault::NoMemory { retry_after } = fault {
                 self.lacks_memory = Some(retry_after);

@@ -93,7 +93,7 @@ impl Write {
             self.deferred_hints.tried.insert(replica_index);
             let (key, version) = (self.subject.key.clone(), self.version);
             let node = cx.peers.node(&self.subject, replica_index);
-            let target = RequestTarget { step, node, deadline: Deadline::NEVER };
+            let target = RequestTarget { step, node, deadline: Deadline::NEVER, epoch: self.epoch };
             let asked = cx.ask(target, ReplicaRequest::KeepHints { key, version, targets }, 0);
             self.deferred_hints.keeper = asked.then_some(replica_index);
             return asked;

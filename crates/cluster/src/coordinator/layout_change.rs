@@ -11,6 +11,10 @@
 //! replica indices refer to. Each that has not replied gets another id and begins again by the new
 //! layout. An answer to a former request names the former id, and finds nothing.
 //!
+//! A replica that has learned a layout before the coordinator refuses requests for its changed
+//! partitions ([`StaleEpoch`](crate::ReplicaFault::StaleEpoch)). Such an operation does not fail
+//! for lack of replicas. It waits for the layout until its deadline.
+//!
 //! A write that has replied ends: the hints that are missing are requested once, by the old layout.
 //! A read that has replied ends without further repairs.
 //!
@@ -22,7 +26,7 @@ use super::get::{Read, ReadTimes};
 use super::put::Write;
 use super::request_number::OperationId;
 use super::{Coordinator, OperationState};
-use crate::{Layout, PartitionId, WaitTarget};
+use crate::{Layout, LayoutEpoch, PartitionId, WaitTarget};
 use std::sync::Arc;
 use stdx::Now;
 
@@ -43,12 +47,17 @@ impl Coordinator {
             return;
         }
         let is_changed = |partition: PartitionId| layout.changed(partition) > former.changed(partition);
-        let stopped = self.stop_operations(now, is_changed);
+        let stopped = self.stop_operations(now, is_changed, layout.newest_change());
         let partitions = layout.partitions();
         self.context.repairs.forget_keys(|key| is_changed(PartitionId::of(key.as_bytes(), partitions)));
+        let held = self.replica.learn(&layout);
         self.context.peers.member.layout = layout;
         for id in stopped {
             self.plan_anew(input, id);
+        }
+        for request in held {
+            let (header, request) = request.resumed(now);
+            self.handle_replica_request(now, header, request);
         }
         self.resume_parked(now);
         self.resume_link_waiters(now);
@@ -56,9 +65,20 @@ impl Coordinator {
         self.finish_input(input);
     }
 
+    /// The newest epoch that this thread has fenced: no request for a partition that changed in it
+    /// or before is being carried out, or will be accepted, that was planned before that change.
+    pub const fn fenced(&self) -> LayoutEpoch {
+        self.replica.fenced()
+    }
+
     /// Stops the operations of changed partitions. Returns those that have not replied; the others
     /// are removed.
-    fn stop_operations(&mut self, now: Now, is_changed: impl Fn(PartitionId) -> bool) -> Vec<OperationId> {
+    fn stop_operations(
+        &mut self,
+        now: Now,
+        is_changed: impl Fn(PartitionId) -> bool,
+        newest: LayoutEpoch,
+    ) -> Vec<OperationId> {
         let mut stopped = Vec::new();
         for slot in 0..self.operations.slots() {
             let Some((id, operation)) = self.operations.at(slot) else { continue };
@@ -73,8 +93,19 @@ impl Coordinator {
                         write.stop(&mut cx);
                     }
                 }
+                // The plan is one of the new layout, too.
+                OperationState::Read(read) => {
+                    read.epoch = newest;
+                    continue;
+                }
+                OperationState::Write(write) => {
+                    write.epoch = newest;
+                    continue;
+                }
                 // Without a plan, nothing was sent or stored.
-                _ => continue,
+                OperationState::Parked(_) | OperationState::WaitingForLinks(_) | OperationState::Starting => {
+                    continue;
+                }
             }
             if operation.replied {
                 self.operations.remove(id);

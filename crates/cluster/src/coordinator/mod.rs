@@ -73,8 +73,8 @@ pub use limits::CoordinatorLimits;
 use crate::replica::{Replica, ReplicaContext, RequestHeader};
 use crate::{
     ClusterView, Command, CommandFailure, Destination, Effect, Event, Member, Message, NodeIndex, Origin,
-    ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply, RequestId, StoreFault, StoreId, StoreResponse,
-    WaitTarget, WaitTrace,
+    PeerRequest, ReplicaOutcome, ReplicaRequest, ReplicaResponse, Reply, RequestId, StoreFault, StoreId,
+    StoreResponse, WaitTarget, WaitTrace,
 };
 use ::limits::Deadline;
 use context::{Context, CoordinatorInput, FollowUp, OperationContext, ReplyTo};
@@ -209,17 +209,8 @@ impl Coordinator {
         let input = CoordinatorInput { now, source: WaitTarget::Peer(origin.node) };
         self.begin_input(input);
         match (origin.link, message) {
-            (Destination::Accepted(_), Message::Request { id, request, within }) => {
-                let Context { peers, outbox, .. } = &mut self.context;
-                let wait_max = peers.replica_wait_max();
-                let cx = ReplicaContext {
-                    now,
-                    read_eligible: peers.view.peer(peers.member.me).read_eligible,
-                    refused: Some(&peers.view.refused),
-                    writes: Some((&mut peers.writes, wait_max)),
-                    effects: &mut outbox.effects,
-                };
-                self.replica.handle_request(cx, RequestHeader { origin, id, within }, request);
+            (Destination::Accepted(_), Message::Request { id, request, within, epoch }) => {
+                self.handle_replica_request(now, RequestHeader { origin, id, within, epoch }, request);
             }
             (Destination::Dialed(_), Message::Answer { id, answer })
                 if self.context.outbox.is_own_request(id) =>
@@ -237,6 +228,19 @@ impl Coordinator {
             }
             _ => {}
         }
+    }
+
+    fn handle_replica_request(&mut self, now: Now, header: RequestHeader, request: PeerRequest) {
+        let Context { peers, outbox, .. } = &mut self.context;
+        let wait_max = peers.replica_wait_max();
+        let cx = ReplicaContext {
+            now,
+            read_eligible: peers.view.peer(peers.member.me).read_eligible,
+            refused: Some(&peers.view.refused),
+            writes: Some((&mut peers.writes, wait_max)),
+            effects: &mut outbox.effects,
+        };
+        self.replica.handle_request(cx, header, request);
     }
 
     /// Does the work that is due: fails operations at their deadline, hedges overdue reads, dials.

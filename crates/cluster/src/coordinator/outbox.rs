@@ -2,7 +2,7 @@
 //! carries them out.
 
 use crate::{
-    Destination, Effect, Event, Incarnation, Member, Message, MessageId, NodeIndex, PeerRequest,
+    Destination, Effect, Event, Incarnation, LayoutEpoch, Member, Message, MessageId, NodeIndex, PeerRequest,
     ReplicaRequest, Reply, RequestId, Requester, StoreId, StoreRequest, WaitTrace,
 };
 use limits::Deadline;
@@ -18,11 +18,12 @@ pub(super) struct CoordinatorEffects {
     requester: Requester,
 }
 
-/// The time and the deadline of a request.
+/// The time and the deadline of a request, and the epoch of its plan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestTimes {
+pub(super) struct RequestTerms {
     pub(super) now: Instant,
     pub(super) deadline: Deadline,
+    pub(super) epoch: LayoutEpoch,
 }
 
 impl CoordinatorEffects {
@@ -50,12 +51,12 @@ impl CoordinatorEffects {
         node: NodeIndex,
         number: u64,
         request: ReplicaRequest,
-        times: RequestTimes,
+        terms: RequestTerms,
     ) {
         if node == self.me {
-            self.store(StoreId(number), request.into(), times.deadline);
+            self.store(StoreId(number), request.into(), terms.deadline);
         } else {
-            self.send_to_peer(node, number, request.into(), times);
+            self.send_to_peer(node, number, request.into(), terms);
         }
     }
 
@@ -66,11 +67,11 @@ impl CoordinatorEffects {
         node: NodeIndex,
         number: u64,
         request: PeerRequest,
-        times: RequestTimes,
+        terms: RequestTerms,
     ) {
         let id = MessageId { incarnation: self.incarnation, requester: self.requester, number };
-        let within = times.deadline.remaining(times.now);
-        let message = Message::Request { id, request, within };
+        let within = terms.deadline.remaining(terms.now);
+        let message = Message::Request { id, request, within, epoch: terms.epoch };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
     }
 

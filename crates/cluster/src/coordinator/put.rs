@@ -22,7 +22,7 @@ use crate::quorum::Tally;
 use crate::replica_request::write_size;
 use crate::replica_set::ReplicaSet;
 use crate::{
-    CommandFailure, Event, Lifetime, NodeSet, PeerState, Quorum, ReplicaFault, ReplicaOutcome,
+    CommandFailure, Event, LayoutEpoch, Lifetime, NodeSet, PeerState, Quorum, ReplicaFault, ReplicaOutcome,
     ReplicaRequest, ReplicaResponse, Reply, Shortfall, StoreFault,
 };
 use bytes::Bytes;
@@ -68,6 +68,11 @@ pub(super) struct Write {
     fault: Option<Box<StoreFault>>,
     /// The cell, until the reply. `None` on a node that is alone.
     cell: Option<Cell>,
+    /// Epoch of the plan.
+    pub(super) epoch: LayoutEpoch,
+    /// Whether a replica has refused the plan because the partition has changed since. The write
+    /// then waits for the new layout.
+    is_stale: bool,
 }
 
 /// The replicas that a write can ask.
@@ -80,6 +85,7 @@ pub(super) struct WritePlan {
     clock_refused: ReplicaSet,
     /// Replicas that can be asked, but are suspected.
     suspected: ReplicaSet,
+    epoch: LayoutEpoch,
 }
 
 /// The requirements of a write on its replicas.
@@ -176,7 +182,9 @@ impl WritePlan {
         let WriteRequirements { subject, quorum, bytes, is_value, pacing } = requirements;
         let sets = peers.write_sets(subject, quorum);
         let (none, tally) = (ReplicaSet::EMPTY, Tally::of(quorum, sets));
-        let mut plan = Self { tally, disk_full: none, busy: none, clock_refused: none, suspected: none };
+        let (disk_full, busy, clock_refused, suspected) = (none, none, none, none);
+        let epoch = peers.member.layout.newest_change();
+        let mut plan = Self { tally, disk_full, busy, clock_refused, suspected, epoch };
         let is_local_log_busy = pacing == WritePacing::Unpaced && peers.is_local_log_busy(subject, quorum);
         for replica_index in sets.union() {
             let node = peers.node(subject, replica_index);
@@ -221,7 +229,7 @@ impl WritePlan {
 
 impl Write {
     pub(super) fn new(plan: WritePlan, subject: Subject, cell: &Cell) -> Self {
-        let WritePlan { tally, disk_full, busy, clock_refused, suspected } = plan;
+        let WritePlan { tally, disk_full, busy, clock_refused, suspected, epoch } = plan;
         Self {
             version: cell.meta.version,
             bytes: write_size(&subject.key, cell),
@@ -239,6 +247,8 @@ impl Write {
             may_be_stored: false,
             fault: None,
             cell: None,
+            epoch,
+            is_stale: false,
         }
     }
 
@@ -266,6 +276,7 @@ impl Write {
         (self.tally, self.open) = (plan.tally, plan.tally.silent());
         self.hinted = plan.tally.failed().union(plan.suspected);
         (self.holder, self.deferred_hints) = (None, DeferredHints::default());
+        (self.epoch, self.is_stale) = (plan.epoch, false);
         (self.disk_full, self.busy, self.clock_refused) = (plan.disk_full, plan.busy, plan.clock_refused);
         match cell.filter(|_| !self.tally.is_impossible()) {
             Some(cell) => Ok(cell),
@@ -293,7 +304,8 @@ impl Write {
             let node = cx.peers.node(&self.subject, replica_index);
             self.may_be_stored |= node != cx.peers.member.me;
             let request = ReplicaRequest::Write { key: self.subject.key.clone(), cell, hints };
-            let target = RequestTarget { step: Step::Write { round: 0 }, node, deadline };
+            let (step, epoch) = (Step::Write { round: 0 }, self.epoch);
+            let target = RequestTarget { step, node, deadline, epoch };
             cx.ask(target, request, self.bytes);
         }
     }
@@ -351,7 +363,8 @@ impl Write {
             self.cell = None;
             return Some(Reply::Written { version, superseded, acks: self.tally.acks() });
         }
-        self.tally.is_impossible().then(|| Reply::Failed(self.failure(cx.peers)))
+        let is_decided = self.tally.is_impossible() && !self.is_stale;
+        is_decided.then(|| Reply::Failed(self.failure(cx.peers)))
     }
 
     /// The failure of the write, at the deadline or before.
@@ -397,6 +410,7 @@ impl Write {
                 self.busy.insert(replica_index);
             }
             Err(ReplicaFault::NotReadEligible | ReplicaFault::NotServing) => {}
+            Err(ReplicaFault::StaleEpoch { .. }) => self.is_stale = true,
             Ok(response) => assert!(!is_own, "the store answered a write with {response:?}"),
         }
         self.tally.fail(replica_index);

@@ -206,6 +206,7 @@ impl Read {
             Ok(ReplicaResponse::Written { .. }) => self.repair.stored.insert(replica_index),
             _ => self.repair.failed.insert(replica_index),
         };
+        self.is_stale |= matches!(outcome, Err(ReplicaFault::StaleEpoch { .. }));
         if outcome.as_ref().is_err_and(ReplicaFault::is_busy) {
             self.repair.busy.insert(replica_index);
         }
@@ -309,7 +310,7 @@ impl Read {
             return true;
         }
         let request = ReplicaRequest::Write { key, cell, hints: crate::NodeSet::EMPTY };
-        cx.ask(RequestTarget { step, node, deadline: Deadline::NEVER }, request, bytes);
+        cx.ask(RequestTarget { step, node, deadline: Deadline::NEVER, epoch: self.epoch }, request, bytes);
         true
     }
 

@@ -162,7 +162,7 @@ impl Node {
             limits,
             record: NodeRecordState::new(record),
             view: member.first_view(),
-            outbox: NodeEffects::new(member.incarnation),
+            outbox: NodeEffects::new(member.incarnation, member.layout.newest_change()),
             rng,
             replica: Replica::new(member.clone()),
             peers: member.layout.nodes().map(|node| Peer::new(now.mono, pending.contains(node))).collect(),
@@ -202,10 +202,10 @@ impl Node {
             return;
         }
         match (message, origin.link) {
-            (Message::Request { id, request, within }, Destination::Accepted(link))
+            (Message::Request { id, request, within, epoch }, Destination::Accepted(link))
                 if self.is_admitted(origin.node, link) =>
             {
-                self.handle_request(now, link, RequestHeader { origin, id, within }, request);
+                self.handle_request(now, link, RequestHeader { origin, id, within, epoch }, request);
             }
             (Message::Answer { id, answer }, Destination::Dialed(node)) if node == origin.node => {
                 self.handle_answer(now, node, id, answer);

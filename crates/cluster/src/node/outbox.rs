@@ -15,8 +15,8 @@
 
 use super::dispatch::{RequestPurpose, StorePurpose};
 use crate::{
-    Destination, Effect, Event, Incarnation, LinkAction, LinkId, Message, MessageId, NodeIndex, NodeRequest,
-    PeerAnswer, PeerRequest, ReplicaRequest, Requester, StoreId, StoreRequest,
+    Destination, Effect, Event, Incarnation, LayoutEpoch, LinkAction, LinkId, Message, MessageId, NodeIndex,
+    NodeRequest, PeerAnswer, PeerRequest, ReplicaRequest, Requester, StoreId, StoreRequest,
 };
 use limits::Deadline;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,6 +38,8 @@ const QUICK_ANSWERS: u8 = 8;
 pub(super) struct NodeEffects {
     pub(super) effects: VecDeque<Effect>,
     incarnation: Incarnation,
+    /// Epoch of the newest change in the node's layout.
+    epoch: LayoutEpoch,
     last_store: u64,
     stores: BTreeMap<StoreId, StorePurpose>,
     last_message: u64,
@@ -153,10 +155,11 @@ impl AdaptiveTimeout {
 }
 
 impl NodeEffects {
-    pub(super) const fn new(incarnation: Incarnation) -> Self {
+    pub(super) const fn new(incarnation: Incarnation, epoch: LayoutEpoch) -> Self {
         Self {
             effects: VecDeque::new(),
             incarnation,
+            epoch,
             last_store: 0,
             stores: BTreeMap::new(),
             last_message: 0,
@@ -204,7 +207,7 @@ impl NodeEffects {
         self.last_message += 1;
         let number = self.last_message;
         let id = MessageId { incarnation: self.incarnation, requester: Requester::Node, number };
-        let message = Message::Request { id, request, within: None };
+        let message = Message::Request { id, request, within: None, epoch: self.epoch };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
         number
     }
@@ -292,7 +295,7 @@ mod tests {
             ChainRequest::Accept(ChainVote { ballot, record: record.clone() }),
             ChainRequest::Learn(record.clone()),
         ] {
-            let mut outbox = NodeEffects::new(incarnation);
+            let mut outbox = NodeEffects::new(incarnation, LayoutEpoch::FIRST);
             let request = NodeRequest::Chain(request);
             outbox.request_peer(Instant::ZERO, NodeIndex(1), RequestPurpose::Chain, request);
             let arrives = ANSWER_TIMEOUT + Duration::from_secs(4);

@@ -15,26 +15,34 @@
 //! covers one, the answer is that this node is not read-eligible. A peer's `Node` reads cells in
 //! order to move them, and gets the stored cells.
 //!
+//! **The fence.** Each request names the epoch of its plan, whatever else its link carries. A cell
+//! is not read or written by a plan that is older than the last change of its partition: the answer
+//! is [`ReplicaFault::StaleEpoch`]. A request of a newer plan than this node's layout is held until
+//! the node has learned that layout, which is durable by then. An epoch is
+//! [fenced](Replica::fenced) once the requests have ended that were admitted before it was learned.
+//!
 //! Requests whose deadline has passed are dropped: the store is told the deadline. If a coordinator
 //! drives the replica, a write that would wait too long is refused as [`ReplicaFault::Busy`].
 //! Requests between `Node`s are paced by the requesters.
 //!
 //! **Caveats.** Requests of a link that has ended are still carried out; their answers are dropped.
+//! Pages and the messages of `Node`s are not judged by the epochs of their plans yet.
 
 mod scan_partitions;
 
 use crate::local_writes::LocalWrites;
 use crate::refused::PageScope;
 use crate::{
-    Destination, Effect, Event, Key, LinkId, Member, Message, MessageId, NodeSet, Origin, PeerAnswer,
-    PeerRequest, RangeDigest, RefusedKeys, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse,
-    ScanTask, StoreId, StoreRequest, StoreResponse, hint_bytes,
+    Destination, Effect, Event, Key, Layout, LayoutEpoch, LinkId, Member, Message, MessageId, NodeSet,
+    Origin, PeerAnswer, PeerRequest, RangeDigest, RefusedKeys, ReplicaFault, ReplicaOutcome, ReplicaRequest,
+    ReplicaResponse, ScanTask, StoreId, StoreRequest, StoreResponse, hint_bytes,
 };
 use limits::Deadline;
 use scan_partitions::ScanPartitions;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
-use stdx::{Now, Version};
+use stdx::{Instant, Now, Version};
 
 /// Greatest number of requests in flight per link; one more is refused as [`ReplicaFault::Busy`].
 const LINK_REQUESTS_MAX: u32 = 16_384;
@@ -57,6 +65,41 @@ pub(crate) struct Replica {
     jobs: Jobs,
     links: BTreeMap<LinkId, LinkLoad>,
     scan_partitions: ScanPartitions,
+    /// Requests of newer plans than the layout.
+    held: VecDeque<HeldRequest>,
+    /// Number of layouts that were learned.
+    layouts: u32,
+    /// Number of requests in flight that were admitted by an earlier layout.
+    older: usize,
+    fenced: LayoutEpoch,
+}
+
+/// A request that waits until this node has learned the layout of its plan.
+#[derive(Debug)]
+pub(crate) struct HeldRequest {
+    header: RequestHeader,
+    request: PeerRequest,
+    since: Instant,
+    bytes: usize,
+}
+
+impl HeldRequest {
+    /// The request with the time that is left for it.
+    pub(crate) fn resumed(self, now: Now) -> (RequestHeader, PeerRequest) {
+        let within = self.header.within.map(|within| within.saturating_sub(now.mono - self.since));
+        (RequestHeader { within, ..self.header }, self.request)
+    }
+
+    fn is_over(&self, now: Now) -> bool {
+        self.header.within.is_some_and(|within| self.since + within <= now.mono)
+    }
+
+    const fn link(&self) -> Option<LinkId> {
+        match self.header.origin.link {
+            Destination::Accepted(link) => Some(link),
+            Destination::Dialed(_) => None,
+        }
+    }
 }
 
 /// Environment of a replica while it handles a request.
@@ -73,12 +116,13 @@ pub(crate) struct ReplicaContext<'a> {
     pub(crate) effects: &'a mut VecDeque<Effect>,
 }
 
-/// Source, id and time limit of a request.
-#[derive(Clone, Copy)]
+/// Source, id and time limit of a request, and the epoch of its plan.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestHeader {
     pub(crate) origin: Origin,
     pub(crate) id: MessageId,
     pub(crate) within: Option<Duration>,
+    pub(crate) epoch: LayoutEpoch,
 }
 
 impl ReplicaContext<'_> {
@@ -112,6 +156,8 @@ struct Job {
     answer_kind: AnswerKind,
     bytes: usize,
     is_write: bool,
+    /// Number of layouts that were learned before it was admitted.
+    layouts: u32,
     /// The keys of a page that was requested while keys were refused.
     scope: Option<Box<PageScope>>,
 }
@@ -138,21 +184,110 @@ impl Replica {
     /// Creates a replica without requests in flight.
     pub(crate) fn new(member: Member) -> Self {
         Self {
+            fenced: member.layout.newest_change(),
             member,
             jobs: Jobs::default(),
             links: BTreeMap::new(),
             scan_partitions: ScanPartitions::default(),
+            held: VecDeque::new(),
+            layouts: 0,
+            older: 0,
         }
+    }
+
+    /// Learns a layout whose record is durable. Returns the held requests that can be handled now.
+    pub(crate) fn learn(&mut self, layout: &Arc<Layout>) -> VecDeque<HeldRequest> {
+        let newest = layout.newest_change();
+        if newest > self.member.layout.newest_change() {
+            self.layouts += 1;
+            self.older = self.jobs.len();
+        }
+        self.member.layout = Arc::clone(layout);
+        self.note_fenced();
+        let (resumed, held) =
+            std::mem::take(&mut self.held).into_iter().partition(|it| it.header.epoch <= newest);
+        self.held = held;
+        let resumed: VecDeque<HeldRequest> = resumed;
+        resumed.iter().for_each(|request| self.release_held(request));
+        resumed
+    }
+
+    /// The newest epoch that is fenced: no request for a partition that changed in it or before is
+    /// in flight or will be admitted, if it was planned before that change.
+    pub(crate) const fn fenced(&self) -> LayoutEpoch {
+        self.fenced
+    }
+
+    fn note_fenced(&mut self) {
+        if self.older == 0 {
+            self.fenced = self.member.layout.newest_change();
+        }
+    }
+
+    /// Holds a request of a newer plan than the layout, unless that is too much for its link.
+    fn hold(&mut self, now: Now, header: RequestHeader, request: PeerRequest) -> Result<(), ReplicaFault> {
+        let Destination::Accepted(link) = header.origin.link else { return Ok(()) };
+        while let Some(over) = self.held.pop_front_if(|held| held.is_over(now)) {
+            self.release_held(&over);
+        }
+        let bytes = match &request {
+            PeerRequest::Replica(request) => request.size(),
+            PeerRequest::Scan(_) | PeerRequest::Node(_) => 0,
+        };
+        if !self.can_admit(link, bytes, false) {
+            return Err(ReplicaFault::Busy);
+        }
+        let load = self.links.entry(link).or_default();
+        load.requests += 1;
+        load.bytes += bytes;
+        self.held.push_back(HeldRequest { header, request, since: now.mono, bytes });
+        Ok(())
+    }
+
+    fn release_held(&mut self, held: &HeldRequest) {
+        if let Some(load) = held.link().and_then(|link| self.links.get_mut(&link)) {
+            load.requests -= 1;
+            load.bytes -= held.bytes;
+        }
+    }
+
+    /// Whether the request was planned before the last change of the partition that it is for.
+    fn is_stale(&self, epoch: LayoutEpoch, request: &PeerRequest) -> bool {
+        let layout = &self.member.layout;
+        let PeerRequest::Replica(request) = request else { return false };
+        let key = request.planned_key();
+        key.is_some_and(|key| epoch < layout.changed(layout.partition_of(key)))
     }
 
     /// Handles a request from an accepted link. Requests that are not for a store are refused.
     pub(crate) fn handle_request(
         &mut self,
-        mut cx: ReplicaContext<'_>,
+        cx: ReplicaContext<'_>,
         header: RequestHeader,
         request: PeerRequest,
     ) {
-        let RequestHeader { origin, id, within } = header;
+        let RequestHeader { origin, id, epoch, .. } = header;
+        let Destination::Accepted(link) = origin.link else {
+            return;
+        };
+        let newest = self.member.layout.newest_change();
+        if epoch != newest {
+            let refused = match epoch > newest {
+                true => self.hold(cx.now, header, request),
+                false if self.is_stale(epoch, &request) => Err(ReplicaFault::StaleEpoch { epoch: newest }),
+                false => return self.admit(cx, header, request),
+            };
+            if let Err(fault) = refused {
+                cx.effects.push_back(send(link, id, Err(fault)));
+            }
+            return;
+        }
+        self.admit(cx, header, request);
+    }
+
+    /// Handles a request whose plan is not stale.
+    fn admit(&mut self, mut cx: ReplicaContext<'_>, header: RequestHeader, request: PeerRequest) {
+        let RequestHeader { origin, id, within, epoch: _ } = header;
         let Destination::Accepted(link) = origin.link else {
             return;
         };
@@ -179,7 +314,8 @@ impl Replica {
                     (StoreRequest::ReadPage(page), Some(refused)) => refused.scope_of(page),
                     _ => None,
                 };
-                let id = self.jobs.insert(Job { link, id, answer_kind, bytes, is_write, scope });
+                let layouts = self.layouts;
+                let id = self.jobs.insert(Job { link, id, answer_kind, bytes, is_write, layouts, scope });
                 if is_write {
                     cx.begin_write(bytes);
                 }
@@ -215,6 +351,10 @@ impl Replica {
             return std::mem::take(&mut job.is_write);
         }
         let job = self.jobs.remove(id);
+        if job.layouts < self.layouts {
+            self.older -= 1;
+            self.note_fenced();
+        }
         let Some(load) = self.links.get_mut(&job.link) else {
             return job.is_write;
         };
@@ -233,6 +373,7 @@ impl Replica {
     /// Records that an accepted link has ended.
     pub(crate) fn link_closed(&mut self, link: LinkId) {
         self.links.remove(&link);
+        self.held.retain(|held| held.link() != Some(link));
     }
 
     fn can_admit(&self, link: LinkId, bytes: usize, is_page: bool) -> bool {
@@ -374,7 +515,7 @@ mod tests {
     fn job() -> Job {
         let id = MessageId { incarnation: Incarnation(1), requester: Requester::Node, number: 1 };
         let answer_kind = AnswerKind::Unchanged;
-        Job { link: LinkId(1), id, answer_kind, bytes: 0, is_write: false, scope: None }
+        Job { link: LinkId(1), id, answer_kind, bytes: 0, is_write: false, layouts: 0, scope: None }
     }
 
     #[test]

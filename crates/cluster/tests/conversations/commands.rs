@@ -240,6 +240,16 @@ impl Player {
         Ok(format!("epoch {epoch} is decided"))
     }
 
+    /// The epochs that nodes have fenced.
+    pub(crate) fn show_fenced(&mut self, arguments: &mut Arguments) -> Result<Vec<String>, String> {
+        let hosts = arguments.nodes()?;
+        let shown = hosts.into_iter().map(|host| {
+            let epoch = self.world.coordinator_mut(host).1.fenced();
+            format!("n{} has fenced epoch {epoch}", host + 1)
+        });
+        Ok(shown.collect())
+    }
+
     /// Waits for a state of a node: `await n3 settled within=60s`.
     pub(crate) fn await_state(&mut self, arguments: &mut Arguments) -> Result<String, String> {
         let host = arguments.node()?;

@@ -93,6 +93,7 @@ impl Player {
                 self.names.place(&self.world, &key, &hosts)?;
             }
             "decide" => shown.push(self.decide(arguments)?),
+            "fenced" => shown.extend(self.show_fenced(arguments)?),
             "learn" => arguments.nodes()?.into_iter().for_each(|host| self.world.learn(host)),
             "tick" => {
                 let duration = arguments.duration()?;

@@ -50,7 +50,8 @@ pub(super) fn put(out: &mut Vec<u8>, head: Head, fault: &ReplicaFault) {
             out.push(code::CLOCK_AHEAD);
             put_u64(out, wall.micros_since_unix_epoch());
         }
-        ReplicaFault::Busy => out.push(code::BUSY),
+        // No version of the protocol has plans of later layouts.
+        ReplicaFault::Busy | ReplicaFault::StaleEpoch { .. } => out.push(code::BUSY),
         ReplicaFault::NotServing => out.push(code::NOT_SERVING),
     }
 }

@@ -19,7 +19,7 @@ mod scan;
 
 use crate::{PROTOCOL_VERSION_MIN, WireError};
 use bytes::Bytes;
-use cluster::{Message, MessageId, PeerAnswer, PeerRequest};
+use cluster::{LayoutEpoch, Message, MessageId, PeerAnswer, PeerRequest};
 use decoder::Decoder;
 use fields::{head, put_count, put_head};
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
 /// Appends `message` without its [`tail`] in this version of the protocol; returns the tail.
 pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: u8) -> Option<&'a Bytes> {
     match message {
-        Message::Request { id, request, within } => {
+        Message::Request { id, request, within, epoch: _ } => {
             let head = Head { id: *id, within: Some(*within), version };
             match request {
                 PeerRequest::Replica(request) => replica::put_request(out, head, request),
@@ -156,7 +156,9 @@ fn message(mut from: Decoder<'_>) -> Result<Message, WireError> {
     let message = match kind & ANSWER {
         0 => {
             let within = time_left(&mut from)?;
-            Message::Request { id, request: request(kind, &mut from)?, within }
+            // No version of the protocol has plans of later layouts.
+            let epoch = LayoutEpoch::FIRST;
+            Message::Request { id, request: request(kind, &mut from)?, within, epoch }
         }
         _ => Message::Answer { id, answer: answer(kind, &mut from)? },
     };

@@ -41,6 +41,7 @@ pub(crate) fn write(number: u64, value_len: usize) -> Message {
             hints: NodeSet::EMPTY,
         }),
         within: None,
+        epoch: LayoutEpoch::FIRST,
     }
 }
 
@@ -97,7 +98,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Message>, WireError> {
 pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     prop_oneof![
         (any_id(), any_request(), option::of(1..=u64::from(u32::MAX))).prop_map(|(id, request, millis)| {
-            Message::Request { id, request, within: millis.map(Duration::from_millis) }
+            Message::Request {
+                id,
+                request,
+                within: millis.map(Duration::from_millis),
+                epoch: LayoutEpoch::FIRST,
+            }
         }),
         (any_id(), any_answer()).prop_map(|(id, answer)| Message::Answer { id, answer }),
     ]

@@ -10,7 +10,7 @@
 use super::in_flight::{InFlightRequest, InFlightRequests};
 use super::request_state::RequestState;
 use super::roles::RoleAssignmentCache;
-use crate::coordinator::outbox::{CoordinatorEffects, RequestTimes};
+use crate::coordinator::outbox::{CoordinatorEffects, RequestTerms};
 use crate::coordinator::peers::{Availability, Peers};
 use crate::coordinator::request_number;
 use crate::coordinator::scan_reads::{QueuedRead, ScanReads};
@@ -60,7 +60,7 @@ impl ScanContext<'_> {
             Availability::Ready => {
                 let serial = self.begin(request_state, node, None);
                 let number = request_number::scan_number(self.in_flight.slot(), serial);
-                self.outbox.send_to_peer(node, number, PeerRequest::Scan(request), self.times());
+                self.outbox.send_to_peer(node, number, PeerRequest::Scan(request), self.terms());
             }
             Availability::Busy => request_state.pause(self.now.mono),
             Availability::Full | Availability::Unavailable => {
@@ -75,7 +75,7 @@ impl ScanContext<'_> {
         let scope = self.peers.view.refused.scope_of(&request);
         let serial = self.begin(request_state, self.peers.member.me, scope);
         let id = StoreId(request_number::scan_number(self.in_flight.slot(), serial));
-        self.outbox.store(id, StoreRequest::ReadPage(request), self.times().deadline);
+        self.outbox.store(id, StoreRequest::ReadPage(request), self.terms().deadline);
     }
 
     /// Queues a read of a key. Returns the number that identifies the result.
@@ -111,8 +111,8 @@ impl ScanContext<'_> {
         let id = self.in_flight.snapshot();
         for node in self.in_flight.take_idle_holders().iter() {
             let number = request_number::scan_number(self.in_flight.slot(), self.reads.next_serial());
-            let times = RequestTimes { now: self.now.mono, deadline: Deadline::NEVER };
-            self.outbox.send(node, number, ReplicaRequest::EndSnapshot { id }, times);
+            let terms = RequestTerms { deadline: Deadline::NEVER, ..self.terms() };
+            self.outbox.send(node, number, ReplicaRequest::EndSnapshot { id }, terms);
         }
         self.in_flight.is_empty()
     }
@@ -137,8 +137,9 @@ impl ScanContext<'_> {
         serial
     }
 
-    fn times(&self) -> RequestTimes {
+    fn terms(&self) -> RequestTerms {
         let now = self.now.mono;
-        RequestTimes { now, deadline: Deadline::at(now + self.peers.limits.request_timeout) }
+        let deadline = Deadline::at(now + self.peers.limits.request_timeout);
+        RequestTerms { now, deadline, epoch: self.peers.member.layout.newest_change() }
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn replica_fault(fault: &ReplicaFault) -> String {
         ReplicaFault::ClockAhead { .. } => "version is ahead".to_owned(),
         ReplicaFault::Busy => "busy".to_owned(),
         ReplicaFault::NotServing => "not serving".to_owned(),
+        ReplicaFault::StaleEpoch { epoch } => format!("partition has changed, epoch {epoch}"),
     }
 }
 
