@@ -3,7 +3,7 @@
 //! `cargo run --release -p model --example explore -- [--states N] [NAME...]`
 
 use model::search::{Model, SearchBounds, search};
-use model::{SearchExtent, chain, swap};
+use model::{SearchExtent, chain, naming, swap};
 use std::process::ExitCode;
 
 /// Number of states after which a run stops: about 4 GiB of memory.
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     }
     let mut exploration = Exploration { bounds, names: arguments.collect(), has_failed: false };
     exploration.run(chain::bounds());
+    exploration.run(naming::bounds());
     exploration.run(swap::bounds());
     if exploration.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -9,12 +9,14 @@
 //! |---|---|
 //! | [`swap`] | the exchange of two replicas of one partition: x loses its place, g gains it |
 //! | [`chain`] | agreement on layout records: one instance of Paxos for each epoch |
+//! | [`naming`] | agreement on the first record that names ids, while voters lose their disks |
 //! | [`mod@search`] | the breadth-first search |
 //!
 //! **Caveats.** A model is not the code. It has one key, few operations and few epochs. Time,
 //! clocks, scans and overload are not in it.
 
 pub mod chain;
+pub mod naming;
 pub mod search;
 pub mod swap;
 

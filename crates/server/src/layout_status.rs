@@ -142,13 +142,6 @@ impl LayoutStatus {
                  that the others fill it."
                     .to_owned(),
             ),
-            OwnVotes { history: VoteHistory::OfThisId, .. } if self.record.epoch == LayoutEpoch::FIRST => warnings.push(
-                "This node was filled by the others before a layout record named the ids of the nodes, so it does not vote on \
-                 that record. If a majority of the nodes has this warning, stop all of them. Remove the files layout and votes \
-                 from all their data directories. Start them with the --cluster of the first start, and with --default-from \
-                 as veche layout show has it."
-                    .to_owned(),
-            ),
             OwnVotes { .. } => {}
         }
         if has_started {
@@ -294,8 +287,7 @@ mod tests {
     fn a_node_that_lacks_votes_is_warned_of() {
         let told = |epochs: &PeerEpochs| status(1, [NodeState::Up; 3], epochs).warnings(at(0), true).concat();
         let epochs = PeerEpochs::new(3, VoteHistory::OfThisId, &VotesFound::NeverWritten);
-        assert!(told(&epochs).contains("filled by the others before"), "{}", told(&epochs));
-        assert_eq!(status(2, [NodeState::Up; 3], &epochs).warnings(at(0), true), Vec::<String>::new());
+        assert_eq!(told(&epochs), "", "it votes once its id is named, and before as all others");
         epochs.set_own_votes(VoteHistory::Incomplete);
         assert!(told(&epochs).contains("does not vote"), "{}", told(&epochs));
         let lost = VotesFound::Lost { sentence: "the votes are lost".to_owned() };

@@ -81,8 +81,8 @@ pub enum Plant {
     PromiseNotDurable,
     /// A voter reports that it accepts a record although it has promised a greater ballot.
     AcceptsBelowPromise,
-    /// A voter that lost its directory votes with an empty one.
-    EmptyVoterVotes,
+    /// A voter that lost its votes takes them for none.
+    LostVotesIgnored,
     /// A node uses ballots of its earlier processes.
     BallotReused,
     /// A node passes on a record in which two voters of the decided one are missing.
@@ -129,7 +129,7 @@ impl Plant {
         Self::PendingRepairForgotten,
         Self::PromiseNotDurable,
         Self::AcceptsBelowPromise,
-        Self::EmptyVoterVotes,
+        Self::LostVotesIgnored,
         Self::BallotReused,
         Self::TwoVotersReplaced,
     ];

@@ -49,7 +49,7 @@ use stdx::{CellMeta, WallTime};
 /// Time until all nodes serve, from the first start and from the heal phase.
 const READY_WITHIN: Duration = Duration::from_secs(40);
 /// Time until nodes that lost their disk are rebuilt.
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 /// Scrub rounds until no damaged table is left. A table that was damaged after it was read in one
 /// round is found in the next. It may also become live only after that round.
 const SCRUB_ROUNDS: u32 = 3;
@@ -171,6 +171,9 @@ fn can_read_all(process: &HostProcess) -> bool {
 impl World {
     fn run_phases(&mut self) -> Result<(), InvariantViolation> {
         self.note("all nodes start");
+        if self.scenario.dimensions.late_node().is_some() {
+            self.empty_before_naming()?;
+        }
         self.wait_until("a started node does not serve", READY_WITHIN, Self::are_all_serving)?;
         match (self.scenario.flood, self.scenario.fixed) {
             (Some(load), _) => self.run_flood(load)?,

@@ -329,8 +329,8 @@ pub enum FixedFaults {
     StopWithPendingRepairs,
     /// A node loses its disk while writes are in flight that only this node has acknowledged.
     LoseDiskDuringWrites,
-    /// A voter loses its disk after a decision of which only one other node knows.
-    LoseDiskOfVoter,
+    /// A voter loses its votes after a decision of which only one other node knows.
+    LoseVotesOfVoter,
     /// A proposer restarts while one of the other voters has its record.
     RestartProposer,
 }
@@ -472,7 +472,7 @@ impl Scenario {
             Plant::PromiseNotDurable | Plant::AcceptsBelowPromise | Plant::TwoVotersReplaced => {
                 return self.expose_layout_changes();
             }
-            Plant::EmptyVoterVotes => return self.expose_voters(FixedFaults::LoseDiskOfVoter),
+            Plant::LostVotesIgnored => return self.expose_voters(FixedFaults::LoseVotesOfVoter),
             Plant::BallotReused => return self.expose_voters(FixedFaults::RestartProposer),
             _ => return,
         };

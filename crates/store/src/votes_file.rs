@@ -33,22 +33,20 @@
 //!   their record. If a promise still reported R, a proposer would have to propose it and never
 //!   decide a record.
 //!
-//! Dropping R is safe while a majority of the voters has never used the former settings. A voter
-//! accepts only children of the record that it holds, and nodes with different records of epoch 1
-//! refuse each other's links. So R was decided only if a majority of voters was started with the
-//! former settings. Then the other nodes are the minority, and it is their file that has to be
-//! removed. If the operator changes the settings of that majority after a record was decided, he
-//! discards the decision, as by removing a file `layout` with a decided record. A node that has
-//! adopted R reports the conflict and adopts no record of the others. From epoch 2 on records are
-//! decided by votes, two parents are a contradiction, and the votes are lost.
+//! Dropping R is safe while one of the voters has never used the former settings. A voter accepts
+//! only children of the record that it holds, and epoch 2 needs the votes of all voters. So R was
+//! decided only if all of them were started with the former settings. If the operator changes the
+//! settings after a record was decided, he discards the decision, as by removing a file `layout`
+//! with a decided record. A node that has adopted R reports the conflict and adopts no record of
+//! the others. From epoch 2 on two parents are a contradiction, and the votes are lost.
 //!
 //! The only member of a cluster is an exception: its history is complete. It alone proposes and
 //! votes, and it tells another node of a record only after it has adopted it.
 //!
-//! **Caveats.** A node with an incomplete history never votes again by its id. It serves its data,
-//! adopts records and may propose. It votes after it was replaced by one with an empty directory
-//! and a record has named the new id. An older state of a whole directory is not detected here, but
-//! by the node's peers.
+//! **Caveats.** Once a record names the id of a node with an incomplete history, the node does not
+//! vote any more. It serves its data, adopts records and may propose. It votes after it was
+//! replaced by one with an empty directory and a record has named the new id. An older state of a
+//! whole directory is not detected here, but by the node's peers.
 
 use crate::error::StoreError;
 use crate::layout_file::LayoutFile;

@@ -18,6 +18,11 @@ impl ChainRecord for LayoutRecord {
         self.voters.contains(&node.slot) && has_id(node.slot)
     }
 
+    fn needs_all_voters(&self) -> bool {
+        let has_id = |slot| self.member(slot).is_some_and(|it| it.node_id.is_some());
+        !self.voters.iter().all(|slot| has_id(*slot))
+    }
+
     fn is_child_of(&self, parent: &Self) -> bool {
         is_followed(self) && self.verify(parent).is_ok()
     }
@@ -49,6 +54,10 @@ impl<R: ChainRecord> ChainRecord for Arc<R> {
 
     fn is_voter(&self, node: ChainNode) -> bool {
         (**self).is_voter(node)
+    }
+
+    fn needs_all_voters(&self) -> bool {
+        (**self).needs_all_voters()
     }
 
     fn is_child_of(&self, parent: &Self) -> bool {
@@ -86,6 +95,19 @@ mod tests {
         let record = record();
         assert!(record.is_voter(node(0, 7)) && record.is_voter(node(2, 8)));
         assert!(!record.is_voter(node(3, 7)));
+    }
+
+    #[test]
+    fn all_voters_are_needed_until_each_of_them_has_an_id() {
+        let mut record = record();
+        for slot in 0..3 {
+            assert!(record.needs_all_voters(), "slot {slot} has no id");
+            record.members[slot].node_id = Some(NodeTag(slot as u64 + 7));
+        }
+        assert!(!record.needs_all_voters());
+        record.members[2].node_id = None;
+        record.voters.pop();
+        assert!(!record.needs_all_voters(), "a member that does not vote needs no id");
     }
 
     #[test]

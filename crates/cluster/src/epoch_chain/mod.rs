@@ -10,6 +10,8 @@
 //! 4. While a majority of the voters can be reached, a proposer that repeats its proposal decides
 //!    a record. It need not be its own.
 //!
+//! A record whose voters have no ids is an exception to 1, 3 and 4: see "Voters without ids".
+//!
 //! **Mechanism.** Record e+1 is decided by the voters of record e, with single-decree Paxos
 //! (Lamport, "Paxos Made Simple", 2001). There is no log, no leader and no election timer. The
 //! voters of record e+1 are part of what the voters of record e decide. So a change of voters is
@@ -53,28 +55,58 @@
 //! Promise 2: a voter accepts only children of the record that it holds as decided. Promise 3: a
 //! later proposal finds the record in the promises of any majority.
 //!
+//! **Voters without ids.** Epoch 1 is built from a list of addresses and names no ids. A node that
+//! lost its disk votes in the slot of the lost one there, and the votes of the lost one are not
+//! known. So four rules hold if the parent lacks the id of a voter
+//! ([`ChainRecord::needs_all_voters`]):
+//!
+//! * A voter proposes a record after *all* voters have promised. It asks itself without a message.
+//! * A record is decided by the votes of *all* voters.
+//! * A voter that does not know all votes of its slot promises and votes after all others have
+//!   heard it. From then on they handle no message of an earlier process in its slot.
+//! * A proposer that hears a new process in the slot of a voter gives up its proposal
+//!   ([`ChainProposer::handle_new_process`]).
+//!
+//! This costs little: a record that names the ids waits until all members are heard, in any case.
+//! Two promises take the place of 1 and 3 then, whichever disks are lost:
+//!
+//! * No two nodes hold different records for the epoch.
+//! * A decided record is forgotten only if all nodes that hold it lose their disks, and a voter
+//!   that keeps its disk has accepted it.
+//!
+//! Proof sketch: call the moment at which a proposer has all promises for a ballot the barrier of
+//! the ballot. By the last two rules, the disks whose votes decide a record are all in place at its
+//! barrier, and none of them holds a record then. Let records be decided with ballots b and c, and
+//! let the barrier of b come first. If b was decided before the barrier of c, no voter holds its
+//! record at that barrier, and no message can tell of it: it is forgotten. Otherwise the proposer
+//! of b keeps its disk up to the barrier of c. If c < b, it has promised b and does not vote for c.
+//! So c > b, and it reports its own vote for b. A vote for a ballot above b that is reported as
+//! well was given after the barrier of b, and so was its ballot's. By induction its record is that
+//! of b. `crates/model` explores these rules, and what fails without each of them.
+//!
 //! **Two epochs 1.** Nodes that were started with different values of `default_from` build two
 //! records of epoch 1, e and e'. A node that holds e' and has given no vote adopts a decided child
 //! of e, and never votes for epoch 2. No child of e' can be decided then:
 //!
 //! * e and e' have the same voters, because the cluster id fixes the members.
-//! * A voter accepts only children of the record that it holds. So the majority that accepted the
-//!   child of e held e.
+//! * A voter accepts only children of the record that it holds. So all voters held e when they
+//!   accepted the child of e.
 //! * No node exchanges e for e', or the reverse. The node here passes from e' to epoch 2 at once.
-//! * So a voter accepts children of one of the two only, and any two majorities share a voter.
+//! * So a voter that keeps its disk accepts children of one of the two only, and every decision
+//!   needs its vote.
 //!
 //! The argument does not use that the node has given no vote. That is a precaution: votes for a
 //! child of e' show that other nodes hold e' as well, and the operator has to look at them. A
 //! record of epoch 3 or later is adopted by a node in epoch 1 in any case, because it is complete
 //! by itself.
 //!
-//! **Caveats.** Epoch 1 names no ids, because it is built from a list of addresses. A node passes
-//! requests to [`EpochAcceptor::handle_without_vote`] until it knows that its directory has all of
-//! its votes ([`VoteHistory`]). A proposer should name voters that it hears: a record with a voter
-//! that has just lost its disk is decided like any other. A removed voter must run until a majority
-//! of the new voters holds the record that removes it: with one lost disk, the record is forgotten
-//! otherwise. A record should change at most one voter, which [`ChainRecord::is_child_of`] checks.
-//! `crates/model` explores both. A voter that lies is not detected.
+//! **Caveats.** A node passes requests to [`EpochAcceptor::handle_without_vote`] until it knows
+//! that its directory has all of the votes that count as its own ([`VoteHistory`]). A proposer
+//! should name voters that it hears: a record with a voter that has just lost its disk is decided
+//! like any other. A removed voter must run until a majority of the new voters holds the record
+//! that removes it: with one lost disk, the record is forgotten otherwise. A record should change
+//! at most one voter, which [`ChainRecord::is_child_of`] checks. `crates/model` explores both. A
+//! voter that lies is not detected.
 
 mod acceptor;
 mod layout_record;
@@ -103,6 +135,10 @@ pub trait ChainRecord: Clone + Eq + Debug {
     /// Whether this node decides the next record: its slot is that of a voter, and its id is the
     /// one that the record names in this slot, if it names one.
     fn is_voter(&self, node: ChainNode) -> bool;
+
+    /// Whether the next record needs the promises and the votes of all voters, and not of a
+    /// majority: the id of a voter is not named.
+    fn needs_all_voters(&self) -> bool;
 
     /// Whether this record may follow `parent`: its epoch is the next one, it names the parent, and
     /// all constraints hold.

@@ -15,7 +15,7 @@ enum Phase<R> {
     },
     /// Votes are collected.
     Accepts(ChainVote<R>),
-    /// A majority has accepted this record.
+    /// The voters have decided this record.
     Decided(R),
 }
 
@@ -82,7 +82,7 @@ impl<R: ChainRecord> ChainProposal<R> {
         self.voters().iter().copied().filter(|voter| !self.answered.contains(voter))
     }
 
-    /// The record that a majority has accepted.
+    /// The record that the voters have decided.
     pub const fn decided(&self) -> Option<&R> {
         match &self.phase {
             Phase::Decided(record) => Some(record),
@@ -112,7 +112,7 @@ impl<R: ChainRecord> ChainProposal<R> {
         if accepted.map(|vote| vote.ballot) > greatest.as_ref().map(|vote| vote.ballot) {
             *greatest = accepted.cloned();
         }
-        if !self.has_majority() {
+        if !self.has_quorum() {
             return false;
         }
         self.answered.clear();
@@ -125,14 +125,16 @@ impl<R: ChainRecord> ChainProposal<R> {
     fn handle_vote(&mut self, from: ChainNode) -> bool {
         let is_voter = self.parent.is_voter(from);
         let Phase::Accepts(vote) = &self.phase else { return false };
-        if !is_voter || !self.answered.insert(from.slot) || !self.has_majority() {
+        if !is_voter || !self.answered.insert(from.slot) || !self.has_quorum() {
             return false;
         }
         self.phase = Phase::Decided(vote.record.clone());
         true
     }
 
-    fn has_majority(&self) -> bool {
-        is_majority(self.answered.len(), self.parent.voters().len())
+    /// Whether enough voters have answered for the next phase.
+    fn has_quorum(&self) -> bool {
+        let (answered, voters) = (self.answered.len(), self.parent.voters().len());
+        if self.parent.needs_all_voters() { answered == voters } else { is_majority(answered, voters) }
     }
 }

@@ -164,6 +164,14 @@ impl<R: ChainRecord> ChainProposer<R> {
         }
     }
 
+    /// Notes that a new process answers in the slot of a voter, whose earlier answers may be those
+    /// of a lost disk. Where all voters are needed, the present proposal is given up.
+    pub fn handle_new_process(&mut self, now: Instant) {
+        if self.outcome.is_none() && self.is_active && self.proposal.parent().needs_all_voters() {
+            self.give_up(now);
+        }
+    }
+
     /// Repeats requests that were not answered, gives up a proposal whose phase was not answered in
     /// time, or begins the next proposal.
     pub fn handle_timeout(&mut self, now: Instant) {
@@ -269,8 +277,19 @@ mod tests {
         LayoutRecord::first(origin).expect("three nodes are a cluster")
     }
 
+    fn named() -> LayoutRecord {
+        let mut record = first();
+        for (member, tag) in record.members.iter_mut().zip(1..) {
+            member.node_id = Some(NodeTag(tag));
+        }
+        record
+    }
+
     fn proposer(seed: u64) -> ChainProposer<Arc<LayoutRecord>> {
-        let parent = first();
+        proposer_of(first(), seed)
+    }
+
+    fn proposer_of(parent: LayoutRecord, seed: u64) -> ChainProposer<Arc<LayoutRecord>> {
         let own = LayoutRecord {
             epoch: parent.epoch.next().expect("small"),
             parent: parent.hash(),
@@ -312,6 +331,27 @@ mod tests {
             }
         }
         None
+    }
+
+    #[test]
+    fn a_new_process_ends_a_proposal_where_all_voters_are_needed() {
+        for needs_all in [true, false] {
+            let mut proposer = proposer_of(if needs_all { first() } else { named() }, 1);
+            let slots: Vec<_> = std::iter::from_fn(|| proposer.poll_request()).collect();
+            let (slot, request) = &slots[0];
+            let from = ChainNode { slot: *slot, id: NodeTag(u64::from(slot.0) + 1) };
+            proposer.handle(Instant::ZERO, from, &answer(request));
+            proposer.handle_new_process(Instant::ZERO);
+            assert_eq!(proposer.is_active, !needs_all);
+            let later = Instant::ZERO + Duration::from_secs(1);
+            proposer.handle_timeout(later);
+            let repeated = std::iter::from_fn(|| proposer.poll_request()).count();
+            assert_eq!(
+                repeated,
+                if needs_all { 3 } else { 0 },
+                "the answer does not count for the next ballot"
+            );
+        }
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The durable state of a node as a voter, and its right to vote.
 
-use super::{AcceptorState, ChainNode};
+use super::{AcceptorState, ChainNode, ChainRecord};
 use crate::LayoutRecord;
 use std::sync::Arc;
 
 /// The votes that a data directory knows to have been given.
 ///
 /// A voter that has forgotten a vote could give another one, and a second record could be decided
-/// for an epoch. So a node votes only where its directory knows all votes that count as its own.
+/// for an epoch. So a node votes only where its directory knows all votes that count as its own, or
+/// where every record needs all voters.
 ///
 /// A lesser history is complete in more respects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,14 +24,15 @@ pub enum VoteHistory {
 }
 
 impl VoteHistory {
-    /// Whether the votes that count as those of the node `me` are known. Before a record names an
-    /// id for its slot, the votes of all directories of the slot count as its own.
-    pub fn covers(self, me: ChainNode, decided: &LayoutRecord) -> bool {
-        match self {
+    /// Whether the node `me` may vote on the record after `decided`. If that needs all voters, each
+    /// of them may have lost its votes. Otherwise the node has to know all votes by its id.
+    pub fn permits_votes(self, me: ChainNode, decided: &LayoutRecord) -> bool {
+        let is_known = match self {
             Self::Complete => true,
             Self::OfThisId => decided.names(me),
             Self::Incomplete => false,
-        }
+        };
+        is_known || decided.needs_all_voters()
     }
 }
 

@@ -82,12 +82,12 @@ impl Node {
     }
 
     /// Admits the links whose peer identity has become durable.
-    pub(super) fn admit_pending_links(&mut self) {
+    pub(super) fn admit_pending_links(&mut self, now: Now) {
         for node in self.peer_nodes() {
             let Some(pending) = self.peer(node).pending_link else { continue };
             if self.has_stored_identity(node, pending.hello.tag) {
                 self.peer_mut(node).pending_link = None;
-                self.admit(pending);
+                self.admit(now, pending);
             }
         }
     }
@@ -122,13 +122,25 @@ impl Node {
         }
         self.record_identity(hello.node, hello.tag, hello.sync_state);
         let answered_number = self.outbox.last_request_number();
+        self.note_process(now, &hello);
         let peer = self.peer_mut(hello.node);
         peer.dialer.opened();
+        peer.has_admitted = true;
         if peer.state == PeerState::Unknown {
             peer.hint_progress.since = now.mono;
         }
         peer.dialed = Some(DialedLink { hello, heard_at: now.mono, answered_number, heartbeat: None });
         self.send_heartbeat(now, hello.node);
+    }
+
+    /// Notes the process of a peer with which a link begins, unless another link with it is open.
+    fn note_process(&mut self, now: Now, hello: &PeerHello) {
+        let peer = self.peer(hello.node);
+        let dialed = peer.dialed.as_ref().map(|dialed| dialed.hello.incarnation);
+        let accepted = peer.accepted.map(|accepted| accepted.hello.incarnation);
+        if ![dialed, accepted].contains(&Some(hello.incarnation)) {
+            self.handle_new_voter_process(now);
+        }
     }
 
     fn end_dialed_link(&mut self, now: Now, node: NodeIndex) {
@@ -161,7 +173,7 @@ impl Node {
                 if self.is_identity_being_stored(&hello) {
                     self.defer_admission(accepted);
                 } else {
-                    self.admit(accepted);
+                    self.admit(now, accepted);
                 }
             }
         }
@@ -204,7 +216,8 @@ impl Node {
         }
     }
 
-    fn admit(&mut self, accepted: AcceptedLink) {
+    fn admit(&mut self, now: Now, accepted: AcceptedLink) {
+        self.note_process(now, &accepted.hello);
         let peer = self.peer_mut(accepted.hello.node);
         peer.dial_failures_allowed = 1 + u8::from(peer.dialer.is_dialing());
         if let Some(older) = self.peer_mut(accepted.hello.node).accepted.replace(accepted) {

@@ -363,7 +363,7 @@ impl Node {
     fn handle_record_stored(&mut self, now: Now, response: StoreResponse) {
         let previous = self.record.durable().sync_state;
         self.record.handle_stored(now.mono, response);
-        self.admit_pending_links();
+        self.admit_pending_links(now);
         if self.record.durable().sync_state != previous {
             let pending = self.record.durable().repair_pending;
             self.mark_repair_pending(pending);

@@ -34,6 +34,9 @@ pub(super) struct Peer {
     /// The peer has refused this process since its last identity report: it is linked with another
     /// process of this node.
     pub(super) has_refused: bool,
+    /// The peer has admitted a link of this process. It handles no messages of an earlier process
+    /// in the slot of this node any more.
+    pub(super) has_admitted: bool,
     /// The peer's last identity report since the start of this process.
     pub(super) identity_report: Option<IdentityReport>,
     /// The peer's newest generation that is recorded here, with the greatest clock heard since the
@@ -105,6 +108,7 @@ impl Peer {
             state: PeerState::Unknown,
             duplicate: None,
             has_refused: false,
+            has_admitted: false,
             identity_report: None,
             heard_generation: None,
             undecided_generations: UndecidedGenerations::default(),
@@ -125,6 +129,13 @@ impl Peer {
         self.dialed.as_ref().map_or(SyncState::Unsettled, |link| {
             link.heartbeat.map_or(link.hello.sync_state, |heartbeat| heartbeat.sync_state)
         })
+    }
+
+    /// Whether the process that this node has dialed was replaced: the link of another one was
+    /// admitted.
+    pub(super) fn is_dialed_replaced(&self) -> bool {
+        let admitted = self.accepted.map(|accepted| accepted.hello.incarnation);
+        self.dialed.as_ref().is_some_and(|dialed| admitted.is_some_and(|it| it != dialed.hello.incarnation))
     }
 
     /// Payload of the last heartbeat answer over the open link.

@@ -1,7 +1,7 @@
 //! Nodes of the simulated cluster that take part in the agreement, with their disks.
 //!
-//! Each adopted record is checked: it is the only one of its epoch, the child of the one before,
-//! and durable.
+//! Each adopted record is checked: it is the only one of its epoch that is not forgotten, the child
+//! of the one before, and durable.
 
 use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
@@ -52,7 +52,7 @@ pub(crate) struct Cluster {
     pub(crate) effects: Vec<Vec<AgreementEffect>>,
     /// The record that a new directory begins with.
     first: LayoutRecord,
-    /// The record of each epoch that was adopted anywhere.
+    /// The record of each epoch that was adopted anywhere and is not forgotten.
     decided: BTreeMap<LayoutEpoch, Arc<LayoutRecord>>,
 }
 
@@ -76,8 +76,22 @@ pub(crate) fn new_state(record: LayoutRecord) -> VoterState {
     VoterState { history: VoteHistory::Complete, acceptor: AcceptorState::of(Arc::new(record)) }
 }
 
+/// Epoch 1 of hosts, with the ids that they begin with: a majority of voters decides on its child.
+pub(crate) fn named(hosts: usize) -> LayoutRecord {
+    let mut record = first(hosts);
+    for (member, tag) in record.members.iter_mut().zip(1..) {
+        member.node_id = Some(NodeTag(tag));
+    }
+    record
+}
+
 impl Cluster {
     pub(crate) fn new(hosts: usize, seed: u64) -> Self {
+        Self::of(named(hosts), seed)
+    }
+
+    /// A cluster whose nodes begin with the record that is built from their list.
+    pub(crate) fn without_ids(hosts: usize, seed: u64) -> Self {
         Self::of(first(hosts), seed)
     }
 
@@ -127,11 +141,15 @@ impl Cluster {
         self.disks[host].in_flight = None;
     }
 
-    /// Kills the process of a host and deletes its directory. The next start has a new identity.
+    /// Kills the process of a host and deletes its directory. The next start has a new identity. A
+    /// record that no other directory has is forgotten.
     pub(crate) fn lose_disk(&mut self, host: usize) {
         self.crash(host);
         self.world.lose_disk(host);
         self.disks[host].state = new_state(self.first.clone());
+        let epochs = self.disks.iter().map(|disk| disk.state.acceptor.decided.epoch);
+        let newest = epochs.max().expect("there are hosts");
+        self.decided.retain(|epoch, _| *epoch <= newest);
     }
 
     /// Tells a host that the node in a slot states this URL.

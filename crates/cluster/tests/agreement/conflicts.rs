@@ -1,6 +1,6 @@
 //! Records that contradict each other are reported and never adopted.
 
-use crate::cluster_of_voters::{Cluster, first, new_state};
+use crate::cluster_of_voters::{Cluster, named, new_state};
 use crate::world::SECOND;
 use cluster::{
     ClusterId, LayoutConflict, LayoutConflictReason, LayoutEpoch, LayoutRecord, LayoutRecordError, NodeIndex,
@@ -9,7 +9,7 @@ use cluster::{
 /// Three nodes of which the last one holds another first record.
 fn with_other_record(change: impl FnOnce(&mut LayoutRecord)) -> Cluster {
     let mut cluster = Cluster::new(3, 1);
-    let mut other = first(3);
+    let mut other = named(3);
     change(&mut other);
     cluster.disks[2].state = new_state(other);
     cluster.start_all();

@@ -6,15 +6,17 @@ mod world;
 mod cluster_of_voters;
 mod conflicts;
 mod faults;
+mod first_ids;
 mod lost_votes;
 mod reconciliation;
 mod recovered;
 
 use cluster::{
-    AgreementEffect, LayoutConflict, LayoutEpoch, Message, NodeRequest, NodeResponse, PeerAnswer,
+    AgreementEffect, LayoutConflict, LayoutEpoch, Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer,
     PeerRequest, ProposalOutcome, ProposeError,
 };
 use cluster_of_voters::{Cluster, Disk, WITHIN};
+use stdx::NodeTag;
 use world::{MILLISECOND, SECOND};
 
 #[test]
@@ -167,23 +169,19 @@ fn a_proposal_is_refused_unless_it_can_follow_the_adopted_record() {
 
 #[test]
 fn only_a_voter_that_is_heard_is_named() {
-    let mut cluster = Cluster::started(3, 1);
-    let name = |cluster: &Cluster, slots: &[usize]| {
-        cluster.child(0, |record| {
-            for &slot in slots {
-                record.members[slot].node_id = Some(cluster.world.hosts[slot].tag);
-            }
-        })
-    };
-    let unknown = cluster.child(0, |record| record.members[1].node_id = Some(stdx::NodeTag(77)));
-    let refused = |slot| Err(ProposeError::VoterNotHeard { slot: cluster::NodeIndex(slot) });
+    let mut cluster = Cluster::started(4, 1);
+    let unknown = cluster.child(0, |record| record.members[1].node_id = Some(NodeTag(77)));
+    let refused = |slot| Err(ProposeError::VoterNotHeard { slot: NodeIndex(slot) });
     assert_eq!(cluster.propose_record(0, unknown), refused(1));
-    cluster.crash(2);
+    let exchanged = cluster.child(0, |record| record.voters[2] = NodeIndex(3));
+    cluster.crash(3);
     cluster.run(SECOND);
-    assert_eq!(cluster.propose_record(0, name(&cluster, &[0, 1, 2])), refused(2));
-    assert_eq!(cluster.propose_record(0, name(&cluster, &[0, 1])), Ok(()));
+    assert_eq!(cluster.propose_record(0, exchanged.clone()), refused(3));
+    cluster.start(3);
+    cluster.run(3 * SECOND);
+    assert_eq!(cluster.propose_record(0, exchanged), Ok(()));
     cluster.run(SECOND);
-    assert_eq!(cluster.epochs()[..2], [2, 2]);
+    assert_eq!(cluster.epochs(), [2; 4]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use cluster::{
 use stdx::NodeTag;
 
 fn reconciling(hosts: usize, seed: u64) -> Cluster {
-    let mut cluster = Cluster::new(hosts, seed);
+    let mut cluster = Cluster::without_ids(hosts, seed);
     cluster.reconciles = true;
     cluster
 }

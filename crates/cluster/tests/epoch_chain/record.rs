@@ -11,6 +11,7 @@ pub(crate) struct NamedRecord {
     pub(crate) parent: u64,
     slots: Vec<NodeIndex>,
     ids: Vec<NodeTag>,
+    pub(crate) needs_all: bool,
 }
 
 impl NamedRecord {
@@ -18,7 +19,13 @@ impl NamedRecord {
     pub(crate) fn first(voters: &[ChainNode]) -> Self {
         let slots = voters.iter().map(|voter| voter.slot).collect();
         let ids = voters.iter().map(|voter| voter.id).collect();
-        Self { epoch: LayoutEpoch(1), name: 0, parent: 0, slots, ids }
+        Self { epoch: LayoutEpoch(1), name: 0, parent: 0, slots, ids, needs_all: false }
+    }
+
+    /// The record of epoch 1, which names no ids.
+    pub(crate) fn first_without_ids(voters: usize) -> Self {
+        let slots = (0..voters as u8).map(NodeIndex).collect();
+        Self { epoch: LayoutEpoch(1), name: 0, parent: 0, slots, ids: Vec::new(), needs_all: true }
     }
 
     pub(crate) fn ids(&self) -> &[NodeTag] {
@@ -49,7 +56,14 @@ impl ChainRecord for NamedRecord {
     }
 
     fn is_voter(&self, node: ChainNode) -> bool {
-        self.slots.iter().zip(&self.ids).any(|(slot, id)| (*slot, *id) == (node.slot, node.id))
+        match self.ids.is_empty() {
+            true => self.slots.contains(&node.slot),
+            false => self.slots.iter().zip(&self.ids).any(|(slot, id)| (*slot, *id) == (node.slot, node.id)),
+        }
+    }
+
+    fn needs_all_voters(&self) -> bool {
+        self.needs_all
     }
 
     fn is_child_of(&self, parent: &Self) -> bool {

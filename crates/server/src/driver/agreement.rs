@@ -160,7 +160,7 @@ fn log_end_of_proposal(outcome: &ProposalOutcome) {
             );
         }
         ProposalOutcome::TimedOut => tracing::info!(
-            "no majority of the voters has answered a proposal of this node in time: the layout record stays as it is"
+            "too few voters have answered a proposal of this node in time: the layout record stays as it is"
         ),
     }
 }

@@ -1,11 +1,11 @@
-//! Invariant: a node holds a layout record as decided only if a majority of the voters of its
-//! parent has durably accepted it with one ballot.
+//! Invariant: a node holds a layout record as decided only if enough voters of its parent have
+//! durably accepted it with one ballot.
 
 use super::InvariantViolation;
 use cluster::{LayoutRecord, NodeIndex, RecordHash};
 
 /// Checks a record later than the first one that a host holds as decided. `known` is the record of
-/// its epoch that a majority has accepted.
+/// its epoch that enough voters have accepted.
 pub fn check(
     host: NodeIndex,
     record: &LayoutRecord,
@@ -15,7 +15,7 @@ pub fn check(
         return Ok(());
     }
     let detail = format!(
-        "{host:?} holds a record of epoch {} that no majority has accepted: {record:?}",
+        "{host:?} holds a record of epoch {} that too few voters have accepted: {record:?}",
         record.epoch
     );
     Err(InvariantViolation::new("decided_records", detail))

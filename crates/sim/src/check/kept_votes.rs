@@ -3,7 +3,8 @@
 //! greatest ballot that the voter has accepted.
 //!
 //! A voter is a slot and an identity that the parent of the epoch names, or any process in the slot
-//! if the parent names none. Processes on other directories of this slot count as the same voter.
+//! if the parent names none. Processes on copies of a directory count as the same voter. After the
+//! directory of a slot without an id was lost, the next process in the slot is another voter.
 
 use super::InvariantViolation;
 use crate::history::ToldVotes;

@@ -14,7 +14,7 @@ pub fn check<'a>(
     was_lost: impl Fn(NodeIndex) -> bool,
 ) -> Result<(), InvariantViolation> {
     let having: Vec<NodeIndex> =
-        voters.filter(|voter| has(voter, decided)).map(|voter| voter.node.slot).collect();
+        voters.filter(|voter| decided.is_held_by(voter)).map(|voter| voter.node.slot).collect();
     let of = &decided.parent.voters;
     let count = of.iter().filter(|slot| having.contains(slot) || was_lost(**slot)).count();
     if count as u32 >= majority(of.len() as u32) {
@@ -25,14 +25,6 @@ pub fn check<'a>(
         decided.hash, decided.record.epoch
     );
     Err(InvariantViolation::new("remembered_records", detail))
-}
-
-/// Whether a voter has the record, or a later one.
-fn has(voter: &HostVoter, decided: &DecidedRecord) -> bool {
-    let acceptor = &voter.state.acceptor;
-    let is_accepted = acceptor.accepted.as_ref().is_some_and(|vote| vote.record == decided.record);
-    let is_adopted = acceptor.decided.epoch >= decided.record.epoch;
-    acceptor.decided.cluster == decided.record.cluster && (is_accepted || is_adopted)
 }
 
 #[cfg(test)]

@@ -1,9 +1,14 @@
 //! The layout records of a run: the votes that are durable, the votes that were told to proposers,
 //! and the records that nodes adopted.
 //!
-//! A record counts as decided when a majority of the voters of its parent has durably accepted it
-//! with one ballot, even if no node knows that. The judge derives this from the states of voters
-//! that stores have made durable, and not from what nodes report.
+//! A record counts as decided when enough voters of its parent have durably accepted it with one
+//! ballot, even if no node knows that: all of them if the parent lacks ids, else a majority. The
+//! judge derives this from the states of voters that stores have made durable, and not from what
+//! nodes report.
+//!
+//! A voter without an id that lost its directory is another one. When it has told its first vote,
+//! proposers count no vote of the lost one any more. A record whose parent lacks ids may be
+//! forgotten with all directories that have it.
 
 use crate::check::{
     InvariantViolation, adopted_epochs, child_records, decided_records, durable_votes, kept_votes,
@@ -50,11 +55,18 @@ pub struct ToldVotes {
     pub accepted: Option<ProposalBallot>,
 }
 
-/// Voters that have durably accepted one record with one ballot.
+/// Voters that have durably accepted one record with one ballot, each with the number of the last
+/// directory that its slot had lost then.
 #[derive(Clone, Debug)]
 struct BallotVotes {
     hash: RecordHash,
-    voters: BTreeSet<NodeIndex>,
+    voters: BTreeMap<NodeIndex, u64>,
+}
+
+/// Number of votes that decide the child of a record.
+pub fn votes_needed(parent: &LayoutRecord) -> usize {
+    let voters = parent.voters.len();
+    if parent.needs_all_voters() { voters } else { majority(voters as u32) as usize }
 }
 
 /// The layout records of a run.
@@ -64,7 +76,9 @@ pub struct AgreementHistory {
     first: BTreeMap<RecordHash, Arc<LayoutRecord>>,
     decided: BTreeMap<ChainEpoch, DecidedRecord>,
     votes: BTreeMap<(ChainEpoch, ProposalBallot), BallotVotes>,
-    told: BTreeMap<(ChainEpoch, NodeIndex), ToldVotes>,
+    /// What the voter in each slot has told, with the number of its last lost directory if its
+    /// parent lacks ids.
+    told: BTreeMap<(ChainEpoch, NodeIndex), (u64, ToldVotes)>,
     /// The last durable state of each host, until its directory is lost.
     voters: BTreeMap<NodeIndex, HostVoter>,
     /// The last epoch that the node of each host has adopted, until its directory is lost.
@@ -123,14 +137,14 @@ impl AgreementHistory {
             return Ok(());
         };
         let epoch = (parent.cluster, vote.record.epoch);
-        let hash = vote.record.hash();
+        let (hash, lost) = (vote.record.hash(), self.last_lost(node.slot));
         let of_ballot = self
             .votes
             .entry((epoch, vote.ballot))
-            .or_insert_with(|| BallotVotes { hash, voters: BTreeSet::new() });
+            .or_insert_with(|| BallotVotes { hash, voters: BTreeMap::new() });
         one_record::check_ballot(vote.ballot, of_ballot.hash, hash)?;
-        of_ballot.voters.insert(node.slot);
-        if of_ballot.voters.len() as u32 >= majority(parent.voters.len() as u32) {
+        of_ballot.voters.insert(node.slot, lost);
+        if of_ballot.voters.len() >= votes_needed(parent) {
             self.note_decided(epoch, &vote.record, hash, parent)?;
         }
         Ok(())
@@ -218,8 +232,16 @@ impl AgreementHistory {
         told: kept_votes::Told,
     ) -> Result<(), InvariantViolation> {
         let Some(voter) = self.voters.get(&host) else { return Ok(()) };
-        let key = ((voter.state.acceptor.decided.cluster, epoch), voter.node.slot);
-        let before = self.told.entry(key).or_default();
+        let (slot, parent) = (voter.node.slot, Arc::clone(&voter.state.acceptor.decided));
+        let lost = if parent.needs_all_voters() { self.last_lost(slot) } else { 0 };
+        let of_epoch = (parent.cluster, epoch);
+        let (lost_before, before) = self.told.entry((of_epoch, slot)).or_default();
+        if *lost_before != lost {
+            (*lost_before, *before) = (lost, ToldVotes::default());
+            for votes in self.votes.iter_mut().filter(|((epoch, _), _)| *epoch == of_epoch) {
+                votes.1.voters.retain(|voter, number| *voter != slot || *number == lost);
+            }
+        }
         kept_votes::check(host, epoch, *before, told)?;
         before.note(told);
         Ok(())
@@ -247,6 +269,19 @@ impl AgreementHistory {
         let slot = self.voters.remove(&host).map_or(host, |voter| voter.node.slot);
         self.lost += 1;
         self.lost_of_slot.insert(slot, self.lost);
+        let voters: Vec<_> = self.voters.values().collect();
+        let is_kept = |decided: &DecidedRecord| {
+            // No fault but a restore of the whole cluster changes all directories.
+            !decided.parent.needs_all_voters()
+                || voters.is_empty()
+                || voters.iter().any(|voter| decided.is_held_by(voter))
+        };
+        self.decided.retain(|_, decided| is_kept(decided));
+    }
+
+    /// Number of the last directory that this slot has lost; 0 for none.
+    fn last_lost(&self, slot: NodeIndex) -> u64 {
+        self.lost_of_slot.get(&slot).copied().unwrap_or_default()
     }
 
     /// Records that the directory of a host is a copy of another one, whose state is unknown.
@@ -285,6 +320,14 @@ impl DecidedRecord {
     pub fn new(record: LayoutRecord, parent: LayoutRecord) -> Self {
         let hash = record.hash();
         Self { record: Arc::new(record), hash, parent: Arc::new(parent), lost_before: 0 }
+    }
+
+    /// Whether a voter has the record, accepted or as decided, or a later one.
+    pub fn is_held_by(&self, voter: &HostVoter) -> bool {
+        let acceptor = &voter.state.acceptor;
+        let is_accepted = acceptor.accepted.as_ref().is_some_and(|vote| vote.record == self.record);
+        let is_adopted = acceptor.decided.epoch >= self.record.epoch;
+        acceptor.decided.cluster == self.record.cluster && (is_accepted || is_adopted)
     }
 }
 

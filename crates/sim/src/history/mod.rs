@@ -5,7 +5,7 @@ mod agreement;
 mod durable_versions;
 mod scans;
 
-pub use agreement::{AgreementHistory, DecidedRecord, HostVoter, ToldVotes};
+pub use agreement::{AgreementHistory, DecidedRecord, HostVoter, ToldVotes, votes_needed};
 pub use durable_versions::DurableVersions;
 pub use scans::{PageCall, ScanEnd, ScanHistory, ScanRecord, SeenEntry};
 

@@ -13,10 +13,10 @@ const EVERY_INCARNATION: Incarnation = Incarnation(0);
 
 /// Lets a planted bug change the state with which a process starts.
 pub(crate) fn alter_start(plant: Option<Plant>, record: &mut NodeRecord, voter: &mut VoterState) {
-    if matches!(plant, Some(Plant::EmptyReplicaServesReads | Plant::EmptyVoterVotes)) {
+    if plant == Some(Plant::EmptyReplicaServesReads) {
         record.sync_state = SyncState::Settled;
     }
-    if plant == Some(Plant::EmptyVoterVotes) {
+    if plant == Some(Plant::LostVotesIgnored) {
         voter.history = VoteHistory::Complete;
     }
 }

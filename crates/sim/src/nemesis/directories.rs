@@ -249,6 +249,14 @@ impl World {
         });
     }
 
+    /// Removes the votes of a voter.
+    pub(super) fn lose_votes(&mut self, node: NodeIndex, down: Duration) {
+        self.change_directory(node, down, |disk| {
+            AgreementLoss { file: store::VOTES_FILE, flips: None }.apply(&disk)?;
+            Ok(disk)
+        });
+    }
+
     /// Draws a loss of files of the agreement on layout records in place of files of the shard, in
     /// runs in which the layout changes.
     fn draw_agreement_loss(&mut self) -> Option<AgreementLoss> {

@@ -45,7 +45,7 @@ impl World {
         match fixed {
             FixedFaults::StopWithPendingRepairs => self.stop_with_pending_repairs(),
             FixedFaults::LoseDiskDuringWrites => self.lose_disk_during_writes(),
-            FixedFaults::LoseDiskOfVoter => self.lose_disk_of_voter(),
+            FixedFaults::LoseVotesOfVoter => self.lose_votes_of_voter(),
             FixedFaults::RestartProposer => self.restart_proposer(),
         }
     }
@@ -115,19 +115,19 @@ impl World {
     }
 
     /// Two of three voters decide a record, and the third is cut off. One of the two loses its
-    /// disk, and the other one, which knows the decision, is cut off in place of the third. Then
-    /// the third proposes another record.
-    fn lose_disk_of_voter(&mut self) -> Result<(), InvariantViolation> {
+    /// votes before it learns of the decision, and the other one, which knows it, is cut off in
+    /// place of the third. Then the third proposes another record.
+    fn lose_votes_of_voter(&mut self) -> Result<(), InvariantViolation> {
         let (lost, proposer) = self.nemesis.two_nodes(self.scenario.nodes);
         let third = self.other_than(lost, proposer);
+        self.wait_until_named()?;
         self.nemesis.faults += 3;
         let cut_off = self.cut_off(third);
+        let before = self.judge.agreement.decided_records();
         self.propose_weight(proposer);
-        self.wait_until("no record is decided", DECISION_WITHIN, |world| {
-            world.judge.agreement.decided_records() > 0
-        })?;
+        self.run_until_holds(|world| world.judge.agreement.decided_records() > before)?;
         let down = self.nemesis.up_to(Duration::from_millis(10));
-        self.lose_disk(lost, down);
+        self.lose_votes(lost, down);
         self.end_fault(FaultEnd::ReconnectPaths(cut_off));
         let cut_off = self.cut_off(proposer);
         self.run_for(LINKED_WITHIN)?;
@@ -143,6 +143,7 @@ impl World {
     fn restart_proposer(&mut self) -> Result<(), InvariantViolation> {
         let (proposer, voter) = self.nemesis.two_nodes(self.scenario.nodes);
         let third = self.other_than(proposer, voter);
+        self.wait_until_named()?;
         self.nemesis.faults += 3;
         self.network.cut(proposer, third, true);
         self.propose_weight(proposer);

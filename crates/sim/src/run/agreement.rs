@@ -2,16 +2,49 @@
 
 use crate::check::InvariantViolation;
 use crate::check::layout_convergence::{self, CONVERGED_WITHIN, DECIDED_WITHIN};
+use crate::history::votes_needed;
+use crate::host::EndCause;
+use crate::run::SETTLED_WITHIN;
 use crate::scenario::FaultKind;
-use crate::world::World;
-use cluster::{ChainRecord, LayoutRecord, NodeIndex, ProposalOutcome, Requester, majority};
+use crate::world::{World, WorldEvent};
+use cluster::{ChainRecord, LayoutRecord, NodeIndex, ProposalOutcome, Requester};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval at which a proposal is looked at, and after which a refused one is repeated.
 const POLL_EVERY: Duration = Duration::from_millis(20);
+/// Time between two directories that are emptied.
+const EMPTIED_EVERY: Duration = Duration::from_secs(2);
+/// Time in which a cluster of settled nodes that are linked names their ids.
+const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
 impl World {
+    /// Nodes lose their directories before all nodes were up once, so before a record names ids.
+    /// The cluster names them nevertheless.
+    pub(crate) fn empty_before_naming(&mut self) -> Result<(), InvariantViolation> {
+        let late = self.scenario.dimensions.late_node();
+        let others: Vec<_> = self.nodes().filter(|node| Some(node.0) != late).collect();
+        let emptied = 1 + self.layout_rng().below(others.len() as u64) as usize;
+        for node in others.into_iter().take(emptied) {
+            self.run_for(EMPTIED_EVERY)?;
+            self.end_process(node, EndCause::PowerLoss, Some(EMPTIED_EVERY / 4));
+            self.replace_disk(node);
+        }
+        self.run_for(EMPTIED_EVERY)?;
+        let late = late.map(NodeIndex).expect("the dimension names a node");
+        self.after(Duration::ZERO, WorldEvent::Start(late));
+        self.wait_until("an emptied node is not settled", SETTLED_WITHIN, Self::is_settled)?;
+        self.wait_until_named()
+    }
+
+    /// Waits until a record names the ids of all members.
+    pub(crate) fn wait_until_named(&mut self) -> Result<(), InvariantViolation> {
+        self.wait_until("the ids of settled nodes are not named", NAMED_WITHIN, |world| {
+            let mut adopted = world.adopted_layouts().into_iter();
+            adopted.all(|(_, record)| record.is_some_and(|record| !record.needs_all_voters()))
+        })
+    }
+
     /// All nodes adopt the newest record, decide a change of it, and adopt that too.
     pub(crate) fn check_agreement(&mut self) -> Result<(), InvariantViolation> {
         if self.judge.agreement.first_records() > 1 {
@@ -47,18 +80,18 @@ impl World {
         self.nodes().map(|node| (node, self.adopted_layout(node))).collect()
     }
 
-    /// Whether a majority of the voters of the newest record has the ids that it names, and knows
-    /// all of its votes.
+    /// Whether enough voters of the newest record have the ids that it names, and may vote by their
+    /// histories.
     fn can_decide(&mut self) -> bool {
         let Some(record) = self.adopted_layout(NodeIndex(0)) else { return false };
         let may_vote = |slot: &&NodeIndex| {
             let voter = self.judge.agreement.voter(**slot);
             voter.is_some_and(|voter| {
-                record.is_voter(voter.node) && voter.state.history.covers(voter.node, &record)
+                record.is_voter(voter.node) && voter.state.history.permits_votes(voter.node, &record)
             })
         };
         let voting = record.voters.iter().filter(may_vote).count();
-        voting as u32 >= majority(record.voters.len() as u32)
+        voting >= votes_needed(&record)
     }
 
     /// Whether a node may have lost votes in this run: it lost data, or began to rebuild because it

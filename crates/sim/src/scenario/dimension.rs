@@ -19,6 +19,8 @@
 //!   [`Dimension::UnforcedRepair`].
 //! - [`Dimension::OldRelease`] cuts a node off once a layout record later than the first one is
 //!   decided. So it has neither a short grace period nor a kind of change.
+//! - [`Dimension::EmptiedAtFirst`] needs nodes that build the same first record and take part in
+//!   the agreement, so neither `MixedDefaults` nor `OldRelease`.
 //! - [`Dimension::UnforcedRepair`] shortens a long grace period, since anti-entropy runs every
 //!   third of it. The grace period is still longer than the run.
 
@@ -60,11 +62,14 @@ pub enum Dimension {
     LayoutChanges,
     /// One node runs a release without the agreement on layout records, up to the heal phase.
     OldRelease,
+    /// One node starts late, and some of the others lose their directories before: the cluster has
+    /// not named its ids yet.
+    EmptiedAtFirst,
 }
 
 impl Dimension {
     /// All dimensions.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::MixedQuorums,
         Self::SmallerWrites,
         Self::MixedDefaults,
@@ -76,11 +81,12 @@ impl Dimension {
         Self::UnforcedRepair,
         Self::LayoutChanges,
         Self::OldRelease,
+        Self::EmptiedAtFirst,
     ];
 
     /// Dimensions that are drawn, each with the fraction of runs that have it. The others are
     /// reached only with [`Scenario::with_dimension`].
-    const DRAWN: [(Self, f64); 10] = [
+    const DRAWN: [(Self, f64); 11] = [
         (Self::MixedQuorums, 0.25),
         (Self::MixedDefaults, 0.25),
         (Self::ShuffledResume, 0.5),
@@ -91,6 +97,7 @@ impl Dimension {
         (Self::UnforcedRepair, 0.5),
         (Self::LayoutChanges, 0.5),
         (Self::OldRelease, 0.08),
+        (Self::EmptiedAtFirst, 0.08),
     ];
 
     /// Name on the command line.
@@ -107,6 +114,7 @@ impl Dimension {
             Self::UnforcedRepair => "unforced-repair",
             Self::LayoutChanges => "layout-changes",
             Self::OldRelease => "old-release",
+            Self::EmptiedAtFirst => "emptied-at-first",
         }
     }
 
@@ -146,6 +154,8 @@ pub struct Dimensions {
     layout_changes: Option<LayoutChanges>,
     /// The node of an older release.
     old_node: Option<u8>,
+    /// The node that starts after others were emptied.
+    late_node: Option<u8>,
 }
 
 /// Grace period longer than a run, and short enough to wait for a third of it.
@@ -172,6 +182,11 @@ impl Dimensions {
     /// Lets operators ask several nodes at the same time, and often.
     pub(super) const fn ask_together(&mut self) {
         self.layout_changes = Some(LayoutChanges { times: 60, together_max: 4 });
+    }
+
+    /// Index of the node that starts after others have lost their directories.
+    pub const fn late_node(&self) -> Option<u8> {
+        self.late_node
     }
 
     /// Index of the node that runs an older release up to the heal phase.
@@ -251,6 +266,9 @@ impl Scenario {
             Dimension::OldRelease => {
                 self.dimensions.old_node = Some(rng.below(u64::from(self.nodes)) as u8);
             }
+            Dimension::EmptiedAtFirst => {
+                self.dimensions.late_node = Some(rng.below(u64::from(self.nodes)) as u8);
+            }
             Dimension::UnforcedRepair if self.grace == GRACE_LONG => self.grace = GRACE_UNFORCED,
             Dimension::UnforcedRepair
             | Dimension::ShuffledResume
@@ -271,10 +289,22 @@ impl Scenario {
                 self.nodes > 1 && !self.has_short_grace() && !self.has_change()
             }
             Dimension::MixedDefaults => {
-                self.nodes > 1 && !self.has_short_grace() && !self.has_change() && !self.loses_data()
+                let is_alike = self.dimensions.has(Dimension::EmptiedAtFirst);
+                self.nodes > 1
+                    && !is_alike
+                    && !self.has_short_grace()
+                    && !self.has_change()
+                    && !self.loses_data()
             }
             Dimension::NarrowLinks => self.nodes > 1,
-            Dimension::OldRelease => self.nodes > 1 && !self.has_short_grace() && !self.has_change(),
+            Dimension::OldRelease => {
+                let is_alike = self.dimensions.has(Dimension::EmptiedAtFirst);
+                self.nodes > 1 && !is_alike && !self.has_short_grace() && !self.has_change()
+            }
+            Dimension::EmptiedAtFirst => {
+                let excluded = [Dimension::MixedDefaults, Dimension::OldRelease];
+                self.nodes > 1 && self.fixed.is_none() && !excluded.iter().any(|it| self.dimensions.has(*it))
+            }
             Dimension::HeavyLoad | Dimension::UnforcedRepair => !self.has_change(),
             Dimension::ShuffledResume
             | Dimension::LargeValues

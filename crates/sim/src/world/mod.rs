@@ -106,7 +106,9 @@ impl World {
             let host = world.new_host(NodeIndex(node), &mut rng);
             world.hosts.push(host);
             let after = Duration::from_micros(rng.below(50_000));
-            world.at(world.now + after, WorldEvent::Start(NodeIndex(node)));
+            if world.scenario.dimensions.late_node() != Some(node) {
+                world.at(world.now + after, WorldEvent::Start(NodeIndex(node)));
+            }
         }
         if let Some(old) = world.scenario.dimensions.old_node() {
             world.hosts[usize::from(old)].is_old = true;

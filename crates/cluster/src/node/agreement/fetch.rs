@@ -132,9 +132,10 @@ impl Node {
         node: NodeIndex,
         answer: Option<PeerAnswer>,
     ) {
+        let is_replaced = self.peer(node).is_dialed_replaced();
         let Some(agreement) = &mut self.agreement else { return };
         agreement.fetch.in_flight = None;
-        match answer {
+        match answer.filter(|_| !is_replaced) {
             Some(PeerAnswer::Node(NodeResponse::Layout(encoded))) => match encoded.decode() {
                 Ok(record) => agreement.learn_from(node, Arc::new(record)),
                 Err(error) => agreement.report_unreadable(node, Some(encoded.hash()), error),

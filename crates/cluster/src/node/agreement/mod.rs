@@ -27,13 +27,14 @@
 //! **The right to vote.** A voter that has forgotten its votes could decide a second record for an
 //! epoch. Three conditions must hold:
 //!
-//! * [`VoteHistory::covers`]: the directory knows its votes.
+//! * [`VoteHistory::permits_votes`]: the directory knows its votes, or the next record needs all
+//!   voters, because the ids are not named yet.
 //! * A majority of the nodes was heard since the start of this process, and no peer refuses it as a
 //!   copy. A peer that was up when this node voted can then tell that the directory is an older
 //!   state of itself. Members that the decided record calls dead do not count here and below.
-//! * Before a record names the node's id, the node is settled, and it has heard all peers that were
-//!   not heard when it settled. So a node that lost its disk does not vote in place of the lost
-//!   one.
+//! * Before a record names the node's id, the node is settled, it has heard all peers since its
+//!   start, and all have admitted its link. So a node that lost its disk is rebuilt before it votes
+//!   in the slot of the lost one. From then on, its peers handle no messages of the lost one.
 //!
 //! A node is settled again when it was rebuilt, but its votes are not. So the vote history becomes
 //! [`OfThisId`](VoteHistory::OfThisId) when the node begins to rebuild, and
@@ -175,6 +176,14 @@ impl Node {
         self.agreement.as_ref().map(|agreement| &agreement.adopted.record)
     }
 
+    /// Notes that a process was linked in the slot of a peer. The answers of an earlier one to the
+    /// running proposal may be those of a lost disk.
+    pub(super) fn handle_new_voter_process(&mut self, now: Now) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.proposals.handle_new_process(now.mono);
+        }
+    }
+
     /// The stamp of the adopted record, for heartbeats.
     pub(super) fn layout_stamp(&self) -> Option<LayoutStamp> {
         self.agreement.as_ref().map(|agreement| agreement.adopted.stamp)
@@ -217,7 +226,8 @@ impl Node {
         request: ChainRequest<EncodedRecord>,
     ) {
         let can_vote = self.can_vote();
-        let Some(agreement) = &mut self.agreement else {
+        let is_linked = self.peer(node).accepted.is_some_and(|accepted| accepted.link == link);
+        let Some(agreement) = self.agreement.as_mut().filter(|_| is_linked) else {
             return self.outbox.answer(link, id, PeerAnswer::Failed(ReplicaFault::NotServing));
         };
         let record = request.record().map(EncodedRecord::hash);
@@ -242,11 +252,14 @@ impl Node {
     /// Handles the answer of a voter to the running proposal.
     pub(super) fn handle_chain_answer(&mut self, now: Now, node: NodeIndex, answer: Option<PeerAnswer>) {
         let Some(PeerAnswer::Node(NodeResponse::Chain(response))) = answer else { return };
-        let Some(id) = self.peer(node).dialed.as_ref().map(|dialed| dialed.hello.tag) else { return };
+        let peer = self.peer(node);
+        let dialed = peer.dialed.as_ref().filter(|_| !peer.is_dialed_replaced());
+        let Some(hello) = dialed.map(|dialed| dialed.hello) else { return };
+        let from = ChainNode { slot: node, id: hello.tag };
         let Some(agreement) = &mut self.agreement else { return };
         let record = response.record().map(EncodedRecord::hash);
         match response.try_map(|encoded| encoded.decode().map(Arc::new)) {
-            Ok(response) => agreement.proposals.handle(now.mono, ChainNode { slot: node, id }, &response),
+            Ok(response) => agreement.proposals.handle(now.mono, from, &response),
             Err(error) => agreement.report_unreadable(node, record, error),
         }
     }
@@ -284,8 +297,15 @@ impl Node {
         let Some(agreement) = &self.agreement else { return false };
         let decided = agreement.voter.decided();
         self.is_confirmed_by_majority()
-            && agreement.voter.history().covers(agreement.me, decided)
-            && (decided.names(agreement.me) || self.is_read_eligible() && self.is_in_place())
+            && agreement.voter.history().permits_votes(agreement.me, decided)
+            && (decided.names(agreement.me) || self.is_read_eligible() && self.is_known_to_all())
+    }
+
+    /// Whether all peers have heard this process, and none of them knows another node in its place.
+    fn is_known_to_all(&self) -> bool {
+        let knows = |node| self.peer(node).has_admitted && self.peer(node).identity_report.is_some();
+        let dead = self.dead_peers();
+        self.is_in_place() && self.peer_nodes().all(|node| dead.contains(node) || knows(node))
     }
 
     /// Whether all peers were heard that were not heard when this node settled: none of them knows

@@ -1,8 +1,12 @@
 //! Proposals of this node, one at a time, on request of the host or by reconciliation.
 
 use super::{Agreement, AgreementEffect};
-use crate::epoch_chain::{ChainNode, ChainOutcome, ChainProposer, ChainRequest, ChainResponse, ProposerPace};
-use crate::{LayoutEpoch, LayoutRecord, LayoutRecordError, Node, NodeIndex, PeerState};
+use crate::epoch_chain::{
+    ChainNode, ChainOutcome, ChainProposer, ChainRecord, ChainRequest, ChainResponse, ProposerPace,
+};
+use crate::{
+    LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, Node, NodeIndex, PeerState,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, NodeTag, Now};
@@ -51,6 +55,9 @@ pub enum ProposeError {
         /// Slot of the voter.
         slot: NodeIndex,
     },
+    /// The next record needs all voters, and only a voter that hears all members may propose it.
+    #[error("the ids of the voters are not named yet: a voter that hears all members proposes them")]
+    IdsNotNamed,
 }
 
 /// The running proposal, and the rounds of the last one.
@@ -100,6 +107,9 @@ impl Node {
             return Err(ProposeError::NotAdopted { epoch });
         }
         record.verify(&parent)?;
+        if parent.needs_all_voters() && !self.may_name_ids(&parent) {
+            return Err(ProposeError::IdsNotNamed);
+        }
         if let Some(slot) = newly_named_voters(&record, &parent).find(|&slot| !self.hears(&record, slot)) {
             return Err(ProposeError::VoterNotHeard { slot });
         }
@@ -109,6 +119,18 @@ impl Node {
         self.begin_proposal(now, (parent, Arc::new(record)), within, ProposalRequester::Host);
         self.advance(now);
         Ok(())
+    }
+
+    /// Whether this node may propose the child of a record without the ids of its voters: it votes
+    /// itself, and all members hold the record. A member that held another one would not be asked
+    /// if it does not vote.
+    fn may_name_ids(&self, parent: &LayoutRecord) -> bool {
+        let heard = self.heard_cluster();
+        let holds = |member: &LayoutMember| {
+            let heard = heard.members.get(&member.slot);
+            member.state == MemberState::Dead || heard.is_some_and(|heard| heard.holds_adopted)
+        };
+        parent.voters.contains(&self.member.me) && parent.members.iter().all(holds)
     }
 
     /// Begins to propose the second of these records as the child of the first. No other proposal
@@ -184,6 +206,13 @@ impl Proposals {
     ) {
         if let Some(running) = &mut self.running {
             running.proposer.handle(now, from, response);
+        }
+    }
+
+    /// Notes that a new process was linked in the slot of a peer.
+    pub(super) fn handle_new_process(&mut self, now: Instant) {
+        if let Some(running) = &mut self.running {
+            running.proposer.handle_new_process(now);
         }
     }
 

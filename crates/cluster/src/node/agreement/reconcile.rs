@@ -195,7 +195,7 @@ impl Node {
     }
 
     /// The members of the adopted record as this node hears them.
-    fn heard_cluster(&self) -> HeardCluster {
+    pub(super) fn heard_cluster(&self) -> HeardCluster {
         let Some(agreement) = &self.agreement else { return HeardCluster::default() };
         let own = HeardMember {
             id: self.member.tag,

@@ -37,7 +37,8 @@ pub struct VoterStatus {
 }
 
 impl AgreementStatus {
-    /// Whether a majority of the voters is reachable. Without it no record is decided.
+    /// Whether a majority of the voters is reachable. Without it no record is decided. While ids of
+    /// voters are not named, all voters are needed.
     pub fn has_majority(&self) -> bool {
         is_majority(self.voters.iter().filter(|voter| voter.is_reachable).count(), self.voters.len())
     }
