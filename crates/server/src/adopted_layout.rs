@@ -3,8 +3,8 @@
 //! **Promise.** A reader gets one whole record. Records are replaced by later ones only.
 //!
 //! **Mechanism.** The control thread replaces the record when the node adopts another one. Readers
-//! copy a reference under a lock, once for each handshake or page. No request of a client takes the
-//! lock.
+//! copy a reference under a lock, once for each handshake, page or log line. A request of a client
+//! takes the lock only if it fails because this node is new and has not heard its peers.
 
 use cluster::LayoutRecord;
 use parking_lot::Mutex;

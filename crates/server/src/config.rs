@@ -26,11 +26,14 @@ pub struct Config {
     pub self_name: String,
     /// Address at which this node is reached, as its peers are told. `None`: it is `self_name`.
     pub moved_to: Option<String>,
-    /// Further addresses at which members may be found that do not answer at their own.
-    pub other_addresses: Vec<String>,
+    /// The addresses that the operator lists, each once. Where a layout record has the members,
+    /// the list only helps to find them.
+    pub listed: Vec<String>,
     /// Number of replicas of a key if a request does not specify it: 1 to the number of nodes. For
     /// a data directory with a layout record, the value of the record.
     pub default_from: u8,
+    /// The value that the operator chooses. It has no effect where a layout record has another one.
+    pub default_from_flag: Option<u8>,
     /// Declares the cluster as new: a majority of new nodes need not hear from the others. Ignored
     /// in a single-node cluster and once the directory has settled. Only for the first start: with
     /// this option, a directory that was emptied later counts as new.

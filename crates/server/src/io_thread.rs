@@ -147,6 +147,7 @@ fn handle(thread: &Rc<Thread>, message: ThreadMessage) {
         ThreadMessage::View(view) => thread.open_driver().handle_view(view),
         ThreadMessage::Link(admitted) => thread.open_driver().add_link(*admitted),
         ThreadMessage::CloseLink(link) => thread.open_driver().close_link(link),
+        ThreadMessage::CloseOldLinks => thread.open_driver().close_old_links(),
         ThreadMessage::WhenLinked(done) => thread.open_driver().notify_when_linked(done),
     }
 }

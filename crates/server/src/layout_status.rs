@@ -2,13 +2,14 @@
 //! that it reaches.
 //!
 //! **Mechanism.** Heartbeats report the epoch of the sender's record. The control thread records it
-//! in [`PeerEpochs`]. A [`LayoutStatus`] is put together for each page, with the states of the last
-//! published status of the node.
+//! in [`PeerEpochs`], and since when members are behind. A [`LayoutStatus`] is put together for
+//! each page, with the last published status of the node and of the agreement.
 
 use crate::local::Local;
 use api::{NodeState, SeenMember};
 use cluster::{
-    AgreementStatus, LayoutEpoch, LayoutMember, LayoutRecord, NodeIndex, NodeStatus, PeerState, VoteHistory,
+    AgreementStatus, LayoutEpoch, LayoutMember, LayoutRecord, NodeIndex, NodeSet, NodeStatus, PeerState,
+    VoteHistory,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -25,56 +26,42 @@ const BEHIND_TIME: Duration = Duration::from_secs(60);
 struct PeerEpoch {
     /// The epoch in the last heartbeat that reported one.
     epoch: Option<LayoutEpoch>,
-    /// Time since which the peer is heard with an older record than that of this node.
+    /// Time since which the peer is reached and holds an older record than this node.
     behind_since: Option<Instant>,
 }
 
-/// The epochs of the records of all peers, by slot, and the right of this node to vote.
+/// The epochs of the records of all peers, by slot, and the votes that this node has lost.
 #[derive(Debug)]
 pub(crate) struct PeerEpochs {
     peers: Mutex<Vec<PeerEpoch>>,
-    own_votes: Mutex<OwnVotes>,
-}
-
-/// The votes of this node that its directory knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct OwnVotes {
-    history: VoteHistory,
     /// Sentence about votes that were lost before this start.
-    lost: Option<String>,
+    lost_votes: Option<String>,
 }
 
 impl PeerEpochs {
     /// The epochs of `nodes` nodes that were not heard yet, and the votes that the start has found.
-    pub(crate) fn new(nodes: usize, history: VoteHistory, found: &VotesFound) -> Self {
-        let lost = match found {
+    pub(crate) fn new(nodes: usize, found: &VotesFound) -> Self {
+        let lost_votes = match found {
             VotesFound::Lost { sentence } => Some(sentence.clone()),
             VotesFound::Present | VotesFound::NeverWritten => None,
         };
-        let own_votes = Mutex::new(OwnVotes { history, lost });
-        Self { peers: Mutex::new(vec![PeerEpoch::default(); nodes]), own_votes }
+        Self { peers: Mutex::new(vec![PeerEpoch::default(); nodes]), lost_votes }
     }
 
-    /// Records that `node` reports `epoch`, while this node holds the record of `own_epoch`.
-    pub(crate) fn hear(&self, now: Instant, node: NodeIndex, epoch: LayoutEpoch, own_epoch: LayoutEpoch) {
+    /// Records that `node` reports `epoch`.
+    pub(crate) fn hear(&self, node: NodeIndex, epoch: LayoutEpoch) {
         if let Some(peer) = self.peers.lock().get_mut(node.as_usize()) {
-            let is_behind = epoch < own_epoch;
-            let behind_since = is_behind.then(|| peer.behind_since.unwrap_or(now));
-            *peer = PeerEpoch { epoch: Some(epoch), behind_since };
+            peer.epoch = Some(epoch);
         }
     }
 
-    /// Records that `node` cannot be reached. It may adopt the newest record unseen, so its lag
-    /// begins anew when it is heard again.
-    pub(crate) fn lose(&self, node: NodeIndex) {
-        if let Some(peer) = self.peers.lock().get_mut(node.as_usize()) {
-            peer.behind_since = None;
+    /// Records that the peers in `behind`, and no others, are reached and hold an older record. A
+    /// peer that cannot be reached may adopt the newest record unseen, so its lag begins anew when
+    /// it is heard again.
+    pub(crate) fn note_behind(&self, now: Instant, behind: NodeSet) {
+        for (node, peer) in (0..).map(NodeIndex).zip(self.peers.lock().iter_mut()) {
+            peer.behind_since = behind.contains(node).then(|| peer.behind_since.unwrap_or(now));
         }
-    }
-
-    /// Records the votes that the directory of this node knows.
-    pub(crate) fn set_own_votes(&self, history: VoteHistory) {
-        self.own_votes.lock().history = history;
     }
 
     fn peer(&self, node: NodeIndex) -> PeerEpoch {
@@ -85,7 +72,9 @@ impl PeerEpochs {
 /// The layout of the cluster, as this node sees it.
 pub(crate) struct LayoutStatus {
     pub(crate) record: Arc<LayoutRecord>,
-    own_votes: OwnVotes,
+    lost_votes: Option<String>,
+    /// The votes that the directory of this node knows. `None`: the node has not started yet.
+    history: Option<VoteHistory>,
     members: Vec<(SeenMember, Option<Instant>)>,
 }
 
@@ -105,7 +94,8 @@ impl LayoutStatus {
             (SeenMember { health, epoch, is_named_heard }, behind_since)
         };
         let members = record.members.iter().map(|member| seen(member.slot)).collect();
-        Self { own_votes: local.peer_epochs.own_votes.lock().clone(), members, record }
+        let history = agreement.as_deref().map(|agreement| agreement.history);
+        Self { lost_votes: local.peer_epochs.lost_votes.clone(), history, members, record }
     }
 
     /// The member in this slot.
@@ -134,15 +124,15 @@ impl LayoutStatus {
     /// Warnings for operators. Before `has_started`, peers may not have been dialed yet.
     pub(crate) fn warnings(&self, now: Instant, has_started: bool) -> Vec<String> {
         let mut warnings = Vec::new();
-        match &self.own_votes {
-            OwnVotes { lost: Some(sentence), .. } => warnings.push(capitalized(sentence)),
-            OwnVotes { history: VoteHistory::Incomplete, lost: None } => warnings.push(
+        match (&self.lost_votes, self.history) {
+            (Some(sentence), _) => warnings.push(capitalized(sentence)),
+            (None, Some(VoteHistory::Incomplete)) => warnings.push(
                 "This node does not vote on layout records: its directory lacks votes that it may have given, because it is \
                  an older state or a copy. It serves its data. To make it a voter again, start it with an empty --data, so \
                  that the others fill it."
                     .to_owned(),
             ),
-            OwnVotes { .. } => {}
+            (None, _) => {}
         }
         if has_started {
             warnings.extend(self.warning_of_voters());
@@ -235,13 +225,17 @@ mod tests {
             (SeenMember { health, epoch, is_named_heard }, behind_since)
         };
         let members = (0..).zip(states).map(seen).collect();
-        LayoutStatus { record: record(epoch), own_votes: epochs.own_votes.lock().clone(), members }
+        let history = Some(VoteHistory::Complete);
+        LayoutStatus { record: record(epoch), lost_votes: epochs.lost_votes.clone(), history, members }
     }
 
     #[test]
     fn a_reachable_member_is_warned_of_after_a_minute_with_an_older_record() {
-        let epochs = PeerEpochs::new(3, VoteHistory::Complete, &VotesFound::Present);
-        let hear = |seconds, epoch, own| epochs.hear(at(seconds), PEER, LayoutEpoch(epoch), LayoutEpoch(own));
+        let epochs = PeerEpochs::new(3, &VotesFound::Present);
+        let hear = |seconds, epoch, own| {
+            epochs.hear(PEER, LayoutEpoch(epoch));
+            epochs.note_behind(at(seconds), [PEER].into_iter().filter(|_| epoch < own).collect());
+        };
         let up = [NodeState::Up; 3];
         hear(100, 1, 1);
         assert_eq!(status(1, up, &epochs).behind_count(), 0);
@@ -257,14 +251,14 @@ mod tests {
         assert_eq!(status(2, up, &epochs).behind_count(), 0);
         hear(400, 2, 3);
         assert_eq!(status(3, up, &epochs).warnings(at(410), true), Vec::<String>::new(), "a new lag");
-        epochs.lose(PEER);
+        epochs.note_behind(at(490), NodeSet::EMPTY);
         hear(500, 2, 3);
         assert_eq!(status(3, up, &epochs).warnings(at(510), true), Vec::<String>::new(), "it was away");
     }
 
     #[test]
     fn a_lost_majority_of_voters_is_warned_of_once_the_node_has_started() {
-        let epochs = PeerEpochs::new(3, VoteHistory::Complete, &VotesFound::Present);
+        let epochs = PeerEpochs::new(3, &VotesFound::Present);
         let states = [NodeState::Up, NodeState::Unreachable, NodeState::Unreachable];
         let lost = status(1, states, &epochs);
         assert_eq!(lost.unreachable_voters(), ["http://b:1", "http://c:1"]);
@@ -285,13 +279,17 @@ mod tests {
 
     #[test]
     fn a_node_that_lacks_votes_is_warned_of() {
-        let told = |epochs: &PeerEpochs| status(1, [NodeState::Up; 3], epochs).warnings(at(0), true).concat();
-        let epochs = PeerEpochs::new(3, VoteHistory::OfThisId, &VotesFound::NeverWritten);
-        assert_eq!(told(&epochs), "", "it votes once its id is named, and before as all others");
-        epochs.set_own_votes(VoteHistory::Incomplete);
-        assert!(told(&epochs).contains("does not vote"), "{}", told(&epochs));
+        let told = |epoch, history, found: &VotesFound| {
+            let status = status(epoch, [NodeState::Up; 3], &PeerEpochs::new(3, found));
+            LayoutStatus { history, ..status }.warnings(at(0), true).concat()
+        };
+        let (of_this_id, incomplete) = (Some(VoteHistory::OfThisId), Some(VoteHistory::Incomplete));
+        // It votes once its id is named, and before as all others.
+        assert_eq!(told(1, of_this_id, &VotesFound::NeverWritten), "");
+        assert_eq!(told(1, None, &VotesFound::Present), "");
+        let warning = told(1, incomplete, &VotesFound::Present);
+        assert!(warning.contains("does not vote"), "{warning}");
         let lost = VotesFound::Lost { sentence: "the votes are lost".to_owned() };
-        let epochs = PeerEpochs::new(3, VoteHistory::Incomplete, &lost);
-        assert_eq!(told(&epochs), "The votes are lost.");
+        assert_eq!(told(1, incomplete, &lost), "The votes are lost.");
     }
 }

@@ -6,7 +6,8 @@ use crate::layout_status::PeerEpochs;
 use crate::links::{InvalidAddress, PeerAddress, PeerAddresses};
 use crate::read_pool::ReadPool;
 use cluster::{
-    AgreementStatus, ClusterView, LinkId, Member, NodeIndex, NodeStatus, PeerHello, Requester, SyncState,
+    AgreementStatus, ClusterView, LayoutRecord, LinkId, Member, MemberState, NodeIndex, NodeSet, NodeStatus,
+    PeerHello, Requester, SyncState,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -57,8 +58,9 @@ impl Local {
         config: &Config,
     ) -> Result<Self, InvalidAddress> {
         let own_url = config.moved_to.clone().unwrap_or_else(|| config.own_name());
+        let others = other_addresses(&config.listed, opened, &own_url);
         Ok(Self {
-            addresses: PeerAddresses::new(member.layout.names(), &config.other_addresses)?,
+            addresses: PeerAddresses::new(member.layout.names(), &others)?,
             view: Mutex::new(member.first_view()),
             account: Mutex::default(),
             agreement: Mutex::default(),
@@ -68,11 +70,7 @@ impl Local {
                 config.membership.hash_version,
             ),
             layout: LayoutHandle::new(Arc::clone(&opened.layout), own_url),
-            peer_epochs: Arc::new(PeerEpochs::new(
-                usize::from(member.layout.len()),
-                opened.voter.history,
-                &opened.votes,
-            )),
+            peer_epochs: Arc::new(PeerEpochs::new(usize::from(member.layout.len()), &opened.votes)),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
             first_sync_state: opened.record.sync_state,
@@ -128,6 +126,35 @@ impl Local {
         self.addresses.reached(&self.layout.get().record, hello.node, hello.tag, address);
     }
 
+    /// URL of `node` in the adopted layout record, by which logs and pages for operators name it.
+    pub(crate) fn url_of(&self, node: NodeIndex) -> String {
+        self.url_in(&self.layout.get().record, node)
+    }
+
+    /// URLs of all nodes in the adopted layout record, by slot.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        let record = Arc::clone(&self.layout.get().record);
+        self.member.layout.nodes().map(|node| self.url_in(&record, node)).collect()
+    }
+
+    /// The names of nodes that are missing, for a sentence. A member that was declared lost is
+    /// marked, since it is not to be started.
+    pub(crate) fn names_of_missing(&self, nodes: NodeSet) -> String {
+        let record = Arc::clone(&self.layout.get().record);
+        let name = |node: NodeIndex| {
+            let is_dead = record.member(node).is_some_and(|member| member.state == MemberState::Dead);
+            let mark = if is_dead { " (declared lost)" } else { "" };
+            format!("{}{mark}", self.url_in(&record, node))
+        };
+        nodes.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The record of a node on its own has no address. The node then has the one of its start.
+    fn url_in(&self, record: &LayoutRecord, node: NodeIndex) -> String {
+        let recorded = record.member(node).map(|member| &member.url).filter(|url| !url.is_empty());
+        recorded.unwrap_or(&self.member.layout.names()[node.as_usize()]).clone()
+    }
+
     /// A number for an accepted link, unique in this process.
     pub(crate) fn next_link(&self) -> LinkId {
         LinkId(self.links.fetch_add(1, Ordering::Relaxed))
@@ -137,4 +164,15 @@ impl Local {
         let account = self.account.lock();
         account.as_ref().map_or(self.first_sync_state, |account| account.sync_state).in_hello()
     }
+}
+
+/// The listed addresses that no member has, and that are not the one of this node. Members may be
+/// found there once the record names the id of this node, and so those of all.
+fn other_addresses(listed: &[String], opened: &OpenReport, own_url: &str) -> Vec<String> {
+    let members = &opened.layout.members;
+    if !members.iter().any(|member| member.node_id == Some(opened.identity.tag)) {
+        return Vec::new();
+    }
+    let is_other = |url: &&String| *url != own_url && members.iter().all(|member| member.url != **url);
+    listed.iter().filter(is_other).cloned().collect()
 }

@@ -38,6 +38,8 @@ pub(crate) enum ThreadMessage {
     Link(Box<Admitted>),
     /// Close an admitted link.
     CloseLink(LinkId),
+    /// Close the links of protocols that the adopted layout record does not permit.
+    CloseOldLinks,
     /// Confirm when a dial of each peer that is up has succeeded or failed.
     WhenLinked(oneshot::Sender<()>),
     /// Finish all connections and operations, then confirm.

@@ -58,19 +58,18 @@ impl QuorumReach {
         self.lost.saturating_mul(2) <= self.partitions
     }
 
-    /// A warning about keys without their default quorum, if there are any.
-    pub(crate) fn warning(&self, layout: &Layout) -> Option<String> {
+    /// A warning about keys without their default quorum, if there are any. `names` returns the
+    /// names of the missing nodes.
+    pub(crate) fn warning(&self, names: impl FnOnce(NodeSet) -> String) -> Option<String> {
         let keys = match self.lost {
             0 => return None,
             lost if lost == self.partitions => "all keys".to_owned(),
             lost => format!("{} % of the keys", (u64::from(lost) * 100 / u64::from(self.partitions)).max(1)),
         };
-        let name = |node: NodeIndex| layout.names()[node.as_usize()].as_str();
-        let missing: Vec<_> = layout.nodes().filter(|node| self.missing.contains(*node)).map(name).collect();
         Some(format!(
             "Operations on {keys} with the default quorum fail here: too few replicas can be reached, or their answers to \
              reads do not count. Missing: {}.",
-            missing.join(", ")
+            names(self.missing)
         ))
     }
 }
@@ -90,7 +89,7 @@ pub(crate) fn obstacle(state: ServingState, local: Option<&Local>, default_from:
         );
     }
     let reach = QuorumReach::of_view(&local.member, default_from, &view);
-    if reach.is_enough() { None } else { reach.warning(&local.member.layout) }
+    if reach.is_enough() { None } else { reach.warning(|missing| local.names_of_missing(missing)) }
 }
 
 #[cfg(test)]
@@ -102,38 +101,42 @@ mod tests {
         Layout::new(names, 64).expect("a layout")
     }
 
-    fn reach(nodes: u8, from: u8, counting: impl IntoIterator<Item = u8>) -> (QuorumReach, Layout) {
-        let layout = layout(nodes);
-        (QuorumReach::of(&layout, from, counting.into_iter().map(NodeIndex).collect()), layout)
+    fn warning(reach: &QuorumReach) -> Option<String> {
+        let name = |node: NodeIndex| format!("http://n{}", node.0);
+        reach.warning(|missing| missing.iter().map(name).collect::<Vec<_>>().join(", "))
+    }
+
+    fn reach(nodes: u8, from: u8, counting: impl IntoIterator<Item = u8>) -> QuorumReach {
+        QuorumReach::of(&layout(nodes), from, counting.into_iter().map(NodeIndex).collect())
     }
 
     #[test]
     fn a_majority_of_three_is_enough_and_one_is_not() {
         for counting in [vec![0, 1, 2], vec![0, 2], vec![1, 2]] {
-            let (reach, layout) = reach(3, 3, counting);
+            let reach = reach(3, 3, counting);
             assert!(reach.is_enough());
-            assert_eq!(reach.warning(&layout), None);
+            assert_eq!(warning(&reach), None);
         }
-        let (reach, layout) = reach(3, 3, [1]);
+        let reach = reach(3, 3, [1]);
         assert!(!reach.is_enough());
-        let told = reach.warning(&layout).expect("a warning");
+        let told = warning(&reach).expect("a warning");
         assert!(told.contains("all keys") && told.ends_with("Missing: http://n0, http://n2."), "{told}");
     }
 
     #[test]
     fn a_minority_of_keys_without_quorum_is_a_warning_and_leaves_the_node_ready() {
-        let (two_down, layout) = reach(5, 3, [0, 1, 2]);
+        let two_down = reach(5, 3, [0, 1, 2]);
         assert!(two_down.is_enough());
-        let told = two_down.warning(&layout).expect("a warning");
+        let told = warning(&two_down).expect("a warning");
         assert!(told.contains(" % of the keys"), "{told}");
-        let (three_down, _) = reach(5, 3, [0, 1]);
+        let three_down = reach(5, 3, [0, 1]);
         assert!(!three_down.is_enough());
     }
 
     #[test]
     fn a_single_node_is_its_own_quorum() {
-        let (alone, layout) = reach(1, 1, [0]);
-        assert!(alone.is_enough() && alone.warning(&layout).is_none());
-        assert!(!reach(1, 1, []).0.is_enough());
+        let alone = reach(1, 1, [0]);
+        assert!(alone.is_enough() && warning(&alone).is_none());
+        assert!(!reach(1, 1, []).is_enough());
     }
 }

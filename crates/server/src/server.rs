@@ -17,6 +17,7 @@
 //! to the end of the process, and a [`Server`] passes them to a thread that waits for the disk.
 
 use crate::config::Config;
+use crate::default_from;
 use crate::directory_watch;
 use crate::driver::MachineDriver;
 use crate::driver::node_machine::{NodeMachine, NodeStart};
@@ -27,6 +28,7 @@ use crate::local::Local;
 use crate::messages::ControlMessage;
 use crate::process::Process;
 use crate::read_pool::ReadPool;
+use crate::warnings;
 use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member, NodeLimits};
 use engine::workers::{WorkerOptions, Workers};
 use env::Env;
@@ -556,6 +558,9 @@ async fn open_for_peers(
     let node = MachineDriver::of_node(process.driver_context(), local, node);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
     tokio::task::spawn_local(watch_presence(store.clone(), Arc::clone(&fatal_error)));
+    if let Some(stated) = process.config.moved_to.clone() {
+        tokio::task::spawn_local(watch_own_address(stated, Arc::clone(local)));
+    }
     Ok(OpenNode { workers, store, fatal_error, node })
 }
 
@@ -604,6 +609,14 @@ async fn watch_presence(store: Store, fatal_error: Arc<FatalError>) {
             Ok(()) => {}
         }
         tokio::time::sleep(CHECK_PRESENCE_EVERY).await;
+    }
+}
+
+/// Logs a warning if the layout record does not take the address that this node states.
+async fn watch_own_address(stated: String, local: Arc<Local>) {
+    tokio::time::sleep(warnings::STARTUP_TIME).await;
+    if let Some(warning) = warnings::of_own_address(&stated, &local) {
+        tracing::warn!("{warning}");
     }
 }
 
@@ -670,7 +683,10 @@ fn log_serving(process: &Process, opened: &OpenReport) {
     if let VotesFound::Lost { sentence } = &opened.votes {
         tracing::error!("{sentence}");
     }
-    config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let overruled = warnings::of_overruled_settings(config, &opened.layout);
+    let many = default_from::of_many(config.default_from);
+    let sentences = config.warnings.iter().chain(&overruled).chain(&many);
+    sentences.for_each(|sentence| tracing::warn!("{sentence}"));
     if config.engine.durability == engine::Durability::Os {
         tracing::warn!("--durability os: the loss of power may undo acknowledged writes");
     }

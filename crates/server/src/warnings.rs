@@ -5,21 +5,22 @@
 
 use crate::accept_failures::AcceptFailures;
 use crate::config::Config;
+use crate::default_from;
 use crate::layout_status::LayoutStatus;
-use crate::links::PeerWarnings;
+use crate::links::{PeerWarnings, UnreachedUrl};
+use crate::listed_nodes;
 use crate::local::Local;
 use crate::readiness::QuorumReach;
+use crate::stated_address;
 use api::{MemberStatus, NodeState, NodeSyncState};
-use cluster::HybridClock;
+use cluster::{HybridClock, LayoutRecord, MemberState};
 use engine::{DiskSpace, DiskStats, Stats};
 use std::time::Duration;
 use stdx::{Hlc, Instant, Now, WallTime};
 
-/// Largest default number of replicas that is not reported. Larger ones are rarely intended.
-const DEFAULT_FROM_COMMON: u8 = 5;
-/// Time after a node's start before an unsettled sync state is reported. A rebuild is reported at
-/// once, because it does not end in a moment.
-const STARTUP_TIME: Duration = Duration::from_secs(10);
+/// Time after a node's start before conditions are reported that may pass in a moment, such as an
+/// unsettled sync state. A rebuild is reported at once.
+pub(crate) const STARTUP_TIME: Duration = Duration::from_secs(10);
 /// Time after a node's start before the lag of its horizon is reported.
 const HORIZON_TIME: Duration = Duration::from_secs(60);
 /// A horizon further behind the wall clock than this is reported. The lag then exceeds the time for
@@ -46,7 +47,10 @@ pub(crate) struct WarningSource<'a> {
 pub(crate) fn of(source: &WarningSource<'_>) -> Vec<String> {
     let WarningSource { config, local, stats, nodes, now, .. } = *source;
     let own_from = config.default_from;
+    let record = local.map(|local| local.layout.get().record.clone());
     let mut warnings = of_configuration(config);
+    warnings
+        .extend(record.as_deref().map(|record| of_overruled_settings(config, record)).into_iter().flatten());
     if source.accept_failures.is_recent(now.mono) {
         warnings.push(
             "Connections could not be accepted in the last minute, because the process or the machine has no file \
@@ -63,21 +67,23 @@ pub(crate) fn of(source: &WarningSource<'_>) -> Vec<String> {
     let account = local.and_then(|local| local.account.lock().clone());
     warnings.extend(account.as_deref().and_then(|account| of_last_round(account, now)));
     let has_started = now.mono.saturating_since(source.started) > STARTUP_TIME;
-    warnings.extend(of_sync_states(nodes, has_started));
+    let lost = record.as_deref().map(lost_members).unwrap_or_default();
+    warnings.extend(of_sync_states(nodes, &lost, has_started));
     if has_started {
         let quorum = local.and_then(|local| {
             let view = local.view.lock().clone();
             let reach = QuorumReach::of_view(&local.member, own_from, &view);
-            reach.warning(&local.member.layout)
+            reach.warning(|missing| local.names_of_missing(missing))
         });
         warnings.extend(quorum);
     }
     warnings.extend(
         local.map(|local| LayoutStatus::of(local).warnings(now.mono, has_started)).into_iter().flatten(),
     );
-    nodes.iter().filter(|node| !node.is_self).for_each(|node| warnings.extend(of_peer(node)));
-    warnings
-        .extend(nodes.iter().filter(|node| !node.is_self).filter_map(|node| of_default_from(own_from, node)));
+    warnings.extend(local.map(|local| of_stated_addresses(config, local, has_started)).into_iter().flatten());
+    let peers = || nodes.iter().filter(|node| !node.is_self);
+    peers().for_each(|node| warnings.extend(of_peer(node, lost.contains(&node.url.as_str()))));
+    warnings.extend(peers().filter_map(|node| default_from::of_peer(own_from, &node.url, node.default_from)));
     let is_up = |peer: &str| nodes.iter().any(|node| node.url == peer && node.state == NodeState::Up);
     let peer_warnings = source.peer_warnings.recent(now.mono).into_iter().filter(|(peer, _)| !is_up(peer));
     let told =
@@ -91,14 +97,39 @@ fn of_configuration(config: &Config) -> Vec<String> {
     if config.engine.durability == engine::Durability::Os {
         warnings.push("--durability os: the loss of power may undo acknowledged writes.".to_owned());
     }
-    if config.default_from > DEFAULT_FROM_COMMON {
-        warnings.push(format!(
-            "Without ack and from, each key has {} replicas, as the layout record says; 3 are enough for most clusters.",
-            config.default_from
-        ));
-    }
+    warnings.extend(default_from::of_many(config.default_from));
     warnings.extend(config.warnings.iter().cloned());
     warnings
+}
+
+/// Warns about settings that `record` overrules, also in the log at the start.
+pub(crate) fn of_overruled_settings(config: &Config, record: &LayoutRecord) -> Vec<String> {
+    let list = listed_nodes::warning(&config.listed, record);
+    let flag = default_from::of_flag(config.default_from_flag, record.default_from);
+    let process = default_from::of_process(config.default_from, record.default_from);
+    list.into_iter().chain(flag).chain(process).collect()
+}
+
+/// URLs of the members that `record` declares to be lost.
+fn lost_members(record: &LayoutRecord) -> Vec<&str> {
+    let lost = record.members.iter().filter(|member| member.state == MemberState::Dead);
+    lost.map(|member| member.url.as_str()).collect()
+}
+
+/// Warns about addresses that nodes state for themselves and at which they were not reached.
+fn of_stated_addresses(config: &Config, local: &Local, has_started: bool) -> Vec<String> {
+    let own = config.moved_to.as_deref().filter(|_| has_started);
+    let own = own.and_then(|stated| of_own_address(stated, local));
+    let of_peer = |UnreachedUrl { node, url, reason }: UnreachedUrl| {
+        stated_address::of_peer(&local.url_of(node), &url, &reason)
+    };
+    own.into_iter().chain(local.addresses.unreached_urls().into_iter().map(of_peer)).collect()
+}
+
+/// Warns about the address that this node states, while the layout record has another one.
+pub(crate) fn of_own_address(stated: &str, local: &Local) -> Option<String> {
+    let recorded = local.url_of(local.member.me);
+    (recorded != stated).then(|| stated_address::of_own(stated, &recorded))
 }
 
 fn of_store(local: Option<&Local>, stats: &Stats, now: Now) -> Vec<String> {
@@ -243,17 +274,19 @@ fn of_disk(disk: &DiskStats, checkpoints: usize) -> Option<String> {
     Some(told)
 }
 
-/// Warns that this node is not read eligible, with the meaning of its sync state.
-fn of_sync_states(nodes: &[MemberStatus], has_started: bool) -> Option<String> {
+/// Warns that this node is not read eligible, with the meaning of its sync state. `lost`: URLs of
+/// the members that were declared lost.
+fn of_sync_states(nodes: &[MemberStatus], lost: &[&str], has_started: bool) -> Option<String> {
     let sync_state = nodes.iter().find(|node| node.is_self)?.sync_state?;
-    let missing: Vec<_> = (nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up))
-        .map(|node| node.url.as_str())
-        .collect();
-    let needs = if missing.is_empty() {
-        String::new()
-    } else {
-        format!("; these are missing, start them: {}", missing.join(", "))
-    };
+    let missing = nodes.iter().filter(|node| !node.is_self && node.state != NodeState::Up);
+    let missing = missing.map(|node| node.url.as_str());
+    let (lost, startable): (Vec<_>, Vec<_>) = missing.partition(|url| lost.contains(url));
+    let mut needs = String::new();
+    for (urls, act) in [(startable, "missing, start them"), (lost, "declared lost, replace them")] {
+        if !urls.is_empty() {
+            needs.push_str(&format!("; these are {act}: {}", urls.join(", ")));
+        }
+    }
     match sync_state {
         NodeSyncState::Settled => None,
         NodeSyncState::Unsettled if !has_started => None,
@@ -270,25 +303,21 @@ fn of_sync_states(nodes: &[MemberStatus], has_started: bool) -> Option<String> {
     }
 }
 
-/// Warns about nodes with different defaults: the quorums of their writes and reads may not
-/// overlap.
-fn of_default_from(own: u8, peer: &MemberStatus) -> Option<String> {
-    let theirs = peer.default_from.filter(|theirs| *theirs != own)?;
-    Some(format!(
-        "Without ack and from {} keeps each key on {theirs} nodes, and this node on {own}: a read through one may miss what \
-         was written through the other. Start all nodes with the same --default-from.",
-        peer.url
-    ))
-}
-
-fn of_peer(node: &MemberStatus) -> Vec<String> {
+/// Warnings about a peer. `is_lost`: the layout record declares that it does not come back.
+fn of_peer(node: &MemberStatus, is_lost: bool) -> Vec<String> {
     let MemberStatus { url, hints, hints_dropped, .. } = node;
     let mut warnings = Vec::new();
     if node.disk_full {
         warnings
             .push(format!("The disk of {url} is full: {hints} writes that it missed are kept here for it."));
     }
-    if node.state == NodeState::Unreachable {
+    if is_lost && node.state != NodeState::Up {
+        warnings.push(format!(
+            "{url} was declared lost, and its former node is refused if it comes back: do not start that node with its data. \
+             Start another one there, with an empty --data and the file layout of a remaining node. docs/operations.md says \
+             how. {hints} writes that it missed are kept here for it."
+        ));
+    } else if node.state == NodeState::Unreachable {
         warnings.push(format!(
             "{url} is unreachable: start it, or look at the network; {hints} writes that it missed are kept here for \
              it."
@@ -331,14 +360,18 @@ mod tests {
     fn unreachable_peers_and_dropped_hints_are_reported() {
         let peer =
             |state, hints, hints_dropped| MemberStatus { hints, hints_dropped, ..node("b", false, state) };
-        assert_eq!(of_peer(&peer(NodeState::Up, 1, 0)), Vec::<String>::new());
-        let told = of_peer(&peer(NodeState::Unreachable, 7, 0));
+        assert_eq!(of_peer(&peer(NodeState::Up, 1, 0), false), Vec::<String>::new());
+        let told = of_peer(&peer(NodeState::Unreachable, 7, 0), false);
         assert!(
             told.len() == 1 && told[0].contains("b is unreachable") && told[0].contains("7 writes"),
             "{told:?}"
         );
-        let told = of_peer(&peer(NodeState::Up, 0, 3));
+        let told = of_peer(&peer(NodeState::Up, 0, 3), false);
         assert!(told.len() == 1 && told[0].starts_with("3 writes that b missed"), "{told:?}");
+        let told = of_peer(&peer(NodeState::Unreachable, 7, 0), true);
+        assert!(told.len() == 1 && told[0].starts_with("b was declared lost"), "{told:?}");
+        assert!(!told[0].contains("start it") && told[0].contains("7 writes"), "{told:?}");
+        assert_eq!(of_peer(&peer(NodeState::Up, 0, 0), true), Vec::<String>::new(), "its replacement");
     }
 
     #[test]
@@ -391,19 +424,10 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_differs_is_reported() {
-        let peer = |default_from| MemberStatus { default_from, ..node("b", false, NodeState::Up) };
-        assert_eq!(of_default_from(3, &peer(None)), None);
-        assert_eq!(of_default_from(3, &peer(Some(3))), None);
-        let told = of_default_from(3, &peer(Some(5))).expect("a warning");
-        assert!(told.contains("b keeps each key on 5 nodes, and this node on 3"), "{told}");
-    }
-
-    #[test]
     fn a_node_that_is_not_read_eligible_names_the_missing_nodes() {
         let told_when = |has_started, sync_state, state| {
             let me = MemberStatus { sync_state: Some(sync_state), ..node("a", true, NodeState::Up) };
-            of_sync_states(&[me, node("b", false, state), node("c", false, NodeState::Up)], has_started)
+            of_sync_states(&[me, node("b", false, state), node("c", false, NodeState::Up)], &[], has_started)
         };
         let told = |sync_state, state| told_when(true, sync_state, state);
         assert!(told_when(false, NodeSyncState::Rebuilding, NodeState::Up).is_some(), "at once");
@@ -419,5 +443,10 @@ mod tests {
             let complete = told(sync_state, NodeState::Up).expect("a warning");
             assert!(complete.ends_with("do not count."), "{complete}");
         }
+        let me =
+            MemberStatus { sync_state: Some(NodeSyncState::Unsettled), ..node("a", true, NodeState::Up) };
+        let down = |url| node(url, false, NodeState::Unreachable);
+        let told = of_sync_states(&[me, down("b"), down("c")], &["c"], true).expect("a warning");
+        assert!(told.ends_with("start them: b; these are declared lost, replace them: c."), "{told}");
     }
 }

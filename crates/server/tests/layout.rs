@@ -18,7 +18,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
-use store::{DirectoryCluster, LAYOUT_FILE, Membership, VOTES_FILE};
+use store::{DirectoryCluster, Identity, LAYOUT_FILE, Membership, VOTES_FILE};
 use wire::handshake::{
     ClusterDigest, DialStep, Dialer, HandshakeConfig, HandshakeError, LayoutStatement, ProtocolVersions,
     Secret,
@@ -78,11 +78,7 @@ impl Cluster {
         Config {
             listen: self.addresses[node],
             moved_to: Some(self.url(node)).filter(|url| *url != self_name),
-            other_addresses: (0..self.addresses.len())
-                .filter(|other| *other != node)
-                .map(|other| self.url(other))
-                .filter(|url| !membership.nodes.contains(url))
-                .collect(),
+            listed: (0..self.addresses.len()).map(|node| self.url(node)).collect(),
             membership,
             self_name,
             default_from: self.addresses.len() as u8,
@@ -402,6 +398,35 @@ fn a_node_that_moves_keeps_its_identity_and_is_dialed_at_its_new_address() {
 }
 
 #[test]
+fn a_node_that_has_moved_is_named_by_the_address_of_the_record() {
+    let mut cluster = Cluster::start_named(3);
+    let former = cluster.url(2);
+    cluster.stop(2);
+    cluster.addresses[2] = free_address();
+    cluster.start_node(2);
+    let moved = cluster.url(2);
+    for node in 0..3 {
+        eventually("the record follows", || {
+            cluster.document(node, "/v0/layout").is_some_and(|layout| layout["members"][2]["url"] == moved)
+        });
+    }
+    cluster.wait_until_up();
+    for node in 0..2 {
+        assert_eq!(cluster.metric(node, &format!("veche_peer_state{{peer=\"{moved}\",state=\"up\"}}")), 1.0);
+        let metrics = exchange(cluster.addresses[node], bare("GET", "/metrics")).text();
+        assert!(!metrics.contains(&former), "{metrics}");
+    }
+    cluster.stop(1);
+    cluster.stop(2);
+    let ready = || exchange(cluster.addresses[0], bare("GET", "/v0/ready"));
+    eventually("most replicas are missing", || ready().status == 503);
+    eventually("both are missing", || ready().text().contains(&cluster.url(1)));
+    eventually("the node that has moved is missing", || ready().text().contains(&moved));
+    assert!(!ready().text().contains(&former), "{}", ready().text());
+    cluster.stop(0);
+}
+
+#[test]
 fn nodes_that_have_all_moved_find_each_other_at_listed_addresses() {
     let mut cluster = Cluster::start_named(3);
     cluster.stop_all();
@@ -451,45 +476,104 @@ fn a_node_that_was_declared_dead_is_refused_and_told_what_to_do() {
     cluster.stop_all();
 }
 
-/// Dials node 0 as node 1 of a release that speaks version 3. Returns the answer to the hello.
-fn dial_without_records(cluster: &Cluster) -> Result<DialStep, HandshakeError> {
-    let names: Vec<_> = (0..3).map(|node| cluster.url(node)).collect();
-    let names = Membership::of(names).nodes;
-    let index = |node: usize| {
-        NodeIndex(names.iter().position(|name| *name == cluster.url(node)).expect("a member") as u8)
-    };
-    let record = cluster.record(0);
-    let local = HandshakeConfig {
-        hello: PeerHello {
-            node: index(1),
-            tag: NodeTag(1),
-            requester: Requester::Node,
-            incarnation: Incarnation(1),
-            clock: Hlc::ZERO,
-            sync_state: SyncState::Unsettled,
-        },
-        digest: ClusterDigest::of(&names, store::PARTITIONS_DEFAULT, store::HASH_VERSION),
-        layout: LayoutStatement::of(&record),
-        named: Arc::from([]),
-        secret: Secret::new(""),
-        versions: ProtocolVersions { min: 1, max: 3 },
-    };
-    let mut socket = TcpStream::connect(cluster.addresses[0]).expect("the node accepts");
-    socket.set_read_timeout(Some(common::PATIENCE)).expect("a socket");
-    let mut exchange = |bytes: &[u8]| {
-        socket.write_all(bytes).expect("the node reads");
+#[test]
+fn a_member_that_was_declared_dead_is_to_be_replaced_and_not_to_be_started() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop_all();
+    let record = cluster.plant(0, |record| record.members[2].state = MemberState::Dead);
+    write(&cluster.disks[1], LAYOUT_FILE, &record.encode());
+    (0..2).for_each(|node| cluster.start_node(node));
+    let of_lost = format!("{} was declared lost", cluster.url(2));
+    for node in 0..2 {
+        eventually("the node says what to do", || cluster.warns(node, &of_lost));
+        eventually("the other node is up", || {
+            let status = cluster.document(node, "/v0/status");
+            status.is_some_and(|status| status["nodes"][1 - node]["state"] == "up")
+        });
+        assert!(!cluster.warns(node, "start it, or look at the network"));
+    }
+    cluster.stop(1);
+    let start = format!("{} is unreachable: start it", cluster.url(1));
+    eventually("a member that is down is to be started", || cluster.warns(0, &start));
+    let ready = || exchange(cluster.addresses[0], bare("GET", "/v0/ready")).text();
+    let missing = format!("Missing: {}, {} (declared lost).", cluster.url(1), cluster.url(2));
+    eventually("both are missing", || ready().contains(&missing));
+    cluster.stop(0);
+}
+
+/// A connection to node 0 of a node that speaks version 3 of the protocol.
+struct OldPeer {
+    socket: TcpStream,
+    dialer: Dialer,
+}
+
+impl OldPeer {
+    /// Dials as node 1. Returns the answer to the hello too.
+    fn dial(
+        cluster: &Cluster,
+        tag: NodeTag,
+        requester: Requester,
+    ) -> (Self, Result<DialStep, HandshakeError>) {
+        let names: Vec<_> = (0..3).map(|node| cluster.url(node)).collect();
+        let names = Membership::of(names).nodes;
+        let index = |node: usize| {
+            NodeIndex(names.iter().position(|name| *name == cluster.url(node)).expect("a member") as u8)
+        };
+        let local = HandshakeConfig {
+            hello: PeerHello {
+                node: index(1),
+                tag,
+                requester,
+                incarnation: Incarnation(1),
+                clock: Hlc::ZERO,
+                sync_state: SyncState::Unsettled,
+            },
+            digest: ClusterDigest::of(&names, store::PARTITIONS_DEFAULT, store::HASH_VERSION),
+            layout: LayoutStatement::of(&cluster.record(0)),
+            named: Arc::from([]),
+            secret: Secret::new(""),
+            versions: ProtocolVersions { min: 1, max: 3 },
+        };
+        let socket = TcpStream::connect(cluster.addresses[0]).expect("the node accepts");
+        socket.set_read_timeout(Some(common::PATIENCE)).expect("a socket");
+        let (dialer, hello) = Dialer::start(local, index(0), [7; 32]);
+        let mut peer = Self { socket, dialer };
+        let answer = peer.exchange(&upgrade::request("a:1", "1-2-3"));
+        let Ok(UpgradeResponse::Upgraded { len }) = upgrade::parse_response(&answer) else {
+            panic!("no upgrade: {answer:?}")
+        };
+        assert_eq!(len, answer.len());
+        let answer = peer.exchange(&hello);
+        let step = peer.dialer.handle(&answer);
+        (peer, step)
+    }
+
+    /// Opens a link, which node 0 admits.
+    fn link(cluster: &Cluster, tag: NodeTag, requester: Requester) -> Self {
+        let (mut peer, mut step) = Self::dial(cluster, tag, requester);
+        loop {
+            let answer = match step.expect("node 0 has the record of epoch 1") {
+                DialStep::Done { .. } => return peer,
+                DialStep::Send(bytes) => peer.exchange(&bytes),
+                DialStep::NeedMore => peer.exchange(&[]),
+            };
+            step = peer.dialer.handle(&answer);
+        }
+    }
+
+    fn exchange(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.socket.write_all(bytes).expect("the node reads");
         let mut answer = vec![0; 4_096];
-        let len = socket.read(&mut answer).expect("the node answers");
+        let len = self.socket.read(&mut answer).expect("the node answers");
         answer.truncate(len);
         answer
-    };
-    let answer = exchange(&upgrade::request("a:1", "1-2-3"));
-    let Ok(UpgradeResponse::Upgraded { len }) = upgrade::parse_response(&answer) else {
-        panic!("no upgrade: {answer:?}")
-    };
-    assert_eq!(len, answer.len());
-    let (mut dialer, hello) = Dialer::start(local, index(0), [7; 32]);
-    dialer.handle(&exchange(&hello))
+    }
+
+    /// Reads until the node closes the connection.
+    fn read_to_end(mut self) {
+        let mut bytes = Vec::new();
+        self.socket.read_to_end(&mut bytes).expect("the node closes the link");
+    }
 }
 
 #[test]
@@ -499,16 +583,53 @@ fn a_peer_of_a_release_without_records_is_refused_once_a_later_record_is_adopted
     eventually("its store is open", || {
         exchange(cluster.addresses[0], bare("GET", "/v0/layout")).status == 200
     });
-    let step = dial_without_records(&cluster);
+    let dial = || OldPeer::dial(&cluster, NodeTag(1), Requester::Node).1;
+    let step = dial();
     assert!(matches!(step, Ok(DialStep::Send(_))), "it links with epoch 1: {step:?}");
     [1, 2].into_iter().for_each(|node| cluster.start_node(node));
     cluster.wait_until_up();
     cluster.wait_until_named();
-    match dial_without_records(&cluster) {
+    match OldPeer::dial(&cluster, NodeTag(1), Requester::Node).1 {
         Err(HandshakeError::RefusedByPeer { reason }) => {
             assert!(reason.contains("install a release on it that speaks version 4"), "{reason}");
         }
         other => panic!("not refused: {other:?}"),
     }
     cluster.stop_all();
+}
+
+/// Node 1 is the one of the earlier release. Node 2 has the later record.
+#[test]
+fn open_links_of_a_release_without_records_are_closed_once_a_later_record_is_adopted() {
+    let mut cluster = Cluster::prepare(3);
+    cluster.start_node(2);
+    eventually("it has a record", || cluster.document(2, "/v0/layout").is_some());
+    cluster.stop(2);
+    // Node 0 learns the identity of node 1. Without node 2, no record names it.
+    (0..2).for_each(|node| cluster.start_node(node));
+    for node in 0..2 {
+        eventually("both are up", || {
+            let status = cluster.document(node, "/v0/status");
+            status.is_some_and(|status| status["nodes"][1 - node]["state"] == "up")
+        });
+    }
+    cluster.stop(1);
+    cluster.stop(0);
+    let tag = Identity::load(&cluster.disks[1], Path::new(DATA)).expect("an identity").tag;
+    let record = cluster.plant(2, |record| record.members[0].zone = "west".to_owned());
+    cluster.start_node(0);
+    eventually("its store is open", || {
+        exchange(cluster.addresses[0], bare("GET", "/v0/layout")).status == 200
+    });
+    let links = [Requester::Node, Requester::Coordinator(0), Requester::Coordinator(1)]
+        .map(|requester| OldPeer::link(&cluster, tag, requester));
+    assert_eq!(cluster.layout(0)["epoch"], 1);
+    let accepted = || cluster.metric(0, "veche_links{dialed_by=\"peer\"}");
+    eventually("they are open", || accepted() == 3.0);
+    cluster.start_node(2);
+    eventually("the record is adopted", || cluster.layout(0)["epoch"] == record.epoch.0);
+    links.into_iter().for_each(OldPeer::read_to_end);
+    assert!(cluster.warns(0, "install a release on it that speaks version 4"), "the node says why");
+    cluster.stop(0);
+    cluster.stop(2);
 }

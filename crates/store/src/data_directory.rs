@@ -174,7 +174,8 @@ impl DataDirectory {
             kept = kept.filter(|_| stale_shard.is_none());
         }
         if let (Some(identity), Some(AfterRestore::Rebuild)) = (&mut kept, restored) {
-            *identity = Identity::without_log_mark(new_tag, identity.membership.clone());
+            // The node may have moved since the directory was made.
+            *identity = Identity::without_log_mark(new_tag, membership.clone());
             identity.store(fs, dir)?;
         }
 

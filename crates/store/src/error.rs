@@ -1,6 +1,7 @@
 //! Errors of opening, copying and restoring a data directory.
 
 use crate::identity_mismatch::IdentityMismatch;
+use cluster::ClusterId;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -182,6 +183,24 @@ pub enum StoreError {
         path: PathBuf,
         /// Description of the defect.
         detail: String,
+    },
+    /// The layout record in the directory has no member for the node of the directory.
+    #[error(
+        "{} is the layout record of another cluster, with the id {cluster} and the members {members}, and the data \
+         directory belongs to {own}. Copy the file from another member of its own cluster, or from a backup of this node. If \
+         the node is to belong to cluster {cluster}, start it with another --data, which is empty: docs/operations.md says \
+         how, under \"A copied layout\"",
+        path.display()
+    )]
+    ForeignLayout {
+        /// The file.
+        path: PathBuf,
+        /// The cluster of the record.
+        cluster: ClusterId,
+        /// Its members, in words.
+        members: String,
+        /// Address of the node of the directory, in words.
+        own: String,
     },
     /// The file with the votes on layout records is corrupt, or of a later release.
     #[error(

@@ -151,7 +151,10 @@ impl Identity {
         let identity = Self::load(fs, dir)?;
         let record = layout_file::find(fs, dir)?;
         let remembered = match &record {
-            Some(record) => layout_file::membership_of(record, &identity),
+            Some(record) => {
+                layout_file::check_member(dir, record, &identity)?;
+                layout_file::membership_of(record, &identity)
+            }
             None => identity.membership.clone(),
         };
         remembered

@@ -46,7 +46,8 @@ impl DirectoryCluster {
     /// Looks up the cluster of the data directory `dir`, which need not exist or be locked.
     ///
     /// # Errors
-    /// [`StoreError`] if the identity or the layout record is corrupt or cannot be read.
+    /// [`StoreError`] if the identity or the layout record is corrupt or cannot be read, or if the
+    /// record is that of another cluster.
     pub fn find(env: &Env, dir: &Path) -> Result<Self, StoreError> {
         let fs = &*env.fs;
         match Identity::exists(fs, dir) {
@@ -61,6 +62,7 @@ impl DirectoryCluster {
         let identity = Identity::load(fs, dir)?;
         Ok(match find(fs, dir)? {
             Some(record) => {
+                check_member(dir, &record, &identity)?;
                 let membership = membership_of(&record, &identity);
                 match named_url(&record, &identity) {
                     Some(_) => Self::Named(membership),
@@ -129,6 +131,32 @@ pub(crate) fn create(
 fn named_url<'a>(record: &'a LayoutRecord, identity: &Identity) -> Option<&'a str> {
     let member = record.members.iter().find(|member| member.node_id == Some(identity.tag));
     member.map(|member| member.url.as_str()).filter(|url| !url.is_empty())
+}
+
+/// Checks that the node with this identity is a member of `record`, which is in `dir`: the record
+/// names its id, or has a member at the address for which the directory was made.
+///
+/// # Errors
+/// [`StoreError::ForeignLayout`].
+pub(crate) fn check_member(dir: &Path, record: &LayoutRecord, identity: &Identity) -> Result<(), StoreError> {
+    let Membership { nodes, own, .. } = &identity.membership;
+    let is_member = record.members.iter().any(|member| {
+        let is_named = member.node_id == Some(identity.tag);
+        // An identity of an early release does not name the own address.
+        let is_listed = own.as_ref().map_or(nodes.contains(&member.url), |own| member.url == *own);
+        is_named || is_listed
+    });
+    if is_member || record.members.len() == 1 && own.is_none() {
+        return Ok(());
+    }
+    let urls = record.members.iter().map(|member| member.url.as_str()).filter(|url| !url.is_empty());
+    let urls: Vec<_> = urls.collect();
+    Err(StoreError::ForeignLayout {
+        path: dir.join(LAYOUT_FILE),
+        cluster: record.cluster,
+        members: if urls.is_empty() { "one node without an address".to_owned() } else { urls.join(", ") },
+        own: own.clone().unwrap_or_else(|| "a node on its own".to_owned()),
+    })
 }
 
 /// The cluster of `record`, seen by the node with this identity.

@@ -407,3 +407,66 @@ fn a_recovery_by_a_replacement_is_refused_while_other_nodes_remain() {
         recover_layout(&env(Arc::new(disk.clone())), Path::new(DATA), &lost, Recover::Apply).unwrap_err();
     assert!(refusal.to_string().contains("Run the command on http://n1:1"), "{refusal}");
 }
+
+#[test]
+fn the_record_of_another_cluster_is_refused() {
+    let disk = MemFs::new();
+    drop(open(disk.clone(), membership(3, None)).unwrap());
+    let record_of = |membership: Membership| {
+        let disk = MemFs::new();
+        drop(open(disk.clone(), membership).unwrap());
+        disk.read_file(layout_path()).unwrap()
+    };
+    let own = disk.read_file(layout_path()).unwrap();
+    let put = |bytes: &[u8]| disk.write_file(layout_path(), bytes).unwrap();
+    let others = Membership::of(vec!["http://x0:1".to_owned(), "http://x1:1".to_owned()]);
+    for foreign in [Membership { partitions: 16, ..others }.seen_by("http://x0:1"), membership(0, None)] {
+        put(&record_of(foreign));
+        for refused in [find(&disk).unwrap_err(), open(disk.clone(), membership(3, None)).err().unwrap()] {
+            assert!(matches!(refused, StoreError::ForeignLayout { .. }), "{refused}");
+            let sentence = refused.to_string();
+            assert!(sentence.contains("the data directory belongs to http://n0:1"), "{sentence}");
+            assert!(sentence.contains("Copy the file from another member"), "{sentence}");
+        }
+    }
+    put(&record_of(membership(5, None)));
+    assert!(find(&disk).is_ok(), "it has a member at the address of the node: a copied layout");
+    put(&own);
+    drop(open(disk, membership(3, None)).unwrap());
+    let alone = MemFs::new();
+    drop(open(alone.clone(), membership(0, None)).unwrap());
+    assert!(find(&alone).is_ok());
+    alone.write_file(layout_path(), &own).unwrap();
+    let sentence = find(&alone).unwrap_err().to_string();
+    assert!(sentence.contains("belongs to a node on its own"), "{sentence}");
+}
+
+/// The node has moved after its directory was made. Its copy becomes another node, at the address
+/// of the record.
+#[test]
+fn a_copy_of_a_node_that_has_moved_is_restored_at_its_present_address() {
+    let disk = MemFs::new();
+    let (store, opened) = open(disk.clone(), membership(3, None)).unwrap();
+    let mut named = child(&opened.layout, 10);
+    named.members[0].node_id = Some(opened.identity.tag);
+    store.adopt_layout(named.clone()).unwrap();
+    let mut moved = child(&named, 10);
+    moved.members[0].node_id = Some(opened.identity.tag);
+    moved.members[0].url = "http://moved:1".to_owned();
+    store.adopt_layout(moved.clone()).unwrap();
+    let checkpoint = store.checkpoint().unwrap();
+    let copy = copy_of(&disk, &checkpoint.path);
+    store::prepare_restored(&env(Arc::new(copy.clone())), Path::new(DATA), AfterRestore::Rebuild).unwrap();
+    for _ in 0..2 {
+        let found = match find(&copy).unwrap() {
+            DirectoryCluster::Named(found) | DirectoryCluster::Recorded(found) => found,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found.own.as_deref(), Some("http://moved:1"));
+        let options = StoreOptions { membership: found, new_tag: NodeTag(2), ..options(1) };
+        let (store, restored) = Store::open(env(Arc::new(copy.clone())), Path::new(DATA), options).unwrap();
+        assert_ne!(restored.identity.tag, opened.identity.tag);
+        assert_eq!(*restored.layout, moved);
+        store.engine().close().unwrap();
+    }
+}

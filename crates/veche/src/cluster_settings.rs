@@ -1,8 +1,8 @@
 //! Cluster settings of a node: its peers, its own address and the shared secret.
 //!
 //! The settings describe a cluster at its first start. Once the data directory holds a layout
-//! record, the record prevails: a list or a default number of replicas that differs from it is
-//! warned of and has no effect.
+//! record, the record counts. The server warns of a list or a default number of replicas that
+//! differs from it.
 //!
 //! A warning is given for a secret that can be guessed or that other users of the machine can read.
 //! A node with an empty data directory that listens beyond loopback refuses a short secret. An
@@ -66,8 +66,8 @@ pub(crate) struct Cluster {
     pub(crate) self_name: String,
     /// Address at which this node is reached, if it is not `self_name`.
     pub(crate) moved_to: Option<String>,
-    /// Listed addresses that no member has.
-    pub(crate) other_addresses: Vec<String>,
+    /// The addresses of `--cluster`, normalized.
+    pub(crate) listed: Vec<String>,
     pub(crate) default_from: u8,
     pub(crate) secret: Option<String>,
     /// Sentences for the operator.
@@ -105,21 +105,13 @@ impl ClusterSettings<'_> {
     pub(crate) fn resolve(&self, addresses: &[IpAddr]) -> Result<Cluster, String> {
         let nodes = self.nodes()?;
         let mut warnings = Vec::new();
-        let (mut moved_to, mut other_addresses) = (None, Vec::new());
+        let mut moved_to = None;
         let (membership, self_name) = match self.directory {
-            DirectoryCluster::Recorded(recorded) => {
-                warnings.extend(self.ignored_list(recorded, &nodes));
-                warnings.extend(self.ignored_default(recorded));
-                (recorded.clone(), self.recorded_own(recorded)?)
-            }
+            DirectoryCluster::Recorded(recorded) => (recorded.clone(), self.recorded_own(recorded)?),
             DirectoryCluster::Named(recorded) => {
                 let own = recorded.own.clone().unwrap_or_default();
                 moved_to = self.moved_to(recorded, &own, &nodes)?;
-                other_addresses = other_addresses_of(recorded, &nodes);
-                other_addresses.retain(|address| Some(address) != moved_to.as_ref());
                 warnings.extend(self.unstated_address(&own, moved_to.as_deref()));
-                warnings.extend(self.ignored_list(recorded, &nodes));
-                warnings.extend(self.ignored_default(recorded));
                 (recorded.clone(), own)
             }
             DirectoryCluster::New | DirectoryCluster::Listed(_) => self.listed(&nodes)?,
@@ -142,7 +134,8 @@ impl ClusterSettings<'_> {
                  everything. Listen on 127.0.0.1, or put it behind a proxy or a firewall."
             ));
         }
-        Ok(Cluster { membership, self_name, moved_to, other_addresses, default_from, secret, warnings })
+        let listed = nodes.iter().map(ToString::to_string).collect();
+        Ok(Cluster { membership, self_name, moved_to, listed, default_from, secret, warnings })
     }
 
     /// The cluster of `--cluster`, which lists `nodes`, and the address of this node in it.
@@ -151,40 +144,6 @@ impl ClusterSettings<'_> {
         let default_from = self.default_from(nodes.len().max(1) as u8)?;
         let membership = Membership::of(nodes.iter().map(ToString::to_string).collect());
         Ok((Membership { default_from: Some(default_from), ..membership }, own.to_string()))
-    }
-
-    /// Warns of a list that names other nodes than the members of the layout record.
-    fn ignored_list(&self, recorded: &Membership, nodes: &[NodeUrl]) -> Option<String> {
-        let listed = Membership::of(nodes.iter().map(ToString::to_string).collect()).nodes;
-        let mut members = recorded.nodes.clone();
-        members.sort_unstable();
-        if nodes.is_empty() || listed == members || (members.is_empty() && listed.len() == 1) {
-            return None;
-        }
-        let members = match members.is_empty() {
-            true => "this node alone".to_owned(),
-            false => members.join(","),
-        };
-        let effect = match self.directory {
-            DirectoryCluster::Named(_) => "the list only says where else members may be found",
-            _ => "the list has no effect",
-        };
-        Some(format!(
-            "--cluster lists {}, and the layout record in the data directory has the members {members}: the record \
-             prevails, and {effect}. Leave the flag out, or list the members. If this node is to belong to the listed cluster, start \
-             it with an empty --data.",
-            listed.join(",")
-        ))
-    }
-
-    /// Warns of a default number of replicas that differs from that of the layout record.
-    fn ignored_default(&self, recorded: &Membership) -> Option<String> {
-        let from = recorded.default_from?;
-        let ignored = self.default_from.filter(|ignored| *ignored != from)?;
-        Some(format!(
-            "--default-from is {ignored}, and the layout record in the data directory has {from}: the record prevails. Remove \
-             the flag."
-        ))
     }
 
     /// The address at which the member `own` of the layout record is reached, if it is another one
@@ -205,7 +164,8 @@ impl ClusterSettings<'_> {
         if recorded.nodes.contains(&stated) {
             return Err(format!(
                 "the data directory belongs to the node {own}, and {stated} is the address of another member of its cluster: \
-                 start it with --self-url {own} or with a new address of its own, or use another --data"
+                 start it with --self-url {own} or with a new address of its own, or use another --data. If two nodes exchange \
+                 their addresses, move one of them to a third address first: docs/operations.md says how"
             ));
         }
         Ok(Some(stated))
@@ -362,12 +322,6 @@ impl ClusterSettings<'_> {
             _ => Ok(Some(secret)),
         }
     }
-}
-
-/// The listed addresses that no member of the layout record has.
-fn other_addresses_of(recorded: &Membership, nodes: &[NodeUrl]) -> Vec<String> {
-    let listed = nodes.iter().map(ToString::to_string);
-    listed.filter(|url| !recorded.nodes.contains(url)).collect()
 }
 
 fn is_readable_by_all(file: &Path) -> bool {
@@ -547,27 +501,17 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_record_prevails_and_what_it_overrules_is_warned_of() {
+    fn a_layout_record_counts_and_not_the_list_or_the_default_of_replicas() {
         let directory = recorded(&["http://a:1", "http://b:1"], Some("http://b:1"), 2);
         let with = ClusterSettings { listen: "b:1", directory: &directory, ..ALONE };
         let (same, other) = (urls("http://b:1,http://a:1"), urls("http://x:1,http://y:1,http://z:1"));
-        for (cluster, chosen, says) in [
-            (&Vec::new(), None, &[][..]),
-            (&same, Some(2), &[]),
-            (
-                &other,
-                None,
-                &["--cluster lists http://x:1,http://y:1,http://z:1", "start it with an empty --data"],
-            ),
-            (&same, Some(9), &["--default-from is 9", "has 2: the record prevails"]),
-        ] {
+        for (cluster, chosen) in [(&Vec::new(), None), (&same, Some(2)), (&other, None), (&same, Some(9))] {
             let settings = ClusterSettings { cluster, default_from: chosen, ..with };
             assert_eq!(settings.check(), Ok(()));
             let resolved = settings.resolve(&[LOOPBACK]).expect("the record is enough");
             assert_eq!(resolved.membership, Membership::of(same.clone()));
             assert_eq!((resolved.self_name.as_str(), resolved.default_from), ("http://b:1", 2));
-            assert_eq!(resolved.warnings.len(), usize::from(!says.is_empty()), "{:?}", resolved.warnings);
-            assert!(says.iter().all(|says| resolved.warnings[0].contains(says)), "{:?}", resolved.warnings);
+            assert_eq!((&resolved.listed, resolved.warnings), (cluster, Vec::new()));
         }
         let refusal = with.resolve(&[ANYWHERE]).expect_err("the record has peers, and there is no secret");
         assert!(refusal.contains("--cluster-secret"), "{refusal}");
@@ -588,21 +532,22 @@ mod tests {
             assert_eq!(settings.check(), Ok(()));
             settings.resolve(&[LOOPBACK])
         };
-        for (cluster, listen, self_url, moved_to, others) in [
-            (&none, "b:1", None, None, &[][..]),
-            (&none, "b:2", None, None, &[]),
-            (&none, "b:2", Some("http://b:1"), None, &[]),
-            (&none, "127.0.0.1:0", Some("http://b:2"), Some("http://b:2"), &[]),
-            (&listed, "b:2", None, Some("http://b:2"), &["http://x:1"]),
-            (&listed, "c:1", None, None, &["http://b:2", "http://x:1"]),
+        for (cluster, listen, self_url, moved_to) in [
+            (&none, "b:1", None, None),
+            (&none, "b:2", None, None),
+            (&none, "b:2", Some("http://b:1"), None),
+            (&none, "127.0.0.1:0", Some("http://b:2"), Some("http://b:2")),
+            (&listed, "b:2", None, Some("http://b:2")),
+            (&listed, "c:1", None, None),
         ] {
             let resolved = own(cluster, listen, self_url).expect("it starts");
             assert_eq!(resolved.self_name, "http://b:1");
             assert_eq!(resolved.moved_to.as_deref(), moved_to);
-            assert_eq!(resolved.other_addresses, others);
+            assert_eq!(resolved.listed, *cluster);
         }
         let refusal = own(&none, "a:1", Some("http://a:1")).expect_err("it is the address of another member");
         assert!(refusal.contains("start it with --self-url http://b:1"), "{refusal}");
+        assert!(refusal.contains("move one of them to a third address first"), "{refusal}");
         for (listen, self_url, is_warned) in [
             ("b:1", None, false),
             ("b:2", Some("http://b:2"), false),
@@ -616,8 +561,6 @@ mod tests {
             let warns = warnings.iter().any(|told| told.contains("If it has moved, set --self-url"));
             assert_eq!(warns, is_warned, "{listen} {self_url:?}: {warnings:?}");
         }
-        let warnings = own(&listed, "b:2", None).expect("it starts").warnings;
-        assert!(warnings[0].contains("where else members may be found"), "{warnings:?}");
     }
 
     #[test]
@@ -634,9 +577,5 @@ mod tests {
         assert!(own(&unknown, "127.0.0.1:0", None).unwrap_err().contains("set --self-url"));
         let alone = recorded(&[], None, 1);
         assert_eq!(own(&alone, "127.0.0.1:7", None).as_deref(), Ok("http://127.0.0.1:7"));
-        let other = urls("http://a:1,http://b:1");
-        let listed = ClusterSettings { cluster: &other, directory: &alone, ..ALONE };
-        let warnings = listed.resolve(&[LOOPBACK]).expect("it stays alone").warnings;
-        assert!(warnings[0].contains("has the members this node alone"), "{warnings:?}");
     }
 }

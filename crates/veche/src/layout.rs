@@ -6,10 +6,18 @@ use crate::output::{ReportForm, print_line};
 use crate::settings::DATA_DEFAULT;
 use crate::table;
 use crate::verify::expect_data_directory;
+use api::{LayoutDocument, NodeState, SeenMember};
+use cluster::LayoutRecord;
 use env::Env;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use store::{BEFORE_RECOVERY_SUFFIX, Recover, RecoveredLayout};
+
+/// The columns of the table of members.
+const HEAD: [&str; 10] =
+    ["slot", "member", "node", "zone", "weight", "state", "health", "epoch", "voter", "share"];
+/// The columns that a node adds to its record.
+const OBSERVED: [&str; 2] = ["health", "epoch"];
 
 /// Show the layout of a cluster, or recover it.
 #[derive(Debug, clap::Args)]
@@ -72,18 +80,19 @@ fn recover(arguments: &RecoverArguments) -> Result<(), String> {
     let recovered =
         store::recover_layout(&Env::os(), data, &lost, recover).map_err(|error| error.to_string())?;
     let RecoveredLayout { former, record, kept } = &recovered;
+    let document = document(record);
     let join = |urls: Vec<&str>| urls.join(", ");
     arguments.report.print(
         || {
             let verb = if arguments.dry_run { "would follow" } else { "follows" };
             format!(
-                "{}: epoch {} of cluster {} {verb} epoch {} of cluster {}\nvoters: {}\n{}",
+                "{}: epoch {} of cluster {} {verb} epoch {} of cluster {}\n{}\n{}",
                 data.display(),
                 record.epoch,
                 record.cluster,
                 former.epoch,
                 former.cluster,
-                join(recovered.voters().collect()),
+                summary(&document),
                 match arguments.dry_run {
                     true => "nothing was changed: repeat the command with --unsafe and without --dry-run"
                         .to_owned(),
@@ -96,19 +105,28 @@ fn recover(arguments: &RecoverArguments) -> Result<(), String> {
             )
         },
         || {
-            json!({
-                "epoch": record.epoch.0,
-                "cluster_id": record.cluster.to_string(),
-                "former_cluster_id": former.cluster.to_string(),
-                "hash": record.hash().to_string(),
-                "voters": recovered.voters().collect::<Vec<_>>(),
-                "remaining": recovered.remaining().collect::<Vec<_>>(),
-                "dry_run": arguments.dry_run,
-                "kept": kept_files(kept),
-            })
+            let mut document = document.clone();
+            document["former_cluster_id"] = json!(former.cluster.to_string());
+            document["remaining"] = json!(recovered.remaining().collect::<Vec<_>>());
+            document["dry_run"] = json!(arguments.dry_run);
+            document["kept"] = json!(kept_files(kept));
+            document
         },
     );
     Ok(())
+}
+
+/// The record, without what only a running node knows: how it sees the members.
+fn document(record: &LayoutRecord) -> Value {
+    let unseen = SeenMember { health: NodeState::Unknown, epoch: None, is_named_heard: false };
+    let shown = json!(LayoutDocument::of(record, "", |_| unseen));
+    let names =
+        ["cluster_id", "epoch", "hash", "feature_level", "partitions", "default_from", "members", "voters"];
+    let mut document: Value = names.map(|name| (name.to_owned(), shown[name].clone())).into_iter().collect();
+    for member in document["members"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        OBSERVED.iter().for_each(|name| drop(member.remove(*name)));
+    }
+    document
 }
 
 /// Names of the files with the former content.
@@ -150,8 +168,7 @@ fn summary(layout: &Value) -> String {
         layout["feature_level"],
         text(&layout["hash"]),
     );
-    const HEAD: [&str; 10] =
-        ["slot", "member", "node", "zone", "weight", "state", "health", "epoch", "voter", "share"];
+    let is_observed = members.iter().any(|member| OBSERVED.iter().any(|name| !member[*name].is_null()));
     let voters = layout["voters"].as_array().map_or(&[][..], Vec::as_slice);
     let rows = members.iter().map(|member| {
         [
@@ -168,7 +185,10 @@ fn summary(layout: &Value) -> String {
         ]
     });
     let mut lines = vec![head];
-    lines.extend(table::lines(HEAD, rows));
+    match is_observed {
+        true => lines.extend(table::lines(HEAD, rows)),
+        false => lines.extend(table::lines(recorded(HEAD), rows.map(recorded))),
+    }
     lines.extend(urls(&layout["voters_unreachable"]).map(|urls| format!("voters out of reach: {urls}")));
     lines.extend(urls(&layout["voters_replaced"]).map(|urls| {
         format!(
@@ -177,6 +197,11 @@ fn summary(layout: &Value) -> String {
     }));
     lines.extend(urls(&layout["members_behind"]).map(|urls| format!("members with an older record: {urls}")));
     lines.join("\n")
+}
+
+/// The cells of a row without the columns that a node adds to its record.
+fn recorded<T>([slot, member, node, zone, weight, state, _, _, voter, share]: [T; 10]) -> [T; 8] {
+    [slot, member, node, zone, weight, state, voter, share]
 }
 
 /// The URLs in a list, separated by commas; `None` if there are none.
@@ -192,7 +217,14 @@ fn text(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::ClusterOrigin;
     use serde_json::json;
+    use stdx::NodeTag;
+
+    fn origin() -> ClusterOrigin {
+        let nodes = ["http://a:1", "http://b:1"].map(String::from).to_vec();
+        ClusterOrigin { nodes, partitions: 4, hash_version: 1, default_from: 2, tag: NodeTag(7) }
+    }
 
     #[test]
     fn a_layout_is_a_table() {
@@ -227,6 +259,11 @@ voters out of reach: http://b:1
 another node has taken the place of http://b:1: it is named once it is rebuilt and a majority of voters is in reach
 members with an older record: http://a:1";
         assert_eq!(summary(&layout), expected);
+        let without_observations = document(&LayoutRecord::first(origin()).expect("two nodes"));
+        let shown = summary(&without_observations);
+        let head = "slot  member      node  zone  weight  state   voter  share";
+        let row = "0     http://a:1  -     -     1       active  yes    50.00 %";
+        assert!(shown.contains(head) && shown.contains(row), "{shown}");
         let older = json!({"epoch": 1, "members": [], "cluster_id": "00ff"});
         assert!(!summary(&older).contains("out of reach"), "a node of a release that does not say");
     }

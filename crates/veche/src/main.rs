@@ -136,7 +136,9 @@ fn arguments() -> Arguments {
         command = command.mut_subcommand(name, |command| command.mut_args(without_empty_variable));
     }
     command = command.mut_subcommand("layout", |layout| {
-        layout.mut_subcommand("show", |command| command.mut_args(without_empty_variable))
+        ["show", "recover"].into_iter().fold(layout, |layout, name| {
+            layout.mut_subcommand(name, |command| command.mut_args(without_empty_variable))
+        })
     });
     let matches = command
         .try_get_matches_from_mut(std::env::args_os())

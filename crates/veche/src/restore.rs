@@ -7,9 +7,9 @@ use crate::progress::{Bytes, Count, Display, ProgressFlag};
 use ctl::{BackupManifest, BackupNumber, CtlError, Repository};
 use env::Env;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stdx::{shell_path, shell_word};
-use store::AfterRestore;
+use store::{AfterRestore, DirectoryCluster};
 
 /// Restore a data directory from a backup. Every checksum is verified.
 #[derive(Debug, clap::Args)]
@@ -66,7 +66,7 @@ fn text_of(arguments: &RestoreArguments, manifest: &BackupManifest) -> String {
         manifest.number,
         Count(manifest.files.len() as u64, "file"),
         Bytes(manifest.bytes()),
-        start_command(manifest, &shell_path(&arguments.data))
+        start_command(manifest, &arguments.data)
     )
 }
 
@@ -107,9 +107,13 @@ impl RestoreArguments {
     }
 }
 
-/// The command line that starts the restored node. `data` is quoted for a shell.
-fn start_command(manifest: &BackupManifest, data: &str) -> String {
-    if manifest.has_peers() {
+/// The command line that starts the restored node. A directory with a layout record needs no list:
+/// the record has the present addresses, and the manifest those of the first start.
+fn start_command(manifest: &BackupManifest, data: &Path) -> String {
+    let has_record = DirectoryCluster::find(&Env::os(), data)
+        .is_ok_and(|found| matches!(found, DirectoryCluster::Recorded(_) | DirectoryCluster::Named(_)));
+    let data = shell_path(data);
+    if manifest.has_peers() && !has_record {
         let nodes = shell_word(manifest.nodes.join(",").as_bytes());
         let own = shell_word(manifest.own.as_bytes());
         format!(

@@ -14,9 +14,6 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A greater default number of replicas is logged as a warning: it is rarely intended.
-const DEFAULT_FROM_COMMON: u8 = 5;
-
 /// Run a node.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArguments {
@@ -69,12 +66,6 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<(), Failure> {
             .map_err(|error| format!("cannot raise the limit of open files: {error}"))?,
     };
     let config = settings.resolve(&machine).map_err(named)?;
-    if config.default_from > DEFAULT_FROM_COMMON {
-        tracing::warn!(
-            default_from = config.default_from,
-            "each key is stored on default_from nodes unless a request says otherwise; 3 are enough for most clusters"
-        );
-    }
     allocator::limit_resident_memory(config.memory_bytes())
         .map_err(|error| format!("cannot start the thread that limits memory: {error}"))?;
     let notifier = StateNotifier { manager: ServiceManager::from_environment() };

@@ -335,7 +335,7 @@ impl Settings {
         let peer_listen = peer_listen.map(|text| resolve_address("--peer-listen", text)).transpose()?;
         let addresses: Vec<_> = [listen].into_iter().chain(peer_listen).map(|address| address.ip()).collect();
         let directory = self.directory()?;
-        let Cluster { membership, self_name, moved_to, other_addresses, default_from, secret, warnings } =
+        let Cluster { membership, self_name, moved_to, listed, default_from, secret, warnings } =
             self.cluster_settings(listen_text, &directory).resolve(&addresses)?;
         let memory_bytes = self.memory_bytes(machine)?;
         let value_bytes_max = self.value_bytes_max(memory_bytes)?;
@@ -363,8 +363,9 @@ impl Settings {
             membership,
             self_name,
             moved_to,
-            other_addresses,
+            listed,
             default_from,
+            default_from_flag: self.default_from.map(|Replicas(nodes)| nodes),
             new_cluster: self.new_cluster.unwrap_or_default(),
             after_absence: match self.after_absence {
                 None | Some(AfterAbsence::Refuse) => store::AfterAbsence::Refuse,

@@ -332,14 +332,14 @@ fn another_node_than_the_dialed_one_is_refused() {
     let outcome = shake(local(0), local(2), |_, _| ());
     let (expected, found) = (NodeIndex(1), NodeIndex(2));
     assert_eq!(outcome.dialer, Err(HandshakeError::WrongNode { expected, found }));
-    refused_with(outcome.acceptor, "n1 was dialed and n2 answered");
+    refused_with(outcome.acceptor, "slot 1 was dialed and slot 2 answered");
 }
 
 #[test]
 fn a_node_that_dials_itself_is_refused() {
     let outcome = shake(local(1), local(1), |_, _| ());
     assert_eq!(outcome.acceptor, Err(HandshakeError::SameNode { node: NodeIndex(1) }));
-    refused_with(outcome.dialer, "n1 met itself");
+    refused_with(outcome.dialer, "slot 1 met itself");
 }
 
 /// Rewrites a message as one of a release that speaks these versions only.

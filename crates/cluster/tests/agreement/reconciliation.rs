@@ -154,6 +154,20 @@ fn a_stale_statement_does_not_undo_a_move() {
     }
 }
 
+/// Host 2 was told that host 1 has moved back, and does not hear of its later move.
+#[test]
+fn a_statement_before_a_record_with_another_url_is_forgotten() {
+    let mut cluster = started(3, 1);
+    let former = url_of(&cluster, 2, 1);
+    for (told, url) in [(0, "http://moved:1"), (2, former.as_str()), (0, "http://later:1")] {
+        cluster.state_url(told, 1, url).unwrap();
+        cluster.run(10 * SECOND);
+        assert_eq!(url_of(&cluster, 0, 1), url);
+    }
+    cluster.run(60 * SECOND);
+    assert_eq!(cluster.epochs(), [5; 3], "host 2 must not propose the former URL again");
+}
+
 #[test]
 fn the_statement_of_a_node_that_is_not_linked_waits_for_its_link() {
     let mut cluster = started(3, 1);

@@ -2,7 +2,8 @@
 //!
 //! **Promise.** The state of the node as a voter is stored on a thread that may wait for the disk,
 //! one state at a time. The node receives the outcome, a failure included. An adopted record is
-//! logged, and published to the threads of the process. A conflict with a peer is logged and
+//! logged, and published to the threads of the process. When epoch 1 ends, links with peers that do
+//! not know records are closed. A conflict with a peer is logged and
 //! counted. The node is told the addresses that peers state for themselves, once they are proved.
 //!
 //! **Caveats.** If the disk fails, the node repeats the request after a moment. The log reports the
@@ -10,10 +11,13 @@
 
 use super::node_machine::NodeMachine;
 use super::{Core, MachineDriver};
+use crate::default_from;
 use crate::layout_changes;
 use crate::links::StatedUrl;
+use crate::messages::ThreadMessage;
 use cluster::{
-    AgreementEffect, LayoutConflict, LayoutConflictReason, LayoutRecord, ProposalOutcome, VoterState,
+    AgreementEffect, LayoutConflict, LayoutConflictReason, LayoutEpoch, LayoutRecord, ProposalOutcome,
+    VoterState,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,8 +56,8 @@ impl MachineDriver<NodeMachine> {
         let record = Arc::clone(&self.local.layout.get().record);
         let member = record.member(node).filter(|member| member.node_id == Some(tag));
         let Some(member) = member else { return };
-        let peer = &self.local.member.layout.names()[node.as_usize()];
-        if member.url != url {
+        let peer = &member.url;
+        if *peer != url {
             tracing::info!(peer, url, "a peer has moved: it was reached at the address that it states");
         }
         let recorded = self.run_machine(|core, now| core.machine.node.record_stated_url(now, node, tag, url));
@@ -66,7 +70,7 @@ impl MachineDriver<NodeMachine> {
         while let Some(effect) = core.machine.node.poll_agreement_effect() {
             match effect {
                 AgreementEffect::Persist { revision, state } => self.persist_voter(core, revision, state),
-                AgreementEffect::Adopted(record) => self.adopt_layout(&record),
+                AgreementEffect::Adopted(record) => self.adopt_layout(core, &record),
                 AgreementEffect::ProposalEnded(outcome) => log_end_of_proposal(&outcome),
                 AgreementEffect::Conflict(conflict) => self.report_conflict(&conflict),
             }
@@ -75,7 +79,6 @@ impl MachineDriver<NodeMachine> {
 
     fn persist_voter(self: &Rc<Self>, core: &mut Core<NodeMachine>, revision: u64, state: VoterState) {
         core.machine.vote_persistence.is_in_flight = true;
-        self.local.peer_epochs.set_own_votes(state.history);
         let driver = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let store = driver.local.store.clone();
@@ -106,22 +109,36 @@ impl MachineDriver<NodeMachine> {
         });
     }
 
-    fn adopt_layout(&self, record: &Arc<LayoutRecord>) {
+    fn adopt_layout(self: &Rc<Self>, core: &Core<NodeMachine>, record: &Arc<LayoutRecord>) {
         let former = self.local.layout.replace(Arc::clone(record));
         self.local.addresses.adopt(record);
+        let moved = former
+            .record
+            .members
+            .iter()
+            .filter(|before| record.member(before.slot).is_some_and(|member| member.url != before.url));
+        moved.for_each(|before| self.context.peer_links.warnings.forget(&before.url));
         tracing::info!(
             epoch = record.epoch.0,
             hash = %record.hash(),
             changes = layout_changes::describe(&former.record, record).join("; "),
             "a layout record was adopted"
         );
+        if let Some(warning) = default_from::of_process(core.machine.default_from, record.default_from) {
+            tracing::warn!("{warning}");
+        }
+        if former.record.epoch == LayoutEpoch::FIRST {
+            core.machine.threads.iter().for_each(|thread| thread.send(ThreadMessage::CloseOldLinks));
+            let driver = Rc::clone(self);
+            tokio::task::spawn_local(async move { driver.close_old_links() });
+        }
     }
 
     fn report_conflict(&self, conflict: &LayoutConflict) {
         let LayoutConflict { node, epoch, reason } = *conflict;
         self.context.counters.peer(node).layout_conflicts.count();
         tracing::error!(
-            peer = self.local.member.layout.names()[node.as_usize()],
+            peer = self.local.url_of(node),
             epoch = epoch.map(|epoch| epoch.0),
             own_epoch = self.local.layout.get().record.epoch.0,
             %reason,

@@ -238,9 +238,8 @@ fn with_names(reply: Reply, core: &Core<CoordinatorMachine>, local: &Local) -> R
         return reply;
     }
     let (acks, ack, shortfall) = (*acks, *ack, *shortfall);
-    let names: Vec<&str> =
-        unheard_peers.iter().map(|node| local.member.layout.names()[node.as_usize()].as_str()).collect();
-    Reply::Failed(CommandFailure::NotEnoughHeard { acks, ack, shortfall, missing: names.join(", ") })
+    let missing = local.names_of_missing(unheard_peers);
+    Reply::Failed(CommandFailure::NotEnoughHeard { acks, ack, shortfall, missing })
 }
 
 /// Adds the figures of the disk to the failure `DiskFull` if the full disk is this node's own.

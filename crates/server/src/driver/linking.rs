@@ -14,6 +14,7 @@ use std::task::ready;
 use stdx::Now;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
+use wire::handshake::ProtocolVersions;
 use wire::{Inbox, Incoming};
 
 /// Size of the read buffer, in bytes.
@@ -59,6 +60,10 @@ impl<M: Machine> MachineDriver<M> {
                 core.links.dial_failed(node);
                 core.machine.handle_link(now, LinkEvent::DialFailed { node, reason });
             }),
+            Ok(AdmittedLink { version, .. }) if !self.permits(version) => {
+                self.refuse_without_records(node, version);
+                self.handle_dialed(node, Err(DialFailure::Rejected));
+            }
             Ok(AdmittedLink { socket, inbox, hello, version }) => {
                 let link = Destination::Dialed(node);
                 self.run_machine(|core, now| {
@@ -99,6 +104,36 @@ impl<M: Machine> MachineDriver<M> {
         });
     }
 
+    /// Whether the adopted layout record permits links of this version of the protocol.
+    pub(super) fn permits(&self, version: u8) -> bool {
+        version >= ProtocolVersions::with_record_of(self.local.layout.get().record.epoch).min
+    }
+
+    fn refuse_without_records(&self, node: NodeIndex, version: u8) {
+        let epoch = self.local.layout.get().record.epoch;
+        self.context.peer_links.refuse_without_records(&self.local.url_of(node), version, epoch);
+    }
+
+    /// Closes the links of versions that the adopted layout record does not permit any more.
+    pub(crate) fn close_old_links(self: &Rc<Self>) {
+        let min = ProtocolVersions::with_record_of(self.local.layout.get().record.epoch).min;
+        self.run_machine(|core, now| {
+            for (Origin { node, link }, version) in core.links.older_than(min) {
+                self.refuse_without_records(node, version);
+                match link {
+                    Destination::Dialed(node) => {
+                        core.links.hang_up(node);
+                        core.machine.handle_link(now, LinkEvent::Closed { node });
+                    }
+                    Destination::Accepted(link) => {
+                        core.links.close(link);
+                        core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
+                    }
+                }
+            }
+        });
+    }
+
     fn open(self: &Rc<Self>, core: &mut Core<M>, new: NewLink, begins_with: Vec<u8>) {
         let NewLink { origin, version, socket, inbox } = new;
         let (read_half, write_half) = socket.into_split();
@@ -131,11 +166,11 @@ impl<M: Machine> MachineDriver<M> {
     /// Logs that a link broke. Links break whenever peers stop, which is logged elsewhere, so only
     /// invalid bytes cause a warning.
     fn log_broken_link(&self, node: NodeIndex, error: &io::Error) {
-        let peer = &self.local.member.layout.names()[node.as_usize()];
+        let peer = self.local.url_of(node);
         let is_damaged = error.kind() == io::ErrorKind::InvalidData;
         let reason = error.to_string();
         if is_damaged
-            && self.context.peer_links.warnings.is_news(self.context.clock.now().mono, peer, &reason)
+            && self.context.peer_links.warnings.is_news(self.context.clock.now().mono, &peer, &reason)
         {
             tracing::warn!(peer, reason, "a link was closed: the peer sent bytes that are no valid messages");
         } else {

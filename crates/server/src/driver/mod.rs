@@ -160,7 +160,7 @@ impl<M: Machine> MachineDriver<M> {
                 Effect::Link(LinkAction::Dial(node)) => self.dial(core, node),
                 Effect::Link(LinkAction::HangUp(node)) => core.links.hang_up(node),
                 Effect::Event(event) => {
-                    sync_state_log::log_event(&self.local.member, &event);
+                    sync_state_log::log_event(&self.local, &event);
                     self.context.counters.count(event);
                 }
                 effect => M::carry_out(core, self, now, effect),

@@ -12,6 +12,7 @@
 
 use super::agreement::VotePersistence;
 use super::{Core, DriverContext, Machine, MachineDriver};
+use crate::default_from;
 use crate::layout_status::PeerEpochs;
 use crate::links::LinkCounters;
 use crate::links::accept::Arrival;
@@ -19,9 +20,9 @@ use crate::local::Local;
 use crate::messages::{ControlMessage, Mailbox, ThreadMessage};
 use crate::metrics::Metrics;
 use cluster::{
-    ClusterView, Effect, LinkAction, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    NodeRecord, NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest, PeerState,
-    Requester, StoreId, StoreResponse, VoterState,
+    ClusterView, Effect, LinkAction, LinkEvent, LinkId, Message, Node, NodeIndex, NodeLimits, NodeRecord,
+    NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest, PeerState, Requester,
+    StoreId, StoreResponse, VoterState,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -59,7 +60,7 @@ pub(crate) struct NodeMachine {
     peer_epochs: Arc<PeerEpochs>,
     has_peers: bool,
     arrivals: BTreeMap<LinkId, Arrival>,
-    threads: Vec<Mailbox>,
+    pub(super) threads: Vec<Mailbox>,
     accounted: Option<Instant>,
     /// A task that renews the published status is scheduled.
     account_is_due: bool,
@@ -68,7 +69,7 @@ pub(crate) struct NodeMachine {
     /// The metrics, if they are enabled.
     metrics: Option<Arc<Metrics>>,
     /// Default number of replicas of this node.
-    default_from: u8,
+    pub(super) default_from: u8,
     /// Number of coordinator links admitted.
     admitted: u64,
     /// Nodes of which at least one coordinator link was admitted.
@@ -289,6 +290,12 @@ impl MachineDriver<NodeMachine> {
         let Some(arrival) = core.machine.arrivals.remove(&link) else {
             return;
         };
+        // The record may have been adopted since the handshake.
+        if !self.permits(arrival.version()) {
+            let (peer, epoch) = (self.local.url_of(arrival.hello.node), self.local.layout.get().record.epoch);
+            arrival.refuse_without_records(&self.context.peer_links, &peer, epoch);
+            return core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
+        }
         let requester = arrival.hello.requester;
         self.local.record_statement(&arrival.hello, arrival.statement());
         let admitted = arrival.admit();
@@ -305,7 +312,7 @@ impl MachineDriver<NodeMachine> {
 
     /// Logs a change of a peer.
     fn log_change(self: &Rc<Self>, node: NodeIndex, change: PeerChange) {
-        let peer = &self.local.member.layout.names()[node.as_usize()];
+        let peer = self.local.url_of(node);
         match change {
             PeerChange::Gone => tracing::warn!(peer, "a peer cannot be reached"),
             PeerChange::State(state) => {
@@ -375,22 +382,28 @@ fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeI
 }
 
 /// Logs peers whose default replica count differs from this node's, once for each change.
-fn log_default_from_change(member: &Member, own: u8, before: Option<&NodeStatus>, account: &NodeStatus) {
+fn log_default_from_change(local: &Local, own: u8, before: Option<&NodeStatus>, account: &NodeStatus) {
     for (index, peer) in account.peers.iter().enumerate() {
         let former = before.and_then(|before| before.peers.get(index)?.default_from);
         let Some(theirs) = peer.default_from.filter(|_| former != peer.default_from) else { continue };
-        let name = &member.layout.names()[index];
-        if theirs != own {
-            tracing::warn!(
-                peer = name,
-                theirs,
-                own,
-                "the nodes have different defaults of from: start all with the same --default-from"
-            );
-        } else if former.is_some() {
-            tracing::info!(peer = name, theirs, "the nodes have the same default of from now");
+        let name = local.url_of(peer.node);
+        match default_from::of_peer(own, &name, Some(theirs)) {
+            Some(warning) => tracing::warn!(peer = name, theirs, own, "{warning}"),
+            None if former.is_some() => {
+                tracing::info!(peer = name, theirs, "default_from is the same on both nodes now");
+            }
+            None => {}
         }
     }
+}
+
+/// The nodes among these that are reached.
+fn reached_of(nodes: &[NodeIndex], account: &NodeStatus) -> NodeSet {
+    let is_reached = |node: &NodeIndex| {
+        let mut peers = account.peers.iter();
+        peers.any(|peer| peer.node == *node && matches!(peer.state, PeerState::Up | PeerState::Suspected))
+    };
+    nodes.iter().copied().filter(is_reached).collect()
 }
 
 /// Records new round-trip times. The status is renewed more often than heartbeats are sent; an
@@ -415,14 +428,14 @@ impl NodeMachine {
     }
 
     /// Records the epoch of a peer's layout record, if the message is a heartbeat.
-    fn note_epoch(&self, now: Now, origin: Origin, message: &Message) {
+    fn note_epoch(&self, origin: Origin, message: &Message) {
         let heartbeat = match message {
             Message::Request { request: PeerRequest::Node(NodeRequest::Heartbeat(payload)), .. }
             | Message::Answer { answer: PeerAnswer::Node(NodeResponse::Heartbeat(payload)), .. } => payload,
             _ => return,
         };
-        if let Some((stamp, own)) = heartbeat.layout.zip(self.node.adopted_layout()) {
-            self.peer_epochs.hear(now.mono, origin.node, stamp.epoch, own.epoch);
+        if let Some(stamp) = heartbeat.layout {
+            self.peer_epochs.hear(origin.node, stamp.epoch);
         }
     }
 }
@@ -437,7 +450,7 @@ impl Machine for NodeMachine {
     }
 
     fn handle_message(&mut self, now: Now, origin: Origin, message: Message) {
-        self.note_epoch(now, origin, &message);
+        self.note_epoch(origin, &message);
         self.node.handle_message(now, origin, message);
     }
 
@@ -470,11 +483,6 @@ impl Machine for NodeMachine {
                 for (node, change) in changes(driver.local.member.me, &before, &view) {
                     driver.log_change(node, change);
                 }
-                for (node, peer) in (0..).map(NodeIndex).zip(&view.peers) {
-                    if !matches!(peer.state, PeerState::Up | PeerState::Suspected) {
-                        core.machine.peer_epochs.lose(node);
-                    }
-                }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
                     thread.send(ThreadMessage::View(Arc::clone(&view)));
@@ -484,8 +492,8 @@ impl Machine for NodeMachine {
             Effect::Link(LinkAction::Refuse(link)) => driver.refuse(core, link),
             Effect::Link(LinkAction::RefuseCopy(link)) => {
                 if let Some(arrival) = core.machine.arrivals.remove(&link) {
-                    let peer = &driver.local.member.layout.names()[arrival.hello.node.as_usize()];
-                    arrival.refuse_copy(&driver.context.peer_links, peer);
+                    let peer = driver.local.url_of(arrival.hello.node);
+                    arrival.refuse_copy(&driver.context.peer_links, &peer);
                 }
             }
             effect => unreachable!("a node does not emit {effect:?}"),
@@ -500,12 +508,16 @@ impl Machine for NodeMachine {
             machine.accounted = Some(now.mono);
             machine.account_is_due = false;
             let account = machine.node.status();
-            *driver.local.agreement.lock() = machine.node.agreement_status().map(Arc::new);
+            let agreement = machine.node.agreement_status();
+            if let Some(agreement) = &agreement {
+                machine.peer_epochs.note_behind(now.mono, reached_of(&agreement.behind, &account));
+            }
+            *driver.local.agreement.lock() = agreement.map(Arc::new);
             if let Some(metrics) = &machine.metrics {
                 record_round_trips(metrics, &mut machine.round_trips, &account);
             }
             let before = driver.local.account.lock().replace(Arc::new(account.clone()));
-            log_default_from_change(&driver.local.member, machine.default_from, before.as_deref(), &account);
+            log_default_from_change(&driver.local, machine.default_from, before.as_deref(), &account);
         } else if !machine.account_is_due {
             machine.account_is_due = true;
             let driver = Rc::clone(driver);

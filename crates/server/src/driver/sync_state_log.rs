@@ -1,13 +1,14 @@
 //! Log lines about rebuilding and about settling with a new data directory.
 
-use cluster::{Event, Member, NodeIndex, NodeSet, RebuildReason};
+use crate::local::Local;
+use cluster::{Event, NodeSet, RebuildReason};
 
 /// Logs `event` if it concerns the sync state of this node.
-pub(super) fn log_event(member: &Member, event: &Event) {
+pub(super) fn log_event(local: &Local, event: &Event) {
     match event {
         Event::RebuildBegan { why } => {
             tracing::warn!(
-                reason = reason(member, *why),
+                reason = reason(local, *why),
                 "the node rebuilds: its answers to reads do not count before it has been filled from the others"
             );
         }
@@ -22,14 +23,14 @@ pub(super) fn log_event(member: &Member, event: &Event) {
         }
         Event::RebuildEnded { cells, took, from } => {
             let took_ms = took.as_millis() as u64;
-            tracing::info!(cells, took_ms, from = names(member, *from), "the node has been rebuilt");
+            tracing::info!(cells, took_ms, from = names(local, *from), "the node has been rebuilt");
         }
         Event::SettledAsNew { unheard } if unheard.is_empty() => {
             tracing::info!("no other node remembers this one: it is a node of a new cluster");
         }
         Event::SettledAsNew { unheard } => {
             tracing::warn!(
-                unheard = names(member, *unheard),
+                unheard = names(local, *unheard),
                 "the node has settled as one of a new cluster without having heard all nodes, as it was told"
             );
         }
@@ -37,30 +38,35 @@ pub(super) fn log_event(member: &Member, event: &Event) {
     }
 }
 
-fn reason(member: &Member, why: RebuildReason) -> String {
-    let name = |node: NodeIndex| &member.layout.names()[node.as_usize()];
+fn reason(local: &Local, why: RebuildReason) -> String {
     match why {
         RebuildReason::Directory => {
             "the data directory lost data, is a restored copy, or was being rebuilt before".into()
         }
         RebuildReason::LostDisk { told_by } => {
-            format!("the data directory is new, and {} remembers another one of this node", name(told_by))
+            format!(
+                "the data directory is new, and {} remembers another one of this node",
+                local.url_of(told_by)
+            )
         }
         RebuildReason::OlderState { told_by } => format!(
             "the data directory is an older state or a copy: {} remembers a later start of this node",
-            name(told_by)
+            local.url_of(told_by)
         ),
         RebuildReason::Copy => {
             "peers are linked with another process of this node, which lacks what is written through that one"
                 .into()
         }
         RebuildReason::PeerRebuilds { peer } => {
-            format!("the data directory is new, and {} cannot tell, because it rebuilds itself", name(peer))
+            format!(
+                "the data directory is new, and {} cannot tell, because it rebuilds itself",
+                local.url_of(peer)
+            )
         }
     }
 }
 
-fn names(member: &Member, nodes: NodeSet) -> String {
-    let names: Vec<&str> = nodes.iter().map(|node| member.layout.names()[node.as_usize()].as_str()).collect();
+fn names(local: &Local, nodes: NodeSet) -> String {
+    let names: Vec<String> = nodes.iter().map(|node| local.url_of(node)).collect();
     names.join(",")
 }

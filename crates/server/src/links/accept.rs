@@ -16,7 +16,7 @@ use crate::date::http_date;
 use crate::local::Local;
 use crate::socket;
 use api::{HttpDate, Problem};
-use cluster::{LinkId, NodeIndex, PeerHello, Requester};
+use cluster::{LayoutEpoch, LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -230,6 +230,18 @@ impl Arrival {
             tracing::warn!(peer, reason, "a peer was refused");
         }
         self.refuse_with(refusal::COPY);
+    }
+
+    /// Version of the protocol that the link would speak.
+    pub(crate) const fn version(&self) -> u8 {
+        self.acceptor.version()
+    }
+
+    /// Refuses the peer because it does not know layout records, and this node has the one of
+    /// `epoch`. The calling thread must have a runtime.
+    pub(crate) fn refuse_without_records(self, links: &PeerLinks, peer: &str, epoch: LayoutEpoch) {
+        let reason = links.refuse_without_records(peer, self.version(), epoch);
+        self.refuse_with(&reason);
     }
 
     fn refuse_with(self, reason: &str) {

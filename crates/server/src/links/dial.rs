@@ -8,6 +8,7 @@ use super::address::PeerAddress;
 use super::exchange::HandshakeExchange;
 use super::{PeerLinks, nonce};
 use crate::local::Local;
+use crate::stated_address;
 use cluster::{DialFailure, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::time::Duration;
@@ -62,7 +63,10 @@ pub(crate) async fn dial(
             let failure = error.failure();
             let is_own_address = local.addresses.is_own(node, &address);
             if !is_own_address || !error.is_of_node() {
-                local.addresses.failed(node, &address);
+                let reason = error.to_string();
+                if let Some(stated) = local.addresses.failed(node, &address, &reason) {
+                    tracing::warn!("{}", stated_address::of_peer(&local.url_of(node), &stated, &reason));
+                }
             }
             warn_of_failure(links, local, node, &error, failure, is_own_address);
             Err(failure)
@@ -143,11 +147,16 @@ impl DialError {
     fn is_of_node(&self) -> bool {
         match self {
             Self::Upgrade(UpgradeError::Status { status: STARTING }) => true,
+            // Any other reason may be that of a node of another cluster.
+            Self::Handshake(HandshakeError::RefusedByPeer { reason }) => {
+                reason == refusal::NOT_NOW || reason == refusal::COPY
+            }
             Self::Handshake(error) => !matches!(
                 error,
                 HandshakeError::WrongNode { .. }
                     | HandshakeError::SameNode { .. }
                     | HandshakeError::AnotherCluster { .. }
+                    | HandshakeError::AnotherList { .. }
                     | HandshakeError::AnotherIdentity { .. }
                     | HandshakeError::Malformed { .. }
             ),
@@ -179,13 +188,13 @@ fn warn_of_failure(
     failure: DialFailure,
     is_own_address: bool,
 ) {
-    let peer = &local.member.layout.names()[node.as_usize()];
+    let peer = local.url_of(node);
     // Another node may well answer at an address that is only tried.
     if !is_own_address || !matches!(failure, DialFailure::Rejected | DialFailure::Copy) {
         return tracing::debug!(peer, %error, "no link");
     }
     let reason = error.to_string();
-    if links.warnings.count_refused(links.clock.now().mono, peer, &reason) {
+    if links.warnings.count_refused(links.clock.now().mono, &peer, &reason) {
         tracing::warn!(peer, reason, "no link to a peer");
     }
 }

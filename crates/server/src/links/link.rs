@@ -29,7 +29,9 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// The writing side of an open link. Dropping it closes the link.
 pub(crate) struct Link {
-    peer: NodeIndex,
+    pub(super) peer: NodeIndex,
+    /// Version of the protocol.
+    pub(super) version: u8,
     pub(super) serial: u64,
     socket: Rc<OwnedWriteHalf>,
     outbox: Outbox,
@@ -63,9 +65,9 @@ pub(super) enum FlushOutcome {
 }
 
 impl Link {
-    /// A link with `peer` whose first bytes are `begins_with`.
+    /// A link with `peer` that speaks `version` and whose first bytes are `begins_with`.
     pub(super) fn new(
-        peer: NodeIndex,
+        (peer, version): (NodeIndex, u8),
         serial: u64,
         socket: OwnedWriteHalf,
         outbox: Outbox,
@@ -74,6 +76,7 @@ impl Link {
     ) -> Self {
         Self {
             peer,
+            version,
             serial,
             socket: Rc::new(socket),
             outbox,

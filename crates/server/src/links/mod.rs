@@ -23,21 +23,21 @@ mod peer_addresses;
 mod peer_warnings;
 
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
-use cluster::{Destination, HybridClock, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
+use cluster::{Destination, HybridClock, LayoutEpoch, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 use env::Clock;
 use handshakes::Handshakes;
 use limits::{Budget, MemoryCategory};
 pub(crate) use link::LinkTask;
 use link::{FlushOutcome, Link};
-pub(crate) use peer_addresses::{PeerAddresses, StatedUrl};
+pub(crate) use peer_addresses::{PeerAddresses, StatedUrl, UnreachedUrl};
 pub(crate) use peer_warnings::PeerWarnings;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::task::AbortHandle;
-use wire::handshake::NONCE_LEN;
+use wire::handshake::{HandshakeError, NONCE_LEN, ProtocolVersions};
 use wire::{Outbox, OutboxLimits};
 
 /// Smallest limit of the messages that wait in a link for a slow peer, in bytes. The limit always
@@ -72,6 +72,17 @@ impl PeerLinks {
             handshakes: Arc::new(Handshakes::new(nodes, handshakes_max)),
             warnings: PeerWarnings::default(),
         }
+    }
+
+    /// Reports that a link with `peer` which speaks `version` is closed, because this node has the
+    /// record of `epoch`. Returns the reason.
+    pub(crate) fn refuse_without_records(&self, peer: &str, version: u8, epoch: LayoutEpoch) -> String {
+        let theirs = ProtocolVersions { min: version, max: version };
+        let reason = HandshakeError::WithoutRecords { epoch, theirs }.to_string();
+        if self.warnings.count_refused(self.clock.now().mono, peer, &reason) {
+            tracing::warn!(peer, reason, "a peer was refused");
+        }
+        reason
     }
 }
 
@@ -163,7 +174,7 @@ impl Links {
         let waits = !begins_with.is_empty();
         let reservation = self.memory.empty_reservation(MemoryCategory::PeerLinks);
         let outbox = Outbox::new(self.limits).speaking(version);
-        let mut link = Link::new(peer, self.serials, socket, outbox, reservation, begins_with);
+        let mut link = Link::new((peer, version), self.serials, socket, outbox, reservation, begins_with);
         link.waits = waits;
         if waits {
             self.waiting.push(at);
@@ -201,6 +212,17 @@ impl Links {
         let was_there = self.accepted.remove(&id).is_some();
         self.count_open();
         was_there
+    }
+
+    /// The open links that speak a version before `min`, with their versions.
+    pub(crate) fn older_than(&self, min: u8) -> Vec<(Origin, u8)> {
+        let dialed = self.dialed.iter().filter_map(|dialed| match dialed {
+            DialState::Open(link) => Some((Destination::Dialed(link.peer), link)),
+            DialState::No | DialState::Dialing { .. } => None,
+        });
+        let accepted = self.accepted.iter().map(|(id, link)| (Destination::Accepted(*id), link));
+        let older = dialed.chain(accepted).filter(|(_, link)| link.version < min);
+        older.map(|(at, link)| (Origin { node: link.peer, link: at }, link.version)).collect()
     }
 
     /// Notes that a link ended by itself. `false`: it was closed before, or another link has taken

@@ -9,7 +9,8 @@
 //! A stated address is passed on once it is proved: a link that was dialed to it was answered by
 //! the node that states it. So neither a wrong `--self-url` nor a false statement replaces an
 //! address in the layout record. A statement ends when a record gives its node another address,
-//! because it may be older than that record.
+//! because it may be older than that record. A statement whose node was not reached there is kept
+//! with the reason, for the warnings of this node.
 //!
 //! **Mechanism.** A [`StatedUrl`] that is news is queued, and the control thread passes it on. All
 //! threads dial a peer at the same address, and one failure moves all of them to the next one.
@@ -29,6 +30,15 @@ pub(crate) struct StatedUrl {
     /// The id of the node that has stated it.
     pub(crate) tag: NodeTag,
     pub(crate) url: String,
+}
+
+/// An address that a node states for itself, and at which it was not reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnreachedUrl {
+    pub(crate) node: NodeIndex,
+    pub(crate) url: String,
+    /// Reason of the last failed dial.
+    pub(crate) reason: String,
 }
 
 /// Addresses of all peers.
@@ -56,6 +66,8 @@ struct Candidates {
     heard: Option<(NodeTag, String)>,
     /// The address in `heard`, if it counts and is not the recorded one.
     stated: Option<PeerAddress>,
+    /// Reason why the last dial to `stated` has failed, until the node is reached there.
+    failure: Option<String>,
     /// The id that answered the last dial, and its address.
     proved: Option<(NodeTag, PeerAddress)>,
     /// The last statement that was queued as news.
@@ -90,8 +102,9 @@ impl PeerAddresses {
         peer.recorded == *address || peer.stated.as_ref() == Some(address)
     }
 
-    /// Records that `node` was not reached at `address`: the next one is tried.
-    pub(crate) fn failed(&self, node: NodeIndex, address: &PeerAddress) {
+    /// Records that `node` was not reached at `address`: the next one is tried. Returns the URL
+    /// that the node states if `address` is the one, and this is the first failure there.
+    pub(crate) fn failed(&self, node: NodeIndex, address: &PeerAddress, reason: &str) -> Option<String> {
         let mut state = self.state.lock();
         let State { peers, others, .. } = &mut *state;
         let peer = &mut peers[node.as_usize()];
@@ -99,6 +112,23 @@ impl PeerAddresses {
         if peer.current(others) == address {
             peer.next += 1;
         }
+        let (tag, url) = peer.heard.as_ref().filter(|_| peer.stated.as_ref() == Some(address))?;
+        // A node that was reached there before is down.
+        if peer.proved.as_ref().is_some_and(|proved| proved.0 == *tag && proved.1 == *address) {
+            return None;
+        }
+        let is_first = peer.failure.replace(reason.to_owned()).is_none();
+        is_first.then(|| url.clone())
+    }
+
+    /// The addresses that nodes state for themselves and at which they were not reached.
+    pub(crate) fn unreached_urls(&self) -> Vec<UnreachedUrl> {
+        let state = self.state.lock();
+        let unreached = |(node, peer): (NodeIndex, &Candidates)| {
+            let (reason, (_, url)) = peer.failure.as_ref().zip(peer.heard.as_ref())?;
+            Some(UnreachedUrl { node, url: url.clone(), reason: reason.clone() })
+        };
+        (0..).map(NodeIndex).zip(&state.peers).filter_map(unreached).collect()
     }
 
     /// Records that a link which was dialed to `address` was answered by `node`, with the id `tag`.
@@ -115,6 +145,9 @@ impl PeerAddresses {
         let found = peer.all(others).position(|known| known == address);
         peer.next = found.unwrap_or(peer.next);
         peer.proved = Some((tag, address.clone()));
+        if peer.stated.as_ref() == Some(address) {
+            peer.failure = None;
+        }
         if peer.recorded == *address {
             peer.former = None;
         }
@@ -144,19 +177,12 @@ impl PeerAddresses {
     pub(crate) fn adopt(&self, record: &LayoutRecord) {
         let mut state = self.state.lock();
         for member in &record.members {
-            let State { peers, news, .. } = &mut *state;
-            let Some(peer) = peers.get_mut(member.slot.as_usize()) else { continue };
+            let Some(peer) = state.peers.get_mut(member.slot.as_usize()) else { continue };
             // The URL of a node on its own may be empty.
             if let Ok(recorded) = PeerAddress::of(&member.url)
                 && recorded != peer.recorded
             {
                 peer.move_to(recorded);
-                // The node of this process forgets an address that it was told before.
-                if let (Some((_, told)), Some(tag)) = (peer.told.take(), member.node_id)
-                    && told != member.url
-                {
-                    news.push(StatedUrl { node: member.slot, tag, url: member.url.clone() });
-                }
             }
             state.judge(record, member.slot);
         }
@@ -180,7 +206,7 @@ impl State {
         let is_recorded = member.url == *url;
         let stated = address.clone().filter(|_| !is_recorded);
         if peer.stated != stated {
-            peer.stated = stated;
+            (peer.stated, peer.failure) = (stated, None);
             peer.next = 0;
         }
         let proves = |address| peer.proved == Some((*tag, address));
@@ -195,11 +221,20 @@ impl State {
 
 impl Candidates {
     fn of(recorded: PeerAddress) -> Self {
-        Self { recorded, former: None, heard: None, stated: None, proved: None, told: None, next: 0 }
+        Self {
+            recorded,
+            former: None,
+            heard: None,
+            stated: None,
+            failure: None,
+            proved: None,
+            told: None,
+            next: 0,
+        }
     }
 
     /// Dials the node at the address of a new record first. Its statement may be older than that
-    /// record, so it ends.
+    /// record, so it ends. The node of this process forgets it as well.
     fn move_to(&mut self, recorded: PeerAddress) {
         let before = std::mem::replace(&mut self.recorded, recorded);
         let last = self.proved.as_ref().map(|(_, address)| address.clone());
@@ -207,7 +242,8 @@ impl Candidates {
         if self.proved.as_ref().is_some_and(|(_, address)| *address == self.recorded) {
             self.former = None;
         }
-        (self.heard, self.stated, self.next) = (None, None, 0);
+        (self.heard, self.stated, self.failure, self.told) = (None, None, None, None);
+        self.next = 0;
     }
 
     fn all<'a>(&'a self, others: &'a [PeerAddress]) -> impl Iterator<Item = &'a PeerAddress> {
@@ -246,6 +282,11 @@ mod tests {
         PeerAddress::of(url).expect("an address")
     }
 
+    /// A dial of `B` at `address` fails.
+    fn fail(addresses: &PeerAddresses, address: &PeerAddress) {
+        let _ = addresses.failed(B, address, "refused");
+    }
+
     #[test]
     fn one_address_after_the_other_is_dialed_and_the_one_that_answers_is_kept() {
         let others = ["http://x:1", "http://y:1"].map(String::from);
@@ -253,9 +294,9 @@ mod tests {
         let mut tried = Vec::new();
         for _ in 0..4 {
             let current = addresses.current(B);
-            addresses.failed(B, &current);
+            fail(&addresses, &current);
             // The failure of another thread, which had dialed at the same time.
-            addresses.failed(B, &current);
+            fail(&addresses, &current);
             tried.push(current);
         }
         assert_eq!(tried, ["http://b:1", "http://x:1", "http://y:1", "http://b:1"].map(address));
@@ -288,12 +329,12 @@ mod tests {
         }
         let news = addresses.take_news();
         assert_eq!(news, [StatedUrl { node: B, tag: ID, url: "http://b:2".to_owned() }], "it is news once");
-        addresses.failed(B, &address("http://b:2"));
+        fail(&addresses, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:1"));
         let adopted = moved("http://b:2");
         addresses.adopt(&adopted);
         assert_eq!(addresses.current(B), address("http://b:2"));
-        addresses.failed(B, &address("http://b:2"));
+        fail(&addresses, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
         for url in ["http://b:3", "http://b:2"] {
             addresses.state(&adopted, B, ID, url);
@@ -307,7 +348,7 @@ mod tests {
     fn an_address_is_passed_on_only_when_the_node_that_states_it_has_answered_there() {
         let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
         addresses.state(&record(), B, ID, "http://typo:1");
-        addresses.failed(B, &address("http://typo:1"));
+        fail(&addresses, &address("http://typo:1"));
         addresses.reached(&record(), B, ID, &address("http://b:1"));
         addresses.reached(&record(), B, NodeTag(0xbad), &address("http://typo:1"));
         assert_eq!(addresses.take_news(), []);
@@ -324,17 +365,45 @@ mod tests {
         addresses.adopt(&adopted);
         assert_eq!((addresses.current(B), addresses.take_news()), (address("http://b:2"), Vec::new()));
         // The former address is tried until the node is reached at the new one.
-        addresses.failed(B, &address("http://b:2"));
+        fail(&addresses, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:1"));
         addresses.reached(&adopted, B, ID, &address("http://b:2"));
-        addresses.failed(B, &address("http://b:2"));
+        fail(&addresses, &address("http://b:2"));
         assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
         addresses.state(&adopted, B, ID, "http://b:1");
         addresses.reached(&adopted, B, ID, &address("http://b:1"));
         assert_eq!(news_of(&addresses), ["http://b:1"], "it has moved back");
-        // The node of this process was told b:1, and another one has seen a later move.
-        addresses.adopt(&moved("http://b:3"));
-        assert_eq!(news_of(&addresses), ["http://b:3"], "it must not propose b:1 again");
+    }
+
+    #[test]
+    fn a_stated_address_is_unreached_until_the_node_answers_there() {
+        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let (stated, recorded) = (address("http://typo:1"), address("http://b:1"));
+        let fail = |at, reason| addresses.failed(B, at, reason);
+        assert_eq!(fail(&recorded, "refused"), None, "it states nothing");
+        addresses.state(&record(), B, ID, "http://typo:1");
+        assert_eq!(fail(&recorded, "refused"), None);
+        assert_eq!(addresses.unreached_urls(), []);
+        assert_eq!(fail(&stated, "refused").as_deref(), Some("http://typo:1"));
+        assert_eq!(fail(&stated, "no answer in time"), None, "it is news once");
+        addresses.reached(&record(), B, ID, &recorded);
+        addresses.state(&record(), B, ID, "http://typo:1");
+        let reason = "no answer in time".to_owned();
+        let unreached = UnreachedUrl { node: B, url: "http://typo:1".to_owned(), reason };
+        assert_eq!(addresses.unreached_urls(), [unreached]);
+        addresses.reached(&record(), B, ID, &stated);
+        assert_eq!(addresses.unreached_urls(), []);
+        assert_eq!(fail(&stated, "refused"), None, "it is down");
+        assert_eq!(addresses.unreached_urls(), []);
+        for other in ["http://typo:2", "http://b:1"] {
+            addresses.state(&record(), B, ID, other);
+            assert_eq!(fail(&stated, "refused"), None);
+            assert_eq!(addresses.unreached_urls(), [], "it states another address now");
+        }
+        addresses.state(&record(), B, ID, "http://typo:2");
+        assert!(fail(&address("http://typo:2"), "refused").is_some());
+        addresses.adopt(&moved("http://b:2"));
+        assert_eq!(addresses.unreached_urls(), [], "the statement may be older than the record");
     }
 
     #[test]
@@ -353,7 +422,7 @@ mod tests {
         for url in ["http://b:1", "http://b:2"] {
             addresses.state(&record(), B, ID, url);
             while addresses.current(B) != address("http://x:1") {
-                addresses.failed(B, &addresses.current(B));
+                fail(&addresses, &addresses.current(B));
             }
             addresses.state(&record(), B, ID, url);
             assert_eq!(addresses.current(B), address(url));

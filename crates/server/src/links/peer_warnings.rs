@@ -48,6 +48,12 @@ impl PeerWarnings {
         self.is_news(now, peer, reason)
     }
 
+    /// Forgets the warnings about `peer`, which has another name now. Those that still hold are
+    /// repeated under that name.
+    pub(crate) fn forget(&self, peer: &str) {
+        self.said.lock().retain(|(of, _), _| of != peer);
+    }
+
     /// Number of links that this node or a peer refused because the nodes do not fit together.
     pub(crate) fn refused_count(&self) -> u64 {
         self.refused.get()
@@ -83,5 +89,16 @@ mod tests {
             peer_warnings.is_news(at(61), "a", &i.to_string());
         });
         assert_eq!(peer_warnings.said.lock().len(), REMEMBERED_MAX);
+    }
+
+    #[test]
+    fn a_peer_that_has_another_name_now_has_no_recent_warnings() {
+        let peer_warnings = PeerWarnings::default();
+        let now = Instant::from_nanos(1);
+        for (peer, reason) in [("a", "list"), ("b", "list"), ("b", "secret")] {
+            assert!(peer_warnings.is_news(now, peer, reason));
+        }
+        peer_warnings.forget("b");
+        assert_eq!(peer_warnings.recent(now), [("a".to_owned(), "list".to_owned())]);
     }
 }

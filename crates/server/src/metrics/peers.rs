@@ -22,9 +22,10 @@ const SYNC_STATES: [(&str, SyncState); 3] = [
 ];
 
 /// A peer and its last published status.
-struct Peer<'a> {
+struct Peer {
     node: NodeIndex,
-    url: &'a str,
+    /// Its URL in the adopted layout record.
+    url: String,
     status: Option<PeerStatus>,
 }
 
@@ -41,11 +42,11 @@ pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
 }
 
 /// Returns all nodes but this one; none before the store is open.
-fn peers<'a>(source: &MetricsSource<'a>, account: Option<&Arc<NodeStatus>>) -> Vec<Peer<'a>> {
+fn peers(source: &MetricsSource<'_>, account: Option<&Arc<NodeStatus>>) -> Vec<Peer> {
     let Some(local) = source.local else { return Vec::new() };
     let status =
         |node| account.and_then(|account| account.peers.iter().find(|peer| peer.node == node)).copied();
-    let nodes = (0..).map(NodeIndex).zip(local.member.layout.names());
+    let nodes = (0..).map(NodeIndex).zip(local.urls());
     nodes
         .filter(|(node, _)| *node != local.member.me)
         .map(|(node, url)| Peer { node, url, status: status(node) })
@@ -53,13 +54,13 @@ fn peers<'a>(source: &MetricsSource<'a>, account: Option<&Arc<NodeStatus>>) -> V
 }
 
 /// Adds a sample for each peer.
-fn each(family: &mut Family<'_>, peers: &[Peer<'_>], value: impl Fn(&Peer<'_>) -> u64) {
+fn each(family: &mut Family<'_>, peers: &[Peer], value: impl Fn(&Peer) -> u64) {
     for peer in peers {
-        family.count(&[("peer", peer.url)], value(peer));
+        family.count(&[("peer", &peer.url)], value(peer));
     }
 }
 
-fn default_froms(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+fn default_froms(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer]) {
     let own = source.process.config.default_from;
     let help = "1 for a peer whose default_from differs from this node's, else 0.";
     each(&mut out.gauge("veche_peer_default_from_differs", help), peers, |peer| {
@@ -68,7 +69,7 @@ fn default_froms(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer
     });
 }
 
-fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer]) {
     let status = source.local.map(LayoutStatus::of);
     let of = |value: fn(&LayoutStatus) -> u64| status.as_ref().map_or(0, value);
     out.gauge("veche_layout_epoch", "Epoch of the layout record that the node holds; 0 before it is open.")
@@ -84,24 +85,24 @@ fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) 
     });
 }
 
-fn states(out: &mut Exposition, peers: &[Peer<'_>]) {
+fn states(out: &mut Exposition, peers: &[Peer]) {
     let mut family = out.gauge("veche_peer_state", "1 for the state a peer is in, 0 for the others.");
     for peer in peers {
         let state = peer.status.map_or(PeerState::Unknown, |status| status.state);
         for (name, each) in STATES {
-            family.count(&[("peer", peer.url), ("state", name)], u64::from(each == state));
+            family.count(&[("peer", &peer.url), ("state", name)], u64::from(each == state));
         }
     }
 }
 
-fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer]) {
     let MetricsSource { process, metrics, .. } = source;
     let mut family = out.histogram("veche_peer_round_trip_seconds", "Time from a heartbeat to its answer.");
     for peer in peers {
         let round_trips = metrics.round_trips[peer.node.as_usize()].snapshot();
-        family.distribution(&[("peer", peer.url)], &round_trips, &SECONDS);
+        family.distribution(&[("peer", &peer.url)], &round_trips, &SECONDS);
     }
-    let with = |peer: &Peer<'_>| process.gauges.links_with(peer.node);
+    let with = |peer: &Peer| process.gauges.links_with(peer.node);
     each(&mut out.counter("veche_peer_messages_sent_total", "Messages sent to a peer."), peers, |peer| {
         with(peer).messages_sent
     });
@@ -134,9 +135,9 @@ fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
         .count(&[], all.write_calls);
 }
 
-fn hints(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+fn hints(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer]) {
     let MetricsSource { process, local, .. } = source;
-    let held = |peer: &Peer<'_>| local.map(|local| local.member.hints.held(peer.node)).unwrap_or_default();
+    let held = |peer: &Peer| local.map(|local| local.member.hints.held(peer.node)).unwrap_or_default();
     let help = "Writes that a peer missed and this node keeps for it.";
     each(&mut out.gauge("veche_hints", help), peers, |peer| held(peer).hints);
     let help = "Approximate size on disk of the hints kept for a peer.";
@@ -153,12 +154,7 @@ fn hints(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
     });
 }
 
-fn repair(
-    out: &mut Exposition,
-    source: &MetricsSource<'_>,
-    peers: &[Peer<'_>],
-    account: Option<&NodeStatus>,
-) {
+fn repair(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer], account: Option<&NodeStatus>) {
     let sync_state = account.map(|account| account.sync_state);
     let mut family = out.gauge("veche_standing", "1 for the sync state of the node, 0 for the others.");
     for (name, each) in SYNC_STATES {
@@ -195,11 +191,11 @@ fn repair(
     out.gauge("veche_repair_ended_timestamp_seconds", help).time(ended);
 }
 
-fn clocks(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer<'_>]) {
+fn clocks(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer]) {
     let help = "How far a peer's wall clock is ahead of this node's, less than 0 when it is behind.";
     let mut family = out.gauge("veche_peer_clock_ahead_seconds", help);
     for (peer, status) in peers.iter().filter_map(|peer| Some((peer, peer.status?))) {
-        family.value(&[("peer", peer.url)], status.clock_ahead_micros as f64 / 1e6);
+        family.value(&[("peer", &peer.url)], status.clock_ahead_micros as f64 / 1e6);
     }
     let counters = &source.process.counters;
     let help = "Writes of a peer that were refused because its clock is too far ahead of this node's.";

@@ -9,7 +9,7 @@ use crate::harness::{Cluster, free_address};
 const UNKNOWN_PEER: usize = 1;
 
 #[test]
-fn a_changed_list_is_warned_of_and_the_layout_record_prevails() {
+fn a_changed_list_is_warned_of_and_the_layout_record_counts() {
     let mut cluster = Cluster::start(2);
     assert_eq!(cluster.exchange(0, put("k", "v")).status, 201);
     let longer = format!("{},http://{}", cluster.list(), free_address());
@@ -24,7 +24,7 @@ fn a_changed_list_is_warned_of_and_the_layout_record_prevails() {
         // A node may answer before the thread that starts it writes the line.
         eventually("the warning is logged", || cluster.log(UNKNOWN_PEER).contains(&warning));
         let (_, status) = cluster.status(UNKNOWN_PEER).expect("it answers");
-        assert!(status["warnings"].to_string().contains("the record prevails"), "{status}");
+        assert!(status["warnings"].to_string().contains("the record counts"), "{status}");
         assert_eq!(status["nodes"].as_array().map(Vec::len), Some(2), "{status}");
     }
 }
@@ -64,7 +64,7 @@ fn a_node_of_another_cluster_is_refused_and_told_what_to_do() {
     let says = |log: String| log.contains("the nodes disagree about the cluster");
     eventually("both sides say so", || says(cluster.log(0)) && says(other.log(0)));
     // Both logs also contain the first run of the node, whose list was right.
-    eventually("the node says what to do", || other.log(0).contains("start it with an empty --data"));
+    eventually("the node says what to do", || other.log(0).contains("needs an empty --data to join"));
     cluster.exchange(0, put("k", "v")).assert_problem(504, "nothing was stored");
 }
 
@@ -186,6 +186,17 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
     let former_epoch = former_record.expect("a file").expect("a record").epoch.0;
     let (code, stdout, stderr) = recover(&cluster, REMAINING[0], &["--dry-run"]);
     assert!(code == Some(0) && stdout.contains("would follow"), "{stdout}{stderr}");
+    for (node, state) in
+        LOST.map(|node| (node, "dead")).into_iter().chain(REMAINING.map(|node| (node, "active")))
+    {
+        let url = cluster.url(node);
+        let row = stdout.lines().find(|line| line.contains(&url) && line.contains(state));
+        let voter = if state == "active" { " yes " } else { " no " };
+        assert!(row.is_some_and(|row| row.contains(voter)), "{stdout}");
+    }
+    let (code, planned, stderr) = recover(&cluster, REMAINING[0], &["--dry-run", "--json"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let planned: serde_json::Value = serde_json::from_str(&planned).expect("one JSON document");
     assert!(layout_of(&cluster, "layout.before-recovery").is_none(), "nothing is changed");
     assert_eq!(layout_of(&cluster, "layout"), former);
     let (code, stdout, stderr) = recover(&cluster, REMAINING[0], &["--unsafe"]);
@@ -201,6 +212,9 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
     });
     assert_eq!(clusters[0], clusters[1]);
     assert_eq!(clusters[0]["epoch"], former_epoch + 1);
+    for name in ["cluster_id", "epoch", "hash", "members", "voters", "default_from", "partitions"] {
+        assert!(planned[name] == clusters[0][name] && !planned[name].is_null(), "{name}: {planned}");
+    }
     assert_eq!(clusters[0]["kept"], serde_json::json!(["layout.before-recovery", "votes.before-recovery"]));
     REMAINING.into_iter().for_each(|node| cluster.spawn(node));
     let [a, b] = REMAINING;
@@ -212,6 +226,21 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
     assert_eq!(layout["cluster_id"], clusters[0]["cluster_id"]);
     assert_eq!(layout["voters"], serde_json::json!(REMAINING.map(|node| cluster.url(node))));
     assert_eq!(layout["members"][LOST[0]]["state"], "dead");
+    for (shown, planned) in layout["members"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .zip(planned["members"].as_array().expect("a list"))
+    {
+        let planned = planned.as_object().expect("a member");
+        assert!(planned.len() >= 6 && planned.iter().all(|(name, value)| shown[name] == *value), "{shown}");
+    }
+    let of_lost = format!("{} was declared lost", cluster.url(LOST[0]));
+    eventually("the lost members are not to be started", || {
+        let (_, status) = cluster.status(a).expect("it answers");
+        let warnings = status["warnings"].to_string();
+        warnings.contains(&of_lost) && !warnings.contains("start it")
+    });
     cluster.spawn(LOST[0]);
     eventually("both sides say why", || {
         [a, LOST[0]]
@@ -240,6 +269,25 @@ fn the_remaining_nodes_of_a_lost_majority_go_on_as_a_new_lineage() {
 }
 
 #[test]
+fn the_layout_record_of_another_cluster_is_refused_and_the_node_says_what_to_do() {
+    let mut cluster = Cluster::start(2);
+    let mut other = Cluster::start(2);
+    cluster.wait_until_named();
+    other.wait_until_named();
+    cluster.stop(0);
+    other.stop(0);
+    let own = std::fs::read(cluster.data(0).join("layout")).expect("a record");
+    std::fs::copy(other.data(0).join("layout"), cluster.data(0).join("layout")).expect("both exist");
+    let (code, _, stderr) = run(cluster.command(0));
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("is the layout record of another cluster"), "{stderr}");
+    assert!(stderr.contains(&cluster.url(0)) && stderr.contains(&other.url(1)), "{stderr}");
+    assert!(stderr.contains("Copy the file from another member of its own cluster"), "{stderr}");
+    std::fs::write(cluster.data(0).join("layout"), own).expect("it is writable");
+    cluster.start_node(0);
+}
+
+#[test]
 fn a_later_flag_does_not_change_the_default_number_of_copies() {
     let mut cluster = Cluster::prepare(3, &[]);
     for node in 0..3 {
@@ -255,7 +303,44 @@ fn a_later_flag_does_not_change_the_default_number_of_copies() {
     cluster.wait_until_up();
     let (_, status) = cluster.status(0).expect("it answers");
     assert_eq!(status["default_quorum"]["from"], 2, "{status}");
-    assert!(status["warnings"].to_string().contains("--default-from is 3"), "{status}");
+    assert!(
+        status["warnings"].to_string().contains("--default-from is 3, and the layout record"),
+        "{status}"
+    );
+}
+
+/// A node that replaces another one is started without the flag that the first start had. It adopts
+/// the record, and uses its default after a restart.
+#[test]
+fn a_node_that_adopts_another_default_number_of_copies_is_to_be_restarted() {
+    const REPLACED: usize = 2;
+    let mut cluster = Cluster::prepare(3, &[]);
+    for node in 0..3 {
+        let mut command = cluster.command(node);
+        command.args(["--default-from", "2"]);
+        cluster.spawn_as(node, command);
+    }
+    cluster.wait_until_up();
+    cluster.wait_until_named();
+    cluster.stop(REPLACED);
+    cluster.lose_data(REPLACED);
+    cluster.spawn(REPLACED);
+    let warnings = |cluster: &Cluster, node: usize| {
+        let status = cluster.status(node).map(|(_, status)| status["warnings"].to_string());
+        status.unwrap_or_default()
+    };
+    let restart = "default_from is 3 on this node until it is restarted, and 2 in the layout record";
+    eventually("it is to be restarted", || warnings(&cluster, REPLACED).contains(restart));
+    assert!(cluster.log(REPLACED).contains(restart), "{}", cluster.log(REPLACED));
+    let differs = format!("default_from is 3 on {} and 2 on this node", cluster.url(REPLACED));
+    eventually("its peers say so", || warnings(&cluster, 0).contains(&differs));
+    assert!(cluster.log(0).contains(&differs), "{}", cluster.log(0));
+    cluster.stop(REPLACED);
+    cluster.spawn(REPLACED);
+    cluster.wait_until_up();
+    for node in [0, REPLACED] {
+        eventually("all have the same", || !warnings(&cluster, node).contains("default_from"));
+    }
 }
 
 /// Both serve, neither takes the other for its peer, and both say why.

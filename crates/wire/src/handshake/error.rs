@@ -135,7 +135,9 @@ pub enum HandshakeError {
         found_url: String,
     },
     /// Another node answers than the one that was dialed.
-    #[error("{expected:?} was dialed and {found:?} answered: check that its --self-url leads to it")]
+    #[error(
+        "slot {} was dialed and slot {} answered: check that the --self-url of each node leads to it", expected.0, found.0
+    )]
     WrongNode {
         /// The node that was dialed.
         expected: NodeIndex,
@@ -143,7 +145,7 @@ pub enum HandshakeError {
         found: NodeIndex,
     },
     /// The other node claims to be this one.
-    #[error("{node:?} met itself or a second node of its name: give each node a --self-url of its own")]
+    #[error("slot {} met itself or a second node of its name: give each node a --self-url of its own", node.0)]
     SameNode {
         /// Index of this node.
         node: NodeIndex,
