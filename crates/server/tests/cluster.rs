@@ -392,9 +392,11 @@ fn a_differing_default_replica_count_is_a_warning() {
     (0..3).for_each(|node| cluster.wait_until_serving(node));
     let odd = cluster.addresses[1];
     let is_told = |node: usize, of: &str| cluster.warnings(node).contains(of);
-    eventually("the others warn of it", || is_told(0, &format!("http://{odd} keeps each key on 2 nodes")));
-    eventually("it warns of the others", || is_told(1, "keeps each key on 3 nodes, and this node on 2"));
-    assert!(!is_told(0, "keeps each key on 3 nodes"), "the peer with the same default is not named");
+    let of_odd = format!("default_from is 2 on http://{odd} and 3 on this node");
+    eventually("the others warn of it", || is_told(0, &of_odd));
+    let of_other = format!("default_from is 3 on http://{} and 2 on this node", cluster.addresses[0]);
+    eventually("it warns of the others", || is_told(1, &of_other));
+    assert!(!is_told(0, "default_from is 3 on http"), "the peer with the same default is not named");
     let metrics = cluster.exchange(0, bare("GET", "/metrics"));
     let sample = format!("veche_peer_default_from_differs{{peer=\"http://{odd}\"}} 1");
     assert!(metrics.text().contains(&sample), "{sample}");
