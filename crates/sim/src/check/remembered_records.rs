@@ -1,13 +1,13 @@
 //! Invariant: a decided layout record is not forgotten. A majority of the voters that may decide
 //! its epoch has it durably, accepted or as decided, or has a later one. Voters that lost their
-//! directory since do not count as having forgotten it.
+//! directory since they voted do not count as having forgotten it.
 
 use super::InvariantViolation;
 use crate::history::{DecidedRecord, HostVoter};
 use cluster::{NodeIndex, majority};
 
 /// Checks the newest decided record of a lineage. `voters` are the durable states of all hosts;
-/// `was_lost` says whether a slot lost its directory since the decision.
+/// `was_lost` says whether a slot has voted for it and lost its directory since.
 pub fn check<'a>(
     decided: &DecidedRecord,
     voters: impl Iterator<Item = &'a HostVoter>,

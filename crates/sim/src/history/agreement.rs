@@ -33,8 +33,9 @@ pub struct DecidedRecord {
     pub hash: RecordHash,
     /// The record whose voters have decided it.
     pub parent: Arc<LayoutRecord>,
-    /// Number of directories that were lost before.
-    lost_before: u64,
+    /// The voters whose votes have decided it, each with the number of the last directory that its
+    /// slot had lost when it voted.
+    deciders: BTreeMap<NodeIndex, u64>,
 }
 
 /// The durable state of the voter of a host.
@@ -144,25 +145,27 @@ impl AgreementHistory {
             .or_insert_with(|| BallotVotes { hash, voters: BTreeMap::new() });
         one_record::check_ballot(vote.ballot, of_ballot.hash, hash)?;
         of_ballot.voters.insert(node.slot, lost);
-        if of_ballot.voters.len() >= votes_needed(parent) {
-            self.note_decided(epoch, &vote.record, hash, parent)?;
+        if of_ballot.voters.len() < votes_needed(parent) {
+            return Ok(());
         }
-        Ok(())
+        let deciders = of_ballot.voters.clone();
+        self.note_decided(epoch, &vote.record, parent, deciders)
     }
 
     fn note_decided(
         &mut self,
         epoch: ChainEpoch,
         record: &Arc<LayoutRecord>,
-        hash: RecordHash,
         parent: &Arc<LayoutRecord>,
+        deciders: BTreeMap<NodeIndex, u64>,
     ) -> Result<(), InvariantViolation> {
+        let hash = record.hash();
         if let Some(known) = self.decided.get(&epoch) {
             return one_record::check(epoch.1, known.hash, hash);
         }
         child_records::check(record, parent)?;
         let (record, parent) = (Arc::clone(record), Arc::clone(parent));
-        self.decided.insert(epoch, DecidedRecord { record, hash, parent, lost_before: self.lost });
+        self.decided.insert(epoch, DecidedRecord { record, hash, parent, deciders });
         Ok(())
     }
 
@@ -302,8 +305,9 @@ impl AgreementHistory {
     fn check_remembered(&self) -> Result<(), InvariantViolation> {
         let lineages: BTreeSet<ClusterId> = self.decided.keys().map(|(cluster, _)| *cluster).collect();
         lineages.into_iter().filter_map(|cluster| self.newest(cluster)).try_for_each(|newest| {
+            // A directory may be lost between the vote in it and the last vote of the ballot.
             let was_lost =
-                |slot| self.lost_of_slot.get(&slot).is_some_and(|number| *number > newest.lost_before);
+                |slot| newest.deciders.get(&slot).is_some_and(|at_vote| self.last_lost(slot) > *at_vote);
             remembered_records::check(newest, self.voters.values(), was_lost)
         })
     }
@@ -316,10 +320,10 @@ impl AgreementHistory {
 }
 
 impl DecidedRecord {
-    /// A record that the voters of `parent` have decided, before any directory was lost.
+    /// A record that the voters of `parent` have decided.
     pub fn new(record: LayoutRecord, parent: LayoutRecord) -> Self {
         let hash = record.hash();
-        Self { record: Arc::new(record), hash, parent: Arc::new(parent), lost_before: 0 }
+        Self { record: Arc::new(record), hash, parent: Arc::new(parent), deciders: BTreeMap::new() }
     }
 
     /// Whether a voter has the record, accepted or as decided, or a later one.
@@ -340,5 +344,56 @@ impl ToldVotes {
                 self.accepted = self.accepted.max(Some(ballot));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::testing::{ballot, child, first_record};
+    use cluster::{ChainVote, VoteHistory};
+    use stdx::NodeTag;
+
+    fn node(slot: u8, id: u64) -> ChainNode {
+        ChainNode { slot: NodeIndex(slot), id: NodeTag(id) }
+    }
+
+    /// The first record, with the id of slot `n` being `n + 1`.
+    fn named_record() -> LayoutRecord {
+        let mut record = first_record();
+        for member in &mut record.members {
+            member.node_id = Some(NodeTag(u64::from(member.slot.0) + 1));
+        }
+        record
+    }
+
+    /// The state of a voter that has voted for the child of the first record, or for nothing.
+    fn state(has_voted: bool) -> VoterState {
+        let decided = Arc::new(named_record());
+        let record = Arc::new(child(&decided));
+        let vote = has_voted.then(|| ChainVote { ballot: ballot(1), record });
+        let acceptor = AcceptorState { decided, promised: Some(ballot(1)), accepted: vote };
+        VoterState { history: VoteHistory::Complete, acceptor }
+    }
+
+    #[test]
+    fn a_voter_whose_directory_was_lost_before_the_last_vote_has_forgotten_nothing() {
+        let mut history = AgreementHistory::default();
+        history.note_durable(NodeIndex(0), node(0, 1), &state(true)).expect("a vote");
+        history.note_lost(NodeIndex(0));
+        history.note_durable(NodeIndex(1), node(1, 2), &state(true)).expect("the vote that decides");
+        assert_eq!(history.decided_records(), 1);
+        history.note_start(NodeIndex(0), node(0, 9), &state(false)).expect("its directory was lost");
+        history.note_start(NodeIndex(1), node(1, 2), &state(false)).expect_err("it has forgotten its vote");
+    }
+
+    #[test]
+    fn a_lost_directory_without_a_vote_excuses_nobody() {
+        let mut history = AgreementHistory::default();
+        history.note_durable(NodeIndex(0), node(0, 1), &state(true)).expect("a vote");
+        history.note_durable(NodeIndex(1), node(1, 2), &state(true)).expect("the vote that decides");
+        history.note_durable(NodeIndex(2), node(2, 3), &state(false)).expect("no vote");
+        history.note_lost(NodeIndex(2));
+        history.note_start(NodeIndex(1), node(1, 2), &state(false)).expect_err("it has forgotten its vote");
     }
 }

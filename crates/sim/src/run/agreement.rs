@@ -83,7 +83,8 @@ impl World {
     /// Whether enough voters of the newest record have the ids that it names, and may vote by their
     /// histories.
     fn can_decide(&mut self) -> bool {
-        let Some(record) = self.adopted_layout(NodeIndex(0)) else { return false };
+        let adopted = self.adopted_layouts().into_iter().filter_map(|(_, record)| record);
+        let Some(record) = adopted.max_by_key(|record| record.epoch) else { return false };
         let may_vote = |slot: &&NodeIndex| {
             let voter = self.judge.agreement.voter(**slot);
             voter.is_some_and(|voter| {
@@ -113,6 +114,10 @@ impl World {
         while self.now < end {
             let Some(endpoint) = self.endpoint(proposer, Requester::Node) else { break };
             let Some(record) = self.draw_weight_change(proposer) else { break };
+            // The outcome of an earlier proposal is none of this one.
+            if let Some(process) = self.process(endpoint) {
+                process.proposal_end = None;
+            }
             self.propose(endpoint, record, end - self.now);
             let refused = self.process(endpoint).and_then(|process| process.proposed.err());
             if let Some(error) = refused {
@@ -131,6 +136,10 @@ impl World {
                     None => self.run_for(POLL_EVERY)?,
                 }
             }
+        }
+        // A record that was chosen and known to nobody may have changed the voters meanwhile.
+        if !self.can_decide() && self.may_lack_voters() {
+            return Ok(());
         }
         let detail = format!(
             "{proposer:?} proposes a change, and it is not decided within {DECIDED_WITHIN:?}: {last}; {}",
