@@ -134,19 +134,19 @@ fn named_url<'a>(record: &'a LayoutRecord, identity: &Identity) -> Option<&'a st
 }
 
 /// Checks that the node with this identity is a member of `record`, which is in `dir`: the record
-/// names its id, or has a member at the address for which the directory was made.
+/// names its id, or has a member at the address for which the directory was made. A directory of a
+/// cluster that was made without an address of its own is not judged: all its members may have
+/// moved since.
 ///
 /// # Errors
 /// [`StoreError::ForeignLayout`].
 pub(crate) fn check_member(dir: &Path, record: &LayoutRecord, identity: &Identity) -> Result<(), StoreError> {
     let Membership { nodes, own, .. } = &identity.membership;
     let is_member = record.members.iter().any(|member| {
-        let is_named = member.node_id == Some(identity.tag);
-        // An identity of an early release does not name the own address.
-        let is_listed = own.as_ref().map_or(nodes.contains(&member.url), |own| member.url == *own);
-        is_named || is_listed
+        member.node_id == Some(identity.tag) || own.as_ref().is_some_and(|own| member.url == *own)
     });
-    if is_member || record.members.len() == 1 && own.is_none() {
+    let is_alone = nodes.is_empty() && record.members.len() > 1;
+    if is_member || own.is_none() && !is_alone {
         return Ok(());
     }
     let urls = record.members.iter().map(|member| member.url.as_str()).filter(|url| !url.is_empty());
