@@ -20,7 +20,8 @@
 //! - [`Dimension::OldRelease`] cuts a node off once a layout record later than the first one is
 //!   decided. So it has neither a short grace period nor a kind of change.
 //! - [`Dimension::EmptiedAtFirst`] needs nodes that build the same first record and take part in
-//!   the agreement, so neither `MixedDefaults` nor `OldRelease`.
+//!   the agreement, so neither `MixedDefaults` nor `OldRelease`. Its nodes are not settled for some
+//!   seconds, in which their alive marks do not advance, so it has no short absences either.
 //! - [`Dimension::UnforcedRepair`] shortens a long grace period, since anti-entropy runs every
 //!   third of it. The grace period is still longer than the run.
 
@@ -303,7 +304,10 @@ impl Scenario {
             }
             Dimension::EmptiedAtFirst => {
                 let excluded = [Dimension::MixedDefaults, Dimension::OldRelease];
-                self.nodes > 1 && self.fixed.is_none() && !excluded.iter().any(|it| self.dimensions.has(*it))
+                self.nodes > 1
+                    && self.fixed.is_none()
+                    && !self.has_short_absences()
+                    && !excluded.iter().any(|it| self.dimensions.has(*it))
             }
             Dimension::HeavyLoad | Dimension::UnforcedRepair => !self.has_change(),
             Dimension::ShuffledResume
