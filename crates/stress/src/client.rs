@@ -47,6 +47,27 @@ pub struct ClientThread<'a> {
 
 type Outcome = Result<(), String>;
 
+impl Session<'_> {
+    /// Issues the next versions of these registers. The guards are held until they are written, if
+    /// writers of a register take turns.
+    fn issue(&self, registers: &BTreeSet<RegisterId>) -> (Vec<(RegisterId, u64)>, Vec<MutexGuard<'_, ()>>) {
+        // Lock order: ascending registers, so that two batches do not deadlock.
+        let guards = match self.order {
+            WriteOrder::Serial => registers.iter().map(|register| self.writers[register.0].lock()).collect(),
+            WriteOrder::Concurrent => Vec::new(),
+        };
+        let versions = registers.iter().map(|register| (*register, self.expected.issue(*register)));
+        (versions.collect(), guards)
+    }
+
+    /// Records that these versions are stored.
+    fn raise_floors(&self, writes: Vec<(RegisterId, u64)>) {
+        for (register, version) in writes {
+            self.expected.raise_floor(register, version);
+        }
+    }
+}
+
 impl<'a> ClientThread<'a> {
     /// Creates a client that draws from `rng`.
     pub fn new(session: &'a Session<'a>, rng: Rng) -> Self {
@@ -107,18 +128,9 @@ impl<'a> ClientThread<'a> {
     fn write(&mut self) -> Outcome {
         let count = if self.rng.chance(0.7) { 1 } else { 1 + self.rng.below(BATCH_REGISTERS_MAX) };
         let registers: BTreeSet<RegisterId> = (0..count).map(|_| self.register()).collect();
-        let writers = &self.session.writers;
-        // Lock order: ascending registers, so that two batches do not deadlock.
-        let guards: Vec<MutexGuard<'_, ()>> = match self.session.order {
-            WriteOrder::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
-            WriteOrder::Concurrent => Vec::new(),
-        };
-        let writes: Vec<(RegisterId, u64)> =
-            registers.iter().map(|register| (*register, self.session.expected.issue(*register))).collect();
+        let (writes, guards) = self.session.issue(&registers);
         if self.commit(batch_of(&writes))? {
-            for (register, version) in writes {
-                self.session.expected.raise_floor(register, version);
-            }
+            self.session.raise_floors(writes);
         }
         drop(guards);
         Ok(())
@@ -139,13 +151,7 @@ impl<'a> ClientThread<'a> {
             Err(Error::Invalid(_)) => return Ok(()),
             Err(error) => return Err(format!("an ingest does not open: {error}")),
         };
-        let writers = &self.session.writers;
-        let guards: Vec<MutexGuard<'_, ()>> = match self.session.order {
-            WriteOrder::Serial => registers.iter().map(|register| writers[register.0].lock()).collect(),
-            WriteOrder::Concurrent => Vec::new(),
-        };
-        let writes: Vec<(RegisterId, u64)> =
-            registers.iter().map(|register| (*register, self.session.expected.issue(*register))).collect();
+        let (writes, guards) = self.session.issue(&registers);
         let cells: BTreeMap<_, _> = writes
             .iter()
             .flat_map(|&(register, version)| {
@@ -154,11 +160,7 @@ impl<'a> ClientThread<'a> {
             .collect();
         let pushed = cells.iter().try_for_each(|(key, cell)| ingest.push(key, cell.as_ref()));
         match pushed.and_then(|()| ingest.commit(&count.to_be_bytes())) {
-            Ok(()) => {
-                for (register, version) in writes {
-                    self.session.expected.raise_floor(register, version);
-                }
-            }
+            Ok(()) => self.session.raise_floors(writes),
             Err(error) => return ignore_exhaustion(error).map_err(failed("an ingest")),
         }
         drop(guards);
