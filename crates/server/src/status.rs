@@ -21,16 +21,7 @@ pub(crate) fn of(process: &Process) -> Status {
     let account = local.and_then(|local| local.account.lock().clone());
     let stats = local.map(|local| local.store.engine().stats()).unwrap_or_default();
     let nodes = nodes(process, account.as_deref());
-    let warnings = warnings::of(&WarningSource {
-        config: &process.config,
-        started: process.started,
-        accept_failures: &process.accept_state.failures,
-        peer_warnings: &process.peer_links.warnings,
-        local,
-        stats: &stats,
-        nodes: &nodes,
-        now,
-    });
+    let warnings = warnings_about(process, &stats, &nodes, now);
     Status {
         version: env!("CARGO_PKG_VERSION"),
         state: process.serving_state.get(),
@@ -49,6 +40,25 @@ pub(crate) fn of(process: &Process) -> Status {
         },
         storage: storage(process, &stats),
     }
+}
+
+/// The warnings of the status, which is not made for them.
+pub(crate) fn warnings(process: &Process, stats: &Stats, now: Now) -> Vec<String> {
+    let account = process.local.get().and_then(|local| local.account.lock().clone());
+    warnings_about(process, stats, &nodes(process, account.as_deref()), now)
+}
+
+fn warnings_about(process: &Process, stats: &Stats, nodes: &[MemberStatus], now: Now) -> Vec<String> {
+    warnings::of(&WarningSource {
+        config: &process.config,
+        started: process.started,
+        accept_failures: &process.accept_state.failures,
+        peer_warnings: &process.peer_links.warnings,
+        local: process.local.get().map(|local| &**local),
+        stats,
+        nodes,
+        now,
+    })
 }
 
 /// The URLs of the nodes, by index. Those of members are in the adopted record, which may have

@@ -1,9 +1,10 @@
 //! The node's metrics, for `GET /metrics`.
 //!
-//! **Promise.** A scrape only adds up and formats values that are recorded anyway. It does not
-//! block an I/O thread, and is answered in every state of the node. Figures that `GET /v0/status`
-//! also shows are read from the same counters. With `--metrics off`, values that only a scrape
-//! shows are not recorded.
+//! **Promise.** A scrape only adds up and formats values that are recorded anyway. The warnings of
+//! the status are the exception: they are made in order to be counted. A scrape does not block an
+//! I/O thread, and is answered in every state of the node. Figures that `GET /v0/status` also shows
+//! are read from the same counters. With `--metrics off`, values that only a scrape shows are not
+//! recorded.
 //!
 //! **Mechanism.** Each I/O thread records in cells of its own ([`RequestRecorder`]). A [`scrape`]
 //! runs on a blocking thread, since it makes system calls. Scrapes beyond [`SCRAPES_MAX`] wait for

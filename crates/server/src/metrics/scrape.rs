@@ -32,7 +32,8 @@ pub(crate) async fn answer(process: &Arc<Process>, is_head: bool) -> EncodedResp
 
 fn write(process: &Process, metrics: &Metrics) -> String {
     let local = process.local.get().map(|local| &**local);
-    let source = MetricsSource { process, metrics, local, now: process.env.clock.now() };
+    let stats = local.map(|local| local.store.engine().stats()).unwrap_or_default();
+    let source = MetricsSource { process, metrics, local, stats, now: process.env.clock.now() };
     let mut out = Exposition::default();
     system::write(&mut out, &source);
     requests::write(&mut out, &source);

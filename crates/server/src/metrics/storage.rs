@@ -6,14 +6,14 @@ use engine::{LevelStats, Stats};
 use limits::MemoryCategory;
 
 pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
-    let stats = source.local.map(|local| local.store.engine().stats()).unwrap_or_default();
-    memory(out, source, &stats);
-    tables(out, &stats);
-    horizon(out, source, &stats);
-    log(out, &stats);
-    jobs(out, &stats);
-    cache(out, &stats);
-    disk(out, source, &stats);
+    let stats = &source.stats;
+    memory(out, source, stats);
+    tables(out, stats);
+    horizon(out, source, stats);
+    log(out, stats);
+    jobs(out, stats);
+    cache(out, stats);
+    disk(out, source, stats);
 }
 
 fn memory(out: &mut Exposition, source: &MetricsSource<'_>, stats: &Stats) {

@@ -22,7 +22,7 @@ pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     for (name, each) in STATES {
         states.count(&[("state", name)], u64::from(each == state));
     }
-    let warnings = status::of(source.process).warnings.len() as u64;
+    let warnings = status::warnings(source.process, &source.stats, source.now).len() as u64;
     out.gauge("veche_warnings", "Warnings in the status of the node.").count(&[], warnings);
     usage(out);
 }
