@@ -24,7 +24,7 @@
 //! leaves.
 
 use super::context::{OperationContext, RequestTarget};
-use super::peers::{Availability, Peers, Subject};
+use super::peers::{Availability, Peers, SUSPECTED_CLASS, Subject};
 use super::read_answers::ReadAnswers;
 use super::read_repair::{ReadRepair, Spread};
 use super::request_number::Step;
@@ -417,8 +417,7 @@ impl Read {
             .filter(|&(_, node)| peers.can_read(node) == Availability::Ready)
             .min_by_key(|&(replica_index, node)| {
                 let (class, latency) = peers.read_rank(node);
-                let is_last = peers.is_last_resort(node);
-                (is_last, self.sets.swapped().contains(replica_index), class, latency)
+                (class >= SUSPECTED_CLASS, self.sets.swapped().contains(replica_index), class, latency)
             })
             .map(|(replica_index, _)| replica_index)
     }

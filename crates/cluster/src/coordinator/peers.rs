@@ -33,6 +33,9 @@ const REPLICA_WAIT_FACTOR: u32 = 2;
 /// Divisor of the operations in flight: the share of paced writes.
 const PACED_DIVISOR: u64 = 2;
 
+/// Class of the [rank](Peers::read_rank) from which on a node is asked only if no other can be.
+pub(super) const SUSPECTED_CLASS: u8 = 3;
+
 /// Whether the client of a write limits itself to the capacity of the local log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WritePacing {
@@ -197,17 +200,10 @@ impl Peers {
             _ if node == self.member.me && !is_slow => 0,
             PeerState::Up | PeerState::Unknown if !view.draining && !is_slow => 1,
             PeerState::Up | PeerState::Unknown => 2,
-            PeerState::Suspected => 3,
-            PeerState::Unreachable => 4,
+            PeerState::Suspected => SUSPECTED_CLASS,
+            PeerState::Unreachable => SUSPECTED_CLASS + 1,
         };
         (class, self.states[node.as_usize()].latency.mean_nanos())
-    }
-
-    /// Whether reads ask this peer only if no other replica can be asked.
-    #[inline]
-    pub(super) fn is_last_resort(&self, node: NodeIndex) -> bool {
-        node != self.member.me
-            && matches!(self.view.peer(node).state, PeerState::Suspected | PeerState::Unreachable)
     }
 
     /// The wait target for the first of these replicas, if there is any; peers come before this

@@ -1,7 +1,7 @@
 //! Layout records as records of the chain.
 
 use super::{ChainNode, ChainRecord};
-use crate::{FEATURE_LEVEL_NAMED, LayoutEpoch, LayoutRecord, NodeIndex};
+use crate::{LayoutEpoch, LayoutRecord, NodeIndex};
 use std::sync::Arc;
 
 impl ChainRecord for LayoutRecord {
@@ -24,22 +24,16 @@ impl ChainRecord for LayoutRecord {
     }
 
     fn is_child_of(&self, parent: &Self) -> bool {
-        is_followed(self) && self.verify(parent).is_ok()
+        self.check_supported().and_then(|()| self.verify(parent)).is_ok()
     }
 
     fn is_later_than(&self, earlier: &Self) -> bool {
-        is_followed(self) && self.verify_newer(earlier).is_ok()
+        self.check_supported().and_then(|()| self.verify_newer(earlier)).is_ok()
     }
 
     fn follows_other_first(&self, held: &Self) -> bool {
-        is_followed(self) && self.follows_other_first(held)
+        self.check_supported().is_ok() && self.follows_other_first(held)
     }
-}
-
-/// Whether nodes of this release do what the record says. They read running plans and do not carry
-/// them out yet, so they neither vote for such a record nor adopt it.
-fn is_followed(record: &LayoutRecord) -> bool {
-    record.feature_level <= FEATURE_LEVEL_NAMED
 }
 
 /// Messages and states share one copy of a record.
@@ -76,7 +70,7 @@ impl<R: ChainRecord> ChainRecord for Arc<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_PLANS};
+    use crate::{ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS};
     use stdx::NodeTag;
 
     fn record() -> LayoutRecord {
@@ -119,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_level_that_nodes_do_not_follow_is_no_record_of_the_chain() {
+    fn a_record_of_a_level_that_is_not_supported_is_no_record_of_the_chain() {
         let first = record();
         let child_of_level = |feature_level| LayoutRecord {
             epoch: LayoutEpoch(2),
@@ -127,8 +121,8 @@ mod tests {
             feature_level,
             ..first.clone()
         };
-        let followed = child_of_level(FEATURE_LEVEL_NAMED);
-        assert!(followed.is_child_of(&first) && followed.is_later_than(&first));
+        let supported = child_of_level(FEATURE_LEVEL_NAMED);
+        assert!(supported.is_child_of(&first) && supported.is_later_than(&first));
         let read = child_of_level(FEATURE_LEVEL_PLANS);
         assert_eq!((FEATURE_LEVEL, read.verify(&first)), (FEATURE_LEVEL_PLANS, Ok(())));
         assert!(!read.is_child_of(&first) && !read.is_later_than(&first));

@@ -6,7 +6,7 @@ use super::notes::Explanation;
 use super::{PlacementNote, PlacementPlan, PlacementSwap};
 use std::collections::BTreeMap;
 
-/// What a plan does, for its operator.
+/// The effects of a plan, for its operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementPreview {
     /// The members of before and after, in the order of their slots.

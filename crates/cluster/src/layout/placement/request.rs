@@ -1,4 +1,4 @@
-//! What an operator requests, resolved to members.
+//! The requests of an operator, resolved to members.
 
 use super::super::record::WEIGHT_DEFAULT;
 use super::super::{

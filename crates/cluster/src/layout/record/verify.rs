@@ -2,8 +2,8 @@
 
 use super::plan::{SwapChange, exchanged};
 use super::{
-    FEATURE_LEVEL, FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
-    MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
+    FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutMember, LayoutRecord,
+    LayoutRecordError, MemberState, RecordHash, URL_BYTES_MAX, VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, NodeSet, PartitionId};
 use std::collections::BTreeSet;
@@ -42,6 +42,16 @@ impl LayoutRecord {
         }
         self.check_lists()?;
         self.check_plan()
+    }
+
+    /// Checks that nodes of this release act as the record demands. They read running plans and do
+    /// not carry them out yet, so they neither vote for such a record nor adopt it.
+    ///
+    /// # Errors
+    /// [`LayoutRecordError::FeatureLevel`].
+    pub(crate) fn check_supported(&self) -> Result<(), LayoutRecordError> {
+        let level = self.feature_level;
+        if level > FEATURE_LEVEL_NAMED { Err(LayoutRecordError::FeatureLevel { level }) } else { Ok(()) }
     }
 
     fn check_members(&self) -> Result<(), LayoutRecordError> {

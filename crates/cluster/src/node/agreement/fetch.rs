@@ -12,9 +12,8 @@
 use super::{Agreement, AgreementEffect};
 use crate::node::dispatch::RequestPurpose;
 use crate::{
-    ChainRequest, FEATURE_LEVEL_NAMED, LayoutDecodeError, LayoutEpoch, LayoutRecord, LayoutRecordError,
-    LayoutStamp, LinkId, MessageId, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, RecordHash,
-    ReplicaFault,
+    ChainRequest, LayoutDecodeError, LayoutEpoch, LayoutRecord, LayoutRecordError, LayoutStamp, LinkId,
+    MessageId, Node, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, RecordHash, ReplicaFault,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -176,9 +175,8 @@ impl Agreement {
         if record.cluster != decided.cluster {
             return Some(LayoutConflictReason::AnotherCluster);
         }
-        if record.feature_level > FEATURE_LEVEL_NAMED {
-            let level = record.feature_level;
-            return Some(LayoutConflictReason::Refused(LayoutRecordError::FeatureLevel { level }));
+        if let Err(error) = record.check_supported() {
+            return Some(LayoutConflictReason::Refused(error));
         }
         let refused = record.verify_newer(decided).err();
         refused.filter(|_| !self.voter.adopts_child_of_other_first(record)).map(LayoutConflictReason::Refused)
