@@ -240,6 +240,9 @@ pub struct HeartbeatPayload {
     /// The newest layout record that the sender has adopted. `None` from a sender that takes no
     /// part in the agreement on layout records, or over a link whose protocol lacks it.
     pub layout: Option<LayoutStamp>,
+    /// Whether the sender's directory has forgotten votes by its own id, so that it votes no more.
+    /// `false` over a link whose protocol lacks it.
+    pub votes_forgotten: bool,
 }
 
 /// Identifies a layout record among those that nodes of one cluster may hold.

@@ -447,6 +447,7 @@ fn admit_undecided_copy(world: &mut World) {
         generation: Some(GenerationReport { number: known.number + 1, clock: known.clock }),
         default_from: None,
         layout: None,
+        votes_forgotten: false,
     };
     let id = MessageId { incarnation: Incarnation(0xc0b1), requester: Requester::Node, number: 1 };
     let message = Message::Request {

@@ -75,6 +75,8 @@ pub(crate) struct LayoutStatus {
     lost_votes: Option<String>,
     /// The votes that the directory of this node knows. `None`: the node has not started yet.
     history: Option<VoteHistory>,
+    /// The voters that are known to have forgotten votes.
+    forgetful: NodeSet,
     members: Vec<(SeenMember, Option<Instant>)>,
 }
 
@@ -95,7 +97,10 @@ impl LayoutStatus {
         };
         let members = record.members.iter().map(|member| seen(member.slot)).collect();
         let history = agreement.as_deref().map(|agreement| agreement.history);
-        Self { lost_votes: local.peer_epochs.lost_votes.clone(), history, members, record }
+        let voters = agreement.as_deref().map_or(&[][..], |agreement| &agreement.voters);
+        let forgetful = voters.iter().filter(|voter| voter.votes_forgotten).map(|voter| voter.slot).collect();
+        let lost_votes = local.peer_epochs.lost_votes.clone();
+        Self { record, lost_votes, history, forgetful, members }
     }
 
     /// The member in this slot.
@@ -153,9 +158,28 @@ impl LayoutStatus {
         warnings
     }
 
+    fn warning_of_forgetful(&self, forgetful: &[&str], reached: usize, missing: &[&str]) -> String {
+        let missing = match missing.is_empty() {
+            true => String::new(),
+            false => format!(" These cannot be reached: {}.", missing.join(", ")),
+        };
+        format!(
+            "{reached} of the {} voters vote, which is no majority: data is served, and changes of the layout stop.{missing} \
+             These have forgotten votes, because their directories are older states or copies: {}. Start them with an empty \
+             --data, one by one, while the others run.",
+            self.record.voters.len(),
+            forgetful.join(", ")
+        )
+    }
+
     fn warning_of_voters(&self) -> Option<String> {
         let (voters, missing) = (self.record.voters.len(), self.unreachable_voters());
-        let reached = voters - missing.len();
+        let forgetful =
+            self.urls_of_voters(|member, seen| seen.is_named_heard && self.forgetful.contains(member.slot));
+        let reached = voters - missing.len() - forgetful.len();
+        if !forgetful.is_empty() && 2 * reached <= voters {
+            return Some(self.warning_of_forgetful(&forgetful, reached, &missing));
+        }
         let replaced = self.urls_of_voters(|member, seen| seen.is_replaced(member));
         let in_place = match replaced.is_empty() {
             true => String::new(),
@@ -226,7 +250,22 @@ mod tests {
         };
         let members = (0..).zip(states).map(seen).collect();
         let history = Some(VoteHistory::Complete);
-        LayoutStatus { record: record(epoch), lost_votes: epochs.lost_votes.clone(), history, members }
+        let (record, lost_votes) = (record(epoch), epochs.lost_votes.clone());
+        LayoutStatus { record, lost_votes, history, forgetful: NodeSet::EMPTY, members }
+    }
+
+    #[test]
+    fn voters_that_have_forgotten_votes_are_named_once_no_majority_votes() {
+        let told = |states, forgetful: &[u8]| {
+            let mut status = status(2, states, &PeerEpochs::new(3, &VotesFound::Present));
+            status.forgetful = forgetful.iter().copied().map(NodeIndex).collect();
+            status.warnings(at(0), true).concat()
+        };
+        assert_eq!(told([NodeState::Up; 3], &[1]), "", "two of three vote");
+        let warning = told([NodeState::Up, NodeState::Up, NodeState::Unreachable], &[1]);
+        assert!(warning.starts_with("1 of the 3 voters vote"), "{warning}");
+        assert!(warning.contains("cannot be reached: http://c:1. These have forgotten"), "{warning}");
+        assert!(warning.contains("copies: http://b:1. Start them"), "{warning}");
     }
 
     #[test]

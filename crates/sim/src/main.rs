@@ -10,6 +10,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND] [--with DIMENSION]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND] [--with DIMENSION]\nsim plants COUNT [--small] [--plant NAME]";
 
+/// A sweep reports its progress each time it has run this number of seeds.
+const PROGRESS_EVERY: u64 = 500;
 /// A sweep runs the seeds that are multiples of this number with a flood too.
 const FLOOD_EVERY: u64 = 10;
 
@@ -110,6 +112,10 @@ fn sweep(from: u64, count: u64, options: RunOptions) -> ExitCode {
             {
                 failed.push(seed);
             }
+        }
+        let done = seed + 1 - from;
+        if done.is_multiple_of(PROGRESS_EVERY) && done < count {
+            eprintln!("{done} of {count} seeds from {from}: {} failed {failed:?}", failed.len());
         }
     }
     println!("{count} seeds from {from}: {} failed {failed:?}", failed.len());

@@ -47,6 +47,7 @@ fn heartbeat_payload(sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayloa
         generation: None,
         default_from: None,
         layout: None,
+        votes_forgotten: false,
     }
 }
 
@@ -67,6 +68,7 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
             generation: tag.map(|_| now),
             default_from: NonZeroU8::new(if tag.is_some() { 5 } else { 0 }),
             layout: tag.map(|_| stamp).filter(|_| version >= 4),
+            votes_forgotten: tag.is_some() && version >= 4,
             ..heartbeat_payload(sync_state, tag)
         },
     }

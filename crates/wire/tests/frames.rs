@@ -37,6 +37,7 @@ fn heartbeat_payload(hints_for_you: u64) -> HeartbeatPayload {
         generation: None,
         default_from: None,
         layout: None,
+        votes_forgotten: false,
     }
 }
 

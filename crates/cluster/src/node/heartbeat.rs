@@ -208,6 +208,7 @@ impl Node {
             generation: self.current_generation(),
             default_from: NonZeroU8::new(self.limits.default_from),
             layout: self.layout_stamp(),
+            votes_forgotten: self.has_forgotten_votes(),
         }
     }
 }

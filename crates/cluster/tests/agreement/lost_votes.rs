@@ -2,7 +2,7 @@
 
 use crate::cluster_of_voters::{Cluster, Disk, WITHIN};
 use crate::world::SECOND;
-use cluster::{LayoutRecord, ProposalOutcome, SyncState, VoteHistory};
+use cluster::{LayoutRecord, NodeIndex, ProposalOutcome, SyncState, VoteHistory};
 
 /// A child of the first host's record that names the present id of each host.
 fn all_named(cluster: &Cluster) -> LayoutRecord {
@@ -87,6 +87,57 @@ fn a_directory_that_is_an_older_state_of_itself_never_votes_again() {
     cluster.run(2 * SECOND);
     assert!(!decides(&mut cluster, 0, "a"));
     assert_eq!(cluster.disks[1].state.acceptor.promised, None);
+}
+
+/// Has host 1 find out that its directory is an older state of itself, and be rebuilt.
+fn roll_back_voter(cluster: &mut Cluster) {
+    let (older, votes) = (cluster.world.hosts[1].store.clone(), cluster.disks[1].state.clone());
+    for _ in 0..2 {
+        cluster.crash(1);
+        cluster.start(1);
+        cluster.run(3 * SECOND);
+    }
+    cluster.crash(1);
+    cluster.world.roll_back(1, &older);
+    cluster.disks[1].state = votes;
+    cluster.start(1);
+    cluster.run(20 * SECOND);
+    assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
+    assert_eq!(cluster.disks[1].state.history, VoteHistory::Incomplete);
+}
+
+#[test]
+fn a_voter_that_has_forgotten_votes_is_replaced_by_a_member_that_votes() {
+    let mut cluster = Cluster::new(4, 1);
+    cluster.reconciles = true;
+    cluster.start_all();
+    cluster.run(3 * SECOND);
+    assert_eq!(cluster.adopted(0).voters, [0, 1, 2].map(NodeIndex));
+    roll_back_voter(&mut cluster);
+    assert_eq!(cluster.adopted(0).voters, [0, 2, 3].map(NodeIndex));
+    cluster.crash(2);
+    cluster.run(2 * SECOND);
+    assert!(decides(&mut cluster, 0, "a"), "two of three voters know their votes");
+}
+
+#[test]
+fn a_voter_that_has_forgotten_votes_counts_as_none_in_the_status() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.reconciles = true;
+    cluster.start_all();
+    cluster.run(3 * SECOND);
+    roll_back_voter(&mut cluster);
+    assert_eq!(cluster.adopted(0).voters, [0, 1, 2].map(NodeIndex), "no other member can vote");
+    for host in 0..3 {
+        let status = cluster.node(host).agreement_status().unwrap();
+        let forgetful = status.voters.iter().map(|voter| voter.votes_forgotten).collect::<Vec<_>>();
+        assert_eq!((forgetful, status.has_majority()), (vec![false, true, false], true));
+    }
+    cluster.crash(2);
+    cluster.run(2 * SECOND);
+    for host in 0..2 {
+        assert!(!cluster.node(host).agreement_status().unwrap().has_majority(), "host {host}");
+    }
 }
 
 #[test]

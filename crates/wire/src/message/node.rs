@@ -41,6 +41,8 @@ mod kind {
 
 /// Bits of the flags of a heartbeat. The lower two are the sync state.
 mod heartbeat_flag {
+    use super::{GENERATIONS_SINCE, LAYOUT_SINCE};
+
     pub(super) const SYNC_STATE: u8 = 0b11;
     pub(super) const DRAINING: u8 = 1 << 2;
     pub(super) const DISK_FULL: u8 = 1 << 3;
@@ -48,9 +50,19 @@ mod heartbeat_flag {
     pub(super) const REPAIR_OWED: u8 = 1 << 5;
     /// Since version 3.
     pub(super) const REMEMBERS_GENERATION: u8 = 1 << 6;
+    /// Since version 4.
+    pub(super) const VOTES_FORGOTTEN: u8 = 1 << 7;
     /// The bits of versions 1 and 2.
     pub(super) const FIRST: u8 = SYNC_STATE | DRAINING | DISK_FULL | REMEMBERS_TAG | REPAIR_OWED;
-    pub(super) const ALL: u8 = FIRST | REMEMBERS_GENERATION;
+
+    /// The bits of this version.
+    pub(super) const fn known(version: u8) -> u8 {
+        match version {
+            ..GENERATIONS_SINCE => FIRST,
+            ..LAYOUT_SINCE => FIRST | REMEMBERS_GENERATION,
+            _ => FIRST | REMEMBERS_GENERATION | VOTES_FORGOTTEN,
+        }
+    }
 }
 
 /// Bits of the first byte of a range request.
@@ -303,6 +315,8 @@ fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload
     flags |=
         if heartbeat_payload.remembered_tag_of_you.is_some() { heartbeat_flag::REMEMBERS_TAG } else { 0 };
     flags |= if remembered_generation.is_some() { heartbeat_flag::REMEMBERS_GENERATION } else { 0 };
+    let votes_forgotten = heartbeat_payload.votes_forgotten && version >= LAYOUT_SINCE;
+    flags |= if votes_forgotten { heartbeat_flag::VOTES_FORGOTTEN } else { 0 };
     out.push(flags);
     put_u64(out, heartbeat_payload.sent.as_nanos());
     put_u64(out, heartbeat_payload.wall.micros_since_unix_epoch());
@@ -330,8 +344,7 @@ fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload
 
 fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPayload, WireError> {
     let flags = reader.u8()?;
-    let known = if version >= GENERATIONS_SINCE { heartbeat_flag::ALL } else { heartbeat_flag::FIRST };
-    if flags & !known != 0 {
+    if flags & !heartbeat_flag::known(version) != 0 {
         return Err(WireError::Field { field: "state of a node" });
     }
     let mut heartbeat_payload = HeartbeatPayload {
@@ -351,6 +364,7 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
         generation: None,
         default_from: None,
         layout: None,
+        votes_forgotten: flags & heartbeat_flag::VOTES_FORGOTTEN != 0,
     };
     if version >= GENERATIONS_SINCE {
         heartbeat_payload.default_from = NonZeroU8::new(reader.u8()?);

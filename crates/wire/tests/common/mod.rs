@@ -260,14 +260,15 @@ fn any_wall() -> impl Strategy<Value = WallTime> {
 pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload> {
     let sync_state =
         prop_oneof![Just(SyncState::Unsettled), Just(SyncState::Rebuilding), Just(SyncState::Settled)];
-    let plain = any::<(u64, bool, bool, u64, bool, u8)>();
+    let plain = any::<(u64, bool, bool, u64, bool, u8, bool)>();
     let now = option::of((1..u64::MAX, any::<u64>()));
     let remembered = option::of(any::<(u64, u64, u64)>());
     let stamp = (1..u64::MAX, any::<u64>())
         .prop_map(|(epoch, fingerprint)| LayoutStamp { epoch: LayoutEpoch(epoch), fingerprint });
     (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered, option::of(stamp)).prop_map(
         |(plain, wall, sync_state, tag, now, remembered, layout)| {
-            let (sent, draining, disk_full, hints_for_you, repair_pending, default_from) = plain;
+            let (sent, draining, disk_full, hints_for_you, repair_pending, default_from, votes_forgotten) =
+                plain;
             HeartbeatPayload {
                 sent: Instant::from_nanos(sent),
                 wall,
@@ -286,6 +287,7 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
                     .map(|(number, bound)| GenerationReport { number, clock: Hlc::from_bits(bound) }),
                 default_from: NonZeroU8::new(default_from),
                 layout,
+                votes_forgotten,
             }
         },
     )

@@ -42,6 +42,9 @@
 //! or a copy. The node record is not stored before that is durable: a crash in between leaves the
 //! reason for the rebuild in the record, which is found again.
 //!
+//! A node whose votes are `Incomplete` says so in its heartbeats. It is not made a voter, it does
+//! not count as one that votes, and another member replaces it as a voter.
+//!
 //! **Old peers.** A peer of a release without the epoch chain sends heartbeats without a stamp. It
 //! is asked nothing, so it does not vote, and it does not learn records. While it is linked, a
 //! majority of the voters has to be found among the other nodes.
@@ -210,6 +213,12 @@ impl Node {
             member.is_some_and(|member| member.state == MemberState::Dead)
         };
         self.peer_nodes().filter(|&node| is_dead(node)).collect()
+    }
+
+    /// Whether the directory of this node has forgotten votes by the node's own id.
+    pub(super) fn has_forgotten_votes(&self) -> bool {
+        let history = self.agreement.as_ref().map(|agreement| agreement.voter.history());
+        history == Some(VoteHistory::Incomplete)
     }
 
     /// Whether a restriction of this node's votes is not durable yet.

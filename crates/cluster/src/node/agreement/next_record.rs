@@ -12,7 +12,7 @@
 //! 3. **A moved node.** A node that is linked states another URL than the record has: the URL is
 //!    replaced.
 //! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
-//!    removed.
+//!    removed. A voter that has forgotten its votes stays only while no other member can vote.
 
 use crate::layout::voter_count;
 use crate::quorum::is_majority;
@@ -30,6 +30,8 @@ pub(super) struct HeardMember {
     pub(super) is_settled: bool,
     /// Whether it holds the adopted record.
     pub(super) holds_adopted: bool,
+    /// Whether it knows all votes by its id. Otherwise it does not vote.
+    pub(super) has_votes: bool,
 }
 
 /// The members as one node hears them, itself included.
@@ -90,6 +92,17 @@ impl HeardCluster {
     fn is_ready(&self, member: &LayoutMember) -> bool {
         self.ready(member.slot).is_some_and(|heard| member.node_id == Some(heard.id))
     }
+
+    /// Whether this member is ready and votes, or would vote.
+    fn is_able_voter(&self, member: &LayoutMember) -> bool {
+        self.is_ready(member) && !self.has_forgotten_votes(member)
+    }
+
+    /// Whether the named node of this member is heard and has forgotten votes.
+    fn has_forgotten_votes(&self, member: &LayoutMember) -> bool {
+        let heard = self.members.get(&member.slot);
+        heard.is_some_and(|heard| member.node_id == Some(heard.id) && !heard.has_votes)
+    }
 }
 
 fn with_ids(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord> {
@@ -144,18 +157,21 @@ fn with_next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Layo
 
 /// The voters after one step towards the wanted ones.
 ///
-/// Only a member that is ready is added. A voter that is not heard stays, unless it is dead or
-/// leaves. A majority of the voters after the step is ready. The number of voters depends on the
-/// active members, whether they are heard or not. Otherwise two nodes that hear different members
-/// would add and remove the same voter in turn.
+/// Only a member that is ready and votes is added. A voter that is not heard stays, unless it is
+/// dead or leaves. A majority of the voters after the step is ready and votes. The number of voters
+/// depends on the active members, whether they are heard or not. Otherwise two nodes that hear
+/// different members would add and remove the same voter in turn.
 fn next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Vec<NodeIndex>> {
-    let is_voter = |member: &LayoutMember| adopted.voters.contains(&member.slot);
-    let is_eligible = |member: &&LayoutMember| {
-        member.state == MemberState::Active && (is_voter(member) || heard.is_ready(member))
-    };
-    let eligible: Vec<&LayoutMember> = adopted.members.iter().filter(is_eligible).collect();
-    let active = adopted.members.iter().filter(|member| member.state == MemberState::Active).count();
-    let wanted = spread_over_zones(&eligible, &adopted.voters, voter_count(active));
+    let is_voter = |member: &&LayoutMember| adopted.voters.contains(&member.slot);
+    let active = || adopted.members.iter().filter(|member| member.state == MemberState::Active);
+    let (forgetful, others): (Vec<_>, Vec<_>) =
+        active().partition(|member| heard.has_forgotten_votes(member));
+    let is_eligible = |member: &&LayoutMember| is_voter(member) || heard.is_able_voter(member);
+    let eligible: Vec<&LayoutMember> = others.into_iter().filter(is_eligible).collect();
+    let count = voter_count(active().count());
+    let mut wanted = spread_over_zones(&eligible, &adopted.voters, count);
+    let missing = count.saturating_sub(wanted.len());
+    wanted.extend(forgetful.into_iter().filter(is_voter).map(|member| member.slot).take(missing));
     let added = wanted.iter().copied().find(|slot| !adopted.voters.contains(slot));
     let removed = removable_voter(adopted, heard, &wanted);
     let mut voters: BTreeSet<NodeIndex> = adopted.voters.iter().copied().collect();
@@ -165,9 +181,10 @@ fn next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<Vec<NodeI
         (Some(added), None) if voters.len() < wanted.len() => voters.insert(added),
         _ => return None,
     };
-    let is_ready = |slot: &&NodeIndex| adopted.member(**slot).is_some_and(|member| heard.is_ready(member));
-    let ready = voters.iter().filter(is_ready).count();
-    is_majority(ready, voters.len()).then(|| voters.into_iter().collect())
+    let is_able =
+        |slot: &&NodeIndex| adopted.member(**slot).is_some_and(|member| heard.is_able_voter(member));
+    let able = voters.iter().filter(is_able).count();
+    is_majority(able, voters.len()).then(|| voters.into_iter().collect())
 }
 
 /// The voter to be removed first among those that are not wanted.
@@ -180,7 +197,8 @@ fn removable_voter(
     let members = unwanted.filter_map(|slot| adopted.member(*slot));
     let is_dead = |member: &LayoutMember| member.state == MemberState::Dead;
     let removable = members.filter(|member| is_dead(member) || heard.is_ready(member));
-    removable.max_by_key(|member| (is_dead(member), member.slot)).map(|member| member.slot)
+    let rank = |member: &&LayoutMember| (is_dead(member), heard.has_forgotten_votes(member), member.slot);
+    removable.max_by_key(rank).map(|member| member.slot)
 }
 
 /// Chooses `count` members, from each zone in turn. Members that vote already come first, and so
@@ -216,9 +234,14 @@ mod tests {
         NodeTag(100 + u64::from(slot.0))
     }
 
+    /// A member that is ready and can vote.
+    fn heard_as(id: NodeTag) -> HeardMember {
+        HeardMember { id, is_settled: true, holds_adopted: true, has_votes: true }
+    }
+
     /// All members are heard and ready.
     fn all_heard(record: &LayoutRecord) -> HeardCluster {
-        let heard = |slot| HeardMember { id: id(slot), is_settled: true, holds_adopted: true };
+        let heard = |slot| heard_as(id(slot));
         let slots: Vec<_> = record.members.iter().map(|member| member.slot).collect();
         HeardCluster {
             members: slots.iter().map(|slot| (*slot, heard(*slot))).collect(),
@@ -236,7 +259,7 @@ mod tests {
     fn hear_other_node(heard: &mut HeardCluster, slot: NodeIndex, new: NodeTag) {
         heard.linked.remove(&id(slot));
         heard.linked.insert(new);
-        heard.members.insert(slot, HeardMember { id: new, is_settled: true, holds_adopted: true });
+        heard.members.insert(slot, heard_as(new));
     }
 
     #[test]
@@ -404,6 +427,44 @@ mod tests {
         assert_eq!(voters_after(&record, &heard), Some(vec![0, 2, 3]), "two of the new voters are heard");
         heard.members.remove(&NodeIndex(0));
         assert_eq!(voters_after(&record, &heard), None, "one of the new voters would be heard");
+    }
+
+    fn forget_votes(heard: &mut HeardCluster, slot: u8) {
+        heard.members.get_mut(&NodeIndex(slot)).expect("it is heard").has_votes = false;
+    }
+
+    #[test]
+    fn a_member_that_has_forgotten_votes_is_not_made_a_voter() {
+        let record = in_zones(&["", "", ""], &[0, 2]);
+        let mut heard = all_heard(&record);
+        assert_eq!(voters_after(&record, &heard), Some(vec![0, 1, 2]));
+        forget_votes(&mut heard, 1);
+        assert_eq!(voters_after(&record, &heard), None);
+    }
+
+    #[test]
+    fn a_voter_that_has_forgotten_votes_is_replaced_where_another_member_can_vote() {
+        let record = in_zones(&["a", "b", "c"], &[0, 1, 2]);
+        let mut heard = all_heard(&record);
+        forget_votes(&mut heard, 1);
+        assert_eq!(voters_after(&record, &heard), None, "no other member can vote");
+        let record = in_zones(&["a", "b", "c", "a"], &[0, 1, 2]);
+        let mut heard = all_heard(&record);
+        forget_votes(&mut heard, 1);
+        assert_eq!(voters_after(&record, &heard), Some(vec![0, 2, 3]));
+        forget_votes(&mut heard, 3);
+        assert_eq!(voters_after(&record, &heard), None);
+    }
+
+    #[test]
+    fn a_voter_that_has_forgotten_votes_does_not_count_as_ready() {
+        let mut record = in_zones(&["", "", ""], &[0, 1, 2]);
+        record.members[2].state = MemberState::Dead;
+        let mut heard = all_heard(&record);
+        heard.members.remove(&NodeIndex(2));
+        assert_eq!(voters_after(&record, &heard), Some(vec![0, 1]));
+        forget_votes(&mut heard, 1);
+        assert_eq!(voters_after(&record, &heard), None, "one of two voters would vote");
     }
 
     #[test]

@@ -39,8 +39,8 @@ use super::next_record::{HeardCluster, HeardMember, next_record};
 use super::proposal::ProposalRequester;
 use crate::quorum::is_majority;
 use crate::{
-    LayoutEpoch, LayoutRecord, LayoutRecordError, Node, NodeIndex, NodeSet, PeerState, SyncState,
-    URL_BYTES_MAX,
+    ChainRecord, LayoutEpoch, LayoutRecord, LayoutRecordError, Node, NodeIndex, NodeSet, PeerState,
+    SyncState, URL_BYTES_MAX,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -171,8 +171,8 @@ impl Node {
             return;
         }
         let (me, reachable) = (self.member.me, self.reachable_voters(&adopted));
-        let can_decide =
-            reachable.contains(me) && is_majority(usize::from(reachable.len()), adopted.voters.len());
+        let able = reachable.without(self.forgetful_voters(&adopted));
+        let can_decide = reachable.contains(me) && is_majority(usize::from(able.len()), adopted.voters.len());
         let heard = can_decide.then(|| self.heard_cluster());
         let next = heard.and_then(|heard| next_record(&adopted, &heard));
         let Some(agreement) = &mut self.agreement else { return };
@@ -194,6 +194,19 @@ impl Node {
         record.voters.iter().copied().filter(|slot| self.hears(record, *slot)).collect()
     }
 
+    /// The voters of `record` that this node knows to have forgotten votes, itself included. None
+    /// while all voters are needed, because then that does not matter.
+    pub(super) fn forgetful_voters(&self, record: &LayoutRecord) -> NodeSet {
+        if record.needs_all_voters() {
+            return NodeSet::EMPTY;
+        }
+        let has_forgotten = |slot: NodeIndex| match slot == self.member.me {
+            true => self.has_forgotten_votes(),
+            false => self.is_peer(slot) && self.peer(slot).heartbeat().is_some_and(|its| its.votes_forgotten),
+        };
+        record.voters.iter().copied().filter(|slot| has_forgotten(*slot)).collect()
+    }
+
     /// The members of the adopted record as this node hears them.
     pub(super) fn heard_cluster(&self) -> HeardCluster {
         let Some(agreement) = &self.agreement else { return HeardCluster::default() };
@@ -201,6 +214,7 @@ impl Node {
             id: self.member.tag,
             is_settled: self.is_read_eligible() && self.is_in_place(),
             holds_adopted: true,
+            has_votes: !self.has_forgotten_votes(),
         };
         let peers = self.peer_nodes().filter_map(|node| self.heard_peer(node).map(|heard| (node, heard)));
         HeardCluster {
@@ -218,6 +232,7 @@ impl Node {
             id: dialed.hello.tag,
             is_settled: peer.sync_state() == SyncState::Settled,
             holds_adopted: dialed.heartbeat.is_some_and(|its| its.layout == self.layout_stamp()),
+            has_votes: dialed.heartbeat.is_some_and(|its| !its.votes_forgotten),
         })
     }
 

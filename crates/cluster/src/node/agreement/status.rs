@@ -26,9 +26,10 @@ pub struct AgreementStatus {
 pub struct VoterStatus {
     /// Its slot.
     pub slot: NodeIndex,
-    /// Whether it is this node or a node that answers, with the id that the record names. Whether
-    /// it may vote is not known here.
+    /// Whether it is this node or a node that answers, with the id that the record names.
     pub is_reachable: bool,
+    /// Whether it has forgotten votes by its id, and votes no more.
+    pub votes_forgotten: bool,
     /// The id that the record names. `None` in epoch 1.
     pub named_id: Option<NodeTag>,
     /// Id of another node than the named one that is linked in the slot, this node included: the
@@ -37,10 +38,11 @@ pub struct VoterStatus {
 }
 
 impl AgreementStatus {
-    /// Whether a majority of the voters is reachable. Without it no record is decided. While ids of
-    /// voters are not named, all voters are needed.
+    /// Whether a majority of the voters is reachable and votes. Without it no record is decided.
+    /// While ids of voters are not named, all voters are needed.
     pub fn has_majority(&self) -> bool {
-        is_majority(self.voters.iter().filter(|voter| voter.is_reachable).count(), self.voters.len())
+        let is_able = |voter: &&VoterStatus| voter.is_reachable && !voter.votes_forgotten;
+        is_majority(self.voters.iter().filter(is_able).count(), self.voters.len())
     }
 
     /// Whether a majority of the voters cannot come back as far as this node knows, because other
@@ -59,10 +61,12 @@ impl Node {
         let agreement = self.agreement.as_ref()?;
         let adopted = &agreement.adopted;
         let reachable = self.reachable_voters(&adopted.record);
+        let forgetful = self.forgetful_voters(&adopted.record);
         let voter = |slot: &NodeIndex| {
             let named_id = adopted.record.member(*slot).and_then(|member| member.node_id);
             let other_id = named_id.and_then(|named| self.other_id_in(*slot, named));
-            VoterStatus { slot: *slot, is_reachable: reachable.contains(*slot), named_id, other_id }
+            let (is_reachable, votes_forgotten) = (reachable.contains(*slot), forgetful.contains(*slot));
+            VoterStatus { slot: *slot, is_reachable, votes_forgotten, named_id, other_id }
         };
         Some(AgreementStatus {
             epoch: adopted.record.epoch,
