@@ -28,7 +28,7 @@ pub struct FuzzTarget {
 }
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 12] = [
+pub const TARGETS: [FuzzTarget; 13] = [
     FuzzTarget { name: "decode", run: targets::http::decode, seeds: targets::http::decode_seeds },
     FuzzTarget { name: "engine", run: targets::engine::run, seeds: targets::engine::seeds },
     FuzzTarget { name: "entries", run: targets::http::entries, seeds: targets::http::entries_seeds },
@@ -37,6 +37,7 @@ pub const TARGETS: [FuzzTarget; 12] = [
     FuzzTarget { name: "manifest", run: targets::files::manifest, seeds: targets::files::manifest_seeds },
     FuzzTarget { name: "results", run: targets::http::results, seeds: targets::http::results_seeds },
     FuzzTarget { name: "table", run: targets::files::table, seeds: targets::files::table_seeds },
+    FuzzTarget { name: "votes", run: targets::layout::votes, seeds: targets::layout::votes_seeds },
     FuzzTarget {
         name: "wal_record",
         run: targets::files::wal_record,

@@ -52,6 +52,10 @@ fn a_repair_leaves_a_valid_file_as_it_is() {
         assert!(repair::layout_record(&record) == record);
         cluster::LayoutRecord::decode(&record).expect("a layout record");
     }
+    for votes in targets::layout::votes_seeds() {
+        assert!(repair::votes(&votes) == votes);
+        store::internals::encode_votes_again(&votes).expect("votes");
+    }
     for segment in targets::files::wal_segment_seeds() {
         assert!(repair::wal_segment(&segment) == segment);
     }

@@ -1,17 +1,25 @@
 //! Runs seeds: `sim run --seed N [--trace] [--small] [--flood | --fault KIND]`, `sim sweep COUNT
 //! [--from SEED] [--small] [--fault KIND]`, `sim plants COUNT [--small] [--plant NAME]`.
 //!
-//! A sweep also runs every tenth seed with a flood. With `--fault`, half of the faults of each run
-//! are of that kind, for example `--fault clock-step`. With `--with`, each run has this dimension
-//! of the world, even if its seed does not draw it, for example `--with narrow-links`.
+//! A sweep and the plants use every core. A sweep also runs every tenth seed with a flood. With
+//! `--fault`, half of the faults of each run are of that kind, for example `--fault clock-step`.
+//! With `--with`, each run has this dimension of the world, even if its seed does not draw it, for
+//! example `--with narrow-links`.
 
 use sim::{Dimension, FaultKind, Plant, RunReport, Scale, Scenario};
+use std::cell::Cell;
+use std::num::NonZero;
+use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 const USAGE: &str = "sim run --seed N [--trace] [--small] [--flood | --fault KIND] [--with DIMENSION]\nsim sweep COUNT [--from SEED] [--small] [--fault KIND] [--with DIMENSION]\nsim plants COUNT [--small] [--plant NAME]";
 
 /// A sweep reports its progress each time it has run this number of seeds.
 const PROGRESS_EVERY: u64 = 500;
+/// Stack of a thread that runs seeds, as large as that of a main thread.
+const STACK_BYTES: usize = 8 << 20;
 /// A sweep runs the seeds that are multiples of this number with a flood too.
 const FLOOD_EVERY: u64 = 10;
 
@@ -23,6 +31,11 @@ struct RunOptions {
     fault: Option<FaultKind>,
     /// Dimension that the run has even if its seed does not draw it.
     with: Option<Dimension>,
+}
+
+thread_local! {
+    /// The run of this thread.
+    static RUNNING: Cell<Option<(u64, RunOptions)>> = const { Cell::new(None) };
 }
 
 impl RunOptions {
@@ -89,7 +102,8 @@ fn usage() -> ExitCode {
 }
 
 fn run_one(seed: u64, options: RunOptions, prints: bool) -> ExitCode {
-    replay_on_panic(seed, options);
+    replay_on_panic();
+    RUNNING.set(Some((seed, options)));
     let scenario = options.draw(seed);
     println!("{scenario:#?}");
     let report = sim::run(scenario, prints);
@@ -97,52 +111,83 @@ fn run_one(seed: u64, options: RunOptions, prints: bool) -> ExitCode {
     if report.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Runs `count` seeds. Prints each violation with the command line that replays it.
+/// Runs `count` seeds, on every core. Prints each violation with the command line that replays it.
 fn sweep(from: u64, count: u64, options: RunOptions) -> ExitCode {
-    let mut failed = Vec::new();
-    for seed in from..from + count {
-        let has_flood = options.fault.is_none() && seed.is_multiple_of(FLOOD_EVERY);
-        let flood = has_flood.then_some(RunOptions { is_flood: true, ..options });
-        for options in std::iter::once(options).chain(flood) {
-            replay_on_panic(seed, options);
-            // A panic is a failed assertion inside a state machine. The sweep continues after it.
-            let report = std::panic::catch_unwind(|| sim::run(options.draw(seed), false));
-            if !report
-                .is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, options)).is_none())
-            {
-                failed.push(seed);
-            }
-        }
-        let done = seed + 1 - from;
-        if done.is_multiple_of(PROGRESS_EVERY) && done < count {
+    replay_on_panic();
+    let progress = Mutex::new((0_u64, Vec::new()));
+    on_every_core(from..from + count, |seed| {
+        let failures = failures_of(seed, options);
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let (done, failed) = &mut *progress;
+        *done += 1;
+        failed.extend(std::iter::repeat_n(seed, failures));
+        if done.is_multiple_of(PROGRESS_EVERY) && *done < count {
             eprintln!("{done} of {count} seeds from {from}: {} failed {failed:?}", failed.len());
         }
-    }
+    });
+    let (_, mut failed) = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.sort_unstable();
     println!("{count} seeds from {from}: {} failed {failed:?}", failed.len());
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs a seed of a sweep. Returns the number of its runs that failed.
+fn failures_of(seed: u64, options: RunOptions) -> usize {
+    let has_flood = options.fault.is_none() && seed.is_multiple_of(FLOOD_EVERY);
+    let flood = has_flood.then_some(RunOptions { is_flood: true, ..options });
+    let fails = |options: &RunOptions| {
+        let options = *options;
+        RUNNING.set(Some((seed, options)));
+        // A panic is a failed assertion inside a state machine. The sweep continues after it.
+        let report = std::panic::catch_unwind(|| sim::run(options.draw(seed), false));
+        !report.is_ok_and(|report| report.violation.as_ref().inspect(|_| print(&report, options)).is_none())
+    };
+    std::iter::once(options).chain(flood).filter(fails).count()
 }
 
 /// Runs each planted bug, or the one named `only`, and prints how many of the seeds catch it.
 fn plants(count: u64, scale: Scale, only: Option<&String>) -> ExitCode {
     let mut missed = false;
     let is_wanted = |plant: &Plant| only.is_none_or(|name| format!("{plant:?}") == *name);
+    std::panic::set_hook(Box::new(|_| {}));
     for plant in Plant::ALL.into_iter().filter(is_wanted) {
-        std::panic::set_hook(Box::new(|_| {}));
-        let caught: Vec<(u64, String)> = (0..count)
-            .filter_map(|seed| {
-                let run =
-                    std::panic::catch_unwind(|| sim::run(Scenario::draw(seed, scale, Some(plant)), false));
-                let by = match run {
-                    Ok(report) => report.violation?.invariant.to_owned(),
-                    Err(_) => "panic".to_owned(),
-                };
-                Some((seed, by))
-            })
-            .collect();
+        let caught = Mutex::new(Vec::new());
+        on_every_core(0..count, |seed| {
+            let run = std::panic::catch_unwind(|| sim::run(Scenario::draw(seed, scale, Some(plant)), false));
+            let by = match run {
+                Ok(report) => report.violation.map(|violation| violation.invariant.to_owned()),
+                Err(_) => Some("panic".to_owned()),
+            };
+            let mut caught = caught.lock().unwrap_or_else(PoisonError::into_inner);
+            caught.extend(by.map(|by| (seed, by)));
+        });
+        let mut caught = caught.into_inner().unwrap_or_else(PoisonError::into_inner);
+        caught.sort_unstable();
         missed |= caught.is_empty();
         println!("{plant:?}: {} of {count} seeds: {:?}", caught.len(), caught.get(..caught.len().min(6)));
     }
     if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Calls `run` once for each seed, on as many threads as there are cores.
+fn on_every_core(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(seeds.start);
+    let run_rest = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            run(seed);
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            thread.spawn_scoped(scope, &run_rest).expect("a thread for each core");
+        }
+    });
 }
 
 fn print(report: &RunReport, options: RunOptions) {
@@ -156,10 +201,11 @@ fn print(report: &RunReport, options: RunOptions) {
     );
 }
 
-/// Prints the command line that replays the run when it panics.
-fn replay_on_panic(seed: u64, options: RunOptions) {
-    std::panic::set_hook(Box::new(move |panic| {
-        println!("{panic}\n{}", replay(seed, options));
+/// Prints the command line that replays the run of a thread when it panics.
+fn replay_on_panic() {
+    std::panic::set_hook(Box::new(|panic| match RUNNING.get() {
+        Some((seed, options)) => println!("{panic}\n{}", replay(seed, options)),
+        None => println!("{panic}"),
     }));
 }
 

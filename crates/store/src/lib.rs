@@ -63,3 +63,9 @@ pub use snapshots::{SNAPSHOT_AGE_DEFAULT, SNAPSHOTS_MAX};
 pub use store::{Store, TryAnswer};
 pub use verify::{FutureCells, VerifiedDirectory, verify};
 pub use votes_file::{VOTES_FILE, VotesFound};
+
+/// Readers of files, for fuzz targets.
+#[cfg(feature = "internals")]
+pub mod internals {
+    pub use crate::votes_file::encode_votes_again;
+}

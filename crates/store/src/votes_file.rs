@@ -202,6 +202,15 @@ fn vote(reader: &mut Reader<'_>) -> Result<ChainVote<Arc<LayoutRecord>>, String>
     Ok(ChainVote { ballot, record: Arc::new(record) })
 }
 
+/// Reads the bytes of a file of votes, and encodes what they hold.
+///
+/// # Errors
+/// A description of the defect.
+#[cfg(feature = "internals")]
+pub fn encode_votes_again(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    StoredVotes::decode(bytes).map(|votes| votes.encode())
+}
+
 /// The votes that a start has found in its data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VotesFound {

@@ -22,6 +22,7 @@ const TARGETS: [&str; 12] = [
     "manifest",
     "results",
     "table",
+    "votes",
     "wal_record",
     "wal_segment",
     "wire_handshake",

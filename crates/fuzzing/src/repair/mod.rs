@@ -9,7 +9,7 @@ mod manifest;
 mod table;
 mod wal;
 
-pub use layout::layout_record;
+pub use layout::{layout_record, votes};
 pub use manifest::manifest;
 pub use table::table;
 pub use wal::{wal_record, wal_segment};

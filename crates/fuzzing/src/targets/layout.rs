@@ -1,4 +1,5 @@
-//! Layout records: any bytes are a record that has the same bytes again, or refused.
+//! Layout records and files of votes: any bytes are read as one that has the same bytes again, or
+//! refused.
 
 use crate::repair;
 use cluster::{ClusterOrigin, Layout, LayoutRecord, NodeIndex};
@@ -16,6 +17,26 @@ pub fn record(bytes: &[u8]) {
             assert_eq!(usize::from(layout.len()), record.members.len());
         }
     }
+}
+
+/// Reads any bytes as a file of votes.
+pub fn votes(bytes: &[u8]) {
+    for bytes in [bytes, &repair::votes(bytes)] {
+        if let Ok(encoded) = store::internals::encode_votes_again(bytes) {
+            assert_eq!(encoded, bytes);
+        }
+    }
+}
+
+/// Votes of each history, with a promise and with an accepted record.
+pub fn votes_seeds() -> Vec<Vec<u8>> {
+    let files: [&[u8]; 4] = [
+        include_bytes!("../../../store/tests/formats/votes-v1-incomplete.bin"),
+        include_bytes!("../../../store/tests/formats/votes-v1-of-this-id.bin"),
+        include_bytes!("../../../store/tests/formats/votes-v1-promise.bin"),
+        include_bytes!("../../../store/tests/formats/votes-v1.bin"),
+    ];
+    files.map(<[u8]>::to_vec).to_vec()
 }
 
 /// Records of one member and of several, of epoch 1 and of a later one.
