@@ -22,11 +22,14 @@
 //! **Caveats.** At most [`NODES_MAX`] nodes. Every slot up to the greatest one has a member.
 
 mod balance;
+mod command;
 mod node_set;
 mod placement;
 mod record;
 
+pub use command::{CommandRefusal, JoiningNode};
 pub use node_set::{NodeIndex, NodeSet};
+pub(crate) use placement::next_swap;
 pub use placement::{
     MemberPreview, PairMove, PlacementChange, PlacementFault, PlacementNote, PlacementPlan, PlacementPreview,
     PlacementRefusal, PlacementSwap,

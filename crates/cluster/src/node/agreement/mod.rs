@@ -65,6 +65,7 @@
 
 mod fetch;
 mod next_record;
+mod plan_step;
 mod proposal;
 mod reconcile;
 mod statements;

@@ -16,11 +16,15 @@
 //!    replaced.
 //! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
 //!    removed. A voter that has forgotten its votes stays only while no other member can vote.
+//! 5. **The running plan.** Its swaps take the steps that the statements of the members permit: see
+//!    [`plan_step`](super::plan_step).
 
+use super::plan_step::next_plan_step;
 use crate::layout::voter_count;
 use crate::quorum::is_majority;
 use crate::{
-    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, MemberState, NodeIndex, VOTERS_MAX,
+    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, MemberState, NodeIndex,
+    PlanStatements, VOTERS_MAX,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +41,8 @@ pub(super) struct HeardMember {
     pub(super) holds_adopted: bool,
     /// Whether it knows all votes by its id. Otherwise it does not vote.
     pub(super) has_votes: bool,
+    /// What it states about the plan of the record that it holds.
+    pub(super) statements: PlanStatements,
 }
 
 /// The members as one node hears them, itself included.
@@ -58,7 +64,8 @@ pub(super) fn next_record(adopted: &LayoutRecord, heard: &HeardCluster) -> Optio
     }
     let changes = with_new_ids(adopted, heard)
         .chain(with_new_urls(adopted, heard))
-        .chain(with_next_voters(adopted, heard));
+        .chain(with_next_voters(adopted, heard))
+        .chain(next_plan_step(adopted, heard));
     let mut possible = changes.filter(|record| record.verify(adopted).is_ok());
     possible.next()
 }
@@ -87,6 +94,13 @@ impl HeardCluster {
     /// The member in this slot, if it is settled and holds the adopted record.
     fn ready(&self, slot: NodeIndex) -> Option<&HeardMember> {
         self.members.get(&slot).filter(|heard| heard.is_settled && heard.holds_adopted)
+    }
+
+    /// The statements of the node that `adopted` names in this slot, if it holds that record.
+    pub(super) fn statements(&self, adopted: &LayoutRecord, slot: NodeIndex) -> Option<&PlanStatements> {
+        let named = adopted.member(slot)?.node_id;
+        let heard = self.members.get(&slot).filter(|heard| heard.holds_adopted && named == Some(heard.id));
+        heard.map(|heard| &heard.statements)
     }
 
     /// Whether the named node of this member is heard, is settled and holds the adopted record.
@@ -239,7 +253,13 @@ mod tests {
 
     /// A member that is ready and can vote.
     fn heard_as(id: NodeTag) -> HeardMember {
-        HeardMember { id, is_settled: true, holds_adopted: true, has_votes: true }
+        HeardMember {
+            id,
+            is_settled: true,
+            holds_adopted: true,
+            has_votes: true,
+            statements: PlanStatements::default(),
+        }
     }
 
     /// All members are heard and ready.
