@@ -8,10 +8,13 @@
 //! from its share by weight, in partitions; `bytes` is the same in bytes, of 4 million keys of 1 to
 //! 2,047 bytes. `least` is a lower bound on the copies that move, from the counts of the members
 //! alone: new zones need more. `order` is the number of swaps that move none of these copies.
+//! `pairs` is the number of pairs of members that exchange data, and `all pairs` that of all swaps:
+//! one pass over a member serves all partitions of a pair.
 
 use cluster::{
     ClusterOrigin, Key, Layout, LayoutEpoch, LayoutRecord, PartitionId, PlacementChange, PlacementPlan,
 };
+use std::collections::BTreeSet;
 use std::time::Duration;
 use stdx::{NodeTag, Rng};
 
@@ -22,8 +25,8 @@ const KEYS: u64 = 4_000_000;
 fn main() {
     let sizes = partition_sizes();
     println!(
-        "{:>24} {:>8} {:>8} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9}",
-        "change", "moved", "least", "ratio", "order", "pairs", "weights", "bytes", "ms"
+        "{:>24} {:>8} {:>8} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9}",
+        "change", "moved", "least", "ratio", "order", "pairs", "all pairs", "weights", "bytes", "ms"
     );
     for nodes in [3, 4, 5, 7, 9, 12, 16, 24, 32, 48, 63] {
         let record = balanced(nodes, &[]);
@@ -134,10 +137,11 @@ fn measure(name: &str, record: &LayoutRecord, changes: &[PlacementChange], sizes
         least => format!("{:.3}", f64::from(moved) / least as f64),
     };
     println!(
-        "{name:>24} {moved:>8} {least:>8} {:>8} {:>6} {:>6} {:>7.2} % {:>7.2} % {:>9.1}",
+        "{name:>24} {moved:>8} {least:>8} {:>8} {:>6} {:>6} {:>9} {:>7.2} % {:>7.2} % {:>9.1}",
         ratio,
         preview.order_swaps,
         preview.moves.len(),
+        plan.swaps.iter().map(|swap| (swap.loses, swap.gains)).collect::<BTreeSet<_>>().len(),
         imbalance(&after, &now) * 100.0,
         imbalance(&after, &held(&after, |partition| sizes[partition])) * 100.0,
         took.as_secs_f64() * 1e3,

@@ -10,7 +10,8 @@
 
 use crate::{
     ChainRequest, ChainResponse, Generation, Key, LayoutDecodeError, LayoutEpoch, LayoutRecord, NodeIndex,
-    RecordHash, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, ScanRequest, SyncState,
+    PlanStatements, RecordHash, ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, ScanRequest,
+    SyncState,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -243,6 +244,9 @@ pub struct HeartbeatPayload {
     /// Whether the sender's directory has forgotten votes by its own id, so that it votes no more.
     /// `false` over a link whose protocol lacks it.
     pub votes_forgotten: bool,
+    /// What the sender states about the plan of that record. No statement without a record, or over
+    /// a link whose protocol lacks it.
+    pub plan: PlanStatements,
 }
 
 /// Identifies a layout record among those that nodes of one cluster may hold.

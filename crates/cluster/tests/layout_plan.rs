@@ -4,9 +4,9 @@
 #![allow(clippy::disallowed_methods, reason = "the files are what is tested")]
 
 use cluster::{
-    ClusterOrigin, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutDecodeError, LayoutEpoch, LayoutRecord,
-    LayoutRecordError, MemberState, NODES_MAX, NodeIndex, NodeSet, PairSwap, PartitionId, RecordHash,
-    RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, ZONE_BYTES_MAX,
+    ClusterOrigin, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, LayoutDecodeError, LayoutEpoch,
+    LayoutRecord, LayoutRecordError, MemberState, NODES_MAX, NodeIndex, NodeSet, PairSwap, PartitionId,
+    RecordHash, RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, ZONE_BYTES_MAX,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ fn with_swap(record: &LayoutRecord, swap: PairSwap) -> LayoutRecord {
             list.swap(loser, gainer);
         }
     }
-    record.plan = Some(RunningPlan { began: LayoutEpoch(2), swaps: vec![swap] });
+    record.plan = Some(RunningPlan { swaps: vec![swap], ..RunningPlan::new(LayoutEpoch(2)) });
     record
 }
 
@@ -104,7 +104,10 @@ impl Loss {
         let (Self::Died(slot) | Self::LostDisk(slot)) = self else { return };
         let member = record.members.iter_mut().find(|member| member.slot == slot).expect("a member");
         match self {
-            Self::LostDisk(_) => member.node_id = Some(NodeTag(999)),
+            Self::LostDisk(_) => {
+                let former = member.node_id.replace(NodeTag(999));
+                record.former_ids.extend(former);
+            }
             _ => member.state = MemberState::Dead,
         }
         record.changed.fill(record.epoch);
@@ -124,7 +127,7 @@ fn states() -> [Option<PairSwap>; 5] {
 
 fn parent_with(state: Option<&PairSwap>) -> LayoutRecord {
     let mut parent = base(4, 4);
-    parent.plan = Some(RunningPlan { began: LayoutEpoch(2), swaps: Vec::new() });
+    parent.plan = Some(RunningPlan::new(LayoutEpoch(2)));
     match state {
         Some(state) => with_swap(&parent, state.clone()),
         None => parent,
@@ -142,7 +145,7 @@ fn child_with(parent: &LayoutRecord, state: Option<&PairSwap>, loss: Loss) -> La
             }
         }
         None => {
-            record.plan = Some(RunningPlan { began: LayoutEpoch(2), swaps: Vec::new() });
+            record.plan = Some(RunningPlan::new(LayoutEpoch(2)));
             if parent.swaps().iter().any(|swap| swap.phase != SwapPhase::New) {
                 (record.changed[0], record.changed[2]) = (record.epoch, record.epoch);
             }
@@ -305,7 +308,7 @@ fn a_partition_begins_a_swap_after_its_former_one_has_ended() {
     for former in states().into_iter().flatten() {
         let parent = parent_with(Some(&former));
         let mut record = child(&parent);
-        record.plan = Some(RunningPlan { began: LayoutEpoch(2), swaps: vec![other(6)] });
+        record.plan = Some(RunningPlan { swaps: vec![other(6)], ..RunningPlan::new(LayoutEpoch(2)) });
         record.changed[2..].fill(CHILD);
         record.changed[0] = CHILD;
         let is_ended = former.phase == SwapPhase::New;
@@ -314,7 +317,7 @@ fn a_partition_begins_a_swap_after_its_former_one_has_ended() {
         if ended.verify(&parent).is_ok() {
             ended.changed.fill(ended.epoch);
             let mut next = child(&ended);
-            next.plan = Some(RunningPlan { began: LayoutEpoch(2), swaps: vec![other(7)] });
+            next.plan = Some(RunningPlan { swaps: vec![other(7)], ..RunningPlan::new(LayoutEpoch(2)) });
             next.changed.fill(next.epoch);
             assert_eq!(next.verify(&ended), Ok(()), "{former:?}");
         }
@@ -325,7 +328,7 @@ fn a_partition_begins_a_swap_after_its_former_one_has_ended() {
 fn one_plan_runs_at_a_time() {
     let parent = base(4, 4);
     let with = |record: &LayoutRecord, began| LayoutRecord {
-        plan: Some(RunningPlan { began: LayoutEpoch(began), swaps: Vec::new() }),
+        plan: Some(RunningPlan::new(LayoutEpoch(began))),
         ..child(record)
     };
     let begun = with(&parent, 6);
@@ -417,6 +420,71 @@ fn a_lost_disk_and_a_death_take_the_swap_along() {
     assert!(of("x lost its disk: read-new 3 4 -> new 3 6") && of("g lost its disk: back 3 4 -> old"));
 }
 
+/// One record declares both nodes of a pair dead.
+#[test]
+fn both_nodes_of_a_pair_may_die_in_one_record() {
+    for former in states() {
+        let parent = parent_with(former.as_ref());
+        let mut record = child(&parent);
+        record.declare_dead([LOSER, GAINER].into_iter().collect());
+        assert_eq!(record.verify(&parent), Ok(()), "after {former:?}");
+        let expected = match former.as_ref().map(|swap| swap.phase) {
+            None | Some(SwapPhase::Prepare) => None,
+            Some(SwapPhase::ReadNew) => Some(swap(SwapPhase::Back, 3, 6)),
+            Some(SwapPhase::Back | SwapPhase::New) => former,
+        };
+        assert_eq!(record.swaps(), expected.as_slice());
+    }
+}
+
+/// A swap whose loser died before may be cancelled, as in the model.
+#[test]
+fn a_swap_is_cancelled_after_the_death_of_its_loser() {
+    let cases = [(SwapPhase::Prepare, None), (SwapPhase::ReadNew, Some(SwapPhase::Back))];
+    for (phase, cancelled) in cases {
+        let since = if phase == SwapPhase::Prepare { 3 } else { 4 };
+        let mut parent = parent_with(Some(&swap(phase, 3, since)));
+        parent.declare_dead([LOSER].into_iter().collect());
+        let attempt = parent.swaps()[0].attempt.0;
+        let next = cancelled.map(|phase| swap(phase, attempt, 6));
+        let record = child_with(&parent, next.as_ref(), Loss::None);
+        assert_eq!(record.verify(&parent), Ok(()), "from {}", phase.name());
+    }
+}
+
+#[test]
+fn the_target_of_a_plan_stays_or_is_cancelled() {
+    let parent = base(4, 4);
+    let with_target = |record: &LayoutRecord, target: &[u8]| {
+        let mut next = child(record);
+        let plan = next.plan.get_or_insert(RunningPlan::new(next.epoch));
+        plan.target = target.iter().copied().map(NodeIndex).collect();
+        next
+    };
+    let refused = Err(LayoutRecordError::PlanTarget);
+    let target = [0, 1, 3].repeat(4);
+    let begun = with_target(&parent, &target);
+    assert_eq!(begun.verify(&parent), Ok(()));
+    assert_eq!(child(&begun).verify(&begun), Ok(()));
+    assert_eq!(with_target(&begun, &[0, 1, 2].repeat(4)).verify(&begun), refused);
+    let cancelled = with_target(&begun, &[]);
+    assert_eq!(cancelled.verify(&begun), Ok(()));
+    assert_eq!(with_target(&cancelled, &target).verify(&cancelled), refused);
+    for impossible in [&[0, 1, 3].repeat(3)[..], &[0, 1, 1].repeat(4), &[0, 1, 9].repeat(4), &[0, 1, 3, 0]] {
+        assert_eq!(with_target(&parent, impossible).check(), refused, "{impossible:?}");
+    }
+    for state in [MemberState::Leaving, MemberState::Dead] {
+        let mut parent = parent.clone();
+        parent.members[3].state = state;
+        assert_eq!(
+            with_target(&parent, &target).verify(&parent),
+            refused,
+            "a gainer that is {}",
+            state.name()
+        );
+    }
+}
+
 #[test]
 fn a_death_or_a_lost_disk_changes_every_partition_of_a_record_with_plans() {
     let parent = base(4, 4);
@@ -479,14 +547,48 @@ fn sample() -> LayoutRecord {
         let added = record.plan.replace(plan).expect("it was just set");
         record.plan.as_mut().expect("it was just set").swaps.extend(added.swaps);
     }
-    record.plan.as_mut().expect("it has one").swaps.sort_by_key(PairSwap::pair);
+    let plan = record.plan.as_mut().expect("it has one");
+    plan.swaps.sort_by_key(PairSwap::pair);
+    (plan.is_paused, plan.target) = (true, [0, 3, 2].map(NodeIndex).repeat(256));
+    record.former_ids = [900, 901].map(NodeTag).to_vec();
     assert_eq!(record.check(), Ok(()));
     record
 }
 
+/// The sample, cancelled: its bytes end with those of the swaps.
+fn without_target() -> LayoutRecord {
+    let mut record = sample();
+    let plan = record.plan.as_mut().expect("it has one");
+    (plan.is_paused, plan.target) = (false, Vec::new());
+    record
+}
+
+/// The content of a record, with its checksum.
+fn sealed(mut content: Vec<u8>) -> Vec<u8> {
+    let checksum = crc_fast::crc32_iscsi(&content);
+    content.extend(checksum.to_le_bytes());
+    content
+}
+
+/// The bytes of the plan of a record.
+fn plan_bytes(record: &LayoutRecord) -> Vec<u8> {
+    let before = LayoutRecord { plan: None, ..record.clone() }.encode().len() - 4;
+    let bytes = record.encode();
+    bytes[before..bytes.len() - 4].to_vec()
+}
+
+/// The record with these bytes as its plan, of which the record says that there are `len`.
+fn with_plan_bytes(record: &LayoutRecord, plan: &[u8], len: usize) -> Vec<u8> {
+    let mut content = LayoutRecord { plan: None, ..record.clone() }.encode();
+    content.truncate(content.len() - 8);
+    content.extend((len as u32).to_le_bytes());
+    content.extend(plan);
+    sealed(content)
+}
+
 #[test]
 fn the_bytes_of_a_plan_are_pinned() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats/layout-v1-plan.bin");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats/layout-v2-plan.bin");
     let record = sample();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, record.encode()).unwrap();
@@ -497,7 +599,7 @@ fn the_bytes_of_a_plan_are_pinned() {
 }
 
 #[test]
-fn the_largest_plan_fits_into_a_record_of_300_kib() {
+fn the_largest_plan_fits_into_a_record_of_350_kib() {
     let mut record = base(NODES_MAX, 4_096);
     record.epoch = LayoutEpoch(16_000);
     record.changed.fill(LayoutEpoch(16_000));
@@ -516,10 +618,13 @@ fn the_largest_plan_fits_into_a_record_of_300_kib() {
         since: LayoutEpoch(16_000),
         partitions: partitions((first..4_096).step_by(SWAPS_MAX)),
     });
-    record.plan = Some(RunningPlan { began: LayoutEpoch(15_000), swaps: swaps.collect() });
+    let target = [0, 1, 2].map(NodeIndex).repeat(4_096);
+    record.plan =
+        Some(RunningPlan { target, swaps: swaps.collect(), ..RunningPlan::new(LayoutEpoch(15_000)) });
+    record.former_ids = (1_000..).map(NodeTag).take(FORMER_IDS_MAX).collect();
     assert_eq!(record.check(), Ok(()));
     let bytes = record.encode();
-    assert!(bytes.len() <= 300 << 10, "{} bytes", bytes.len());
+    assert!(bytes.len() <= 350 << 10, "{} bytes", bytes.len());
     assert_eq!(LayoutRecord::decode(&bytes).as_ref(), Ok(&record));
     let plan = record.plan.as_mut().expect("it was just set");
     let last = plan.swaps.pop().expect("there are many");
@@ -533,17 +638,120 @@ fn the_largest_plan_fits_into_a_record_of_300_kib() {
     );
 }
 
+/// Decodes the record with these bytes as its plan.
+fn decoded(record: &LayoutRecord, plan: &[u8]) -> Result<LayoutRecord, LayoutDecodeError> {
+    LayoutRecord::decode(&with_plan_bytes(record, plan, plan.len()))
+}
+
 #[test]
-fn every_flipped_bit_truncation_and_extension_of_a_plan_is_refused() {
+fn the_checksum_of_a_record_with_a_plan_is_checked() {
     let bytes = sample().encode();
-    for bit in (bytes.len() - 80) * 8..bytes.len() * 8 {
+    for bit in (bytes.len() - 4) * 8..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(LayoutRecord::decode(&flipped).is_err(), "bit {bit}");
+        assert_eq!(LayoutRecord::decode(&flipped), Err(LayoutDecodeError::Checksum));
     }
-    for len in bytes.len() - 80..bytes.len() {
-        assert!(LayoutRecord::decode(&bytes[..len]).is_err(), "{len} bytes");
+}
+
+/// Behind a valid checksum: a flipped bit makes another record with the same bytes, or none.
+#[test]
+fn every_flipped_bit_of_a_plan_is_refused_or_another_plan() {
+    let (mut accepted, mut refused) = (0, 0);
+    for record in [sample(), without_target()] {
+        let plan = plan_bytes(&record);
+        for bit in 0..plan.len().min(200) * 8 {
+            let mut flipped = plan.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            match decoded(&record, &flipped) {
+                Ok(other) => {
+                    assert_eq!((plan_bytes(&other), other.check()), (flipped, Ok(())), "bit {bit}");
+                    accepted += 1;
+                }
+                Err(LayoutDecodeError::Checksum) => panic!("the checksum is repaired"),
+                Err(_) => refused += 1,
+            }
+        }
     }
+    assert!(accepted > 20 && refused > 500, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn every_truncation_and_extension_of_a_plan_is_refused() {
+    for record in [sample(), without_target()] {
+        let plan = plan_bytes(&record);
+        assert_eq!(decoded(&record, &plan), Ok(record.clone()));
+        for len in 1..plan.len() {
+            let cut = decoded(&record, &plan[..len]);
+            assert_eq!(cut, Err(LayoutDecodeError::Length), "{len} of {} bytes", plan.len());
+        }
+        let longer = [plan.as_slice(), &[0]].concat();
+        assert_eq!(decoded(&record, &longer), Err(LayoutDecodeError::Length));
+        for len in [plan.len() - 1, plan.len() + 1, 1 << 31] {
+            let bytes = with_plan_bytes(&record, &plan, len);
+            assert_eq!(LayoutRecord::decode(&bytes), Err(LayoutDecodeError::Length), "length {len}");
+        }
+    }
+}
+
+#[test]
+fn each_field_of_a_plan_is_decoded_within_its_bounds() {
+    let record = without_target();
+    let plan = plan_bytes(&record);
+    // Format, flags, epoch, number of swaps; then loser, gainer, phase, and the epoch 200.
+    assert_eq!(plan[..9], [1, 0, 2, 4, 0, 2, 1, 200, 1]);
+    let field = |field| LayoutDecodeError::Field { field };
+    let too_many = LayoutDecodeError::Record(LayoutRecordError::PlanBounds);
+    let cases: [(usize, &[u8], LayoutDecodeError); 14] = [
+        (0, &[2], LayoutDecodeError::Plan),
+        (1, &[4], field("flags of a plan")),
+        (1, &[2], LayoutDecodeError::Length),
+        (2, &[0x82, 0], field("epoch of a plan")),
+        (3, &[0x81, 2], too_many),
+        (3, &[0x84, 0], field("number of swaps")),
+        (3, &[5], LayoutDecodeError::Length),
+        (3, &[3], LayoutDecodeError::Length),
+        (4, &[4], field("member of a swap")),
+        (5, &[255], field("member of a swap")),
+        (6, &[0], field("phase of a swap")),
+        (6, &[5], field("phase of a swap")),
+        (11, &[120], LayoutDecodeError::Length),
+        (12, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], field("partition")),
+    ];
+    for (at, bytes, error) in cases {
+        let changed = [&plan[..at], bytes, &plan[at + 1..]].concat();
+        assert_eq!(decoded(&record, &changed), Err(error), "byte {at} is {bytes:?}");
+    }
+    let record = sample();
+    let mut plan = plan_bytes(&record);
+    let last = plan.len() - 1;
+    plan[last] = 4;
+    assert_eq!(decoded(&record, &plan), Err(field("target of a plan")));
+    plan[last] = plan[last - 1];
+    assert_eq!(decoded(&record, &plan), Err(LayoutDecodeError::Record(LayoutRecordError::PlanTarget)));
+}
+
+/// The format follows from the feature level, so a record has one encoding.
+#[test]
+fn a_format_that_contradicts_the_feature_level_is_refused() {
+    let reformatted = |record: &LayoutRecord, format: u32| {
+        let mut content = record.encode();
+        content.truncate(content.len() - 4);
+        content[8..12].copy_from_slice(&format.to_le_bytes());
+        LayoutRecord::decode(&sealed(content))
+    };
+    let mut with_plans = base(4, 4);
+    assert_eq!(reformatted(&with_plans, 2), Ok(with_plans.clone()));
+    assert!(reformatted(&with_plans, 1).is_err());
+    assert_eq!(reformatted(&with_plans, 3), Err(LayoutDecodeError::Format { format: 3 }));
+    with_plans.feature_level = FEATURE_LEVEL_NAMED;
+    assert!(reformatted(&with_plans, 2).is_err());
+    let mut content = base(4, 4).encode();
+    content.truncate(content.len() - 4);
+    content[68..72].copy_from_slice(&FEATURE_LEVEL_NAMED.to_le_bytes());
+    assert_eq!(
+        LayoutRecord::decode(&sealed(content)),
+        Err(LayoutDecodeError::Field { field: "format version" })
+    );
 }
 
 proptest! {
@@ -551,15 +759,14 @@ proptest! {
 
     #[test]
     fn an_accepted_plan_is_encoded_as_it_was_read(back in 5usize..80, byte: u8, inserts: bool) {
-        let mut bytes = sample().encode();
+        let mut bytes = without_target().encode();
         bytes.truncate(bytes.len() - 4);
         let at = bytes.len() - back;
         match inserts {
             true => bytes.insert(at, byte),
             false => bytes[at] = byte,
         }
-        let checksum = crc_fast::crc32_iscsi(&bytes);
-        bytes.extend(checksum.to_le_bytes());
+        let bytes = sealed(bytes);
         if let Ok(record) = LayoutRecord::decode(&bytes) {
             prop_assert_eq!(record.check(), Ok(()));
             prop_assert_eq!(record.encode(), bytes);

@@ -212,7 +212,7 @@ fn resealed(record: &LayoutRecord, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8>
 fn a_record_of_a_later_release_is_refused_with_the_reason() {
     let of = |change: fn(&mut Vec<u8>)| LayoutRecord::decode(&resealed(&sample(), change));
     assert_eq!(of(|_| ()), Ok(sample()));
-    assert_eq!(of(|bytes| bytes[8] = 2), Err(LayoutDecodeError::Format { format: 2 }));
+    assert_eq!(of(|bytes| bytes[8] = 3), Err(LayoutDecodeError::Format { format: 3 }));
     let level = Err(LayoutDecodeError::Record(LayoutRecordError::FeatureLevel { level: 9 }));
     assert_eq!(of(|bytes| bytes[68] = 9), level);
     let plan = of(|bytes| {

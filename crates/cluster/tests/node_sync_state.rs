@@ -5,7 +5,7 @@ mod world;
 use cluster::{
     Destination, DialFailure, Effect, Event, GenerationReport, HeartbeatPayload, Incarnation, LinkAction,
     LinkEvent, LinkId, Message, MessageId, NodeIndex, NodeRequest, NodeSet, Origin, PeerHello, PeerRequest,
-    PeerState, RebuildReason, Requester, StoreRequest, SyncState,
+    PeerState, PlanStatements, RebuildReason, Requester, StoreRequest, SyncState,
 };
 use std::time::Duration;
 use stdx::{Hlc, Instant, NodeTag};
@@ -448,6 +448,7 @@ fn admit_undecided_copy(world: &mut World) {
         default_from: None,
         layout: None,
         votes_forgotten: false,
+        plan: PlanStatements::default(),
     };
     let id = MessageId { incarnation: Incarnation(0xc0b1), requester: Requester::Node, number: 1 };
     let message = Message::Request {

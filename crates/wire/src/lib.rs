@@ -31,7 +31,7 @@ pub use inbox::{Inbox, InboxLimits, Incoming};
 pub use outbox::{Outbox, OutboxLimits, PushError, PushOutcome};
 
 /// Newest version of the protocol that this build speaks.
-pub const PROTOCOL_VERSION: u8 = 4;
+pub const PROTOCOL_VERSION: u8 = 5;
 
 /// Oldest version of the protocol that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u8 = 1;

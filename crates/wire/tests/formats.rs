@@ -8,7 +8,7 @@ mod common;
 use cluster::{
     ChainRequest, ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch,
     LayoutStamp, Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest,
-    ProposalBallot, RecordHash, ReplicaFault, Requester, StoreFault, SyncState,
+    PlanStatements, ProposalBallot, RecordHash, ReplicaFault, Requester, StoreFault, SwapSet, SyncState,
 };
 use common::{
     answers, decode, encode, encode_in, id, layout_answers, layout_requests, outbox, requests, wall, write,
@@ -48,11 +48,12 @@ fn heartbeat_payload(sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayloa
         default_from: None,
         layout: None,
         votes_forgotten: false,
+        plan: PlanStatements::default(),
     }
 }
 
 /// The payload in this version: from 3 on with generations and the default number of replicas, from
-/// 4 on with the layout record.
+/// 4 on with the layout record, from 5 on with statements about its plan.
 fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) -> HeartbeatPayload {
     let remembered = Generation {
         number: 0xf1f2,
@@ -61,6 +62,9 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
     };
     let now = GenerationReport { number: 0x1a1b, clock: Hlc::from_bits(0x2a2b_2c2d) };
     let stamp = LayoutStamp { epoch: LayoutEpoch(0x3a3b), fingerprint: 0x4a4b_4c4d_4e4f_5a5b };
+    let mut complete = SwapSet::EMPTY;
+    [1, 64, 70].into_iter().for_each(|index| complete.insert(index));
+    let stated = PlanStatements { fenced: Some(LayoutEpoch(0x3939)), complete };
     match version {
         1 | 2 => heartbeat_payload(sync_state, tag),
         _ => HeartbeatPayload {
@@ -69,6 +73,7 @@ fn heartbeat_payload_in(version: u8, sync_state: SyncState, tag: Option<u64>) ->
             default_from: NonZeroU8::new(if tag.is_some() { 5 } else { 0 }),
             layout: tag.map(|_| stamp).filter(|_| version >= 4),
             votes_forgotten: tag.is_some() && version >= 4,
+            plan: tag.map(|_| stated).filter(|_| version >= 5).unwrap_or_default(),
             ..heartbeat_payload(sync_state, tag)
         },
     }
@@ -154,9 +159,16 @@ fn frames_of_version_3_are_read_and_written() {
 
 #[test]
 fn frames_of_version_4_are_read_and_written() {
-    let written = encode_in(4, &messages(4));
-    let pinned = pinned("frames-v4.bin", Some(&written));
+    let pinned = pinned("frames-v4.bin", None);
     assert!(decode(&pinned).unwrap() == messages(4), "the file is decoded differently");
+    assert!(encode_in(4, &messages(4)) == pinned, "the encoding differs from the released one");
+}
+
+#[test]
+fn frames_of_version_5_are_read_and_written() {
+    let written = encode_in(5, &messages(5));
+    let pinned = pinned("frames-v5.bin", Some(&written));
+    assert!(decode(&pinned).unwrap() == messages(5), "the file is decoded differently");
     assert!(written == pinned, "the encoding differs from the released one");
 }
 
@@ -190,20 +202,43 @@ fn with_version(frame: &[u8], version: u8) -> Vec<u8> {
     bytes
 }
 
+/// A heartbeat with all that this version has.
+fn full_heartbeat(version: u8) -> Message {
+    let payload = heartbeat_payload_in(version, SyncState::Settled, Some(9));
+    let request = PeerRequest::Node(NodeRequest::Heartbeat(payload));
+    Message::Request { id: id(1), request, within: None, epoch: LayoutEpoch::FIRST }
+}
+
 #[test]
 fn the_layout_record_of_a_heartbeat_is_left_out_before_version_4() {
-    let heartbeat = |version| Message::Request {
-        id: id(1),
-        request: PeerRequest::Node(NodeRequest::Heartbeat(heartbeat_payload_in(
-            version,
-            SyncState::Settled,
-            Some(9),
-        ))),
-        within: None,
-        epoch: LayoutEpoch::FIRST,
+    assert_eq!(decode(&encode_in(3, &[full_heartbeat(4)])).unwrap(), [full_heartbeat(3)]);
+    assert_eq!(decode(&encode_in(4, &[full_heartbeat(4)])).unwrap(), [full_heartbeat(4)]);
+}
+
+#[test]
+fn statements_about_the_plan_are_left_out_before_version_5() {
+    assert_eq!(decode(&encode_in(4, &[full_heartbeat(5)])).unwrap(), [full_heartbeat(4)]);
+    assert_eq!(decode(&encode_in(5, &[full_heartbeat(5)])).unwrap(), [full_heartbeat(5)]);
+}
+
+#[test]
+fn statements_about_too_many_swaps_or_in_a_longer_form_are_refused() {
+    // The number of words of complete swaps is before them at the end of the message.
+    let words = |count: u8, words: &[u64]| {
+        let frame = encode(&[full_heartbeat(5)]);
+        let mut bytes = frame[..frame.len() - 17].to_vec();
+        bytes.push(count);
+        words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        let message_len = (bytes.len() - 24) as u32;
+        bytes[16..20].copy_from_slice(&(message_len + 4).to_le_bytes());
+        bytes[20..24].copy_from_slice(&message_len.to_le_bytes());
+        with_version(&bytes, 5)
     };
-    assert_eq!(decode(&encode_in(3, &[heartbeat(4)])).unwrap(), [heartbeat(3)]);
-    assert_eq!(decode(&encode_in(4, &[heartbeat(4)])).unwrap(), [heartbeat(4)]);
+    assert!(decode(&words(2, &[2, 65])).unwrap() == [full_heartbeat(5)]);
+    assert!(decode(&words(4, &[0, 0, 0, 1])).is_ok());
+    let refused = |bytes: &[u8]| matches!(decode(bytes), Err(WireError::Field { field: "complete swaps" }));
+    assert!(refused(&words(5, &[1, 1, 1, 1, 1])), "more than a plan has");
+    assert!(refused(&words(2, &[1, 0])), "a zero at the end");
 }
 
 #[test]
@@ -292,6 +327,7 @@ fn shake_hands(dials: ProtocolVersions, accepts: ProtocolVersions) -> (Vec<u8>, 
 const ONLY_1: ProtocolVersions = ProtocolVersions { min: 1, max: 1 };
 const UP_TO_2: ProtocolVersions = ProtocolVersions { min: 1, max: 2 };
 const UP_TO_3: ProtocolVersions = ProtocolVersions { min: 1, max: 3 };
+const UP_TO_4: ProtocolVersions = ProtocolVersions { min: 1, max: 4 };
 const OURS: ProtocolVersions = ProtocolVersions::OURS;
 
 #[test]
@@ -317,16 +353,25 @@ fn a_handshake_of_version_3_is_understood_and_spoken() {
 
 #[test]
 fn a_handshake_of_version_4_is_understood_and_spoken() {
-    let (written, versions) = shake_hands(OURS, OURS);
-    assert!(
-        pinned("handshake-v4.bin", Some(&written)) == written,
-        "other bytes are spoken than were released"
-    );
+    let (written, versions) = shake_hands(UP_TO_4, UP_TO_4);
+    assert!(pinned("handshake-v4.bin", None) == written, "other bytes are spoken than were released");
     assert_eq!(versions, [4, 4]);
 }
 
 #[test]
+fn a_handshake_of_version_5_is_understood_and_spoken() {
+    let (written, versions) = shake_hands(OURS, OURS);
+    assert!(
+        pinned("handshake-v5.bin", Some(&written)) == written,
+        "other bytes are spoken than were released"
+    );
+    assert_eq!(versions, [5, 5]);
+}
+
+#[test]
 fn a_node_and_one_of_the_release_before_speak_what_both_know() {
+    assert_eq!(shake_hands(OURS, UP_TO_4).1, [4, 4]);
+    assert_eq!(shake_hands(UP_TO_4, OURS).1, [4, 4]);
     assert_eq!(shake_hands(OURS, UP_TO_3).1, [3, 3]);
     assert_eq!(shake_hands(UP_TO_3, OURS).1, [3, 3]);
     assert_eq!(shake_hands(OURS, UP_TO_2).1, [2, 2]);

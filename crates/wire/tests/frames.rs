@@ -5,7 +5,7 @@ mod common;
 use bytes::Bytes;
 use cluster::{
     Cut, HeartbeatPayload, Key, Message, NodeRequest, NodeResponse, Page, PeerAnswer, PeerRequest,
-    ReplicaFault, ReplicaResponse, StoreFault, SyncState, VALUE_BYTES_MAX_DEFAULT,
+    PlanStatements, ReplicaFault, ReplicaResponse, StoreFault, SyncState, VALUE_BYTES_MAX_DEFAULT,
 };
 use common::{
     any_heartbeat_payload, any_message, decode, drain, encode, id, key, outbox, page_of, take_all, take_into,
@@ -38,6 +38,7 @@ fn heartbeat_payload(hints_for_you: u64) -> HeartbeatPayload {
         default_from: None,
         layout: None,
         votes_forgotten: false,
+        plan: PlanStatements::default(),
     }
 }
 

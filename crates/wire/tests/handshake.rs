@@ -351,16 +351,16 @@ fn speak(message: &mut [u8], min: u8, max: u8) {
 fn another_protocol_is_reported_on_both_sides() {
     let outcome = shake(local(0), local(1), |number, message| {
         if number == 0 {
-            speak(message, 5, 6);
+            speak(message, 6, 7);
             message.truncate(HEADER_LEN + 10);
             message[6..8].copy_from_slice(&10u16.to_le_bytes());
         }
     });
-    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { theirs }) if theirs.min == 5));
-    refused_with(outcome.dialer, "there, versions 1 to 4 can be spoken, here versions 5 to 6");
+    assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { theirs }) if theirs.min == 6));
+    refused_with(outcome.dialer, "there, versions 1 to 5 can be spoken, here versions 6 to 7");
     let outcome = shake(local(0), local(1), |number, message| {
         if number == 1 {
-            speak(message, 5, 5);
+            speak(message, 6, 6);
         }
     });
     assert!(matches!(outcome.dialer, Err(HandshakeError::AnotherProtocol { .. })));
@@ -370,7 +370,7 @@ fn another_protocol_is_reported_on_both_sides() {
 #[test]
 fn a_newer_release_that_still_speaks_ours_is_accepted() {
     let (_, mut hello) = Dialer::start(local(0), NodeIndex(1), DIAL_NONCE);
-    speak(&mut hello, 4, 5);
+    speak(&mut hello, 5, 6);
     let step = Acceptor::new(local(1), ACCEPT_NONCE).handle(&hello);
     assert!(matches!(step, Ok(AcceptStep::Send(_))));
 }

@@ -22,21 +22,24 @@
 //! **Caveats.** At most [`NODES_MAX`] nodes. Every slot up to the greatest one has a member.
 
 mod balance;
+mod command;
 mod node_set;
 mod placement;
 mod record;
 
+pub use command::{CommandRefusal, JoiningNode};
 pub use node_set::{NodeIndex, NodeSet};
+pub(crate) use placement::next_swap;
 pub use placement::{
     MemberPreview, PairMove, PlacementChange, PlacementFault, PlacementNote, PlacementPlan, PlacementPreview,
     PlacementRefusal, PlacementSwap,
 };
 pub(crate) use record::voter_count;
 pub use record::{
-    ClusterId, ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS,
+    ClusterId, ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX,
     LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError,
-    MemberState, PairSwap, RecordHash, RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, VOTERS_MAX,
-    ZONE_BYTES_MAX,
+    MemberState, PairSwap, PlanStatements, RecordHash, RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase,
+    SwapSet, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
 };
 
 use crate::Key;

@@ -60,6 +60,7 @@ impl Node {
             self.record_generation(node, &hello, &its);
             self.record_identity_report(node, &its);
             self.record_layout_stamp(node, its.layout);
+            self.record_stated_plan(now, node, hello.tag, &its);
         }
         let heartbeat = self.heartbeat_payload_for(now, node, from, its.sent);
         self.outbox.answer(link, id, NodeResponse::Heartbeat(heartbeat));
@@ -98,6 +99,7 @@ impl Node {
         self.record_generation(node, &hello, &its);
         self.record_identity_report(node, &its);
         self.record_layout_stamp(node, its.layout);
+        self.record_stated_plan(now, node, hello.tag, &its);
     }
 
     /// Marks silent peers as suspected, and closes the links to those that are silent for too long.
@@ -209,6 +211,7 @@ impl Node {
             default_from: NonZeroU8::new(self.limits.default_from),
             layout: self.layout_stamp(),
             votes_forgotten: self.has_forgotten_votes(),
+            plan: self.plan_statements(),
         }
     }
 }

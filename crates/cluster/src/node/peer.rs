@@ -1,5 +1,6 @@
 //! The state that a node keeps for each peer.
 
+use super::agreement::StatedPlan;
 use super::handoff::Handoff;
 use super::sync_state::IdentityReport;
 use super::undecided_generations::UndecidedGenerations;
@@ -45,6 +46,8 @@ pub(super) struct Peer {
     /// The generations that were linked before they had decided their sync state, and are not
     /// recorded for this reason. Writes through this node may have counted them.
     pub(super) undecided_generations: UndecidedGenerations,
+    /// What the peer has last stated about a running plan, over either link.
+    pub(super) stated_plan: Option<StatedPlan>,
     /// The peer's default number of replicas of a key, as it last reported.
     pub(super) default_from: Option<NonZeroU8>,
     /// Difference of the peer's wall clock to this node's in microseconds, at its last answer.
@@ -112,6 +115,7 @@ impl Peer {
             identity_report: None,
             heard_generation: None,
             undecided_generations: UndecidedGenerations::default(),
+            stated_plan: None,
             default_from: None,
             clock_ahead_micros: 0,
             clock: None,

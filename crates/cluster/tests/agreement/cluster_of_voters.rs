@@ -7,7 +7,7 @@ use crate::world::{MILLISECOND, SECOND, World};
 use cluster::{
     AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, LayoutConflict,
     LayoutEpoch, LayoutRecord, LayoutRecordError, Message, Node, NodeIndex, NodeRequest, NodeResponse,
-    PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, VoteHistory, VoterState,
+    PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, SwapAttempt, VoteHistory, VoterState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,6 +160,22 @@ impl Cluster {
         self.world.carry_out_effects(host);
         self.carry_out(host);
         stated
+    }
+
+    /// A host reports that its threads have fenced an epoch.
+    pub(crate) fn state_fenced(&mut self, host: usize, epoch: LayoutEpoch) {
+        let now = self.world.now_at(host);
+        self.node_mut(host).handle_fenced(now, epoch);
+        self.world.carry_out_effects(host);
+        self.carry_out(host);
+    }
+
+    /// A host reports a complete copy.
+    pub(crate) fn state_copied(&mut self, host: usize, attempt: SwapAttempt) {
+        let now = self.world.now_at(host);
+        self.node_mut(host).handle_copied(now, attempt);
+        self.world.carry_out_effects(host);
+        self.carry_out(host);
     }
 
     pub(crate) fn is_running(&self, host: usize) -> bool {

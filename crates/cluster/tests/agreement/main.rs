@@ -10,6 +10,7 @@ mod first_ids;
 mod lost_votes;
 mod reconciliation;
 mod recovered;
+mod statements;
 
 use cluster::{
     AgreementEffect, LayoutConflict, LayoutEpoch, Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer,

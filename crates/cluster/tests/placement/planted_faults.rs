@@ -54,6 +54,21 @@ fn a_member_with_too_much_or_too_little_is_refused() {
     assert!(matches!(record.check_placement(), Err(PlacementFault::MemberShare { .. })));
 }
 
+/// The share of node 0 is 16 partitions. In fixed-point numbers it is a little less.
+#[test]
+fn a_whole_share_is_not_rounded_down() {
+    let weights = [weight(0, 3), weight(1, 5), weight(2, 4)];
+    let mut record = planned(&first(3, 64, 1), &weights).expect("weights").1;
+    let list = record.lists.chunks_exact_mut(3).find(|list| list[0] == NodeIndex(0)).expect("it holds some");
+    let other = list.iter().position(|slot| *slot == NodeIndex(2)).expect("a member");
+    list.swap(0, other);
+    let slot = NodeIndex(0);
+    let expected = PlacementFault::MemberShare { slot, partitions: 15, least: 16, most: 16 };
+    let of_zone = PlacementFault::ZoneShare { slot, partitions: 15, least: 16, most: 16 };
+    let fault = record.check_placement().expect_err("it holds one partition less");
+    assert!([expected, of_zone].contains(&fault), "{fault}");
+}
+
 #[test]
 fn a_zone_with_too_much_is_refused() {
     let (_, mut record) =

@@ -1,7 +1,10 @@
 //! Each request that is not possible is refused with a sentence that says what to do.
 
 use crate::cluster_state::{add, first, planned, remove, replace, url, weight, zone};
-use cluster::{LayoutRecord, PlacementChange};
+use cluster::{
+    ClusterOrigin, FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutRecord, MemberState, PlacementChange, RunningPlan,
+};
+use stdx::NodeTag;
 
 fn refusal(record: &LayoutRecord, changes: &[PlacementChange]) -> String {
     planned(record, changes).expect_err("a refusal").to_string()
@@ -45,6 +48,40 @@ fn only_members_are_changed_and_only_others_are_added() {
         refusal(&record, &[add(1)]),
         "http://n1 is a member already, and is active: name a node that joins"
     );
+}
+
+#[test]
+fn the_weight_and_the_zone_of_a_leaving_member_are_refused_with_their_own_sentence() {
+    let mut record = first(4, 16, 3);
+    record.members[1].state = MemberState::Leaving;
+    let leaving = "http://n1 is leaving: its weight and its zone do not matter any more";
+    assert_eq!(refusal(&record, &[weight(1, 2)]), leaving);
+    assert_eq!(refusal(&record, &[zone(1, "a")]), leaving);
+}
+
+#[test]
+fn no_change_is_planned_while_one_runs() {
+    let mut record = first(4, 16, 3);
+    (record.epoch, record.parent) = (LayoutEpoch(2), record.hash());
+    record.feature_level = FEATURE_LEVEL_PLANS;
+    record.plan = Some(RunningPlan::new(record.epoch));
+    let running = "a change is running: wait for its end, or cancel it";
+    assert_eq!(refusal(&record, &[]), running);
+    assert_eq!(refusal(&record, &[add(4)]), running);
+}
+
+#[test]
+fn no_node_is_added_to_a_member_without_a_url() {
+    let origin = ClusterOrigin {
+        nodes: Vec::new(),
+        partitions: 16,
+        hash_version: 1,
+        default_from: 1,
+        tag: NodeTag(7),
+    };
+    let record = LayoutRecord::first(origin).expect("a node without a list");
+    let without = "the only member has no URL: start it with `--cluster URL` before other nodes join";
+    assert_eq!(refusal(&record, &[add(1)]), without);
 }
 
 #[test]

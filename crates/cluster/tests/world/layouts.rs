@@ -53,7 +53,7 @@ impl World {
         let [loser, gainer] = [loser, gainer].map(|host| NodeIndex(host as u8));
         self.decide(|record| {
             let epoch = record.epoch;
-            let mut plan = record.plan.take().unwrap_or(RunningPlan { began: epoch, swaps: Vec::new() });
+            let mut plan = record.plan.take().unwrap_or(RunningPlan::new(epoch));
             let former = plan.swaps.iter().position(|swap| swap.pair() == (loser, gainer));
             let former = former.map(|at| plan.swaps.remove(at));
             let attempt = former.as_ref().map_or(epoch, |swap| swap.attempt);

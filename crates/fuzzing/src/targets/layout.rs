@@ -2,7 +2,10 @@
 //! refused.
 
 use crate::repair;
-use cluster::{ClusterOrigin, Layout, LayoutRecord, NodeIndex};
+use cluster::{
+    ClusterOrigin, FEATURE_LEVEL_PLANS, Layout, LayoutEpoch, LayoutRecord, NodeIndex, PairSwap, PartitionId,
+    RunningPlan, SwapPhase,
+};
 use stdx::NodeTag;
 
 /// Reads any bytes as a layout record. An accepted record keeps the constraints of every record.
@@ -39,7 +42,8 @@ pub fn votes_seeds() -> Vec<Vec<u8>> {
     files.map(<[u8]>::to_vec).to_vec()
 }
 
-/// Records of one member and of several, of epoch 1 and of a later one.
+/// Records of one member and of several, of epoch 1 and of later ones, one of them with a running
+/// plan.
 pub fn record_seeds() -> Vec<Vec<u8>> {
     let first = |nodes: u8, partitions| {
         let nodes = (0..nodes).map(|node| format!("http://n{node}:1")).collect::<Vec<_>>();
@@ -53,5 +57,33 @@ pub fn record_seeds() -> Vec<Vec<u8>> {
     later.members[1].node_id = Some(NodeTag(9));
     later.members[2].zone = "zone".to_owned();
     later.voters = vec![NodeIndex(1)];
-    [first(0, 1), first(1, 2), first(3, 8), later].map(|record| record.encode()).to_vec()
+    [first(0, 1), first(1, 2), first(3, 8), with_plan(later.clone()), later]
+        .map(|record| record.encode())
+        .to_vec()
+}
+
+/// The record with a plan whose swaps are in several phases.
+fn with_plan(mut record: LayoutRecord) -> LayoutRecord {
+    record.feature_level = FEATURE_LEVEL_PLANS;
+    record.former_ids = vec![NodeTag(11)];
+    record.epoch = LayoutEpoch(9);
+    record.changed.fill(record.epoch);
+    record.lists = [0, 1, 2].map(NodeIndex).repeat(8);
+    let swap = |loser, gainer, phase, since, partitions: &[u32]| PairSwap {
+        loser: NodeIndex(loser),
+        gainer: NodeIndex(gainer),
+        phase,
+        attempt: LayoutEpoch(5),
+        since: LayoutEpoch(since),
+        partitions: partitions.iter().copied().map(PartitionId).collect(),
+    };
+    let swaps = vec![
+        swap(0, 1, SwapPhase::Prepare, 5, &[0, 7]),
+        swap(0, 2, SwapPhase::ReadNew, 6, &[1]),
+        swap(1, 2, SwapPhase::Back, 7, &[2, 3]),
+    ];
+    let target = [2, 1, 0].map(NodeIndex).repeat(8);
+    record.plan = Some(RunningPlan { is_paused: true, target, swaps, ..RunningPlan::new(LayoutEpoch(4)) });
+    assert_eq!(record.check(), Ok(()));
+    record
 }

@@ -33,6 +33,13 @@ pub fn bounds() -> Vec<(&'static str, SearchExtent, SwapConfig)> {
             SwapConfig { lossy: X.set(), ..cancelled(one_read(2, 2, 2)) }
         }),
         ("2/2 of 2, cancelled, g dead", cancelled(SwapConfig { mortal: G.set(), ..one_read(2, 2, 2) })),
+        ("2/2 of 2, cancelled, x dead", cancelled(SwapConfig { mortal: X.set(), ..one_read(2, 2, 2) })),
+        ("2/2 of 2, cancelled, x off, swapped again", {
+            SwapConfig { dead_is_off: true, mortal: X.set(), cancels_max: 1, ..twice(one_read(2, 2, 2)) }
+        }),
+        ("2/2 of 2, x and g dead", {
+            cancelled(SwapConfig { mortal: X.set().union(G.set()), ..one_read(2, 2, 2) })
+        }),
     ];
     let large = [
         ("1/3 and 3/3, one read", one_read(1, 3, 3)),
@@ -45,6 +52,16 @@ pub fn bounds() -> Vec<(&'static str, SearchExtent, SwapConfig)> {
             "2/3, cancelled, g dead and cut off",
             cancelled(SwapConfig { mortal: G.set(), ..one_read(2, 2, 3) }),
         ),
+        (
+            "2/3, cancelled, x dead and cut off",
+            cancelled(SwapConfig { mortal: X.set(), ..one_read(2, 2, 3) }),
+        ),
+        ("2/3, cancelled, x off, swapped again", {
+            SwapConfig { dead_is_off: true, mortal: X.set(), cancels_max: 1, ..twice(one_read(2, 2, 3)) }
+        }),
+        ("2/3, x and g dead and cut off", {
+            cancelled(SwapConfig { mortal: X.set().union(G.set()), ..one_read(2, 2, 3) })
+        }),
         ("2/3, x loses its disk", SwapConfig { lossy: X.set(), epochs: 5, ..one_read(2, 2, 3) }),
         ("2/3, g loses its disk", SwapConfig { lossy: G.set(), epochs: 5, ..one_read(2, 2, 3) }),
         ("2/3, a kept replica loses its disk", SwapConfig { lossy: A.set(), epochs: 5, ..one_read(2, 2, 3) }),

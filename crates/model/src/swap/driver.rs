@@ -1,6 +1,6 @@
 //! Steps of the plan: decided records, the copy, dropped and lost data.
 
-use super::config::{SwapConfig, SwapRule};
+use super::config::{SwapConfig, SwapRule, X};
 use super::event::SwapEvent;
 use super::record::{EPOCHS, Phase, SwapNode, SwapNodeSet, SwapRecord};
 use super::state::{Copying, SwapRead, SwapState, SwapStep, SwapWrite};
@@ -48,33 +48,37 @@ fn decisions(config: &SwapConfig, state: &SwapState, decide: &mut dyn FnMut(Swap
         }
     }
     match record.phase {
-        Phase::Stable => swaps(config, state, decide),
+        Phase::Stable => {
+            swaps(config, state, decide);
+            declare_dead(config, state, X.set().intersection(record.old), record, decide);
+        }
         Phase::Prepare => {
             let mask =
                 if config.omits(SwapRule::CompleteNamesAttempt) { u16::MAX } else { 1 << record.attempt };
             if state.complete & mask != 0 || config.omits(SwapRule::CompleteBeforeReadNew) {
                 decide(enters(Phase::ReadNew), *state);
             }
-            if record.dead.is_empty() {
-                cancel(config, state, stable(&record, record.old, epoch), decide);
-                declare_dead(config, state, record.loser, SwapRecord { attempt: epoch, ..record }, decide);
-            }
+            let anew = SwapRecord { attempt: epoch, since: epoch, ..record };
+            cancel(config, state, stable(&record, record.old, epoch), decide);
+            cancel(config, state, anew, decide);
+            declare_dead(config, state, record.loser.set(), anew, decide);
         }
         Phase::ReadNew => {
             if may_forget(config, state, record.loser, SwapRule::FenceBeforeNew) {
                 decide(stable(&record, record.new, epoch), *state);
             }
-            if record.dead.is_empty() {
-                let back = if config.omits(SwapRule::BackBeforeOld) {
-                    stable(&record, record.old, epoch)
-                } else {
-                    enters(Phase::Back)
-                };
-                cancel(config, state, back, decide);
-                declare_dead(config, state, record.loser, record, decide);
-                if state.cancels < config.cancels_max {
-                    let after = SwapState { cancels: state.cancels + 1, ..*state };
-                    declare_dead(config, &after, record.gainer, enters(Phase::Back), decide);
+            let back = if config.omits(SwapRule::BackBeforeOld) {
+                stable(&record, record.old, epoch)
+            } else {
+                enters(Phase::Back)
+            };
+            cancel(config, state, back, decide);
+            declare_dead(config, state, record.loser.set(), record, decide);
+            if state.cancels < config.cancels_max {
+                let after = SwapState { cancels: state.cancels + 1, ..*state };
+                let pair = record.loser.set().union(record.gainer.set());
+                for died in [record.gainer.set(), pair] {
+                    declare_dead(config, &after, died, enters(Phase::Back), decide);
                 }
             }
         }
@@ -82,15 +86,17 @@ fn decisions(config: &SwapConfig, state: &SwapState, decide: &mut dyn FnMut(Swap
             if may_forget(config, state, record.gainer, SwapRule::FenceBeforeOld) {
                 decide(stable(&record, record.old, epoch), *state);
             }
-            if record.dead.is_empty() {
-                declare_dead(config, state, record.gainer, record, decide);
-            }
+            declare_dead(config, state, record.gainer.set(), record, decide);
+            declare_dead(config, state, record.loser.set(), record, decide);
         }
     }
 }
 
+/// The record of these replicas without a swap. Dead replicas stay dead.
 fn stable(record: &SwapRecord, replicas: SwapNodeSet, epoch: u8) -> SwapRecord {
-    SwapRecord::stable(replicas, epoch, record.replaced)
+    let dead = record.dead.intersection(replicas);
+    let dead_since = if dead.is_empty() { 0 } else { record.dead_since };
+    SwapRecord { dead, dead_since, ..SwapRecord::stable(replicas, epoch, record.replaced) }
 }
 
 fn cancel(
@@ -107,12 +113,14 @@ fn cancel(
 fn declare_dead(
     config: &SwapConfig,
     state: &SwapState,
-    node: SwapNode,
+    died: SwapNodeSet,
     record: SwapRecord,
     decide: &mut dyn FnMut(SwapRecord, SwapState),
 ) {
-    if config.mortal.contains(node) {
-        decide(SwapRecord { dead: node.set(), dead_since: state.decided + 1, ..record }, *state);
+    let may_die = died.without(config.mortal).is_empty() && died.intersection(record.dead).is_empty();
+    if may_die && !died.is_empty() {
+        let dead = record.dead.union(died);
+        decide(SwapRecord { dead, dead_since: state.decided + 1, ..record }, *state);
     }
 }
 
@@ -138,25 +146,19 @@ fn swaps(config: &SwapConfig, state: &SwapState, decide: &mut dyn FnMut(SwapReco
     }
     for &(loser, gainer) in &config.swaps {
         let may_gain = !state.host(gainer).may_hold || config.omits(SwapRule::PurgeBeforeGain);
-        if !record.old.contains(loser) || record.old.contains(gainer) || !may_gain {
+        // A dead node returns as another node only.
+        let is_dead = (1..=state.decided).any(|epoch| state.record(epoch).dead.contains(gainer));
+        if !record.old.contains(loser) || record.old.contains(gainer) || is_dead || !may_gain {
             continue;
         }
         let epoch = state.decided + 1;
         let mut after = SwapState { swaps: state.swaps + 1, ..*state };
         after.hosts[gainer.index()].may_hold = true;
         let new = record.old.without(loser.set()).union(gainer.set());
-        let prepare = SwapRecord {
-            phase: Phase::Prepare,
-            new,
-            loser,
-            gainer,
-            attempt: epoch,
-            since: epoch,
-            dead: SwapNodeSet::EMPTY,
-            ..*record
-        };
+        let prepare =
+            SwapRecord { phase: Phase::Prepare, new, loser, gainer, attempt: epoch, since: epoch, ..*record };
         decide(prepare, after);
-        declare_dead(config, &after, loser, prepare, decide);
+        declare_dead(config, &after, loser.set(), prepare, decide);
     }
 }
 
@@ -190,7 +192,7 @@ fn copies(config: &SwapConfig, state: &SwapState, next: &mut dyn FnMut(SwapEvent
         if !copies || state.complete & 1 << record.attempt != 0 {
             continue;
         }
-        let is_dead = !record.dead.is_empty();
+        let is_dead = record.dead.contains(record.loser);
         let rule = if is_dead { SwapRule::SourcesFence } else { SwapRule::FenceBeforeCopy };
         let serves = |source: SwapNode| {
             let host = state.host(source);

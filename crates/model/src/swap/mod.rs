@@ -135,7 +135,11 @@ impl Model for SwapConfig {
         let is_whole = record.targets().iter().all(|node| state.host(node).is_read_eligible)
             && state.lost.without(record.replaced).is_empty();
         let is_bounded = usize::from(state.decided) == self.epochs;
-        has_ended || (is_bounded && (record.phase != Phase::Stable || !is_whole))
+        // Too few replicas are left, and no other swap may replace a dead one.
+        let is_short = record.phase == Phase::Stable
+            && record.readers().len() < self.write_ack.max(self.read_ack)
+            && state.swaps == self.swaps_max;
+        has_ended || is_short || (is_bounded && (record.phase != Phase::Stable || !is_whole))
     }
 }
 

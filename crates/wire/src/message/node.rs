@@ -5,13 +5,13 @@ use super::fields::{
     META_LEN_MIN, is_present, key_len, meta, optional_key, put_count, put_key, put_meta, put_optional_key,
     put_u64, sync_state_from_number, sync_state_to_number, wall,
 };
-use super::{ABSENT, ENTRY_LEN_MAX, GENERATIONS_SINCE, Head, LAYOUT_SINCE, PRESENT};
+use super::{ABSENT, ENTRY_LEN_MAX, GENERATIONS_SINCE, Head, LAYOUT_SINCE, PLAN_SINCE, PRESENT};
 use crate::{PROTOCOL_VERSION_MIN, WireError};
 use bytes::Bytes;
 use cluster::{
     ChainRequest, ChainResponse, ChainVote, EncodedRecord, Generation, GenerationReport, HeartbeatPayload,
     Incarnation, Key, LAYOUT_RECORD_BYTES_MAX, LayoutEpoch, LayoutStamp, NodeRequest, NodeResponse,
-    ProposalBallot, RangeAnswer, RangeDigest, RangeRequest,
+    PlanStatements, ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, SwapSet,
 };
 use std::num::NonZeroU8;
 use stdx::codec::Reader;
@@ -57,11 +57,9 @@ mod heartbeat_flag {
 
     /// The bits of this version.
     pub(super) const fn known(version: u8) -> u8 {
-        match version {
-            ..GENERATIONS_SINCE => FIRST,
-            ..LAYOUT_SINCE => FIRST | REMEMBERS_GENERATION,
-            _ => FIRST | REMEMBERS_GENERATION | VOTES_FORGOTTEN,
-        }
+        let generations = if version >= GENERATIONS_SINCE { REMEMBERS_GENERATION } else { 0 };
+        let votes = if version >= LAYOUT_SINCE { VOTES_FORGOTTEN } else { 0 };
+        FIRST | generations | votes
     }
 }
 
@@ -74,10 +72,15 @@ mod range_flag {
 
 pub(super) fn request_len_max(request: &NodeRequest) -> usize {
     match request {
-        NodeRequest::Heartbeat(_) => 0,
+        NodeRequest::Heartbeat(payload) => statements_len(payload),
         NodeRequest::Range(request) => key_len(request.after.as_ref()) + key_len(request.until.as_ref()),
         NodeRequest::Chain(_) | NodeRequest::ReadLayout => request_tail(request).map_or(0, Bytes::len),
     }
+}
+
+/// Length of the statements about complete swaps, in bytes.
+fn statements_len(payload: &HeartbeatPayload) -> usize {
+    size_of_val(payload.plan.complete.words())
 }
 
 /// The first version of the protocol that has this request.
@@ -155,7 +158,7 @@ fn layout_request(kind: u8, from: &mut Decoder<'_>) -> Result<Option<NodeRequest
 
 pub(super) fn response_len_max(response: &NodeResponse) -> usize {
     match response {
-        NodeResponse::Heartbeat(_) => 0,
+        NodeResponse::Heartbeat(payload) => statements_len(payload),
         NodeResponse::Range(answer) => range_answer_len_max(answer),
         NodeResponse::Chain(_) | NodeResponse::Layout(_) => response_tail(response).map_or(0, Bytes::len),
     }
@@ -338,6 +341,9 @@ fn put_heartbeat_payload(out: &mut Vec<u8>, heartbeat_payload: &HeartbeatPayload
         put_u64(out, heartbeat_payload.layout.map_or(0, |stamp| stamp.epoch.0));
         if let Some(LayoutStamp { epoch: _, fingerprint }) = heartbeat_payload.layout {
             put_u64(out, fingerprint);
+            if version >= PLAN_SINCE {
+                put_plan_statements(out, &heartbeat_payload.plan);
+            }
         }
     }
 }
@@ -365,6 +371,7 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
         default_from: None,
         layout: None,
         votes_forgotten: flags & heartbeat_flag::VOTES_FORGOTTEN != 0,
+        plan: PlanStatements::default(),
     };
     if version >= GENERATIONS_SINCE {
         heartbeat_payload.default_from = NonZeroU8::new(reader.u8()?);
@@ -386,7 +393,25 @@ fn heartbeat_payload(reader: &mut Reader<'_>, version: u8) -> Result<HeartbeatPa
         let stamp = || Ok::<_, WireError>(LayoutStamp { epoch, fingerprint: reader.u64()? });
         heartbeat_payload.layout = has_record.then(stamp).transpose()?;
     }
+    if version >= PLAN_SINCE && heartbeat_payload.layout.is_some() {
+        heartbeat_payload.plan = plan_statements(reader)?;
+    }
     Ok(heartbeat_payload)
+}
+
+fn put_plan_statements(out: &mut Vec<u8>, stated: &PlanStatements) {
+    put_u64(out, stated.fenced.map_or(0, |epoch| epoch.0));
+    let words = stated.complete.words();
+    out.push(words.len() as u8);
+    words.iter().for_each(|word| put_u64(out, *word));
+}
+
+fn plan_statements(reader: &mut Reader<'_>) -> Result<PlanStatements, WireError> {
+    let fenced = Some(epoch(reader)?).filter(|epoch| *epoch != LayoutEpoch(0));
+    let count = reader.u8()?;
+    let words = (0..count).map(|_| Ok(reader.u64()?)).collect::<Result<Vec<u64>, WireError>>()?;
+    let complete = SwapSet::from_words(&words).filter(|set| set.words().len() == words.len());
+    Ok(PlanStatements { fenced, complete: complete.ok_or(WireError::Field { field: "complete swaps" })? })
 }
 
 fn put_range_request(out: &mut Vec<u8>, request: &RangeRequest) {

@@ -6,8 +6,9 @@ use cluster::{
     ChainRequest, ChainResponse, ChainVote, Cut, EncodedRecord, Generation, GenerationReport,
     HeartbeatPayload, Incarnation, Key, KeyRange, LayoutEpoch, LayoutStamp, Message, MessageId, NODES_MAX,
     NodeIndex, NodeRequest, NodeResponse, NodeSet, Page, PageBuilder, PeerAnswer, PeerRequest,
-    ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, ReplicaFault, ReplicaRequest, ReplicaResponse,
-    Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SyncState,
+    PlanStatements, ProposalBallot, RangeAnswer, RangeDigest, RangeRequest, ReplicaFault, ReplicaRequest,
+    ReplicaResponse, Requester, ScanLimit, ScanRequest, ScanRoles, ScanTask, SnapshotId, StoreFault, SwapSet,
+    SyncState,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -265,8 +266,13 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
     let remembered = option::of(any::<(u64, u64, u64)>());
     let stamp = (1..u64::MAX, any::<u64>())
         .prop_map(|(epoch, fingerprint)| LayoutStamp { epoch: LayoutEpoch(epoch), fingerprint });
-    (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered, option::of(stamp)).prop_map(
-        |(plain, wall, sync_state, tag, now, remembered, layout)| {
+    let stated = any::<(u64, [u64; 4])>().prop_map(|(fenced, words)| PlanStatements {
+        fenced: Some(LayoutEpoch(fenced)).filter(|epoch| epoch.0 > 0),
+        complete: SwapSet::from_words(&words).expect("256 swaps"),
+    });
+    let layout = (option::of(stamp), stated);
+    (plain, any_wall(), sync_state, option::of(any::<u64>()), now, remembered, layout).prop_map(
+        |(plain, wall, sync_state, tag, now, remembered, (layout, stated))| {
             let (sent, draining, disk_full, hints_for_you, repair_pending, default_from, votes_forgotten) =
                 plain;
             HeartbeatPayload {
@@ -286,6 +292,7 @@ pub(crate) fn any_heartbeat_payload() -> impl Strategy<Value = HeartbeatPayload>
                 generation: now
                     .map(|(number, bound)| GenerationReport { number, clock: Hlc::from_bits(bound) }),
                 default_from: NonZeroU8::new(default_from),
+                plan: layout.map(|_| stated).unwrap_or_default(),
                 layout,
                 votes_forgotten,
             }

@@ -156,10 +156,21 @@ fn check_position(
 
 /// Whether `partitions` is the share, rounded up or down.
 fn is_rounded(share: u128, partitions: u32) -> bool {
-    share.abs_diff(u128::from(partitions) * PARTITION) < PARTITION
+    let (least, most) = bounds(share);
+    (least..=most).contains(&partitions)
 }
 
-/// The share, rounded down and up.
+/// The share, rounded down and up. A share that is whole but for the rounding of the fixed-point
+/// numbers is whole: the level is less than one unit too small, and a share is the level times
+/// weights.
 fn bounds(share: u128) -> (u32, u32) {
-    ((share / PARTITION) as u32, share.div_ceil(PARTITION) as u32)
+    const ERROR_MAX: u128 = NODES_MAX as u128 * u16::MAX as u128;
+    const { assert!(ERROR_MAX < PARTITION / 2) };
+    let rest = share % PARTITION;
+    let whole = (share / PARTITION) as u32;
+    match rest {
+        0 => (whole, whole),
+        rest if rest + ERROR_MAX >= PARTITION => (whole + 1, whole + 1),
+        _ => (whole, whole + 1),
+    }
 }

@@ -50,6 +50,7 @@ pub use preview::{MemberPreview, PairMove, PlacementPreview};
 pub use refusal::PlacementRefusal;
 pub use request::PlacementChange;
 pub use swaps::PlacementSwap;
+pub(crate) use swaps::next_swap;
 
 use super::{LayoutMember, LayoutRecord, NodeIndex, NodeSet, PartitionId};
 use holders::Holders;
@@ -80,7 +81,8 @@ impl PlacementPlan {
     /// balance of the members.
     ///
     /// # Errors
-    /// [`PlacementRefusal`] if the changes are not possible.
+    /// [`PlacementRefusal`] if the changes are not possible, or if the record has a running plan:
+    /// its lists are those of the middle of a change.
     pub fn new(record: &LayoutRecord, changes: &[PlacementChange]) -> Result<Self, PlacementRefusal> {
         let requested = RequestedMembers::resolve(record, changes)?;
         let from = usize::from(record.default_from);
@@ -102,5 +104,12 @@ impl PlacementPlan {
             dead: requested.dead,
             members: requested.remaining(),
         })
+    }
+
+    /// The holders of each partition after the change, concatenated: the first `default_from`
+    /// members of its list.
+    pub fn target(&self, default_from: u8) -> Vec<NodeIndex> {
+        let lists = self.lists.chunks_exact(self.members.len().max(1));
+        lists.flat_map(|list| &list[..usize::from(default_from).min(list.len())]).copied().collect()
     }
 }

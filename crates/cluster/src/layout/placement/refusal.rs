@@ -25,6 +25,18 @@ pub enum PlacementRefusal {
         /// URL of the member.
         url: String,
     },
+    /// The properties of a member that is to be removed do not matter.
+    #[error("{url} is leaving: its weight and its zone do not matter any more")]
+    Leaving {
+        /// URL of the member.
+        url: String,
+    },
+    /// A change is running.
+    #[error("a change is running: wait for its end, or cancel it")]
+    PlanRuns,
+    /// The only member has no URL, and no other member could reach it.
+    #[error("the only member has no URL: start it with `--cluster URL` before other nodes join")]
+    MemberWithoutUrl,
     /// A dead member is in the way.
     #[error("{url} is dead: add `--remove {url}` or `--replace {url}=NEW` to the request")]
     DeadMember {

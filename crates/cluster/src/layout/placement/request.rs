@@ -66,6 +66,9 @@ impl RequestedMembers {
         record: &LayoutRecord,
         changes: &[PlacementChange],
     ) -> Result<Self, PlacementRefusal> {
+        if record.plan.is_some() {
+            return Err(PlacementRefusal::PlanRuns);
+        }
         let has_state = |state| move |member: &&LayoutMember| member.state == state;
         let slots = |state| record.members.iter().filter(has_state(state)).map(|member| member.slot);
         let mut requested = Self {
@@ -128,6 +131,9 @@ impl RequestedMembers {
         if !(1..=URL_BYTES_MAX).contains(&url.len()) {
             return Err(PlacementRefusal::UrlLength { len: url.len() });
         }
+        if self.members.iter().any(|member| member.url.is_empty()) {
+            return Err(PlacementRefusal::MemberWithoutUrl);
+        }
         let position = (0..).zip(&self.members).take_while(|(slot, member)| member.slot.0 == *slot).count();
         if self.members.len() == NODES_MAX {
             return Err(PlacementRefusal::TooManyMembers { members: NODES_MAX + 1 });
@@ -165,6 +171,9 @@ impl RequestedMembers {
                 _ => continue,
             };
             let member = self.find(url).ok_or_else(|| not_a_member(url))?;
+            if member.state == MemberState::Leaving {
+                return Err(PlacementRefusal::Leaving { url: url.clone() });
+            }
             if removed.contains(member.slot) || !named.insert(member.slot) {
                 return Err(named_twice(url));
             }

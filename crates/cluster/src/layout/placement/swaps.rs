@@ -27,6 +27,20 @@ impl PlacementSwap {
     }
 }
 
+/// The first of the fewest swaps that lead `list` to one that begins with `head` and ends with the
+/// members `removed`. `None` if it is such a list. After each swap it is the next one of the same
+/// number of swaps, so a change can go on from the list alone.
+pub(crate) fn next_swap(
+    partition: PartitionId,
+    list: &[NodeIndex],
+    head: &[NodeIndex],
+    removed: NodeSet,
+) -> Option<PlacementSwap> {
+    let mut rounds = SwapRounds::default();
+    rounds.lead(partition, &mut list.to_vec(), head, removed);
+    rounds.0.into_iter().next()?.pop()
+}
+
 /// The swaps of all partitions: round `n` has the swap `n` of each partition. Within a round, the
 /// swaps of two members follow each other, because one pass over the losing member serves them all.
 #[derive(Default)]

@@ -1,8 +1,9 @@
 //! The bytes of a record, as `docs/storage-format/layout.md` pins them.
 
 use super::{
-    ClusterId, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, PairSwap, RecordHash,
-    RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX, ZONE_BYTES_MAX,
+    ClusterId, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, LayoutEpoch, LayoutMember, LayoutRecord,
+    LayoutRecordError, MemberState, PairSwap, RecordHash, RunningPlan, SWAPS_MAX, SwapPhase, URL_BYTES_MAX,
+    ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 use stdx::NodeTag;
@@ -13,8 +14,10 @@ use stdx::codec::{Reader, Truncated, put_varint};
 pub const LAYOUT_RECORD_BYTES_MAX: usize = 8 << 20;
 
 const MAGIC: [u8; 8] = *b"vechelay";
-/// Version of the format.
-const FORMAT: u32 = 1;
+/// Version of the format of records that have no plans.
+const FORMAT_FIRST: u32 = 1;
+/// Version of the format of records that may have a plan and have former ids.
+const FORMAT_PLANS: u32 = 2;
 /// Length of the checksum at the end.
 const CHECKSUM_LEN: usize = 4;
 /// With more members, their positions in preference lists have two bytes.
@@ -27,6 +30,9 @@ const DEAD: u8 = 4;
 
 /// Version of the format of a running plan.
 const PLAN_FORMAT: u8 = 1;
+/// Bits of the flags of a running plan.
+const PAUSED: u8 = 1 << 0;
+const HAS_TARGET: u8 = 1 << 1;
 const PREPARE: u8 = 1;
 const READ_NEW: u8 = 2;
 const BACK: u8 = 3;
@@ -39,7 +45,9 @@ pub enum LayoutDecodeError {
     #[error("they do not begin like a layout record")]
     Magic,
     /// The record has another format.
-    #[error("the record has format {format}, and this release reads format {FORMAT}")]
+    #[error(
+        "the record has format {format}, and this release reads formats {FORMAT_FIRST} and {FORMAT_PLANS}"
+    )]
     Format {
         /// Format of the record.
         format: u32,
@@ -83,7 +91,7 @@ impl LayoutRecord {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1_024 + self.lists.len() + 2 * self.changed.len());
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&FORMAT.to_le_bytes());
+        out.extend_from_slice(&self.format().to_le_bytes());
         out.extend_from_slice(&self.cluster.0);
         out.extend_from_slice(&self.epoch.0.to_le_bytes());
         out.extend_from_slice(&self.parent.0);
@@ -94,6 +102,10 @@ impl LayoutRecord {
         self.members.iter().for_each(|member| put_member(&mut out, member));
         out.push(self.voters.len() as u8);
         self.voters.iter().for_each(|voter| put_slot(&mut out, *voter));
+        if self.format() == FORMAT_PLANS {
+            out.extend_from_slice(&(self.former_ids.len() as u16).to_le_bytes());
+            self.former_ids.iter().for_each(|id| out.extend_from_slice(&id.0.to_le_bytes()));
+        }
         out.extend_from_slice(&self.partitions().to_le_bytes());
         self.put_lists(&mut out);
         self.changed.iter().for_each(|epoch| put_varint(&mut out, epoch.0));
@@ -103,6 +115,11 @@ impl LayoutRecord {
         let checksum = crc_fast::crc32_iscsi(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         out
+    }
+
+    /// Version of the format of this record.
+    const fn format(&self) -> u32 {
+        if self.feature_level >= FEATURE_LEVEL_PLANS { FORMAT_PLANS } else { FORMAT_FIRST }
     }
 
     fn put_lists(&self, out: &mut Vec<u8>) {
@@ -121,7 +138,9 @@ impl LayoutRecord {
 
     fn encode_plan(&self, plan: &RunningPlan) -> Vec<u8> {
         let positions = self.positions();
-        let mut out = vec![PLAN_FORMAT];
+        let paused = if plan.is_paused { PAUSED } else { 0 };
+        let has_target = if plan.target.is_empty() { 0 } else { HAS_TARGET };
+        let mut out = vec![PLAN_FORMAT, paused | has_target];
         put_varint(&mut out, plan.began.0);
         put_varint(&mut out, plan.swaps.len() as u64);
         for PairSwap { loser, gainer, phase, attempt, since, partitions } in &plan.swaps {
@@ -141,6 +160,7 @@ impl LayoutRecord {
                 next = partition.wrapping_add(1);
             }
         }
+        out.extend(plan.target.iter().map(|slot| positions[slot.as_usize()]));
         out
     }
 
@@ -156,18 +176,21 @@ impl LayoutRecord {
             return Err(LayoutDecodeError::Magic);
         }
         let format = reader.u32()?;
-        if format != FORMAT {
+        if ![FORMAT_FIRST, FORMAT_PLANS].contains(&format) {
             return Err(LayoutDecodeError::Format { format });
         }
         if crc_fast::crc32_iscsi(content).to_le_bytes() != *checksum {
             return Err(LayoutDecodeError::Checksum);
         }
-        let record = decode_fields(&mut reader)?;
+        let record = decode_fields(&mut reader, format)?;
         if !reader.is_empty() {
             return Err(LayoutDecodeError::Length);
         }
         record.check()?;
-        Ok(record)
+        match record.format() == format {
+            true => Ok(record),
+            false => Err(LayoutDecodeError::Field { field: "format version" }),
+        }
     }
 }
 
@@ -192,7 +215,7 @@ fn put_member(out: &mut Vec<u8>, member: &LayoutMember) {
     out.extend_from_slice(zone.as_bytes());
 }
 
-fn decode_fields(reader: &mut Reader<'_>) -> Result<LayoutRecord, LayoutDecodeError> {
+fn decode_fields(reader: &mut Reader<'_>, format: u32) -> Result<LayoutRecord, LayoutDecodeError> {
     let cluster = ClusterId(reader.array()?);
     let epoch = LayoutEpoch(reader.u64()?);
     let parent = RecordHash(reader.array()?);
@@ -205,6 +228,7 @@ fn decode_fields(reader: &mut Reader<'_>) -> Result<LayoutRecord, LayoutDecodeEr
     let members = (0..count).map(|_| member(reader)).collect::<Result<Vec<_>, _>>()?;
     let voters = reader.u8()?;
     let voters = (0..voters).map(|_| slot(reader)).collect::<Result<_, _>>()?;
+    let former_ids = if format == FORMAT_PLANS { former_ids(reader)? } else { Vec::new() };
     let partitions = reader.u32()? as usize;
     if partitions > super::verify::PARTITIONS_MAX {
         return Err(LayoutRecordError::Partitions { partitions }.into());
@@ -213,7 +237,10 @@ fn decode_fields(reader: &mut Reader<'_>) -> Result<LayoutRecord, LayoutDecodeEr
     let changed = (0..partitions).map(|_| epoch_of_change(reader)).collect::<Result<_, _>>()?;
     let plan = match reader.u32()? as usize {
         0 => None,
-        len => Some(plan(&mut Reader::new(reader.bytes(len)?), &members)?),
+        len => {
+            let target_len = partitions * usize::from(default_from);
+            Some(plan(&mut Reader::new(reader.bytes(len)?), &members, target_len)?)
+        }
     };
     Ok(LayoutRecord {
         cluster,
@@ -224,6 +251,7 @@ fn decode_fields(reader: &mut Reader<'_>) -> Result<LayoutRecord, LayoutDecodeEr
         default_from,
         members,
         voters,
+        former_ids,
         changed,
         lists,
         plan,
@@ -246,6 +274,18 @@ fn member(reader: &mut Reader<'_>) -> Result<LayoutMember, LayoutDecodeError> {
     let zone_len = usize::from(reader.u8()?);
     let zone = text(reader, "zone", zone_len, ZONE_BYTES_MAX)?;
     Ok(LayoutMember { slot, node_id, url, zone, weight, state })
+}
+
+fn former_ids(reader: &mut Reader<'_>) -> Result<Vec<NodeTag>, LayoutDecodeError> {
+    let count = usize::from(reader.u16()?);
+    if count > FORMER_IDS_MAX {
+        return Err(LayoutRecordError::FormerIds.into());
+    }
+    let mut ids = Vec::with_capacity(count);
+    for _ in 0..count {
+        ids.push(NodeTag(reader.u64()?));
+    }
+    Ok(ids)
 }
 
 fn slot(reader: &mut Reader<'_>) -> Result<NodeIndex, LayoutDecodeError> {
@@ -273,10 +313,13 @@ fn lists(
     partitions: usize,
 ) -> Result<Vec<NodeIndex>, LayoutDecodeError> {
     const { assert!(NODES_MAX <= NARROW_MEMBERS_MAX, "two bytes for each position") };
-    let positions = reader.bytes(partitions * members.len())?;
-    let slot_at = |position: &u8| members.get(usize::from(*position)).map(|member| member.slot);
-    let slots = positions.iter().map(slot_at).collect::<Option<_>>();
-    slots.ok_or(LayoutDecodeError::Field { field: "preference list" })
+    slots_at(reader.bytes(partitions * members.len())?, members)
+        .ok_or(LayoutDecodeError::Field { field: "preference list" })
+}
+
+/// The slots of the members at these positions.
+fn slots_at(positions: &[u8], members: &[LayoutMember]) -> Option<Vec<NodeIndex>> {
+    positions.iter().map(|position| members.get(usize::from(*position)).map(|member| member.slot)).collect()
 }
 
 fn epoch_of_change(reader: &mut Reader<'_>) -> Result<LayoutEpoch, LayoutDecodeError> {
@@ -293,10 +336,19 @@ fn varint(reader: &mut Reader<'_>, field: &'static str) -> Result<u64, LayoutDec
     }
 }
 
-/// Decodes a running plan, which extends to the end of `reader`.
-fn plan(reader: &mut Reader<'_>, members: &[LayoutMember]) -> Result<RunningPlan, LayoutDecodeError> {
+/// Decodes a running plan, which extends to the end of `reader`. `target_len`: length of its
+/// target, if it has one.
+fn plan(
+    reader: &mut Reader<'_>,
+    members: &[LayoutMember],
+    target_len: usize,
+) -> Result<RunningPlan, LayoutDecodeError> {
     if reader.u8()? != PLAN_FORMAT {
         return Err(LayoutDecodeError::Plan);
+    }
+    let flags = reader.u8()?;
+    if flags & !(PAUSED | HAS_TARGET) != 0 {
+        return Err(LayoutDecodeError::Field { field: "flags of a plan" });
     }
     let began = LayoutEpoch(varint(reader, "epoch of a plan")?);
     let count = varint(reader, "number of swaps")?;
@@ -304,8 +356,11 @@ fn plan(reader: &mut Reader<'_>, members: &[LayoutMember]) -> Result<RunningPlan
         return Err(LayoutRecordError::PlanBounds.into());
     }
     let swaps = (0..count).map(|_| pair_swap(reader, members)).collect::<Result<_, _>>()?;
+    let target_len = if flags & HAS_TARGET != 0 { target_len } else { 0 };
+    let target = slots_at(reader.bytes(target_len)?, members)
+        .ok_or(LayoutDecodeError::Field { field: "target of a plan" })?;
     match reader.is_empty() {
-        true => Ok(RunningPlan { began, swaps }),
+        true => Ok(RunningPlan { began, is_paused: flags & PAUSED != 0, target, swaps }),
         false => Err(LayoutDecodeError::Length),
     }
 }

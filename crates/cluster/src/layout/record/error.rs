@@ -1,8 +1,8 @@
 //! Reasons why a record is not one of its cluster.
 
 use super::{
-    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, MemberState, SWAPS_MAX, URL_BYTES_MAX, VOTERS_MAX,
-    WEIGHT_DEFAULT, ZONE_BYTES_MAX,
+    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, MemberState, SWAPS_MAX, URL_BYTES_MAX,
+    VOTERS_MAX, WEIGHT_DEFAULT, ZONE_BYTES_MAX,
 };
 use crate::layout::{NODES_MAX, NodeIndex, PartitionId};
 
@@ -56,6 +56,24 @@ pub enum LayoutRecordError {
     /// The voters are not 1 to 5 members in order.
     #[error("its voters are not 1 to {VOTERS_MAX} members in order")]
     Voters,
+    /// The former ids are not those of the parent and the ones that the record drops, or there are
+    /// too many, or one is twice among them.
+    #[error(
+        "its former node ids are not the newest {FORMER_IDS_MAX} of those in the parent and of those that it drops"
+    )]
+    FormerIds,
+    /// A member has the id of a former member.
+    #[error("slot {} has the node id of a node that was removed or replaced", slot.0)]
+    FormerMember {
+        /// Slot of the member.
+        slot: NodeIndex,
+    },
+    /// A member was removed that is neither leaving nor dead.
+    #[error("slot {} is removed, and was neither leaving nor dead in the parent", slot.0)]
+    MemberRemoved {
+        /// Slot of the member.
+        slot: NodeIndex,
+    },
     /// The number of partitions is not a power of two from 1 to 65,536.
     #[error("partitions are a power of two from 1 to 65536, not {partitions}")]
     Partitions {
@@ -140,6 +158,10 @@ pub enum LayoutRecordError {
     /// too many.
     #[error("its plan began in another epoch, or its swaps are not at most {SWAPS_MAX} in order")]
     PlanBounds,
+    /// The target of the plan is not a list of holders for each partition, or not that of the
+    /// parent.
+    #[error("the target of its plan does not name the holders of each partition, or has changed")]
+    PlanTarget,
     /// The swap of a pair is not possible by itself.
     #[error(
         "the swap from slot {} to slot {} has no partition, impossible epochs, a dead gainer or no member",

@@ -71,6 +71,7 @@ impl LayoutRecord {
             hash_version: origin.hash_version,
             default_from: origin.default_from,
             voters: first_voters(members as u8),
+            former_ids: Vec::new(),
             changed: vec![LayoutEpoch::FIRST; partitions],
             lists: balance::preference_lists(&origin.nodes, origin.partitions),
             members: (0..).map(NodeIndex).zip(origin.nodes).map(first_member).collect(),

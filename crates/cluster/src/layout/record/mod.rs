@@ -27,7 +27,8 @@
 //! record of another cluster id without agreement: [`LayoutRecord::recovered`].
 //!
 //! **Changes.** A record may have a running plan, by which the placement changes in steps while the
-//! cluster serves: [`RunningPlan`].
+//! cluster serves: [`RunningPlan`]. The nodes that a change makes former ones are refused for ever:
+//! [`LayoutRecord::is_former_id`].
 //!
 //! **Caveats.** The agreement on a record is not part of this module: a record takes these steps
 //! only after it was decided. Slots have 16 bits in the format, and at most
@@ -36,15 +37,19 @@
 mod codec;
 mod error;
 mod first;
+mod former;
 mod plan;
 mod recovery;
+mod statement;
 mod verify;
 
 pub use codec::{LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError};
 pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;
 pub(crate) use first::voter_count;
+pub use former::FORMER_IDS_MAX;
 pub use plan::{PairSwap, RunningPlan, SWAPS_MAX, SwapPhase};
+pub use statement::{PlanStatements, SwapAttempt, SwapSet};
 
 use super::{NodeIndex, PartitionId};
 use sha2::{Digest, Sha256};
@@ -114,6 +119,9 @@ pub struct LayoutRecord {
     pub members: Vec<LayoutMember>,
     /// Slots of the members that decide the next record, in order.
     pub voters: Vec<NodeIndex>,
+    /// Ids of nodes that were members and are refused for ever, oldest first. Empty below feature
+    /// level [`FEATURE_LEVEL_PLANS`].
+    pub former_ids: Vec<NodeTag>,
     /// The epoch of each partition's last change.
     pub changed: Vec<LayoutEpoch>,
     /// The preference lists of all partitions, concatenated. Each names every member once.

@@ -28,14 +28,20 @@
 //! A new node id in the slot of a member says that the member has lost its disk. A record that
 //! names one takes the transition in the same step: [`LayoutRecord::replace_node`]. Likewise a
 //! gainer that is declared dead, and a dead loser whose copy was not complete:
-//! [`LayoutRecord::declare_dead`].
+//! [`LayoutRecord::declare_dead`]. A swap whose loser is dead may be cancelled like any other one.
+//!
+//! **Target.** A plan has the holders that each partition is to have at its end. The driver derives
+//! from them and from the lists which swaps are still to begin, so no node keeps anything about a
+//! plan but the record. A plan that was cancelled has no target: no swap begins, and those that run
+//! are taken back as far as they can. A paused plan begins no swap either, and those that run go
+//! on.
 //!
 //! **Caveats.** A record does not contain the statements that a transition waits for, such as that
 //! a node has fenced an epoch. They are the duty of the driver of the plan, which proposes the
 //! record.
 
-use super::{FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutRecord, LayoutRecordError, MemberState};
-use crate::layout::{NodeIndex, NodeSet, PartitionId};
+use super::{FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutMember, LayoutRecord, LayoutRecordError, MemberState};
+use crate::layout::{NODES_MAX, NodeIndex, NodeSet, PartitionId};
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::NodeTag;
 
@@ -47,6 +53,11 @@ pub const SWAPS_MAX: usize = 256;
 pub struct RunningPlan {
     /// Epoch of the record in which the change began. It identifies the change.
     pub began: LayoutEpoch,
+    /// Whether no further swap begins until the plan is resumed.
+    pub is_paused: bool,
+    /// The first `default_from` members of each list at the end of the plan, concatenated. Empty in
+    /// a plan that was cancelled.
+    pub target: Vec<NodeIndex>,
     /// The swaps of its pairs, in the order of losers, then gainers.
     pub swaps: Vec<PairSwap>,
 }
@@ -93,6 +104,13 @@ pub(super) enum SwapChange {
     Phase,
     /// These members exchange their positions in the list.
     Exchange(NodeIndex, NodeIndex),
+}
+
+impl RunningPlan {
+    /// A plan that began in this epoch, without a target and swaps.
+    pub const fn new(began: LayoutEpoch) -> Self {
+        Self { began, is_paused: false, target: Vec::new(), swaps: Vec::new() }
+    }
 }
 
 impl SwapPhase {
@@ -173,10 +191,11 @@ impl LayoutRecord {
     pub fn replace_node(&mut self, slot: NodeIndex, id: NodeTag) {
         let epoch = self.epoch;
         if let Some(member) = self.members.iter_mut().find(|member| member.slot == slot) {
-            member.node_id = Some(id);
+            let former = member.node_id.replace(id);
             if member.state == MemberState::Dead {
                 member.state = MemberState::Active;
             }
+            former.into_iter().for_each(|former| self.add_former_id(former));
         }
         let mut exchanged = Vec::new();
         if let Some(plan) = &mut self.plan {
@@ -202,6 +221,72 @@ impl LayoutRecord {
         self.change_all_partitions();
     }
 
+    /// The record that follows this one, before its changes.
+    pub(crate) fn next(&self) -> Option<Self> {
+        Some(Self { epoch: self.epoch.next()?, parent: self.hash(), ..self.clone() })
+    }
+
+    /// Has the swap of a pair enter a phase, in a record whose epoch is that of the change. `None`
+    /// is OLD.
+    pub(crate) fn enter_phase(&mut self, pair: (NodeIndex, NodeIndex), phase: Option<SwapPhase>) {
+        let epoch = self.epoch;
+        let Some(plan) = &mut self.plan else { return };
+        let Some(at) = plan.swaps.iter().position(|swap| swap.pair() == pair) else { return };
+        let swap = match phase {
+            Some(phase) => {
+                plan.swaps[at].enter(phase, epoch);
+                plan.swaps[at].clone()
+            }
+            None => plan.swaps.remove(at),
+        };
+        match phase {
+            Some(SwapPhase::New) => self.exchange(&swap),
+            // The lists are exchanged already.
+            None if swap.phase == SwapPhase::New => return,
+            _ => {}
+        }
+        self.change(&swap.partitions);
+    }
+
+    /// Begins the swap of a pair, in a record whose epoch is that of the change. `partitions`: in
+    /// order, and each of them in no other swap.
+    pub(crate) fn begin_swap(
+        &mut self,
+        (loser, gainer): (NodeIndex, NodeIndex),
+        partitions: Vec<PartitionId>,
+    ) {
+        let epoch = self.epoch;
+        let Some(plan) = &mut self.plan else { return };
+        let at = plan.swaps.partition_point(|swap| swap.pair() < (loser, gainer));
+        let phase = SwapPhase::Prepare;
+        let swap = PairSwap { loser, gainer, phase, attempt: epoch, since: epoch, partitions };
+        plan.swaps.insert(at, swap);
+        let partitions = plan.swaps[at].partitions.clone();
+        self.change(&partitions);
+    }
+
+    /// Ends the plan, which has no swaps: members that hold data by its target become active, and
+    /// `removed`, which are last in every list, are removed.
+    pub(crate) fn end_plan(&mut self, parent: &Self, removed: NodeSet) {
+        let Some(plan) = self.plan.take() else { return };
+        let holders: NodeSet = plan.target.iter().copied().collect();
+        let is_joining = |member: &&mut LayoutMember| member.state == MemberState::Joining;
+        for member in self.members.iter_mut().filter(is_joining) {
+            if holders.contains(member.slot) {
+                member.state = MemberState::Active;
+            }
+        }
+        self.members.retain(|member| !removed.contains(member.slot));
+        self.lists.retain(|slot| !removed.contains(*slot));
+        self.record_former_ids(parent);
+    }
+
+    fn change(&mut self, partitions: &[PartitionId]) {
+        for partition in partitions {
+            self.changed[partition.0 as usize] = self.epoch;
+        }
+    }
+
     /// Exchanges the members of a swap in the lists of its partitions.
     fn exchange(&mut self, swap: &PairSwap) {
         let len = self.members.len();
@@ -223,7 +308,7 @@ impl LayoutRecord {
     /// Whether a member has died since the parent or has another node id, in a record that may have
     /// a plan.
     pub(super) fn changes_all_partitions(&self, parent: &Self) -> bool {
-        let differs = |member: &super::LayoutMember| {
+        let differs = |member: &LayoutMember| {
             parent.member(member.slot).is_some_and(|former| {
                 let has_died = member.state == MemberState::Dead && former.state != MemberState::Dead;
                 has_died || (former.node_id.is_some() && former.node_id != member.node_id)
@@ -238,6 +323,7 @@ impl LayoutRecord {
         if self.feature_level < FEATURE_LEVEL_PLANS {
             return Err(LayoutRecordError::PlanLevel);
         }
+        self.check_target(plan)?;
         let is_possible = LayoutEpoch::FIRST < plan.began && plan.began <= self.epoch;
         let is_ordered = plan.swaps.is_sorted_by(|a, b| a.pair() < b.pair());
         if !is_possible || !is_ordered || plan.swaps.len() > SWAPS_MAX {
@@ -266,6 +352,37 @@ impl LayoutRecord {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the target names different members for each partition, or that there is none.
+    fn check_target(&self, plan: &RunningPlan) -> Result<(), LayoutRecordError> {
+        let from = usize::from(self.default_from);
+        let members = self.slots();
+        let names_holders = |holders: &[NodeIndex]| {
+            let named: NodeSet = holders.iter().copied().filter(|slot| slot.as_usize() < NODES_MAX).collect();
+            usize::from(named.len()) == from && named.without(members).is_empty()
+        };
+        let is_complete = plan.target.len() == self.changed.len() * from
+            && plan.target.chunks_exact(from).all(names_holders);
+        match plan.target.is_empty() || is_complete {
+            true => Ok(()),
+            false => Err(LayoutRecordError::PlanTarget),
+        }
+    }
+
+    /// Checks the target of a plan after that of the plan in `parent`: it stays, or the plan is
+    /// cancelled. The members in a new one are to hold data.
+    fn verify_target(&self, parent: &Self) -> Result<(), LayoutRecordError> {
+        let Some(plan) = &self.plan else { return Ok(()) };
+        let may_gain = |slot: &NodeIndex| {
+            let state = self.member(*slot).map(|member| member.state);
+            matches!(state, Some(MemberState::Active | MemberState::Joining))
+        };
+        let is_legal = match &parent.plan {
+            Some(former) => plan.target == former.target || plan.target.is_empty(),
+            None => plan.target.iter().all(may_gain),
+        };
+        if is_legal { Ok(()) } else { Err(LayoutRecordError::PlanTarget) }
     }
 
     fn has_possible_epochs(&self, plan: &RunningPlan, swap: &PairSwap) -> bool {
@@ -302,6 +419,7 @@ impl LayoutRecord {
         if began(self).is_some_and(|began_here| began_here != began(parent).unwrap_or(self.epoch)) {
             return Err(LayoutRecordError::PlanBounds);
         }
+        self.verify_target(parent)?;
         let by_pair =
             |record: &Self| record.swaps().iter().cloned().map(|swap| (swap.pair(), swap)).collect();
         let (former, next): (BTreeMap<_, PairSwap>, BTreeMap<_, PairSwap>) = (by_pair(parent), by_pair(self));
@@ -360,7 +478,10 @@ impl LayoutRecord {
             (Prepare, ReadNew) => enters && is_calm,
             (ReadNew, ReadNew) => is_same && !loser.is_replaced && !gainer.is_replaced,
             (ReadNew, New) => enters && !gainer.is_hit() && !loser.has_died,
-            (ReadNew, Back) => enters && !loser.is_hit() && !gainer.is_replaced,
+            // The death of the loser alone is no reason to take back its swap.
+            (ReadNew, Back) => {
+                enters && !loser.is_replaced && !gainer.is_replaced && (gainer.has_died || !loser.has_died)
+            }
             (ReadNew, Prepare) => is_restarted && gainer.is_replaced && !loser.is_hit(),
             (Back, Back) => is_same && !gainer.is_replaced,
             (New, New) => is_same,

@@ -40,6 +40,7 @@ impl LayoutRecord {
         if !is_voter_set {
             return Err(LayoutRecordError::Voters);
         }
+        self.check_former_ids()?;
         self.check_lists()?;
         self.check_plan()
     }
@@ -118,6 +119,8 @@ impl LayoutRecord {
             return Err(LayoutRecordError::FixedProperty);
         }
         self.members.iter().try_for_each(|member| member.verify(parent))?;
+        self.verify_removed(parent)?;
+        self.verify_former_ids(parent)?;
         let (voters, before) = (slots(&self.voters), slots(&parent.voters));
         let id_in = |record: &Self, slot| record.member(slot).and_then(|member| member.node_id);
         // A voter that has no id yet is named, not replaced.
@@ -133,6 +136,19 @@ impl LayoutRecord {
             let is_changed = all_change || changes.of(partition).is_some();
             self.verify_list(parent, partition, changes.of(partition), is_changed)
         })
+    }
+
+    /// Checks that the members of `parent` that this record lacks may be removed.
+    fn verify_removed(&self, parent: &Self) -> Result<(), LayoutRecordError> {
+        let may_go = |member: &LayoutMember| {
+            self.feature_level < FEATURE_LEVEL_PLANS
+                || matches!(member.state, MemberState::Leaving | MemberState::Dead)
+        };
+        let removed = parent.members.iter().filter(|member| self.member(member.slot).is_none());
+        match removed.into_iter().find(|member| !may_go(member)) {
+            Some(member) => Err(LayoutRecordError::MemberRemoved { slot: member.slot }),
+            None => Ok(()),
+        }
     }
 
     /// Checks this record as a later one than `current` of the same cluster: as its child, or, if

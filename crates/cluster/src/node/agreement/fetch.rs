@@ -224,7 +224,9 @@ impl Agreement {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AdoptedRecord, ChainRequester, DurableVoter, Proposals, Reconciliation};
+    use super::super::{
+        AdoptedRecord, ChainRequester, DurableVoter, OwnStatements, Proposals, Reconciliation,
+    };
     use super::*;
     use crate::{
         AcceptorState, ChainNode, ClusterOrigin, Incarnation, ProposalBallot, VoteHistory, VoterState,
@@ -252,6 +254,7 @@ mod tests {
             proposals: Proposals::default(),
             fetch: Fetch::new(Instant::ZERO),
             reconciliation: Reconciliation::default(),
+            statements: OwnStatements::default(),
             effects: VecDeque::new(),
         }
     }

@@ -16,8 +16,9 @@
 //! * `voter` holds the answers of the acceptor until the host has reported the state durable.
 //! * `proposal` runs at most one proposer, on request of the host.
 //! * `fetch` compares the [`LayoutStamp`]s of heartbeats and reads newer records from peers.
-//! * `reconcile` proposes records by itself: for node ids, lost disks, moved nodes and voters. The
-//!   rules are in `next_record`.
+//! * `reconcile` proposes records by itself: for node ids, lost disks, moved nodes, voters and the
+//!   steps of a running plan. The rules are in `next_record`, and for plans in `plan_step`.
+//! * `statements` collects what this node states about the running plan.
 //!
 //! The host drains [`poll_agreement_effect`](Node::poll_agreement_effect). It stores each
 //! [`AgreementEffect::Persist`] and reports that with
@@ -64,13 +65,16 @@
 
 mod fetch;
 mod next_record;
+mod plan_step;
 mod proposal;
 mod reconcile;
+mod statements;
 mod status;
 mod voter;
 
 pub use fetch::{LayoutConflict, LayoutConflictReason};
 pub use proposal::{ProposalOutcome, ProposeError};
+pub(in crate::node) use statements::StatedPlan;
 pub use status::{AgreementStatus, VoterStatus};
 
 use super::Node;
@@ -83,6 +87,7 @@ use crate::{
 use fetch::Fetch;
 use proposal::Proposals;
 use reconcile::Reconciliation;
+use statements::OwnStatements;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -137,6 +142,7 @@ pub(super) struct Agreement {
     proposals: Proposals,
     fetch: Fetch,
     reconciliation: Reconciliation,
+    statements: OwnStatements,
     effects: VecDeque<AgreementEffect>,
 }
 
@@ -154,6 +160,7 @@ impl Node {
             proposals: Proposals::default(),
             fetch: Fetch::new(now.mono),
             reconciliation: Reconciliation::default(),
+            statements: OwnStatements::default(),
             effects: VecDeque::new(),
         });
         self.advance(now);
@@ -384,6 +391,7 @@ impl Agreement {
         let is_newer = durable.epoch > self.adopted.record.epoch;
         if is_newer {
             self.reconciliation.record_adopted(self.me.slot, &self.adopted.record, &durable);
+            self.statements.record_adopted(&durable);
             self.adopted = AdoptedRecord::new(Arc::clone(&durable));
             self.effects.push_back(AgreementEffect::Adopted(durable));
         }

@@ -6,17 +6,26 @@
 //! 1. **Ids.** While a member that is not dead has no id, or the record has the feature level of a
 //!    computed one: all ids are named, and the level is raised. This needs every such member, so no
 //!    other change precedes it.
-//! 2. **A lost disk.** A node with another id has taken the slot of a member and is rebuilt, and no
-//!    node with the former id is linked: the new id is named. A dead member becomes active with it.
-//!    The node that was declared dead does not.
+//! 2. **A lost disk.** A node with another id has taken the slot of a member, and no node with the
+//!    former id is linked: the new id is named. A dead member becomes active with it. The node that
+//!    was declared dead does not, nor does one that was removed or replaced before. Below the
+//!    feature level of plans the node is rebuilt first. From this level on it is named first,
+//!    because its sources fence the epoch that names it before they are read. Running swaps take
+//!    the transitions that follow from the loss.
 //! 3. **A moved node.** A node that is linked states another URL than the record has: the URL is
 //!    replaced.
 //! 4. **Voters.** The voters are spread over the zones. One at a time is added, replaced or
 //!    removed. A voter that has forgotten its votes stays only while no other member can vote.
+//! 5. **The running plan.** Its swaps take the steps that the statements of the members permit: see
+//!    [`plan_step`](super::plan_step).
 
+use super::plan_step::next_plan_step;
 use crate::layout::voter_count;
 use crate::quorum::is_majority;
-use crate::{FEATURE_LEVEL_NAMED, LayoutMember, LayoutRecord, MemberState, NodeIndex, VOTERS_MAX};
+use crate::{
+    FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, MemberState, NodeIndex,
+    PlanStatements, VOTERS_MAX,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use stdx::NodeTag;
@@ -32,6 +41,8 @@ pub(super) struct HeardMember {
     pub(super) holds_adopted: bool,
     /// Whether it knows all votes by its id. Otherwise it does not vote.
     pub(super) has_votes: bool,
+    /// What it states about the plan of the record that it holds.
+    pub(super) statements: PlanStatements,
 }
 
 /// The members as one node hears them, itself included.
@@ -53,7 +64,8 @@ pub(super) fn next_record(adopted: &LayoutRecord, heard: &HeardCluster) -> Optio
     }
     let changes = with_new_ids(adopted, heard)
         .chain(with_new_urls(adopted, heard))
-        .chain(with_next_voters(adopted, heard));
+        .chain(with_next_voters(adopted, heard))
+        .chain(next_plan_step(adopted, heard));
     let mut possible = changes.filter(|record| record.verify(adopted).is_ok());
     possible.next()
 }
@@ -67,17 +79,13 @@ fn living(record: &LayoutRecord) -> impl Iterator<Item = &LayoutMember> {
     record.members.iter().filter(|member| member.state != MemberState::Dead)
 }
 
-fn child(parent: &LayoutRecord) -> Option<LayoutRecord> {
-    Some(LayoutRecord { epoch: parent.epoch.next()?, parent: parent.hash(), ..parent.clone() })
-}
-
 /// A child in which `change` was made to the member in this slot.
 fn changed_member(
     parent: &LayoutRecord,
     slot: NodeIndex,
     change: impl FnOnce(&mut LayoutMember),
 ) -> Option<LayoutRecord> {
-    let mut record = child(parent)?;
+    let mut record = parent.next()?;
     change(record.members.iter_mut().find(|member| member.slot == slot)?);
     Some(record)
 }
@@ -86,6 +94,13 @@ impl HeardCluster {
     /// The member in this slot, if it is settled and holds the adopted record.
     fn ready(&self, slot: NodeIndex) -> Option<&HeardMember> {
         self.members.get(&slot).filter(|heard| heard.is_settled && heard.holds_adopted)
+    }
+
+    /// The statements of the node that `adopted` names in this slot, if it holds that record.
+    pub(super) fn statements(&self, adopted: &LayoutRecord, slot: NodeIndex) -> Option<&PlanStatements> {
+        let named = adopted.member(slot)?.node_id;
+        let heard = self.members.get(&slot).filter(|heard| heard.holds_adopted && named == Some(heard.id));
+        heard.map(|heard| &heard.statements)
     }
 
     /// Whether the named node of this member is heard, is settled and holds the adopted record.
@@ -110,7 +125,7 @@ fn with_ids(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord
     if living(adopted).any(|member| heard.ready(member.slot).is_none()) {
         return None;
     }
-    let mut record = child(adopted)?;
+    let mut record = adopted.next()?;
     record.feature_level = record.feature_level.max(FEATURE_LEVEL_NAMED);
     for member in record.members.iter_mut().filter(|member| member.state != MemberState::Dead) {
         member.node_id = member.node_id.or_else(|| heard.ready(member.slot).map(|heard| heard.id));
@@ -122,19 +137,21 @@ fn with_new_ids<'a>(
     adopted: &'a LayoutRecord,
     heard: &'a HeardCluster,
 ) -> impl Iterator<Item = LayoutRecord> + 'a {
-    adopted.members.iter().filter_map(|member| {
-        let (named, new) = (member.node_id, heard.ready(member.slot)?.id);
-        let is_replaced = named != Some(new) && named.is_none_or(|named| !heard.linked.contains(&named));
-        is_replaced.then(|| changed_member(adopted, member.slot, |member| replace_node(member, new)))?
+    let is_named_first = adopted.feature_level >= FEATURE_LEVEL_PLANS;
+    adopted.members.iter().filter_map(move |member| {
+        let its = heard.members.get(&member.slot).filter(|its| its.holds_adopted)?;
+        let (named, new) = (member.node_id, its.id);
+        let is_replaced = named != Some(new)
+            && named.is_none_or(|named| !heard.linked.contains(&named))
+            && !adopted.is_former_id(new)
+            && (its.is_settled || is_named_first);
+        if !is_replaced {
+            return None;
+        }
+        let mut record = adopted.next()?;
+        record.replace_node(member.slot, new);
+        Some(record)
     })
-}
-
-/// Names the node with this id as `member`, in place of the former one.
-fn replace_node(member: &mut LayoutMember, id: NodeTag) {
-    member.node_id = Some(id);
-    if member.state == MemberState::Dead {
-        member.state = MemberState::Active;
-    }
 }
 
 fn with_new_urls<'a>(
@@ -152,7 +169,7 @@ fn with_new_urls<'a>(
 
 fn with_next_voters(adopted: &LayoutRecord, heard: &HeardCluster) -> Option<LayoutRecord> {
     let voters = next_voters(adopted, heard)?;
-    Some(LayoutRecord { voters, ..child(adopted)? })
+    Some(LayoutRecord { voters, ..adopted.next()? })
 }
 
 /// The voters after one step towards the wanted ones.
@@ -220,7 +237,7 @@ fn spread_over_zones(eligible: &[&LayoutMember], voters: &[NodeIndex], count: us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClusterOrigin;
+    use crate::{ClusterOrigin, PartitionId, RunningPlan, SwapPhase};
     use stdx::Rng;
 
     fn first(nodes: usize) -> LayoutRecord {
@@ -236,7 +253,13 @@ mod tests {
 
     /// A member that is ready and can vote.
     fn heard_as(id: NodeTag) -> HeardMember {
-        HeardMember { id, is_settled: true, holds_adopted: true, has_votes: true }
+        HeardMember {
+            id,
+            is_settled: true,
+            holds_adopted: true,
+            has_votes: true,
+            statements: PlanStatements::default(),
+        }
     }
 
     /// All members are heard and ready.
@@ -300,7 +323,7 @@ mod tests {
         let mut heard = all_heard(&record);
         hear_other_node(&mut heard, slot, new);
         let next = next_record(&record, &heard).expect("a new id");
-        let mut expected = child(&record).expect("a small epoch");
+        let mut expected = record.next().expect("a small epoch");
         expected.members[1].node_id = Some(new);
         assert_eq!(next, expected);
         let mut both = heard.clone();
@@ -308,6 +331,59 @@ mod tests {
         assert_eq!(next_record(&record, &both), None, "the former node lives");
         heard.members.get_mut(&slot).expect("it is heard").is_settled = false;
         assert_eq!(next_record(&record, &heard), None, "it is not rebuilt");
+    }
+
+    /// A record of the level of plans, with a swap of the members 1 and 2.
+    fn with_swap() -> LayoutRecord {
+        let mut record = named(3);
+        record.feature_level = FEATURE_LEVEL_PLANS;
+        record.lists = [0, 1, 2].map(NodeIndex).repeat(4);
+        let mut record = record.next().expect("a small epoch");
+        let others = [0, 1, 2].map(NodeIndex).repeat(3);
+        let target = [[0, 2, 1].map(NodeIndex).to_vec(), others].concat();
+        record.plan = Some(RunningPlan { target, ..RunningPlan::new(record.epoch) });
+        record.begin_swap((NodeIndex(1), NodeIndex(2)), vec![PartitionId(0)]);
+        assert_eq!(record.check(), Ok(()));
+        record
+    }
+
+    #[test]
+    fn a_new_id_of_the_gainer_begins_its_copy_anew() {
+        let (record, slot) = (with_swap(), NodeIndex(2));
+        let mut heard = all_heard(&record);
+        hear_other_node(&mut heard, slot, NodeTag(9));
+        let next = next_record(&record, &heard).expect("a new id");
+        assert_eq!(next.verify(&record), Ok(()));
+        let swap = &next.swaps()[0];
+        assert_eq!((swap.phase, swap.attempt), (SwapPhase::Prepare, next.epoch));
+        assert_eq!(next.changed, [next.epoch; 4]);
+    }
+
+    #[test]
+    fn a_node_is_named_before_it_is_rebuilt_once_records_have_plans() {
+        let (record, slot) = (with_swap(), NodeIndex(0));
+        let mut heard = all_heard(&record);
+        hear_other_node(&mut heard, slot, NodeTag(9));
+        heard.members.get_mut(&slot).expect("it is heard").is_settled = false;
+        let next = next_record(&record, &heard).expect("a new id");
+        assert_eq!(next.member(slot).and_then(|member| member.node_id), Some(NodeTag(9)));
+        heard.members.get_mut(&slot).expect("it is heard").holds_adopted = false;
+        assert_eq!(next_record(&record, &heard), None);
+    }
+
+    #[test]
+    fn a_former_id_is_never_named_again() {
+        let (record, slot) = (with_swap(), NodeIndex(0));
+        let mut heard = all_heard(&record);
+        hear_other_node(&mut heard, slot, NodeTag(9));
+        let next = next_record(&record, &heard).expect("a new id");
+        assert_eq!(next.former_ids, [id(slot)]);
+        let mut heard = all_heard(&next);
+        heard.linked.remove(&NodeTag(9));
+        assert_eq!(next_record(&next, &heard), None, "the former disk is back");
+        hear_other_node(&mut heard, slot, NodeTag(10));
+        let last = next_record(&next, &heard).expect("a third disk");
+        assert_eq!(last.former_ids, [id(slot), NodeTag(9)]);
     }
 
     #[test]
@@ -339,7 +415,7 @@ mod tests {
             next_record(&record, &heard)
         };
         let next = state(id(slot), "http://moved:1").expect("a new URL");
-        let mut expected = child(&record).expect("a small epoch");
+        let mut expected = record.next().expect("a small epoch");
         expected.members[1].url = "http://moved:1".to_owned();
         assert_eq!(next, expected);
         assert_eq!(state(id(slot), "http://n02:1"), None, "that of another member");
@@ -380,7 +456,7 @@ mod tests {
             }
             hear_other_node(&mut heard, slot, NodeTag(9));
             let next = next_record(&record, &heard).expect("another node");
-            let mut expected = child(&record).expect("a small epoch");
+            let mut expected = record.next().expect("a small epoch");
             (expected.members[1].state, expected.members[1].node_id) =
                 (MemberState::Active, Some(NodeTag(9)));
             assert_eq!(next, expected);
@@ -401,7 +477,7 @@ mod tests {
 
     fn voters_after(record: &LayoutRecord, heard: &HeardCluster) -> Option<Vec<u8>> {
         let next = next_record(record, heard)?;
-        assert_eq!(next, LayoutRecord { voters: next.voters.clone(), ..child(record)? });
+        assert_eq!(next, LayoutRecord { voters: next.voters.clone(), ..record.next()? });
         Some(next.voters.iter().map(|voter| voter.0).collect())
     }
 

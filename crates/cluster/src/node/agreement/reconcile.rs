@@ -31,9 +31,9 @@
 //! agreement, or holds another record of the epoch keeps the record as it is. Reachable voters need
 //! not have the right to vote, which only they know: a proposal among too few of them fails and is
 //! repeated. The node of a member that was declared dead does not become active again; another node
-//! in its slot does. If a node whose id was replaced starts again while the new one is down, its id
-//! can be named again, although it lacks what the new one has acknowledged. The feature level of a
-//! later release needs a statement by each member of its release.
+//! in its slot does. Below the feature level of plans, the id of a replaced node can be named again
+//! while the new one is down. That node lacks the writes that the new one acknowledged. The feature
+//! level of a later release needs a statement by each member of its release.
 
 use super::next_record::{HeardCluster, HeardMember, next_record};
 use super::proposal::ProposalRequester;
@@ -215,6 +215,7 @@ impl Node {
             is_settled: self.is_read_eligible() && self.is_in_place(),
             holds_adopted: true,
             has_votes: !self.has_forgotten_votes(),
+            statements: self.plan_statements(),
         };
         let peers = self.peer_nodes().filter_map(|node| self.heard_peer(node).map(|heard| (node, heard)));
         HeardCluster {
@@ -228,11 +229,15 @@ impl Node {
         let peer = self.peer(node);
         let is_heard = self.speaks_chain(node) && peer.state == PeerState::Up;
         let dialed = peer.dialed.as_ref().filter(|_| is_heard)?;
+        let stamp = self.layout_stamp();
+        let stated = peer.stated_plan.filter(|_| self.has_running_plan());
+        let stated = stated.and_then(|stated| stated.of(dialed.hello.tag, stamp));
         Some(HeardMember {
             id: dialed.hello.tag,
             is_settled: peer.sync_state() == SyncState::Settled,
-            holds_adopted: dialed.heartbeat.is_some_and(|its| its.layout == self.layout_stamp()),
+            holds_adopted: stated.is_some() || dialed.heartbeat.is_some_and(|its| its.layout == stamp),
             has_votes: dialed.heartbeat.is_some_and(|its| !its.votes_forgotten),
+            statements: stated.unwrap_or_default(),
         })
     }
 

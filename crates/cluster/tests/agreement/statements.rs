@@ -1,0 +1,137 @@
+//! What nodes state about the running plan: at once, to all peers, and only what is awaited.
+
+use crate::cluster_of_voters::{Cluster, named};
+use crate::world::{MILLISECOND, SECOND};
+use cluster::{
+    FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutRecord, Message, NodeIndex, NodeRequest, NodeResponse, PairSwap,
+    PartitionId, PeerAnswer, PeerRequest, PlanStatements, RecordHash, RunningPlan, SwapAttempt, SwapPhase,
+    SwapSet,
+};
+use stdx::NodeTag;
+
+const LOSER: usize = 1;
+const GAINER: usize = 2;
+
+/// A record in which two swaps of host 2 as the gainer are in PREPARE, in an order in which the
+/// one with host 1 is second.
+fn with_swaps() -> LayoutRecord {
+    let mut record = named(3);
+    (record.epoch, record.parent) = (LayoutEpoch(5), RecordHash([1; 32]));
+    record.feature_level = FEATURE_LEVEL_PLANS;
+    record.changed.fill(LayoutEpoch(5));
+    record.lists = [0, 1, 2].map(NodeIndex).repeat(8);
+    let swap = |loser, partition| PairSwap {
+        loser: NodeIndex(loser),
+        gainer: NodeIndex(GAINER as u8),
+        phase: SwapPhase::Prepare,
+        attempt: LayoutEpoch(4),
+        since: LayoutEpoch(4),
+        partitions: vec![PartitionId(partition)],
+    };
+    record.plan =
+        Some(RunningPlan { swaps: vec![swap(0, 0), swap(1, 1)], ..RunningPlan::new(LayoutEpoch(3)) });
+    assert_eq!(record.check(), Ok(()));
+    record
+}
+
+fn started(record: LayoutRecord) -> Cluster {
+    let mut cluster = Cluster::of(record, 1);
+    cluster.start_all();
+    cluster
+}
+
+/// The attempt of the swap with host 1.
+fn attempt() -> SwapAttempt {
+    SwapAttempt { plan: LayoutEpoch(3), attempt: LayoutEpoch(4), loser: Some(NodeTag(2)), gainer: NodeTag(3) }
+}
+
+/// The statements in the heartbeats that a host has sent behind the first `skipped` messages.
+fn stated_by(cluster: &Cluster, host: usize, skipped: usize) -> Vec<PlanStatements> {
+    let stated = |message: &Message| match message {
+        Message::Request { request: PeerRequest::Node(NodeRequest::Heartbeat(payload)), .. }
+        | Message::Answer { answer: PeerAnswer::Node(NodeResponse::Heartbeat(payload)), .. } => {
+            Some(payload.plan)
+        }
+        _ => None,
+    };
+    let sent = cluster.world.sent.iter().skip(skipped).filter(|(from, ..)| *from == host);
+    sent.filter_map(|(.., message)| stated(message)).collect()
+}
+
+fn swap_set(indexes: &[usize]) -> SwapSet {
+    let mut set = SwapSet::EMPTY;
+    indexes.iter().for_each(|index| set.insert(*index));
+    set
+}
+
+#[test]
+fn statements_are_sent_to_all_peers_at_once_and_repeated() {
+    let mut cluster = started(with_swaps());
+    let sent = cluster.world.sent.len();
+    cluster.state_fenced(LOSER, LayoutEpoch(5));
+    cluster.state_copied(GAINER, attempt());
+    cluster.run(2 * MILLISECOND);
+    let fenced = PlanStatements { fenced: Some(LayoutEpoch(5)), complete: SwapSet::EMPTY };
+    let complete = PlanStatements { fenced: None, complete: swap_set(&[1]) };
+    assert_eq!(stated_by(&cluster, LOSER, sent)[..2], [fenced; 2]);
+    assert_eq!(stated_by(&cluster, GAINER, sent)[..2], [complete; 2]);
+    let sent = cluster.world.sent.len();
+    cluster.run(5 * SECOND);
+    let repeated = stated_by(&cluster, GAINER, sent);
+    assert!(repeated.len() > 4 && repeated.iter().all(|stated| *stated == complete), "{repeated:?}");
+}
+
+#[test]
+fn only_an_awaited_copy_is_stated() {
+    let mut cluster = started(with_swaps());
+    let others = [
+        SwapAttempt { attempt: LayoutEpoch(3), ..attempt() },
+        SwapAttempt { plan: LayoutEpoch(2), ..attempt() },
+        SwapAttempt { loser: Some(NodeTag(9)), ..attempt() },
+        SwapAttempt { gainer: NodeTag(2), ..attempt() },
+    ];
+    for other in others {
+        let sent = cluster.world.sent.len();
+        cluster.state_copied(GAINER, other);
+        assert_eq!(stated_by(&cluster, GAINER, sent), [], "{other:?}");
+    }
+    cluster.run(2 * SECOND);
+    assert!(stated_by(&cluster, GAINER, 0).iter().all(|stated| *stated == PlanStatements::default()));
+}
+
+#[test]
+fn a_statement_that_is_no_news_sends_nothing() {
+    let mut cluster = started(with_swaps());
+    cluster.state_fenced(GAINER, LayoutEpoch(5));
+    cluster.state_copied(GAINER, attempt());
+    let sent = cluster.world.sent.len();
+    cluster.state_fenced(GAINER, LayoutEpoch(5));
+    cluster.state_fenced(GAINER, LayoutEpoch(4));
+    cluster.state_copied(GAINER, attempt());
+    assert_eq!(stated_by(&cluster, GAINER, sent), []);
+}
+
+#[test]
+fn a_restarted_node_states_nothing_until_its_host_reports_again() {
+    let mut cluster = started(with_swaps());
+    cluster.state_fenced(GAINER, LayoutEpoch(5));
+    cluster.state_copied(GAINER, attempt());
+    cluster.run(SECOND);
+    cluster.crash(GAINER);
+    let sent = cluster.world.sent.len();
+    cluster.start(GAINER);
+    cluster.run(2 * SECOND);
+    let stated = stated_by(&cluster, GAINER, sent);
+    assert!(!stated.is_empty() && stated.iter().all(|it| *it == PlanStatements::default()), "{stated:?}");
+}
+
+#[test]
+fn a_fence_without_a_running_plan_waits_for_the_next_heartbeat() {
+    let mut cluster = started(LayoutRecord { plan: None, ..with_swaps() });
+    let sent = cluster.world.sent.len();
+    cluster.state_fenced(LOSER, LayoutEpoch(5));
+    assert_eq!(stated_by(&cluster, LOSER, sent), []);
+    cluster.run(2 * SECOND);
+    let stated = stated_by(&cluster, LOSER, sent);
+    assert!(stated.iter().any(|stated| stated.has_fenced(LayoutEpoch(5))));
+}
