@@ -9,9 +9,9 @@
 //!   and each makes a repair pending.
 //!
 //! A target that missed an older version than the newest is a replica of the newest as well, for
-//! any `from` of the newest, as long as the partition has never changed. A hint for a newer version
-//! that was stored meanwhile stays. A peer is told that no hints are left for it only after a count
-//! or a pass found none.
+//! any `from` of the newest. This ends with the first change of the partition. A hint for a newer
+//! version that was stored meanwhile stays. A peer is told that no hints are left for it only after
+//! a count or a pass found none.
 //!
 //! **Mechanism.** At the start the hints on disk are counted for each target. While a target is up
 //! and the ledger holds hints for it, a *pass* reads them in chunks of [`CHUNK`]. It sends the
