@@ -83,8 +83,9 @@ pub enum Message {
         /// Time from sending for which the requester waits for the answer; a request that cannot be
         /// answered by then need not be carried out. `None`: no limit. Sent in milliseconds.
         within: Option<Duration>,
-        /// Epoch of the newest change in the layout by which the request was planned. A replica
-        /// refuses requests for keys whose partition has changed since.
+        /// Epoch of the newest change in the layout by which the request was planned. A node
+        /// refuses requests for partitions that have changed since. [`LayoutEpoch::FIRST`] if the
+        /// request is not [planned](PeerRequest::is_planned).
         epoch: LayoutEpoch,
     },
     /// The answer to a request.
@@ -119,6 +120,16 @@ pub enum PeerRequest {
     Scan(ScanRequest),
     /// A request from `Node` to `Node`.
     Node(NodeRequest),
+}
+
+impl PeerRequest {
+    /// Whether the request is planned by a layout, so that its epoch matters.
+    pub const fn is_planned(&self) -> bool {
+        match self {
+            Self::Replica(_) | Self::Scan(_) | Self::Node(NodeRequest::Range(_)) => true,
+            Self::Node(NodeRequest::Heartbeat(_) | NodeRequest::Chain(_) | NodeRequest::ReadLayout) => false,
+        }
+    }
 }
 
 /// A request between the `Node`s of two processes.

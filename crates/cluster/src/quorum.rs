@@ -101,16 +101,10 @@ impl Quorum {
         replicas > self.ack
     }
 
-    /// Number of replicas that must hold a cell so that a later read with this quorum cannot miss
-    /// it; `cell_from` is the cell's own `from`.
-    pub(crate) const fn holders_needed(self, cell_from: u8) -> u8 {
-        holders_needed(self.ack, cell_from)
-    }
-
     /// Whether a cell with this `from` has fewer replicas than a read with this quorum takes into
     /// account.
     pub(crate) const fn exceeds_replicas_of(self, cell_from: u8) -> bool {
-        exceeds_replicas_of(self.from, cell_from)
+        cell_from < self.from
     }
 }
 
@@ -175,16 +169,6 @@ pub(crate) const fn replica_count_with_others(from: u8, nodes: u8) -> u8 {
 /// The least `from` with another replica than this node.
 const OTHER_REPLICAS_FROM: u8 = 2;
 
-/// As [`Quorum::holders_needed`], for roles that a peer sent.
-pub(crate) const fn holders_needed(ack: u8, cell_from: u8) -> u8 {
-    if ack < cell_from { ack } else { cell_from }
-}
-
-/// As [`Quorum::exceeds_replicas_of`], for roles that a peer sent.
-pub(crate) const fn exceeds_replicas_of(from: u8, cell_from: u8) -> bool {
-    cell_from < from
-}
-
 /// The replicas that a swap exchanges, as indices of the preference list before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SwappedReplicas {
@@ -202,6 +186,14 @@ impl SwappedReplicas {
     /// Whether the replicas for this `from` change.
     const fn changes(self, from: u8) -> bool {
         self.loser < from && from <= self.gainer
+    }
+}
+
+/// The least `from` with which this replica is to hold a cell, in one of the sets.
+pub(crate) const fn least_from(replica_index: u8, swap: Option<SwappedReplicas>) -> u8 {
+    match swap {
+        Some(SwappedReplicas { loser, gainer }) if gainer == replica_index => loser + 1,
+        _ => replica_index + 1,
     }
 }
 
@@ -282,10 +274,15 @@ pub(crate) struct CellReplicas {
 }
 
 impl CellReplicas {
-    /// Whether a later read with this quorum cannot miss the cell, in whichever set it reads.
+    /// Whether no later read misses the cell whose quorum overlaps with this one, and with that of
+    /// all the cell's replicas. During a swap this holds for reads of either list: the swap may
+    /// change the replicas of the cell and not those of the read.
+    ///
+    /// Only the cell's own replicas count. Another node may hold it because a swap has removed the
+    /// node from them, and drops it soon.
     pub(crate) const fn suffice(&self, quorum: Quorum) -> bool {
-        let sets = ReplicaSets::of(quorum.from, self.swap);
-        sets.count(self.held) >= quorum.holders_needed(self.cell_from)
+        let [before, after] = self.lists(quorum);
+        before.suffice(self.held, quorum) && after.suffice(self.held, quorum)
     }
 
     /// Whether they suffice if the cell's replicas that are out of reach are trusted to hold it. A
@@ -293,19 +290,43 @@ impl CellReplicas {
     /// the read, whose overlap with the write's quorum is what the trust relies on. During a swap
     /// this holds for the replicas before it and for those after it.
     pub(crate) const fn suffice_with_trust(&self, quorum: Quorum) -> bool {
-        let intended = ReplicaSets::of(replica_count(self.cell_from, NODES_MAX as u8), self.swap);
-        let readers = ReplicaSets::of(quorum.from, self.swap);
+        let [before, after] = self.lists(quorum);
         quorum.exceeds_replicas_of(self.cell_from)
-            && self.suffice_in(quorum, intended.before(), readers.before())
-            && self.suffice_in(quorum, intended.after(), readers.after())
+            && self.suffice_with_trust_in(before, quorum)
+            && self.suffice_with_trust_in(after, quorum)
     }
 
-    /// As [`CellReplicas::suffice_with_trust`], for the replicas of one list.
-    const fn suffice_in(&self, quorum: Quorum, intended: ReplicaSet, readers: ReplicaSet) -> bool {
-        let trusted = intended.intersection(self.out_of_reach).without(self.answered);
-        let counted = self.held.union(trusted).intersection(readers);
-        intended.intersection(self.answered).without(self.held).is_empty()
-            && counted.len() >= quorum.holders_needed(self.cell_from)
+    const fn suffice_with_trust_in(&self, list: ReplicasOfList, quorum: Quorum) -> bool {
+        let trusted = list.intended.intersection(self.out_of_reach).without(self.answered);
+        list.intended.intersection(self.answered).without(self.held).is_empty()
+            && list.suffice(self.held.union(trusted), quorum)
+    }
+
+    /// The replicas in the list before the swap and in the one after it.
+    const fn lists(&self, quorum: Quorum) -> [ReplicasOfList; 2] {
+        let intended = ReplicaSets::of(replica_count(self.cell_from, NODES_MAX as u8), self.swap);
+        let readers = ReplicaSets::of(quorum.from, self.swap);
+        [
+            ReplicasOfList { intended: intended.before(), readers: readers.before() },
+            ReplicasOfList { intended: intended.after(), readers: readers.after() },
+        ]
+    }
+}
+
+/// The replicas of a cell and those of a read, in one preference list.
+#[derive(Clone, Copy, Debug)]
+struct ReplicasOfList {
+    /// The replicas that should hold the cell.
+    intended: ReplicaSet,
+    /// The replicas that the read takes into account.
+    readers: ReplicaSet,
+}
+
+impl ReplicasOfList {
+    /// Whether no later overlapping read of this list misses a cell that `held` hold.
+    const fn suffice(self, held: ReplicaSet, quorum: Quorum) -> bool {
+        let counted = held.intersection(self.intended).intersection(self.readers);
+        quorum.is_met_by(counted.len()) || self.intended.without(counted).is_empty()
     }
 }
 
@@ -575,8 +596,7 @@ mod tests {
     fn a_read_misses_no_cell_that_enough_replicas_hold() {
         for quorum in quorums() {
             for cell_from in 1..=NODES_TRIED {
-                let needed = quorum.holders_needed(cell_from);
-                assert!(needed <= quorum.ack && needed <= cell_from);
+                let needed = quorum.ack.min(cell_from);
                 assert_eq!(quorum.exceeds_replicas_of(cell_from), cell_from < quorum.from);
                 for held in subsets(cell_from.min(quorum.from)) {
                     let none = ReplicaSet::EMPTY;
@@ -608,10 +628,10 @@ mod tests {
                                 let is_silent = out_of_reach.contains(*index) && !answered.contains(*index);
                                 held.contains(*index) || *index < cell_from && is_silent
                             };
-                            let all = 0..quorum.from;
                             let expected = cell_from < quorum.from
                                 && !(0..cell_from).any(|index| lacks(&index))
-                                && all.filter(counts).count() >= usize::from(quorum.ack.min(cell_from));
+                                && (0..cell_from).filter(counts).count()
+                                    >= usize::from(quorum.ack.min(cell_from));
                             assert_eq!(cell.suffice_with_trust(quorum), expected, "{quorum:?} {cell:?}");
                         }
                     }
@@ -723,6 +743,45 @@ mod tests {
         }
     }
 
+    /// The property that `suffice` exists for, over every later read of either list.
+    #[test]
+    fn no_later_overlapping_read_of_either_list_misses_a_cell_that_suffices() {
+        let swaps = pairs().map(|(loser, gainer)| Some(SwappedReplicas::new(loser, gainer)));
+        for (swap, read) in swaps.chain([None]).flat_map(|swap| quorums().map(move |quorum| (swap, quorum))) {
+            for (cell_from, held) in
+                (1..=NODES_TRIED).flat_map(|from| subsets(NODES_TRIED).map(move |held| (from, held)))
+            {
+                let none = ReplicaSet::EMPTY;
+                let cell = CellReplicas { cell_from, held, answered: held, out_of_reach: none, swap };
+                if !cell.suffice(read) {
+                    continue;
+                }
+                let overlaps = |later: &Quorum| {
+                    read.ack + later.ack > read.from.max(later.from) && cell_from + later.ack > later.from
+                };
+                for later in quorums().filter(overlaps) {
+                    let (own, readers) =
+                        (ReplicaSets::of(cell_from, swap), ReplicaSets::of(later.from, swap));
+                    for (own, readers) in [(own.before(), readers.before()), (own.after(), readers.after())] {
+                        // Other nodes than the cell's replicas may drop it at any time.
+                        let missing = readers.without(held.intersection(own)).len();
+                        assert!(missing < later.ack, "{read:?}, then {later:?} {cell:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_from_is_that_of_the_first_set_with_the_replica() {
+        for (pair, index) in pairs().flat_map(|pair| (0..NODES_TRIED).map(move |index| (pair, index))) {
+            for swap in [None, Some(SwappedReplicas::new(pair.0, pair.1))] {
+                let first = (1..=NODES_TRIED).find(|from| replicas_of_cell(*from, swap).contains(index));
+                assert_eq!(first, Some(least_from(index, swap)), "{pair:?} {index}");
+            }
+        }
+    }
+
     /// As the claims above about one set, for both sets of every swap.
     #[test]
     fn a_cell_is_held_where_no_read_of_either_set_misses_it() {
@@ -731,7 +790,6 @@ mod tests {
             let readers = naive_sets(quorum.from, pair);
             for cell_from in 1..=NODES_TRIED {
                 let intended = naive_sets(cell_from, pair);
-                let needed = quorum.holders_needed(cell_from);
                 for code in 0..4u32.pow(u32::from(NODES_TRIED)) {
                     // Each replica holds the cell, lacks it, is out of reach, or was not asked.
                     let of = |kind: u32| -> ReplicaSet {
@@ -743,16 +801,20 @@ mod tests {
                     let in_each = |is_so: &dyn Fn(&[u8], &[u8]) -> bool| {
                         (0..2).all(|set: usize| is_so(&readers[set], &intended[set]))
                     };
-                    let is_enough = |count: usize| count >= usize::from(needed);
-                    let holds = |index: &&u8| held.contains(**index);
-                    let suffices = in_each(&|readers, _| is_enough(readers.iter().filter(holds).count()));
+                    let is_enough = |readers: &[u8], intended: &[u8], counts: &dyn Fn(&u8) -> bool| {
+                        let both = readers.iter().filter(|index| intended.contains(index));
+                        let needed = quorum.ack.min(cell_from);
+                        both.filter(|index| counts(index)).count() >= usize::from(needed)
+                    };
+                    let holds = |index: &u8| held.contains(*index);
+                    let suffices = in_each(&|readers, intended| is_enough(readers, intended, &holds));
                     assert_eq!(cell.suffice(quorum), suffices);
                     let is_trusted = in_each(&|readers, intended| {
-                        let counts = |index: &&u8| {
-                            holds(index) || intended.contains(*index) && out_of_reach.contains(**index)
+                        let counts = |index: &u8| {
+                            holds(index) || intended.contains(index) && out_of_reach.contains(*index)
                         };
                         !intended.iter().any(|index| lacking.contains(*index))
-                            && is_enough(readers.iter().filter(counts).count())
+                            && is_enough(readers, intended, &counts)
                     });
                     let expected = cell_from < quorum.from && is_trusted;
                     assert_eq!(cell.suffice_with_trust(quorum), expected, "{quorum:?} {pair:?} {cell:?}");

@@ -6,7 +6,8 @@
 //! and others report whether they hold the same.
 
 use crate::{
-    Cut, Incarnation, KeyRange, Layout, NodeIndex, PartitionId, Quorum, RangeDigest, Requester, ScanLimit,
+    Cut, Incarnation, KeyRange, Layout, NodeIndex, NodeSet, PartitionId, Quorum, RangeDigest, Requester,
+    ScanLimit,
 };
 use stdx::WallTime;
 
@@ -137,6 +138,10 @@ impl PartitionSet {
 /// For each partition, the participants are the first `ack` nodes in `order` among the first `from`
 /// nodes of its preference list. The first participant is the *source* of its cells, the others are
 /// *checkers* of their versions.
+///
+/// While a swap changes these `from` nodes, `ack` of them before the swap and `ack` after it
+/// participate. Nodes of both sets come first; if they are too few, so do the two that are
+/// exchanged, and first the one that reads ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanRoles {
     /// The nodes that may participate, the best first; each once.
@@ -148,15 +153,32 @@ pub struct ScanRoles {
 }
 
 impl ScanRoles {
-    /// The participants of `partition`, the source first; fewer than `ack` if too few replicas are
-    /// in the order.
+    /// The participants of `partition`, the source first; too few if too few replicas are in the
+    /// order.
     pub fn participants<'a>(
         &'a self,
         layout: &'a Layout,
         partition: PartitionId,
     ) -> impl Iterator<Item = NodeIndex> + 'a {
         let replicas = layout.replicas_of_partition(partition, self.from);
-        self.order.iter().copied().filter(|node| replicas.contains(node)).take(usize::from(self.ack))
+        let swapped = layout.swapped_nodes(partition, self.from);
+        let ack = usize::from(self.ack);
+        let is_kept = move |node: &NodeIndex| {
+            replicas.contains(node) && swapped.is_none_or(|swapped| !swapped.contains(node))
+        };
+        let kept = self.order.iter().copied().filter(is_kept).take(ack);
+        let exchanged = swapped.filter(|_| kept.clone().count() < ack).into_iter().flatten();
+        kept.chain(exchanged.filter(move |node| self.order.contains(node)))
+    }
+
+    /// Number of participants of `partition`; while a swap changes its replicas, the lesser one of
+    /// those before it and those after it.
+    pub(crate) fn participant_count(&self, layout: &Layout, partition: PartitionId) -> u8 {
+        let swapped = layout.swapped_nodes(partition, self.from).into_iter().flatten();
+        let exchanged: NodeSet = swapped.collect();
+        let participants: NodeSet = self.participants(layout, partition).collect();
+        let has_both = !exchanged.is_empty() && exchanged.without(participants).is_empty();
+        participants.without(exchanged).len() + u8::from(has_both)
     }
 
     /// The partitions of which `node` is the source.

@@ -98,7 +98,7 @@ impl Local {
             layout: adopted.statement.clone(),
             named: Arc::clone(&adopted.named),
             secret: self.secret.clone(),
-            versions: ProtocolVersions::with_record_of(adopted.record.epoch),
+            versions: ProtocolVersions::with_record(&adopted.record),
         }
     }
 

@@ -7,7 +7,8 @@
 //! **Mechanism.** Bytes are buffered until their frame is complete. Keys and values of short
 //! messages are copied into memory of their own, since a slice would keep the whole frame in
 //! memory. The page of a short message is copied as one piece. The single value or page of a long
-//! message stays in the buffer in which its fragments were assembled.
+//! message stays in the buffer in which its fragments were assembled. The markers of `plan_epoch`
+//! are not returned.
 //!
 //! The caller may bound the memory of long messages while they arrive ([`Inbox::next_if`]). A
 //! message that exceeds it is skipped, as if it had been lost.
@@ -18,9 +19,10 @@
 use crate::frame::{FRAME_HEADER_LEN, FrameContent, first_frame};
 use crate::message::{decode, decode_owned};
 use crate::outbox::LENGTH_LEN;
+use crate::plan_epoch;
 use crate::reassembly::Reassembly;
 use crate::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, WireError};
-use cluster::Message;
+use cluster::{LayoutEpoch, Message};
 use stdx::Hlc;
 
 /// Memory limits of an inbox.
@@ -60,6 +62,8 @@ pub struct Inbox {
     messages_end: usize,
     /// Version of the protocol of the first frame.
     version: u8,
+    /// Epoch of the last marker.
+    marked: LayoutEpoch,
     reassembly: Reassembly,
     /// A message whose last fragment has arrived. The clock of its frame is returned first.
     assembled: Option<Message>,
@@ -74,6 +78,7 @@ impl Inbox {
             begin: 0,
             messages_end: 0,
             version: PROTOCOL_VERSION,
+            marked: LayoutEpoch::FIRST,
             reassembly: Reassembly::new(limits.fragmented_bytes_max),
             assembled: None,
             failed: None,
@@ -124,17 +129,28 @@ impl Inbox {
         if let Some(message) = self.assembled.take() {
             return Ok(Some(Incoming::Message(message)));
         }
-        if self.begin < self.messages_end {
-            return self.next_of_frame().map(|message| Some(Incoming::Message(message)));
+        while self.begin < self.messages_end {
+            if let Some(message) = self.next_of_frame()? {
+                return Ok(Some(Incoming::Message(message)));
+            }
         }
         self.next_frame(has_room)
     }
 
-    fn next_of_frame(&mut self) -> Result<Message, WireError> {
+    /// The next message of the frame; `None`: it was a marker.
+    fn next_of_frame(&mut self) -> Result<Option<Message>, WireError> {
         let frame = &self.bytes[self.begin..self.messages_end];
         let (length, rest) = frame.split_first_chunk::<LENGTH_LEN>().ok_or(WireError::Truncated)?;
         let len = u32::from_le_bytes(*length) as usize;
-        let message = decode(rest.get(..len).ok_or(WireError::Truncated)?, self.version)?;
+        let bytes = rest.get(..len).ok_or(WireError::Truncated)?;
+        let marker = plan_epoch::marker(bytes, self.version)?;
+        let message = match marker {
+            Some(epoch) => {
+                self.marked = epoch;
+                None
+            }
+            None => Some(decode(bytes, self.version, self.marked)?),
+        };
         self.begin += LENGTH_LEN + len;
         Ok(message)
     }

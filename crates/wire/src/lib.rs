@@ -11,10 +11,10 @@
 //!
 //! This crate reads no socket, clock or entropy: bytes go in and bytes come out.
 //!
-//! **Caveats.** The epoch of a request's plan is not sent: each request arrives with that of the
-//! first layout. So partitions cannot change while links speak this version. Nothing is encrypted.
-//! The handshake authenticates the peers only when the link begins: an attacker who can alter bytes
-//! afterwards can forge frames.
+//! A request arrives with the epoch of the layout by which it was planned (`plan_epoch`).
+//!
+//! **Caveats.** Nothing is encrypted. The handshake authenticates the peers only when the link
+//! begins: an attacker who can alter bytes afterwards can forge frames.
 
 mod error;
 mod frame;
@@ -22,6 +22,7 @@ pub mod handshake;
 mod inbox;
 mod message;
 mod outbox;
+mod plan_epoch;
 mod reassembly;
 pub mod upgrade;
 

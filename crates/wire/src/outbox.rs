@@ -10,17 +10,20 @@
 //! short messages and fragments alternate. The first [`FRAGMENTED_MAX`] long messages are sent
 //! round-robin, as long as the receiver has to assemble at most [`MESSAGE_BYTES_MAX`] in total.
 //!
+//! Markers among the short messages tell the epochs of their plans (`plan_epoch`).
+//!
 //! If an answer with data exceeds the limit, a `Busy` answer is sent in its place. Without an
 //! answer, the requester would wait until its deadline.
 //!
 //! **Caveats.** A shorter message may overtake a long one that was pushed before it.
 
 use crate::frame::{FRAME_PAYLOAD_MAX, FrameContent, put_frame};
-use crate::message::{encode_head, first_version, len_max, tail};
+use crate::message::{Encoding, encode_head, first_version, len_max, tail};
+use crate::plan_epoch::{MARKER_LEN, PLAN_EPOCHS_SINCE, put_marker};
 use crate::reassembly::{FRAGMENT_DATA_MAX, FragmentHeader};
 use crate::{FRAGMENTED_MAX, MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use bytes::Bytes;
-use cluster::{Message, NodeRequest, NodeResponse, PeerAnswer, PeerRequest};
+use cluster::{LayoutEpoch, Message, NodeRequest, NodeResponse, PeerAnswer, PeerRequest};
 use std::collections::VecDeque;
 use stdx::Hlc;
 
@@ -51,8 +54,9 @@ pub enum PushError {
     /// The message is longer than [`MESSAGE_BYTES_MAX`].
     #[error("the message is longer than {MESSAGE_BYTES_MAX} bytes")]
     TooLong,
-    /// The version of the protocol on this link lacks the kind of the message.
-    #[error("the protocol of this link lacks the kind of the message")]
+    /// The version of the protocol on this link lacks the kind of the message, or cannot tell the
+    /// epoch of its plan.
+    #[error("the protocol of this link lacks the kind of the message or the epoch of its plan")]
     UnknownKind,
 }
 
@@ -71,6 +75,8 @@ pub struct Outbox {
     limits: OutboxLimits,
     /// Version of the protocol that both sides speak.
     version: u8,
+    /// Epoch of the last marker among the short messages.
+    marked: LayoutEpoch,
     heartbeats: Vec<u8>,
     short: ShortMessages,
     long: VecDeque<LongMessage>,
@@ -88,6 +94,7 @@ impl Outbox {
         Self {
             limits,
             version: PROTOCOL_VERSION,
+            marked: LayoutEpoch::FIRST,
             heartbeats: Vec::new(),
             short: ShortMessages::default(),
             long: VecDeque::new(),
@@ -131,13 +138,20 @@ impl Outbox {
         if len_max > MESSAGE_BYTES_MAX {
             return Err(PushError::TooLong);
         }
+        let is_short = LENGTH_LEN + len_max <= FRAME_PAYLOAD_MAX;
+        let marker = if is_short { self.marker_before(message) } else { None };
+        let bytes = len_max + marker.map_or(0, |_| LENGTH_LEN + MARKER_LEN);
         let waiting = self.short.bytes() + self.long_bytes;
-        let is_full = waiting > 0 && waiting + len_max > self.limits.bytes_max;
-        if is_full || !has_room(waiting + len_max) {
+        let is_full = waiting > 0 && waiting + bytes > self.limits.bytes_max;
+        if is_full || !has_room(waiting + bytes) {
             return Err(PushError::Full);
         }
-        if LENGTH_LEN + len_max <= FRAME_PAYLOAD_MAX {
-            self.short.reserve(LENGTH_LEN + len_max);
+        if is_short {
+            self.short.reserve(LENGTH_LEN + bytes);
+            if let Some(epoch) = marker {
+                self.marked = epoch;
+                put_length_of(&mut self.short.bytes, |out| put_marker(out, epoch));
+            }
             put_short(&mut self.short.bytes, message, self.version);
         } else {
             let long = LongMessage::new(message, len_max, self.version);
@@ -145,6 +159,18 @@ impl Outbox {
             self.long.push_back(long);
         }
         Ok(())
+    }
+
+    /// The epoch of the marker that has to precede a short message. `None`: the last marker tells
+    /// the epoch of its plan, or it has none.
+    #[inline]
+    fn marker_before(&self, message: &Message) -> Option<LayoutEpoch> {
+        match message {
+            Message::Request { epoch, request, .. } if *epoch != self.marked => {
+                (request.is_planned() && self.version >= PLAN_EPOCHS_SINCE).then_some(*epoch)
+            }
+            Message::Request { .. } | Message::Answer { .. } => None,
+        }
     }
 
     /// Works like [`Outbox::push_if`], but replaces an answer with data that does not fit by its
@@ -252,11 +278,18 @@ fn is_heartbeat(message: &Message) -> bool {
 
 /// Appends a message, preceded by its length.
 fn put_short(out: &mut Vec<u8>, message: &Message, version: u8) {
+    put_length_of(out, |out| {
+        if let Some(tail) = encode_head(out, message, Encoding { version, is_fragmented: false }) {
+            out.extend_from_slice(tail);
+        }
+    });
+}
+
+/// Appends the bytes that `put` appends, preceded by their length.
+fn put_length_of(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.extend_from_slice(&[0; LENGTH_LEN]);
-    if let Some(tail) = encode_head(out, message, version) {
-        out.extend_from_slice(tail);
-    }
+    put(out);
     let len = (out.len() - begin - LENGTH_LEN) as u32;
     out[begin..begin + LENGTH_LEN].copy_from_slice(&len.to_le_bytes());
 }
@@ -325,7 +358,8 @@ struct LongMessage {
 impl LongMessage {
     fn new(message: &Message, len_max: usize, version: u8) -> Self {
         let mut head = Vec::with_capacity(len_max - tail(message).map_or(0, Bytes::len));
-        let tail = encode_head(&mut head, message, version).cloned().unwrap_or_default();
+        let encoding = Encoding { version, is_fragmented: true };
+        let tail = encode_head(&mut head, message, encoding).cloned().unwrap_or_default();
         Self { head, tail, sent: 0, stream: None }
     }
 

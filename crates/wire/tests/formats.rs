@@ -12,6 +12,7 @@ use cluster::{
 };
 use common::{
     answers, decode, encode, encode_in, id, layout_answers, layout_requests, outbox, requests, wall, write,
+    write_in,
 };
 use std::num::NonZeroU8;
 use std::path::PathBuf;
@@ -84,13 +85,23 @@ fn within(number: u64) -> Option<Duration> {
     [None, Some(Duration::from_millis(1)), Some(Duration::from_millis(0x0102_0304))][number as usize % 3]
 }
 
+/// Epoch of the plan of a request in this version, by its number: some in succession have the same
+/// one, and some a lesser one than those before.
+fn plan_epoch(version: u8, number: u64, request: &PeerRequest) -> LayoutEpoch {
+    match version >= 5 && request.is_planned() {
+        true => LayoutEpoch([1, 0x0102_0304_0506_0708, 2][number as usize / 2 % 3]),
+        false => LayoutEpoch::FIRST,
+    }
+}
+
 /// Every kind of message in each of its forms in this version of the protocol, in the order in
 /// which they are sent.
 fn messages(version: u8) -> Vec<Message> {
     let knows_time = version >= 2;
-    let request = |number, request| {
+    let request = |number, request: PeerRequest| {
         let within = within(number).filter(|_| knows_time);
-        Message::Request { id: id(number), request, within, epoch: LayoutEpoch::FIRST }
+        let epoch = plan_epoch(version, number, &request);
+        Message::Request { id: id(number), request, within, epoch }
     };
     let heartbeats = [
         request(
@@ -126,13 +137,17 @@ fn messages(version: u8) -> Vec<Message> {
     let layout = layout_requests.chain(layout_answers).filter(|_| version >= 4);
     let expired = PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Expired));
     let expired = knows_time.then_some(Message::Answer { id: id(299), answer: expired });
+    let stale = PeerAnswer::Failed(ReplicaFault::StaleEpoch { epoch: LayoutEpoch(0x6a6b_6c6d) });
+    let stale = (version >= 5).then_some(Message::Answer { id: id(298), answer: stale });
+    let epoch_of_long = if version >= 5 { LayoutEpoch(0x7a7b_7c7d) } else { LayoutEpoch::FIRST };
     heartbeats
         .into_iter()
         .chain(requests)
         .chain(answers)
         .chain(expired)
+        .chain(stale)
         .chain(layout)
-        .chain([write(300, 66_000)])
+        .chain([write_in(epoch_of_long, 300, 66_000)])
         .collect()
 }
 
@@ -191,6 +206,25 @@ fn messages_that_version_3_lacks_are_neither_sent_nor_read() {
         let in_version_3 = with_version(&frame, 3);
         assert!(matches!(decode(&in_version_3), Err(WireError::MessageKind { .. })));
     }
+}
+
+#[test]
+fn version_4_carries_no_request_of_a_later_plan_and_gets_the_closest_fault() {
+    let later = LayoutEpoch(2);
+    for len in [10, 100_000] {
+        let mut outbox = outbox().speaking(4);
+        assert_eq!(outbox.push(&write_in(later, 1, len)), Err(PushError::UnknownKind));
+        assert!(outbox.is_empty());
+        assert_eq!(outbox.push(&write(2, len)), Ok(()));
+    }
+    let failed = |fault| Message::Answer { id: id(1), answer: PeerAnswer::Failed(fault) };
+    let stale = failed(ReplicaFault::StaleEpoch { epoch: later });
+    assert_eq!(decode(&encode_in(4, std::slice::from_ref(&stale))).unwrap(), [failed(ReplicaFault::Busy)]);
+    let in_version_4 = with_version(&encode(&[stale]), 4);
+    assert!(matches!(decode(&in_version_4), Err(WireError::Field { .. })));
+    // The first message of the frame is a marker.
+    let in_version_4 = with_version(&encode(&[write_in(later, 1, 10)]), 4);
+    assert!(decode(&in_version_4).is_err());
 }
 
 /// The bytes of one frame as a frame of another version of the protocol.

@@ -1,6 +1,9 @@
 //! Two nodes of the same cluster open a link; all others get a reason.
 
-use cluster::{ClusterId, Incarnation, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester, SyncState};
+use cluster::{
+    ClusterId, ClusterOrigin, Incarnation, LayoutEpoch, LayoutRecord, NodeIndex, PeerHello, RecordHash,
+    Requester, SyncState,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
@@ -23,6 +26,8 @@ const LAYOUT: LayoutStatement = LayoutStatement {
 };
 /// The versions of the release before layout records.
 const BEFORE_RECORDS: ProtocolVersions = ProtocolVersions { min: 1, max: 3 };
+/// The versions of the release before the epochs of plans.
+const BEFORE_PLAN_EPOCHS: ProtocolVersions = ProtocolVersions { min: 1, max: 4 };
 
 fn names() -> Vec<String> {
     ["http://a:1", "http://b:1", "http://c:1"].map(String::from).to_vec()
@@ -208,22 +213,45 @@ fn nodes_of_one_cluster_link_across_epochs_and_with_their_own_defaults_in_epoch_
 #[test]
 fn a_peer_without_layout_records_links_with_epoch_1_and_no_later_one() {
     let before = |node| HandshakeConfig { versions: BEFORE_RECORDS, ..local(node) };
-    let at = |node, epoch| {
-        let layout = LayoutStatement { epoch: LayoutEpoch(epoch), ..LAYOUT };
-        let versions = ProtocolVersions::with_record_of(layout.epoch);
-        HandshakeConfig { layout, versions, ..local(node) }
-    };
+    let at = |node, epoch| with_record(local(node), epoch, LayoutEpoch::FIRST);
     assert!(shake(before(0), at(1, 1), |_, _| ()).is_open());
     assert!(shake(at(0, 1), before(1), |_, _| ()).is_open());
     assert!(shake(at(0, 2), at(1, 2), |_, _| ()).is_open());
     let outcome = shake(before(0), at(1, 2), |_, _| ());
-    let (epoch, theirs) = (LayoutEpoch(2), BEFORE_RECORDS);
-    assert_eq!(outcome.acceptor, Err(HandshakeError::WithoutRecords { epoch, theirs }));
+    let (epoch, needed, theirs) = (LayoutEpoch(2), 4, BEFORE_RECORDS);
+    assert_eq!(outcome.acceptor, Err(HandshakeError::TooOldForRecord { epoch, needed, theirs }));
     refused_with(outcome.dialer, "install a release on it that speaks version 4");
     // The refusal of the earlier release itself.
     let outcome = shake(at(0, 2), before(1), |_, _| ());
     assert!(matches!(outcome.acceptor, Err(HandshakeError::AnotherProtocol { .. })));
     refused_with(outcome.dialer, "upgrade one release at a time");
+}
+
+#[test]
+fn a_peer_that_tells_no_epochs_of_plans_links_until_a_partition_has_changed() {
+    let before = |node| HandshakeConfig { versions: BEFORE_PLAN_EPOCHS, ..local(node) };
+    let at = |node, epoch, changed| with_record(local(node), epoch, LayoutEpoch(changed));
+    assert!(shake(before(0), at(1, 1, 1), |_, _| ()).is_open());
+    assert!(shake(before(0), at(1, 2, 1), |_, _| ()).is_open());
+    assert!(shake(at(0, 3, 2), at(1, 3, 2), |_, _| ()).is_open());
+    let outcome = shake(before(0), at(1, 3, 2), |_, _| ());
+    let (epoch, needed, theirs) = (LayoutEpoch(3), 5, BEFORE_PLAN_EPOCHS);
+    assert_eq!(outcome.acceptor, Err(HandshakeError::TooOldForRecord { epoch, needed, theirs }));
+    refused_with(outcome.dialer, "install a release on it that speaks version 5");
+    assert!(!shake(at(0, 3, 2), before(1), |_, _| ()).is_open());
+}
+
+/// The config of a node whose layout record has this epoch, and this epoch of the last change of a
+/// partition.
+fn with_record(config: HandshakeConfig, epoch: u64, changed: LayoutEpoch) -> HandshakeConfig {
+    let origin =
+        ClusterOrigin { nodes: names(), partitions: 4, hash_version: 1, default_from: 3, tag: NodeTag(1) };
+    let mut record = LayoutRecord::first(origin).expect("a small cluster");
+    record.epoch = LayoutEpoch(epoch);
+    record.changed[1] = changed;
+    let versions = ProtocolVersions::with_record(&record);
+    let layout = LayoutStatement { epoch: record.epoch, ..LAYOUT };
+    HandshakeConfig { layout, versions, ..config }
 }
 
 /// The config of a node that holds a record of epoch 2, which names the ids of `local`.
@@ -490,7 +518,7 @@ fn every_error_is_one_sentence_that_fits_a_refusal() {
     let errors = [
         HandshakeError::AnotherList { ours: digest, theirs: digest },
         HandshakeError::AnotherSecret,
-        HandshakeError::WithoutRecords { epoch: LayoutEpoch(2), theirs: BEFORE_RECORDS },
+        HandshakeError::TooOldForRecord { epoch: LayoutEpoch(2), needed: 4, theirs: BEFORE_RECORDS },
         HandshakeError::Removed { node_id: NodeTag(1), epoch: LayoutEpoch(2) },
         HandshakeError::AnotherIdentity {
             node: NodeIndex(1),

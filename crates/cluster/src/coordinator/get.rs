@@ -198,7 +198,9 @@ impl Read {
         let Some(newest) = self.answers.newest() else {
             return Some(Reply::Missing { acks });
         };
-        if self.answers.are_divergent() || self.has_two_sets() {
+        // Equal answers may be of nodes that are not, or soon will not be, replicas of the cell.
+        let has_other_replicas = self.has_two_sets() || self.tally.quorum().exceeds_replicas_of(newest.from);
+        if self.answers.are_divergent() || has_other_replicas {
             match self.ensure_spread(cx) {
                 Spread::Sufficient => {}
                 Spread::InProgress => return None,

@@ -15,11 +15,14 @@
 //! partitions ([`StaleEpoch`](crate::ReplicaFault::StaleEpoch)). Such an operation does not fail
 //! for lack of replicas. It waits for the layout until its deadline.
 //!
+//! Scans of the cluster are planned anew likewise, whichever partitions change: their roles are
+//! those of all partitions (`scan`).
+//!
 //! A write that has replied ends: the hints that are missing are requested once, by the old layout.
 //! A read that has replied ends without further repairs.
 //!
 //! **Caveats.** The nodes of both layouts are the same. A hint whose request is lost is not
-//! requested again; anti-entropy finds the difference. Scans go on as they were begun.
+//! requested again; anti-entropy finds the difference.
 
 use super::context::CoordinatorInput;
 use super::get::{Read, ReadTimes};
@@ -51,9 +54,13 @@ impl Coordinator {
         let partitions = layout.partitions();
         self.context.repairs.forget_keys(|key| is_changed(PartitionId::of(key.as_bytes(), partitions)));
         let held = self.replica.learn(&layout);
+        let has_changed = layout.newest_change() > former.newest_change();
         self.context.peers.member.layout = layout;
         for id in stopped {
             self.plan_anew(input, id);
+        }
+        if has_changed {
+            self.plan_scans_anew(input);
         }
         for request in held {
             let (header, request) = request.resumed(now);

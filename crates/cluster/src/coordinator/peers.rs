@@ -106,7 +106,7 @@ impl Peers {
     /// The replicas that the running swap of `subject` exchanges.
     #[inline]
     pub(super) fn swapped_replicas(&self, subject: &Subject) -> Option<SwappedReplicas> {
-        self.member.layout.running_swap(subject.partition).map(|swap| swap.replicas)
+        self.member.layout.swapped_replicas(subject.partition)
     }
 
     /// The replicas that reads of `subject` with this quorum ask.

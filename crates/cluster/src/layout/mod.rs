@@ -43,7 +43,7 @@ pub use record::{
 };
 
 use crate::Key;
-use crate::quorum::{SwappedReplicas, replica_count};
+use crate::quorum::{ReplicaSets, SwappedReplicas, least_from, replica_count, replicas_of_cell};
 
 /// Greatest number of nodes in a cluster.
 pub const NODES_MAX: usize = 64;
@@ -205,6 +205,37 @@ impl Layout {
     #[inline]
     pub(crate) fn running_swap(&self, partition: PartitionId) -> Option<RunningSwap> {
         self.swaps.get(partition.0 as usize).copied().flatten()
+    }
+
+    /// Whether `node` is to hold the cells of `partition` with this `from`: as a replica of its
+    /// list, or of the list after its running swap.
+    #[inline]
+    pub(crate) fn is_intended_replica(&self, node: NodeIndex, partition: PartitionId, from: u8) -> bool {
+        replicas_of_cell(from, self.swapped_replicas(partition)).contains(self.replica_index(partition, node))
+    }
+
+    /// The least `from` with which `node` is to hold the cells of `partition`.
+    pub(crate) fn least_from(&self, node: NodeIndex, partition: PartitionId) -> u8 {
+        least_from(self.replica_index(partition, node), self.swapped_replicas(partition))
+    }
+
+    /// The nodes that the running swap of `partition` exchanges for this `from`: the one that reads
+    /// ask, then the other one.
+    pub(crate) fn swapped_nodes(&self, partition: PartitionId, from: u8) -> Option<[NodeIndex; 2]> {
+        let swap = self.running_swap(partition)?;
+        let swapped = ReplicaSets::of(replica_count(from, self.len()), Some(swap.replicas)).swapped();
+        let node = |index: u8| self.preference_list(partition)[usize::from(index)];
+        let (loser, gainer) = (node(swapped.first_index()?), node(swapped.last_index()?));
+        Some(match swap.phase {
+            SwapPhase::ReadNew => [gainer, loser],
+            SwapPhase::Prepare | SwapPhase::Back | SwapPhase::New => [loser, gainer],
+        })
+    }
+
+    /// The replicas that the running swap of `partition` exchanges.
+    #[inline]
+    pub(crate) fn swapped_replicas(&self, partition: PartitionId) -> Option<SwappedReplicas> {
+        self.running_swap(partition).map(|swap| swap.replicas)
     }
 
     /// Whether `node` is dead: nothing is sent to it, and it counts nowhere.

@@ -5,7 +5,7 @@
 //! carried out by the [`Replica`](crate::replica::Replica).
 
 use super::Node;
-use super::ranges::PendingRange;
+use super::ranges::{PendingRange, RangeRequester};
 use super::repair::Transfer;
 use crate::replica::{ReplicaContext, RequestHeader};
 use crate::{
@@ -102,13 +102,13 @@ impl Node {
         header: RequestHeader,
         request: PeerRequest,
     ) {
-        let RequestHeader { origin, id, .. } = header;
+        let RequestHeader { origin, id, epoch, .. } = header;
         match request {
             PeerRequest::Node(NodeRequest::Heartbeat(heartbeat)) => {
                 self.handle_heartbeat(now, link, id, origin.node, heartbeat);
             }
             PeerRequest::Node(NodeRequest::Range(range)) => {
-                self.handle_range_request(origin.node, link, id, range);
+                self.handle_range_request(RangeRequester { node: origin.node, link, id, epoch }, range);
             }
             PeerRequest::Node(NodeRequest::Chain(request)) => {
                 self.handle_chain_request(origin.node, link, id, request);

@@ -3,13 +3,15 @@
 //! **Promise.** A hint is deleted only in one of these cases:
 //!
 //! - Its target has acknowledged the newest cell of the key as durable.
-//! - The target is not a replica of that cell.
+//! - The target is not a replica of that cell. While a swap runs, the replicas are those of both
+//!   lists. A target that a swap has removed from them gets nothing any more.
 //! - The hint is dropped: it is too old, or its cell is missing. The ledger counts dropped hints,
 //!   and each makes a repair pending.
 //!
 //! A target that missed an older version than the newest is a replica of the newest as well, for
-//! any `from` of the newest. A hint for a newer version that was stored meanwhile stays. A peer is
-//! told that no hints are left for it only after a count or a pass found none.
+//! any `from` of the newest. This ends with the first change of the partition. A hint for a newer
+//! version that was stored meanwhile stays. A peer is told that no hints are left for it only after
+//! a count or a pass found none.
 //!
 //! **Mechanism.** At the start the hints on disk are counted for each target. While a target is up
 //! and the ledger holds hints for it, a *pass* reads them in chunks of [`CHUNK`]. It sends the
@@ -22,14 +24,18 @@
 //! They may still be on their way to the disk. If the ledger has held them for [`UNCONFIRMED_MAX`]
 //! before the pass began, they do not exist and are subtracted from the ledger.
 //!
+//! A target that knows a newer layout refuses a cell of a partition that has changed. Its hint
+//! stays, and the pass goes on with the others. The next pass decides by the layout that this node
+//! has then.
+//!
 //! **Caveats.** A hint that reaches the disk later than [`UNCONFIRMED_MAX`] after it was counted is
 //! delivered only with the next hint for its target, or after the next start.
 
 use super::Node;
 use super::dispatch::{RequestPurpose, StorePurpose};
 use crate::{
-    Event, Hint, HintCount, Key, NodeIndex, NodeSet, PeerAnswer, PeerState, ReplicaFault, ReplicaRequest,
-    ReplicaResponse, ScanLimit, StoreRequest, StoreResponse, hint_bytes,
+    Event, Hint, HintCount, Key, LayoutEpoch, NodeIndex, NodeSet, PeerAnswer, PeerState, ReplicaFault,
+    ReplicaRequest, ReplicaResponse, ScanLimit, StoreRequest, StoreResponse, hint_bytes,
 };
 use std::time::Duration;
 use stdx::{Cell, Instant, Now, Version};
@@ -159,6 +165,11 @@ impl Node {
         (is_free && has_work).then_some(handoff.next_at)
     }
 
+    /// Makes the next pass over the hints for a peer due now: it plans them by a new layout.
+    pub(super) fn expedite_handoff(&mut self, now: Now, node: NodeIndex) {
+        self.handoff_mut(node).expedite(now.mono);
+    }
+
     /// Whether hints are pending that could be delivered now.
     pub(super) fn has_hints_to_deliver(&self, node: NodeIndex) -> bool {
         self.can_deliver(node) && self.hints_left(node) > 0
@@ -223,8 +234,8 @@ impl Node {
                 pass.forgettable.push((key, version));
                 self.outbox.emit_event(Event::HintDelivered { target: node });
             }
-            // The target refuses this version; it may accept others.
-            Some(PeerAnswer::Failed(ReplicaFault::ClockAhead { .. })) => {}
+            // The target refuses this version, or the plan for this key; it may accept others.
+            Some(PeerAnswer::Failed(ReplicaFault::ClockAhead { .. } | ReplicaFault::StaleEpoch { .. })) => {}
             _ => pass.is_stalled = true,
         }
     }
@@ -271,16 +282,20 @@ impl Node {
     fn deliver_hint(&mut self, now: Now, node: NodeIndex, hint: Hint) {
         let is_too_old = hint.version.hlc.wall().saturating_add(self.limits.hint_age_max) < self.horizon(now);
         let cell = hint.cell.filter(|cell| cell.meta.version >= hint.version);
-        let needed_from = self.replica_index_of(node, &hint.key) + 1;
-        let widen = |cell: Cell| match cell.meta.version > hint.version {
-            true => cell.with_from_of_at_least(needed_from),
+        let layout = &self.member.layout;
+        let partition = layout.partition_of(&hint.key);
+        // If the partition has changed, the target may have lost its place, rather than be a
+        // replica of an older version with a greater `from`.
+        let has_changed = layout.changed(partition) > LayoutEpoch::FIRST;
+        let widen = |cell: Cell| match cell.meta.version > hint.version && !has_changed {
+            true => cell.with_from_of_at_least(layout.least_from(node, partition)),
             false => cell,
         };
         let cell = cell.map(widen);
         let is_reachable = self.is_usable(node);
         let pass = &mut self.peers[node.as_usize()].handoff.pass;
         match cell {
-            Some(cell) if !self.member.layout.is_replica(node, &hint.key, cell.meta.from) => {
+            Some(cell) if !layout.is_intended_replica(node, partition, cell.meta.from) => {
                 pass.forgettable.push((hint.key, hint.version));
             }
             Some(cell) if !is_too_old && is_reachable => {
@@ -296,12 +311,6 @@ impl Node {
                 self.outbox.emit_event(Event::HintDropped { target: node });
             }
         }
-    }
-
-    /// Index of a node in the preference list of a key.
-    fn replica_index_of(&self, node: NodeIndex, key: &Key) -> u8 {
-        let layout = &self.member.layout;
-        layout.replica_index(layout.partition_of(key), node)
     }
 
     fn end_chunk(&mut self, now: Now, node: NodeIndex) {

@@ -169,6 +169,11 @@ impl NodeEffects {
         }
     }
 
+    /// Sets the epoch of the newest change in the node's layout.
+    pub(super) const fn set_epoch(&mut self, epoch: LayoutEpoch) {
+        self.epoch = epoch;
+    }
+
     pub(super) fn request_store(&mut self, purpose: StorePurpose, request: impl Into<StoreRequest>) {
         let request = request.into();
         self.last_store += 1;
@@ -207,7 +212,8 @@ impl NodeEffects {
         self.last_message += 1;
         let number = self.last_message;
         let id = MessageId { incarnation: self.incarnation, requester: Requester::Node, number };
-        let message = Message::Request { id, request, within: None, epoch: self.epoch };
+        let epoch = if request.is_planned() { self.epoch } else { LayoutEpoch::FIRST };
+        let message = Message::Request { id, request, within: None, epoch };
         self.effects.push_back(Effect::Send { to: Destination::Dialed(node), message });
         number
     }

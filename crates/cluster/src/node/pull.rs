@@ -23,6 +23,9 @@
 //! defaults that peers report, and each `from` that a pulled cell carries. A smaller `from` may
 //! need a larger share of the other replicas: both of 2 with `from` 3, three of 4 with `from` 5.
 //!
+//! The replicas that are counted are those of one layout: the pull begins again if a partition that
+//! this node holds changes (`layout_change`).
+//!
 //! Sources that are rebuilding are read as well. But a node that has lost its data does not wait
 //! for them to be complete: they have lost their data too, and would wait for this node in turn.
 //!
@@ -200,6 +203,18 @@ impl Node {
         self.update_replica_groups();
     }
 
+    /// Begins the current pull again from its start.
+    pub(super) fn restart_pull(&mut self, now: Now) {
+        if let Some(Pull { target, range, .. }) = self.pull.take() {
+            self.begin_pull(now, target, range);
+        }
+    }
+
+    /// Each `from` that the current pull takes into account.
+    pub(super) fn pull_froms(&self) -> impl Iterator<Item = u8> {
+        self.pull.iter().flat_map(|pull| pull.replica_groups.keys().copied())
+    }
+
     /// Advances the current pull.
     pub(super) fn advance_pull(&mut self, now: Now) {
         self.update_replica_groups();
@@ -366,7 +381,9 @@ impl Node {
 
     fn begin_storing(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
         let (layout, me) = (&self.member.layout, self.member.me);
-        let is_own = |(key, cell): &(Key, Cell)| layout.is_replica(me, key, cell.meta.from);
+        let is_own = |(key, cell): &(Key, Cell)| {
+            layout.is_intended_replica(me, layout.partition_of(key), cell.meta.from)
+        };
         let own: Vec<_> = entries.into_iter().filter(is_own).collect();
         let nodes = layout.len();
         let froms = own

@@ -6,11 +6,15 @@
 //!
 //! **Mechanism.** A cell is exchanged between two nodes if all of these hold:
 //!
-//! - Both nodes are among the first `from` of the key's preference list, with the `from` of the
-//!   cell.
+//! - Both nodes are among the first `from` of the key's preference list, or of the list after its
+//!   running swap, with the `from` of the cell.
 //! - Its version is not past the cutoff, since newer cells may still be in flight.
 //! - It has not been dead for longer than the grace period, since one of the nodes may have purged
 //!   it already.
+//!
+//! A range covers all partitions, so both nodes must have the same layout. A request of a plan with
+//! another epoch is refused ([`ReplicaFault::StaleEpoch`]), and so is one whose layout was replaced
+//! here before its answer. While a swap runs, the nodes of both of its lists hold a cell.
 //!
 //! The end of the grace period is judged by the [horizon](super::horizon), not by the wall clock.
 //! So a node whose clock is ahead does not leave out a tombstone that other nodes lack.
@@ -21,8 +25,8 @@
 use super::Node;
 use super::dispatch::StorePurpose;
 use crate::{
-    Key, LinkId, MessageId, NodeIndex, NodeResponse, PeerAnswer, RangeAnswer, RangeDigest, RangeRequest,
-    ReplicaFault, ScanLimit, StoreRequest, StoreResponse,
+    Key, LayoutEpoch, LinkId, MessageId, NodeIndex, NodeResponse, PeerAnswer, RangeAnswer, RangeDigest,
+    RangeRequest, ReplicaFault, ScanLimit, StoreRequest, StoreResponse,
 };
 use stdx::{Cell, CellMeta, Hlc, Now};
 
@@ -32,12 +36,19 @@ pub(super) const CHUNK: ScanLimit = ScanLimit { entries: 1_024, bytes: 1 << 20 }
 /// first attempt is being answered.
 const RANGES_MAX: u8 = 2;
 
-/// A range request of a peer that the store is scanning for.
-#[derive(Debug)]
-pub(super) struct PendingRange {
+/// Source of a range request, and the epoch of its plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RangeRequester {
     pub(super) node: NodeIndex,
     pub(super) link: LinkId,
     pub(super) id: MessageId,
+    pub(super) epoch: LayoutEpoch,
+}
+
+/// A range request of a peer that the store is scanning for.
+#[derive(Debug)]
+pub(super) struct PendingRange {
+    pub(super) requester: RangeRequester,
     pub(super) cutoff: Hlc,
     pub(super) digest: Option<RangeDigest>,
     pub(super) cells: bool,
@@ -45,37 +56,43 @@ pub(super) struct PendingRange {
 
 impl Node {
     /// Handles a peer's request for a range.
-    pub(super) fn handle_range_request(
-        &mut self,
-        node: NodeIndex,
-        link: LinkId,
-        id: MessageId,
-        request: RangeRequest,
-    ) {
+    pub(super) fn handle_range_request(&mut self, requester: RangeRequester, request: RangeRequest) {
+        let RangeRequester { node, link, id, .. } = requester;
+        if let Err(fault) = self.check_layout_of(&requester) {
+            return self.outbox.answer(link, id, PeerAnswer::Failed(fault));
+        }
         let peer = self.peer_mut(node);
         if peer.ranges_in_flight == RANGES_MAX {
             return self.outbox.answer(link, id, PeerAnswer::Failed(ReplicaFault::Busy));
         }
         peer.ranges_in_flight += 1;
         let RangeRequest { after, until, cutoff, digest, cells } = request;
-        let pending = PendingRange { node, link, id, cutoff, digest, cells };
+        let pending = PendingRange { requester, cutoff, digest, cells };
         let request = StoreRequest::Scan { after, until, limit: CHUNK, values: cells };
         self.outbox.request_store(StorePurpose::ScanForPeer(pending), request);
     }
 
     /// Handles the store's scan of a range that a peer requested.
     pub(super) fn handle_range_scanned(&mut self, now: Now, pending: &PendingRange, response: StoreResponse) {
-        self.peer_mut(pending.node).ranges_in_flight -= 1;
-        let answer = match response {
-            StoreResponse::Scanned { entries, until } => {
+        let RangeRequester { node, link, id, .. } = pending.requester;
+        self.peer_mut(node).ranges_in_flight -= 1;
+        let answer = match (self.check_layout_of(&pending.requester), response) {
+            (Err(fault), _) => PeerAnswer::Failed(fault),
+            (Ok(()), StoreResponse::Scanned { entries, until }) => {
                 PeerAnswer::Node(NodeResponse::Range(self.range_answer(now, pending, entries, until)))
             }
-            StoreResponse::Failed(fault) => PeerAnswer::Failed(ReplicaFault::Store(fault)),
-            response => unreachable!("the store answered Scan with {response:?}"),
+            (Ok(()), StoreResponse::Failed(fault)) => PeerAnswer::Failed(ReplicaFault::Store(fault)),
+            (Ok(()), response) => unreachable!("the store answered Scan with {response:?}"),
         };
-        if self.is_admitted(pending.node, pending.link) {
-            self.outbox.answer(pending.link, pending.id, answer);
+        if self.is_admitted(node, link) {
+            self.outbox.answer(link, id, answer);
         }
+    }
+
+    /// Whether a range was requested by the layout that this node has.
+    fn check_layout_of(&self, requester: &RangeRequester) -> Result<(), ReplicaFault> {
+        let epoch = self.member.layout.newest_change();
+        if requester.epoch == epoch { Ok(()) } else { Err(ReplicaFault::StaleEpoch { epoch }) }
     }
 
     fn range_answer(
@@ -92,7 +109,7 @@ impl Node {
             let is_kept = || {
                 pending.cells && meta.dead_from().is_some_and(|dead| dead > self.deletes_exchanged_to(now))
             };
-            self.is_compared(pending.node, key, meta, pending.cutoff)
+            self.is_compared(pending.requester.node, key, meta, pending.cutoff)
                 && (!self.is_past_grace(now, meta) || is_kept())
         });
         let versions = || entries.iter().map(|(key, cell)| (key.as_bytes(), cell.meta.version));
@@ -119,10 +136,12 @@ impl Node {
         self.is_compared(node, key, meta, cutoff) && !self.is_past_grace(now, meta)
     }
 
-    /// Whether both nodes are replicas of a cell that was written by `cutoff`.
+    /// Whether both nodes are to hold a cell that was written by `cutoff`.
     fn is_compared(&self, node: NodeIndex, key: &Key, meta: &CellMeta, cutoff: Hlc) -> bool {
-        let replicas = self.member.layout.replicas(key, meta.from);
-        replicas.contains(&node) && replicas.contains(&self.member.me) && meta.version.hlc <= cutoff
+        let layout = &self.member.layout;
+        let partition = layout.partition_of(key);
+        let is_holder = |node| layout.is_intended_replica(node, partition, meta.from);
+        meta.version.hlc <= cutoff && is_holder(node) && is_holder(self.member.me)
     }
 
     fn is_past_grace(&self, now: Now, meta: &CellMeta) -> bool {

@@ -17,8 +17,10 @@
 //!
 //! **The fence.** Each request names the epoch of its plan, whatever else its link carries. A cell
 //! is not read or written by a plan that is older than the last change of its partition: the answer
-//! is [`ReplicaFault::StaleEpoch`]. A request of a newer plan than this node's layout is held until
-//! the node has learned that layout, which is durable by then. An epoch is
+//! is [`ReplicaFault::StaleEpoch`]. A part of a scan is not read by a plan that is older than the
+//! last change of any partition: the roles of the scan are those of all partitions, and this node
+//! computes its part of them by its own layout. A request of a newer plan than this node's layout
+//! is held until the node has learned that layout, which is durable by then. An epoch is
 //! [fenced](Replica::fenced) once the requests have ended that were admitted before it was learned.
 //!
 //! Requests whose deadline has passed are dropped: the store is told the deadline. If a coordinator
@@ -26,7 +28,7 @@
 //! Requests between `Node`s are paced by the requesters.
 //!
 //! **Caveats.** Requests of a link that has ended are still carried out; their answers are dropped.
-//! Pages and the messages of `Node`s are not judged by the epochs of their plans yet.
+//! A change of partitions that this node never holds refuses parts of scans here, too.
 
 mod scan_partitions;
 
@@ -201,6 +203,7 @@ impl Replica {
         if newest > self.member.layout.newest_change() {
             self.layouts += 1;
             self.older = self.jobs.len();
+            self.scan_partitions = ScanPartitions::default();
         }
         self.member.layout = Arc::clone(layout);
         self.note_fenced();
@@ -251,12 +254,17 @@ impl Replica {
         }
     }
 
-    /// Whether the request was planned before the last change of the partition that it is for.
+    /// Whether the request was planned before the last change of a partition that it is for.
     fn is_stale(&self, epoch: LayoutEpoch, request: &PeerRequest) -> bool {
         let layout = &self.member.layout;
-        let PeerRequest::Replica(request) = request else { return false };
-        let key = request.planned_key();
-        key.is_some_and(|key| epoch < layout.changed(layout.partition_of(key)))
+        match request {
+            PeerRequest::Replica(request) => {
+                let key = request.planned_key();
+                key.is_some_and(|key| epoch < layout.changed(layout.partition_of(key)))
+            }
+            PeerRequest::Scan(_) => epoch < layout.newest_change(),
+            PeerRequest::Node(_) => false,
+        }
     }
 
     /// Handles a request from an accepted link. Requests that are not for a store are refused.

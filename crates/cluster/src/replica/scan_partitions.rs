@@ -2,8 +2,8 @@
 //!
 //! A source sends the cells of its partitions. A checker reads the versions in the partitions that
 //! it checks, and answers only that they are the same, if they are. The partitions follow from the
-//! roles alone. One scan sends many requests with the same roles, so the partitions of the last few
-//! roles are cached.
+//! roles and the layout. One scan sends many requests with the same roles, so the partitions of the
+//! last few roles are cached while the layout stays the same.
 
 use crate::{
     Member, PageRequest, PartitionSet, RangeDigest, ReplicaResponse, ScanLimit, ScanRequest, ScanRoles,

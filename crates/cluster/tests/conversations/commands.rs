@@ -244,7 +244,7 @@ impl Player {
     pub(crate) fn show_fenced(&mut self, arguments: &mut Arguments) -> Result<Vec<String>, String> {
         let hosts = arguments.nodes()?;
         let shown = hosts.into_iter().map(|host| {
-            let epoch = self.world.coordinator_mut(host).1.fenced();
+            let epoch = self.world.fenced(host);
             format!("n{} has fenced epoch {epoch}", host + 1)
         });
         Ok(shown.collect())

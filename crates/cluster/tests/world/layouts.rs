@@ -1,9 +1,9 @@
 //! Layout records of a changing cluster, and the hosts that learn them.
 
-use super::{PARTITIONS, World};
+use super::{Host, PARTITIONS, World};
 use cluster::{
-    ClusterOrigin, FEATURE_LEVEL_PLANS, Layout, LayoutEpoch, LayoutRecord, NodeIndex, PairSwap, PartitionId,
-    RunningPlan, SwapPhase,
+    ClusterOrigin, Coordinator, FEATURE_LEVEL_PLANS, Layout, LayoutEpoch, LayoutRecord, Node, NodeIndex,
+    PairSwap, PartitionId, RunningPlan, SwapPhase,
 };
 use std::sync::Arc;
 use stdx::NodeTag;
@@ -75,14 +75,25 @@ impl World {
         })
     }
 
-    /// A host learns the newest decided record.
+    /// The state machines of a host learn the newest decided record.
     pub(crate) fn learn(&mut self, host: usize) {
+        let now = self.now_at(host);
         let layout = Arc::new(Layout::of_record(&self.newest_record()).expect("each slot has a member"));
         self.hosts[host].member.layout = Arc::clone(&layout);
-        if self.hosts[host].is_running() {
-            let (now, coordinator) = self.coordinator_mut(host);
-            coordinator.handle_layout(now, layout);
-            self.carry_out_effects(host);
+        if let Some(node) = &mut self.hosts[host].node {
+            node.handle_layout(now, Arc::clone(&layout));
         }
+        if let Some(coordinator) = &mut self.hosts[host].coordinator {
+            coordinator.handle_layout(now, layout);
+        }
+        self.carry_out_effects(host);
+    }
+
+    /// The newest epoch that all state machines of a running host have fenced.
+    pub(crate) fn fenced(&self, host: usize) -> LayoutEpoch {
+        let Host { node, coordinator, .. } = &self.hosts[host];
+        let of_node = node.iter().map(Node::fenced);
+        let fenced = of_node.chain(coordinator.iter().map(Coordinator::fenced)).min();
+        fenced.expect("the host runs")
     }
 }

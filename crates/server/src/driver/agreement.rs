@@ -2,9 +2,9 @@
 //!
 //! **Promise.** The state of the node as a voter is stored on a thread that may wait for the disk,
 //! one state at a time. The node receives the outcome, a failure included. An adopted record is
-//! logged, and published to the threads of the process. When epoch 1 ends, links with peers that do
-//! not know records are closed. A conflict with a peer is logged and
-//! counted. The node is told the addresses that peers state for themselves, once they are proved.
+//! logged, and published to the threads of the process. Links of versions of the protocol that the
+//! record rules out are closed. A conflict with a peer is logged and counted. The node is told the
+//! addresses that peers state for themselves, once they are proved.
 //!
 //! **Caveats.** If the disk fails, the node repeats the request after a moment. The log reports the
 //! first failure and the first success after it.
@@ -16,12 +16,12 @@ use crate::layout_changes;
 use crate::links::StatedUrl;
 use crate::messages::ThreadMessage;
 use cluster::{
-    AgreementEffect, LayoutConflict, LayoutConflictReason, LayoutEpoch, LayoutRecord, ProposalOutcome,
-    VoterState,
+    AgreementEffect, LayoutConflict, LayoutConflictReason, LayoutRecord, ProposalOutcome, VoterState,
 };
 use std::rc::Rc;
 use std::sync::Arc;
 use store::StoreError;
+use wire::handshake::ProtocolVersions;
 
 /// State of the storing of votes.
 #[derive(Debug, Default)]
@@ -127,7 +127,8 @@ impl MachineDriver<NodeMachine> {
         if let Some(warning) = default_from::of_process(core.machine.default_from, record.default_from) {
             tracing::warn!("{warning}");
         }
-        if former.record.epoch == LayoutEpoch::FIRST {
+        let oldest_version = |record: &LayoutRecord| ProtocolVersions::with_record(record).min;
+        if oldest_version(&former.record) < oldest_version(record) {
             core.machine.threads.iter().for_each(|thread| thread.send(ThreadMessage::CloseOldLinks));
             let driver = Rc::clone(self);
             tokio::task::spawn_local(async move { driver.close_old_links() });

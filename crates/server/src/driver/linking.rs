@@ -61,7 +61,7 @@ impl<M: Machine> MachineDriver<M> {
                 core.machine.handle_link(now, LinkEvent::DialFailed { node, reason });
             }),
             Ok(AdmittedLink { version, .. }) if !self.permits(version) => {
-                self.refuse_without_records(node, version);
+                self.refuse_version(node, version);
                 self.handle_dialed(node, Err(DialFailure::Rejected));
             }
             Ok(AdmittedLink { socket, inbox, hello, version }) => {
@@ -106,20 +106,20 @@ impl<M: Machine> MachineDriver<M> {
 
     /// Whether the adopted layout record permits links of this version of the protocol.
     pub(super) fn permits(&self, version: u8) -> bool {
-        version >= ProtocolVersions::with_record_of(self.local.layout.get().record.epoch).min
+        version >= ProtocolVersions::with_record(&self.local.layout.get().record).min
     }
 
-    fn refuse_without_records(&self, node: NodeIndex, version: u8) {
-        let epoch = self.local.layout.get().record.epoch;
-        self.context.peer_links.refuse_without_records(&self.local.url_of(node), version, epoch);
+    fn refuse_version(&self, node: NodeIndex, version: u8) {
+        let adopted = self.local.layout.get();
+        self.context.peer_links.refuse_version(&self.local.url_of(node), version, &adopted.record);
     }
 
     /// Closes the links of versions that the adopted layout record does not permit any more.
     pub(crate) fn close_old_links(self: &Rc<Self>) {
-        let min = ProtocolVersions::with_record_of(self.local.layout.get().record.epoch).min;
+        let min = ProtocolVersions::with_record(&self.local.layout.get().record).min;
         self.run_machine(|core, now| {
             for (Origin { node, link }, version) in core.links.older_than(min) {
-                self.refuse_without_records(node, version);
+                self.refuse_version(node, version);
                 match link {
                     Destination::Dialed(node) => {
                         core.links.hang_up(node);

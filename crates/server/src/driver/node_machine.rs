@@ -292,8 +292,8 @@ impl MachineDriver<NodeMachine> {
         };
         // The record may have been adopted since the handshake.
         if !self.permits(arrival.version()) {
-            let (peer, epoch) = (self.local.url_of(arrival.hello.node), self.local.layout.get().record.epoch);
-            arrival.refuse_without_records(&self.context.peer_links, &peer, epoch);
+            let (peer, adopted) = (self.local.url_of(arrival.hello.node), self.local.layout.get());
+            arrival.refuse_version(&self.context.peer_links, &peer, &adopted.record);
             return core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
         }
         let requester = arrival.hello.requester;

@@ -16,7 +16,7 @@ use crate::date::http_date;
 use crate::local::Local;
 use crate::socket;
 use api::{HttpDate, Problem};
-use cluster::{LayoutEpoch, LinkId, NodeIndex, PeerHello, Requester};
+use cluster::{LayoutRecord, LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -237,10 +237,10 @@ impl Arrival {
         self.acceptor.version()
     }
 
-    /// Refuses the peer because it does not know layout records, and this node has the one of
-    /// `epoch`. The calling thread must have a runtime.
-    pub(crate) fn refuse_without_records(self, links: &PeerLinks, peer: &str, epoch: LayoutEpoch) {
-        let reason = links.refuse_without_records(peer, self.version(), epoch);
+    /// Refuses the peer because the layout record of this node rules out the version of the link.
+    /// The calling thread must have a runtime.
+    pub(crate) fn refuse_version(self, links: &PeerLinks, peer: &str, record: &LayoutRecord) {
+        let reason = links.refuse_version(peer, self.version(), record);
         self.refuse_with(&reason);
     }
 

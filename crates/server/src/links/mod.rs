@@ -23,7 +23,7 @@ mod peer_addresses;
 mod peer_warnings;
 
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
-use cluster::{Destination, HybridClock, LayoutEpoch, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
+use cluster::{Destination, HybridClock, LayoutRecord, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 use env::Clock;
 use handshakes::Handshakes;
@@ -74,11 +74,12 @@ impl PeerLinks {
         }
     }
 
-    /// Reports that a link with `peer` which speaks `version` is closed, because this node has the
-    /// record of `epoch`. Returns the reason.
-    pub(crate) fn refuse_without_records(&self, peer: &str, version: u8, epoch: LayoutEpoch) -> String {
+    /// Reports that a link with `peer` which speaks `version` is closed, because this node holds
+    /// `record`. Returns the reason.
+    pub(crate) fn refuse_version(&self, peer: &str, version: u8, record: &LayoutRecord) -> String {
         let theirs = ProtocolVersions { min: version, max: version };
-        let reason = HandshakeError::WithoutRecords { epoch, theirs }.to_string();
+        let needed = ProtocolVersions::with_record(record).min;
+        let reason = HandshakeError::TooOldForRecord { epoch: record.epoch, needed, theirs }.to_string();
         if self.warnings.count_refused(self.clock.now().mono, peer, &reason) {
             tracing::warn!(peer, reason, "a peer was refused");
         }

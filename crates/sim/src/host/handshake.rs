@@ -9,8 +9,8 @@ use wire::handshake::{
     ProtocolVersions, Secret,
 };
 
-/// Newest version of the protocol without the agreement on layout records.
-const OLD_VERSION: u8 = 3;
+/// Versions of the protocol of a release without the agreement on layout records.
+pub(super) const OLD_VERSIONS: ProtocolVersions = ProtocolVersions { max: 3, ..ProtocolVersions::OURS };
 
 /// A handshake that waits for the decision of the acceptor's node.
 pub(crate) struct PendingHandshake {
@@ -39,10 +39,7 @@ pub(crate) fn local(
         layout: process.statement.clone(),
         named: Arc::clone(&process.named),
         secret: Secret::new(*b"known to all hosts of this world"),
-        versions: match process.is_voter {
-            true => ProtocolVersions::with_record_of(process.statement.epoch),
-            false => ProtocolVersions { max: OLD_VERSION, ..ProtocolVersions::OURS },
-        },
+        versions: process.versions,
     }
 }
 

@@ -1,6 +1,6 @@
 //! A process on a host: the shipped store, node and coordinators, put together.
 
-use super::{hidden_generation, layout_plants};
+use super::{handshake, hidden_generation, layout_plants};
 use crate::network::ConnectionId;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
@@ -18,7 +18,7 @@ use stdx::{Hlc, Instant, NodeTag, Now, Rng, Version};
 use store::{
     AfterAbsence, DirectoryCluster, Membership, OpenReport, Store, StoreError, StoreOptions, WriteGroup,
 };
-use wire::handshake::{LayoutStatement, NamedMember};
+use wire::handshake::{LayoutStatement, NamedMember, ProtocolVersions};
 
 /// Data directory of every host, on its own disk.
 pub(crate) const DATA: &str = "/data";
@@ -91,6 +91,8 @@ pub(crate) struct HostProcess {
     pub(crate) statement: LayoutStatement,
     /// The members that this record names.
     pub(crate) named: Arc<[NamedMember]>,
+    /// Versions of the protocol that the process speaks.
+    pub(crate) versions: ProtocolVersions,
     /// State of the voter with which the process started.
     pub(crate) first_votes: VoterState,
     /// Outcome of the last request to propose a layout record.
@@ -202,6 +204,10 @@ impl HostProcess {
             is_voter: !is_old,
             statement: LayoutStatement::of(&voter.acceptor.decided),
             named: NamedMember::all_of(&voter.acceptor.decided).into(),
+            versions: match is_old {
+                true => handshake::OLD_VERSIONS,
+                false => ProtocolVersions::with_record(&voter.acceptor.decided),
+            },
             first_votes: voter,
             proposed: Ok(()),
             proposal_end: None,

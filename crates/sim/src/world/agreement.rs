@@ -16,7 +16,7 @@ use cluster::{
 };
 use std::time::Duration;
 use stdx::Rng;
-use wire::handshake::{LayoutStatement, NamedMember};
+use wire::handshake::{LayoutStatement, NamedMember, ProtocolVersions};
 
 impl World {
     /// Generator of the agreement: times of disks, and changes that operators propose.
@@ -40,6 +40,7 @@ impl World {
                     if let Some(process) = self.process(endpoint) {
                         process.statement = LayoutStatement::of(&record);
                         process.named = NamedMember::all_of(&record).into();
+                        process.versions = ProtocolVersions::with_record(&record);
                     }
                     let checked = self.judge.agreement.note_adopted(endpoint.node, &record);
                     self.judge.note(checked);

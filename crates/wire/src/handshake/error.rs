@@ -3,8 +3,9 @@
 use super::ClusterDigest;
 use super::framing::refused;
 use super::layout::LAYOUTS_SINCE;
+use crate::plan_epoch::PLAN_EPOCHS_SINCE;
 use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
-use cluster::{ClusterId, LayoutEpoch, NodeIndex};
+use cluster::{ClusterId, LayoutEpoch, LayoutRecord, NodeIndex};
 use std::fmt;
 use stdx::NodeTag;
 
@@ -21,13 +22,17 @@ impl ProtocolVersions {
     /// The versions of this build.
     pub const OURS: Self = Self { min: PROTOCOL_VERSION_MIN, max: PROTOCOL_VERSION };
 
-    /// The versions that a node speaks while it holds the layout record of `epoch`. Peers that have
-    /// no records know the cluster of epoch 1 only.
-    pub fn with_record_of(epoch: LayoutEpoch) -> Self {
-        match epoch == LayoutEpoch::FIRST {
-            true => Self::OURS,
-            false => Self { min: LAYOUTS_SINCE, ..Self::OURS },
-        }
+    /// The versions that a node speaks while it holds this layout record. Peers that have no
+    /// records know the cluster of epoch 1 only. Peers that tell no epochs of plans know no changed
+    /// partitions.
+    pub fn with_record(record: &LayoutRecord) -> Self {
+        let is_first = |epoch: &LayoutEpoch| *epoch == LayoutEpoch::FIRST;
+        let min = match is_first(&record.epoch) {
+            true => PROTOCOL_VERSION_MIN,
+            false if record.changed.iter().all(is_first) => LAYOUTS_SINCE,
+            false => PLAN_EPOCHS_SINCE,
+        };
+        Self { min, ..Self::OURS }
     }
 
     /// The newest version that both nodes speak.
@@ -93,14 +98,16 @@ pub enum HandshakeError {
         /// The versions that the other node speaks.
         theirs: ProtocolVersions,
     },
-    /// The other node does not know layout records, and this node's record is not of epoch 1.
+    /// The other node speaks only versions of the protocol that this node's record rules out.
     #[error(
-        "the cluster has the layout record of epoch {epoch}, and a node that speaks {theirs} of the protocol does not know \
-         records: install a release on it that speaks version {LAYOUTS_SINCE}, and keep its --data"
+        "the cluster has the layout record of epoch {epoch}, and a node that speaks {theirs} of the protocol cannot follow it: \
+         install a release on it that speaks version {needed}, and keep its --data"
     )]
-    WithoutRecords {
+    TooOldForRecord {
         /// Epoch of this node's record.
         epoch: LayoutEpoch,
+        /// Oldest version that this node speaks with its record.
+        needed: u8,
         /// The versions that the other node speaks.
         theirs: ProtocolVersions,
     },

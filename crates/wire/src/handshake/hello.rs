@@ -131,7 +131,7 @@ fn read(reader: &mut Reader<'_>, local: &HandshakeConfig) -> Result<(PeerHello, 
     let theirs = versions(reader).map_err(short)?;
     let common = local.versions.common(theirs).ok_or(match theirs.max < local.versions.min {
         true if local.layout.epoch > LayoutEpoch::FIRST => {
-            HandshakeError::WithoutRecords { epoch: local.layout.epoch, theirs }
+            HandshakeError::TooOldForRecord { epoch: local.layout.epoch, needed: local.versions.min, theirs }
         }
         _ => HandshakeError::AnotherProtocol { theirs },
     })?;

@@ -26,7 +26,8 @@
 //! acceptor in its hello, the dialer with its proof. The dialer's hello is sent before the common
 //! version is known, so it has the same form in all versions. The dialer compares the records, and
 //! both sides compare the identity of the other one with their record. A refused acceptor is told
-//! the reason by the dialer. A node whose record is not of epoch 1 speaks no version before 4.
+//! the reason by the dialer. A node whose record is not of epoch 1 speaks no version before 4, and
+//! none before 5 if a partition has changed: [`ProtocolVersions::with_record`].
 //!
 //! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction, the bytes
 //! of both hellos, and the dialer's statement. Each hello has 32 random bytes, so no proof is valid

@@ -4,7 +4,8 @@ use super::decoder::Decoder;
 use super::fields::{put_u64, wall};
 use super::{Head, TIME_LEFT_SINCE};
 use crate::WireError;
-use cluster::{ReplicaFault, StoreFault};
+use crate::plan_epoch::PLAN_EPOCHS_SINCE;
+use cluster::{LayoutEpoch, ReplicaFault, StoreFault};
 use std::time::Duration;
 use stdx::nanos;
 
@@ -26,6 +27,8 @@ mod code {
     pub(super) const NOT_SERVING: u8 = 8;
     /// Since version 2.
     pub(super) const STORE_EXPIRED: u8 = 9;
+    /// Since version 5.
+    pub(super) const STALE_EPOCH: u8 = 10;
 }
 
 /// Appends an answer with a fault.
@@ -50,8 +53,14 @@ pub(super) fn put(out: &mut Vec<u8>, head: Head, fault: &ReplicaFault) {
             out.push(code::CLOCK_AHEAD);
             put_u64(out, wall.micros_since_unix_epoch());
         }
-        // No version of the protocol has plans of later layouts.
-        ReplicaFault::Busy | ReplicaFault::StaleEpoch { .. } => out.push(code::BUSY),
+        ReplicaFault::Busy => out.push(code::BUSY),
+        // Earlier versions have no such fault, and their coordinators know no later layout: they
+        // ask other replicas, or have their clients try again.
+        ReplicaFault::StaleEpoch { .. } if head.version < PLAN_EPOCHS_SINCE => out.push(code::BUSY),
+        ReplicaFault::StaleEpoch { epoch } => {
+            out.push(code::STALE_EPOCH);
+            put_u64(out, epoch.0);
+        }
         ReplicaFault::NotServing => out.push(code::NOT_SERVING),
     }
 }
@@ -79,6 +88,9 @@ pub(super) fn fault(kind: u8, from: &mut Decoder<'_>) -> Result<Option<ReplicaFa
         code::CLOCK_AHEAD => ReplicaFault::ClockAhead { wall: wall(&mut from.reader)? },
         code::BUSY => ReplicaFault::Busy,
         code::NOT_SERVING => ReplicaFault::NotServing,
+        code::STALE_EPOCH if from.version >= PLAN_EPOCHS_SINCE => {
+            ReplicaFault::StaleEpoch { epoch: LayoutEpoch(from.reader.u64()?) }
+        }
         code::STORE_EXPIRED if from.version >= TIME_LEFT_SINCE => ReplicaFault::Store(StoreFault::Expired),
         _ => return Err(WireError::Field { field: "fault" }),
     }))

@@ -3,7 +3,8 @@
 //! A message consists of its kind, the id of its request, and fields of fixed width in
 //! little-endian order; versions are big-endian everywhere. If a message has exactly one value, the
 //! value comes last and extends to the end of the message. The same holds for the bytes of a page
-//! and for a layout record. So long ones are sent and received without a copy.
+//! and for a layout record. So long ones are sent and received without a copy. A request that is
+//! sent in fragments tells the epoch of its plan: `plan_epoch`.
 //!
 //! Each family of messages has a module with its kinds, and the encoding, decoding and length of
 //! each: `replica` and `scan` for what coordinators ask, `node` for what nodes ask, `fault` for
@@ -17,11 +18,12 @@ mod node;
 mod replica;
 mod scan;
 
+use crate::plan_epoch::PLAN_EPOCHS_SINCE;
 use crate::{PROTOCOL_VERSION_MIN, WireError};
 use bytes::Bytes;
 use cluster::{LayoutEpoch, Message, MessageId, PeerAnswer, PeerRequest};
 use decoder::Decoder;
-use fields::{head, put_count, put_head};
+use fields::{head, put_count, put_head, put_u64};
 use std::time::Duration;
 
 /// First version of the protocol in which requests carry their remaining time.
@@ -58,6 +60,8 @@ struct Head {
     id: MessageId,
     /// Time for which the requester waits, if the message is a request.
     within: Option<Option<Duration>>,
+    /// Epoch of the plan, if the message is a request in fragments.
+    epoch: Option<LayoutEpoch>,
     /// Version of the protocol.
     version: u8,
 }
@@ -68,6 +72,9 @@ impl Head {
         put_head(out, kind, self.id);
         if let Some(within) = self.within.filter(|_| self.version >= TIME_LEFT_SINCE) {
             put_time_left(out, within);
+        }
+        if let Some(epoch) = self.epoch.filter(|_| self.version >= PLAN_EPOCHS_SINCE) {
+            put_u64(out, epoch.0);
         }
     }
 }
@@ -89,9 +96,12 @@ pub(crate) fn len_max(message: &Message) -> usize {
     FIXED_LEN_MAX + variable
 }
 
-/// The first version of the protocol that has this kind of message.
-pub(crate) const fn first_version(message: &Message) -> u8 {
+/// The first version of the protocol that has this kind of message, and the epoch of its plan.
+pub(crate) fn first_version(message: &Message) -> u8 {
     match message {
+        Message::Request { request, epoch, .. } if request.is_planned() && *epoch > LayoutEpoch::FIRST => {
+            PLAN_EPOCHS_SINCE
+        }
         Message::Request { request: PeerRequest::Node(request), .. } => node::request_version(request),
         Message::Answer { answer: PeerAnswer::Node(response), .. } => node::response_version(response),
         _ => PROTOCOL_VERSION_MIN,
@@ -109,11 +119,24 @@ pub(crate) const fn tail(message: &Message) -> Option<&Bytes> {
     }
 }
 
-/// Appends `message` without its [`tail`] in this version of the protocol; returns the tail.
-pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: u8) -> Option<&'a Bytes> {
+/// The version of the protocol of a link, and how a message is sent over it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoding {
+    pub(crate) version: u8,
+    pub(crate) is_fragmented: bool,
+}
+
+/// Appends `message` without its [`tail`]; returns the tail.
+pub(crate) fn encode_head<'a>(
+    out: &mut Vec<u8>,
+    message: &'a Message,
+    encoding: Encoding,
+) -> Option<&'a Bytes> {
+    let Encoding { version, is_fragmented } = encoding;
     match message {
-        Message::Request { id, request, within, epoch: _ } => {
-            let head = Head { id: *id, within: Some(*within), version };
+        Message::Request { id, request, within, epoch } => {
+            let epoch = is_fragmented.then_some(*epoch);
+            let head = Head { id: *id, within: Some(*within), epoch, version };
             match request {
                 PeerRequest::Replica(request) => replica::put_request(out, head, request),
                 PeerRequest::Scan(request) => scan::put_request(out, head, request),
@@ -121,7 +144,7 @@ pub(crate) fn encode_head<'a>(out: &mut Vec<u8>, message: &'a Message, version: 
             }
         }
         Message::Answer { id, answer } => {
-            let head = Head { id: *id, within: None, version };
+            let head = Head { id: *id, within: None, epoch: None, version };
             match answer {
                 PeerAnswer::Replica(response) => replica::put_response(out, head, response),
                 PeerAnswer::Node(response) => node::put_response(out, head, response),
@@ -139,30 +162,38 @@ fn put_time_left(out: &mut Vec<u8>, within: Option<Duration>) {
     put_count(out, millis as usize);
 }
 
-/// Decodes a message in this version of the protocol. Keys and values are copied out of `bytes`.
+/// Decodes a short message in this version of the protocol. `marked` is the epoch of the last
+/// marker. Keys and values are copied out of `bytes`.
 ///
 /// # Errors
 /// [`WireError`].
-pub(crate) fn decode(bytes: &[u8], version: u8) -> Result<Message, WireError> {
-    message(Decoder::new(bytes, version))
+pub(crate) fn decode(bytes: &[u8], version: u8, marked: LayoutEpoch) -> Result<Message, WireError> {
+    message(Decoder::new(bytes, version), Some(marked))
 }
 
-/// Decodes a message like [`decode`], but keeps a value or page at its end as a slice of `bytes`.
+/// Decodes a message that was sent in fragments. A value or page at its end is kept as a slice of
+/// `bytes`.
 ///
 /// # Errors
 /// [`WireError`].
 pub(crate) fn decode_owned(bytes: &Bytes, version: u8) -> Result<Message, WireError> {
-    message(Decoder::of_owner(bytes, version))
+    message(Decoder::of_owner(bytes, version), None)
 }
 
-fn message(mut from: Decoder<'_>) -> Result<Message, WireError> {
+/// Decodes a message. `marked` is the epoch of the last marker; `None`: the message tells its own.
+fn message(mut from: Decoder<'_>, marked: Option<LayoutEpoch>) -> Result<Message, WireError> {
     let (kind, id) = head(&mut from.reader)?;
     let message = match kind & ANSWER {
         0 => {
             let within = time_left(&mut from)?;
-            // No version of the protocol has plans of later layouts.
-            let epoch = LayoutEpoch::FIRST;
-            Message::Request { id, request: request(kind, &mut from)?, within, epoch }
+            let epoch = match marked {
+                _ if from.version < PLAN_EPOCHS_SINCE => LayoutEpoch::FIRST,
+                Some(marked) => marked,
+                None => LayoutEpoch(from.reader.u64()?),
+            };
+            let request = request(kind, &mut from)?;
+            let epoch = if request.is_planned() { epoch } else { LayoutEpoch::FIRST };
+            Message::Request { id, request, within, epoch }
         }
         _ => Message::Answer { id, answer: answer(kind, &mut from)? },
     };

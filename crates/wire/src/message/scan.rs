@@ -191,7 +191,7 @@ pub(super) fn page(from: &mut Decoder<'_>) -> Result<(Page, Option<Cut>), WireEr
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{decode_owned, encode_head};
+    use crate::message::{Encoding, decode_owned, encode_head};
     use bytes::Bytes;
     use cluster::{Incarnation, Message, MessageId, PageBuilder, PeerAnswer, ReplicaResponse, Requester};
     use stdx::{Cell, Version};
@@ -204,7 +204,8 @@ mod tests {
         let id = MessageId { incarnation: Incarnation(1), requester: Requester::Node, number: 1 };
         let message = Message::Answer { id, answer };
         let mut head = Vec::new();
-        let tail = encode_head(&mut head, &message, crate::PROTOCOL_VERSION).expect("a page has bytes");
+        let encoding = Encoding { version: crate::PROTOCOL_VERSION, is_fragmented: true };
+        let tail = encode_head(&mut head, &message, encoding).expect("a page has bytes");
         let bytes = Bytes::from([&head[..], tail].concat());
         let arrived = decode_owned(&bytes, crate::PROTOCOL_VERSION).expect("a message");
         assert_eq!(arrived, message);

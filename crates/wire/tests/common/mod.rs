@@ -32,6 +32,11 @@ pub(crate) fn id(number: u64) -> MessageId {
 
 /// A write of a value of this length.
 pub(crate) fn write(number: u64, value_len: usize) -> Message {
+    write_in(LayoutEpoch::FIRST, number, value_len)
+}
+
+/// A write of a value of this length, which was planned in an epoch.
+pub(crate) fn write_in(epoch: LayoutEpoch, number: u64, value_len: usize) -> Message {
     let value: Vec<u8> = (0..value_len).map(|i| (i as u64 * 31 + number) as u8).collect();
     let cell = Cell::value(Version::new(Hlc::from_bits(number), NodeTag(7)), 3, value.into());
     Message::Request {
@@ -42,7 +47,7 @@ pub(crate) fn write(number: u64, value_len: usize) -> Message {
             hints: NodeSet::EMPTY,
         }),
         within: None,
-        epoch: LayoutEpoch::FIRST,
+        epoch,
     }
 }
 
@@ -98,14 +103,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Vec<Message>, WireError> {
 
 pub(crate) fn any_message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any_id(), any_request(), option::of(1..=u64::from(u32::MAX))).prop_map(|(id, request, millis)| {
-            Message::Request {
-                id,
-                request,
-                within: millis.map(Duration::from_millis),
-                epoch: LayoutEpoch::FIRST,
+        (any_id(), any_request(), option::of(1..=u64::from(u32::MAX)), any_plan_epoch()).prop_map(
+            |(id, request, millis, epoch)| {
+                let epoch = if request.is_planned() { epoch } else { LayoutEpoch::FIRST };
+                Message::Request { id, request, within: millis.map(Duration::from_millis), epoch }
             }
-        }),
+        ),
         (any_id(), any_answer()).prop_map(|(id, answer)| Message::Answer { id, answer }),
     ]
 }
@@ -160,6 +163,11 @@ fn any_chain_response() -> impl Strategy<Value = ChainResponse<EncodedRecord>> {
         any_epoch().prop_map(|epoch| ChainResponse::IsBehind { epoch }),
         any_epoch().prop_map(|epoch| ChainResponse::Refused { epoch }),
     ]
+}
+
+/// Few epochs, so that some requests in succession have the same one.
+fn any_plan_epoch() -> impl Strategy<Value = LayoutEpoch> {
+    (1..4u64).prop_map(LayoutEpoch)
 }
 
 fn any_epoch() -> impl Strategy<Value = LayoutEpoch> {

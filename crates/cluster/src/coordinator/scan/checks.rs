@@ -68,7 +68,7 @@ impl Check {
             self.checked(pages, None).filter(|entry| self.is_replica_of(layout, entry.key, &entry.cell.meta));
         let digest = RangeDigest::of(held.map(|entry| (entry.key, entry.cell.meta.version)));
         let request = parameters.request(cx, self.range.clone(), ScanTask::Check { digest });
-        cx.ask(&mut self.request_state, self.node, request, &self.partitions)
+        cx.ask(&mut self.request_state, self.node, request, parameters.part(&self.partitions))
     }
 
     /// Handles the answer that the checker holds the same.
@@ -136,6 +136,6 @@ impl Check {
     /// Whether the checker is a replica of a cell.
     fn is_replica_of(&self, layout: &Layout, key: &[u8], meta: &CellMeta) -> bool {
         let partition = PartitionId::of(key, layout.partitions());
-        layout.replicas_of_partition(partition, meta.from).contains(&self.node)
+        layout.is_intended_replica(self.node, partition, meta.from)
     }
 }

@@ -15,7 +15,16 @@
 //! an excluded node can replace another one, so that a long scan survives the loss of its nodes one
 //! after the other.
 //!
-//! **Caveats.** A node that comes back gets no role before another one is excluded. Nodes take
+//! The scan is planned by one layout, and its requests tell the epoch of that plan. While a swap
+//! runs, the participants are a quorum of each set of replicas (`ScanRoles`). A participant that
+//! knows a newer layout refuses its part. The part then waits for that layout, or another node
+//! takes it, as for a slow participant. With a new layout unfinished work is dropped, and the scan
+//! continues behind the last page, in roles of that layout.
+//!
+//! **Caveats.** While a swap copies, the gaining node lacks most cells. If it has to participate,
+//! because a kept replica is away, the keys of the partition are read one by one.
+//!
+//! A node that comes back gets no role before another one is excluded. Nodes take
 //! their snapshots when they are first asked, not all at the same time.
 
 use super::key_reads::PageTarget;
@@ -63,6 +72,8 @@ pub(super) struct ClusterScan {
     excluded: BTreeMap<NodeIndex, Instant>,
     /// The fault of the last participant that was lost.
     fault: Option<StoreFault>,
+    /// Whether roles have been assigned, so that requests may have been sent.
+    has_begun: bool,
 }
 
 #[derive(Debug)]
@@ -107,6 +118,7 @@ impl ClusterScan {
             reads_ahead: true,
             excluded: BTreeMap::new(),
             fault: None,
+            has_begun: false,
         };
         scan.begin(cx)?;
         Ok(scan)
@@ -186,6 +198,28 @@ impl ClusterScan {
         gathering.window.as_ref().is_some_and(|window| window.wants_read(serial))
     }
 
+    /// Whether roles are assigned, and pages are being read.
+    pub(super) const fn is_gathering(&self) -> bool {
+        matches!(self.stage, Stage::Gathering(_))
+    }
+
+    /// Continues behind the last page by the present layout. If too few nodes can be asked now, the
+    /// scan waits for links, as at its begin.
+    pub(super) fn plan_anew(&mut self, cx: &mut ScanContext<'_>) {
+        let order = self.without_excluded(cx, readable_or_busy_nodes(cx.peers));
+        match cx.role_assignments.find(&cx.peers.member.layout, order, self.quorum) {
+            Ok(assignment) => {
+                self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)));
+            }
+            Err(_) => {
+                self.stage = Stage::WaitingForLinks { until: cx.now.mono + cx.peers.limits.request_timeout };
+                if let Err(failure) = self.begin(cx) {
+                    self.fail(failure);
+                }
+            }
+        }
+    }
+
     /// Continues without a node.
     pub(super) fn replace_participant(&mut self, cx: &mut ScanContext<'_>, lost: LostParticipant) {
         let Stage::Gathering(gathering) = &self.stage else {
@@ -257,6 +291,7 @@ impl ClusterScan {
         let too_few = match role_assignments.find(&peers.member.layout, order, self.quorum) {
             Ok(assignment) => {
                 self.stage = Stage::Gathering(Box::new(GatherState::new(assignment, &self.range)));
+                self.has_begun = true;
                 return Ok(());
             }
             Err(too_few) => too_few,
@@ -365,8 +400,7 @@ impl ClusterScan {
             Some(fault) if self.quorum.has_one_replica() => fault.clone().into(),
             _ => {
                 let acks = Acks { got: too_few.participants, from };
-                let is_begun = !matches!(self.stage, Stage::WaitingForLinks { .. });
-                let shortfall = if is_begun { Shortfall::Unanswered } else { Shortfall::Unreachable };
+                let shortfall = if self.has_begun { Shortfall::Unanswered } else { Shortfall::Unreachable };
                 CommandFailure::NotEnoughReplicas { acks, ack, shortfall }
             }
         }
@@ -446,7 +480,7 @@ fn next_window(
     ScanWindow::new(layout, assignment, pages, range, end)
 }
 
-/// Handles a participant's failure: it is busy for now, or lost.
+/// Handles a participant's failure: it is busy for now, has refused the plan, or is lost.
 fn refused(
     cx: &ScanContext<'_>,
     node: NodeIndex,
@@ -456,6 +490,10 @@ fn refused(
     match outcome {
         Err(fault) if fault.is_busy() => {
             request_state.pause(cx.now.mono);
+            Ok(())
+        }
+        Err(ReplicaFault::StaleEpoch { .. }) => {
+            request_state.await_plan(cx.now.mono);
             Ok(())
         }
         Err(ReplicaFault::Store(fault)) => Err(LostParticipant { node, fault: Some(fault) }),

@@ -12,6 +12,11 @@
 //! snapshots in the end. Pages begin small, so that the first one leaves at once, and grow. A
 //! reader that stops reading stops the scan: at most one page of each store is read ahead.
 //!
+//! A scan of the cluster is planned by one layout. Nodes that know a newer one refuse its requests
+//! ([`StaleEpoch`](crate::ReplicaFault::StaleEpoch)); it then waits for that layout. When the
+//! layout of this node changes, the scan goes on behind its last page, with roles of the new layout
+//! and with new snapshots.
+//!
 //! Scans of this node alone are in `local`, scans of the cluster in `cluster`, with their `roles`,
 //! `sources`, `checks` and `window`s. Keys on which replicas disagree are read by ordinary reads
 //! (`key_reads`), which are in the table of operations; they may use a share of it, and wait while
@@ -62,8 +67,8 @@ pub(super) struct Scans {
     /// Scans with the time at which each is due.
     due: BTreeSet<(Instant, u16)>,
     role_assignments: RoleAssignmentCache,
-    /// Number of scans begun so far.
-    begun: u64,
+    /// Number of snapshot ids issued so far.
+    snapshots: u64,
     /// Number of scans that wait for a reply.
     waiting: usize,
     /// Reads for scans in the table of operations.
@@ -154,7 +159,7 @@ impl Coordinator {
         };
         let waits = scan.reader.is_some();
         let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
-        let Some((node, outcome)) = cx.take_outcome(serial, outcome) else {
+        let Some((request, outcome)) = cx.take_outcome(serial, outcome) else {
             return;
         };
         match state {
@@ -162,9 +167,10 @@ impl Coordinator {
             ScanState::Cluster(cluster) => cluster.handle_outcome(&mut cx, serial, outcome),
             ScanState::Closing { .. } => {
                 if let Ok(ReplicaResponse::Page { rest: None, .. }) = outcome
-                    && node == cx.peers.member.me
+                    && request.node == cx.peers.member.me
+                    && request.snapshot == cx.in_flight.snapshot()
                 {
-                    cx.in_flight.forget_snapshot(node);
+                    cx.in_flight.forget_snapshot(request.node);
                 }
             }
         }
@@ -221,6 +227,22 @@ impl Coordinator {
                 cluster.resume(&mut cx);
                 self.advance_scan(input, slot);
             }
+        }
+    }
+
+    /// Plans the scans of the cluster anew, by the present layout.
+    pub(super) fn plan_scans_anew(&mut self, input: CoordinatorInput) {
+        for slot in self.scans.open_slots() {
+            if !self.scans.is_gathering(slot) {
+                continue;
+            }
+            let snapshot = self.scans.next_snapshot(&self.context);
+            let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
+            cx.in_flight.renew_snapshot(snapshot);
+            if let ScanState::Cluster(cluster) = state {
+                cluster.plan_anew(&mut cx);
+            }
+            self.advance_scan(input, slot);
         }
     }
 
@@ -304,7 +326,9 @@ impl Coordinator {
     fn finish_or_reschedule(&mut self, input: CoordinatorInput, slot: u16) {
         let timeout = self.context.peers.limits.request_timeout;
         let (state, mut cx) = self.scans.open(slot, input, &mut self.context);
-        let is_done = matches!(state, ScanState::Closing { .. }) && cx.release_snapshots();
+        let is_over = matches!(state, ScanState::Closing { .. });
+        cx.release_snapshots(is_over);
+        let is_done = is_over && cx.in_flight.is_empty();
         let due = match state {
             _ if is_done => None,
             ScanState::Local(local) => local.due(timeout),
@@ -339,14 +363,19 @@ impl Scans {
             self.slots.push(None);
             (self.slots.len() - 1) as u16
         });
-        let (incarnation, requester) = (context.peers.member.incarnation, context.outbox.requester());
-        let snapshot = SnapshotId { incarnation, requester, number: self.begun };
-        self.begun += 1;
-        let in_flight = InFlightRequests::new(slot, snapshot);
+        let in_flight = InFlightRequests::new(slot, self.next_snapshot(context));
         let state = ScanState::Closing { until: Instant::ZERO };
         self.slots[usize::from(slot)] = Some(OpenScan { name, reader: None, in_flight, state, due: None });
         self.names.insert(name, slot);
         slot
+    }
+
+    /// A new snapshot id; no other snapshot has it.
+    fn next_snapshot(&mut self, context: &Context) -> SnapshotId {
+        let (incarnation, requester) = (context.peers.member.incarnation, context.outbox.requester());
+        let number = self.snapshots;
+        self.snapshots += 1;
+        SnapshotId { incarnation, requester, number }
     }
 
     fn remove(&mut self, slot: u16) {
@@ -384,6 +413,12 @@ impl Scans {
             in_flight: &mut scan.in_flight,
         };
         (&mut scan.state, cx)
+    }
+
+    /// Whether this is a scan of the cluster that reads pages.
+    fn is_gathering(&mut self, slot: u16) -> bool {
+        let scan = self.find(slot);
+        scan.is_some_and(|scan| matches!(&scan.state, ScanState::Cluster(cluster) if cluster.is_gathering()))
     }
 
     fn wants_read(&mut self, slot: u16, serial: u64) -> bool {

@@ -1,7 +1,7 @@
 //! State of a request of a scan.
 //!
 //! A busy store is asked again after a pause; the time limit of a request counts from its first
-//! attempt.
+//! attempt. A replica that has refused the plan of the scan is asked again by a new plan only.
 
 use std::time::Duration;
 use stdx::Instant;
@@ -18,6 +18,8 @@ pub(super) enum RequestState {
     InFlight { serial: u64, since: Instant },
     /// The store was busy, and is asked again after the pause.
     Paused { until: Instant, since: Instant },
+    /// The replica has refused the plan, because the layout has changed since.
+    Stale { since: Instant },
 }
 
 impl RequestState {
@@ -30,7 +32,7 @@ impl RequestState {
     pub(super) const fn since(self) -> Option<Instant> {
         match self {
             Self::Idle => None,
-            Self::InFlight { since, .. } | Self::Paused { since, .. } => Some(since),
+            Self::InFlight { since, .. } | Self::Paused { since, .. } | Self::Stale { since } => Some(since),
         }
     }
 
@@ -38,7 +40,7 @@ impl RequestState {
     pub(super) fn is_due(self, now: Instant) -> bool {
         match self {
             Self::Idle => true,
-            Self::InFlight { .. } => false,
+            Self::InFlight { .. } | Self::Stale { .. } => false,
             Self::Paused { until, .. } => until <= now,
         }
     }
@@ -47,13 +49,18 @@ impl RequestState {
     pub(super) const fn paused_until(self) -> Option<Instant> {
         match self {
             Self::Paused { until, .. } => Some(until),
-            Self::Idle | Self::InFlight { .. } => None,
+            Self::Idle | Self::InFlight { .. } | Self::Stale { .. } => None,
         }
     }
 
     /// Records that the request is sent, for the first time or again.
     pub(super) fn begin(&mut self, now: Instant, serial: u64) {
         *self = Self::InFlight { serial, since: self.since().unwrap_or(now) };
+    }
+
+    /// Records that the request waits for a new plan.
+    pub(super) fn await_plan(&mut self, now: Instant) {
+        *self = Self::Stale { since: self.since().unwrap_or(now) };
     }
 
     /// Postpones the request.

@@ -3,10 +3,13 @@
 //! The best nodes to read from come first, this node before all others. It is thus the source of
 //! all that it holds itself, and few nodes have a role. A node has no role if it cannot be asked,
 //! or if it is not read-eligible.
+//!
+//! The roles are those of one layout, whose epoch all requests of the assignment tell.
 
 use crate::coordinator::peers::{Availability, Peers};
-use crate::quorum::{exceeds_replicas_of, holders_needed};
-use crate::{Layout, NodeIndex, PartitionId, PartitionSet, Quorum, ScanRoles};
+use crate::quorum::CellReplicas;
+use crate::replica_set::ReplicaSet;
+use crate::{Layout, LayoutEpoch, NodeIndex, PartitionId, PartitionSet, Quorum, ScanRoles};
 use std::sync::Arc;
 
 /// Greatest number of cached assignments.
@@ -16,6 +19,9 @@ const ASSIGNMENTS_MAX: usize = 8;
 #[derive(Debug, PartialEq)]
 pub(super) struct RoleAssignment {
     pub(super) roles: ScanRoles,
+    quorum: Quorum,
+    /// Epoch of the newest change in the layout by which the roles were assigned.
+    pub(super) epoch: LayoutEpoch,
     /// Partitions of each node that has a role.
     pub(super) node_roles: Vec<NodeRole>,
 }
@@ -53,20 +59,24 @@ impl RoleAssignment {
             checked: roles.checked_by(layout, *node),
         };
         let node_roles = roles.order.iter().map(role).filter(|role| !role.is_empty()).collect();
-        Ok(Self { roles, node_roles })
+        Ok(Self { roles, quorum, epoch: layout.newest_change(), node_roles })
     }
 
-    /// Whether the participants alone cannot decide that a cell stays: fewer of them should hold
-    /// it, by the cell's own `from`, than have to hold a cell that was read.
+    /// Whether the participants alone cannot decide that a cell stays: those that should hold it,
+    /// by the cell's own `from`, do not suffice for the result of a read.
     pub(super) fn lacks_replica_quorum(&self, layout: &Layout, key: &[u8], from: u8) -> bool {
-        if !exceeds_replicas_of(self.roles.from, from) {
+        if !self.quorum.exceeds_replicas_of(from) {
             return false;
         }
         let partition = PartitionId::of(key, layout.partitions());
-        let replicas = layout.replicas_of_partition(partition, from);
         let participants = self.roles.participants(layout, partition);
-        let holders = participants.filter(|node| replicas.contains(node)).count();
-        holders < usize::from(holders_needed(self.roles.ack, from))
+        let held: ReplicaSet = participants
+            .filter(|node| layout.is_intended_replica(*node, partition, from))
+            .map(|node| layout.replica_index(partition, node))
+            .collect();
+        let (swap, none) = (layout.swapped_replicas(partition), ReplicaSet::EMPTY);
+        let cell = CellReplicas { cell_from: from, held, answered: held, out_of_reach: none, swap };
+        !cell.suffice(self.quorum)
     }
 
     /// Whether `node` has a role.
@@ -75,7 +85,8 @@ impl RoleAssignment {
     }
 }
 
-/// Cache of the latest assignments, because successive scans mostly have the same.
+/// Cache of the latest assignments, because successive scans mostly have the same. Those of former
+/// layouts are not used any more.
 #[derive(Debug, Default)]
 pub(super) struct RoleAssignmentCache(Vec<Arc<RoleAssignment>>);
 
@@ -87,10 +98,11 @@ impl RoleAssignmentCache {
         order: Vec<NodeIndex>,
         quorum: Quorum,
     ) -> Result<Arc<RoleAssignment>, TooFewParticipants> {
-        let is_it = |roles: &ScanRoles| {
-            roles.order == order && (roles.ack, roles.from) == (quorum.ack(), quorum.from())
+        let epoch = layout.newest_change();
+        let is_it = |assignment: &&Arc<RoleAssignment>| {
+            assignment.epoch == epoch && assignment.quorum == quorum && assignment.roles.order == order
         };
-        if let Some(assignment) = self.0.iter().find(|assignment| is_it(&assignment.roles)) {
+        if let Some(assignment) = self.0.iter().find(is_it) {
             return Ok(Arc::clone(assignment));
         }
         let assignment = Arc::new(RoleAssignment::new(layout, order, quorum)?);
@@ -143,15 +155,16 @@ pub(super) fn can_form_quorum(layout: &Layout, quorum: Quorum, is_in: impl Fn(No
 
 /// Number of participants of the partition that has the fewest.
 fn fewest_participants(layout: &Layout, roles: &ScanRoles) -> u8 {
-    let count = |partition| roles.participants(layout, PartitionId(partition)).count() as u8;
+    let count = |partition| roles.participant_count(layout, PartitionId(partition));
     (0..layout.partitions()).map(count).min().expect("a layout has partitions")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::QuorumChoice;
+    use crate::{ClusterOrigin, LayoutRecord, NodeSet, PairSwap, QuorumChoice, RunningPlan, SwapPhase};
     use std::num::NonZeroU8;
+    use stdx::NodeTag;
 
     const PARTITIONS: u32 = 32;
 
@@ -186,6 +199,58 @@ mod tests {
                     let choice = QuorumChoice { ack: Some(ack.into()), from: Some(from.into()) };
                     let quorum = choice.resolve(count, from).expect("a quorum");
                     check(&layout, &order, quorum);
+                }
+            }
+        }
+    }
+
+    /// A layout of one partition, in which a swap exchanges these positions of its list.
+    fn swapping(nodes: u8, (loser, gainer): (usize, usize), phase: SwapPhase) -> Layout {
+        let origin = ClusterOrigin {
+            nodes: (0..nodes).map(|node| format!("http://{node}:1")).collect(),
+            partitions: 1,
+            hash_version: 1,
+            default_from: 1,
+            tag: NodeTag(1),
+        };
+        let mut record = LayoutRecord::first(origin).expect("a small cluster");
+        let [loser, gainer] = [loser, gainer].map(|at| record.lists[at]);
+        let (since, partitions) = (LayoutEpoch::FIRST, vec![PartitionId(0)]);
+        let swap = PairSwap { loser, gainer, phase, attempt: since, since, partitions };
+        record.plan = Some(RunningPlan { began: since, swaps: vec![swap] });
+        Layout::of_record(&record).expect("a small cluster")
+    }
+
+    /// Checks every order of up to four nodes, every quorum, and every swap in each phase.
+    #[test]
+    fn while_a_swap_runs_ack_of_each_set_participate_and_the_source_is_one_that_reads_ask() {
+        let phases = [SwapPhase::Prepare, SwapPhase::ReadNew, SwapPhase::Back];
+        for nodes in 2..=4u8 {
+            let all = usize::from(nodes);
+            let pairs = (0..all).flat_map(|loser| (loser + 1..all).map(move |gainer| (loser, gainer)));
+            for (pair, phase) in pairs.flat_map(|pair| phases.map(|phase| (pair, phase))) {
+                let layout = swapping(nodes, pair, phase);
+                let before = layout.preference_list(PartitionId(0)).to_vec();
+                let mut after = before.clone();
+                after.swap(pair.0, pair.1);
+                for order in orders(nodes) {
+                    for (from, ack) in (1..=nodes).flat_map(|from| (1..=from).map(move |ack| (from, ack))) {
+                        let roles = ScanRoles { order: order.clone(), ack, from };
+                        let [before, after]: [NodeSet; 2] =
+                            [&before, &after].map(|list| list[..usize::from(from)].iter().copied().collect());
+                        let least = |nodes: NodeSet| {
+                            [before, after].map(|set| set.intersection(nodes).len()).into_iter().min()
+                        };
+                        let participants: Vec<_> = roles.participants(&layout, PartitionId(0)).collect();
+                        let available = least(order.iter().copied().collect());
+                        let count = roles.participant_count(&layout, PartitionId(0));
+                        assert_eq!(least(participants.iter().copied().collect()), Some(count));
+                        assert_eq!(Some(count), available.map(|it| it.min(ack)), "{pair:?} {roles:?}");
+                        assert!(participants.len() <= usize::from(ack) + 1);
+                        let readers = if phase == SwapPhase::ReadNew { after } else { before };
+                        let is_read = |source: &NodeIndex| readers.contains(*source);
+                        assert!(count < ack || participants.first().is_some_and(is_read), "{roles:?}");
+                    }
                 }
             }
         }

@@ -16,8 +16,8 @@ use crate::coordinator::request_number;
 use crate::coordinator::scan_reads::{QueuedRead, ScanReads};
 use crate::refused::PageScope;
 use crate::{
-    Key, NodeIndex, PageRequest, PartitionSet, PeerRequest, Quorum, ReplicaOutcome, ReplicaRequest,
-    ScanRequest, StoreFault, StoreId, StoreRequest, WaitTarget,
+    Key, LayoutEpoch, NodeIndex, PageRequest, PartitionSet, PeerRequest, Quorum, ReplicaOutcome,
+    ReplicaRequest, ScanRequest, StoreFault, StoreId, StoreRequest, WaitTarget,
 };
 use limits::Deadline;
 use stdx::Now;
@@ -36,6 +36,13 @@ pub(super) struct ScanContext<'a> {
     pub(super) in_flight: &'a mut InFlightRequests,
 }
 
+/// The partitions of which a node is asked, and the epoch of the plan that assigned them to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlannedPart<'a> {
+    pub(super) partitions: &'a PartitionSet,
+    pub(super) epoch: LayoutEpoch,
+}
+
 /// A participant that cannot be asked any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LostParticipant {
@@ -45,22 +52,22 @@ pub(super) struct LostParticipant {
 }
 
 impl ScanContext<'_> {
-    /// Asks a node for its part, which is in these partitions; a busy node, after a pause.
+    /// Asks a node for its part; a busy node, after a pause.
     pub(super) fn ask(
         &mut self,
         request_state: &mut RequestState,
         node: NodeIndex,
         request: ScanRequest,
-        partitions: &PartitionSet,
+        part: PlannedPart<'_>,
     ) -> Result<(), LostParticipant> {
         match self.peers.can_read(node) {
             Availability::Ready if node == self.peers.member.me => {
-                self.ask_store(request_state, request.into_page(partitions.clone()));
+                self.ask_store(request_state, request.into_page(part.partitions.clone()));
             }
             Availability::Ready => {
                 let serial = self.begin(request_state, node, None);
                 let number = request_number::scan_number(self.in_flight.slot(), serial);
-                self.outbox.send_to_peer(node, number, PeerRequest::Scan(request), self.terms());
+                self.outbox.send_to_peer(node, number, PeerRequest::Scan(request), self.terms(part.epoch));
             }
             Availability::Busy => request_state.pause(self.now.mono),
             Availability::Full | Availability::Unavailable => {
@@ -75,7 +82,7 @@ impl ScanContext<'_> {
         let scope = self.peers.view.refused.scope_of(&request);
         let serial = self.begin(request_state, self.peers.member.me, scope);
         let id = StoreId(request_number::scan_number(self.in_flight.slot(), serial));
-        self.outbox.store(id, StoreRequest::ReadPage(request), self.terms().deadline);
+        self.outbox.store(id, StoreRequest::ReadPage(request), self.deadline());
     }
 
     /// Queues a read of a key. Returns the number that identifies the result.
@@ -85,16 +92,17 @@ impl ScanContext<'_> {
         serial
     }
 
-    /// Matches an outcome with its request. Returns the node and the outcome; a page of this node
-    /// that covers a refused key is a failure. `None`: the request was abandoned.
+    /// Matches an outcome with its request. Returns both; a page of this node that covers a refused
+    /// key is a failure. `None`: the request was abandoned.
     pub(super) fn take_outcome(
         &mut self,
         serial: u64,
         outcome: ReplicaOutcome,
-    ) -> Option<(NodeIndex, ReplicaOutcome)> {
-        let InFlightRequest { node, scope, .. } = self.in_flight.remove(serial)?;
-        self.peers.end_request(self.now.mono, node, 0);
-        Some((node, self.peers.view.refused.judge(scope.as_deref(), outcome)))
+    ) -> Option<(InFlightRequest, ReplicaOutcome)> {
+        let request = self.in_flight.remove(serial)?;
+        self.peers.end_request(self.now.mono, request.node, 0);
+        let outcome = self.peers.view.refused.judge(request.scope.as_deref(), outcome);
+        Some((request, outcome))
     }
 
     /// Forgets the requests to a peer whose link has ended: no answer will come, and the snapshot
@@ -105,16 +113,15 @@ impl ScanContext<'_> {
         }
     }
 
-    /// Releases the snapshots at stores without requests in flight. Returns whether no request is
-    /// left.
-    pub(super) fn release_snapshots(&mut self) -> bool {
-        let id = self.in_flight.snapshot();
-        for node in self.in_flight.take_idle_holders().iter() {
+    /// Releases the snapshots that no request in flight may take anew; the current one only if the
+    /// scan is over.
+    pub(super) fn release_snapshots(&mut self, is_over: bool) {
+        let epoch = self.peers.member.layout.newest_change();
+        while let Some((id, node)) = self.in_flight.take_idle_snapshot(is_over) {
             let number = request_number::scan_number(self.in_flight.slot(), self.reads.next_serial());
-            let terms = RequestTerms { deadline: Deadline::NEVER, ..self.terms() };
+            let terms = RequestTerms { deadline: Deadline::NEVER, ..self.terms(epoch) };
             self.outbox.send(node, number, ReplicaRequest::EndSnapshot { id }, terms);
         }
-        self.in_flight.is_empty()
     }
 
     /// Stops waiting for answers.
@@ -132,14 +139,17 @@ impl ScanContext<'_> {
     ) -> u64 {
         let serial = self.reads.next_serial();
         self.peers.begin_request(self.now.mono, node, 0);
-        self.in_flight.insert(InFlightRequest { serial, node, scope });
+        let snapshot = self.in_flight.snapshot();
+        self.in_flight.insert(InFlightRequest { serial, node, snapshot, scope });
         request_state.begin(self.now.mono, serial);
         serial
     }
 
-    fn terms(&self) -> RequestTerms {
-        let now = self.now.mono;
-        let deadline = Deadline::at(now + self.peers.limits.request_timeout);
-        RequestTerms { now, deadline, epoch: self.peers.member.layout.newest_change() }
+    fn terms(&self, epoch: LayoutEpoch) -> RequestTerms {
+        RequestTerms { now: self.now.mono, deadline: self.deadline(), epoch }
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline::at(self.now.mono + self.peers.limits.request_timeout)
     }
 }

@@ -52,7 +52,7 @@ impl Source {
             return Ok(());
         }
         let request = parameters.request(cx, self.range.clone(), ScanTask::Cells { limit });
-        cx.ask(&mut self.request_state, self.node, request, &self.partitions)
+        cx.ask(&mut self.request_state, self.node, request, parameters.part(&self.partitions))
     }
 
     /// Handles the requested page.

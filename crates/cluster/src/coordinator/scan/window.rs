@@ -22,11 +22,11 @@ use super::checks::Check;
 use super::key_reads::{CompletedReads, KeyReads, PageTarget};
 use super::page_sizes::PAGE_BYTES_MAX;
 use super::roles::RoleAssignment;
-use super::scan_context::{LostParticipant, ScanContext};
+use super::scan_context::{LostParticipant, PlannedPart, ScanContext};
 use super::sources::Frontier;
 use crate::{
-    CommandFailure, Cut, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, Quorum, Reply, ScanRequest,
-    ScanTask,
+    CommandFailure, Cut, Key, KeyRange, Layout, Page, PageBuilder, PageEntry, PartitionSet, Quorum, Reply,
+    ScanRequest, ScanTask,
 };
 use std::collections::BTreeMap;
 use stdx::{Cell, CellRef, Instant, WallTime};
@@ -68,6 +68,11 @@ impl ScanParameters<'_> {
     pub(super) fn request(&self, cx: &ScanContext<'_>, range: KeyRange, task: ScanTask) -> ScanRequest {
         let (snapshot, roles) = (cx.in_flight.snapshot(), self.assignment.roles.clone());
         ScanRequest { snapshot, range, roles, at: self.at, dead_since: self.dead_since, task }
+    }
+
+    /// The part of a node that has a role in these partitions.
+    pub(super) const fn part<'p>(&self, partitions: &'p PartitionSet) -> PlannedPart<'p> {
+        PlannedPart { partitions, epoch: self.assignment.epoch }
     }
 }
 

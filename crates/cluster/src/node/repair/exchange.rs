@@ -106,7 +106,7 @@ impl Node {
         for (key, its) in &theirs {
             let own = chunk.own.get(key);
             let from = own.map_or(its.from, |own| own.from.max(its.from));
-            let is_ours = self.member.layout.is_replica(self.member.me, key, from);
+            let is_ours = self.is_intended_replica(self.member.me, key, from);
             if is_ours && own.is_none_or(|own| is_older(own, its)) {
                 transfers.push(transfer(key, Direction::Pull, own.is_some(), from));
             }
@@ -192,6 +192,9 @@ impl Node {
         response: StoreResponse,
     ) {
         let node = transfer.node;
+        if !self.is_comparing(number) {
+            return;
+        }
         match response {
             StoreResponse::Replica(ReplicaResponse::Cell(Some(cell)))
                 if self.is_transfer_allowed(node, &transfer, &cell) =>
@@ -236,6 +239,9 @@ impl Node {
         transfer: Transfer,
         answer: Option<PeerAnswer>,
     ) {
+        if !self.is_comparing(number) {
+            return;
+        }
         match answer {
             // Treated like a cell past the cutoff, which the comparison leaves out.
             Some(PeerAnswer::Replica(ReplicaResponse::Cell(Some(cell))))
@@ -293,6 +299,12 @@ impl Node {
         nodes.iter().for_each(|node| self.request_comparison(now, number, node));
     }
 
+    /// Whether the pass compares a chunk. If not, its transfers were planned by a former layout, or
+    /// are not needed any more.
+    fn is_comparing(&mut self, number: u64) -> bool {
+        self.repair.chunk(number).is_some()
+    }
+
     fn next_transfer(&mut self) -> Option<(u64, Transfer)> {
         let window = (IN_FLIGHT_BYTES_MAX / self.repair.cell_bytes.max(1)).clamp(1, IN_FLIGHT_MAX);
         let pass = self.repair.pass.as_mut()?;
@@ -326,7 +338,12 @@ impl Node {
     /// `node`.
     fn is_transfer_allowed(&self, node: NodeIndex, transfer: &Transfer, cell: &Cell) -> bool {
         let from = cell.meta.from.max(transfer.from);
-        transfer.replaces || self.member.layout.is_replica(node, &transfer.key, from)
+        transfer.replaces || self.is_intended_replica(node, &transfer.key, from)
+    }
+
+    fn is_intended_replica(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
+        let layout = &self.member.layout;
+        layout.is_intended_replica(node, layout.partition_of(key), from)
     }
 
     /// Ends a transfer: it has succeeded, is retried, or is left to the next pass.

@@ -20,6 +20,11 @@
 //! earlier process is a wall time. If it is in the future, a wrong clock recorded it: it is
 //! reported ([`Event::RoundInFuture`]) and ignored, and a round is due.
 //!
+//! Both nodes compare by one layout. A peer with another one refuses: the chunk is skipped with it,
+//! and the pass counts as incomplete with it. A new layout of this node ends the pass
+//! (`layout_change`). While a swap runs, the gaining node is compared like a replica. A node that a
+//! swap has removed from the replicas is sent nothing.
+//!
 //! Unreadable ranges are skipped: the lost ranges of this node's damaged tables, and a few keys of
 //! this node around a range that a peer cannot read. The latter are found by bisection. All other
 //! keys are compared. The pass counts as incomplete with the peers concerned, so they stay due.
@@ -323,6 +328,7 @@ impl Node {
                 chunk.advance_peer(node, end.clone());
                 self.compare_range(now, number, node, after.as_ref(), end.as_ref(), entries);
             }
+            Some(PeerAnswer::Failed(ReplicaFault::StaleEpoch { .. })) => self.skip_chunk(number, node),
             Some(PeerAnswer::Failed(ReplicaFault::Store(StoreFault::Corrupt { .. }))) => {
                 self.skip_unreadable(now, number, node);
             }
@@ -353,6 +359,20 @@ impl Node {
         incomplete.insert(node);
         chunk.advance_peer(node, until);
         self.outbox.emit_event(Event::RangeSkipped { node });
+    }
+
+    /// Skips the rest of the chunk with a peer that has another layout. The peer stays due.
+    fn skip_chunk(&mut self, number: u64, node: NodeIndex) {
+        let Some(pass) = self.repair.pass(number) else { return };
+        pass.incomplete.insert(node);
+        if let PassStage::Comparing(chunk) = &mut pass.stage {
+            chunk.open_peers.remove(&node);
+        }
+    }
+
+    /// Ends the running pass without a result.
+    pub(super) fn abandon_pass(&mut self) {
+        self.repair.pass = None;
     }
 
     /// Retries a failed scan. The store soon recovers, or finds out which table is damaged.
