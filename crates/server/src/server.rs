@@ -626,7 +626,7 @@ fn member(config: &Config, opened: &OpenReport) -> Result<Member, ServerError> {
     let layout = match record.members[..] {
         // The record of a node on its own does not name the address at which the node listens.
         [_] => Layout::new(config.node_names(), record.partitions())?,
-        _ => Layout::of_record(record)?,
+        _ => Layout::of_record(record),
     };
     let own_name = config.own_name();
     let me = layout.find(&own_name).ok_or(ServerError::NotListed { name: own_name })?;

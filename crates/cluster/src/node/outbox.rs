@@ -169,6 +169,11 @@ impl NodeEffects {
         }
     }
 
+    /// Has later requests name this epoch.
+    pub(super) const fn follow(&mut self, epoch: LayoutEpoch) {
+        self.epoch = epoch;
+    }
+
     pub(super) fn request_store(&mut self, purpose: StorePurpose, request: impl Into<StoreRequest>) {
         let request = request.into();
         self.last_store += 1;

@@ -37,7 +37,7 @@ use super::dispatch::{RequestPurpose, StorePurpose};
 use super::ranges::permille;
 use crate::quorum::{has_other_replicas, replica_count, replica_count_with_others, sources_needed};
 use crate::{
-    Event, Key, LostRange, NodeIndex, NodeRequest, NodeResponse, NodeSet, PartitionId, PeerAnswer,
+    Event, Key, Layout, LostRange, NodeIndex, NodeRequest, NodeResponse, NodeSet, PartitionId, PeerAnswer,
     RangeAnswer, RangeRequest, ReplicaRequest, StoreResponse, SyncState,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -66,7 +66,7 @@ pub(super) struct Pull {
     number: u64,
     pub(super) target: PullTarget,
     range: LostRange,
-    /// Sources by node index. The entry of this node itself is unused.
+    /// Sources by slot. The entries of this node and of free slots are unused.
     sources: Vec<Source>,
     /// For each `from` in use: the distinct sets of other replicas of the partitions that this node
     /// holds, as bits of a [`NodeSet`].
@@ -194,10 +194,31 @@ impl Node {
         self.pulls += 1;
         let number = self.pulls;
         let source = |_| Source::new(now.mono, range.clone());
-        let sources = self.member.layout.nodes().map(source).collect();
+        let sources = (0..self.member.layout.slot_count()).map(source).collect();
         let (replica_groups, cell_froms) = (BTreeMap::new(), BTreeSet::new());
         self.pull = Some(Pull { number, target, range, sources, replica_groups, cell_froms, cells: 0 });
         self.update_replica_groups();
+    }
+
+    /// Has the current pull follow a new layout. It begins anew if partitions have changed, or if
+    /// nodes are gone from the `former` layout.
+    pub(super) fn follow_in_pull(&mut self, now: Now, former: &Layout, departed: NodeSet) {
+        let layout = &self.member.layout;
+        let is_kept = departed.is_empty() && layout.newest_change() == former.newest_change();
+        let Some(pull) = &mut self.pull else { return };
+        let range = pull.range.clone();
+        if is_kept {
+            let slots = layout.slot_count().max(pull.sources.len());
+            pull.sources.resize_with(slots, || Source::new(now.mono, range.clone()));
+            // Replicas of all nodes may be more than before.
+            pull.replica_groups.clear();
+            return;
+        }
+        match pull.target {
+            PullTarget::Node => self.begin_pull(now, PullTarget::Node, range),
+            // The healing of the table begins another one.
+            PullTarget::Range => self.pull = None,
+        }
     }
 
     /// Advances the current pull.

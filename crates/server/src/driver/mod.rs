@@ -34,7 +34,7 @@ use crate::links::{LinkCounters, Links, PeerLinks};
 use crate::local::Local;
 use crate::refusals::Refusals;
 use crate::stages::{Stages, StoreTimes};
-use cluster::{Effect, LinkAction, Requester, StoreFault, StoreId, StoreRequest};
+use cluster::{Effect, LinkAction, LinkEvent, Requester, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
 use engine::LargeReadPermit;
 use env::Clock;
@@ -159,6 +159,11 @@ impl<M: Machine> MachineDriver<M> {
                 }
                 Effect::Link(LinkAction::Dial(node)) => self.dial(core, node),
                 Effect::Link(LinkAction::HangUp(node)) => core.links.hang_up(node),
+                Effect::Link(LinkAction::Dismiss(node)) => {
+                    for link in core.links.close_accepted_from(node) {
+                        core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
+                    }
+                }
                 Effect::Event(event) => {
                     sync_state_log::log_event(&self.local, &event);
                     self.context.counters.count(event);

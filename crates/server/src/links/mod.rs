@@ -214,6 +214,16 @@ impl Links {
         was_there
     }
 
+    /// Closes the links that were accepted from `node`. Returns them.
+    pub(crate) fn close_accepted_from(&mut self, node: NodeIndex) -> Vec<LinkId> {
+        let ids: Vec<_> =
+            self.accepted.iter().filter(|(_, link)| link.peer == node).map(|(id, _)| *id).collect();
+        for id in &ids {
+            self.close(*id);
+        }
+        ids
+    }
+
     /// The open links that speak a version before `min`, with their versions.
     pub(crate) fn older_than(&self, min: u8) -> Vec<(Origin, u8)> {
         let dialed = self.dialed.iter().filter_map(|dialed| match dialed {

@@ -6,7 +6,7 @@
 
 use crate::coordinator::peers::{Availability, Peers};
 use crate::quorum::{exceeds_replicas_of, holders_needed};
-use crate::{Layout, NodeIndex, PartitionId, PartitionSet, Quorum, ScanRoles};
+use crate::{Layout, LayoutEpoch, NodeIndex, PartitionId, PartitionSet, Quorum, ScanRoles};
 use std::sync::Arc;
 
 /// Greatest number of cached assignments.
@@ -75,9 +75,12 @@ impl RoleAssignment {
     }
 }
 
-/// Cache of the latest assignments, because successive scans mostly have the same.
+/// Cache of the latest assignments by one layout, because successive scans mostly have the same.
 #[derive(Debug, Default)]
-pub(super) struct RoleAssignmentCache(Vec<Arc<RoleAssignment>>);
+pub(super) struct RoleAssignmentCache {
+    layout: Option<LayoutEpoch>,
+    assignments: Vec<Arc<RoleAssignment>>,
+}
 
 impl RoleAssignmentCache {
     /// The assignment for nodes in this order.
@@ -90,14 +93,17 @@ impl RoleAssignmentCache {
         let is_it = |roles: &ScanRoles| {
             roles.order == order && (roles.ack, roles.from) == (quorum.ack(), quorum.from())
         };
-        if let Some(assignment) = self.0.iter().find(|assignment| is_it(&assignment.roles)) {
+        if self.layout.replace(layout.epoch()) != Some(layout.epoch()) {
+            self.assignments.clear();
+        }
+        if let Some(assignment) = self.assignments.iter().find(|assignment| is_it(&assignment.roles)) {
             return Ok(Arc::clone(assignment));
         }
         let assignment = Arc::new(RoleAssignment::new(layout, order, quorum)?);
-        if self.0.len() == ASSIGNMENTS_MAX {
-            self.0.remove(0);
+        if self.assignments.len() == ASSIGNMENTS_MAX {
+            self.assignments.remove(0);
         }
-        self.0.push(Arc::clone(&assignment));
+        self.assignments.push(Arc::clone(&assignment));
         Ok(assignment)
     }
 }
