@@ -96,6 +96,7 @@ impl Local {
             },
             digest: self.digest,
             layout: adopted.statement.clone(),
+            members: adopted.record.slots(),
             named: Arc::clone(&adopted.named),
             secret: self.secret.clone(),
             versions: ProtocolVersions::with_record_of(adopted.record.epoch),

@@ -6,7 +6,7 @@ mod common;
 mod http;
 
 use cluster::{
-    Incarnation, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, PeerHello, Requester, SyncState,
+    Incarnation, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, NodeSet, PeerHello, Requester, SyncState,
 };
 use common::{eventually, free_address};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch, OsClock};
@@ -530,6 +530,7 @@ impl OldPeer {
             },
             digest: ClusterDigest::of(&names, store::PARTITIONS_DEFAULT, store::HASH_VERSION),
             layout: LayoutStatement::of(&cluster.record(0)),
+            members: NodeSet::first(3),
             named: Arc::from([]),
             secret: Secret::new(""),
             versions: ProtocolVersions { min: 1, max: 3 },
