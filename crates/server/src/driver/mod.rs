@@ -32,6 +32,7 @@ use crate::counters::EventCounters;
 use crate::inbox::{ResponseInbox, StoreResponses};
 use crate::links::{LinkCounters, Links, PeerLinks};
 use crate::local::Local;
+use crate::messages::ControlMessage;
 use crate::refusals::Refusals;
 use crate::stages::{Stages, StoreTimes};
 use cluster::{Effect, LinkAction, LinkEvent, Requester, StoreFault, StoreId, StoreRequest};
@@ -46,7 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now};
 use store::{TryAnswer, WriteGroup};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 /// A write group with this number of writes is submitted at once.
 const GROUP_WRITES_MAX: usize = 512;
@@ -61,6 +62,8 @@ pub(crate) struct DriverContext {
     pub(crate) counters: Arc<EventCounters>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stages: Arc<Stages>,
+    /// Messages to the control thread.
+    pub(crate) control: mpsc::Sender<ControlMessage>,
     pub(crate) request_timeout: Duration,
     pub(crate) value_bytes_max: usize,
 }

@@ -53,7 +53,8 @@ pub(crate) async fn dial(
     node: NodeIndex,
     requester: Requester,
 ) -> Result<AdmittedLink, DialFailure> {
-    let address = local.addresses.current(node);
+    // A record without the node has been adopted since the dial was requested.
+    let address = local.addresses.current(node).ok_or(DialFailure::Refused)?;
     match attempt(links, local, (node, &address), requester).await {
         Ok(link) => {
             local.record_reached(&link.hello, &address);

@@ -23,7 +23,9 @@ mod peer_addresses;
 mod peer_warnings;
 
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
-use cluster::{Destination, HybridClock, LayoutEpoch, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
+use cluster::{
+    Destination, HybridClock, LayoutEpoch, LinkId, Member, Message, NODES_MAX, NodeIndex, NodeSet, Origin,
+};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 use env::Clock;
 use handshakes::Handshakes;
@@ -63,13 +65,12 @@ pub(crate) struct PeerLinks {
 }
 
 impl PeerLinks {
-    /// The state of a node in a cluster of `nodes`, with at most `handshakes_max` handshakes of
-    /// unknown dialers.
-    pub(crate) fn new(clock: &Arc<dyn Clock>, nodes: usize, handshakes_max: usize) -> Self {
+    /// The state of a node with at most `handshakes_max` handshakes of unknown dialers.
+    pub(crate) fn new(clock: &Arc<dyn Clock>, handshakes_max: usize) -> Self {
         Self {
             clock: Arc::clone(clock),
             resolver: Resolver::default(),
-            handshakes: Arc::new(Handshakes::new(nodes, handshakes_max)),
+            handshakes: Arc::new(Handshakes::new(handshakes_max)),
             warnings: PeerWarnings::default(),
         }
     }
@@ -88,6 +89,7 @@ impl PeerLinks {
 
 /// The links of one thread.
 pub(crate) struct Links {
+    /// By slot.
     dialed: Vec<DialState>,
     accepted: BTreeMap<LinkId, Link>,
     /// Links with messages to write at the end of the iteration.
@@ -127,7 +129,7 @@ impl Links {
     ) -> Self {
         let bytes_max = OUTBOX_BYTES_MIN.max(2 * value_bytes_max + OUTBOX_BYTES_MIN / 2);
         Self {
-            dialed: member.layout.nodes().map(|_| DialState::No).collect(),
+            dialed: (0..NODES_MAX).map(|_| DialState::No).collect(),
             accepted: BTreeMap::new(),
             waiting: Vec::new(),
             tried: NodeSet::EMPTY,
