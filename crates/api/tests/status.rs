@@ -30,6 +30,7 @@ fn cluster_status() -> ClusterStatus {
         repair: Some(RepairStatus { kind: RepairKind::AntiEntropy, permille: 25, cells: 26 }),
         repaired_at: Some(WallTime::from_micros_since_unix_epoch(27_000)),
         refused_keys: 28,
+        fenced: cluster::LayoutEpoch(29),
     })
 }
 

@@ -63,6 +63,11 @@ impl DialSchedule {
         matches!(self.state, State::Dialing)
     }
 
+    /// Whether the link is neither open nor being dialed.
+    pub(crate) const fn is_down(&self) -> bool {
+        matches!(self.state, State::Down { .. })
+    }
+
     /// Records that the link is open.
     pub(crate) const fn opened(&mut self) {
         *self = Self { state: State::Open, back_off: BACK_OFF_MIN };

@@ -8,12 +8,13 @@
 //! **Mechanism.** There are two state machines. A [`Coordinator`] on each I/O thread takes commands
 //! to their replies. The one [`Node`] of a process detects failures of peers, delivers hints,
 //! rebuilds and repairs. The [`Layout`] of the agreed [`LayoutRecord`] maps a key to its replicas.
+//! Both follow a newer one while they run.
 //! The local replica is treated like any other: a state machine asks it with [`Effect::Store`], and
 //! acknowledges a write only after a store reported it durable. Versions come from the
 //! [`HybridClock`] of the process, which issues no value twice, not even after a restart. Of two
 //! cells of a key, every replica keeps the one with the greater version (last write wins).
 //!
-//! **Caveats.** The list of nodes is fixed while they run. Of two concurrent writes to a key, the
+//! **Caveats.** A node that is removed has to end. Of two concurrent writes to a key, the
 //! one with the lesser version is lost.
 
 mod clock;
@@ -33,6 +34,7 @@ mod member;
 mod message;
 mod node;
 mod page;
+mod process_fence;
 mod quorum;
 mod refused;
 mod replica;
@@ -76,6 +78,7 @@ pub use node::{
     PeerStatus, ProposalOutcome, ProposeError, RepairKind, RepairStatus, VoterStatus,
 };
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
+pub use process_fence::ProcessFence;
 pub use quorum::{Quorum, QuorumChoice, QuorumError, default_from_of_new_cluster, majority};
 pub use refused::{RefusedKey, RefusedKeys};
 pub use replica_request::{ReplicaFault, ReplicaOutcome, ReplicaRequest, ReplicaResponse, StoreFault};

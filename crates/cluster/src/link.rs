@@ -82,6 +82,9 @@ pub enum LinkAction {
     Dial(NodeIndex),
     /// Close the link dialed to this peer; `Closed` is not reported.
     HangUp(NodeIndex),
+    /// Close the links that this state machine has accepted from this node, which is a member no
+    /// more. `AcceptedClosed` is reported for each.
+    Dismiss(NodeIndex),
     /// Only from `Node`: admit this link.
     Admit(LinkId),
     /// Only from `Node`: refuse this link, or close it.

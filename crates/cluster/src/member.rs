@@ -8,7 +8,8 @@ use stdx::NodeTag;
 /// clock and ledger.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Maps keys to replicas.
+    /// The members, and the map of keys to replicas. Each state machine follows the newest layout
+    /// by itself.
     pub layout: Arc<Layout>,
     /// Index of this node.
     pub me: NodeIndex,
@@ -26,7 +27,8 @@ impl Member {
     /// The view of a process that has not heard its peers yet. The node itself is read-eligible
     /// only if it is alone.
     pub fn first_view(&self) -> Arc<ClusterView> {
-        let mut peers = vec![PeerView::UNKNOWN; usize::from(self.layout.len())];
+        let mut peers = vec![PeerView::UNREACHABLE; self.layout.slot_count()];
+        self.layout.nodes().for_each(|node| peers[node.as_usize()] = PeerView::UNKNOWN);
         peers[self.me.as_usize()].read_eligible = self.layout.len() == 1;
         Arc::new(ClusterView { peers, ..ClusterView::default() })
     }

@@ -71,6 +71,13 @@ impl Quorum {
         Self { ack: default_ack(from as u32) as u8, from }
     }
 
+    /// This quorum in a cluster of `nodes` nodes: all of them, if it names more.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn within(self, nodes: u8) -> Self {
+        Self { ack: replica_count(self.ack, nodes), from: replica_count(self.from, nodes) }
+    }
+
     /// Number of replicas that must answer.
     pub const fn ack(self) -> u8 {
         self.ack

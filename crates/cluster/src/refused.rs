@@ -124,6 +124,13 @@ impl RefusedKeys {
         }
     }
 
+    /// Records that these peers are gone for good, with all that they held.
+    pub(crate) fn forget_holders(&mut self, holders: NodeSet) {
+        let is_held = |refusal: &RefusedKey| !refusal.holders.intersection(holders).is_empty();
+        let keys: Vec<Key> = self.iter().filter(|(_, it)| is_held(it)).map(|(key, _)| key.clone()).collect();
+        keys.iter().for_each(|key| self.remove_holders(key, holders));
+    }
+
     pub(crate) fn remove(&mut self, key: &Key) {
         Arc::make_mut(&mut self.0).remove(key);
     }

@@ -60,6 +60,8 @@ impl PeerView {
         disk_full: false,
         draining: false,
     };
+    /// A slot without a member, or one that the view does not know yet.
+    pub const UNREACHABLE: Self = Self { state: PeerState::Unreachable, ..Self::UNKNOWN };
     /// A peer that is up and read-eligible.
     pub const UP: Self = Self { state: PeerState::Up, read_eligible: true, ..Self::UNKNOWN };
 }
@@ -68,7 +70,7 @@ impl PeerView {
 /// previous one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// All nodes by index; the entry of this node describes itself.
+    /// All nodes by slot; the entry of this node describes itself. A free slot is unreachable.
     pub peers: Vec<PeerView>,
     /// This node's wall clock is so far ahead of most others, or was set forward so far since they
     /// last agreed with it, that they would refuse its versions. For operators only: coordinators
@@ -88,8 +90,10 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// The view of `node`.
+    /// The view of `node`. A node that has become a member since the view was published is
+    /// unreachable.
+    #[inline]
     pub fn peer(&self, node: NodeIndex) -> PeerView {
-        self.peers[node.as_usize()]
+        self.peers.get(node.as_usize()).copied().unwrap_or(PeerView::UNREACHABLE)
     }
 }

@@ -81,7 +81,24 @@ fn epoch_1_has_the_placement_of_the_list() {
     for nodes in [1, 2, 3, 4, 5, 8, 64] {
         let record = first(nodes, 4_096);
         let layout = Layout::new(names(nodes), 4_096).expect("a list");
-        assert_eq!(Layout::of_record(&record), Ok(layout), "{nodes} nodes");
+        assert_eq!(Layout::of_record(&record), layout, "{nodes} nodes");
+    }
+}
+
+#[test]
+fn a_layout_may_have_free_slots() {
+    let mut record = first(4, 64);
+    let removed = [NodeIndex(1), NodeIndex(3)];
+    record.members.retain(|member| !removed.contains(&member.slot));
+    record.lists.retain(|slot| !removed.contains(slot));
+    let layout = Layout::of_record(&record);
+    assert_eq!((layout.len(), layout.slot_count()), (2, 3));
+    assert_eq!(layout.nodes().collect::<Vec<_>>(), [NodeIndex(0), NodeIndex(2)]);
+    assert_eq!(layout.find(&record.members[1].url), Some(NodeIndex(2)));
+    assert_eq!((layout.find(""), layout.names()[1].as_str()), (None, ""));
+    for partition in (0..layout.partitions()).map(PartitionId) {
+        assert_eq!(layout.preference_list(partition), record.preference_list(partition));
+        assert_eq!(layout.replicas_of_partition(partition, 3).len(), 2, "there are no more nodes");
     }
 }
 

@@ -1,19 +1,25 @@
 //! The layout record that the node has adopted, for handshakes and for the pages of operators.
 //!
-//! **Promise.** A reader gets one whole record. Records are replaced by later ones only.
+//! **Promise.** A reader gets one whole record, with the layout that follows from it. Records are
+//! replaced by later ones only.
 //!
 //! **Mechanism.** The control thread replaces the record when the node adopts another one. Readers
 //! copy a reference under a lock, once for each handshake, page or log line. A request of a client
 //! takes the lock only if it fails because this node is new and has not heard its peers.
+//!
+//! **Caveats.** The division of file descriptors, and the memory that is guaranteed for messages
+//! with the largest value, are those for the number of members at the start of the process.
 
-use cluster::LayoutRecord;
+use cluster::{Layout, LayoutRecord, NodeIndex};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use wire::handshake::{LayoutStatement, NamedMember};
 
-/// A layout record, with what is derived from it once.
+/// A layout record, with the parts that are derived from it once.
 pub(crate) struct AdoptedLayout {
     pub(crate) record: Arc<LayoutRecord>,
+    /// Its members and its placement. The state machines follow it, each by a message.
+    pub(crate) layout: Arc<Layout>,
     /// The record and the address of this node, as handshakes state them.
     pub(crate) statement: LayoutStatement,
     /// The members whose node ids the record names.
@@ -22,15 +28,23 @@ pub(crate) struct AdoptedLayout {
 
 /// The newest adopted layout record of the process.
 pub(crate) struct LayoutHandle {
-    /// Address at which this node is reached.
-    own_url: String,
+    own: OwnAddress,
     adopted: Mutex<Arc<AdoptedLayout>>,
 }
 
+/// This node in the layout records of its cluster.
+pub(crate) struct OwnAddress {
+    pub(crate) slot: NodeIndex,
+    /// Its name in a record that has no address for it.
+    pub(crate) name: String,
+    /// The address that the operator states. `None`: that of the record.
+    pub(crate) stated: Option<String>,
+}
+
 impl LayoutHandle {
-    /// The handle of a node that starts with `record` and is reached at `own_url`.
-    pub(crate) fn new(record: Arc<LayoutRecord>, own_url: String) -> Self {
-        Self { adopted: Mutex::new(AdoptedLayout::of(record, &own_url)), own_url }
+    /// The handle of a node that starts with `record`.
+    pub(crate) fn new(record: Arc<LayoutRecord>, own: OwnAddress) -> Self {
+        Self { adopted: Mutex::new(AdoptedLayout::of(record, &own)), own }
     }
 
     /// The newest record.
@@ -40,17 +54,24 @@ impl LayoutHandle {
 
     /// Replaces the record by a later one. Returns the former.
     pub(crate) fn replace(&self, record: Arc<LayoutRecord>) -> Arc<AdoptedLayout> {
-        let adopted = AdoptedLayout::of(record, &self.own_url);
+        let adopted = AdoptedLayout::of(record, &self.own);
         std::mem::replace(&mut *self.adopted.lock(), adopted)
     }
 }
 
 impl AdoptedLayout {
-    fn of(record: Arc<LayoutRecord>, own_url: &str) -> Arc<Self> {
-        // A node on its own has no address in its record, whatever it listens on.
-        let own_url = if record.members.len() > 1 { own_url } else { "" };
-        let statement = LayoutStatement::of(&record).reached_at(own_url);
+    fn of(record: Arc<LayoutRecord>, own: &OwnAddress) -> Arc<Self> {
+        let layout = layout_of(&record, &own.name);
+        let recorded = record.member(own.slot).map_or("", |member| &member.url);
+        // A node on its own has no address in its record.
+        let stated = own.stated.as_deref().filter(|_| record.members.len() > 1);
+        let statement = LayoutStatement::of(&record).reached_at(stated.unwrap_or(recorded));
         let named = NamedMember::all_of(&record).into();
-        Arc::new(Self { record, statement, named })
+        Arc::new(Self { layout: Arc::new(layout), record, statement, named })
     }
+}
+
+/// The layout of a record. A node on its own, whose record has no address, is named `own_name`.
+pub(crate) fn layout_of(record: &LayoutRecord, own_name: &str) -> Layout {
+    Layout::of_record(record).named(own_name.to_owned())
 }

@@ -1,7 +1,7 @@
 //! Event counters. Only rare events are counted here: no common request touches these counters.
 
 use api::RequestStatus;
-use cluster::{CommandFailure, Event, NodeIndex};
+use cluster::{CommandFailure, Event, NODES_MAX, NodeIndex};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reason for refusing a request for lack of capacity.
@@ -91,7 +91,7 @@ pub(crate) struct EventCounters {
     pub(crate) repaired_before_reply: Counter,
     pub(crate) repaired_after_reply: Counter,
     cut: [Counter; CloseReason::ALL.len()],
-    /// Counters for each node, by index.
+    /// Counters for each node, by slot.
     peers: Box<[PeerEvents]>,
 }
 
@@ -112,9 +112,9 @@ pub(crate) struct PeerEvents {
 }
 
 impl EventCounters {
-    /// Counters of a node in a cluster of `nodes`.
-    pub(crate) fn new(nodes: usize) -> Self {
-        Self { peers: (0..nodes).map(|_| PeerEvents::default()).collect(), ..Self::default() }
+    /// Counters without a count.
+    pub(crate) fn new() -> Self {
+        Self { peers: (0..NODES_MAX).map(|_| PeerEvents::default()).collect(), ..Self::default() }
     }
 
     pub(crate) fn count(&self, event: Event) {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_status_sums_the_counts_of_all_peers() {
-        let counters = EventCounters::new(3);
+        let counters = EventCounters::new();
         for node in [0, 2, 2].map(NodeIndex) {
             counters.count(Event::HintDelivered { target: node });
             counters.count(Event::ClockAhead { node });

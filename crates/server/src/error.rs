@@ -1,6 +1,7 @@
 //! Errors that end a node.
 
 use crate::links::InvalidAddress;
+use cluster::LayoutEpoch;
 use engine::ErrorKind;
 use std::io;
 use std::net::SocketAddr;
@@ -31,6 +32,15 @@ pub enum ServerError {
     NotListed {
         /// The name that this node has for itself.
         name: String,
+    },
+    /// The node was removed from its cluster.
+    #[error(
+        "this node was removed from its cluster by the layout record of epoch {epoch}, and has stopped: the other nodes hold \
+         its data. Do not start it again on this data directory, which no node needs any more"
+    )]
+    Removed {
+        /// Epoch of the record.
+        epoch: LayoutEpoch,
     },
     /// A node's name is not an address.
     #[error(transparent)]

@@ -28,9 +28,9 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Gauges of a node with `threads` I/O threads, in a cluster of `nodes`.
-    pub(crate) fn new(threads: usize, nodes: usize) -> Self {
-        let links = || Arc::new(LinkCounters::new(nodes));
+    /// Gauges of a node with `threads` I/O threads.
+    pub(crate) fn new(threads: usize) -> Self {
+        let links = || Arc::new(LinkCounters::new());
         let load = || ThreadGauges {
             connections: 0.into(),
             operations: 0.into(),

@@ -145,6 +145,7 @@ fn handle(thread: &Rc<Thread>, message: ThreadMessage) {
             tokio::task::spawn_local(Rc::clone(thread).notify_when_finished(done));
         }
         ThreadMessage::View(view) => thread.open_driver().handle_view(view),
+        ThreadMessage::Layout(layout) => thread.follow(layout),
         ThreadMessage::Link(admitted) => thread.open_driver().add_link(*admitted),
         ThreadMessage::CloseLink(link) => thread.open_driver().close_link(link),
         ThreadMessage::CloseOldLinks => thread.open_driver().close_old_links(),

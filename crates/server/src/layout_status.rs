@@ -8,8 +8,8 @@
 use crate::local::Local;
 use api::{NodeState, SeenMember};
 use cluster::{
-    AgreementStatus, LayoutEpoch, LayoutMember, LayoutRecord, NodeIndex, NodeSet, NodeStatus, PeerState,
-    VoteHistory,
+    AgreementStatus, LayoutEpoch, LayoutMember, LayoutRecord, NODES_MAX, NodeIndex, NodeSet, NodeStatus,
+    PeerState, VoteHistory,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ pub(crate) struct PeerEpochs {
 }
 
 impl PeerEpochs {
-    /// The epochs of `nodes` nodes that were not heard yet, and the votes that the start has found.
-    pub(crate) fn new(nodes: usize, found: &VotesFound) -> Self {
+    /// The epochs of nodes that were not heard yet, and the votes that the start has found.
+    pub(crate) fn new(found: &VotesFound) -> Self {
         let lost_votes = match found {
             VotesFound::Lost { sentence } => Some(sentence.clone()),
             VotesFound::Present | VotesFound::NeverWritten => None,
         };
-        Self { peers: Mutex::new(vec![PeerEpoch::default(); nodes]), lost_votes }
+        Self { peers: Mutex::new(vec![PeerEpoch::default(); NODES_MAX]), lost_votes }
     }
 
     /// Records that `node` reports `epoch`.
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn voters_that_have_forgotten_votes_are_named_once_no_majority_votes() {
         let told = |states, forgetful: &[u8]| {
-            let mut status = status(2, states, &PeerEpochs::new(3, &VotesFound::Present));
+            let mut status = status(2, states, &PeerEpochs::new(&VotesFound::Present));
             status.forgetful = forgetful.iter().copied().map(NodeIndex).collect();
             status.warnings(at(0), true).concat()
         };
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_reachable_member_is_warned_of_after_a_minute_with_an_older_record() {
-        let epochs = PeerEpochs::new(3, &VotesFound::Present);
+        let epochs = PeerEpochs::new(&VotesFound::Present);
         let hear = |seconds, epoch, own| {
             epochs.hear(PEER, LayoutEpoch(epoch));
             epochs.note_behind(at(seconds), [PEER].into_iter().filter(|_| epoch < own).collect());
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_lost_majority_of_voters_is_warned_of_once_the_node_has_started() {
-        let epochs = PeerEpochs::new(3, &VotesFound::Present);
+        let epochs = PeerEpochs::new(&VotesFound::Present);
         let states = [NodeState::Up, NodeState::Unreachable, NodeState::Unreachable];
         let lost = status(1, states, &epochs);
         assert_eq!(lost.unreachable_voters(), ["http://b:1", "http://c:1"]);
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_node_that_lacks_votes_is_warned_of() {
         let told = |epoch, history, found: &VotesFound| {
-            let status = status(epoch, [NodeState::Up; 3], &PeerEpochs::new(3, found));
+            let status = status(epoch, [NodeState::Up; 3], &PeerEpochs::new(found));
             LayoutStatus { history, ..status }.warnings(at(0), true).concat()
         };
         let (of_this_id, incomplete) = (Some(VoteHistory::OfThisId), Some(VoteHistory::Incomplete));

@@ -1,12 +1,12 @@
 //! State that the threads of a node share once the store is open.
 
-use crate::adopted_layout::LayoutHandle;
+use crate::adopted_layout::{LayoutHandle, OwnAddress};
 use crate::config::Config;
 use crate::layout_status::PeerEpochs;
 use crate::links::{InvalidAddress, PeerAddress, PeerAddresses};
 use crate::read_pool::ReadPool;
 use cluster::{
-    AgreementStatus, ClusterView, LayoutRecord, LinkId, Member, MemberState, NodeIndex, NodeSet, NodeStatus,
+    AgreementStatus, ClusterView, Layout, LinkId, Member, MemberState, NodeIndex, NodeSet, NodeStatus,
     PeerHello, Requester, SyncState,
 };
 use parking_lot::Mutex;
@@ -19,6 +19,7 @@ use wire::handshake::{self, ClusterDigest, LayoutStatement, ProtocolVersions, Se
 /// State that the threads of a node share once the store is open.
 pub(crate) struct Local {
     pub(crate) store: Store,
+    /// This node, with the layout of the start. The present one is in `layout`.
     pub(crate) member: Member,
     pub(crate) reads: ReadPool,
     /// Addresses at which the peers are dialed.
@@ -57,10 +58,10 @@ impl Local {
         opened: &OpenReport,
         config: &Config,
     ) -> Result<Self, InvalidAddress> {
-        let own_url = config.moved_to.clone().unwrap_or_else(|| config.own_name());
-        let others = other_addresses(&config.listed, opened, &own_url);
+        let own = OwnAddress { slot: member.me, name: config.own_name(), stated: config.moved_to.clone() };
+        let others = other_addresses(&config.listed, opened, own.stated.as_ref().unwrap_or(&own.name));
         Ok(Self {
-            addresses: PeerAddresses::new(member.layout.names(), &others)?,
+            addresses: PeerAddresses::new(&member.layout, &others)?,
             view: Mutex::new(member.first_view()),
             account: Mutex::default(),
             agreement: Mutex::default(),
@@ -69,8 +70,8 @@ impl Local {
                 config.membership.partitions,
                 config.membership.hash_version,
             ),
-            layout: LayoutHandle::new(Arc::clone(&opened.layout), own_url),
-            peer_epochs: Arc::new(PeerEpochs::new(usize::from(member.layout.len()), &opened.votes)),
+            layout: LayoutHandle::new(Arc::clone(&opened.layout), own),
+            peer_epochs: Arc::new(PeerEpochs::new(&opened.votes)),
             secret: Secret::new(config.secret.clone().unwrap_or_default()),
             links: AtomicU64::new(0),
             first_sync_state: opened.record.sync_state,
@@ -96,6 +97,7 @@ impl Local {
             },
             digest: self.digest,
             layout: adopted.statement.clone(),
+            members: adopted.layout.members(),
             named: Arc::clone(&adopted.named),
             secret: self.secret.clone(),
             versions: ProtocolVersions::with_record(&adopted.record),
@@ -111,7 +113,12 @@ impl Local {
     /// The peer that made this early proof for this node, if the proof is valid.
     pub(crate) fn check_early_proof(&self, text: &str, now: WallTime) -> Option<NodeIndex> {
         let from = self.secret.check_early_proof(text, self.member.me, now)?;
-        (from != self.member.me && from.0 < self.member.layout.len()).then_some(from)
+        (from != self.member.me && self.layout().members().contains(from)).then_some(from)
+    }
+
+    /// The newest layout of the cluster.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout.get().layout)
     }
 
     /// Records the address that a peer has stated in a handshake.
@@ -128,31 +135,25 @@ impl Local {
 
     /// URL of `node` in the adopted layout record, by which logs and pages for operators name it.
     pub(crate) fn url_of(&self, node: NodeIndex) -> String {
-        self.url_in(&self.layout.get().record, node)
+        url_in(&self.layout.get().layout, node)
     }
 
-    /// URLs of all nodes in the adopted layout record, by slot.
-    pub(crate) fn urls(&self) -> Vec<String> {
-        let record = Arc::clone(&self.layout.get().record);
-        self.member.layout.nodes().map(|node| self.url_in(&record, node)).collect()
+    /// All nodes with their URLs in the adopted layout record.
+    pub(crate) fn urls(&self) -> Vec<(NodeIndex, String)> {
+        let layout = self.layout();
+        layout.nodes().map(|node| (node, url_in(&layout, node))).collect()
     }
 
     /// The names of nodes that are missing, for a sentence. A member that was declared lost is
     /// marked, since it is not to be started.
     pub(crate) fn names_of_missing(&self, nodes: NodeSet) -> String {
-        let record = Arc::clone(&self.layout.get().record);
+        let adopted = self.layout.get();
         let name = |node: NodeIndex| {
-            let is_dead = record.member(node).is_some_and(|member| member.state == MemberState::Dead);
+            let is_dead = adopted.record.member(node).is_some_and(|member| member.state == MemberState::Dead);
             let mark = if is_dead { " (declared lost)" } else { "" };
-            format!("{}{mark}", self.url_in(&record, node))
+            format!("{}{mark}", url_in(&adopted.layout, node))
         };
         nodes.iter().map(name).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The record of a node on its own has no address. The node then has the one of its start.
-    fn url_in(&self, record: &LayoutRecord, node: NodeIndex) -> String {
-        let recorded = record.member(node).map(|member| &member.url).filter(|url| !url.is_empty());
-        recorded.unwrap_or(&self.member.layout.names()[node.as_usize()]).clone()
     }
 
     /// A number for an accepted link, unique in this process.
@@ -164,6 +165,12 @@ impl Local {
         let account = self.account.lock();
         account.as_ref().map_or(self.first_sync_state, |account| account.sync_state).in_hello()
     }
+}
+
+/// URL of a node in a layout. A slot without a member is named by its number.
+fn url_in(layout: &Layout, node: NodeIndex) -> String {
+    let name = layout.names().get(node.as_usize()).filter(|name| !name.is_empty());
+    name.cloned().unwrap_or_else(|| format!("slot {}", node.0))
 }
 
 /// The listed addresses that no member has, and that are not the one of this node. Members may be

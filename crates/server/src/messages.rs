@@ -4,7 +4,7 @@ use crate::connection_limit::{ConnectionPermit, Eviction};
 use crate::gauges::ThreadGauges;
 use crate::links::accept::{Admitted, Arrival};
 use crate::local::Local;
-use cluster::{ClusterView, LinkId};
+use cluster::{ClusterView, Layout, LayoutEpoch, LinkId};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,12 @@ pub(crate) enum ControlMessage {
     Arrived(Box<Arrival>),
     /// A client has requested a pass of anti-entropy.
     Repair,
+    /// The coordinator of an I/O thread has fenced an epoch.
+    Fenced {
+        /// Number of the thread.
+        thread: u8,
+        epoch: LayoutEpoch,
+    },
 }
 
 /// A message to an I/O thread.
@@ -34,6 +40,8 @@ pub(crate) enum ThreadMessage {
     Open(Arc<Local>, oneshot::Sender<()>),
     /// The node's new view of the cluster.
     View(Arc<ClusterView>),
+    /// The layout of a newly adopted record.
+    Layout(Arc<Layout>),
     /// Take over an admitted link.
     Link(Box<Admitted>),
     /// Close an admitted link.

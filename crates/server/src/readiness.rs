@@ -15,7 +15,7 @@
 
 use crate::local::Local;
 use api::ServingState;
-use cluster::{ClusterView, Layout, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum};
+use cluster::{ClusterView, Layout, NodeIndex, NodeSet, PartitionId, PeerState, Quorum};
 use std::sync::Arc;
 
 /// Availability of the default quorum.
@@ -42,15 +42,15 @@ impl QuorumReach {
     }
 
     /// The availability according to a node's `view` of the cluster.
-    pub(crate) fn of_view(member: &Member, default_from: u8, view: &ClusterView) -> Self {
+    pub(crate) fn of_view(local: &Local, default_from: u8, view: &ClusterView) -> Self {
+        let (me, layout) = (local.member.me, local.layout());
         let counts = |node: &NodeIndex| {
             let peer = view.peer(*node);
-            let is_reached = *node == member.me
-                || peer.linking
-                || matches!(peer.state, PeerState::Up | PeerState::Suspected);
+            let is_reached =
+                *node == me || peer.linking || matches!(peer.state, PeerState::Up | PeerState::Suspected);
             is_reached && peer.read_eligible
         };
-        Self::of(&member.layout, default_from, member.layout.nodes().filter(counts).collect())
+        Self::of(&layout, default_from, layout.nodes().filter(counts).collect())
     }
 
     /// Whether at least half of the keys have their default quorum.
@@ -88,7 +88,7 @@ pub(crate) fn obstacle(state: ServingState, local: Option<&Local>, default_from:
             "The clock of this node is ahead of most others, so the node takes no writes. Set it.".to_owned(),
         );
     }
-    let reach = QuorumReach::of_view(&local.member, default_from, &view);
+    let reach = QuorumReach::of_view(local, default_from, &view);
     if reach.is_enough() { None } else { reach.warning(|missing| local.names_of_missing(missing)) }
 }
 

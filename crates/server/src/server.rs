@@ -16,6 +16,7 @@
 //! do the rest. The resources of a node that ended early are [`HeldResources`]: [`run`] leaves them
 //! to the end of the process, and a [`Server`] passes them to a thread that waits for the disk.
 
+use crate::adopted_layout::layout_of;
 use crate::config::Config;
 use crate::default_from;
 use crate::directory_watch;
@@ -29,7 +30,7 @@ use crate::messages::ControlMessage;
 use crate::process::Process;
 use crate::read_pool::ReadPool;
 use crate::warnings;
-use cluster::{HintLedger, HybridClock, Incarnation, Layout, Member, NodeLimits};
+use cluster::{HintLedger, HybridClock, Incarnation, Member, NodeLimits};
 use engine::workers::{WorkerOptions, Workers};
 use env::Env;
 use std::future::Future;
@@ -295,15 +296,15 @@ struct OpenNode {
 }
 
 /// A signal that the node must end at once: the store can no longer guarantee which data is
-/// durable, or the data is too old.
+/// durable, the data is too old, or the node is no member of its cluster any more.
 #[derive(Default)]
-struct FatalError {
+pub(crate) struct FatalError {
     why: parking_lot::Mutex<Option<ServerError>>,
     told: Notify,
 }
 
 impl FatalError {
-    fn set(&self, why: ServerError) {
+    pub(crate) fn set(&self, why: ServerError) {
         *self.why.lock() = Some(why);
         self.told.notify_one();
     }
@@ -554,6 +555,7 @@ async fn open_for_peers(
         control_messages,
         link_counters: process.gauges.control_links(),
         metrics: process.metrics.clone(),
+        fatal_error: Arc::clone(&fatal_error),
     };
     let node = MachineDriver::of_node(process.driver_context(), local, node);
     tokio::task::spawn_local(watch_store(Arc::clone(process), Arc::clone(local)));
@@ -622,13 +624,8 @@ async fn watch_own_address(stated: String, local: Arc<Local>) {
 
 /// This node as a member of its cluster.
 fn member(config: &Config, opened: &OpenReport) -> Result<Member, ServerError> {
-    let record = &opened.layout;
-    let layout = match record.members[..] {
-        // The record of a node on its own does not name the address at which the node listens.
-        [_] => Layout::new(config.node_names(), record.partitions())?,
-        _ => Layout::of_record(record)?,
-    };
     let own_name = config.own_name();
+    let layout = layout_of(&opened.layout, &own_name);
     let me = layout.find(&own_name).ok_or(ServerError::NotListed { name: own_name })?;
     Ok(Member {
         layout: Arc::new(layout),

@@ -367,13 +367,13 @@ impl Service {
     fn route(&self, parts: &Parts) -> Result<RoutedRequest<'_>, Problem> {
         let process = &self.thread.process;
         let local = || process.local.get().map(|local| &**local);
-        match api::decode_head(parts, &self.thread.rules) {
+        match api::decode_head(parts, &self.thread.rules()) {
             Ok(DecodedRequest::Status { is_head }) => {
                 Ok(RoutedRequest::Encoded(api::encode_status(&status::of(process), is_head)))
             }
             Ok(DecodedRequest::Ready(form)) => {
                 let state = self.thread.serving_state.get();
-                let obstacle = readiness::obstacle(state, local(), self.thread.rules.default_from);
+                let obstacle = readiness::obstacle(state, local(), self.thread.rules().default_from);
                 Ok(RoutedRequest::Encoded(api::encode_ready(obstacle, form)))
             }
             Ok(DecodedRequest::Options { allow }) => Ok(RoutedRequest::Encoded(api::encode_options(allow))),
@@ -428,7 +428,7 @@ impl Service {
 
     async fn collect(&self, body: &mut RequestBody) -> Result<Value, Problem> {
         let rules = BodyRules {
-            value_bytes_max: self.thread.rules.value_bytes_max,
+            value_bytes_max: self.thread.rules().value_bytes_max,
             holders: &self.thread.memory_holders,
             thread_budget: &self.thread.writes,
             refusals: &self.thread.capacity_refusals,
@@ -439,7 +439,7 @@ impl Service {
     /// Reads and discards the body. A request is not executed before all of it arrived, even if its
     /// body is unused.
     async fn read_over(&self, body: &mut RequestBody) -> Result<(), Problem> {
-        let bytes_max = self.thread.rules.value_bytes_max;
+        let bytes_max = self.thread.rules().value_bytes_max;
         body.read_over(bytes_max).await.map_err(|problem| self.or_refusal(problem))
     }
 

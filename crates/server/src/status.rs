@@ -7,10 +7,9 @@ use api::{
     ClockStatus, ClusterStatus, DiskRoom, DurabilityStatus, IoStatus, JobStatus, LevelStatus, LinkStatus,
     MemberStatus, MemoryStatus, QueueStatus, QuorumStatus, RangeStatus, Status, StorageStatus,
 };
-use cluster::{HybridClock, Key, Quorum};
+use cluster::{HybridClock, Key, NodeIndex, Quorum};
 use engine::Stats;
 use limits::MemoryCategory;
-use std::sync::Arc;
 use stdx::{Hlc, Now, WallTime};
 
 /// The current state of the node. It calls the file system, so it is not for the hot path.
@@ -61,38 +60,34 @@ fn warnings_about(process: &Process, stats: &Stats, nodes: &[MemberStatus], now:
     })
 }
 
-/// The URLs of the nodes, by index. Those of members are in the adopted record, which may have
-/// changed.
-fn urls(process: &Process) -> Vec<String> {
-    let record = process.local.get().map(|local| Arc::clone(&local.layout.get().record));
-    match &record {
-        Some(record) if record.members.len() > 1 => {
-            record.members.iter().map(|member| member.url.clone()).collect()
-        }
-        _ => process.config.node_names(),
+/// The nodes with their URLs, those of the adopted layout record once the store is open.
+fn urls(process: &Process) -> Vec<(NodeIndex, String)> {
+    match process.local.get() {
+        Some(local) => local.urls(),
+        None => (0..).map(NodeIndex).zip(process.config.node_names()).collect(),
     }
 }
 
 /// The URLs of the nodes that hold `key` if `from` of them do, in the order of its preference list,
 /// separated by commas. `None` before the store is open.
 pub(crate) fn urls_of_replicas(process: &Process, key: &Key, from: u8) -> Option<Box<str>> {
-    let (local, urls) = (process.local.get()?, urls(process));
-    let replicas = local.member.layout.replicas(key, from).iter();
-    let of_replicas: Vec<_> = replicas.filter_map(|node| urls.get(node.as_usize())).cloned().collect();
+    let local = process.local.get()?;
+    let layout = local.layout();
+    let of_replicas: Vec<_> = layout.replicas(key, from).iter().map(|node| local.url_of(*node)).collect();
     Some(of_replicas.join(", ").into())
 }
 
 fn nodes(process: &Process, account: Option<&cluster::NodeStatus>) -> Vec<MemberStatus> {
     let own = process.config.own_name();
-    let me = process.local.get().map(|local| local.member.me.as_usize());
-    let node = |(index, url): (usize, String)| {
-        let is_self = me.map_or(url == own, |me| index == me);
-        match account.and_then(|account| account.peers.iter().find(|peer| peer.node.as_usize() == index)) {
+    let me = process.local.get().map(|local| local.member.me);
+    let node = |(node, url): (NodeIndex, String)| {
+        let is_self = me.map_or(url == own, |me| node == me);
+        match account.and_then(|account| account.peers.iter().find(|peer| peer.node == node)) {
             Some(peer) => MemberStatus::of(url, is_self, peer),
             None => MemberStatus::unknown(url, is_self),
         }
     };
-    urls(process).into_iter().enumerate().map(node).collect()
+    urls(process).into_iter().map(node).collect()
 }
 
 fn links(process: &Process) -> LinkStatus {

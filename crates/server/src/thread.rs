@@ -23,11 +23,13 @@ use crate::stream::shares::Shares;
 use crate::streaming::open_batches::OpenBatches;
 use crate::streaming::range_memory::OpenRanges;
 use api::{Action, EntityRequest, RequestRules};
+use cluster::Layout;
 use env::Clock;
 use http::StatusCode;
 use limits::{MemoryCategory, ThreadBudget};
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::TcpStream;
+use std::num::NonZeroU8;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +44,7 @@ pub(crate) struct Thread {
     /// The whole process, for requests about the node itself.
     pub(crate) process: Arc<Process>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) rules: RequestRules,
+    rules: Cell<RequestRules>,
     pub(crate) serving_state: Arc<SharedServingState>,
     pub(crate) stages: Arc<Stages>,
     pub(crate) counters: Arc<EventCounters>,
@@ -93,7 +95,7 @@ impl Thread {
             shares: Shares::default(),
             driver: OnceCell::new(),
             clock: Arc::clone(&process.env.clock),
-            rules: process.rules,
+            rules: Cell::new(process.rules),
             serving_state: Arc::clone(&process.serving_state),
             stages: Arc::clone(&process.stages),
             counters: Arc::clone(&process.counters),
@@ -111,6 +113,18 @@ impl Thread {
         let context = self.process.driver_context();
         let start = || MachineDriver::of_thread(context, local, self.number, &self.load, &self.recorder);
         self.driver.get_or_init(start);
+    }
+
+    /// Limits and defaults that requests are checked against.
+    pub(crate) fn rules(&self) -> RequestRules {
+        self.rules.get()
+    }
+
+    /// Has the thread follow a newer layout of the cluster.
+    pub(crate) fn follow(&self, layout: Arc<Layout>) {
+        let nodes = NonZeroU8::new(layout.len()).expect("a layout has nodes");
+        self.rules.set(RequestRules { nodes, ..self.rules.get() });
+        self.open_driver().handle_layout(layout);
     }
 
     /// Closes connections to free permits for others.

@@ -72,7 +72,7 @@ pub(crate) fn of(source: &WarningSource<'_>) -> Vec<String> {
     if has_started {
         let quorum = local.and_then(|local| {
             let view = local.view.lock().clone();
-            let reach = QuorumReach::of_view(&local.member, own_from, &view);
+            let reach = QuorumReach::of_view(local, own_from, &view);
             reach.warning(|missing| local.names_of_missing(missing))
         });
         warnings.extend(quorum);

@@ -6,7 +6,8 @@ mod common;
 mod http;
 
 use cluster::{
-    Incarnation, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, PeerHello, Requester, SyncState,
+    Incarnation, LayoutEpoch, LayoutMember, LayoutRecord, MemberState, NodeIndex, NodeSet, PeerHello,
+    Requester, SyncState,
 };
 use common::{eventually, free_address};
 use env::{Env, Fault, FaultFs, FaultPlan, Fs, MemFs, OpenMode, OperationKind, OperationMatch, OsClock};
@@ -36,6 +37,7 @@ struct Cluster {
     /// The same disks, which can fail.
     disks: Vec<FaultFs>,
     servers: Vec<Option<Server>>,
+    default_from: u8,
 }
 
 impl Cluster {
@@ -56,6 +58,7 @@ impl Cluster {
             disks: memory.iter().map(disk).collect(),
             memory,
             servers: (0..nodes).map(|_| None).collect(),
+            default_from: nodes as u8,
         }
     }
 
@@ -81,7 +84,7 @@ impl Cluster {
             listed: (0..self.addresses.len()).map(|node| self.url(node)).collect(),
             membership,
             self_name,
-            default_from: self.addresses.len() as u8,
+            default_from: self.default_from,
             ..common::config(Limits::default())
         }
     }
@@ -181,17 +184,40 @@ impl Cluster {
         line.unwrap_or_else(|| panic!("{sample} is not in {text}")).parse().expect("a number")
     }
 
+    /// Adds a node without a data directory. Returns its number.
+    fn add_node(&mut self) -> usize {
+        let (address, memory) = (free_address(), MemFs::new());
+        self.addresses.push(address);
+        self.first_addresses.push(address);
+        self.disks.push(FaultFs::new(Arc::new(memory.clone()), FaultPlan::none()));
+        self.memory.push(memory);
+        self.servers.push(None);
+        self.servers.len() - 1
+    }
+
     /// Replaces the layout record of a node that does not run by a child of the cluster's newest
     /// one, with the changes of `change`.
     fn plant(&self, node: usize, change: impl FnOnce(&mut LayoutRecord)) -> LayoutRecord {
         assert!(self.servers.iter().all(Option::is_none), "all nodes are stopped");
         let records = (0..self.addresses.len()).map(|node| self.record(node));
         let parent = records.max_by_key(|record| record.epoch).expect("nodes");
+        self.plant_child(node, &parent, change)
+    }
+
+    /// Replaces the layout record of a node that does not run by a child of `parent`, with the
+    /// changes of `change`.
+    fn plant_child(
+        &self,
+        node: usize,
+        parent: &LayoutRecord,
+        change: impl FnOnce(&mut LayoutRecord),
+    ) -> LayoutRecord {
+        assert!(self.servers[node].is_none(), "the node does not run");
         let mut record = parent.clone();
         record.epoch = parent.epoch.next().expect("a small number");
         record.parent = parent.hash();
         change(&mut record);
-        record.verify(&parent).expect("a child");
+        record.verify(parent).expect("a child");
         write(&self.disks[node], LAYOUT_FILE, &record.encode());
         record
     }
@@ -501,6 +527,119 @@ fn a_member_that_was_declared_dead_is_to_be_replaced_and_not_to_be_started() {
     cluster.stop(0);
 }
 
+/// The other nodes run while one node brings the record.
+#[test]
+fn a_running_node_dials_a_member_at_the_address_of_a_new_record() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop(0);
+    cluster.stop(2);
+    // Node 2 is reached at another address than its own record has, and does not state it.
+    let slot = cluster.record(2).members.iter().position(|member| member.url == cluster.url(2));
+    let former = std::mem::replace(&mut cluster.addresses[2], free_address());
+    let moved = cluster.url(2);
+    cluster.plant_child(0, &cluster.record(0), |record| {
+        record.members[slot.expect("a member")].url.clone_from(&moved);
+    });
+    cluster.start_node(0);
+    eventually("node 1 has adopted the record", || cluster.layout(1)["members"].to_string().contains(&moved));
+    let config = Config { moved_to: None, ..cluster.config(2) };
+    assert_eq!(config.self_name, format!("http://{former}"));
+    cluster.servers[2] = Some(Server::start(config, cluster.env(2)).expect("the port is free"));
+    cluster.wait_until_up();
+    assert_eq!(exchange(cluster.addresses[1], http::put("k&ack=3", "v")).status, 201);
+    cluster.stop_all();
+}
+
+#[test]
+fn a_member_is_added_and_removed_without_a_restart_of_the_others() {
+    let mut cluster = Cluster::start_named(3);
+    assert_eq!(exchange(cluster.addresses[1], http::put("k&from=4", "v")).status, 400);
+    let added = cluster.add_node();
+    let url = cluster.url(added);
+    cluster.stop(0);
+    let slot = NodeIndex(3);
+    let record = cluster.plant_child(0, &cluster.record(0), |record| {
+        let (node_id, state) = (Some(NodeTag(0xadded)), MemberState::Joining);
+        record.members.push(LayoutMember {
+            slot,
+            node_id,
+            url: url.clone(),
+            state,
+            ..record.members[0].clone()
+        });
+        let lists = record.lists.chunks_exact(3);
+        record.lists = lists.flat_map(|list| list.iter().copied().chain([slot])).collect();
+    });
+    // As operators do who copy the record into a new directory.
+    cluster.start_node(added);
+    eventually("the directory is made", || cluster.document(added, "/v0/layout").is_some());
+    cluster.stop(added);
+    write(&cluster.disks[added], LAYOUT_FILE, &record.encode());
+    cluster.start_node(added);
+    cluster.start_node(0);
+    cluster.wait_until_up();
+    assert_eq!(
+        cluster.document(1, "/v0/status").expect("it serves")["nodes"].as_array().map(Vec::len),
+        Some(4)
+    );
+    // All I/O threads of a node that was not restarted know the member.
+    for number in 0..20 {
+        let put = http::put(&format!("k{number}&from=4&ack=4"), "v");
+        assert_eq!(exchange(cluster.addresses[1], &put).status, 201);
+        let get = http::get(&format!("k{number}&from=4&ack=4"));
+        assert_eq!(exchange(cluster.addresses[added], get).text(), "v");
+    }
+    let fenced = |node| cluster.metric(node, "veche_layout_fenced_epoch");
+    assert_eq!(fenced(1), 1.0, "no replica has changed");
+    // The record names the id of the node in the end. Then the node is removed.
+    eventually("the new node is named", || {
+        let layouts: Vec<_> = (0..4).map(|node| cluster.layout(node)).collect();
+        layouts
+            .iter()
+            .all(|layout| layout["hash"] == layouts[0]["hash"] && layout["epoch"] == record.epoch.0 + 1)
+    });
+    cluster.stop(0);
+    let parent = cluster.record(0);
+    cluster.plant_child(0, &parent, |record| {
+        record.members.retain(|member| member.slot != slot);
+        record.lists.retain(|listed| *listed != slot);
+        record.voters.retain(|voter| *voter != slot);
+    });
+    cluster.start_node(0);
+    for node in 0..3 {
+        eventually("the others have parted with it", || {
+            let Some(status) = cluster.document(node, "/v0/status") else { return false };
+            status["nodes"].as_array().map(Vec::len) == Some(3) && !status["nodes"].to_string().contains(&url)
+        });
+        eventually("the links are open", || {
+            exchange(cluster.addresses[node], http::put("k&ack=3", "w")).status == 201
+        });
+    }
+    assert_eq!(exchange(cluster.addresses[1], http::put("k&from=4", "v")).status, 400);
+    eventually("the removed node says why it has no peers", || {
+        cluster.warns(added, "was removed from the cluster")
+    });
+    cluster.stop_all();
+}
+
+/// A change of the replicas of a partition is fenced by all threads of all nodes.
+#[test]
+fn the_epoch_of_a_changed_partition_is_fenced() {
+    let mut cluster = Cluster::start_named(3);
+    cluster.stop(0);
+    let record = cluster.plant_child(0, &cluster.record(0), |record| {
+        record.lists.swap(0, 2);
+        record.changed[0] = record.epoch;
+    });
+    cluster.start_node(0);
+    cluster.wait_until_up();
+    for node in 0..3 {
+        let fenced = || cluster.metric(node, "veche_layout_fenced_epoch");
+        eventually("the epoch is fenced", || fenced() == record.epoch.0 as f64);
+    }
+    cluster.stop_all();
+}
+
 /// A connection to node 0 of a node that speaks version 3 of the protocol.
 struct OldPeer {
     socket: TcpStream,
@@ -530,6 +669,7 @@ impl OldPeer {
             },
             digest: ClusterDigest::of(&names, store::PARTITIONS_DEFAULT, store::HASH_VERSION),
             layout: LayoutStatement::of(&cluster.record(0)),
+            members: NodeSet::first(3),
             named: Arc::from([]),
             secret: Secret::new(""),
             versions: ProtocolVersions { min: 1, max: 3 },

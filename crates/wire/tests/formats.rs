@@ -7,7 +7,7 @@ mod common;
 
 use cluster::{
     ChainRequest, ClusterId, Generation, GenerationReport, HeartbeatPayload, Incarnation, LayoutEpoch,
-    LayoutStamp, Message, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerHello, PeerRequest,
+    LayoutStamp, Message, NodeIndex, NodeRequest, NodeResponse, NodeSet, PeerAnswer, PeerHello, PeerRequest,
     PlanStatements, ProposalBallot, RecordHash, ReplicaFault, Requester, StoreFault, SwapSet, SyncState,
 };
 use common::{
@@ -338,6 +338,7 @@ fn local(node: u8, versions: ProtocolVersions) -> HandshakeConfig {
             default_from: 2,
             url: format!("http://{}:1", if node == 0 { "a" } else { "b" }),
         },
+        members: NodeSet::first(3),
         named: Arc::from([]),
         secret: Secret::new("secret"),
         versions,

@@ -1,15 +1,15 @@
 //! Two nodes of the same cluster open a link; all others get a reason.
 
 use cluster::{
-    ClusterId, ClusterOrigin, Incarnation, LayoutEpoch, LayoutRecord, NodeIndex, PeerHello, RecordHash,
-    Requester, SyncState,
+    ClusterId, ClusterOrigin, Incarnation, LayoutEpoch, LayoutRecord, NodeIndex, NodeSet, PeerHello,
+    RecordHash, Requester, SyncState,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
     AcceptStep, Acceptor, ClusterDigest, DialStep, Dialer, HANDSHAKE_BYTES_MAX, HandshakeConfig,
-    HandshakeError, LayoutStatement, NamedMember, ProtocolVersions, Secret,
+    HandshakeError, LayoutStatement, NamedMember, ProtocolVersions, Secret, refusal,
 };
 
 const DIAL_NONCE: [u8; 32] = [0xd1; 32];
@@ -45,6 +45,7 @@ fn local(node: u8) -> HandshakeConfig {
         },
         digest: ClusterDigest::of(&names(), 4_096, 1),
         layout: LAYOUT.reached_at(&names()[usize::from(node)]),
+        members: NodeSet::first(3),
         named: Arc::from([]),
         secret: Secret::new("a long secret"),
         versions: ProtocolVersions::OURS,
@@ -495,6 +496,37 @@ fn a_reflected_message_is_not_accepted() {
     assert_eq!(acceptor.handle(&proof), Err(HandshakeError::AnotherSecret));
 }
 
+/// Node 3 is a member by the record of epoch 3, and by no other one.
+#[test]
+fn the_newest_record_decides_whether_the_dialer_is_a_member() {
+    let with_record = |config: HandshakeConfig, epoch: u64| {
+        let hash = RecordHash([epoch as u8; 32]);
+        let layout = LayoutStatement { epoch: LayoutEpoch(epoch), hash, ..LAYOUT };
+        let members = NodeSet::first(if epoch == 3 { 4 } else { 3 });
+        let versions = ProtocolVersions::with_record_of(layout.epoch);
+        HandshakeConfig { layout, members, versions, ..config }
+    };
+    let fourth = HandshakeConfig { hello: PeerHello { node: NodeIndex(3), ..local(0).hello }, ..local(0) };
+    let dial =
+        |dials, accepts| shake(with_record(fourth.clone(), dials), with_record(local(1), accepts), |_, _| ());
+    assert!(dial(3, 3).is_open());
+    assert!(dial(2, 3).is_open(), "it can learn the record");
+    let behind = dial(3, 2);
+    let (node, ours, theirs) = (NodeIndex(3), LayoutEpoch(2), LayoutEpoch(3));
+    assert_eq!(behind.acceptor, Err(HandshakeError::NotYetMember { node, ours, theirs }));
+    let reason = refusal::NOT_YET.to_owned();
+    assert_eq!(behind.dialer, Err(HandshakeError::RefusedByPeer { reason }));
+    for (dials, accepts) in [(3, 4), (4, 4)] {
+        let removed = dial(dials, accepts);
+        let epoch = LayoutEpoch(accepts);
+        assert_eq!(removed.acceptor, Err(HandshakeError::NoMember { node, epoch }));
+        refused_with(removed.dialer, "was removed from the cluster");
+    }
+    let impossible = HandshakeConfig { hello: PeerHello { node: NodeIndex(64), ..fourth.hello }, ..fourth };
+    let outcome = shake(with_record(impossible, 3), with_record(local(1), 2), |_, _| ());
+    assert!(matches!(outcome.acceptor, Err(HandshakeError::Malformed { .. })), "no slot has this number");
+}
+
 #[test]
 fn a_refusal_is_accepted_in_place_of_any_message() {
     let refusal = Acceptor::new(local(1), ACCEPT_NONCE).refuse("its identity\nis not known yet");
@@ -527,6 +559,8 @@ fn every_error_is_one_sentence_that_fits_a_refusal() {
             found: NodeTag(2),
             found_url: "http://moved:1".into(),
         },
+        HandshakeError::NoMember { node: NodeIndex(3), epoch: LayoutEpoch(2) },
+        HandshakeError::NotYetMember { node: NodeIndex(3), ours: LayoutEpoch(2), theirs: LayoutEpoch(3) },
         HandshakeError::WrongNode { expected: NodeIndex(1), found: NodeIndex(2) },
         HandshakeError::SameNode { node: NodeIndex(1) },
         HandshakeError::Malformed { what: "x" },

@@ -87,6 +87,7 @@ pub(super) struct ReadTimes {
 
 impl Read {
     pub(super) fn new(peers: &Peers, times: ReadTimes, subject: Subject, quorum: Quorum) -> Self {
+        let quorum = peers.possible(quorum);
         Self {
             tally: Tally::of(quorum, peers.readers(&subject, quorum)),
             sets: peers.write_sets(&subject, quorum),

@@ -21,41 +21,73 @@
 //! A write that has replied ends: the hints that are missing are requested once, by the old layout.
 //! A read that has replied ends without further repairs.
 //!
-//! **Caveats.** The nodes of both layouts are the same. A hint whose request is lost is not
-//! requested again; anti-entropy finds the difference.
+//! **Members.** A layout may have other members. A node that has become a member is dialed once the
+//! view shows it as up. A node that is a member no more is parted with: the link to it is hung up,
+//! those accepted from it are [dismissed](LinkAction::Dismiss), and its state is forgotten. An
+//! operation that counts on a position in the preference list behind those of the members that stay
+//! is planned anew, even if its partition has not changed. If its quorum names more nodes than the
+//! cluster has then, it takes all of them.
+//!
+//! **Caveats.** A hint whose request is lost is not requested again; anti-entropy finds the
+//! difference.
 
-use super::context::CoordinatorInput;
+use super::context::{Context, CoordinatorInput};
 use super::get::{Read, ReadTimes};
+use super::peers::CoordinatorPeer;
 use super::put::Write;
 use super::request_number::OperationId;
 use super::{Coordinator, OperationState};
-use crate::{Layout, LayoutEpoch, PartitionId, WaitTarget};
+use crate::{Effect, Layout, LayoutEpoch, LinkAction, NodeIndex, NodeSet, PartitionId, Quorum, WaitTarget};
 use std::sync::Arc;
 use stdx::Now;
 
+/// The operations whose plans a new layout invalidates.
+#[derive(Clone, Copy)]
+struct Invalidated<'a> {
+    former: &'a Layout,
+    layout: &'a Layout,
+    /// Number of positions in each preference list before those of members that are gone or new.
+    kept: u8,
+}
+
+impl<'a> Invalidated<'a> {
+    fn new(former: &'a Layout, layout: &'a Layout, departed: NodeSet) -> Self {
+        Self { former, layout, kept: former.len() - departed.len() }
+    }
+
+    fn is_changed(&self, partition: PartitionId) -> bool {
+        self.layout.changed(partition) > self.former.changed(partition)
+    }
+
+    fn contains(&self, partition: PartitionId, quorum: Quorum) -> bool {
+        quorum.from() > self.kept || self.is_changed(partition)
+    }
+}
+
 impl Coordinator {
-    /// Handles a newer layout of the same nodes. An older one has no effect.
+    /// Handles a newer layout of the cluster. An older one has no effect.
     ///
     /// # Panics
-    /// If the layout has other nodes or partitions.
+    /// If the layout has other partitions, or this node is no member of it: such a process ends.
     pub fn handle_layout(&mut self, now: Now, layout: Arc<Layout>) {
         let input = CoordinatorInput { now, source: WaitTarget::Nothing };
         self.begin_input(input);
         let former = Arc::clone(&self.context.peers.member.layout);
-        assert!(
-            layout.len() == former.len() && layout.partitions() == former.partitions(),
-            "the nodes and partitions of a running process are fixed"
-        );
-        if layout.newest_change() < former.newest_change() {
+        assert_eq!(layout.partitions(), former.partitions(), "the partitions of a cluster are fixed");
+        assert!(layout.members().contains(self.context.peers.member.me), "a node that was removed ends");
+        if layout.epoch() <= former.epoch() {
             return;
         }
-        let is_changed = |partition: PartitionId| layout.changed(partition) > former.changed(partition);
-        let stopped = self.stop_operations(now, is_changed, layout.newest_change());
+        let departed = former.departed(&layout);
+        let invalidated = Invalidated::new(&former, &layout, departed);
+        let stopped = self.stop_operations(now, invalidated);
         let partitions = layout.partitions();
-        self.context.repairs.forget_keys(|key| is_changed(PartitionId::of(key.as_bytes(), partitions)));
+        let is_changed = |key: &[u8]| invalidated.is_changed(PartitionId::of(key, partitions));
+        self.context.repairs.forget_keys(|key| is_changed(key.as_bytes()));
         let held = self.replica.learn(&layout);
         let has_changed = layout.newest_change() > former.newest_change();
-        self.context.peers.member.layout = layout;
+        self.context.peers.follow(layout);
+        departed.iter().for_each(|node| self.part_with(input, node));
         for id in stopped {
             self.plan_anew(input, id);
         }
@@ -64,12 +96,27 @@ impl Coordinator {
         }
         for request in held {
             let (header, request) = request.resumed(now);
-            self.handle_replica_request(now, header, request);
+            if !departed.contains(header.origin.node) {
+                self.handle_replica_request(now, header, request);
+            }
         }
+        self.dial(now);
         self.resume_parked(now);
         self.resume_link_waiters(now);
         self.resume_scans(input);
         self.finish_input(input);
+    }
+
+    /// Forgets a node that is a member no more. No operation counts on it.
+    fn part_with(&mut self, input: CoordinatorInput, node: NodeIndex) {
+        let Context { peers, outbox, repairs, .. } = &mut self.context;
+        repairs.forget_node(node);
+        if !peers.states[node.as_usize()].dialer.is_down() {
+            outbox.effects.push_back(Effect::Link(LinkAction::HangUp(node)));
+        }
+        outbox.effects.push_back(Effect::Link(LinkAction::Dismiss(node)));
+        self.fail_scan_requests(input, node);
+        self.context.peers.states[node.as_usize()] = CoordinatorPeer::new();
     }
 
     /// The newest epoch that this thread has fenced: no request for a partition that changed in it
@@ -78,21 +125,23 @@ impl Coordinator {
         self.replica.fenced()
     }
 
-    /// Stops the operations of changed partitions. Returns those that have not replied; the others
-    /// are removed.
-    fn stop_operations(
-        &mut self,
-        now: Now,
-        is_changed: impl Fn(PartitionId) -> bool,
-        newest: LayoutEpoch,
-    ) -> Vec<OperationId> {
+    /// Stops the operations whose plans are invalid. Returns those that have not replied; the
+    /// others are removed.
+    fn stop_operations(&mut self, now: Now, invalidated: Invalidated<'_>) -> Vec<OperationId> {
+        let newest = invalidated.layout.newest_change();
         let mut stopped = Vec::new();
         for slot in 0..self.operations.slots() {
             let Some((id, operation)) = self.operations.at(slot) else { continue };
             let mut cx = self.context.of(now, id);
             match &mut operation.state {
-                OperationState::Read(read) if is_changed(read.subject.partition) => read.abandon(&mut cx),
-                OperationState::Write(write) if is_changed(write.subject.partition) => {
+                OperationState::Read(read)
+                    if invalidated.contains(read.subject.partition, read.tally.quorum()) =>
+                {
+                    read.abandon(&mut cx);
+                }
+                OperationState::Write(write)
+                    if invalidated.contains(write.subject.partition, write.tally.quorum()) =>
+                {
                     if operation.replied {
                         operation.state.end(&mut cx);
                         operation.state.abandon(&mut cx);

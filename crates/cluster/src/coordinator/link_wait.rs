@@ -144,6 +144,7 @@ impl Coordinator {
     /// Whether an operation failed only because live peers cannot be asked yet.
     fn may_wait_for_links(&self, waiter: &LinkWaiter, failure: &CommandFailure) -> bool {
         let (subject, quorum) = waiter.subject_and_quorum();
+        let quorum = self.context.peers.possible(quorum);
         let can_ask = |replica_index: &u8| {
             let node = self.context.peers.node(subject, *replica_index);
             if matches!(waiter, LinkWaiter::Read { .. })

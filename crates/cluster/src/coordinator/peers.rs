@@ -13,8 +13,8 @@ use crate::local_writes::LocalWrites;
 use crate::quorum::{ReplicaSets, SwappedReplicas};
 use crate::replica_set::ReplicaSet;
 use crate::{
-    ClusterView, HybridClock, Key, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum, SwapPhase,
-    WaitTarget,
+    ClusterView, HybridClock, Key, Layout, Member, NodeIndex, NodeSet, PartitionId, PeerState, Quorum,
+    SwapPhase, WaitTarget,
 };
 use limits::Admission;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(super) struct Peers {
     pub(super) view: Arc<ClusterView>,
     /// Writes in flight at the local store.
     pub(super) writes: LocalWrites,
-    /// State of each node, by node index.
+    /// State of each node, by slot.
     pub(super) states: Vec<CoordinatorPeer>,
 }
 
@@ -93,14 +93,28 @@ pub(super) enum Availability {
 
 impl Peers {
     pub(super) fn new(member: Member, limits: CoordinatorLimits, view: Arc<ClusterView>) -> Self {
-        let states = member.layout.nodes().map(|_| CoordinatorPeer::new()).collect();
+        let states = (0..member.layout.slot_count()).map(|_| CoordinatorPeer::new()).collect();
         Self { member, limits, view, writes: LocalWrites::new(), states }
+    }
+
+    /// Takes a newer layout. The states of nodes that are gone stay until they are forgotten.
+    pub(super) fn follow(&mut self, layout: Arc<Layout>) {
+        let slots = layout.slot_count().max(self.states.len());
+        self.states.resize_with(slots, CoordinatorPeer::new);
+        self.member.layout = layout;
+    }
+
+    /// The quorum that the cluster can form in place of this one, which may have been chosen when
+    /// the cluster had more nodes.
+    #[inline]
+    pub(super) fn possible(&self, quorum: Quorum) -> Quorum {
+        quorum.within(self.member.layout.len())
     }
 
     /// The replicas that must hold a write of `subject` with this quorum: one set or two.
     #[inline]
     pub(super) fn write_sets(&self, subject: &Subject, quorum: Quorum) -> ReplicaSets {
-        ReplicaSets::of(quorum.from(), self.swapped_replicas(subject))
+        ReplicaSets::of(self.possible(quorum).from(), self.swapped_replicas(subject))
     }
 
     /// The replicas that the running swap of `subject` exchanges.

@@ -180,6 +180,7 @@ impl WritePlan {
     /// The replicas that can be asked, which may be too few.
     fn survey(peers: &Peers, requirements: WriteRequirements<'_>) -> Self {
         let WriteRequirements { subject, quorum, bytes, is_value, pacing } = requirements;
+        let quorum = peers.possible(quorum);
         let sets = peers.write_sets(subject, quorum);
         let (none, tally) = (ReplicaSet::EMPTY, Tally::of(quorum, sets));
         let (disk_full, busy, clock_refused, suspected) = (none, none, none, none);

@@ -19,7 +19,11 @@
 //! replicas: those of its list, and those of the list after the exchange. The list of the layout is
 //! the one before it.
 //!
-//! **Caveats.** At most [`NODES_MAX`] nodes. Every slot up to the greatest one has a member.
+//! **Slots.** A node is named by its slot, which it keeps while it is a member. Slots between those
+//! of members may be free. Tables by slot have [`Layout::slot_count`] entries. Counts of nodes use
+//! [`Layout::len`], which is the number of members.
+//!
+//! **Caveats.** At most [`NODES_MAX`] nodes.
 
 mod balance;
 mod command;
@@ -44,6 +48,7 @@ pub use record::{
 
 use crate::Key;
 use crate::quorum::{ReplicaSets, SwappedReplicas, least_from, replica_count, replicas_of_cell};
+use stdx::NodeTag;
 
 /// Greatest number of nodes in a cluster.
 pub const NODES_MAX: usize = 64;
@@ -64,7 +69,15 @@ impl PartitionId {
 /// Maps keys to partitions, and partitions to preference lists of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    nodes: Vec<String>,
+    /// Epoch of the record.
+    epoch: LayoutEpoch,
+    members: NodeSet,
+    /// Number of members.
+    len: u8,
+    /// The members' names by slot; empty for a free slot.
+    names: Vec<String>,
+    /// The members' node ids by slot, as far as the record names them.
+    ids: Vec<Option<NodeTag>>,
     partitions: u32,
     /// The preference lists, concatenated.
     lists: Vec<NodeIndex>,
@@ -100,12 +113,6 @@ pub enum LayoutError {
         /// Requested number of partitions.
         partitions: u32,
     },
-    /// The record has a slot without a member.
-    #[error("the layout record has no member with slot {}, and this release needs one in every slot", slot.0)]
-    EmptySlot {
-        /// The slot.
-        slot: NodeIndex,
-    },
 }
 
 impl Layout {
@@ -123,42 +130,73 @@ impl Layout {
             return Err(LayoutError::Partitions { partitions });
         }
         let lists = balance::preference_lists(&nodes, partitions);
-        let changed = vec![LayoutEpoch::FIRST; partitions as usize];
-        let (newest_change, excluded) = (LayoutEpoch::FIRST, NodeSet::EMPTY);
-        Ok(Self { nodes, partitions, lists, changed, newest_change, swaps: Vec::new(), excluded })
+        Ok(Self {
+            epoch: LayoutEpoch::FIRST,
+            members: NodeSet::first(nodes.len() as u8),
+            len: nodes.len() as u8,
+            ids: vec![None; nodes.len()],
+            names: nodes,
+            partitions,
+            lists,
+            changed: vec![LayoutEpoch::FIRST; partitions as usize],
+            newest_change: LayoutEpoch::FIRST,
+            swaps: Vec::new(),
+            excluded: NodeSet::EMPTY,
+        })
     }
 
     /// The layout of `record`; the members' URLs are the nodes' names.
-    ///
-    /// # Errors
-    /// [`LayoutError::EmptySlot`].
-    pub fn of_record(record: &LayoutRecord) -> Result<Self, LayoutError> {
-        for (slot, member) in (0..).map(NodeIndex).zip(&record.members) {
-            if member.slot != slot {
-                return Err(LayoutError::EmptySlot { slot });
-            }
+    pub fn of_record(record: &LayoutRecord) -> Self {
+        let slots = record.members.last().map_or(0, |member| member.slot.as_usize() + 1);
+        let (mut names, mut ids) = (vec![String::new(); slots], vec![None; slots]);
+        for member in &record.members {
+            names[member.slot.as_usize()].clone_from(&member.url);
+            ids[member.slot.as_usize()] = member.node_id;
         }
-        let nodes = record.members.iter().map(|member| member.url.clone()).collect();
         let is_excluded = |member: &&LayoutMember| member.state == MemberState::Dead;
         let excluded = match record.feature_level >= FEATURE_LEVEL_PLANS {
             true => record.members.iter().filter(is_excluded).map(|member| member.slot).collect(),
             false => NodeSet::EMPTY,
         };
-        Ok(Self {
-            nodes,
+        Self {
+            epoch: record.epoch,
+            members: record.slots(),
+            len: record.members.len() as u8,
+            names,
+            ids,
             partitions: record.partitions(),
             lists: record.lists.clone(),
             newest_change: record.changed.iter().copied().max().unwrap_or(LayoutEpoch::FIRST),
             changed: record.changed.clone(),
             swaps: running_swaps(record),
             excluded,
-        })
+        }
+    }
+
+    /// This layout with another name for its only node, whose record has no address.
+    #[must_use]
+    pub fn named(mut self, name: String) -> Self {
+        if let [only] = &mut self.names[..] {
+            *only = name;
+        }
+        self
+    }
+
+    /// Epoch of the record.
+    pub const fn epoch(&self) -> LayoutEpoch {
+        self.epoch
     }
 
     /// Number of nodes, including this one: at least 1.
+    #[inline]
     #[allow(clippy::len_without_is_empty, reason = "a layout is never empty")]
-    pub fn len(&self) -> u8 {
-        self.nodes.len() as u8
+    pub const fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// Number of slots up to the greatest one of a node: the length of a table by slot.
+    pub fn slot_count(&self) -> usize {
+        self.names.len()
     }
 
     /// Number of partitions.
@@ -166,19 +204,44 @@ impl Layout {
         self.partitions
     }
 
-    /// The nodes' names in the order of their indexes; in epoch 1 that is byte order.
+    /// The nodes' names by slot, empty for a free slot. In epoch 1 they are in byte order.
     pub fn names(&self) -> &[String] {
-        &self.nodes
+        &self.names
     }
 
-    /// All nodes.
+    /// All nodes, in the order of their slots.
     pub fn nodes(&self) -> impl Iterator<Item = NodeIndex> + use<> {
-        (0..self.len()).map(NodeIndex)
+        self.members.iter()
+    }
+
+    /// All nodes, as a set.
+    #[inline]
+    pub const fn members(&self) -> NodeSet {
+        self.members
     }
 
     /// The node with this name.
     pub fn find(&self, name: &str) -> Option<NodeIndex> {
-        self.nodes.iter().position(|node| node == name).map(|index| NodeIndex(index as u8))
+        self.nodes().find(|node| self.names[node.as_usize()] == name)
+    }
+
+    /// The slots of this layout whose nodes are gone in the later layout `next`: the slot is free
+    /// there, or has another node at another address. A node that has lost its disk has another id
+    /// and the same address, and one that has moved has the same id.
+    pub(crate) fn departed(&self, next: &Self) -> NodeSet {
+        let is_other = |node: &NodeIndex| {
+            let slot = node.as_usize();
+            let is_renamed = self.ids[slot].is_some() && self.ids[slot] != next.ids[slot];
+            is_renamed && self.names[slot] != next.names[slot]
+        };
+        let kept = self.members.intersection(next.members);
+        self.members.without(kept).union(kept.iter().filter(is_other).collect())
+    }
+
+    /// The nodes whose addresses differ in the later layout `next`.
+    pub(crate) fn moved(&self, next: &Self) -> NodeSet {
+        let kept = self.members.intersection(next.members);
+        kept.iter().filter(|node| self.names[node.as_usize()] != next.names[node.as_usize()]).collect()
     }
 
     /// The partition of a key.
@@ -247,7 +310,7 @@ impl Layout {
     /// All nodes in the order in which they hold the keys of `partition`.
     #[inline]
     pub fn preference_list(&self, partition: PartitionId) -> &[NodeIndex] {
-        let len = self.nodes.len();
+        let len = usize::from(self.len);
         &self.lists[partition.0 as usize * len..][..len]
     }
 

@@ -28,6 +28,8 @@ pub struct NodeSet(u64);
 impl NodeSet {
     /// The empty set.
     pub const EMPTY: Self = Self(0);
+    /// All slots that a node can have.
+    pub const ALL: Self = Self::first(NODES_MAX as u8);
 
     /// The first `len` nodes.
     pub const fn first(len: u8) -> Self {
@@ -93,7 +95,7 @@ impl NodeSet {
     }
 
     /// The nodes, in order.
-    pub fn iter(self) -> impl Iterator<Item = NodeIndex> {
+    pub fn iter(self) -> impl Iterator<Item = NodeIndex> + use<> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
             let index = rest.trailing_zeros() as u8;

@@ -52,7 +52,7 @@ impl Node {
             bound.moved_at = now.mono;
         }
         let is_idle = now.mono - bound.moved_at > IDLE_AFTER && !bound.is_renewal_pending;
-        let is_unchecked = self.peers.len() > 1 && clock.ceiling() == WallCeiling::Unlimited;
+        let is_unchecked = self.member.layout.len() > 1 && clock.ceiling() == WallCeiling::Unlimited;
         if is_idle
             || is_unchecked && !bound.is_renewal_pending
             || bound.in_flight

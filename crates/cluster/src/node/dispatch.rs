@@ -9,8 +9,8 @@ use super::ranges::{PendingRange, RangeRequester};
 use super::repair::Transfer;
 use crate::replica::{ReplicaContext, RequestHeader};
 use crate::{
-    HintCount, Key, LinkId, MessageId, NodeIndex, NodeRequest, NodeResponse, PeerAnswer, PeerRequest,
-    StoreResponse,
+    Destination, HintCount, Key, LinkId, MessageId, NodeIndex, NodeRequest, NodeResponse, PeerAnswer,
+    PeerRequest, StoreResponse,
 };
 use stdx::{Cell, Now, Version};
 
@@ -120,6 +120,13 @@ impl Node {
                 let context = ReplicaContext { now, read_eligible, refused: None, writes: None, effects };
                 self.replica.handle_request(context, header, request);
             }
+        }
+    }
+
+    /// Handles a request that was held until this node had learned the layout of its plan.
+    pub(super) fn handle_held_request(&mut self, now: Now, header: RequestHeader, request: PeerRequest) {
+        if let Destination::Accepted(link) = header.origin.link {
+            self.handle_request(now, link, header, request);
         }
     }
 

@@ -28,6 +28,9 @@
 //! stays, and the pass goes on with the others. The next pass decides by the layout that this node
 //! has then.
 //!
+//! Hints for a slot without a member are read and deleted in the same passes. A pass delivers none
+//! of them, because no cell has a replica there.
+//!
 //! **Caveats.** A hint that reaches the disk later than [`UNCONFIRMED_MAX`] after it was counted is
 //! delivered only with the next hint for its target, or after the next start.
 
@@ -153,7 +156,21 @@ impl Node {
             let held = self.member.hints.held(node);
             self.handoff_mut(node).begin_pass(now.mono, held);
             self.read_hints(node);
+        } else if self.leftover_hints.contains(node) && self.has_no_hints(node) {
+            self.leftover_hints.remove(node);
         }
+    }
+
+    /// Whether the store holds no hints for a slot, and deletes none.
+    fn has_no_hints(&self, node: NodeIndex) -> bool {
+        let Handoff { stage, is_counted, forgets_in_flight, .. } = self.handoff(node);
+        let is_idle = *stage == HandoffStage::Idle && *is_counted && *forgets_in_flight == 0;
+        is_idle && self.member.hints.held(node) == HintCount::default()
+    }
+
+    /// The peers, and the slots without a member for which the store may hold hints.
+    pub(super) fn hint_targets(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        self.peer_nodes().chain(self.leftover_hints.iter())
     }
 
     /// Time at which the next pass is due.
@@ -263,7 +280,11 @@ impl Node {
         }
     }
 
+    /// Whether hints for a slot can be delivered. Those for a slot without a member are deleted.
     fn can_deliver(&self, node: NodeIndex) -> bool {
+        if !self.is_peer(node) {
+            return true;
+        }
         let has_room = self.peer(node).heartbeat().is_some_and(|heartbeat| !heartbeat.disk_full);
         self.peer(node).state == PeerState::Up && self.is_usable(node) && has_room
     }
@@ -280,6 +301,9 @@ impl Node {
 
     /// Sends the newest cell of a hint, or drops the hint.
     fn deliver_hint(&mut self, now: Now, node: NodeIndex, hint: Hint) {
+        if !self.is_peer(node) {
+            return self.handoff_mut(node).pass.forgettable.push((hint.key, hint.version));
+        }
         let is_too_old = hint.version.hlc.wall().saturating_add(self.limits.hint_age_max) < self.horizon(now);
         let cell = hint.cell.filter(|cell| cell.meta.version >= hint.version);
         let layout = &self.member.layout;

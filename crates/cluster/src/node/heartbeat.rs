@@ -147,14 +147,19 @@ impl Node {
             || self.view.refusing != refusing
             || self.view.unheard_peers != unheard_peers
             || self.view.refused != self.record.wanted().refused
-            || self.member.layout.nodes().any(|node| self.view.peer(node) != self.view_of(now, node));
+            || self.view.peers.len() != self.member.layout.slot_count()
+            || self.slots().any(|slot| self.view.peer(slot) != self.view_of(now, slot));
         if is_news {
-            let peers = self.member.layout.nodes().map(|node| self.view_of(now, node)).collect();
+            let peers = self.slots().map(|slot| self.view_of(now, slot)).collect();
             let refused = self.record.wanted().refused.clone();
             let view = ClusterView { peers, clock_ahead, refusing, holds_writes, unheard_peers, refused };
             self.view = Arc::new(view);
             self.outbox.effects.push_back(Effect::Publish(Arc::clone(&self.view)));
         }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.member.layout.slot_count()).map(|slot| NodeIndex(slot as u8))
     }
 
     fn view_of(&self, now: Now, node: NodeIndex) -> PeerView {
@@ -168,6 +173,9 @@ impl Node {
                 disk_full: self.disk_full,
                 draining: self.drain.is_some(),
             };
+        }
+        if !self.is_peer(node) {
+            return PeerView::UNREACHABLE;
         }
         let peer = self.peer(node);
         let heartbeat = peer.heartbeat();

@@ -10,8 +10,8 @@
 //! order; a step without work does nothing. So no event is missed because of the order of the
 //! inputs. Each duty has a file of its own: links and identities are in `links`, the failure
 //! detector in `heartbeat`, the state that survives restarts in `record`, the agreement on layout
-//! records in `agreement`, what follows from a new layout in `layout_change`. The replica handles
-//! the requests of peers for the store.
+//! records in `agreement`, the members and what else follows from a new layout in `layout_change`.
+//! The replica handles the requests of peers for the store.
 //!
 //! The driver calls a `handle_` function and then drains [`poll_effect`](Node::poll_effect),
 //! carrying the effects out in order. It calls [`handle_timeout`](Node::handle_timeout) when
@@ -53,8 +53,8 @@ pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 
 use crate::replica::{Replica, RequestHeader};
 use crate::{
-    ClusterView, Destination, Effect, LinkEvent, LinkId, Member, Message, NodeIndex, NodeRecord, Origin,
-    ReplicaResponse, StoreId, StoreResponse, TableDamage,
+    ClusterView, Destination, Effect, LayoutEpoch, LinkEvent, LinkId, Member, Message, NodeIndex, NodeRecord,
+    NodeSet, Origin, ReplicaResponse, StoreId, StoreResponse, TableDamage,
 };
 use agreement::Agreement;
 use clock_bound::ClockBound;
@@ -127,8 +127,12 @@ pub struct Node {
     outbox: NodeEffects,
     rng: Rng,
     replica: Replica,
-    /// State of each peer, by node index. The entry of this node itself is unused.
+    /// State of each peer, by slot. The entries of this node and of free slots are unused.
     peers: Vec<Peer>,
+    /// Slots without a member for which the store may hold hints.
+    leftover_hints: NodeSet,
+    /// The newest epoch that all coordinators of the process have fenced.
+    coordinators_fenced: LayoutEpoch,
     /// Time of the next heartbeats.
     tick_at: Instant,
     clock_comparison: ClockComparison,
@@ -159,15 +163,19 @@ pub struct Node {
 impl Node {
     /// Creates a node that has just recovered with `record`.
     pub fn new(now: Now, member: Member, record: NodeRecord, limits: NodeLimits, rng: Rng) -> Self {
-        let pending = record.repair_pending;
+        let layout = &member.layout;
+        let pending = record.repair_pending.intersection(layout.members());
+        let peer = |slot| Peer::new(now.mono, pending.contains(NodeIndex(slot as u8)));
         let mut node = Self {
             limits,
             record: NodeRecordState::new(record),
             view: member.first_view(),
-            outbox: NodeEffects::new(member.incarnation, member.layout.newest_change()),
+            outbox: NodeEffects::new(member.incarnation, layout.newest_change()),
             rng,
             replica: Replica::new(member.clone()),
-            peers: member.layout.nodes().map(|node| Peer::new(now.mono, pending.contains(node))).collect(),
+            peers: (0..layout.slot_count()).map(peer).collect(),
+            leftover_hints: NodeSet::EMPTY,
+            coordinators_fenced: layout.newest_change(),
             tick_at: now.mono,
             clock_comparison: ClockComparison::NoPeers,
             horizon: ClusterHorizon::default(),
@@ -187,6 +195,7 @@ impl Node {
             agreement: None,
             member,
         };
+        node.forget_absent_nodes();
         node.begin_generation();
         node.handle_timeout(now);
         node
@@ -309,6 +318,7 @@ impl Node {
             repair: self.rebuild_status().or_else(|| self.healing_status()).or_else(|| self.repair_status()),
             repaired_at: self.record.durable().repaired_at,
             refused_keys: self.record.wanted().refused.len(),
+            fenced: self.fenced(),
         }
     }
 
@@ -321,14 +331,9 @@ impl Node {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_peers = self.peer_nodes().flat_map(|node| {
             let dial_at = self.peer(node).dialer.due();
-            [
-                dial_at,
-                self.detection_due(node),
-                self.handoff_due(node),
-                self.source_due(node),
-                self.storing_due(node),
-            ]
+            [dial_at, self.detection_due(node), self.source_due(node), self.storing_due(node)]
         });
+        let of_hints = self.hint_targets().map(|node| self.handoff_due(node));
         let own = [
             Some(self.tick_at),
             self.record.due().filter(|_| !self.is_vote_history_pending()),
@@ -337,7 +342,7 @@ impl Node {
             self.repair_due(),
             self.refused_due(),
         ];
-        of_peers.chain(own).flatten().min()
+        of_peers.chain(of_hints).chain(own).flatten().min()
     }
 
     /// Runs every step that may follow from a change of state.
@@ -345,7 +350,7 @@ impl Node {
         self.update_sync_state(now);
         let pending = self.note_dropped_hints();
         self.mark_repair_pending(pending);
-        self.peer_nodes().for_each(|node| self.advance_handoff(now, node));
+        self.hint_targets().for_each(|node| self.advance_handoff(now, node));
         self.advance_rebuild(now);
         self.advance_healing(now);
         self.advance_refused(now);
@@ -382,7 +387,7 @@ impl Node {
     }
 
     fn is_peer(&self, node: NodeIndex) -> bool {
-        node != self.member.me && node.0 < self.member.layout.len()
+        node != self.member.me && self.member.layout.members().contains(node)
     }
 
     fn is_admitted(&self, node: NodeIndex, link: LinkId) -> bool {
@@ -395,6 +400,11 @@ impl Node {
     }
 
     fn peers_count(&self) -> usize {
-        self.peers.len() - 1
+        self.nodes_count() - 1
+    }
+
+    /// Number of members, this node included.
+    fn nodes_count(&self) -> usize {
+        usize::from(self.member.layout.len())
     }
 }

@@ -169,8 +169,8 @@ impl NodeEffects {
         }
     }
 
-    /// Sets the epoch of the newest change in the node's layout.
-    pub(super) const fn set_epoch(&mut self, epoch: LayoutEpoch) {
+    /// Has later requests name this epoch.
+    pub(super) const fn follow(&mut self, epoch: LayoutEpoch) {
         self.epoch = epoch;
     }
 

@@ -127,6 +127,12 @@ impl Peer {
         }
     }
 
+    /// A peer that has become a member while this node runs. It is unreachable until it is linked,
+    /// so that no operation waits for it.
+    pub(super) fn appearing(now: Instant) -> Self {
+        Self { state: PeerState::Unreachable, ..Self::new(now, false) }
+    }
+
     /// Sync state in the peer's last heartbeat answer; before the first answer, the one in its
     /// hello.
     pub(super) fn sync_state(&self) -> SyncState {

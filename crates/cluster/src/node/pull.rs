@@ -40,7 +40,7 @@ use super::dispatch::{RequestPurpose, StorePurpose};
 use super::ranges::permille;
 use crate::quorum::{has_other_replicas, replica_count, replica_count_with_others, sources_needed};
 use crate::{
-    Event, Key, LostRange, NodeIndex, NodeRequest, NodeResponse, NodeSet, PartitionId, PeerAnswer,
+    Event, Key, Layout, LostRange, NodeIndex, NodeRequest, NodeResponse, NodeSet, PartitionId, PeerAnswer,
     RangeAnswer, RangeRequest, ReplicaRequest, StoreResponse, SyncState,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -69,7 +69,7 @@ pub(super) struct Pull {
     number: u64,
     pub(super) target: PullTarget,
     range: LostRange,
-    /// Sources by node index. The entry of this node itself is unused.
+    /// Sources by slot. The entries of this node and of free slots are unused.
     sources: Vec<Source>,
     /// For each `from` in use: the distinct sets of other replicas of the partitions that this node
     /// holds, as bits of a [`NodeSet`].
@@ -197,22 +197,43 @@ impl Node {
         self.pulls += 1;
         let number = self.pulls;
         let source = |_| Source::new(now.mono, range.clone());
-        let sources = self.member.layout.nodes().map(source).collect();
+        let sources = (0..self.member.layout.slot_count()).map(source).collect();
         let (replica_groups, cell_froms) = (BTreeMap::new(), BTreeSet::new());
         self.pull = Some(Pull { number, target, range, sources, replica_groups, cell_froms, cells: 0 });
         self.update_replica_groups();
     }
 
-    /// Begins the current pull again from its start.
-    pub(super) fn restart_pull(&mut self, now: Now) {
-        if let Some(Pull { target, range, .. }) = self.pull.take() {
-            self.begin_pull(now, target, range);
+    /// Has the current pull follow a new layout. It begins anew if partitions that it takes into
+    /// account have changed, or if nodes are gone from the `former` layout.
+    pub(super) fn follow_in_pull(&mut self, now: Now, former: &Layout, departed: NodeSet) {
+        let is_kept = departed.is_empty() && !self.is_pull_affected(former);
+        let slots = self.member.layout.slot_count();
+        let Some(pull) = &mut self.pull else { return };
+        if is_kept {
+            let range = pull.range.clone();
+            let slots = slots.max(pull.sources.len());
+            pull.sources.resize_with(slots, || Source::new(now.mono, range.clone()));
+            // Replicas of all nodes may be more than before.
+            pull.replica_groups.clear();
+            return;
         }
+        let (target, range) = (pull.target, pull.range.clone());
+        self.begin_pull(now, target, range);
     }
 
-    /// Each `from` that the current pull takes into account.
-    pub(super) fn pull_froms(&self) -> impl Iterator<Item = u8> {
-        self.pull.iter().flat_map(|pull| pull.replica_groups.keys().copied())
+    /// Whether a partition has changed since the former layout that this node holds by one of the
+    /// two, with a `from` that the current pull takes into account.
+    fn is_pull_affected(&self, former: &Layout) -> bool {
+        let (layout, me) = (&self.member.layout, self.member.me);
+        let is_held = |partition, from| {
+            layout.is_intended_replica(me, partition, from) || former.is_intended_replica(me, partition, from)
+        };
+        let froms: Vec<u8> =
+            self.pull.iter().flat_map(|pull| pull.replica_groups.keys().copied()).collect();
+        (0..layout.partitions()).map(PartitionId).any(|partition| {
+            layout.changed(partition) > former.changed(partition)
+                && froms.iter().any(|from| is_held(partition, *from))
+        })
     }
 
     /// Advances the current pull.

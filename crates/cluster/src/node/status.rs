@@ -2,7 +2,7 @@
 
 use super::Node;
 use super::repair::is_in_future;
-use crate::{HintCount, NodeIndex, PeerState, SyncState};
+use crate::{HintCount, LayoutEpoch, NodeIndex, PeerState, SyncState};
 use std::num::NonZeroU8;
 use std::time::Duration;
 use stdx::WallTime;
@@ -14,7 +14,7 @@ pub struct NodeStatus {
     pub sync_state: SyncState,
     /// Whether the node may serve users.
     pub ready: bool,
-    /// Status of all nodes by index, this node included.
+    /// Status of all nodes in the order of their slots, this node included.
     pub peers: Vec<PeerStatus>,
     /// Progress of the running rebuild, healing or pass of anti-entropy.
     pub repair: Option<RepairStatus>,
@@ -22,6 +22,8 @@ pub struct NodeStatus {
     pub repaired_at: Option<WallTime>,
     /// Number of keys whose newest cell was refused, so that reads of them fail here.
     pub refused_keys: usize,
+    /// The newest epoch that this process has fenced.
+    pub fenced: LayoutEpoch,
 }
 
 impl NodeStatus {

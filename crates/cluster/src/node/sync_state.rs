@@ -103,12 +103,12 @@ enum Contradiction {
 }
 
 impl Node {
-    /// Counts this start. Peers learn of it once it is durable.
+    /// Counts this start, unless this node is alone. Peers learn of it once it is durable.
     pub(super) fn begin_generation(&mut self) {
         if self.peers_count() > 0 {
             let (incarnation, clock) = (self.member.incarnation, self.member.clock.start());
             self.record.wanted_mut().own_generations.begin(incarnation, clock);
-            if self.record.durable().sync_state == SyncState::Rebuilding {
+            if self.record.wanted().sync_state == SyncState::Rebuilding {
                 self.outbox.emit_event(Event::RebuildBegan { why: RebuildReason::Directory });
             }
         }
@@ -240,7 +240,7 @@ impl Node {
     /// start of this process, and none of them refuses it.
     pub(super) fn is_confirmed_by_majority(&self) -> bool {
         let dead = self.dead_peers();
-        let nodes = self.peers.len() - usize::from(dead.len());
+        let nodes = self.nodes_count() - usize::from(dead.len());
         let unheard = self.unheard_peers().without(dead);
         let is_heard = is_majority(nodes - usize::from(unheard.len()), nodes);
         self.has_identity_reports && !self.is_refused() && is_heard
@@ -323,7 +323,7 @@ impl Node {
             return;
         }
         let unheard = self.unheard_peers();
-        let nodes = self.peers.len();
+        let nodes = self.nodes_count();
         let is_heard = is_majority(nodes - usize::from(unheard.len()), nodes);
         if !is_heard || self.is_identity_report_missing() {
             return;

@@ -450,7 +450,7 @@ fn admitted_targets(member: &Member, key: &Key, targets: NodeSet, effects: &mut 
         return targets;
     }
     let mut admitted = NodeSet::EMPTY;
-    let mut others = NodeSet::first(member.layout.len());
+    let mut others = member.layout.members();
     others.remove(member.me);
     for target in targets.intersection(others).iter() {
         if member.hints.try_keep(target, hint_bytes(key)) {

@@ -6,8 +6,8 @@
 //! last few roles are cached while the layout stays the same.
 
 use crate::{
-    Member, PageRequest, PartitionSet, RangeDigest, ReplicaResponse, ScanLimit, ScanRequest, ScanRoles,
-    ScanTask,
+    LayoutEpoch, Member, PageRequest, PartitionSet, RangeDigest, ReplicaResponse, ScanLimit, ScanRequest,
+    ScanRoles, ScanTask,
 };
 
 /// Number of cached roles.
@@ -18,6 +18,8 @@ const CELLS_MAX: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
 /// Cache of the partitions that follow from roles.
 #[derive(Debug, Default)]
 pub(super) struct ScanPartitions {
+    /// Epoch of the layout from which they follow.
+    layout: Option<LayoutEpoch>,
     /// The latest is last.
     cached: Vec<RolePartitions>,
 }
@@ -47,6 +49,10 @@ impl ScanPartitions {
     }
 
     fn partitions_of(&mut self, member: &Member, roles: &ScanRoles) -> &RolePartitions {
+        let epoch = member.layout.epoch();
+        if self.layout.replace(epoch) != Some(epoch) {
+            self.cached.clear();
+        }
         let parts = match self.cached.iter().position(|cached| cached.roles == *roles) {
             Some(at) => self.cached.remove(at),
             None => {

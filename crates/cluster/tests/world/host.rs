@@ -108,7 +108,7 @@ impl World {
         let now = self.now_at(host);
         self.hosts[host].view = match self.machines {
             Machines::Coordinators => ClusterView {
-                peers: vec![PeerView::UP; usize::from(self.layout.len())],
+                peers: vec![PeerView::UP; member.layout.slot_count()],
                 ..ClusterView::default()
             },
             Machines::Nodes | Machines::Both => (*member.first_view()).clone(),

@@ -2,9 +2,10 @@
 
 use super::{Host, PARTITIONS, World};
 use cluster::{
-    ClusterOrigin, Coordinator, FEATURE_LEVEL_PLANS, Layout, LayoutEpoch, LayoutRecord, Node, NodeIndex,
-    PairSwap, PartitionId, RunningPlan, SwapPhase,
+    ClusterOrigin, Coordinator, FEATURE_LEVEL_PLANS, Layout, LayoutEpoch, LayoutMember, LayoutRecord,
+    MemberState, Node, NodeIndex, PairSwap, PartitionId, RunningPlan, SwapPhase,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stdx::NodeTag;
 
@@ -75,18 +76,106 @@ impl World {
         })
     }
 
-    /// The state machines of a host learn the newest decided record.
+    /// Decides the record in which a host is a member, last in all preference lists. A host that
+    /// does not exist yet is created, without a process.
+    pub(crate) fn decide_added(&mut self, host: usize) -> LayoutEpoch {
+        let slot = NodeIndex(host as u8);
+        let node_id = Some(self.hosts.get(host).map_or(NodeTag(host as u64 + 1), |host| host.tag));
+        let url = format!("http://node{host:02}:8080/{}", node_id.map_or(0, |id| id.0));
+        let epoch = self.decide(|record| {
+            let (zone, state) = (String::new(), MemberState::Joining);
+            let len = record.members.len();
+            record.members.push(LayoutMember { slot, node_id, url, zone, weight: 1, state });
+            record.members.sort_by_key(|member| member.slot);
+            let lists = record.lists.chunks_exact(len);
+            record.lists = lists.flat_map(|list| list.iter().copied().chain([slot])).collect();
+        });
+        self.layout = Arc::new(Layout::of_record(&self.newest_record()));
+        if host == self.hosts.len() {
+            self.hosts.push(Host::new(&self.layout, host));
+        }
+        self.hosts[host].member.layout = Arc::clone(&self.layout);
+        epoch
+    }
+
+    /// Decides the records that lead to the one in which a host is no member. It first becomes the
+    /// last one in all preference lists, without any cells being moved.
+    pub(crate) fn decide_removed(&mut self, host: usize) -> LayoutEpoch {
+        let slot = NodeIndex(host as u8);
+        for phase in [Some(SwapPhase::Prepare), Some(SwapPhase::ReadNew), Some(SwapPhase::New), None] {
+            self.decide_move_to_tail(slot, phase);
+        }
+        let epoch = self.decide(|record| {
+            record.members.retain(|member| member.slot != slot);
+            record.lists.retain(|listed| *listed != slot);
+            record.voters.retain(|voter| *voter != slot);
+        });
+        self.layout = Arc::new(Layout::of_record(&self.newest_record()));
+        epoch
+    }
+
+    /// Decides the record in which the swaps of a member with the last ones of the preference lists
+    /// enter a phase. `None` is OLD.
+    fn decide_move_to_tail(&mut self, slot: NodeIndex, phase: Option<SwapPhase>) {
+        self.decide(|record| {
+            let epoch = record.epoch;
+            let plan = record.plan.get_or_insert(RunningPlan { began: epoch, swaps: Vec::new() });
+            let (began, len) = (plan.began, record.members.len());
+            let Some(phase) = phase else {
+                record.plan = None;
+                return;
+            };
+            if phase == SwapPhase::Prepare {
+                let mut pairs: BTreeMap<NodeIndex, Vec<PartitionId>> = BTreeMap::new();
+                for (partition, list) in (0..).map(PartitionId).zip(record.lists.chunks_exact(len)) {
+                    if let Some(last) = list.last().filter(|last| **last != slot) {
+                        pairs.entry(*last).or_default().push(partition);
+                    }
+                }
+                let swap = |(gainer, partitions)| PairSwap {
+                    loser: slot,
+                    gainer,
+                    phase,
+                    attempt: epoch,
+                    since: epoch,
+                    partitions,
+                };
+                record.plan = Some(RunningPlan { began, swaps: pairs.into_iter().map(swap).collect() });
+            } else {
+                let plan = record.plan.as_mut().expect("it has begun");
+                plan.swaps.iter_mut().for_each(|swap| (swap.phase, swap.since) = (phase, epoch));
+            }
+            for swap in record.swaps().to_vec() {
+                for partition in swap.partitions {
+                    record.changed[partition.0 as usize] = epoch;
+                    let list = &mut record.lists[partition.0 as usize * len..][..len];
+                    if phase == SwapPhase::New {
+                        let at = list.iter().position(|listed| *listed == slot).expect("it is a member");
+                        list.swap(at, len - 1);
+                    }
+                }
+            }
+        });
+    }
+
+    /// A host learns the newest decided record.
     pub(crate) fn learn(&mut self, host: usize) {
-        let now = self.now_at(host);
-        let layout = Arc::new(Layout::of_record(&self.newest_record()).expect("each slot has a member"));
+        let layout = Arc::new(Layout::of_record(&self.newest_record()));
         self.hosts[host].member.layout = Arc::clone(&layout);
-        if let Some(node) = &mut self.hosts[host].node {
-            node.handle_layout(now, Arc::clone(&layout));
+        if !self.hosts[host].is_running() {
+            return;
         }
-        if let Some(coordinator) = &mut self.hosts[host].coordinator {
-            coordinator.handle_layout(now, layout);
+        if self.hosts[host].coordinator.is_some() {
+            let (now, coordinator) = self.coordinator_mut(host);
+            coordinator.handle_layout(now, Arc::clone(&layout));
+            self.carry_out_effects(host);
         }
-        self.carry_out_effects(host);
+        if self.hosts[host].node.is_some() {
+            let (now, node) = self.node_mut(host);
+            node.handle_layout(now, layout);
+            self.carry_out_effects(host);
+        }
+        self.report_fence(host);
     }
 
     /// The newest epoch that all state machines of a running host have fenced.
@@ -95,5 +184,15 @@ impl World {
         let of_node = node.iter().map(Node::fenced);
         let fenced = of_node.chain(coordinator.iter().map(Coordinator::fenced)).min();
         fenced.expect("the host runs")
+    }
+
+    /// Tells the node of a host the epoch that its coordinator has fenced.
+    pub(crate) fn report_fence(&mut self, host: usize) {
+        let Host { node, coordinator, .. } = &self.hosts[host];
+        let (Some(_), Some(coordinator)) = (node, coordinator) else { return };
+        let fenced = coordinator.fenced();
+        let (now, node) = self.node_mut(host);
+        node.handle_coordinators_fenced(now, fenced);
+        self.carry_out_effects(host);
     }
 }

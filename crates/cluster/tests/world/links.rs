@@ -104,10 +104,46 @@ impl World {
             }
             LinkAction::HangUp(node) => match self.link_of(host, node.as_usize(), machine) {
                 Some(link) => self.close(link, Some(host)),
+                None if self.forget_dial(host, machine, node) => {}
                 None => self.forget_closing(host, machine, node),
             },
+            LinkAction::Dismiss(node) => self.dismiss(host, machine, node),
             LinkAction::Admit(link) => self.admit(host, link),
             LinkAction::Refuse(link) | LinkAction::RefuseCopy(link) => self.close(link, Some(host)),
+        }
+    }
+
+    /// Ends a dial that its dialer gives up, and drops its outcome. Returns whether there was one.
+    fn forget_dial(&mut self, dialer: usize, by: Machine, peer: NodeIndex) -> bool {
+        let is_meant = |link: &Connection| {
+            (link.dialer, link.machine, link.acceptor) == (dialer, by, peer.as_usize()) && !link.admitted
+        };
+        let waiting = self.connections.iter().find(|(_, link)| is_meant(link)).map(|(link, _)| *link);
+        if let Some(link) = waiting {
+            self.close(link, Some(dialer));
+            return true;
+        }
+        let count = self.packets.len();
+        self.packets.retain(|_, packet| match packet {
+            Packet::Dial { connection, .. } => !is_meant(connection),
+            Packet::Link { host, machine, event: LinkEvent::DialFailed { node, .. }, .. } => {
+                (*host, *machine, *node) != (dialer, by, peer)
+            }
+            _ => true,
+        });
+        self.packets.len() < count
+    }
+
+    /// Closes the links that a state machine has accepted from a peer, and tells it.
+    fn dismiss(&mut self, acceptor: usize, by: Machine, peer: NodeIndex) {
+        let is_meant = |link: &Connection| {
+            (link.acceptor, link.machine, link.dialer) == (acceptor, by, peer.as_usize()) && link.admitted
+        };
+        let links: Vec<LinkId> =
+            self.connections.iter().filter(|(_, link)| is_meant(link)).map(|(link, _)| *link).collect();
+        for link in links {
+            self.close(link, Some(acceptor));
+            self.handle_link(acceptor, by, LinkEvent::AcceptedClosed { link });
         }
     }
 

@@ -16,9 +16,13 @@ pub fn record(bytes: &[u8]) {
         assert_eq!(record.check(), Ok(()));
         assert!(record.verify(&record).is_err(), "no record is its own parent");
         assert!((record.shares().iter().sum::<f64>() - 1.0).abs() < 1e-6);
-        if let Ok(layout) = Layout::of_record(&record) {
-            assert_eq!(usize::from(layout.len()), record.members.len());
-        }
+        let layout = Layout::of_record(&record);
+        assert_eq!(usize::from(layout.len()), record.members.len());
+        assert!(
+            layout
+                .nodes()
+                .all(|node| layout.names()[node.as_usize()] == record.member(node).map_or("", |it| &it.url))
+        );
     }
 }
 

@@ -1,7 +1,9 @@
 //! Links between nodes.
 
 use super::{halves, split_number};
-use cluster::{ClusterId, Incarnation, LayoutEpoch, NodeIndex, PeerHello, RecordHash, Requester, SyncState};
+use cluster::{
+    ClusterId, Incarnation, LayoutEpoch, NodeIndex, NodeSet, PeerHello, RecordHash, Requester, SyncState,
+};
 use std::sync::Arc;
 use stdx::{Hlc, NodeTag};
 use wire::handshake::{
@@ -94,6 +96,7 @@ fn local(node: u8) -> HandshakeConfig {
             default_from: 2,
             url: "http://a:1".to_owned(),
         },
+        members: NodeSet::first(2),
         named: Arc::from([]),
         secret: Secret::new("secret"),
         versions: ProtocolVersions::OURS,

@@ -2,9 +2,9 @@
 //!
 //! **Promise.** The state of the node as a voter is stored on a thread that may wait for the disk,
 //! one state at a time. The node receives the outcome, a failure included. An adopted record is
-//! logged, and published to the threads of the process. Links of versions of the protocol that the
-//! record rules out are closed. A conflict with a peer is logged and counted. The node is told the
-//! addresses that peers state for themselves, once they are proved.
+//! logged, and published to the threads of the process, which follow its layout. Links of versions
+//! of the protocol that the record rules out are closed. A conflict with a peer is logged and
+//! counted. The node is told the addresses that peers state for themselves, once they are proved.
 //!
 //! **Caveats.** If the disk fails, the node repeats the request after a moment. The log reports the
 //! first failure and the first success after it.
@@ -20,6 +20,7 @@ use cluster::{
 };
 use std::rc::Rc;
 use std::sync::Arc;
+use stdx::Now;
 use store::StoreError;
 use wire::handshake::ProtocolVersions;
 
@@ -66,11 +67,11 @@ impl MachineDriver<NodeMachine> {
         }
     }
 
-    pub(super) fn carry_out_agreement_effects(self: &Rc<Self>, core: &mut Core<NodeMachine>) {
+    pub(super) fn carry_out_agreement_effects(self: &Rc<Self>, core: &mut Core<NodeMachine>, now: Now) {
         while let Some(effect) = core.machine.node.poll_agreement_effect() {
             match effect {
                 AgreementEffect::Persist { revision, state } => self.persist_voter(core, revision, state),
-                AgreementEffect::Adopted(record) => self.adopt_layout(core, &record),
+                AgreementEffect::Adopted(record) => self.adopt_layout(core, now, &record),
                 AgreementEffect::ProposalEnded(outcome) => log_end_of_proposal(&outcome),
                 AgreementEffect::Conflict(conflict) => self.report_conflict(&conflict),
             }
@@ -109,7 +110,8 @@ impl MachineDriver<NodeMachine> {
         });
     }
 
-    fn adopt_layout(self: &Rc<Self>, core: &Core<NodeMachine>, record: &Arc<LayoutRecord>) {
+    /// Takes over a record in the order of `cluster`'s `node/layout_change`.
+    fn adopt_layout(self: &Rc<Self>, core: &mut Core<NodeMachine>, now: Now, record: &Arc<LayoutRecord>) {
         let former = self.local.layout.replace(Arc::clone(record));
         self.local.addresses.adopt(record);
         let moved = former
@@ -124,6 +126,9 @@ impl MachineDriver<NodeMachine> {
             changes = layout_changes::describe(&former.record, record).join("; "),
             "a layout record was adopted"
         );
+        if !self.follow(core, now) {
+            return;
+        }
         if let Some(warning) = default_from::of_process(core.machine.default_from, record.default_from) {
             tracing::warn!("{warning}");
         }

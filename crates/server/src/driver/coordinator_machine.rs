@@ -4,13 +4,15 @@
 use super::{Core, DriverContext, Machine, MachineDriver};
 use crate::gauges::ThreadGauges;
 use crate::local::Local;
+use crate::messages::ControlMessage;
 use crate::metrics::{CommandOutcome, RequestRecorder};
 use crate::replies::Replies;
 use crate::stages::{CommandStart, TracedRequest};
 use api::{EntityRequest, RequestKind};
 use cluster::{
-    ClusterView, Command, CommandFailure, Coordinator, CoordinatorLimits, Effect, LinkEvent, Message,
-    NodeIndex, Origin, PeerState, Reply, RequestId, Requester, ScanId, StoreId, StoreResponse,
+    ClusterView, Command, CommandFailure, Coordinator, CoordinatorLimits, Effect, Layout, LayoutEpoch,
+    LinkEvent, Message, NodeIndex, Origin, PeerState, Reply, RequestId, Requester, ScanId, StoreId,
+    StoreResponse,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) struct CoordinatorMachine {
     recorder: Rc<RequestRecorder>,
     load: Arc<ThreadGauges>,
     view: Arc<ClusterView>,
+    /// The epoch that the control thread was last told to be fenced.
+    fenced: LayoutEpoch,
     me: NodeIndex,
     wait_for_links: Vec<oneshot::Sender<()>>,
     /// Number of scans opened; the last [`ScanId`] issued.
@@ -64,6 +68,7 @@ impl MachineDriver<CoordinatorMachine> {
             recorder: Rc::clone(recorder),
             load: Arc::clone(load),
             view,
+            fenced: local.member.layout.newest_change(),
             me,
             wait_for_links: Vec::new(),
             scans: 0,
@@ -134,6 +139,20 @@ impl MachineDriver<CoordinatorMachine> {
         self.run_machine(|core, now| {
             core.machine.view = Arc::clone(&view);
             core.machine.coordinator.handle_view(now, view);
+        });
+    }
+
+    /// Passes a newer layout to the coordinator.
+    pub(crate) fn handle_layout(self: &Rc<Self>, layout: Arc<Layout>) {
+        self.run_machine(|core, now| core.machine.coordinator.handle_layout(now, layout));
+    }
+
+    /// Tells the control thread the epoch that the coordinator has fenced.
+    fn report_fence(&self, thread: u8, epoch: LayoutEpoch) {
+        let control = self.context.control.clone();
+        tokio::task::spawn_local(async move {
+            // An error means that the control thread has ended, and the process with it.
+            let _ = control.send(ControlMessage::Fenced { thread, epoch }).await;
         });
     }
 
@@ -208,6 +227,11 @@ impl Machine for CoordinatorMachine {
 
     fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, _: Now) {
         let Core { machine, links, .. } = core;
+        let fenced = machine.coordinator.fenced();
+        if fenced != machine.fenced {
+            machine.fenced = fenced;
+            driver.report_fence(machine.number, fenced);
+        }
         let operations = machine.coordinator.operations();
         machine.load.operations.store(operations, Ordering::Relaxed);
         if operations >= DRAIN_NOTED_FROM || machine.drain_is_noted {

@@ -32,9 +32,10 @@ use crate::counters::EventCounters;
 use crate::inbox::{ResponseInbox, StoreResponses};
 use crate::links::{LinkCounters, Links, PeerLinks};
 use crate::local::Local;
+use crate::messages::ControlMessage;
 use crate::refusals::Refusals;
 use crate::stages::{Stages, StoreTimes};
-use cluster::{Effect, LinkAction, Requester, StoreFault, StoreId, StoreRequest};
+use cluster::{Effect, LinkAction, LinkEvent, Requester, StoreFault, StoreId, StoreRequest};
 use deadlines::Deadlines;
 use engine::LargeReadPermit;
 use env::Clock;
@@ -46,7 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stdx::{Instant, Now};
 use store::{TryAnswer, WriteGroup};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 /// A write group with this number of writes is submitted at once.
 const GROUP_WRITES_MAX: usize = 512;
@@ -61,6 +62,8 @@ pub(crate) struct DriverContext {
     pub(crate) counters: Arc<EventCounters>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stages: Arc<Stages>,
+    /// Messages to the control thread.
+    pub(crate) control: mpsc::Sender<ControlMessage>,
     pub(crate) request_timeout: Duration,
     pub(crate) value_bytes_max: usize,
 }
@@ -159,6 +162,11 @@ impl<M: Machine> MachineDriver<M> {
                 }
                 Effect::Link(LinkAction::Dial(node)) => self.dial(core, node),
                 Effect::Link(LinkAction::HangUp(node)) => core.links.hang_up(node),
+                Effect::Link(LinkAction::Dismiss(node)) => {
+                    for link in core.links.close_accepted_from(node) {
+                        core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
+                    }
+                }
                 Effect::Event(event) => {
                     sync_state_log::log_event(&self.local, &event);
                     self.context.counters.count(event);

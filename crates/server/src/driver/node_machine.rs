@@ -13,16 +13,18 @@
 use super::agreement::VotePersistence;
 use super::{Core, DriverContext, Machine, MachineDriver};
 use crate::default_from;
+use crate::error::ServerError;
 use crate::layout_status::PeerEpochs;
 use crate::links::LinkCounters;
 use crate::links::accept::Arrival;
 use crate::local::Local;
 use crate::messages::{ControlMessage, Mailbox, ThreadMessage};
 use crate::metrics::Metrics;
+use crate::server::FatalError;
 use cluster::{
-    ClusterView, Effect, LinkAction, LinkEvent, LinkId, Message, Node, NodeIndex, NodeLimits, NodeRecord,
-    NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest, PeerState, Requester,
-    StoreId, StoreResponse, VoterState,
+    ClusterView, Effect, LinkAction, LinkEvent, LinkId, Message, NODES_MAX, Node, NodeIndex, NodeLimits,
+    NodeRecord, NodeRequest, NodeResponse, NodeSet, NodeStatus, Origin, PeerAnswer, PeerRequest, PeerState,
+    ProcessFence, Requester, StoreId, StoreResponse, VoterState,
 };
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -58,7 +60,14 @@ pub(crate) struct NodeMachine {
     store: Store,
     /// The layout records that the peers hold.
     peer_epochs: Arc<PeerEpochs>,
+    /// Whether the node has peers, or has had some in this process.
     has_peers: bool,
+    /// The task that records that the node is alive runs.
+    notes_alive: bool,
+    /// The epochs that the I/O threads have fenced.
+    fence: ProcessFence,
+    /// Told when the node is no member any more.
+    fatal_error: Arc<FatalError>,
     arrivals: BTreeMap<LinkId, Arrival>,
     pub(super) threads: Vec<Mailbox>,
     accounted: Option<Instant>,
@@ -91,12 +100,23 @@ pub(crate) struct NodeStart {
     pub(crate) link_counters: Arc<LinkCounters>,
     /// The metrics, if they are enabled.
     pub(crate) metrics: Option<Arc<Metrics>>,
+    /// Told when the node is no member any more.
+    pub(crate) fatal_error: Arc<FatalError>,
 }
 
 impl MachineDriver<NodeMachine> {
     /// Starts the driver of the node.
     pub(crate) fn of_node(context: DriverContext, local: &Arc<Local>, start: NodeStart) -> Rc<Self> {
-        let NodeStart { record, voter, limits, threads, control_messages, link_counters, metrics } = start;
+        let NodeStart {
+            record,
+            voter,
+            limits,
+            threads,
+            control_messages,
+            link_counters,
+            metrics,
+            fatal_error,
+        } = start;
         let rng = Rng::new(env::os_process::entropy_u64());
         let default_from = limits.default_from;
         let now = context.clock.now();
@@ -108,27 +128,55 @@ impl MachineDriver<NodeMachine> {
             store: local.store.clone(),
             peer_epochs: Arc::clone(&local.peer_epochs),
             has_peers: local.member.layout.len() > 1,
+            notes_alive: false,
+            fence: ProcessFence::new(threads.len(), local.member.layout.newest_change()),
+            fatal_error,
             arrivals: BTreeMap::new(),
             threads,
             accounted: None,
             account_is_due: false,
-            round_trips: vec![None; usize::from(local.member.layout.len())],
+            round_trips: vec![None; NODES_MAX],
             metrics,
             default_from,
             admitted: 0,
             linked_back: NodeSet::EMPTY,
             moved: Rc::default(),
         };
-        let has_peers = machine.has_peers;
         let driver = Self::start(context, Arc::clone(local), Requester::Node, machine, link_counters);
         tokio::task::spawn_local(Rc::clone(&driver).listen(control_messages));
         tokio::task::spawn_local(Rc::clone(&driver).expire_snapshots());
         tokio::task::spawn_local(Rc::clone(&driver).expire_checkpoints());
         tokio::task::spawn_local(Rc::clone(&driver).note_log_end());
-        if has_peers {
-            tokio::task::spawn_local(Rc::clone(&driver).note_alive());
-        }
+        driver.with_core(|core| driver.note_alive_of(core));
         driver
+    }
+
+    /// Has the node follow the layout of a record that it has adopted. Returns whether it is a
+    /// member; a node that is not ends.
+    pub(super) fn follow(self: &Rc<Self>, core: &mut Core<NodeMachine>, now: Now) -> bool {
+        let adopted = self.local.layout.get();
+        let machine = &mut core.machine;
+        if !adopted.layout.members().contains(self.local.member.me) {
+            machine.fatal_error.set(ServerError::Removed { epoch: adopted.record.epoch });
+            return false;
+        }
+        // Requests of a thread name the epoch of their plan, so threads need not change at once.
+        for thread in &machine.threads {
+            thread.send(ThreadMessage::Layout(Arc::clone(&adopted.layout)));
+        }
+        machine.has_peers |= adopted.layout.len() > 1;
+        machine.node.handle_layout(now, Arc::clone(&adopted.layout));
+        self.note_alive_of(core);
+        self.carry_out_effects(core, now);
+        true
+    }
+
+    /// Starts to record that the node is alive, unless it has no peers.
+    fn note_alive_of(self: &Rc<Self>, core: &mut Core<NodeMachine>) {
+        let machine = &mut core.machine;
+        if machine.has_peers && !std::mem::replace(&mut machine.notes_alive, true) {
+            tokio::task::spawn_local(Rc::clone(self).note_alive());
+        }
     }
 
     /// Waits until the node may serve clients.
@@ -266,6 +314,10 @@ impl MachineDriver<NodeMachine> {
             match message {
                 ControlMessage::Arrived(arrival) => self.handle_arrived(*arrival),
                 ControlMessage::Repair => self.run_machine(|core, now| core.machine.node.begin_repair(now)),
+                ControlMessage::Fenced { thread, epoch } => self.run_machine(|core, now| {
+                    let epoch = core.machine.fence.record(thread, epoch);
+                    core.machine.node.handle_coordinators_fenced(now, epoch);
+                }),
             }
         }
     }
@@ -362,10 +414,8 @@ enum PeerChange {
 /// Returns the changes of the peers between two views.
 fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeIndex, PeerChange)> {
     let mut changes = Vec::new();
-    for (node, (before, now)) in (0..).map(NodeIndex).zip(before.peers.iter().zip(&now.peers)) {
-        if node == me {
-            continue;
-        }
+    for (node, now) in (0..).map(NodeIndex).zip(&now.peers).filter(|(node, _)| *node != me) {
+        let before = before.peer(node);
         match now.state {
             state if state == before.state => {}
             PeerState::Unreachable if before.state == PeerState::Unknown => {
@@ -383,8 +433,9 @@ fn changes(me: NodeIndex, before: &ClusterView, now: &ClusterView) -> Vec<(NodeI
 
 /// Logs peers whose default replica count differs from this node's, once for each change.
 fn log_default_from_change(local: &Local, own: u8, before: Option<&NodeStatus>, account: &NodeStatus) {
-    for (index, peer) in account.peers.iter().enumerate() {
-        let former = before.and_then(|before| before.peers.get(index)?.default_from);
+    for peer in &account.peers {
+        let earlier = before.and_then(|before| before.peers.iter().find(|it| it.node == peer.node));
+        let former = earlier.and_then(|earlier| earlier.default_from);
         let Some(theirs) = peer.default_from.filter(|_| former != peer.default_from) else { continue };
         let name = local.url_of(peer.node);
         match default_from::of_peer(own, &name, Some(theirs)) {
@@ -480,8 +531,11 @@ impl Machine for NodeMachine {
         match effect {
             Effect::Publish(view) => {
                 let before = std::mem::replace(&mut *driver.local.view.lock(), Arc::clone(&view));
+                let members = driver.local.layout().members();
                 for (node, change) in changes(driver.local.member.me, &before, &view) {
-                    driver.log_change(node, change);
+                    if members.contains(node) {
+                        driver.log_change(node, change);
+                    }
                 }
                 core.machine.accounted = None;
                 for thread in &core.machine.threads {
@@ -501,7 +555,7 @@ impl Machine for NodeMachine {
     }
 
     fn after_effects(core: &mut Core<Self>, driver: &Rc<MachineDriver<Self>>, now: Now) {
-        driver.carry_out_agreement_effects(core);
+        driver.carry_out_agreement_effects(core, now);
         driver.handle_stated_urls();
         let machine = &mut core.machine;
         if machine.accounted.is_none_or(|then| now.mono.saturating_since(then) >= ACCOUNT_AGE) {

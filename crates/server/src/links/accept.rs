@@ -166,7 +166,12 @@ fn fields<'a>(head: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
 }
 
 fn warn_of_failure(links: &PeerLinks, from: &str, error: &AcceptError) {
-    let is_mismatch = matches!(error, AcceptError::Handshake(_));
+    let is_mismatch = match error {
+        // The peer is admitted in a moment.
+        AcceptError::Handshake(HandshakeError::NotYetMember { .. }) => false,
+        AcceptError::Handshake(_) => true,
+        AcceptError::Io(_) | AcceptError::NotAPeer | AcceptError::Starting | AcceptError::TimedOut => false,
+    };
     if !is_mismatch {
         return tracing::debug!(peer = from, %error, "no link");
     }

@@ -1,6 +1,6 @@
 //! Traffic counters of the links of one thread.
 
-use cluster::NodeIndex;
+use cluster::{NODES_MAX, NodeIndex};
 use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ pub(crate) struct LinkCounters {
     dialed: AtomicU64,
     accepted: AtomicU64,
     write_calls: AtomicU64,
-    /// Counters by the index of the node at the other end.
+    /// Counters by the slot of the node at the other end.
     peers: Box<[PeerCounters]>,
 }
 
@@ -52,13 +52,13 @@ pub(crate) struct PeerCounts {
 }
 
 impl LinkCounters {
-    /// Counters for links with `nodes` nodes.
-    pub(crate) fn new(nodes: usize) -> Self {
+    /// Counters without a link.
+    pub(crate) fn new() -> Self {
         Self {
             dialed: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             write_calls: AtomicU64::new(0),
-            peers: (0..nodes).map(|_| PeerCounters::default()).collect(),
+            peers: (0..NODES_MAX).map(|_| PeerCounters::default()).collect(),
         }
     }
 

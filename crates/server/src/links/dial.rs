@@ -53,7 +53,8 @@ pub(crate) async fn dial(
     node: NodeIndex,
     requester: Requester,
 ) -> Result<AdmittedLink, DialFailure> {
-    let address = local.addresses.current(node);
+    // A record without the node has been adopted since the dial was requested.
+    let address = local.addresses.current(node).ok_or(DialFailure::Refused)?;
     match attempt(links, local, (node, &address), requester).await {
         Ok(link) => {
             local.record_reached(&link.hello, &address);
@@ -149,7 +150,7 @@ impl DialError {
             Self::Upgrade(UpgradeError::Status { status: STARTING }) => true,
             // Any other reason may be that of a node of another cluster.
             Self::Handshake(HandshakeError::RefusedByPeer { reason }) => {
-                reason == refusal::NOT_NOW || reason == refusal::COPY
+                [refusal::NOT_NOW, refusal::COPY, refusal::NOT_YET].contains(&reason.as_str())
             }
             Self::Handshake(error) => !matches!(
                 error,
@@ -169,6 +170,9 @@ impl DialError {
             Self::TimedOut => DialFailure::TimedOut,
             Self::Io(error) if error.kind() == io::ErrorKind::TimedOut => DialFailure::TimedOut,
             Self::Io(_) | Self::Upgrade(UpgradeError::Status { status: STARTING }) => DialFailure::Refused,
+            Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == refusal::NOT_YET => {
+                DialFailure::Refused
+            }
             Self::Handshake(HandshakeError::RefusedByPeer { reason }) if reason == refusal::NOT_NOW => {
                 DialFailure::NotAdmitted
             }

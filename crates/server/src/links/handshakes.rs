@@ -15,7 +15,7 @@
 //! as unknown dialers. They dial again. A process that observes an early proof can use up the
 //! permits of that one node for two hours.
 
-use cluster::NodeIndex;
+use cluster::{NODES_MAX, NodeIndex};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ struct State {
     heads: BTreeMap<u64, oneshot::Sender<()>>,
     next_head: u64,
     unknown_dialers: usize,
-    /// Handshakes in flight by the index of the dialing node.
+    /// Handshakes in flight by the slot of the dialing node.
     peers: Vec<usize>,
 }
 
@@ -60,10 +60,9 @@ struct Head<'a> {
 }
 
 impl Handshakes {
-    /// Permits of a node in a cluster of `nodes`, with `max` heads and as many handshakes of
-    /// unknown dialers.
-    pub(crate) fn new(nodes: usize, max: usize) -> Self {
-        let (heads, peers) = (BTreeMap::new(), vec![0; nodes]);
+    /// Permits with `max` heads and as many handshakes of unknown dialers.
+    pub(crate) fn new(max: usize) -> Self {
+        let (heads, peers) = (BTreeMap::new(), vec![0; NODES_MAX]);
         let state = State { heads, next_head: 0, unknown_dialers: 0, peers };
         Self {
             max,
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn unknown_dialers_and_other_peers_take_no_permits_of_a_peer() {
-        let handshakes = Arc::new(Handshakes::new(3, MAX));
+        let handshakes = Arc::new(Handshakes::new(MAX));
         let unknown_dialers: Vec<_> =
             (0..MAX).map(|_| handshakes.admit(None).expect("a free permit")).collect();
         assert!(handshakes.admit(None).is_none());
@@ -168,7 +167,7 @@ mod tests {
     fn a_head_above_the_limit_displaces_the_oldest() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let handshakes = Arc::new(Handshakes::new(1, MAX));
+            let handshakes = Arc::new(Handshakes::new(MAX));
             let mut silent = JoinSet::new();
             for number in 0..MAX + 1 {
                 let handshakes = Arc::clone(&handshakes);

@@ -23,7 +23,10 @@ mod peer_addresses;
 mod peer_warnings;
 
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
-use cluster::{Destination, HybridClock, LayoutRecord, LinkId, Member, Message, NodeIndex, NodeSet, Origin};
+use cluster::{
+    Destination, HybridClock, LayoutEpoch, LayoutRecord, LinkId, Member, Message, NODES_MAX, NodeIndex,
+    NodeSet, Origin,
+};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 use env::Clock;
 use handshakes::Handshakes;
@@ -63,13 +66,12 @@ pub(crate) struct PeerLinks {
 }
 
 impl PeerLinks {
-    /// The state of a node in a cluster of `nodes`, with at most `handshakes_max` handshakes of
-    /// unknown dialers.
-    pub(crate) fn new(clock: &Arc<dyn Clock>, nodes: usize, handshakes_max: usize) -> Self {
+    /// The state of a node with at most `handshakes_max` handshakes of unknown dialers.
+    pub(crate) fn new(clock: &Arc<dyn Clock>, handshakes_max: usize) -> Self {
         Self {
             clock: Arc::clone(clock),
             resolver: Resolver::default(),
-            handshakes: Arc::new(Handshakes::new(nodes, handshakes_max)),
+            handshakes: Arc::new(Handshakes::new(handshakes_max)),
             warnings: PeerWarnings::default(),
         }
     }
@@ -89,6 +91,7 @@ impl PeerLinks {
 
 /// The links of one thread.
 pub(crate) struct Links {
+    /// By slot.
     dialed: Vec<DialState>,
     accepted: BTreeMap<LinkId, Link>,
     /// Links with messages to write at the end of the iteration.
@@ -128,7 +131,7 @@ impl Links {
     ) -> Self {
         let bytes_max = OUTBOX_BYTES_MIN.max(2 * value_bytes_max + OUTBOX_BYTES_MIN / 2);
         Self {
-            dialed: member.layout.nodes().map(|_| DialState::No).collect(),
+            dialed: (0..NODES_MAX).map(|_| DialState::No).collect(),
             accepted: BTreeMap::new(),
             waiting: Vec::new(),
             tried: NodeSet::EMPTY,
@@ -213,6 +216,16 @@ impl Links {
         let was_there = self.accepted.remove(&id).is_some();
         self.count_open();
         was_there
+    }
+
+    /// Closes the links that were accepted from `node`. Returns them.
+    pub(crate) fn close_accepted_from(&mut self, node: NodeIndex) -> Vec<LinkId> {
+        let ids: Vec<_> =
+            self.accepted.iter().filter(|(_, link)| link.peer == node).map(|(id, _)| *id).collect();
+        for id in &ids {
+            self.close(*id);
+        }
+        ids
     }
 
     /// The open links that speak a version before `min`, with their versions.

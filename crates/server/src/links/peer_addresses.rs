@@ -12,12 +12,15 @@
 //! because it may be older than that record. A statement whose node was not reached there is kept
 //! with the reason, for the warnings of this node.
 //!
+//! The addresses of members appear and disappear with the adopted record.
+//!
 //! **Mechanism.** A [`StatedUrl`] that is news is queued, and the control thread passes it on. All
 //! threads dial a peer at the same address, and one failure moves all of them to the next one.
 
 use super::address::{InvalidAddress, PeerAddress};
-use cluster::{LayoutRecord, NodeIndex};
+use cluster::{Layout, LayoutRecord, NodeIndex};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use stdx::NodeTag;
 
 /// Most addresses of the list that are tried for a peer.
@@ -50,7 +53,7 @@ pub(crate) struct PeerAddresses {
 #[derive(Debug)]
 struct State {
     /// By slot. The entry of this node is unused.
-    peers: Vec<Candidates>,
+    peers: BTreeMap<NodeIndex, Candidates>,
     /// Listed addresses that no member has.
     others: Vec<PeerAddress>,
     /// Stated addresses that were not passed on yet.
@@ -77,29 +80,32 @@ struct Candidates {
 }
 
 impl PeerAddresses {
-    /// The addresses of nodes with these names. `others` are listed addresses that no member has.
+    /// The addresses of the nodes of `layout`. `others` are listed addresses that no member has.
     ///
     /// # Errors
     /// If a name is not an address.
-    pub(crate) fn new(names: &[String], others: &[String]) -> Result<Self, InvalidAddress> {
-        let candidates = |name: &String| PeerAddress::of(name).map(Candidates::of);
-        let peers = names.iter().map(candidates).collect::<Result<_, _>>()?;
+    pub(crate) fn new(layout: &Layout, others: &[String]) -> Result<Self, InvalidAddress> {
+        let candidates = |node: NodeIndex| {
+            PeerAddress::of(&layout.names()[node.as_usize()]).map(|address| (node, Candidates::of(address)))
+        };
+        let peers = layout.nodes().map(candidates).collect::<Result<_, _>>()?;
         let others = others.iter().take(OTHERS_MAX).map(|url| PeerAddress::of(url));
         let others = others.collect::<Result<_, _>>()?;
         Ok(Self { state: Mutex::new(State { peers, others, news: Vec::new() }) })
     }
 
-    /// The address at which `node` is dialed.
-    pub(crate) fn current(&self, node: NodeIndex) -> PeerAddress {
+    /// The address at which `node` is dialed. `None`: it is no member, or the record has no address
+    /// that can be dialed.
+    pub(crate) fn current(&self, node: NodeIndex) -> Option<PeerAddress> {
         let state = self.state.lock();
-        state.peers[node.as_usize()].current(&state.others).clone()
+        state.peers.get(&node).map(|peer| peer.current(&state.others).clone())
     }
 
     /// Whether `address` is the one of the layout record or the one that the node states.
     pub(crate) fn is_own(&self, node: NodeIndex, address: &PeerAddress) -> bool {
         let state = self.state.lock();
-        let peer = &state.peers[node.as_usize()];
-        peer.recorded == *address || peer.stated.as_ref() == Some(address)
+        let peer = state.peers.get(&node);
+        peer.is_some_and(|peer| peer.recorded == *address || peer.stated.as_ref() == Some(address))
     }
 
     /// Records that `node` was not reached at `address`: the next one is tried. Returns the URL
@@ -107,7 +113,7 @@ impl PeerAddresses {
     pub(crate) fn failed(&self, node: NodeIndex, address: &PeerAddress, reason: &str) -> Option<String> {
         let mut state = self.state.lock();
         let State { peers, others, .. } = &mut *state;
-        let peer = &mut peers[node.as_usize()];
+        let peer = peers.get_mut(&node)?;
         // Another thread may have moved on already.
         if peer.current(others) == address {
             peer.next += 1;
@@ -124,11 +130,11 @@ impl PeerAddresses {
     /// The addresses that nodes state for themselves and at which they were not reached.
     pub(crate) fn unreached_urls(&self) -> Vec<UnreachedUrl> {
         let state = self.state.lock();
-        let unreached = |(node, peer): (NodeIndex, &Candidates)| {
+        let unreached = |(node, peer): (&NodeIndex, &Candidates)| {
             let (reason, (_, url)) = peer.failure.as_ref().zip(peer.heard.as_ref())?;
-            Some(UnreachedUrl { node, url: url.clone(), reason: reason.clone() })
+            Some(UnreachedUrl { node: *node, url: url.clone(), reason: reason.clone() })
         };
-        (0..).map(NodeIndex).zip(&state.peers).filter_map(unreached).collect()
+        state.peers.iter().filter_map(unreached).collect()
     }
 
     /// Records that a link which was dialed to `address` was answered by `node`, with the id `tag`.
@@ -141,7 +147,7 @@ impl PeerAddresses {
     ) {
         let mut state = self.state.lock();
         let State { peers, others, .. } = &mut *state;
-        let peer = &mut peers[node.as_usize()];
+        let Some(peer) = peers.get_mut(&node) else { return };
         let found = peer.all(others).position(|known| known == address);
         peer.next = found.unwrap_or(peer.next);
         peer.proved = Some((tag, address.clone()));
@@ -158,11 +164,11 @@ impl PeerAddresses {
     /// record names this id for the node, unless another member has the address.
     pub(crate) fn state(&self, record: &LayoutRecord, node: NodeIndex, tag: NodeTag, url: &str) {
         let mut state = self.state.lock();
-        let Some(peer) = state.peers.get_mut(node.as_usize()) else { return };
+        let Some(peer) = state.peers.get_mut(&node) else { return };
         peer.heard = Some((tag, url.to_owned()));
         state.judge(record, node);
         let State { peers, others, .. } = &mut *state;
-        let peer = &mut peers[node.as_usize()];
+        let Some(peer) = peers.get_mut(&node) else { return };
         // A node that says where it is is not dialed at a listed address.
         if let Ok(address) = PeerAddress::of(url)
             && (peer.stated.as_ref() == Some(&address) || peer.recorded == address)
@@ -176,13 +182,14 @@ impl PeerAddresses {
     /// have stated.
     pub(crate) fn adopt(&self, record: &LayoutRecord) {
         let mut state = self.state.lock();
+        state.peers.retain(|node, _| record.member(*node).is_some());
         for member in &record.members {
-            let Some(peer) = state.peers.get_mut(member.slot.as_usize()) else { continue };
             // The URL of a node on its own may be empty.
-            if let Ok(recorded) = PeerAddress::of(&member.url)
-                && recorded != peer.recorded
-            {
-                peer.move_to(recorded);
+            if let Ok(recorded) = PeerAddress::of(&member.url) {
+                let peer = state.peers.entry(member.slot).or_insert_with(|| Candidates::of(recorded.clone()));
+                if recorded != peer.recorded {
+                    peer.move_to(recorded);
+                }
             }
             state.judge(record, member.slot);
         }
@@ -198,7 +205,7 @@ impl State {
     /// Dials `node` at the address that it has stated, if that counts, and queues the statement as
     /// news if it is proved.
     fn judge(&mut self, record: &LayoutRecord, node: NodeIndex) {
-        let peer = &mut self.peers[node.as_usize()];
+        let Some(peer) = self.peers.get_mut(&node) else { return };
         let (Some(member), Some((tag, url))) = (record.member(node), &peer.heard) else { return };
         let is_of_other = record.members.iter().any(|other| other.slot != node && other.url == *url);
         let counts = member.node_id == Some(*tag) && !is_of_other;
@@ -259,7 +266,7 @@ impl Candidates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::ClusterOrigin;
+    use cluster::{ClusterOrigin, LayoutMember};
 
     const A: NodeIndex = NodeIndex(0);
     const B: NodeIndex = NodeIndex(1);
@@ -274,12 +281,20 @@ mod tests {
         record
     }
 
+    fn layout() -> Layout {
+        Layout::of_record(&record())
+    }
+
     fn names() -> Vec<String> {
         ["http://a:1", "http://b:1"].map(String::from).to_vec()
     }
 
     fn address(url: &str) -> PeerAddress {
         PeerAddress::of(url).expect("an address")
+    }
+
+    fn current(addresses: &PeerAddresses, node: NodeIndex) -> PeerAddress {
+        addresses.current(node).expect("it is a member")
     }
 
     /// A dial of `B` at `address` fails.
@@ -290,10 +305,10 @@ mod tests {
     #[test]
     fn one_address_after_the_other_is_dialed_and_the_one_that_answers_is_kept() {
         let others = ["http://x:1", "http://y:1"].map(String::from);
-        let addresses = PeerAddresses::new(&names(), &others).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &others).expect("addresses");
         let mut tried = Vec::new();
         for _ in 0..4 {
-            let current = addresses.current(B);
+            let current = current(&addresses, B);
             fail(&addresses, &current);
             // The failure of another thread, which had dialed at the same time.
             fail(&addresses, &current);
@@ -301,9 +316,9 @@ mod tests {
         }
         assert_eq!(tried, ["http://b:1", "http://x:1", "http://y:1", "http://b:1"].map(address));
         addresses.reached(&record(), B, ID, &address("http://y:1"));
-        assert_eq!(addresses.current(B), address("http://y:1"));
+        assert_eq!(current(&addresses, B), address("http://y:1"));
         assert!(!addresses.is_own(B, &address("http://y:1")) && addresses.is_own(B, &address("http://b:1")));
-        assert_eq!(addresses.current(A), address("http://a:1"));
+        assert_eq!(current(&addresses, A), address("http://a:1"));
     }
 
     /// The record in which `B` has moved.
@@ -319,9 +334,9 @@ mod tests {
 
     #[test]
     fn a_peer_that_has_moved_is_dialed_at_the_address_that_it_states_first() {
-        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
         addresses.state(&record(), B, ID, "http://b:2");
-        assert_eq!(addresses.current(B), address("http://b:2"));
+        assert_eq!(current(&addresses, B), address("http://b:2"));
         assert_eq!(addresses.take_news(), [], "it is not proved");
         for _ in 0..2 {
             addresses.reached(&record(), B, ID, &address("http://b:2"));
@@ -330,23 +345,23 @@ mod tests {
         let news = addresses.take_news();
         assert_eq!(news, [StatedUrl { node: B, tag: ID, url: "http://b:2".to_owned() }], "it is news once");
         fail(&addresses, &address("http://b:2"));
-        assert_eq!(addresses.current(B), address("http://b:1"));
+        assert_eq!(current(&addresses, B), address("http://b:1"));
         let adopted = moved("http://b:2");
         addresses.adopt(&adopted);
-        assert_eq!(addresses.current(B), address("http://b:2"));
+        assert_eq!(current(&addresses, B), address("http://b:2"));
         fail(&addresses, &address("http://b:2"));
-        assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
+        assert_eq!(current(&addresses, B), address("http://b:2"), "there is no other");
         for url in ["http://b:3", "http://b:2"] {
             addresses.state(&adopted, B, ID, url);
             addresses.reached(&adopted, B, ID, &address(url));
         }
-        assert_eq!(addresses.current(B), address("http://b:2"), "it has moved back");
+        assert_eq!(current(&addresses, B), address("http://b:2"), "it has moved back");
         assert_eq!(news_of(&addresses), ["http://b:3", "http://b:2"], "the node is told that too");
     }
 
     #[test]
     fn an_address_is_passed_on_only_when_the_node_that_states_it_has_answered_there() {
-        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
         addresses.state(&record(), B, ID, "http://typo:1");
         fail(&addresses, &address("http://typo:1"));
         addresses.reached(&record(), B, ID, &address("http://b:1"));
@@ -358,18 +373,18 @@ mod tests {
 
     #[test]
     fn a_statement_that_is_older_than_the_record_does_not_undo_a_move() {
-        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
         addresses.state(&record(), B, ID, "http://b:1");
         addresses.reached(&record(), B, ID, &address("http://b:1"));
         let adopted = moved("http://b:2");
         addresses.adopt(&adopted);
-        assert_eq!((addresses.current(B), addresses.take_news()), (address("http://b:2"), Vec::new()));
+        assert_eq!((current(&addresses, B), addresses.take_news()), (address("http://b:2"), Vec::new()));
         // The former address is tried until the node is reached at the new one.
         fail(&addresses, &address("http://b:2"));
-        assert_eq!(addresses.current(B), address("http://b:1"));
+        assert_eq!(current(&addresses, B), address("http://b:1"));
         addresses.reached(&adopted, B, ID, &address("http://b:2"));
         fail(&addresses, &address("http://b:2"));
-        assert_eq!(addresses.current(B), address("http://b:2"), "there is no other");
+        assert_eq!(current(&addresses, B), address("http://b:2"), "there is no other");
         addresses.state(&adopted, B, ID, "http://b:1");
         addresses.reached(&adopted, B, ID, &address("http://b:1"));
         assert_eq!(news_of(&addresses), ["http://b:1"], "it has moved back");
@@ -377,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_stated_address_is_unreached_until_the_node_answers_there() {
-        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
         let (stated, recorded) = (address("http://typo:1"), address("http://b:1"));
         let fail = |at, reason| addresses.failed(B, at, reason);
         assert_eq!(fail(&recorded, "refused"), None, "it states nothing");
@@ -408,51 +423,75 @@ mod tests {
 
     #[test]
     fn the_statement_of_another_id_is_no_news() {
-        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
         addresses.state(&record(), B, ID, "http://b:2");
         addresses.state(&record(), B, NodeTag(0xc), "http://b:9");
         addresses.reached(&record(), B, NodeTag(0xc), &address("http://b:9"));
-        assert_eq!((addresses.current(B), addresses.take_news()), (address("http://b:1"), Vec::new()));
+        assert_eq!((current(&addresses, B), addresses.take_news()), (address("http://b:1"), Vec::new()));
     }
 
     #[test]
     fn a_peer_that_says_where_it_is_is_not_dialed_at_a_listed_address() {
         let others = ["http://x:1"].map(String::from);
-        let addresses = PeerAddresses::new(&names(), &others).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &others).expect("addresses");
         for url in ["http://b:1", "http://b:2"] {
             addresses.state(&record(), B, ID, url);
-            while addresses.current(B) != address("http://x:1") {
-                fail(&addresses, &addresses.current(B));
+            while current(&addresses, B) != address("http://x:1") {
+                fail(&addresses, &current(&addresses, B));
             }
             addresses.state(&record(), B, ID, url);
-            assert_eq!(addresses.current(B), address(url));
+            assert_eq!(current(&addresses, B), address(url));
         }
     }
 
     #[test]
     fn an_address_that_was_stated_before_the_record_named_the_node_counts_later() {
-        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
         let mut unnamed = record();
         unnamed.members[B.as_usize()].node_id = None;
         addresses.state(&unnamed, B, ID, "http://b:2");
-        assert_eq!(addresses.current(B), address("http://b:1"));
+        assert_eq!(current(&addresses, B), address("http://b:1"));
         addresses.adopt(&record());
-        assert_eq!(addresses.current(B), address("http://b:2"));
+        assert_eq!(current(&addresses, B), address("http://b:2"));
         addresses.state(&record(), B, NodeTag(0xc), "http://b:1");
-        assert_eq!(addresses.current(B), address("http://b:1"), "another directory replaces it");
+        assert_eq!(current(&addresses, B), address("http://b:1"), "another directory replaces it");
     }
 
     #[test]
     fn only_the_named_node_moves_and_not_to_the_address_of_another_member() {
-        let addresses = PeerAddresses::new(&names(), &[]).expect("addresses");
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
         addresses.state(&record(), B, NodeTag(0xbad), "http://b:2");
         addresses.state(&record(), A, ID, "http://a:2");
         addresses.state(&record(), B, ID, "http://a:1");
         addresses.state(&record(), B, ID, "no address");
         assert_eq!(addresses.take_news(), []);
         assert_eq!(
-            (addresses.current(A), addresses.current(B)),
+            (current(&addresses, A), current(&addresses, B)),
             (address("http://a:1"), address("http://b:1"))
         );
+    }
+
+    #[test]
+    fn the_addresses_follow_the_members_of_the_record() {
+        const C: NodeIndex = NodeIndex(2);
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
+        assert_eq!(addresses.current(C), None);
+        let mut record = record();
+        let (slot, url) = (C, "http://c:1".to_owned());
+        record.members.push(LayoutMember {
+            slot,
+            url,
+            node_id: Some(NodeTag(0xc)),
+            ..record.members[0].clone()
+        });
+        addresses.adopt(&record);
+        assert_eq!(addresses.current(C), Some(address("http://c:1")));
+        addresses.state(&record, C, NodeTag(0xc), "http://c:2");
+        addresses.reached(&record, C, NodeTag(0xc), &address("http://c:2"));
+        assert_eq!(news_of(&addresses), ["http://c:2"]);
+        record.members.remove(C.as_usize());
+        addresses.adopt(&record);
+        assert_eq!((addresses.current(C), news_of(&addresses)), (None, Vec::new()));
+        assert!(!addresses.is_own(C, &address("http://c:2")));
     }
 }

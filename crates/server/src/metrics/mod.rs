@@ -23,10 +23,10 @@ mod source;
 mod storage;
 mod system;
 
-use cluster::NodeIndex;
+use cluster::{NODES_MAX, NodeIndex};
 use recorder::RequestMetrics;
 pub(crate) use recorder::{CommandOutcome, RequestRecorder};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use stdx::histogram::Histogram;
 use stdx::nanos;
@@ -39,7 +39,7 @@ const SCRAPES_MAX: usize = 2;
 pub(crate) struct Metrics {
     threads: Box<[Arc<RequestMetrics>]>,
     /// Round-trip times of heartbeats, by node.
-    round_trips: Box<[Histogram]>,
+    round_trips: Box<[OnceLock<Histogram>]>,
     read_waits: Arc<ReadWaits>,
     scrapes: Arc<Semaphore>,
 }
@@ -59,11 +59,11 @@ impl ReadWaits {
 }
 
 impl Metrics {
-    /// Creates the metrics of a process with `threads` I/O threads in a cluster of `nodes` nodes.
-    pub(crate) fn new(threads: usize, nodes: usize) -> Self {
+    /// Creates the metrics of a process with `threads` I/O threads.
+    pub(crate) fn new(threads: usize) -> Self {
         Self {
             threads: (0..threads).map(|_| Arc::new(RequestMetrics::new())).collect(),
-            round_trips: (0..nodes).map(|_| Histogram::new()).collect(),
+            round_trips: (0..NODES_MAX).map(|_| OnceLock::new()).collect(),
             read_waits: Arc::default(),
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
         }
@@ -79,8 +79,13 @@ impl Metrics {
         Arc::clone(&self.read_waits)
     }
 
+    /// Round-trip times of heartbeats to `node`.
+    fn round_trips(&self, node: NodeIndex) -> &Histogram {
+        self.round_trips[node.as_usize()].get_or_init(Histogram::new)
+    }
+
     /// Records the round-trip time of a heartbeat to `node`.
     pub(crate) fn record_round_trip(&self, node: NodeIndex, took: Duration) {
-        self.round_trips[node.as_usize()].record(nanos(took));
+        self.round_trips(node).record(nanos(took));
     }
 }

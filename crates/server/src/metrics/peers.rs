@@ -32,7 +32,7 @@ struct Peer {
 pub(super) fn write(out: &mut Exposition, source: &MetricsSource<'_>) {
     let account = source.local.and_then(|local| local.account.lock().clone());
     let peers = peers(source, account.as_ref());
-    layout(out, source, &peers);
+    layout(out, source, &peers, account.as_deref());
     states(out, &peers);
     default_froms(out, source, &peers);
     links(out, source, &peers);
@@ -46,8 +46,9 @@ fn peers(source: &MetricsSource<'_>, account: Option<&Arc<NodeStatus>>) -> Vec<P
     let Some(local) = source.local else { return Vec::new() };
     let status =
         |node| account.and_then(|account| account.peers.iter().find(|peer| peer.node == node)).copied();
-    let nodes = (0..).map(NodeIndex).zip(local.urls());
-    nodes
+    local
+        .urls()
+        .into_iter()
         .filter(|(node, _)| *node != local.member.me)
         .map(|(node, url)| Peer { node, url, status: status(node) })
         .collect()
@@ -69,11 +70,13 @@ fn default_froms(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer
     });
 }
 
-fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer]) {
+fn layout(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer], account: Option<&NodeStatus>) {
     let status = source.local.map(LayoutStatus::of);
     let of = |value: fn(&LayoutStatus) -> u64| status.as_ref().map_or(0, value);
     out.gauge("veche_layout_epoch", "Epoch of the layout record that the node holds; 0 before it is open.")
         .count(&[], of(|status| status.record.epoch.0));
+    let help = "Epoch up to which the node carries out no request of an older plan; 0 before it is open.";
+    out.gauge("veche_layout_fenced_epoch", help).count(&[], account.map_or(0, |account| account.fenced.0));
     let help = "Members that this node reaches and that hold an older layout record.";
     out.gauge("veche_layout_members_behind", help).count(&[], of(|status| status.behind_count() as u64));
     let help = "Voters on layout records that this node cannot reach, by their ids.";
@@ -99,7 +102,7 @@ fn links(out: &mut Exposition, source: &MetricsSource<'_>, peers: &[Peer]) {
     let MetricsSource { process, metrics, .. } = source;
     let mut family = out.histogram("veche_peer_round_trip_seconds", "Time from a heartbeat to its answer.");
     for peer in peers {
-        let round_trips = metrics.round_trips[peer.node.as_usize()].snapshot();
+        let round_trips = metrics.round_trips(peer.node).snapshot();
         family.distribution(&[("peer", &peer.url)], &round_trips, &SECONDS);
     }
     let with = |peer: &Peer| process.gauges.links_with(peer.node);

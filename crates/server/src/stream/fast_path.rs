@@ -248,7 +248,7 @@ impl CheckedStream {
             return None;
         }
         let http = self.check.peek_fast_path(bytes)?;
-        let entity = api::decode_fast_path(&http, &thread.rules)?;
+        let entity = api::decode_fast_path(&http, &thread.rules())?;
         let refused = thread.refuses(&entity, http.body.len());
         let (value, value_reservation) = if entity.takes_value() && refused.is_none() {
             let reservation = thread.writes.reserve(http.body.len() as u64)?;

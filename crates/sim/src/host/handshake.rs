@@ -37,6 +37,7 @@ pub(crate) fn local(
         },
         digest: ClusterDigest::of(names, partitions, store::HASH_VERSION),
         layout: process.statement.clone(),
+        members: process.member.layout.members(),
         named: Arc::clone(&process.named),
         secret: Secret::new(*b"known to all hosts of this world"),
         versions: process.versions,

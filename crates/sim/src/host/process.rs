@@ -5,8 +5,8 @@ use crate::network::ConnectionId;
 use crate::{Nanos, Plant, Scenario};
 use cluster::{
     AgreementEffect, ClusterView, Command, Coordinator, CoordinatorLimits, Effect, HintLedger, HybridClock,
-    Incarnation, Key, Layout, LayoutRecord, LinkEvent, LinkId, Member, Message, Node, NodeIndex, NodeLimits,
-    Origin, ProposalOutcome, ProposeError, RequestId, Requester, ScanId, StoreId, StoreRequest,
+    Incarnation, Key, Layout, LayoutEpoch, LayoutRecord, LinkEvent, LinkId, Member, Message, Node, NodeIndex,
+    NodeLimits, Origin, ProposalOutcome, ProposeError, RequestId, Requester, ScanId, StoreId, StoreRequest,
     StoreResponse, VoterState,
 };
 use env::Env;
@@ -40,6 +40,8 @@ pub(crate) enum ProcessInput {
     Stored(StoreId, StoreResponse),
     /// The node has published a new view of the cluster. For coordinators.
     View,
+    /// The node has adopted a record with this layout.
+    Layout(Arc<Layout>),
     /// The timer of the state machine has expired.
     Timeout,
     /// The process is about to end. For the node.
@@ -63,6 +65,8 @@ pub(crate) struct HostProcess {
     pub(crate) member: Member,
     pub(crate) node: Node,
     coordinators: Vec<(Coordinator, Arc<HybridClock>)>,
+    /// The epoch of the coordinators' fence that the node was last told.
+    fenced: LayoutEpoch,
     view: Arc<ClusterView>,
     answers: Arc<Mutex<StoreAnswers>>,
     /// Connections that each state machine has dialed.
@@ -155,8 +159,12 @@ impl HostProcess {
         let (store, opened) = Store::open(env, Path::new(DATA), options)?;
         let OpenReport { identity, clock_start, mut record, mut voter, .. } = opened;
         layout_plants::alter_start(scenario.plant, &mut record, &mut voter);
+        let layout = match is_old {
+            true => Arc::clone(layout),
+            false => Arc::new(Layout::of_record(&voter.acceptor.decided)),
+        };
         let member = Member {
-            layout: Arc::clone(layout),
+            layout,
             me,
             tag: identity.tag,
             incarnation: Incarnation(rng.next_u64()),
@@ -168,6 +176,7 @@ impl HostProcess {
             node.join_agreement(now, voter.clone());
         }
         let view = Arc::clone(node.view());
+        let fenced = member.layout.newest_change();
         let coordinators = (0..scenario.coordinators)
             .map(|number| {
                 let mut member = member.clone();
@@ -190,6 +199,7 @@ impl HostProcess {
             member,
             node,
             coordinators,
+            fenced,
             view,
             answers: Arc::default(),
             dialed: BTreeMap::new(),
@@ -232,7 +242,12 @@ impl HostProcess {
         if self.ignores_generations {
             hidden_generation::hide(&mut input);
         }
+        let fenced = self.coordinators.iter().map(|(coordinator, _)| coordinator.fenced()).min();
         let node = &mut self.node;
+        if let Some(fenced) = fenced.filter(|fenced| *fenced > self.fenced) {
+            self.fenced = fenced;
+            node.handle_coordinators_fenced(now, fenced);
+        }
         match input {
             ProcessInput::Message(origin, message, clock) => {
                 if !self.ignores_frame_clocks {
@@ -260,6 +275,7 @@ impl HostProcess {
                     if self.drops_tombstones_early { now.wall } else { node.deletes_exchanged_to(now) };
                 self.store.set_horizon(horizon, exchanged_to);
             }
+            ProcessInput::Layout(layout) => node.handle_layout(now, layout),
             ProcessInput::Drain => node.begin_drain(now),
             ProcessInput::Repair => node.begin_repair(now),
             ProcessInput::ProposeLayout(record, within) => {
@@ -299,6 +315,7 @@ impl HostProcess {
             ProcessInput::Submit(id, command) => coordinator.submit(now, id, command),
             ProcessInput::CloseScan(id) => coordinator.close_scan(now, id),
             ProcessInput::View => coordinator.handle_view(now, Arc::clone(&self.view)),
+            ProcessInput::Layout(layout) => coordinator.handle_layout(now, layout),
             ProcessInput::Drain
             | ProcessInput::Repair
             | ProcessInput::ProposeLayout(..)

@@ -11,9 +11,10 @@ use crate::host::process::{HostProcess, ProcessInput};
 use crate::network::Endpoint;
 use crate::scenario::FaultKind;
 use cluster::{
-    AgreementEffect, ChainNode, LayoutRecord, Message, NodeIndex, NodeResponse, PeerAnswer, Requester,
-    VoterState,
+    AgreementEffect, ChainNode, Layout, LayoutRecord, Message, NodeIndex, NodeResponse, PeerAnswer,
+    Requester, VoterState,
 };
+use std::sync::Arc;
 use std::time::Duration;
 use stdx::Rng;
 use wire::handshake::{LayoutStatement, NamedMember, ProtocolVersions};
@@ -37,13 +38,9 @@ impl World {
                     self.after(delay, WorldEvent::PersistVoter(endpoint, revision, Box::new(state)));
                 }
                 AgreementEffect::Adopted(record) => {
-                    if let Some(process) = self.process(endpoint) {
-                        process.statement = LayoutStatement::of(&record);
-                        process.named = NamedMember::all_of(&record).into();
-                        process.versions = ProtocolVersions::with_record(&record);
-                    }
                     let checked = self.judge.agreement.note_adopted(endpoint.node, &record);
                     self.judge.note(checked);
+                    self.follow(endpoint, &record);
                 }
                 AgreementEffect::ProposalEnded(outcome) => {
                     if let Some(process) = self.process(endpoint) {
@@ -55,6 +52,20 @@ impl World {
                     self.judge.note(layout_conflicts::check(endpoint.node, &conflict, has_cause));
                 }
             }
+        }
+    }
+
+    /// Has the state machines of a process follow an adopted record, the coordinators first.
+    fn follow(&mut self, endpoint: Endpoint, record: &LayoutRecord) {
+        let Some(process) = self.process(endpoint) else { return };
+        let layout = Arc::new(Layout::of_record(record));
+        process.statement = LayoutStatement::of(record);
+        process.named = NamedMember::all_of(record).into();
+        process.versions = ProtocolVersions::with_record(record);
+        process.member.layout = Arc::clone(&layout);
+        let requesters: Vec<Requester> = process.requesters().collect();
+        for requester in requesters.into_iter().rev() {
+            self.step(Endpoint { requester, ..endpoint }, ProcessInput::Layout(Arc::clone(&layout)));
         }
     }
 

@@ -164,6 +164,18 @@ impl World {
         self.network.forget_closed(connection);
     }
 
+    /// Closes the connections that a state machine has accepted from a node.
+    pub(super) fn dismiss(&mut self, endpoint: Endpoint, node: NodeIndex) {
+        for (connection, side) in self.network.ends_at(endpoint.node) {
+            let Some(link) = self.network.link(connection) else { continue };
+            let is_accepted = side == ConnectionSide::Acceptor && link.acceptor == endpoint;
+            if is_accepted && self.member_of(link.dialer.node) == node {
+                self.at(self.now, WorldEvent::EndLost(connection, side));
+                self.notify_other_end(connection, side);
+            }
+        }
+    }
+
     pub(super) fn end_lost(&mut self, connection: ConnectionId, side: ConnectionSide) {
         let Some(link) = self.network.link_mut(connection) else { return };
         let (end, endpoint, host) = (link.end(side), link.endpoint(side), link.endpoint(side.other()).node);

@@ -282,6 +282,7 @@ impl World {
         match action {
             LinkAction::Dial(node) => self.dial(endpoint, node),
             LinkAction::HangUp(node) => self.hang_up(endpoint, node),
+            LinkAction::Dismiss(node) => self.dismiss(endpoint, node),
             LinkAction::Admit(link) => self.admit(endpoint, link),
             LinkAction::Refuse(link) => self.refuse(endpoint, link, DialFailure::NotAdmitted),
             LinkAction::RefuseCopy(link) => self.refuse(endpoint, link, DialFailure::Copy),

@@ -74,13 +74,14 @@ impl Acceptor {
                     Some(message) => {
                         let (statement, proof) =
                             split_proof(&message[HEADER_LEN..]).ok_or(HandshakeError::AnotherSecret)?;
-                        let HandshakeConfig { secret, layout, named, .. } = &self.local;
+                        let HandshakeConfig { secret, layout, members, named, .. } = &self.local;
                         if !secret.verify(ProofSender::Dial { statement }, dial, accept, proof) {
                             return Err(HandshakeError::AnotherSecret);
                         }
                         let peer = *peer;
                         let statement = read_statement(statement, self.version)?;
                         if let Some(theirs) = &statement {
+                            layout.check_member(*members, &peer, theirs)?;
                             layout.check_identity(named, &peer, theirs)?;
                         }
                         self.statement = statement;

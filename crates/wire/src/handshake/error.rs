@@ -1,8 +1,8 @@
 //! Errors of the handshake.
 
-use super::ClusterDigest;
 use super::framing::refused;
 use super::layout::LAYOUTS_SINCE;
+use super::{ClusterDigest, refusal};
 use crate::plan_epoch::PLAN_EPOCHS_SINCE;
 use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
 use cluster::{ClusterId, LayoutEpoch, LayoutRecord, NodeIndex};
@@ -122,6 +122,31 @@ pub enum HandshakeError {
         /// Epoch of this node's record.
         epoch: LayoutEpoch,
     },
+    /// The slot of the other node has no member in this node's layout record.
+    #[error(
+        "slot {} has no member in the layout record of epoch {epoch}: the node that calls itself this slot was removed from \
+         the cluster, and is refused for ever: stop it", node.0
+    )]
+    NoMember {
+        /// The slot.
+        node: NodeIndex,
+        /// Epoch of this node's record.
+        epoch: LayoutEpoch,
+    },
+    /// The slot of the other node has no member in this node's layout record, which is older than
+    /// that of the other node.
+    #[error(
+        "slot {} has no member in the layout record of epoch {ours} here, and may have one in that of epoch {theirs} there: \
+         it is admitted once this node has learned that record", node.0
+    )]
+    NotYetMember {
+        /// The slot.
+        node: NodeIndex,
+        /// Epoch of this node's record.
+        ours: LayoutEpoch,
+        /// Epoch of the other node's record.
+        theirs: LayoutEpoch,
+    },
     /// The layout record names another id for the slot of the other node, and it is not reached at
     /// the address of the record either.
     #[error(
@@ -189,6 +214,7 @@ impl HandshakeError {
                     ProtocolVersions::OURS
                 )
             }
+            Self::NotYetMember { .. } => refusal::NOT_YET.to_owned(),
             _ => self.to_string(),
         };
         Some(refused(&reason))

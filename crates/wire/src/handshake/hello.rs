@@ -24,7 +24,7 @@ use super::{ClusterDigest, HandshakeConfig, HandshakeError, NONCE_LEN, ProtocolV
 use crate::message::fields::{
     requester_from_number, requester_to_number, sync_state_from_number, sync_state_to_number,
 };
-use cluster::{Incarnation, LayoutEpoch, NodeIndex, PeerHello};
+use cluster::{Incarnation, LayoutEpoch, NODES_MAX, NodeIndex, PeerHello};
 use stdx::codec::{Reader, Truncated};
 use stdx::{Hlc, NodeTag};
 
@@ -138,16 +138,19 @@ fn read(reader: &mut Reader<'_>, local: &HandshakeConfig) -> Result<(PeerHello, 
     let theirs = digest(reader).map_err(short)?;
     let hello = peer(reader).map_err(short)?.ok_or(IMPOSSIBLE)?;
     reader.bytes(NONCE_LEN).map_err(short)?;
-    let is_member = hello.node.0 < local.digest.nodes;
-    // Since version 4 the dialer compares the layout records.
-    let is_peer = is_member && hello.node != local.hello.node;
-    if theirs != local.digest && (common < LAYOUTS_SINCE || !is_peer) {
-        return Err(HandshakeError::AnotherList { ours: local.digest, theirs });
-    }
-    if !is_member {
+    if hello.node.as_usize() >= NODES_MAX {
         return Err(IMPOSSIBLE);
     }
-    match hello.node == local.hello.node {
+    let is_own = hello.node == local.hello.node;
+    // Since version 4 the layout records are compared, and tell whether the slot has a member.
+    let has_records = common >= LAYOUTS_SINCE;
+    if theirs != local.digest && (!has_records || is_own) {
+        return Err(HandshakeError::AnotherList { ours: local.digest, theirs });
+    }
+    if !has_records && !local.members.contains(hello.node) {
+        return Err(IMPOSSIBLE);
+    }
+    match is_own {
         true => Err(HandshakeError::SameNode { node: local.hello.node }),
         false => Ok((hello, common)),
     }

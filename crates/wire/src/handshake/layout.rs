@@ -11,7 +11,8 @@
 
 use super::HandshakeError;
 use cluster::{
-    ClusterId, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, PeerHello, RecordHash, URL_BYTES_MAX,
+    ClusterId, LayoutEpoch, LayoutRecord, MemberState, NodeIndex, NodeSet, PeerHello, RecordHash,
+    URL_BYTES_MAX,
 };
 use stdx::NodeTag;
 use stdx::codec::{Reader, Truncated};
@@ -112,6 +113,22 @@ impl LayoutStatement {
         match self.epoch == theirs.epoch && self.hash != theirs.hash && !is_own_choice {
             true => Err(HandshakeError::AnotherRecord { epoch: self.epoch }),
             false => Ok(()),
+        }
+    }
+
+    /// Checks that the slot of the other node has a member in this node's record.
+    pub(super) fn check_member(
+        &self,
+        members: NodeSet,
+        peer: &PeerHello,
+        theirs: &Self,
+    ) -> Result<(), HandshakeError> {
+        match theirs.epoch > self.epoch {
+            _ if members.contains(peer.node) => Ok(()),
+            true => {
+                Err(HandshakeError::NotYetMember { node: peer.node, ours: self.epoch, theirs: theirs.epoch })
+            }
+            false => Err(HandshakeError::NoMember { node: peer.node, epoch: self.epoch }),
         }
     }
 

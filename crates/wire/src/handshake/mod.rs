@@ -25,9 +25,13 @@
 //! Since version 4 each side states its layout record and the URL at which it is reached: the
 //! acceptor in its hello, the dialer with its proof. The dialer's hello is sent before the common
 //! version is known, so it has the same form in all versions. The dialer compares the records, and
-//! both sides compare the identity of the other one with their record. A refused acceptor is told
-//! the reason by the dialer. A node whose record is not of epoch 1 speaks no version before 4, and
-//! none before 5 if a partition has changed: [`ProtocolVersions::with_record`].
+//! both sides compare the slot and the identity of the other one with their record. A refused
+//! acceptor is told the reason by the dialer. A node whose record is not of epoch 1 speaks no
+//! version before 4, and none before 5 if a partition has changed:
+//! [`ProtocolVersions::with_record`].
+//!
+//! A dialer in a slot without a member is refused for good, unless its record is newer than that of
+//! the acceptor. Then it is refused until the acceptor has learned that record from other members.
 //!
 //! A proof is an HMAC-SHA256 with the secret as its key, over a label of the direction, the bytes
 //! of both hellos, and the dialer's statement. Each hello has 32 random bytes, so no proof is valid
@@ -61,7 +65,7 @@ pub use framing::HANDSHAKE_BYTES_MAX;
 pub use layout::{LayoutStatement, NamedMember};
 pub use secret::Secret;
 
-use cluster::PeerHello;
+use cluster::{NodeSet, PeerHello};
 use std::sync::Arc;
 
 /// Length of a nonce in bytes.
@@ -76,6 +80,8 @@ pub struct HandshakeConfig {
     pub digest: ClusterDigest,
     /// The layout record of this node, and its address.
     pub layout: LayoutStatement,
+    /// The slots of the members of the record.
+    pub members: NodeSet,
     /// The members whose node ids the record names.
     pub named: Arc<[NamedMember]>,
     /// The cluster's secret.

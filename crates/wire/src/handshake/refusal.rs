@@ -11,6 +11,10 @@ pub const NOT_NOW: &str = "not now; it dials again";
 pub const COPY: &str = "another process answers at the address of this node, and only that one is admitted: stop one of the \
                     two; if this one runs on a copy of a data directory, give it an empty --data and an own --self-url";
 
+/// The dialer holds a newer layout record than the acceptor, in whose own one the dialer is no
+/// member. The dialer dials again.
+pub const NOT_YET: &str = "the layout record of the dialer is not known here yet; it dials again";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -18,7 +22,7 @@ mod tests {
     #[test]
     fn the_page_of_the_wire_format_has_the_same_texts() {
         let page = include_str!("../../../../docs/wire-format.md");
-        for reason in [NOT_NOW, COPY] {
+        for reason in [NOT_NOW, COPY, NOT_YET] {
             assert!(page.contains(&format!("`{reason}`")), "{reason}");
         }
     }

@@ -85,10 +85,12 @@ impl RoleAssignment {
     }
 }
 
-/// Cache of the latest assignments, because successive scans mostly have the same. Those of former
-/// layouts are not used any more.
+/// Cache of the latest assignments by one layout, because successive scans mostly have the same.
 #[derive(Debug, Default)]
-pub(super) struct RoleAssignmentCache(Vec<Arc<RoleAssignment>>);
+pub(super) struct RoleAssignmentCache {
+    layout: Option<LayoutEpoch>,
+    assignments: Vec<Arc<RoleAssignment>>,
+}
 
 impl RoleAssignmentCache {
     /// The assignment for nodes in this order.
@@ -102,14 +104,17 @@ impl RoleAssignmentCache {
         let is_it = |assignment: &&Arc<RoleAssignment>| {
             assignment.epoch == epoch && assignment.quorum == quorum && assignment.roles.order == order
         };
-        if let Some(assignment) = self.0.iter().find(is_it) {
+        if self.layout.replace(layout.epoch()) != Some(layout.epoch()) {
+            self.assignments.clear();
+        }
+        if let Some(assignment) = self.assignments.iter().find(is_it) {
             return Ok(Arc::clone(assignment));
         }
         let assignment = Arc::new(RoleAssignment::new(layout, order, quorum)?);
-        if self.0.len() == ASSIGNMENTS_MAX {
-            self.0.remove(0);
+        if self.assignments.len() == ASSIGNMENTS_MAX {
+            self.assignments.remove(0);
         }
-        self.0.push(Arc::clone(&assignment));
+        self.assignments.push(Arc::clone(&assignment));
         Ok(assignment)
     }
 }

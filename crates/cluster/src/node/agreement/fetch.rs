@@ -82,6 +82,13 @@ impl Fetch {
         self.heard.insert(node, stamp);
     }
 
+    /// Forgets a node that is a member no more.
+    pub(super) fn forget(&mut self, node: NodeIndex) {
+        self.heard.remove(&node);
+        self.reported.remove(&node);
+        self.refused.remove(&node);
+    }
+
     /// The peers that were last heard with a record of an older epoch.
     pub(super) fn behind(&self, epoch: LayoutEpoch) -> impl Iterator<Item = NodeIndex> {
         self.heard.iter().filter(move |(_, stamp)| stamp.epoch < epoch).map(|(node, _)| *node)

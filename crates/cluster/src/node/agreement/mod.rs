@@ -59,9 +59,8 @@
 //! generation and the clock has not moved since. While
 //! the host cannot store the votes of a node that begins to rebuild, the node record cannot change
 //! either. A proposal needs a majority of voters that answer within
-//! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. The members
-//! of the cluster are those of the process's start: an adopted record is reported to the host and
-//! has no effect on the node's links, quorums or placement.
+//! [`ProposerPace::response_timeout_max`] plus the time of the record on a slow link. An adopted
+//! record is reported to the host, which has the node follow it: see `layout_change`.
 
 mod fetch;
 mod next_record;
@@ -202,6 +201,13 @@ impl Node {
     pub(super) fn record_layout_stamp(&mut self, node: NodeIndex, stamp: Option<LayoutStamp>) {
         if let (Some(agreement), Some(stamp)) = (&mut self.agreement, stamp) {
             agreement.fetch.hear(node, stamp);
+        }
+    }
+
+    /// Forgets the records of a node that is a member no more.
+    pub(super) fn forget_in_agreement(&mut self, node: NodeIndex) {
+        if let Some(agreement) = &mut self.agreement {
+            agreement.fetch.forget(node);
         }
     }
 

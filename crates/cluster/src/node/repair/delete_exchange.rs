@@ -38,6 +38,11 @@ impl DeleteExchange {
     pub(super) fn note(&mut self, node: NodeIndex, started_at: WallTime) {
         self.0.insert(node, started_at.saturating_sub(STEP));
     }
+
+    /// Forgets a node that is a member no more.
+    pub(super) fn forget(&mut self, node: NodeIndex) {
+        self.0.remove(&node);
+    }
 }
 
 impl Node {

@@ -514,6 +514,17 @@ impl Node {
         }
     }
 
+    /// Forgets a node that is a member no more: no pass with it is due.
+    pub(super) fn forget_in_repair(&mut self, node: NodeIndex) {
+        self.exclude_peer(node);
+        self.repair.due.remove(&node);
+        self.repair.deferred_keys.remove(&node);
+        self.repair.delete_exchange.forget(node);
+        if self.repair.pass.is_none() {
+            self.end_round();
+        }
+    }
+
     /// Ends a chunk that is compared and exchanged.
     fn end_compared_chunk(&mut self, now: Now) {
         let is_urgent = self.repair.is_urgent;
@@ -554,9 +565,14 @@ impl Node {
         repair.next_at = now.mono + repair.pause.min(self.limits.grace / PAUSE_SHARE_OF_GRACE);
         let has_progressed = repair.due.is_empty() || pass.cells > 0;
         repair.pause = if has_progressed { PASS_PAUSE_MIN } else { (repair.pause * 2).min(PASS_PAUSE_MAX) };
-        if repair.due.is_empty() {
-            repair.is_urgent = false;
-            if let Some(started_at) = repair.round.take() {
+        self.end_round();
+    }
+
+    /// Ends the round once no peer is due.
+    fn end_round(&mut self) {
+        if self.repair.due.is_empty() {
+            self.repair.is_urgent = false;
+            if let Some(started_at) = self.repair.round.take() {
                 self.record.wanted_mut().repaired_at = Some(started_at);
             }
         }
