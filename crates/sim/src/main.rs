@@ -185,7 +185,7 @@ fn on_every_core(seeds: Range<u64>, run: impl Fn(u64) + Sync) {
     std::thread::scope(|scope| {
         for _ in 0..cores {
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-            thread.spawn_scoped(scope, &run_rest).expect("a thread for each core");
+            thread.spawn_scoped(scope, run_rest).expect("a thread for each core");
         }
     });
 }

@@ -503,7 +503,7 @@ fn the_newest_record_decides_whether_the_dialer_is_a_member() {
         let hash = RecordHash([epoch as u8; 32]);
         let layout = LayoutStatement { epoch: LayoutEpoch(epoch), hash, ..LAYOUT };
         let members = NodeSet::first(if epoch == 3 { 4 } else { 3 });
-        let versions = ProtocolVersions::with_record_of(layout.epoch);
+        let versions = with_record(config.clone(), epoch, LayoutEpoch::FIRST).versions;
         HandshakeConfig { layout, members, versions, ..config }
     };
     let fourth = HandshakeConfig { hello: PeerHello { node: NodeIndex(3), ..local(0).hello }, ..local(0) };

@@ -13,7 +13,7 @@ pub(crate) const CHORES: [(&str, &str); 3] = [
     ("fuzz", "the fuzz targets: [--seconds N] of each [--target NAME] (needs nightly Rust, cargo-fuzz)"),
 ];
 
-const TARGETS: [&str; 12] = [
+const TARGETS: [&str; 13] = [
     "decode",
     "engine",
     "entries",

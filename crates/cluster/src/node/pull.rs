@@ -228,8 +228,7 @@ impl Node {
         let is_held = |partition, from| {
             layout.is_intended_replica(me, partition, from) || former.is_intended_replica(me, partition, from)
         };
-        let froms: Vec<u8> =
-            self.pull.iter().flat_map(|pull| pull.replica_groups.keys().copied()).collect();
+        let froms: Vec<u8> = self.pull.iter().flat_map(|pull| pull.replica_groups.keys().copied()).collect();
         (0..layout.partitions()).map(PartitionId).any(|partition| {
             layout.changed(partition) > former.changed(partition)
                 && froms.iter().any(|from| is_held(partition, *from))

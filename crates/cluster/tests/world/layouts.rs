@@ -119,7 +119,7 @@ impl World {
     fn decide_move_to_tail(&mut self, slot: NodeIndex, phase: Option<SwapPhase>) {
         self.decide(|record| {
             let epoch = record.epoch;
-            let plan = record.plan.get_or_insert(RunningPlan { began: epoch, swaps: Vec::new() });
+            let plan = record.plan.get_or_insert(RunningPlan::new(epoch));
             let (began, len) = (plan.began, record.members.len());
             let Some(phase) = phase else {
                 record.plan = None;
@@ -140,7 +140,10 @@ impl World {
                     since: epoch,
                     partitions,
                 };
-                record.plan = Some(RunningPlan { began, swaps: pairs.into_iter().map(swap).collect() });
+                record.plan = Some(RunningPlan {
+                    swaps: pairs.into_iter().map(swap).collect(),
+                    ..RunningPlan::new(began)
+                });
             } else {
                 let plan = record.plan.as_mut().expect("it has begun");
                 plan.swaps.iter_mut().for_each(|swap| (swap.phase, swap.since) = (phase, epoch));

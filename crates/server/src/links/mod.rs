@@ -24,8 +24,7 @@ mod peer_warnings;
 
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
 use cluster::{
-    Destination, HybridClock, LayoutEpoch, LayoutRecord, LinkId, Member, Message, NODES_MAX, NodeIndex,
-    NodeSet, Origin,
+    Destination, HybridClock, LayoutRecord, LinkId, Member, Message, NODES_MAX, NodeIndex, NodeSet, Origin,
 };
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 use env::Clock;
@@ -105,6 +104,7 @@ pub(crate) struct Links {
     write_buffer: Vec<u8>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there is one for each slot")]
 enum DialState {
     No,
     Dialing { _task: DialTask },
