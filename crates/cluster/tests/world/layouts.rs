@@ -38,6 +38,7 @@ impl World {
         let epoch = parent.epoch.next().expect("a small epoch");
         let mut record = LayoutRecord { epoch, parent: parent.hash(), ..parent.clone() };
         change(&mut record);
+        record.record_former_ids(&parent);
         assert_eq!(record.verify(&parent), Ok(()), "the record follows the newest one");
         self.record = Some(record);
         epoch
@@ -126,6 +127,8 @@ impl World {
                 return;
             };
             if phase == SwapPhase::Prepare {
+                let member = record.members.iter_mut().find(|member| member.slot == slot);
+                member.expect("it is a member").state = MemberState::Leaving;
                 let mut pairs: BTreeMap<NodeIndex, Vec<PartitionId>> = BTreeMap::new();
                 for (partition, list) in (0..).map(PartitionId).zip(record.lists.chunks_exact(len)) {
                     if let Some(last) = list.last().filter(|last| **last != slot) {
@@ -182,7 +185,8 @@ impl World {
     }
 
     /// The newest epoch that all state machines of a running host have fenced.
-    pub(crate) fn fenced(&self, host: usize) -> LayoutEpoch {
+    pub(crate) fn fenced(&mut self, host: usize) -> LayoutEpoch {
+        self.report_fence(host);
         let Host { node, coordinator, .. } = &self.hosts[host];
         let of_node = node.iter().map(Node::fenced);
         let fenced = of_node.chain(coordinator.iter().map(Coordinator::fenced)).min();

@@ -331,10 +331,10 @@ fn a_node_that_adopts_another_default_number_of_copies_is_to_be_restarted() {
     };
     let restart = "default_from is 3 on this node until it is restarted, and 2 in the layout record";
     eventually("it is to be restarted", || warnings(&cluster, REPLACED).contains(restart));
-    assert!(cluster.log(REPLACED).contains(restart), "{}", cluster.log(REPLACED));
+    eventually("its log says so", || cluster.log(REPLACED).contains(restart));
     let differs = format!("default_from is 3 on {} and 2 on this node", cluster.url(REPLACED));
     eventually("its peers say so", || warnings(&cluster, 0).contains(&differs));
-    assert!(cluster.log(0).contains(&differs), "{}", cluster.log(0));
+    eventually("the log of a peer says so", || cluster.log(0).contains(&differs));
     cluster.stop(REPLACED);
     cluster.spawn(REPLACED);
     cluster.wait_until_up();
