@@ -38,8 +38,8 @@
 //!
 //! **Requests.** Each request of the node tells the epoch of the layout by which it was planned. No
 //! request of a former plan is sent from then on, and no answer to one is stored or counted by a
-//! layout for which it may be wrong. Most requests are planned when they are sent: the delivery of a
-//! hint, a range of a pull, the retry of a refused key. Two duties keep plans for longer.
+//! layout for which it may be wrong. Most requests are planned when they are sent: the delivery of
+//! a hint, a range of a pull, the retry of a refused key. Two duties keep plans for longer.
 //!
 //! - A pass of anti-entropy has found differences by the former layout. It ends, its peers stay
 //!   due, and the next pass begins at the first key.

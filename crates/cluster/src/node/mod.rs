@@ -10,8 +10,8 @@
 //! order; a step without work does nothing. So no event is missed because of the order of the
 //! inputs. Each duty has a file of its own: links and identities are in `links`, the failure
 //! detector in `heartbeat`, the state that survives restarts in `record`, the agreement on layout
-//! records in `agreement`, the members and what else follows from a new layout in `layout_change`.
-//! The replica handles the requests of peers for the store.
+//! records in `agreement`, what follows from a new layout in `layout_change`. The replica handles
+//! the requests of peers for the store.
 //!
 //! The driver calls a `handle_` function and then drains [`poll_effect`](Node::poll_effect),
 //! carrying the effects out in order. It calls [`handle_timeout`](Node::handle_timeout) when
