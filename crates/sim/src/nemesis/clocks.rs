@@ -1,7 +1,8 @@
 //! Steps of one node's wall clock, from seconds to years, in both directions.
 //!
-//! One clock at a time is wrong: veche's promises hold while the other clocks are correct. A step
-//! is undone after a while, or lasts until the heal phase. Sometimes the process ends with the
+//! One clock at a time is wrong: veche's promises hold while the other clocks are correct. Peers
+//! learn of a correction with the next heartbeat that is answered, so for [`KNOWN_AFTER`] a
+//! corrected clock still counts as the wrong one. A step is undone after a while, or lasts until the heal phase. Sometimes the process ends with the
 //! step, so that the node starts with a wrong clock. A clock that is far ahead makes a node refuse
 //! to start, as after a long absence. The operator then follows the manual: sets the clock right
 //! and starts the node again, with its data.
@@ -19,6 +20,8 @@ const DAY: u64 = 24 * HOUR;
 /// Sizes of steps, in seconds. The first is within the clock skew that nodes accept, the others are
 /// not.
 const STEPS: [u64; 10] = [3, 12, 25, 60, HOUR, DAY, 4 * DAY, 11 * DAY, 365 * DAY, 10 * 365 * DAY];
+/// Time after which the peers that are not declared unreachable know of a correction.
+const KNOWN_AFTER: Duration = Duration::from_secs(3);
 /// Fraction of steps that are undone before the heal phase.
 const UNDONE: f64 = 0.6;
 /// Fraction of steps with which the process ends.
@@ -35,9 +38,11 @@ impl Nemesis {
 }
 
 impl World {
-    /// Steps the clock of `node`, or of the node whose clock is already wrong.
+    /// Steps the clock of `node`, or of the node whose clock is wrong or just was.
     pub(super) fn step_clock(&mut self, node: NodeIndex, lasts: Duration) {
-        let node = self.nemesis.changes.stepped.unwrap_or(node);
+        let corrected = self.nemesis.changes.corrected.filter(|(_, at)| self.now < *at + KNOWN_AFTER);
+        let wrong = self.nemesis.changes.stepped.or(corrected.map(|(node, _)| node));
+        let node = wrong.unwrap_or(node);
         let micros = self.nemesis.step_micros();
         self.trace.note(self.now, || format!("the clock of {node:?} steps by {micros} microseconds"));
         self.nemesis.changes.stepped = Some(node);
@@ -59,7 +64,9 @@ impl World {
 
     /// Sets the clock of a node right.
     pub(crate) fn set_clock_right(&mut self, node: NodeIndex) {
-        self.nemesis.changes.stepped.take_if(|stepped| *stepped == node);
+        if self.nemesis.changes.stepped.take_if(|stepped| *stepped == node).is_some() {
+            self.nemesis.changes.corrected = Some((node, self.now));
+        }
         self.host(node).clock.correct(0);
     }
 }

@@ -34,6 +34,8 @@ const NEXT_STEP: Duration = Duration::from_secs(2);
 pub(crate) struct ChangeState {
     /// Node whose wall clock is wrong.
     pub(super) stepped: Option<NodeIndex>,
+    /// Node whose wall clock was set right last, and when.
+    pub(super) corrected: Option<(NodeIndex, Nanos)>,
     /// Nodes whose directories hold less than they acknowledged, and since when they seem
     /// recovered.
     changed: BTreeMap<NodeIndex, Option<Nanos>>,
