@@ -25,29 +25,42 @@ const QUORUM: [&str; 3] = ["ack", "from", "replicas"];
 pub(super) struct Parameters<'a> {
     /// Names of the parameters of the path.
     known: &'static [&'static str],
-    /// Encoded value of each parameter.
-    values: [Option<&'a str>; KNOWN_MAX],
+    /// Encoded value of each given parameter.
+    values: [&'a str; KNOWN_MAX],
+    /// A bit for each given parameter, by its index in `known`. Most requests give one of many.
+    given: u16,
 }
+
+const _: () = assert!(KNOWN_MAX <= u16::BITS as usize);
 
 impl<'a> Parameters<'a> {
     /// Splits a query into parameters whose names must be in `known`.
     pub(super) fn parse(query: &'a str, known: &'static [&'static str]) -> Result<Self, Problem> {
-        let mut values = [None; KNOWN_MAX];
+        let mut parameters = Self { known, values: [""; KNOWN_MAX], given: 0 };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let index = known.iter().position(|known| *known == name).ok_or_else(|| unknown(name, known))?;
-            if values[index].replace(value).is_some() {
+            if parameters.given & (1 << index) != 0 {
                 let detail = format!("The parameter {name} is given twice. Give it once.");
                 return Err(Problem::bad_request(detail));
             }
+            parameters.given |= 1 << index;
+            parameters.values[index] = value;
         }
-        Ok(Self { known, values })
+        Ok(parameters)
     }
 
     /// Encoded value of a parameter.
     fn get(&self, name: &str) -> Option<&'a str> {
-        let index = self.known.iter().position(|known| *known == name)?;
-        self.values[index]
+        let mut given = self.given;
+        while given != 0 {
+            let index = given.trailing_zeros() as usize;
+            if self.known[index] == name {
+                return Some(self.values[index]);
+            }
+            given &= given - 1;
+        }
+        None
     }
 
     /// Key of an entity.

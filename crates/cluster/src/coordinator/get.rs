@@ -86,6 +86,7 @@ pub(super) struct ReadTimes {
 }
 
 impl Read {
+    #[inline]
     pub(super) fn new(peers: &Peers, times: ReadTimes, subject: Subject, quorum: Quorum) -> Self {
         let quorum = peers.possible(quorum);
         Self {
