@@ -46,7 +46,8 @@ enum DialError {
     Handshake(#[from] HandshakeError),
 }
 
-/// Dials `node` for the state machine `requester`.
+/// Dials `node` for the state machine `requester`. If the node answers, and states another address
+/// that was not tried yet, it is dialed there as well, and the link to that address is preferred.
 pub(crate) async fn dial(
     links: &PeerLinks,
     local: &Local,
@@ -55,17 +56,28 @@ pub(crate) async fn dial(
 ) -> Result<AdmittedLink, DialFailure> {
     // A record without the node has been adopted since the dial was requested.
     let address = local.addresses.current(node).ok_or(DialFailure::Refused)?;
-    match attempt(links, local, (node, &address), requester).await {
+    let link = dial_at(links, local, (node, &address), requester).await?;
+    let Some(stated) = local.addresses.untried(node) else { return Ok(link) };
+    Ok(dial_at(links, local, (node, &stated), requester).await.unwrap_or(link))
+}
+
+async fn dial_at(
+    links: &PeerLinks,
+    local: &Local,
+    (node, address): (NodeIndex, &PeerAddress),
+    requester: Requester,
+) -> Result<AdmittedLink, DialFailure> {
+    match attempt(links, local, (node, address), requester).await {
         Ok(link) => {
-            local.record_reached(&link.hello, &address);
+            local.record_reached(&link.hello, address);
             Ok(link)
         }
         Err(error) => {
             let failure = error.failure();
-            let is_own_address = local.addresses.is_own(node, &address);
+            let is_own_address = local.addresses.is_own(node, address);
             if !is_own_address || !error.is_of_node() {
                 let reason = error.to_string();
-                if let Some(stated) = local.addresses.failed(node, &address, &reason) {
+                if let Some(stated) = local.addresses.failed(node, address, &reason) {
                     tracing::warn!("{}", stated_address::of_peer(&local.url_of(node), &stated, &reason));
                 }
             }

@@ -127,6 +127,16 @@ impl PeerAddresses {
         is_first.then(|| url.clone())
     }
 
+    /// The address that `node` states, if it was not dialed there since the statement counts. A dial
+    /// to another address may have begun before the statement arrived.
+    pub(crate) fn untried(&self, node: NodeIndex) -> Option<PeerAddress> {
+        let state = self.state.lock();
+        let peer = state.peers.get(&node)?;
+        let stated = peer.stated.as_ref().filter(|_| peer.failure.is_none())?;
+        let is_proved = peer.proved.as_ref().is_some_and(|(_, address)| address == stated);
+        (!is_proved).then(|| stated.clone())
+    }
+
     /// The addresses that nodes state for themselves and at which they were not reached.
     pub(crate) fn unreached_urls(&self) -> Vec<UnreachedUrl> {
         let state = self.state.lock();
@@ -388,6 +398,22 @@ mod tests {
         addresses.state(&adopted, B, ID, "http://b:1");
         addresses.reached(&adopted, B, ID, &address("http://b:1"));
         assert_eq!(news_of(&addresses), ["http://b:1"], "it has moved back");
+    }
+
+    #[test]
+    fn an_address_that_is_stated_during_a_dial_to_the_recorded_one_is_untried() {
+        let addresses = PeerAddresses::new(&layout(), &[]).expect("addresses");
+        let (stated, recorded) = (address("http://new:1"), address("http://b:1"));
+        assert_eq!(current(&addresses, B), recorded);
+        addresses.state(&record(), B, ID, "http://new:1");
+        addresses.reached(&record(), B, ID, &recorded);
+        assert_eq!(addresses.untried(B), Some(stated.clone()));
+        fail(&addresses, &stated);
+        assert_eq!(addresses.untried(B), None, "it was dialed in vain");
+        addresses.reached(&record(), B, ID, &stated);
+        assert_eq!(addresses.untried(B), None);
+        addresses.reached(&record(), B, ID, &recorded);
+        assert_eq!(addresses.untried(B), Some(stated), "it answers at the recorded one again");
     }
 
     #[test]
