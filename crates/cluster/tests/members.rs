@@ -302,6 +302,27 @@ fn a_process_has_fenced_an_epoch_once_all_its_state_machines_have() {
     assert_eq!((world.node(0).fenced(), world.node(0).status().fenced), (newest, newest));
 }
 
+/// The last record of a removal changes no partition, so the layout of the request is not stale.
+#[test]
+fn a_range_that_is_read_for_a_removed_member_is_not_answered() {
+    let mut world = started(4, 16);
+    let write = put(&world, "k", 4, 4);
+    world.submit(0, write);
+    world.decide_leaving(3);
+    (0..4).for_each(|host| world.learn(host));
+    world.run(2 * SECOND);
+    world.hosts[0].store.latency = Duration::from_millis(500);
+    let (now, node) = world.node_mut(3);
+    node.begin_repair(now);
+    world.carry_out_effects(3);
+    let is_range = |packet: &Packet| packet.concerns(0) && packet.is_range_at_store();
+    world.run_until(60 * SECOND, "host 0 reads a range for host 3", |world| world.in_flight().any(is_range));
+    world.decide_left(3);
+    world.learn(0);
+    world.run(2 * SECOND);
+    assert_eq!(members(&world, 0), slots(&[0, 1, 2]));
+}
+
 #[test]
 fn an_older_layout_is_of_no_effect() {
     let mut world = started(3, 14);

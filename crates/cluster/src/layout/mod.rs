@@ -271,10 +271,19 @@ impl Layout {
     }
 
     /// Whether `node` is to hold the cells of `partition` with this `from`: as a replica of its
-    /// list, or of the list after its running swap.
+    /// list, or of the list after its running swap. A node that is no member is not.
     #[inline]
     pub(crate) fn is_intended_replica(&self, node: NodeIndex, partition: PartitionId, from: u8) -> bool {
-        replicas_of_cell(from, self.swapped_replicas(partition)).contains(self.replica_index(partition, node))
+        let index = self.preference_list(partition).iter().position(|other| *other == node);
+        let replicas = || replicas_of_cell(from, self.swapped_replicas(partition));
+        index.is_some_and(|index| replicas().contains(index as u8))
+    }
+
+    /// Whether `node` is to hold the cell of `key` with this `from`, as
+    /// [`Layout::is_intended_replica`].
+    #[inline]
+    pub(crate) fn is_intended_holder(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
+        self.is_intended_replica(node, self.partition_of(key), from)
     }
 
     /// The least `from` with which `node` is to hold the cells of `partition`.

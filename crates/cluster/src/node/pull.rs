@@ -401,9 +401,7 @@ impl Node {
 
     fn begin_storing(&mut self, now: Now, node: NodeIndex, entries: Vec<(Key, Cell)>, until: Option<Key>) {
         let (layout, me) = (&self.member.layout, self.member.me);
-        let is_own = |(key, cell): &(Key, Cell)| {
-            layout.is_intended_replica(me, layout.partition_of(key), cell.meta.from)
-        };
+        let is_own = |(key, cell): &(Key, Cell)| layout.is_intended_holder(me, key, cell.meta.from);
         let own: Vec<_> = entries.into_iter().filter(is_own).collect();
         let nodes = layout.len();
         let froms = own

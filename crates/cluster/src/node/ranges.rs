@@ -138,9 +138,7 @@ impl Node {
 
     /// Whether both nodes are to hold a cell that was written by `cutoff`.
     fn is_compared(&self, node: NodeIndex, key: &Key, meta: &CellMeta, cutoff: Hlc) -> bool {
-        let layout = &self.member.layout;
-        let partition = layout.partition_of(key);
-        let is_holder = |node| layout.is_intended_replica(node, partition, meta.from);
+        let is_holder = |node| self.member.layout.is_intended_holder(node, key, meta.from);
         meta.version.hlc <= cutoff && is_holder(node) && is_holder(self.member.me)
     }
 

@@ -111,9 +111,7 @@ impl Node {
             }
             _ => return self.ask_next_holder(now),
         };
-        let layout = &self.member.layout;
-        let is_own = |from| layout.is_intended_replica(self.member.me, layout.partition_of(&key), from);
-        let own = meta.filter(|meta| is_own(meta.from));
+        let own = meta.filter(|meta| self.member.layout.is_intended_holder(self.member.me, &key, meta.from));
         let Some(meta) = own else {
             self.record.wanted_mut().refused.remove_holders(&key, NodeSet::from_iter([node]));
             return self.ask_next_holder(now);

@@ -102,10 +102,20 @@ impl World {
     /// Decides the records that lead to the one in which a host is no member. It first becomes the
     /// last one in all preference lists, without any cells being moved.
     pub(crate) fn decide_removed(&mut self, host: usize) -> LayoutEpoch {
-        let slot = NodeIndex(host as u8);
+        self.decide_leaving(host);
+        self.decide_left(host)
+    }
+
+    /// Decides the records in which a host becomes the last one in all preference lists.
+    pub(crate) fn decide_leaving(&mut self, host: usize) {
         for phase in [Some(SwapPhase::Prepare), Some(SwapPhase::ReadNew), Some(SwapPhase::New), None] {
-            self.decide_move_to_tail(slot, phase);
+            self.decide_move_to_tail(NodeIndex(host as u8), phase);
         }
+    }
+
+    /// Decides the record in which a host is no member. It is the last one in all preference lists.
+    pub(crate) fn decide_left(&mut self, host: usize) -> LayoutEpoch {
+        let slot = NodeIndex(host as u8);
         let epoch = self.decide(|record| {
             record.members.retain(|member| member.slot != slot);
             record.lists.retain(|listed| *listed != slot);

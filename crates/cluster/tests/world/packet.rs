@@ -42,6 +42,11 @@ impl Packet {
         matches!(self, Self::AtStore { request: StoreRequest::Replica(ReplicaRequest::Write { .. }), .. })
     }
 
+    /// Whether the packet is a read of a range at a store.
+    pub(crate) fn is_range_at_store(&self) -> bool {
+        matches!(self, Self::AtStore { request: StoreRequest::Scan { .. }, .. })
+    }
+
     /// Whether a client's request, or the moving of a cell, depends on the packet. Heartbeats and
     /// the upkeep of a node do not count.
     pub(crate) fn is_foreground(&self) -> bool {

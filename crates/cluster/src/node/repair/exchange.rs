@@ -106,7 +106,7 @@ impl Node {
         for (key, its) in &theirs {
             let own = chunk.own.get(key);
             let from = own.map_or(its.from, |own| own.from.max(its.from));
-            let is_ours = self.is_intended_replica(self.member.me, key, from);
+            let is_ours = self.member.layout.is_intended_holder(self.member.me, key, from);
             if is_ours && own.is_none_or(|own| is_older(own, its)) {
                 transfers.push(transfer(key, Direction::Pull, own.is_some(), from));
             }
@@ -338,12 +338,7 @@ impl Node {
     /// `node`.
     fn is_transfer_allowed(&self, node: NodeIndex, transfer: &Transfer, cell: &Cell) -> bool {
         let from = cell.meta.from.max(transfer.from);
-        transfer.replaces || self.is_intended_replica(node, &transfer.key, from)
-    }
-
-    fn is_intended_replica(&self, node: NodeIndex, key: &Key, from: u8) -> bool {
-        let layout = &self.member.layout;
-        layout.is_intended_replica(node, layout.partition_of(key), from)
+        transfer.replaces || self.member.layout.is_intended_holder(node, &transfer.key, from)
     }
 
     /// Ends a transfer: it has succeeded, is retried, or is left to the next pass.
