@@ -24,6 +24,16 @@ pub struct Member {
 }
 
 impl Member {
+    /// Whether `layout` is newer than the one of this node, so that the node follows it.
+    ///
+    /// # Panics
+    /// If it has other partitions, or this node is no member of it: such a process ends.
+    pub(crate) fn is_followed_by(&self, layout: &Layout) -> bool {
+        assert_eq!(layout.partitions(), self.layout.partitions(), "the partitions of a cluster are fixed");
+        assert!(layout.members().contains(self.me), "a node that was removed ends");
+        layout.epoch() > self.layout.epoch()
+    }
+
     /// The view of a process that has not heard its peers yet. The node itself is read-eligible
     /// only if it is alone.
     pub fn first_view(&self) -> Arc<ClusterView> {

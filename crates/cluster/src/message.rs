@@ -255,8 +255,8 @@ pub struct HeartbeatPayload {
     /// Whether the sender's directory has forgotten votes by its own id, so that it votes no more.
     /// `false` over a link whose protocol lacks it.
     pub votes_forgotten: bool,
-    /// What the sender states about the plan of that record. No statement without a record, or over
-    /// a link whose protocol lacks it.
+    /// The sender's statements about the plan of that record. None without a record, or over a link
+    /// whose protocol lacks them.
     pub plan: PlanStatements,
 }
 

@@ -1,4 +1,4 @@
-//! Former node ids of layout records: what a record remembers, and that it is never named again.
+//! Former node ids of layout records: a record remembers them, and never names them again.
 
 use cluster::{
     ClusterOrigin, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX, LayoutRecord, LayoutRecordError,

@@ -13,7 +13,7 @@
 use cluster::{Layout, LayoutRecord, NodeIndex};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use wire::handshake::{LayoutStatement, NamedMember};
+use wire::handshake::{LayoutStatement, NamedMember, ProtocolVersions};
 
 /// A layout record, with the parts that are derived from it once.
 pub(crate) struct AdoptedLayout {
@@ -22,6 +22,8 @@ pub(crate) struct AdoptedLayout {
     pub(crate) layout: Arc<Layout>,
     /// The record and the address of this node, as handshakes state them.
     pub(crate) statement: LayoutStatement,
+    /// The versions of the protocol that the record permits.
+    pub(crate) versions: ProtocolVersions,
     /// The members whose node ids the record names.
     pub(crate) named: Arc<[NamedMember]>,
 }
@@ -67,7 +69,8 @@ impl AdoptedLayout {
         let stated = own.stated.as_deref().filter(|_| record.members.len() > 1);
         let statement = LayoutStatement::of(&record).reached_at(stated.unwrap_or(recorded));
         let named = NamedMember::all_of(&record).into();
-        Arc::new(Self { layout: Arc::new(layout), record, statement, named })
+        let versions = ProtocolVersions::with_record(&record);
+        Arc::new(Self { layout: Arc::new(layout), record, statement, versions, named })
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stdx::{Hlc, WallTime};
 use store::{OpenReport, Store};
-use wire::handshake::{self, ClusterDigest, LayoutStatement, ProtocolVersions, Secret};
+use wire::handshake::{self, ClusterDigest, LayoutStatement, Secret};
 
 /// State that the threads of a node share once the store is open.
 pub(crate) struct Local {
@@ -100,7 +100,7 @@ impl Local {
             members: adopted.layout.members(),
             named: Arc::clone(&adopted.named),
             secret: self.secret.clone(),
-            versions: ProtocolVersions::with_record(&adopted.record),
+            versions: adopted.versions,
         }
     }
 

@@ -58,7 +58,7 @@ proptest! {
     }
 }
 
-/// What a receiver would do that judged a request by the newest epoch which its link has told.
+/// The behavior of a receiver that judges a request by the newest epoch which its link has told.
 #[test]
 fn a_long_request_is_not_judged_under_a_newer_epoch_that_its_link_has_told_meanwhile() {
     let (old, new) = (LayoutEpoch(2), LayoutEpoch(3));

@@ -72,12 +72,10 @@ impl Coordinator {
     pub fn handle_layout(&mut self, now: Now, layout: Arc<Layout>) {
         let input = CoordinatorInput { now, source: WaitTarget::Nothing };
         self.begin_input(input);
-        let former = Arc::clone(&self.context.peers.member.layout);
-        assert_eq!(layout.partitions(), former.partitions(), "the partitions of a cluster are fixed");
-        assert!(layout.members().contains(self.context.peers.member.me), "a node that was removed ends");
-        if layout.epoch() <= former.epoch() {
+        if !self.context.peers.member.is_followed_by(&layout) {
             return;
         }
+        let former = Arc::clone(&self.context.peers.member.layout);
         let departed = former.departed(&layout);
         let invalidated = Invalidated::new(&former, &layout, departed);
         let stopped = self.stop_operations(now, invalidated);

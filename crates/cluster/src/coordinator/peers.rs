@@ -111,10 +111,11 @@ impl Peers {
         quorum.within(self.member.layout.len())
     }
 
-    /// The replicas that must hold a write of `subject` with this quorum: one set or two.
+    /// The replicas that must hold a write of `subject`: one set or two. The quorum is one that the
+    /// cluster can form ([`possible`](Self::possible)).
     #[inline]
     pub(super) fn write_sets(&self, subject: &Subject, quorum: Quorum) -> ReplicaSets {
-        ReplicaSets::of(self.possible(quorum).from(), self.swapped_replicas(subject))
+        ReplicaSets::of(quorum.from(), self.swapped_replicas(subject))
     }
 
     /// The replicas that the running swap of `subject` exchanges.
@@ -272,7 +273,8 @@ impl Peers {
 
     /// Whether this node is a replica of a key, and too much work waits for its log.
     pub(super) fn is_local_log_busy(&self, subject: &Subject, quorum: Quorum) -> bool {
-        !self.admits_local_write() && self.is_own_among(subject, self.write_sets(subject, quorum).union())
+        let replicas = || self.write_sets(subject, self.possible(quorum)).union();
+        !self.admits_local_write() && self.is_own_among(subject, replicas())
     }
 
     /// Whether `node` can be asked to store `bytes` for a client.

@@ -16,9 +16,9 @@
 //! Meanwhile an operator may pause, resume and cancel it. A cancelled plan begins no swap and takes
 //! back those that are not complete. Leaving members are active again.
 //!
-//! **Caveats.** What a cancelled plan has moved already stays where it is. A plan without changes
-//! restores the balance of the active members: it also empties members that were joining. Joining,
-//! a death and the end of a plan are records of their own, so two commands at the same time may
+//! **Caveats.** Data that a cancelled plan has moved already stays in its place. A plan without
+//! changes restores the balance of the active members: it also empties members that were joining.
+//! Joining, a death and the end of a plan are records of their own, so two commands at once may
 //! meet a newer record. Then one of them is refused by the agreement, and is to be repeated.
 
 use super::record::WEIGHT_DEFAULT;

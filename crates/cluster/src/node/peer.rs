@@ -46,7 +46,7 @@ pub(super) struct Peer {
     /// The generations that were linked before they had decided their sync state, and are not
     /// recorded for this reason. Writes through this node may have counted them.
     pub(super) undecided_generations: UndecidedGenerations,
-    /// What the peer has last stated about a running plan, over either link.
+    /// The peer's last statements about a running plan, over either link.
     pub(super) stated_plan: Option<StatedPlan>,
     /// The peer's default number of replicas of a key, as it last reported.
     pub(super) default_from: Option<NonZeroU8>,

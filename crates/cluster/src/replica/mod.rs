@@ -203,8 +203,8 @@ impl Replica {
         if newest > self.member.layout.newest_change() {
             self.layouts += 1;
             self.older = self.jobs.len();
-            self.scan_partitions = ScanPartitions::default();
         }
+        self.scan_partitions = ScanPartitions::default();
         self.member.layout = Arc::clone(layout);
         self.note_fenced();
         let (resumed, held) =

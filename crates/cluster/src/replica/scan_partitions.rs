@@ -3,11 +3,11 @@
 //! A source sends the cells of its partitions. A checker reads the versions in the partitions that
 //! it checks, and answers only that they are the same, if they are. The partitions follow from the
 //! roles and the layout. One scan sends many requests with the same roles, so the partitions of the
-//! last few roles are cached while the layout stays the same.
+//! last few roles are cached. A new layout begins with an empty cache.
 
 use crate::{
-    LayoutEpoch, Member, PageRequest, PartitionSet, RangeDigest, ReplicaResponse, ScanLimit, ScanRequest,
-    ScanRoles, ScanTask,
+    Member, PageRequest, PartitionSet, RangeDigest, ReplicaResponse, ScanLimit, ScanRequest, ScanRoles,
+    ScanTask,
 };
 
 /// Number of cached roles.
@@ -18,8 +18,6 @@ const CELLS_MAX: ScanLimit = ScanLimit { entries: 16 << 10, bytes: 1 << 20 };
 /// Cache of the partitions that follow from roles.
 #[derive(Debug, Default)]
 pub(super) struct ScanPartitions {
-    /// Epoch of the layout from which they follow.
-    layout: Option<LayoutEpoch>,
     /// The latest is last.
     cached: Vec<RolePartitions>,
 }
@@ -49,10 +47,6 @@ impl ScanPartitions {
     }
 
     fn partitions_of(&mut self, member: &Member, roles: &ScanRoles) -> &RolePartitions {
-        let epoch = member.layout.epoch();
-        if self.layout.replace(epoch) != Some(epoch) {
-            self.cached.clear();
-        }
         let parts = match self.cached.iter().position(|cached| cached.roles == *roles) {
             Some(at) => self.cached.remove(at),
             None => {

@@ -3,11 +3,12 @@
 //! Each adopted record is checked: it is the only one of its epoch that is not forgotten, the child
 //! of the one before, and durable.
 
-use crate::world::{MILLISECOND, SECOND, World};
+use crate::world::{MILLISECOND, PARTITIONS, SECOND, World};
 use cluster::{
-    AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, LayoutConflict,
-    LayoutEpoch, LayoutRecord, LayoutRecordError, Message, Node, NodeIndex, NodeRequest, NodeResponse,
-    PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, SwapAttempt, VoteHistory, VoterState,
+    AcceptorState, AgreementEffect, ChainRequest, ChainVote, ClusterOrigin, EncodedRecord, Layout,
+    LayoutConflict, LayoutEpoch, LayoutRecord, LayoutRecordError, Message, Node, NodeIndex, NodeRequest,
+    NodeResponse, PeerAnswer, PeerRequest, ProposalOutcome, ProposeError, SwapAttempt, VoteHistory,
+    VoterState,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(crate) fn first(hosts: usize) -> LayoutRecord {
 pub(crate) fn first_of(nodes: Vec<String>, default_from: u8) -> LayoutRecord {
     LayoutRecord::first(ClusterOrigin {
         nodes,
-        partitions: 8,
+        partitions: PARTITIONS,
         hash_version: 1,
         default_from,
         tag: NodeTag(1),
@@ -152,6 +153,22 @@ impl Cluster {
         self.decided.retain(|epoch, _| *epoch <= newest);
     }
 
+    /// Puts the directory of a host back to its present state, after two later starts, and runs it
+    /// until it has found that out and is rebuilt.
+    pub(crate) fn roll_back(&mut self, host: usize) {
+        let (older, votes) = (self.world.hosts[host].store.clone(), self.disks[host].state.clone());
+        for _ in 0..2 {
+            self.crash(host);
+            self.start(host);
+            self.run(3 * SECOND);
+        }
+        self.crash(host);
+        self.world.roll_back(host, &older);
+        self.disks[host].state = votes;
+        self.start(host);
+        self.run(20 * SECOND);
+    }
+
     /// Tells a host that the node in a slot states this URL.
     pub(crate) fn state_url(&mut self, host: usize, slot: usize, url: &str) -> Result<(), LayoutRecordError> {
         let now = self.world.now_at(host);
@@ -162,10 +179,13 @@ impl Cluster {
         stated
     }
 
-    /// A host reports that its threads have fenced an epoch.
+    /// A host follows the record that it has adopted, and reports that its coordinators have fenced
+    /// an epoch.
     pub(crate) fn state_fenced(&mut self, host: usize, epoch: LayoutEpoch) {
-        let now = self.world.now_at(host);
-        self.node_mut(host).handle_fenced(now, epoch);
+        let (now, layout) = (self.world.now_at(host), Layout::of_record(&self.adopted(host)));
+        let node = self.node_mut(host);
+        node.handle_layout(now, Arc::new(layout));
+        node.handle_coordinators_fenced(now, epoch);
         self.world.carry_out_effects(host);
         self.carry_out(host);
     }

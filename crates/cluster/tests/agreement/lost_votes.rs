@@ -70,40 +70,13 @@ fn a_directory_that_is_an_older_state_of_itself_never_votes_again() {
     let named = all_named(&cluster);
     cluster.propose_record(0, named).unwrap();
     cluster.run(SECOND);
-    let (older, votes) = (cluster.world.hosts[1].store.clone(), cluster.disks[1].state.clone());
-    for _ in 0..2 {
-        cluster.crash(1);
-        cluster.start(1);
-        cluster.run(3 * SECOND);
-    }
-    cluster.crash(1);
-    cluster.world.roll_back(1, &older);
-    cluster.disks[1].state = votes;
-    cluster.start(1);
-    cluster.run(20 * SECOND);
+    cluster.roll_back(1);
     assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
     assert_eq!(cluster.disks[1].state.history, VoteHistory::Incomplete);
     cluster.crash(2);
     cluster.run(2 * SECOND);
     assert!(!decides(&mut cluster, 0, "a"));
     assert_eq!(cluster.disks[1].state.acceptor.promised, None);
-}
-
-/// Has host 1 find out that its directory is an older state of itself, and be rebuilt.
-fn roll_back_voter(cluster: &mut Cluster) {
-    let (older, votes) = (cluster.world.hosts[1].store.clone(), cluster.disks[1].state.clone());
-    for _ in 0..2 {
-        cluster.crash(1);
-        cluster.start(1);
-        cluster.run(3 * SECOND);
-    }
-    cluster.crash(1);
-    cluster.world.roll_back(1, &older);
-    cluster.disks[1].state = votes;
-    cluster.start(1);
-    cluster.run(20 * SECOND);
-    assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
-    assert_eq!(cluster.disks[1].state.history, VoteHistory::Incomplete);
 }
 
 #[test]
@@ -113,7 +86,9 @@ fn a_voter_that_has_forgotten_votes_is_replaced_by_a_member_that_votes() {
     cluster.start_all();
     cluster.run(3 * SECOND);
     assert_eq!(cluster.adopted(0).voters, [0, 1, 2].map(NodeIndex));
-    roll_back_voter(&mut cluster);
+    cluster.roll_back(1);
+    assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
+    assert_eq!(cluster.disks[1].state.history, VoteHistory::Incomplete);
     assert_eq!(cluster.adopted(0).voters, [0, 2, 3].map(NodeIndex));
     cluster.crash(2);
     cluster.run(2 * SECOND);
@@ -126,7 +101,9 @@ fn a_voter_that_has_forgotten_votes_counts_as_none_in_the_status() {
     cluster.reconciles = true;
     cluster.start_all();
     cluster.run(3 * SECOND);
-    roll_back_voter(&mut cluster);
+    cluster.roll_back(1);
+    assert_eq!(cluster.world.sync_state(1), SyncState::Settled, "it was rebuilt");
+    assert_eq!(cluster.disks[1].state.history, VoteHistory::Incomplete);
     assert_eq!(cluster.adopted(0).voters, [0, 1, 2].map(NodeIndex), "no other member can vote");
     for host in 0..3 {
         let status = cluster.node(host).agreement_status().unwrap();

@@ -1,7 +1,8 @@
-//! What nodes state about the running plan: at once, to all peers, and only what is awaited.
+//! The statements of nodes about the running plan are sent at once, to all peers, and only while
+//! they are awaited.
 
 use crate::cluster_of_voters::{Cluster, named};
-use crate::world::{MILLISECOND, SECOND};
+use crate::world::{MILLISECOND, PARTITIONS, SECOND};
 use cluster::{
     FEATURE_LEVEL_PLANS, LayoutEpoch, LayoutRecord, Message, NodeIndex, NodeRequest, NodeResponse, PairSwap,
     PartitionId, PeerAnswer, PeerRequest, PlanStatements, RecordHash, RunningPlan, SwapAttempt, SwapPhase,
@@ -19,7 +20,7 @@ fn with_swaps() -> LayoutRecord {
     (record.epoch, record.parent) = (LayoutEpoch(5), RecordHash([1; 32]));
     record.feature_level = FEATURE_LEVEL_PLANS;
     record.changed.fill(LayoutEpoch(5));
-    record.lists = [0, 1, 2].map(NodeIndex).repeat(8);
+    record.lists = [0, 1, 2].map(NodeIndex).repeat(PARTITIONS as usize);
     let swap = |loser, partition| PairSwap {
         loser: NodeIndex(loser),
         gainer: NodeIndex(GAINER as u8),

@@ -22,7 +22,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use stdx::Now;
 use store::StoreError;
-use wire::handshake::ProtocolVersions;
 
 /// State of the storing of votes.
 #[derive(Debug, Default)]
@@ -132,8 +131,7 @@ impl MachineDriver<NodeMachine> {
         if let Some(warning) = default_from::of_process(core.machine.default_from, record.default_from) {
             tracing::warn!("{warning}");
         }
-        let oldest_version = |record: &LayoutRecord| ProtocolVersions::with_record(record).min;
-        if oldest_version(&former.record) < oldest_version(record) {
+        if former.versions.min < self.local.layout.get().versions.min {
             core.machine.threads.iter().for_each(|thread| thread.send(ThreadMessage::CloseOldLinks));
             let driver = Rc::clone(self);
             tokio::task::spawn_local(async move { driver.close_old_links() });

@@ -14,7 +14,6 @@ use std::task::ready;
 use stdx::Now;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use wire::handshake::ProtocolVersions;
 use wire::{Inbox, Incoming};
 
 /// Size of the read buffer, in bytes.
@@ -106,17 +105,17 @@ impl<M: Machine> MachineDriver<M> {
 
     /// Whether the adopted layout record permits links of this version of the protocol.
     pub(super) fn permits(&self, version: u8) -> bool {
-        version >= ProtocolVersions::with_record(&self.local.layout.get().record).min
+        version >= self.local.layout.get().versions.min
     }
 
     fn refuse_version(&self, node: NodeIndex, version: u8) {
-        let adopted = self.local.layout.get();
-        self.context.peer_links.refuse_version(&self.local.url_of(node), version, &adopted.record);
+        let url = self.local.url_of(node);
+        self.context.peer_links.refuse_version(&url, version, &self.local.layout.get());
     }
 
     /// Closes the links of versions that the adopted layout record does not permit any more.
     pub(crate) fn close_old_links(self: &Rc<Self>) {
-        let min = ProtocolVersions::with_record(&self.local.layout.get().record).min;
+        let min = self.local.layout.get().versions.min;
         self.run_machine(|core, now| {
             for (Origin { node, link }, version) in core.links.older_than(min) {
                 self.refuse_version(node, version);

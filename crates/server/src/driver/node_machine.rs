@@ -345,7 +345,7 @@ impl MachineDriver<NodeMachine> {
         // The record may have been adopted since the handshake.
         if !self.permits(arrival.version()) {
             let (peer, adopted) = (self.local.url_of(arrival.hello.node), self.local.layout.get());
-            arrival.refuse_version(&self.context.peer_links, &peer, &adopted.record);
+            arrival.refuse_version(&self.context.peer_links, &peer, &adopted);
             return core.machine.handle_link(now, LinkEvent::AcceptedClosed { link });
         }
         let requester = arrival.hello.requester;

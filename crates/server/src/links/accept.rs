@@ -12,11 +12,12 @@
 
 use super::PeerLinks;
 use super::exchange::HandshakeExchange;
+use crate::adopted_layout::AdoptedLayout;
 use crate::date::http_date;
 use crate::local::Local;
 use crate::socket;
 use api::{HttpDate, Problem};
-use cluster::{LayoutRecord, LinkId, NodeIndex, PeerHello, Requester};
+use cluster::{LinkId, NodeIndex, PeerHello, Requester};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -244,8 +245,8 @@ impl Arrival {
 
     /// Refuses the peer because the layout record of this node rules out the version of the link.
     /// The calling thread must have a runtime.
-    pub(crate) fn refuse_version(self, links: &PeerLinks, peer: &str, record: &LayoutRecord) {
-        let reason = links.refuse_version(peer, self.version(), record);
+    pub(crate) fn refuse_version(self, links: &PeerLinks, peer: &str, adopted: &AdoptedLayout) {
+        let reason = links.refuse_version(peer, self.version(), adopted);
         self.refuse_with(&reason);
     }
 

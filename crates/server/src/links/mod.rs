@@ -22,10 +22,9 @@ mod link;
 mod peer_addresses;
 mod peer_warnings;
 
+use crate::adopted_layout::AdoptedLayout;
 pub(crate) use address::{InvalidAddress, PeerAddress, Resolver};
-use cluster::{
-    Destination, HybridClock, LayoutRecord, LinkId, Member, Message, NODES_MAX, NodeIndex, NodeSet, Origin,
-};
+use cluster::{Destination, HybridClock, LinkId, Member, Message, NODES_MAX, NodeIndex, NodeSet, Origin};
 pub(crate) use counters::{LinkCounters, LinkCounts, PeerCounts};
 use env::Clock;
 use handshakes::Handshakes;
@@ -75,12 +74,12 @@ impl PeerLinks {
         }
     }
 
-    /// Reports that a link with `peer` which speaks `version` is closed, because this node holds
-    /// `record`. Returns the reason.
-    pub(crate) fn refuse_version(&self, peer: &str, version: u8, record: &LayoutRecord) -> String {
+    /// Reports that a link with `peer` which speaks `version` is closed, because this node has
+    /// adopted a record that rules it out. Returns the reason.
+    pub(crate) fn refuse_version(&self, peer: &str, version: u8, adopted: &AdoptedLayout) -> String {
         let theirs = ProtocolVersions { min: version, max: version };
-        let needed = ProtocolVersions::with_record(record).min;
-        let reason = HandshakeError::TooOldForRecord { epoch: record.epoch, needed, theirs }.to_string();
+        let (epoch, needed) = (adopted.record.epoch, adopted.versions.min);
+        let reason = HandshakeError::TooOldForRecord { epoch, needed, theirs }.to_string();
         if self.warnings.count_refused(self.clock.now().mono, peer, &reason) {
             tracing::warn!(peer, reason, "a peer was refused");
         }

@@ -100,9 +100,8 @@ impl RoleAssignmentCache {
         order: Vec<NodeIndex>,
         quorum: Quorum,
     ) -> Result<Arc<RoleAssignment>, TooFewParticipants> {
-        let epoch = layout.newest_change();
         let is_it = |assignment: &&Arc<RoleAssignment>| {
-            assignment.epoch == epoch && assignment.quorum == quorum && assignment.roles.order == order
+            assignment.quorum == quorum && assignment.roles.order == order
         };
         if self.layout.replace(layout.epoch()) != Some(layout.epoch()) {
             self.assignments.clear();

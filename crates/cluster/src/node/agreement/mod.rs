@@ -18,7 +18,7 @@
 //! * `fetch` compares the [`LayoutStamp`]s of heartbeats and reads newer records from peers.
 //! * `reconcile` proposes records by itself: for node ids, lost disks, moved nodes, voters and the
 //!   steps of a running plan. The rules are in `next_record`, and for plans in `plan_step`.
-//! * `statements` collects what this node states about the running plan.
+//! * `statements` has the statements of this node about the running plan.
 //!
 //! The host drains [`poll_agreement_effect`](Node::poll_agreement_effect). It stores each
 //! [`AgreementEffect::Persist`] and reports that with
@@ -292,6 +292,7 @@ impl Node {
         if sync_states.contains(&SyncState::Rebuilding) {
             self.restrict_votes(VoteHistory::OfThisId);
         }
+        self.tell_fence(now);
         self.advance_fetch(now);
         if let Some(agreement) = &mut self.agreement {
             agreement.proposals.handle_timeout(now.mono);

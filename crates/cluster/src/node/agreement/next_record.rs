@@ -41,7 +41,7 @@ pub(super) struct HeardMember {
     pub(super) holds_adopted: bool,
     /// Whether it knows all votes by its id. Otherwise it does not vote.
     pub(super) has_votes: bool,
-    /// What it states about the plan of the record that it holds.
+    /// Its statements about the plan of the record that it holds.
     pub(super) statements: PlanStatements,
 }
 

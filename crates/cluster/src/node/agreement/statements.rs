@@ -1,14 +1,14 @@
-//! What nodes state about the running plan, for its drivers.
+//! The statements of nodes about the running plan, for its drivers.
 //!
-//! **Promise.** A statement is made only after the host has reported the fact. It is sent to all
-//! peers at once, and repeated in each heartbeat until the record has changed. A driver that hears
-//! news looks for the next step at once.
+//! **Promise.** A statement is made only after its fact. It is sent to all peers at once, and
+//! repeated in each heartbeat until the record has changed. A driver that hears news looks for the
+//! next step at once.
 //!
-//! **Mechanism.** The host reports an epoch once all its threads have fenced it, and a copy once it
-//! is durable. See [`PlanStatements`] for the form in which they are sent.
+//! **Mechanism.** The fence that a node states is that of its process ([`Node::fenced`]). The host
+//! reports a copy once it is durable. See [`PlanStatements`] for the form in which they are sent.
 //!
-//! **Caveats.** Nothing is durable here: after a restart the host reports again. A copy of an
-//! attempt that the adopted record does not have is forgotten.
+//! **Caveats.** Nothing is durable here: after a restart the host reports its copies again. A copy
+//! of an attempt that the adopted record does not have is forgotten.
 
 use super::super::Node;
 use crate::{
@@ -20,7 +20,8 @@ use stdx::{NodeTag, Now};
 /// The statements of this node.
 #[derive(Debug, Default)]
 pub(super) struct OwnStatements {
-    fenced: Option<LayoutEpoch>,
+    /// The fence that peers were last told at once.
+    told_fence: Option<LayoutEpoch>,
     /// The complete copies of the adopted record: at most as many as a plan has swaps.
     complete: BTreeSet<SwapAttempt>,
 }
@@ -43,11 +44,6 @@ impl StatedPlan {
 }
 
 impl OwnStatements {
-    /// The statements about the plan of `adopted`.
-    fn about(&self, adopted: &LayoutRecord) -> PlanStatements {
-        PlanStatements { fenced: self.fenced, complete: adopted.swaps_with_copies(&self.complete) }
-    }
-
     /// Forgets the copies that the record `adopted` does not wait for.
     pub(super) fn record_adopted(&mut self, adopted: &LayoutRecord) {
         let attempts: BTreeSet<_> =
@@ -57,20 +53,18 @@ impl OwnStatements {
 }
 
 impl Node {
-    /// Records that this process has fenced `epoch`: it holds a record of this epoch or a later one
-    /// durably, all its threads use it, and all requests that were planned before the epoch have
-    /// ended. Has no effect while this node takes no part in the agreement.
-    ///
-    /// # Panics
-    /// If this node has not adopted a record of the epoch.
-    pub fn handle_fenced(&mut self, now: Now, epoch: LayoutEpoch) {
+    /// Tells the peers at once that this process has fenced a later epoch.
+    pub(super) fn tell_fence(&mut self, now: Now) {
+        let fenced = self.stated_fence();
         let Some(agreement) = &mut self.agreement else { return };
-        assert!(epoch <= agreement.adopted.record.epoch, "a node fences what it has adopted");
-        let is_news = agreement.statements.fenced.is_none_or(|fenced| fenced < epoch);
-        if is_news {
-            agreement.statements.fenced = Some(epoch);
+        if std::mem::replace(&mut agreement.statements.told_fence, fenced) < fenced {
             self.send_statements(now);
         }
+    }
+
+    /// The fence of this process. `None`: no partition has changed in an epoch that it has fenced.
+    fn stated_fence(&self) -> Option<LayoutEpoch> {
+        Some(self.fenced()).filter(|epoch| *epoch > LayoutEpoch::FIRST)
     }
 
     /// Records that this node durably holds all that it copies in `attempt`. Its copy began after
@@ -84,18 +78,18 @@ impl Node {
         let is_awaited = attempt.gainer == own_id && attempts.any(|other| other == attempt);
         if is_awaited && agreement.statements.complete.insert(attempt) {
             self.send_statements(now);
+            self.advance(now);
         }
     }
 
     /// The statements of this node about the plan of the record that it has adopted.
     pub(in crate::node) fn plan_statements(&self) -> PlanStatements {
-        let agreement = self.agreement.as_ref();
-        agreement.map_or_else(PlanStatements::default, |agreement| {
-            agreement.statements.about(&agreement.adopted.record)
-        })
+        let Some(agreement) = &self.agreement else { return PlanStatements::default() };
+        let complete = agreement.adopted.record.swaps_with_copies(&agreement.statements.complete);
+        PlanStatements { fenced: self.stated_fence(), complete }
     }
 
-    /// Records what the node with this id has stated about a running plan.
+    /// Records the statements of the node with this id about a running plan.
     pub(in crate::node) fn record_stated_plan(
         &mut self,
         now: Now,
@@ -120,6 +114,5 @@ impl Node {
             self.send_heartbeats(now);
             self.reconcile(now);
         }
-        self.advance(now);
     }
 }
