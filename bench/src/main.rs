@@ -39,7 +39,7 @@ use table::ResultTable;
 use tools::Tools;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Result of a step; an error ends the benchmark.
 type BenchResult<T> = Result<T, Box<dyn Error>>;
