@@ -2,8 +2,8 @@
 //!
 //! **Promise.** A figure is the number of instructions that all processes of a server execute in
 //! user mode for one request, without those of an idle server. It does not depend on the clock
-//! rate, on other programs or on the disk, so it tells differences apart that are lost in the noise
-//! of a measurement by time.
+//! rate, on other programs or on the disk. So it shows differences that are lost in the noise of a
+//! measurement by time.
 //!
 //! **Mechanism.** One connection sends one request after the other to a server under callgrind.
 //! The counts are read before the requests, after them, and after a pause. The instructions of the

@@ -5,19 +5,19 @@
 //! free memory returns at once. A buffer for a value that has not arrived costs nothing.
 //!
 //! **Mechanism.** jemalloc serves an allocation of at least 4 MiB from an arena of its own, which
-//! keeps no free pages. Free pages of the other arenas return after a second. jemalloc looks at
-//! them when it is called, and an idle node does not call it, so a thread does it as well
+//! keeps no free pages. Free pages of the other arenas return after a second. jemalloc returns them
+//! only while it is called. An idle node does not call it, so a thread does
 //! ([`limit_resident_memory`]).
 //!
 //! A large allocation aligned to cache lines is a table with random accesses: a chunk of a memtable
-//! or its index. Each is a mapping of its own. Tables are filled completely, so huge pages cost them
-//! no memory and save each read one or two TLB misses. Only tables ask for huge pages: a huge page
-//! of small, short-lived allocations stays resident as long as the last of them.
+//! or its index. Each is a mapping of its own. Tables are filled completely, so huge pages cost
+//! them no memory and save each read one or two TLB misses. Only tables ask for huge pages: a huge
+//! page of small, short-lived allocations stays resident as long as the last of them.
 //!
 //! **Caveats.** A table costs two system calls, and a page fault for each written page. Purging all
-//! free memory at once costs the next allocations page faults. jemalloc has a cache of small
-//! allocations for each thread, up to 32 KiB each, which is not purged. Memory that C libraries
-//! allocate comes from the system's allocator.
+//! free memory at once costs the next allocations page faults. Each thread has a cache of small
+//! allocations, up to 32 KiB each, which is not purged. Memory that C libraries allocate comes from
+//! the system's allocator.
 
 use env::os_process;
 use std::alloc::{GlobalAlloc, Layout};
