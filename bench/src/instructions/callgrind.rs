@@ -17,6 +17,9 @@ use std::thread;
 /// Operation of `prctl(2)` that returns the auxiliary vector of the process.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
+/// A server under callgrind is slower by a factor of 50, and the default is one second.
+const REQUEST_TIMEOUT: &str = "--request-timeout=60s";
+
 /// A server under callgrind.
 pub(super) struct CountedProcess {
     server: ServerProcess,
@@ -40,6 +43,7 @@ impl CountedProcess {
         args.push(format!("--callgrind-out-file={}", counts.display()));
         args.push(program.display().to_string());
         args.extend_from_slice(&spec.args);
+        args.push(REQUEST_TIMEOUT.to_owned());
         let spawn = || {
             hide_auxiliary_vector()?;
             let spawned = work_dir.spawn(&spec.name, Path::new("valgrind"), &args, layout, spec.address);
