@@ -63,7 +63,7 @@ pub use layout::{
     FORMER_IDS_MAX, JoiningNode, LAYOUT_RECORD_BYTES_MAX, Layout, LayoutDecodeError, LayoutEpoch,
     LayoutError, LayoutMember, LayoutRecord, LayoutRecordError, MemberPreview, MemberState, NODES_MAX,
     NodeIndex, NodeSet, PairMove, PairSwap, PartitionId, PlacementChange, PlacementFault, PlacementNote,
-    PlacementPlan, PlacementPreview, PlacementRefusal, PlacementSwap, PlanStatements, RecordHash,
+    PlacementPlan, PlacementPreview, PlacementRefusal, PlacementSwap, PlanStatements, RateLimit, RecordHash,
     RunningPlan, SWAPS_MAX, SwapAttempt, SwapPhase, SwapSet, URL_BYTES_MAX, VOTERS_MAX, ZONE_BYTES_MAX,
 };
 pub use link::{DialFailure, LinkAction, LinkEvent, PeerHello};
@@ -74,8 +74,9 @@ pub use message::{
     RangeRequest, Requester,
 };
 pub use node::{
-    AgreementEffect, AgreementStatus, LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus,
-    PeerStatus, ProposalOutcome, ProposeError, RepairKind, RepairStatus, VoterStatus,
+    AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
+    LayoutConflict, LayoutConflictReason, Node, NodeLimits, NodeStatus, PeerStatus, PlannedChange,
+    ProposalOutcome, ProposeError, RepairKind, RepairStatus, VoterStatus,
 };
 pub use page::{Page, PageBuilder, PageEntry, PageEntryHead};
 pub use process_fence::ProcessFence;

@@ -24,7 +24,7 @@
 use super::record::WEIGHT_DEFAULT;
 use super::{
     FEATURE_LEVEL_PLANS, LayoutMember, LayoutRecord, LayoutRecordError, MemberState, NODES_MAX, NodeIndex,
-    NodeSet, PlacementPlan, RunningPlan, URL_BYTES_MAX, ZONE_BYTES_MAX,
+    NodeSet, PlacementPlan, RateLimit, RunningPlan, URL_BYTES_MAX, ZONE_BYTES_MAX,
 };
 use stdx::NodeTag;
 
@@ -111,6 +111,12 @@ pub enum CommandRefusal {
     NoSuchMember {
         /// The slot.
         slot: NodeIndex,
+    },
+    /// No member has this id.
+    #[error("no member has the node id {:016x}", id.0)]
+    NoSuchNode {
+        /// The id.
+        id: NodeTag,
     },
     /// The member is dead already.
     #[error("the member in slot {} is dead already", slot.0)]
@@ -256,6 +262,25 @@ impl LayoutRecord {
             }
             false => Err(CommandRefusal::NotPaused),
         })
+    }
+
+    /// The record in which the data of the plan moves at most at this rate.
+    ///
+    /// # Errors
+    /// [`CommandRefusal`].
+    pub fn with_plan_limited(&self, limit: Option<RateLimit>) -> Result<Self, CommandRefusal> {
+        self.with_changed_plan(|plan| {
+            plan.rate_limit = limit;
+            Ok(())
+        })
+    }
+
+    /// This record with another limit of its plan.
+    pub(crate) fn with_rate_limit(mut self, limit: Option<RateLimit>) -> Self {
+        if let Some(plan) = &mut self.plan {
+            plan.rate_limit = limit;
+        }
+        self
     }
 
     /// The record in which the plan is cancelled. Members that were leaving are active again.

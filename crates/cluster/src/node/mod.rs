@@ -46,8 +46,8 @@ mod undecided_generations;
 mod wall_clock;
 
 pub use agreement::{
-    AgreementEffect, AgreementStatus, LayoutConflict, LayoutConflictReason, ProposalOutcome, ProposeError,
-    VoterStatus,
+    AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
+    LayoutConflict, LayoutConflictReason, PlannedChange, ProposalOutcome, ProposeError, VoterStatus,
 };
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 

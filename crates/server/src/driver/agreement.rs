@@ -72,6 +72,7 @@ impl MachineDriver<NodeMachine> {
                 AgreementEffect::Persist { revision, state } => self.persist_voter(core, revision, state),
                 AgreementEffect::Adopted(record) => self.adopt_layout(core, now, &record),
                 AgreementEffect::ProposalEnded(outcome) => log_end_of_proposal(&outcome),
+                AgreementEffect::CommandEnded { id, outcome } => core.machine.commands.end(id, outcome),
                 AgreementEffect::Conflict(conflict) => self.report_conflict(&conflict),
             }
         }

@@ -48,7 +48,7 @@ pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;
 pub(crate) use first::voter_count;
 pub use former::FORMER_IDS_MAX;
-pub use plan::{PairSwap, RunningPlan, SWAPS_MAX, SwapPhase};
+pub use plan::{PairSwap, RateLimit, RunningPlan, SWAPS_MAX, SwapPhase};
 pub use statement::{PlanStatements, SwapAttempt, SwapSet};
 
 use super::{NodeIndex, PartitionId};
