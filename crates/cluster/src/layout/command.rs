@@ -311,12 +311,21 @@ impl LayoutRecord {
         record.verified_after(self)
     }
 
+    /// Checks that members may change: all of them support plans.
+    ///
+    /// # Errors
+    /// [`CommandRefusal::NoPlans`].
+    pub const fn check_plans_supported(&self) -> Result<(), CommandRefusal> {
+        let level = self.feature_level;
+        match level < FEATURE_LEVEL_PLANS {
+            true => Err(CommandRefusal::NoPlans { level }),
+            false => Ok(()),
+        }
+    }
+
     /// The next record, if members need to support plans.
     fn next_with_plans(&self) -> Result<Self, CommandRefusal> {
-        let level = self.feature_level;
-        if level < FEATURE_LEVEL_PLANS {
-            return Err(CommandRefusal::NoPlans { level });
-        }
+        self.check_plans_supported()?;
         Ok(self.next().ok_or(LayoutRecordError::NotTheChild)?)
     }
 

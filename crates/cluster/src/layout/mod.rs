@@ -38,6 +38,8 @@ pub use placement::{
     MemberPreview, PairMove, PlacementChange, PlacementFault, PlacementNote, PlacementPlan, PlacementPreview,
     PlacementRefusal, PlacementSwap,
 };
+#[cfg(test)]
+pub(crate) use record::PlansCarriedOut;
 pub(crate) use record::voter_count;
 pub use record::{
     ClusterId, ClusterOrigin, FEATURE_LEVEL, FEATURE_LEVEL_NAMED, FEATURE_LEVEL_PLANS, FORMER_IDS_MAX,

@@ -47,7 +47,8 @@ mod wall_clock;
 
 pub use agreement::{
     AgreementEffect, AgreementStatus, CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome,
-    LayoutConflict, LayoutConflictReason, PlannedChange, ProposalOutcome, ProposeError, VoterStatus,
+    LayoutConflict, LayoutConflictReason, PlannedChange, ProposalOutcome, ProposeError, SwapWait,
+    VoterStatus,
 };
 pub use status::{NodeStatus, PeerStatus, RepairKind, RepairStatus};
 

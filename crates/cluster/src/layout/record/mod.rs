@@ -43,6 +43,9 @@ mod recovery;
 mod statement;
 mod verify;
 
+#[cfg(test)]
+pub(crate) use verify::carried_out::PlansCarriedOut;
+
 pub use codec::{LAYOUT_RECORD_BYTES_MAX, LayoutDecodeError};
 pub use error::LayoutRecordError;
 pub use first::ClusterOrigin;

@@ -188,6 +188,18 @@ impl LayoutRecord {
         self.plan.as_ref().map_or(&[], |plan| &plan.swaps)
     }
 
+    /// Number of copies of partitions that are still to be moved: holders in the target of the
+    /// running plan that are no holders in the lists.
+    pub fn copies_left(&self) -> u32 {
+        let (from, len) = (usize::from(self.default_from), self.members.len());
+        let target = self.plan.as_ref().map_or(&[][..], |plan| &plan.target);
+        let heads = self.lists.chunks_exact(len.max(1)).map(|list| &list[..from.min(len)]);
+        let missing = |(holders, head): (&[NodeIndex], &[NodeIndex])| {
+            holders.iter().filter(|slot| !head.contains(slot)).count() as u32
+        };
+        target.chunks_exact(from.max(1)).zip(heads).map(missing).sum()
+    }
+
     /// Declares members dead, in a record whose epoch is that of the declaration. Swaps take the
     /// transitions that follow from it.
     pub fn declare_dead(&mut self, dead: NodeSet) {

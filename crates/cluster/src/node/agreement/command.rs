@@ -5,9 +5,9 @@
 //! 1. A command that [`Node::begin_layout_command`] takes ends with exactly one
 //!    [`LayoutCommandOutcome`], unless the process ends first.
 //! 2. [`Done`](LayoutCommandOutcome::Done): a decided record has the effect of the command.
-//!    [`Refused`](LayoutCommandOutcome::Refused) and [`NotDecided`](LayoutCommandOutcome::NotDecided):
-//!    no record has it because of this command, and none will.
-//!    [`Unknown`](LayoutCommandOutcome::Unknown) promises nothing.
+//!    [`Refused`](LayoutCommandOutcome::Refused) and
+//!    [`NotDecided`](LayoutCommandOutcome::NotDecided): no record has it because of this command,
+//!    and none will. [`Unknown`](LayoutCommandOutcome::Unknown) promises nothing.
 //! 3. A command takes effect at most once.
 //!
 //! **Mechanism.** Any member carries out a command, whether it is a voter or not. The node computes
@@ -16,28 +16,31 @@
 //! epoch, the node computes the child of that one, and so on until the time of the command is over.
 //! A command that does not apply to the newest record is refused.
 //!
-//! A node that lags is brought up to date on the way: it waits for the records that its peers report,
-//! and voters answer a proposal of an old epoch with the record that they hold.
+//! A node that lags is brought up to date on the way: it waits for the records that its peers
+//! report, and voters answer a proposal of an old epoch with the record that they hold.
 //!
-//! Whether a proposed record may be decided later depends on whether it was *offered*: sent to voters
-//! in an accept request. A record that was not offered is never decided, so its command can be
-//! proposed again. A record that was offered is decided or not as soon as the node knows the decided
-//! record of its epoch, or the parent hash of the next one. If the node finds neither, it looks for the
-//! effect of the command in the newest record. A command whose fate stays open is not proposed again.
+//! Whether a proposed record may be decided later depends on whether it was *offered*: sent to
+//! voters in an accept request. A record that was not offered is never decided, so its command can
+//! be proposed again. A record that was offered is decided or not as soon as the node knows the
+//! decided record of its epoch, or the parent hash of the next one. If the node finds neither, it
+//! looks for the effect of the command in the newest record. A command whose fate stays open is not
+//! proposed again.
 //!
-//! Commands of a node are carried out one after the other. A command goes before reconciliation, whose
-//! proposal it ends, and waits for a proposal of the host.
+//! Commands of a node are carried out one after the other. A command goes before reconciliation,
+//! whose proposal it ends, and waits for a proposal of the host.
 //!
 //! **Caveats.** A refusal is judged by the newest record that the node has heard of, which an
-//! isolated node cannot know. Two nodes at which the same command is begun in one epoch propose equal
-//! records, and both report it as done.
+//! isolated node cannot know. Two nodes at which the same command is begun in one epoch propose
+//! equal records, and both report it as done.
 
 use super::proposal::ProposalRequester;
 use super::{Agreement, AgreementEffect};
+use crate::quorum::is_majority;
 use crate::{
-    ChainRecord, CommandRefusal, JoiningNode, LayoutEpoch, LayoutRecord, MemberState, Node, NodeSet,
-    PlacementPlan, ProposalOutcome, ProposeError, RateLimit,
+    ChainRecord, CommandRefusal, JoiningNode, LayoutEpoch, LayoutMember, LayoutRecord, MemberState, Node,
+    NodeSet, PlacementPlan, ProposalOutcome, ProposeError, RateLimit, RecordHash,
 };
+use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +48,9 @@ use stdx::{Instant, NodeTag, Now};
 
 /// Most commands of a node that wait or are being decided.
 const COMMANDS_MAX: usize = 16;
+
+/// Number of hexadecimal digits that name a plan.
+const NAME_DIGITS: usize = 16;
 
 /// Number of a command, which the host chooses. The outcome names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,8 +78,8 @@ pub enum LayoutCommand {
 /// A change of the placement that was planned from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedChange {
-    /// The record that the plan was made from. The change is refused if members or lists have changed
-    /// since.
+    /// The record that the plan was made from. The change is refused if members or lists have
+    /// changed since.
     pub base: Arc<LayoutRecord>,
     /// The plan.
     pub plan: PlacementPlan,
@@ -86,8 +92,8 @@ pub struct PlannedChange {
 pub enum LayoutCommandOutcome {
     /// The command has taken effect.
     Done {
-        /// Epoch of the record with its effect. If several records were decided meanwhile, the first
-        /// one in which this node has found it.
+        /// Epoch of the record with its effect. If several records were decided meanwhile, the
+        /// first one in which this node has found it.
         epoch: LayoutEpoch,
         /// The newest record that this node has adopted: of this epoch or a later one.
         record: Arc<LayoutRecord>,
@@ -138,6 +144,9 @@ struct PendingCommand {
     end_at: Instant,
     /// The last reason why it was not proposed.
     obstacle: CommandObstacle,
+    /// Epoch of the last record that it was found to apply to: the child is not computed again
+    /// while the command waits.
+    applies_to: Option<LayoutEpoch>,
 }
 
 /// The end of a proposal, for the command that it was made for.
@@ -153,7 +162,7 @@ pub(super) struct CommandProposalEnd {
 enum CommandStep {
     Propose(Arc<LayoutRecord>, Arc<LayoutRecord>),
     End(LayoutCommandOutcome),
-    Wait(CommandObstacle),
+    Wait { obstacle: CommandObstacle, applies_to: Option<LayoutEpoch> },
 }
 
 impl LayoutCommand {
@@ -202,6 +211,32 @@ impl LayoutCommand {
 }
 
 impl PlannedChange {
+    /// Name of the plan: 16 hexadecimal digits of a hash of the record that it was made from, of
+    /// its result and of its limit. Equal plans have equal names.
+    pub fn name(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(self.base.hash().0);
+        let PlacementPlan { members, lists, appended: _, swaps: _, removed, dead } = &self.plan;
+        for LayoutMember { slot, node_id, url, zone, weight, state: _ } in members {
+            hash.update([slot.0]);
+            hash.update(node_id.map_or(0, |id| id.0).to_le_bytes());
+            hash.update(weight.to_le_bytes());
+            for text in [url, zone] {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
+        }
+        let slots = [*removed, *dead].map(|set| set.iter().map(|slot| slot.0).collect::<Vec<_>>());
+        slots.iter().for_each(|slots| {
+            hash.update([slots.len() as u8]);
+            hash.update(slots);
+        });
+        hash.update(lists.iter().map(|slot| slot.0).collect::<Vec<_>>());
+        hash.update(self.rate_limit.map_or(0, RateLimit::bytes_per_second).to_le_bytes());
+        let digits = RecordHash(hash.finalize().into()).to_string();
+        digits[..NAME_DIGITS].to_owned()
+    }
+
     fn apply(&self, record: &LayoutRecord) -> Result<LayoutRecord, CommandRefusal> {
         let begun = record.with_plan(&self.plan)?;
         let is_same = |former: &LayoutRecord| {
@@ -248,6 +283,7 @@ impl Node {
             command,
             end_at: now.mono + within,
             obstacle: CommandObstacle::Busy,
+            applies_to: None,
         });
         self.advance(now);
         Ok(())
@@ -255,15 +291,20 @@ impl Node {
 
     /// Takes the next step of the first command. Returns whether a proposal was begun.
     pub(super) fn advance_commands(&mut self, now: Now) -> bool {
-        if let Some(agreement) = &mut self.agreement {
-            agreement.end_late_commands(now.mono);
+        match &mut self.agreement {
+            Some(agreement) if !agreement.commands.queue.is_empty() => agreement.end_late_commands(now.mono),
+            _ => return false,
         }
         while let Some(step) = self.next_command_step() {
             let Some(agreement) = &mut self.agreement else { return false };
             match step {
                 CommandStep::End(outcome) => agreement.end_command(outcome),
-                CommandStep::Wait(obstacle) => {
-                    agreement.commands.queue.iter_mut().for_each(|pending| pending.obstacle = obstacle);
+                CommandStep::Wait { obstacle, applies_to } => {
+                    let queue = &mut agreement.commands.queue;
+                    queue.iter_mut().for_each(|pending| pending.obstacle = obstacle);
+                    if let Some(first) = queue.front_mut() {
+                        first.applies_to = applies_to;
+                    }
                     return false;
                 }
                 CommandStep::Propose(parent, own) => {
@@ -287,21 +328,33 @@ impl Node {
         }
         let parent = &agreement.adopted.record;
         if agreement.voter.decided().epoch > parent.epoch || self.hears_newer_record() {
-            return Some(CommandStep::Wait(CommandObstacle::Lags));
+            return Some(CommandStep::Wait { obstacle: CommandObstacle::Lags, applies_to: first.applies_to });
         }
-        let own = match first.command.apply(parent) {
-            Ok(own) => own,
-            Err(refusal) => return Some(CommandStep::End(LayoutCommandOutcome::Refused(refusal))),
-        };
+        let obstacle = self.obstacle_to_proposal(agreement);
+        if obstacle.is_none() || first.applies_to != Some(parent.epoch) {
+            let child = first.command.apply(parent).and_then(|child| {
+                child.check_supported()?;
+                Ok(child)
+            });
+            match (child, obstacle) {
+                (Err(refusal), _) => return Some(CommandStep::End(LayoutCommandOutcome::Refused(refusal))),
+                (Ok(own), None) => return Some(CommandStep::Propose(Arc::clone(parent), Arc::new(own))),
+                (Ok(_), Some(_)) => {}
+            }
+        }
+        obstacle.map(|obstacle| CommandStep::Wait { obstacle, applies_to: Some(parent.epoch) })
+    }
+
+    /// The reason why the child of the adopted record cannot be proposed now.
+    fn obstacle_to_proposal(&self, agreement: &Agreement) -> Option<CommandObstacle> {
         if agreement.proposals.is_for_host() {
-            return Some(CommandStep::Wait(CommandObstacle::Busy));
+            return Some(CommandObstacle::Busy);
         }
+        let parent = &agreement.adopted.record;
         let able = self.reachable_voters(parent).without(self.forgetful_voters(parent)).len();
         let (able, voters) = (usize::from(able), parent.voters.len());
-        if parent.needs_all_voters() || !crate::quorum::is_majority(able, voters) {
-            return Some(CommandStep::Wait(CommandObstacle::NoMajority { able, voters }));
-        }
-        Some(CommandStep::Propose(Arc::clone(parent), Arc::new(own)))
+        let can_decide = !parent.needs_all_voters() && is_majority(able, voters);
+        (!can_decide).then_some(CommandObstacle::NoMajority { able, voters })
     }
 }
 
@@ -314,8 +367,8 @@ impl Agreement {
         }
     }
 
-    /// The outcome of a command after its proposal has ended. `None`: it has not taken effect, and may
-    /// be proposed again.
+    /// The outcome of a command after its proposal has ended. `None`: it has not taken effect, and
+    /// may be proposed again.
     fn outcome_of(&self, command: &LayoutCommand, end: CommandProposalEnd) -> Option<LayoutCommandOutcome> {
         let CommandProposalEnd { own, outcome, is_offered } = end;
         let done = |epoch| {
@@ -338,8 +391,8 @@ impl Agreement {
         }
     }
 
-    /// Ends the commands whose time is over, but for one that is being decided: its proposal ends at
-    /// the same time.
+    /// Ends the commands whose time is over, but for one that is being decided: its proposal ends
+    /// at the same time.
     fn end_late_commands(&mut self, now: Instant) {
         let being_decided = usize::from(self.proposals.is_for_command());
         let waiting = self.commands.queue.split_off(being_decided.min(self.commands.queue.len()));
@@ -367,3 +420,6 @@ impl Commands {
         self.queue.iter().map(|pending| pending.end_at).min()
     }
 }
+
+#[cfg(test)]
+mod tests;

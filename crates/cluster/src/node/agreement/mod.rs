@@ -77,6 +77,7 @@ mod voter;
 
 pub use command::{CommandObstacle, LayoutCommand, LayoutCommandId, LayoutCommandOutcome, PlannedChange};
 pub use fetch::{LayoutConflict, LayoutConflictReason};
+pub use plan_step::SwapWait;
 pub use proposal::{ProposalOutcome, ProposeError};
 pub(in crate::node) use statements::StatedPlan;
 pub use status::{AgreementStatus, VoterStatus};
