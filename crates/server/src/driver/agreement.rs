@@ -114,6 +114,7 @@ impl MachineDriver<NodeMachine> {
     fn adopt_layout(self: &Rc<Self>, core: &mut Core<NodeMachine>, now: Now, record: &Arc<LayoutRecord>) {
         let former = self.local.layout.replace(Arc::clone(record));
         self.local.addresses.adopt(record);
+        self.local.layout_progress.follow(record, now.mono);
         let moved = former
             .record
             .members

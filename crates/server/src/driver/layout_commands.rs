@@ -1,7 +1,7 @@
 //! Commands on the layout that other threads let the node carry out.
 //!
-//! **Promise.** Each command gets at most one outcome. A requester that hears none, because the process
-//! ends, does not know whether the command has taken effect.
+//! **Promise.** Each command gets at most one outcome. A requester that hears none, because the
+//! process ends, does not know whether the command has taken effect.
 
 use super::MachineDriver;
 use super::node_machine::NodeMachine;

@@ -125,6 +125,7 @@ impl MachineDriver<NodeMachine> {
         let now = context.clock.now();
         let mut node = Node::new(now, local.member.clone(), record, limits, rng);
         node.join_agreement(now, voter);
+        local.layout_progress.follow(&local.layout.get().record, now.mono);
         let machine = NodeMachine {
             node,
             vote_persistence: VotePersistence::default(),
