@@ -701,9 +701,10 @@ fn each_field_of_a_plan_is_decoded_within_its_bounds() {
     assert_eq!(plan[..9], [1, 0, 2, 4, 0, 2, 1, 200, 1]);
     let field = |field| LayoutDecodeError::Field { field };
     let too_many = LayoutDecodeError::Record(LayoutRecordError::PlanBounds);
-    let cases: [(usize, &[u8], LayoutDecodeError); 14] = [
+    let cases: [(usize, &[u8], LayoutDecodeError); 15] = [
         (0, &[2], LayoutDecodeError::Plan),
-        (1, &[4], field("flags of a plan")),
+        (1, &[8], field("flags of a plan")),
+        (1, &[4], LayoutDecodeError::Length),
         (1, &[2], LayoutDecodeError::Length),
         (2, &[0x82, 0], field("epoch of a plan")),
         (3, &[0x81, 2], too_many),
