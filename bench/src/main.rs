@@ -11,6 +11,7 @@ mod data;
 mod debt;
 mod etcd_load;
 mod generator;
+mod instructions;
 mod large;
 mod measure;
 mod others;
@@ -38,7 +39,7 @@ use table::ResultTable;
 use tools::Tools;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Result of a step; an error ends the benchmark.
 type BenchResult<T> = Result<T, Box<dyn Error>>;
@@ -103,6 +104,9 @@ enum Command {
     Cluster,
     /// The cost of metrics
     Metrics,
+    /// User instructions of a request, counted by callgrind, compared with an earlier build; parts:
+    /// one, three
+    Instructions(instructions::InstructionArguments),
     /// The compaction debt in each second of an overload and of half of its rate
     Debt(debt::DebtArguments),
     /// The sustainable rate of writes, and the latency at half of it
@@ -178,6 +182,7 @@ fn benchmark(options: &Options) -> BenchResult<()> {
         Command::Range(_) => "range",
         Command::Cluster => "cluster",
         Command::Metrics => "metrics",
+        Command::Instructions(_) => "instructions",
         Command::Debt(_) => "debt",
         Command::Sustained(_) => "sustained",
         Command::Large(_) => "large",
@@ -209,6 +214,7 @@ fn benchmark(options: &Options) -> BenchResult<()> {
             }
         }
         Command::Big => big::rows(options, &work_dir, &mut table)?,
+        Command::Instructions(arguments) => instructions::rows(options, arguments, &work_dir, &mut table)?,
         Command::Range(arguments) => range::rows(options, arguments, &work_dir, &mut table)?,
         Command::Debt(arguments) => debt::rows(options, arguments, &work_dir, &mut table)?,
         Command::Sustained(arguments) => sustained::rows(options, arguments, &work_dir, &mut table)?,
@@ -249,11 +255,11 @@ fn compare_servers(
 fn list() -> BenchResult<()> {
     for command in Options::command().get_subcommands() {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        println!("{:<10} {about}", command.get_name());
+        println!("{:<12} {about}", command.get_name());
     }
     // `bench/run` starts these programs itself.
-    println!("{:<10} The engine, compared with RocksDB and fjall", "engine");
-    println!("{:<10} `veche bench` with any options", "load");
+    println!("{:<12} The engine, compared with RocksDB and fjall", "engine");
+    println!("{:<12} `veche bench` with any options", "load");
     Ok(())
 }
 

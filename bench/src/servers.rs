@@ -64,7 +64,7 @@ impl Durability {
 pub(crate) struct NodeSpec {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
-    args: Vec<String>,
+    pub(crate) args: Vec<String>,
 }
 
 /// Temporary directory of this run, with the programs under test. The directory is removed when

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const BLOCK_BYTES: u32 = 16 * 1024;
 

@@ -25,7 +25,7 @@ use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// A bare hyper server that answers from a hash map.
 #[derive(Parser)]

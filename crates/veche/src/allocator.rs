@@ -1,42 +1,32 @@
-//! The allocator: mimalloc for small allocations, mappings for large ones, huge pages for tables.
+//! The allocator: jemalloc, and huge pages for tables.
 //!
-//! **Promise.** A large allocation occupies memory from the first write to it until it is freed,
-//! not before and not after. A buffer for a value that has not arrived costs nothing, and a freed
-//! value leaves nothing behind.
+//! **Promise.** Freed memory returns to the system: allocations of several MiB at once, others
+//! within seconds, also on an idle node. When the resident memory approaches the limit, all of the
+//! free memory returns at once. A buffer for a value that has not arrived costs nothing.
 //!
-//! **Mechanism.** An allocation of at least [`LARGE_BYTES`] is a mapping of its own. Freeing it
-//! unmaps it. It grows by `mremap(2)`, which moves pages without copying. mimalloc keeps freed
-//! memory for later allocations, which is right for small ones. For values of some MiB it kept
-//! several times the memory in use.
+//! **Mechanism.** jemalloc serves an allocation of at least 4 MiB from an arena of its own, which
+//! keeps no free pages. Free pages of the other arenas return after a second. jemalloc returns them
+//! only while it is called. An idle node does not call it, so a thread does
+//! ([`limit_resident_memory`]).
 //!
 //! A large allocation aligned to cache lines is a table with random accesses: a chunk of a memtable
-//! or its index. Tables are filled completely, so huge pages cost them no memory and save each read
-//! one or two TLB misses. Only tables ask for huge pages: a huge page of small, short-lived
-//! allocations stays resident as long as the last of them.
+//! or its index. Each is a mapping of its own. Tables are filled completely, so huge pages cost
+//! them no memory and save each read one or two TLB misses. Only tables ask for huge pages: a huge
+//! page of small, short-lived allocations stays resident as long as the last of them.
 //!
-//! mimalloc returns its freed memory to the system late, which is right while memory is plentiful.
-//! When the resident memory approaches the limit, a thread makes mimalloc purge its free pages
-//! ([`limit_resident_memory`]). Processes with a low limit differ in three ways. mimalloc purges
-//! soon, because it would keep a third of the budget for buffers that live less than a second. Each
-//! thread is asked to purge its own heap. Mappings begin at [`LARGE_BYTES_LOW_MEMORY`]: mimalloc
-//! cannot return a page with a live allocation, and few buffers of some hundred KiB fit in one.
-//!
-//! **Caveats.** A mapping costs two system calls, and a page fault for each written page. Purging
-//! all freed memory at once would cost a third of the write throughput of a node.
+//! **Caveats.** A table costs two system calls, and a page fault for each written page. Purging all
+//! free memory at once costs the next allocations page faults. Each thread has a cache of small
+//! allocations, up to 32 KiB each, which is not purged. Memory that C libraries allocate comes from
+//! the system's allocator.
 
 use env::os_process;
-use libmimalloc_sys::{mi_collect, mi_is_in_heap_region, mi_option_set, mi_option_t};
-use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::ffi::CStr;
+use std::time::{Duration, Instant};
 use std::{io, ptr};
+use tikv_jemalloc_sys::mallctl;
+use tikv_jemallocator::Jemalloc;
 
-/// Minimum size of an allocation with its own mapping, in bytes.
-const LARGE_BYTES: usize = 4 << 20;
-/// As [`LARGE_BYTES`], for a process with a memory limit below [`LOW_MEMORY_BYTES`].
-const LARGE_BYTES_LOW_MEMORY: usize = 128 << 10;
 /// Minimum alignment of a page.
 const PAGE_BYTES: usize = 4 << 10;
 /// Size of a huge page, and minimum size of a table with huge pages.
@@ -44,127 +34,72 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Minimum alignment of tables, a cache line. No other allocation is aligned to it.
 const TABLE_ALIGN: usize = 64;
 
-/// The current threshold: [`LARGE_BYTES`] or [`LARGE_BYTES_LOW_MEMORY`].
-static LARGE_THRESHOLD: AtomicUsize = AtomicUsize::new(LARGE_BYTES);
+/// Options of jemalloc, which it reads when it starts: allocations of at least 4 MiB have an arena
+/// of their own; free pages are kept for one second, and not for longer as pages that the system
+/// may take.
+///
+/// jemalloc has the symbol as a pointer to a string that ends with zero. A reference to an array
+/// has that form.
+#[unsafe(export_name = "_rjem_malloc_conf")]
+static OPTIONS: &[u8; 64] = b"oversize_threshold:4194304,dirty_decay_ms:1000,muzzy_decay_ms:0\0";
 
-/// Passes small allocations to mimalloc, and makes mappings for large ones.
+/// Passes allocations to jemalloc, and makes mappings with huge pages for tables.
 pub(crate) struct SplitAllocator;
 
-// SAFETY: Large allocations are mapped, unmapped and moved as a whole, with their requested size.
-// The layout and mimalloc's tables identify the source of an allocation, so each one returns to its
-// source. Small allocations are mimalloc's.
+// SAFETY: A table is mapped and unmapped as a whole, with its requested size. The layout alone
+// tells tables from other allocations, so each allocation returns to its source. The others are
+// jemalloc's.
 unsafe impl GlobalAlloc for SplitAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match Source::of_new(layout) {
-            Source::Mimalloc => {
-                if layout.size() >= PURGE_CHECK_BYTES {
-                    purge_if_requested();
-                }
-                // SAFETY: the caller's promise is passed on.
-                unsafe { MiMalloc.alloc(layout) }
-            }
-            Source::Pages => map(layout.size()),
-            Source::HugePages => map_huge(layout.size()),
+        if is_table(layout) {
+            return map_huge(layout.size());
         }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Jemalloc.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        match Source::of_new(layout) {
-            // SAFETY: the caller's promise is passed on.
-            Source::Mimalloc => unsafe { MiMalloc.alloc_zeroed(layout) },
+        if is_table(layout) {
             // Fresh pages are zero.
-            Source::Pages => map(layout.size()),
-            Source::HugePages => map_huge(layout.size()),
+            return map_huge(layout.size());
         }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Jemalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller promises that `bytes`, rounded up to the alignment, is a size.
         let new = unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) };
-        match (Source::of_existing(memory, layout), Source::of_new(new)) {
+        if !is_table(layout) && !is_table(new) {
             // SAFETY: the caller's promise is passed on.
-            (Source::Mimalloc, Source::Mimalloc) => unsafe { MiMalloc.realloc(memory, layout, bytes) },
-            // SAFETY: `memory` is a mapping of this size, which the caller uses no more.
-            (Source::Pages, Source::Pages) => unsafe {
-                let moved = libc::mremap(memory.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE);
-                pointer(moved)
-            },
-            // SAFETY: Both allocations have at least the copied length and do not overlap. The
-            // caller owns the old one.
-            _ => unsafe {
-                let moved = self.alloc(new);
-                if !moved.is_null() {
-                    ptr::copy_nonoverlapping(memory, moved, layout.size().min(bytes));
-                    self.dealloc(memory, layout);
-                }
-                moved
-            },
+            return unsafe { Jemalloc.realloc(memory, layout, bytes) };
+        }
+        // SAFETY: Both allocations have at least the copied length and do not overlap. The caller
+        // owns the old one.
+        unsafe {
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                ptr::copy_nonoverlapping(memory, moved, layout.size().min(bytes));
+                self.dealloc(memory, layout);
+            }
+            moved
         }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        match Source::of_existing(memory, layout) {
-            // SAFETY: the caller's promise is passed on.
-            Source::Mimalloc => unsafe { MiMalloc.dealloc(memory, layout) },
+        if is_table(layout) {
             // SAFETY: `memory` is a mapping of this size, which the caller does not use any more.
-            Source::Pages | Source::HugePages => unsafe { unmap(memory, layout.size()) },
+            return unsafe { unmap(memory, layout.size()) };
         }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Jemalloc.dealloc(memory, layout) }
     }
 }
 
-/// Allocations of at least this size check for a purge request: smaller ones are too frequent,
-/// larger ones too rare.
-const PURGE_CHECK_BYTES: usize = 8 << 10;
-
-/// Number of purge requests to all threads.
-static PURGE_REQUESTS: AtomicU32 = AtomicU32::new(0);
-
-thread_local! {
-    /// The value of [`PURGE_REQUESTS`] at this thread's last purge.
-    static PURGES_DONE: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Purges this thread's heap if there was a request since its last purge.
-fn purge_if_requested() {
-    let requests = PURGE_REQUESTS.load(Ordering::Relaxed);
-    if PURGES_DONE.replace(requests) != requests {
-        purge();
-    }
-}
-
-/// Source of an allocation.
-enum Source {
-    Mimalloc,
-    Pages,
-    HugePages,
-}
-
-impl Source {
-    /// The source of a new allocation.
-    fn of_new(layout: Layout) -> Self {
-        Self::of(layout, LARGE_THRESHOLD.load(Ordering::Relaxed))
-    }
-
-    /// The source of an existing allocation. Between the two thresholds it depends on when the
-    /// allocation was made.
-    fn of_existing(memory: *const u8, layout: Layout) -> Self {
-        match Self::of(layout, LARGE_BYTES_LOW_MEMORY) {
-            Self::Pages if layout.size() < LARGE_BYTES && is_of_mimalloc(memory) => Self::Mimalloc,
-            source => source,
-        }
-    }
-
-    /// The source of a new allocation if mappings begin at `large_bytes`.
-    const fn of(layout: Layout, large_bytes: usize) -> Self {
-        let (bytes, align) = (layout.size(), layout.align());
-        if bytes >= HUGE_PAGE_BYTES && align >= TABLE_ALIGN && align <= HUGE_PAGE_BYTES {
-            Self::HugePages
-        } else if bytes >= large_bytes && align <= PAGE_BYTES {
-            Self::Pages
-        } else {
-            Self::Mimalloc
-        }
-    }
+/// Whether an allocation is a table.
+const fn is_table(layout: Layout) -> bool {
+    let (bytes, align) = (layout.size(), layout.align());
+    bytes >= HUGE_PAGE_BYTES && align >= TABLE_ALIGN && align <= HUGE_PAGE_BYTES
 }
 
 /// Interval between checks of the resident memory.
@@ -173,41 +108,38 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(500);
 /// A purge was ineffective if it freed less than 1 / 16 of the resident memory.
 const MIN_PURGED_FRACTION: u64 = 16;
-
-/// Limits below this are low: mappings begin at a smaller size, and mimalloc purges sooner.
-const LOW_MEMORY_BYTES: u64 = 256 << 20;
-/// Purge delay of mimalloc for a low limit, in milliseconds.
-const LOW_MEMORY_PURGE_DELAY_MS: libc::c_long = 10;
-
+/// Time after which jemalloc is asked to look at its free pages.
+const DECAY_INTERVAL: Duration = Duration::from_secs(1);
 /// Purging begins when the resident memory exceeds this percentage of the limit.
 const PURGE_PERCENT: u64 = 90;
 
-/// Starts a thread that purges free memory whenever the resident memory approaches `resident_max`
-/// bytes.
+/// Returns the pages of all arenas to the system that are free for longer than the options say.
+/// 4096 is `MALLCTL_ARENAS_ALL`.
+const DECAY: &CStr = c"arena.4096.decay";
+/// Returns all free pages of all arenas to the system.
+const PURGE: &CStr = c"arena.4096.purge";
+
+/// Starts a thread that returns free memory to the system: what is free for a second, and all of it
+/// whenever the resident memory approaches `resident_max` bytes.
 ///
 /// # Errors
 /// The thread cannot be started.
 pub(crate) fn limit_resident_memory(resident_max: u64) -> io::Result<()> {
-    let is_low_memory = resident_max < LOW_MEMORY_BYTES;
-    if is_low_memory {
-        set_purge_delay(LOW_MEMORY_PURGE_DELAY_MS);
-        LARGE_THRESHOLD.store(LARGE_BYTES_LOW_MEMORY, Ordering::Relaxed);
-    }
     let purge_above = resident_max / 100 * PURGE_PERCENT;
     let watch = move || {
-        let mut pause = CHECK_INTERVAL;
+        let (mut pause, mut decayed) = (CHECK_INTERVAL, Instant::now());
         loop {
             std::thread::sleep(pause);
+            if decayed.elapsed() >= DECAY_INTERVAL {
+                control(DECAY);
+                decayed = Instant::now();
+            }
             let before = os_process::resident_bytes();
             if before <= purge_above {
                 pause = CHECK_INTERVAL;
                 continue;
             }
-            purge();
-            if is_low_memory {
-                PURGE_REQUESTS.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
+            control(PURGE);
             let is_ineffective =
                 before.saturating_sub(os_process::resident_bytes()) < before / MIN_PURGED_FRACTION;
             pause = if is_ineffective { (2 * pause).min(CHECK_INTERVAL_MAX) } else { CHECK_INTERVAL };
@@ -216,25 +148,11 @@ pub(crate) fn limit_resident_memory(resident_max: u64) -> io::Result<()> {
     std::thread::Builder::new().name("veche-memory".to_owned()).spawn(watch).map(drop)
 }
 
-/// Number of `mi_option_purge_delay`: milliseconds after which mimalloc purges free pages.
-const PURGE_DELAY: mi_option_t = 15;
-
-fn set_purge_delay(milliseconds: libc::c_long) {
-    // SAFETY: The number is a valid option of mimalloc, and options may be changed at any time.
-    unsafe { mi_option_set(PURGE_DELAY, milliseconds) }
-}
-
-/// Makes mimalloc return the free pages of this thread's heap to the system.
-fn purge() {
-    const AT_ONCE: bool = true;
-    // SAFETY: it may be called on any thread, at any time.
-    unsafe { mi_collect(AT_ONCE) }
-}
-
-/// Whether an address is in mimalloc's memory.
-fn is_of_mimalloc(memory: *const u8) -> bool {
-    // SAFETY: mimalloc only looks the address up in its own tables. Any address is valid.
-    unsafe { mi_is_in_heap_region(memory.cast()) }
+/// Has jemalloc do one of the actions that have neither an argument nor a result.
+fn control(action: &CStr) {
+    // SAFETY: The name ends with zero. Null pointers say that there are no argument and no result.
+    let result = unsafe { mallctl(action.as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) };
+    debug_assert_eq!(result, 0, "jemalloc has {action:?}");
 }
 
 /// Maps `bytes` of zeroed pages. Returns null if the system has none.
@@ -286,15 +204,24 @@ fn pointer(mapped: *mut libc::c_void) -> *mut u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use libmimalloc_sys::mi_option_get;
 
     const ALLOCATOR: SplitAllocator = SplitAllocator;
+    /// Size from which jemalloc has an arena of its own.
+    const LARGE_BYTES: usize = 4 << 20;
 
     #[test]
     fn contents_survive_every_change_of_size() {
+        for align in [1, TABLE_ALIGN] {
+            contents_survive(align);
+        }
+    }
+
+    /// Changes the size of an allocation many times.
+    fn contents_survive(align: usize) {
         let sizes = [
             100,
-            LARGE_BYTES_LOW_MEMORY,
+            HUGE_PAGE_BYTES - 1,
+            HUGE_PAGE_BYTES,
             LARGE_BYTES - 1,
             LARGE_BYTES,
             5 * LARGE_BYTES + 77,
@@ -302,7 +229,7 @@ mod tests {
             4_000,
             3 * LARGE_BYTES,
         ];
-        let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a small alignment");
+        let layout = |bytes| Layout::from_size_align(bytes, align).expect("a small alignment");
         let mut held = 10;
         // SAFETY: every access is within the size at the time, and each change of size names the
         // one before.
@@ -320,33 +247,6 @@ mod tests {
             }
             ALLOCATOR.dealloc(memory, layout(held));
         }
-    }
-
-    #[test]
-    fn an_allocation_returns_to_its_source_after_the_threshold_changes() {
-        let layout = |bytes| Layout::from_size_align(bytes, 8).expect("a small alignment");
-        let bounds = [LARGE_BYTES, LARGE_BYTES_LOW_MEMORY];
-        let sizes = [LARGE_BYTES_LOW_MEMORY - 1, LARGE_BYTES_LOW_MEMORY, LARGE_BYTES - 1, LARGE_BYTES];
-        let has_pages = |memory: *const u8| !is_of_mimalloc(memory);
-        for (bound, then) in bounds.iter().flat_map(|bound| bounds.map(|then| (*bound, then))) {
-            for (bytes, changed) in sizes.iter().flat_map(|bytes| sizes.map(|changed| (*bytes, changed))) {
-                // SAFETY: every access is within the size at the time, and each change of size
-                // names the one before.
-                unsafe {
-                    LARGE_THRESHOLD.store(bound, Ordering::Relaxed);
-                    let (memory, other) = (ALLOCATOR.alloc(layout(bytes)), ALLOCATOR.alloc(layout(bytes)));
-                    assert_eq!(has_pages(memory), bytes >= bound, "{bytes} with {bound}");
-                    (0..bytes).for_each(|at| memory.add(at).write(at as u8));
-                    LARGE_THRESHOLD.store(then, Ordering::Relaxed);
-                    ALLOCATOR.dealloc(other, layout(bytes));
-                    let memory = ALLOCATOR.realloc(memory, layout(bytes), changed);
-                    assert_eq!(has_pages(memory), changed >= then, "{bytes} to {changed} with {then}");
-                    assert!((0..bytes.min(changed)).all(|at| memory.add(at).read() == at as u8));
-                    ALLOCATOR.dealloc(memory, layout(changed));
-                }
-            }
-        }
-        LARGE_THRESHOLD.store(LARGE_BYTES, Ordering::Relaxed);
     }
 
     #[test]
@@ -383,17 +283,29 @@ mod tests {
         }
     }
 
+    /// The value of an option of jemalloc.
+    fn option<T: Default>(name: &CStr) -> T {
+        let (mut value, mut len) = (T::default(), size_of::<T>());
+        // SAFETY: The name ends with zero, and the result has the stated length.
+        let result =
+            unsafe { mallctl(name.as_ptr(), (&raw mut value).cast(), &raw mut len, ptr::null_mut(), 0) };
+        assert_eq!((result, len), (0, size_of::<T>()), "{name:?}");
+        value
+    }
+
     #[test]
-    fn the_number_of_the_purge_delay_option_is_right() {
-        // Only this option has this default. Option numbers may change between versions of
-        // mimalloc.
-        const PURGE_DELAY_MS: libc::c_long = 1_000;
-        // SAFETY: The number is a valid option of mimalloc.
-        let delay = || unsafe { mi_option_get(PURGE_DELAY) };
-        assert_eq!(delay(), PURGE_DELAY_MS);
-        set_purge_delay(LOW_MEMORY_PURGE_DELAY_MS);
-        assert_eq!(delay(), LOW_MEMORY_PURGE_DELAY_MS);
-        set_purge_delay(PURGE_DELAY_MS);
+    fn jemalloc_has_read_the_options() {
+        assert_eq!(option::<usize>(c"opt.oversize_threshold"), 4 << 20);
+        assert_eq!(option::<isize>(c"opt.dirty_decay_ms"), 1_000);
+        assert_eq!(option::<isize>(c"opt.muzzy_decay_ms"), 0);
+    }
+
+    #[test]
+    fn the_actions_are_known() {
+        for action in [DECAY, PURGE] {
+            // It panics otherwise.
+            control(action);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use stdx::Rng;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const BATCH: usize = 100;
 

@@ -127,8 +127,8 @@ impl PeerAddresses {
         is_first.then(|| url.clone())
     }
 
-    /// The address that `node` states, if it was not dialed there since the statement counts. A dial
-    /// to another address may have begun before the statement arrived.
+    /// The address that `node` states, if it was not dialed there since the statement counts. A
+    /// dial to another address may have begun before the statement arrived.
     pub(crate) fn untried(&self, node: NodeIndex) -> Option<PeerAddress> {
         let state = self.state.lock();
         let peer = state.peers.get(&node)?;

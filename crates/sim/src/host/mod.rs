@@ -42,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) is_old: bool,
     /// Generation of the newest process; 0 before the first start.
     pub(crate) generation: u64,
+    /// Time at which the last process ended.
+    pub(crate) ended: Nanos,
     /// Cause of the last process end. A host without power resets no connections.
     pub(crate) end_cause: EndCause,
     /// Cause and downtime of the process end that its disk's faults or a drain cause.

@@ -2,10 +2,10 @@
 //!
 //! One clock at a time is wrong: veche's promises hold while the other clocks are correct. Peers
 //! learn of a correction with the next heartbeat that is answered, so for [`KNOWN_AFTER`] a
-//! corrected clock still counts as the wrong one. A step is undone after a while, or lasts until the heal phase. Sometimes the process ends with the
-//! step, so that the node starts with a wrong clock. A clock that is far ahead makes a node refuse
-//! to start, as after a long absence. The operator then follows the manual: sets the clock right
-//! and starts the node again, with its data.
+//! corrected clock still counts as the wrong one. A step is undone after a while, or lasts until
+//! the heal phase. Sometimes the process ends with the step, so that the node starts with a wrong
+//! clock. A clock that is far ahead makes a node refuse to start, as after a long absence. The
+//! operator then follows the manual: sets the clock right and starts the node again, with its data.
 
 use super::Nemesis;
 use super::fault_end::FaultEnd;

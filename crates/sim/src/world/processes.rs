@@ -38,6 +38,7 @@ impl World {
             process: None,
             is_old: false,
             generation: 0,
+            ended: Nanos::ZERO,
             end_cause: EndCause::Kill,
             planned_stop: (EndCause::Kill, START_AGAIN),
             stop_next_start: None,
@@ -58,6 +59,7 @@ impl World {
             return self.after(START_AGAIN, WorldEvent::Start(node));
         }
         let now = self.show_clocks(node);
+        let after_absence = self.after_absence(node);
         let (faults, rng) = (DiskFaults::new(self.rngs.processes.fork()), self.rngs.processes.fork());
         let host = &mut self.hosts[node.as_usize()];
         host.generation += 1;
@@ -68,9 +70,6 @@ impl World {
         }
         let fs = FaultFs::new(Arc::new(host.disk.clone()), host.faults.plan());
         let env = Env { fs: Arc::new(fs), clock: host.clock.shown() };
-        // A clock that is ahead looks like an absence. The operator checks the clock before giving
-        // up the data.
-        let after_absence = if host.clock.is_wrong() { AfterAbsence::Refuse } else { AfterAbsence::Rebuild };
         let (layout, names, scenario) = (&self.layout, &self.names[..], &self.scenario);
         let found = Env { fs: Arc::new(host.disk.clone()), clock: host.clock.shown() };
         // A directory that cannot be read is refused below.
@@ -144,6 +143,7 @@ impl World {
         }
         host.paused = None;
         host.clock.resume(self.now);
+        host.ended = self.now;
         host.end_cause = end_cause;
         host.disk = disk_after(&host.disk, end_cause, &mut self.rngs.processes);
         self.judge.process_ended(node, self.now);
@@ -151,6 +151,23 @@ impl World {
         self.close_ends(node, end_cause);
         if let Some(down) = down {
             self.after(down, WorldEvent::Start(node));
+        }
+    }
+
+    /// The decision of the operator, if the node seems to have been away for too long.
+    fn after_absence(&self, node: NodeIndex) -> AfterAbsence {
+        let host = &self.hosts[node.as_usize()];
+        if host.clock.is_wrong() {
+            // A clock that is ahead looks like an absence. The operator checks the clock before
+            // giving up the data.
+            AfterAbsence::Refuse
+        } else if self.now < host.ended + self.scenario.away_max / 2 && !self.may_lack_files(node) {
+            // Seconds stand for days here. A node that waited seconds for its peers before it was
+            // ready, and was then killed, looks like one that was away. The operator knows that it
+            // has just run.
+            AfterAbsence::Keep
+        } else {
+            AfterAbsence::Rebuild
         }
     }
 

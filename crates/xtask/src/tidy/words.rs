@@ -176,7 +176,7 @@ pub(crate) const NAMES: &[Name] = &[
 #[rustfmt::skip]
 pub(crate) const PHRASES: &[Phrase] = &[
     phrase("see the module", "say it here, or link to the item"),
-    phrase("the library", "name it: hyper, mimalloc, libc"),
+    phrase("the library", "name it: hyper, jemalloc, libc"),
     phrase("plain path|plain paths", "fast path"),
     phrase("whoever", "name the subject: the client, the caller, the thread"),
     phrase("so many", "give the number and its unit, or name the parameter"),
@@ -200,6 +200,6 @@ pub(crate) const COUNTED: &[&str] = &["what", "whatever", "whoever", "nobody", "
 /// Names that are written in lower case, so that a doc comment may begin with them.
 #[rustfmt::skip]
 pub(crate) const LOWER_CASE_NAMES: &[&str] = &[
-    "bash", "etcd", "fish", "fjall", "hyper", "libc", "mimalloc", "nginx", "proptest", "rustix",
+    "bash", "etcd", "fish", "fjall", "hyper", "jemalloc", "libc", "nginx", "proptest", "rustix",
     "systemd", "tokio", "veche", "wrk", "xoshiro256++", "zsh", "zstd",
 ];
